@@ -1,0 +1,1 @@
+"""intus: see inside any neural network."""

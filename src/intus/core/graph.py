@@ -1,0 +1,288 @@
+"""The Graph: what ran in a model, as plain columns; it knows no framework.
+
+Rows of ``ops`` are the tensors that a forward pass met: its inputs, buffers, what each operation returned
+(an operation that returns three tensors has three rows) and its outputs. A hundred thousand operations are
+common, so everything is a numpy column and names are interned; ``Op`` is a handle made when someone looks.
+Modules are seen as *calls*: an interval of rows in time. That makes every level of nesting a DAG.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+OP_KINDS = ("op", "input", "output", "buffer")
+OP, INPUT, OUTPUT, BUFFER = range(4)
+
+#: Bits of ``Ops.flags``.
+INPLACE = 1  # it wrote into one of its arguments
+CREATED = 2  # it made a tensor out of nothing: torch.rand, torch.ones, a constant
+FAILED = 4  # it raised: the last thing that ran
+ORPHAN = 8  # it neither comes from an input nor reaches an output
+
+
+class Meta(NamedTuple):
+    """What a tensor looks like: its shape, dtype (``"float32"``), device (``"cpu"``) and size in bytes."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    nbytes: int
+
+
+class Source(NamedTuple):
+    """The line of the user's code that ran an operation; ``line`` 0 means unknown."""
+
+    file: str
+    line: int
+    function: str
+
+
+class Param(NamedTuple):
+    """A parameter: its address (``features.0.weight``), shape, dtype, bytes and whether it is trained."""
+
+    address: str
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+    trainable: bool
+
+
+class Module(NamedTuple):
+    """A module: its address (``""`` is the model), class name and the arguments its repr shows."""
+
+    address: str
+    type: str
+    args: str
+
+
+def _ints(*values: int) -> np.ndarray:
+    return np.array(values, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ops:
+    """Columns, one row per tensor, in the order of execution.
+
+    ``kind``   index into OP_KINDS
+    ``type``   index into ``Graph.types``: ``conv2d``
+    ``layer``  number of the layer; rows that are passes of one layer share it
+    ``passno`` which pass of its layer, from 1
+    ``call``   row of ``Calls`` it ran in, -1 outside any module
+    ``meta``   index into ``Graph.metas``
+    ``site``   index into ``Graph.sites``, -1 unknown
+    ``event``  number of the function call, shared by the tensors that one call returned; -1 for none
+    ``output`` which of the call's tensors, -1 when it returned just one
+    ``time``   nanoseconds the function took, on its first row
+    ``flags``  bits INPLACE, CREATED, FAILED, ORPHAN
+    """
+
+    kind: np.ndarray
+    type: np.ndarray
+    layer: np.ndarray
+    passno: np.ndarray
+    call: np.ndarray
+    meta: np.ndarray
+    site: np.ndarray
+    event: np.ndarray
+    output: np.ndarray
+    time: np.ndarray
+    flags: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edges:
+    """Columns, one row per tensor passed on: ``src`` and ``dst`` are rows of Ops, sorted by ``dst``;
+    ``arg`` indexes ``Graph.args``: ``"0"`` the first positional argument, ``"1.2"`` the third of a list,
+    ``"weight"`` a keyword."""
+
+    src: np.ndarray
+    dst: np.ndarray
+    arg: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calls:
+    """Columns, one row per call of a module, in the order they began; row 0 is the model's own call.
+
+    ``module`` index into ``Graph.modules``; ``passno`` which call of it, from 1; ``parent`` the enclosing
+    call, -1 for the model's; ``start`` and ``stop`` the rows of Ops that ran inside, half open.
+    """
+
+    module: np.ndarray
+    passno: np.ndarray
+    parent: np.ndarray
+    start: np.ndarray
+    stop: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.module)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Everything known of one forward pass but the values.
+
+    ``op_params`` holds pairs (row of Ops, index into ``params``); ``exits`` pairs (row of Ops, row of
+    Calls): that tensor was what that call returned. ``error`` is the text of the exception that ended the
+    pass, ``""`` if none did. ``facts`` is a small JSON-able dict for whatever is known once: seconds, seed,
+    mode, versions.
+    """
+
+    model: str
+    types: tuple[str, ...]
+    metas: tuple[Meta, ...]
+    sites: tuple[Source, ...]
+    args: tuple[str, ...]
+    params: tuple[Param, ...]
+    modules: tuple[Module, ...]
+    ops: Ops
+    edges: Edges
+    calls: Calls
+    op_params: np.ndarray
+    exits: np.ndarray
+    error: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    # -- names ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def _layer_names(self) -> tuple[list[str], list[str], np.ndarray]:
+        """(full name, short name) of every layer, and how many passes it has."""
+        count = int(self.ops.layer.max()) + 1 if len(self.ops) else 0
+        passes = np.bincount(self.ops.layer, minlength=count)
+        _, first = np.unique(self.ops.layer, return_index=True)
+        kinds, types = self.ops.kind[first].tolist(), self.ops.type[first].tolist()
+        full, short = [""] * count, [""] * count
+        seen: dict[str, int] = {}
+        overall = 0
+        for layer, (kind, type_) in enumerate(zip(kinds, types, strict=True)):
+            name = self.types[type_] if kind == OP else OP_KINDS[kind]
+            seen[name] = number = seen.get(name, 0) + 1
+            short[layer] = f"{name}_{number}"
+            if kind == OP:  # only operations are numbered overall: conv2d_3_7 is the seventh to run
+                overall += 1
+                full[layer] = f"{short[layer]}_{overall}"
+            else:
+                full[layer] = short[layer]
+        return full, short, passes
+
+    def label(self, row: int) -> str:
+        """The row's own address: ``conv2d_3_7``, or ``conv2d_3_7:2`` where its layer has several passes."""
+        layer = int(self.ops.layer[row])
+        full, _, passes = self._layer_names
+        return f"{full[layer]}:{int(self.ops.passno[row])}" if passes[layer] > 1 else full[layer]
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """Every row's label, in order."""
+        full, _, passes = self._layer_names
+        many = passes > 1
+        return [
+            f"{full[layer]}:{passno}" if many[layer] else full[layer]
+            for layer, passno in zip(self.ops.layer.tolist(), self.ops.passno.tolist(), strict=True)
+        ]
+
+    def call_address(self, call: int) -> str:
+        """The address of a module's call: ``features.6``, or ``features.6:2`` where it is called again."""
+        module = int(self.calls.module[call])
+        address = self.modules[module].address
+        return f"{address}:{int(self.calls.passno[call])}" if self._module_calls[module] > 1 else address
+
+    @cached_property
+    def _module_calls(self) -> np.ndarray:
+        return np.bincount(self.calls.module, minlength=len(self.modules))
+
+    # -- neighbours ----------------------------------------------------------------------------------
+
+    @cached_property
+    def _into(self) -> np.ndarray:
+        """Start of each row's parents in ``edges``, which is sorted by ``dst``."""
+        return np.searchsorted(self.edges.dst, np.arange(len(self.ops) + 1))
+
+    @cached_property
+    def _out_of(self) -> tuple[np.ndarray, np.ndarray]:
+        order = np.argsort(self.edges.src, kind="stable")
+        return order, np.searchsorted(self.edges.src[order], np.arange(len(self.ops) + 1))
+
+    def parents(self, row: int) -> list[int]:
+        """Rows whose tensors this one was computed from, in argument order, each once."""
+        start, stop = self._into[row], self._into[row + 1]
+        return list(dict.fromkeys(self.edges.src[start:stop].tolist()))
+
+    def children(self, row: int) -> list[int]:
+        """Rows computed from this one, in order of execution, each once."""
+        order, start = self._out_of
+        return sorted(set(self.edges.dst[order[start[row] : start[row + 1]]].tolist()))
+
+    def rows_of(self, kind: int) -> list[int]:
+        """Rows of one kind: OP, INPUT, OUTPUT or BUFFER."""
+        return np.flatnonzero(self.ops.kind == kind).tolist()
+
+    def enclosing_calls(self, row: int) -> list[int]:
+        """The module calls the row ran in, from the model's own inwards."""
+        chain, call = [], int(self.ops.call[row])
+        while call >= 0:
+            chain.append(call)
+            call = int(self.calls.parent[call])
+        return chain[::-1]
+
+    @cached_property
+    def call_outputs(self) -> dict[int, list[int]]:
+        """For each module call, the rows it returned."""
+        out: dict[int, list[int]] = {}
+        for row, call in self.exits.tolist():
+            out.setdefault(call, []).append(row)
+        return out
+
+    @cached_property
+    def row_exits(self) -> dict[int, list[int]]:
+        """For each row, the module calls that returned it, innermost first."""
+        out: dict[int, list[int]] = {}
+        for row, call in self.exits.tolist():
+            out.setdefault(row, []).append(call)
+        return {row: sorted(calls, reverse=True) for row, calls in out.items()}
+
+    # -- lookup --------------------------------------------------------------------------------------
+
+    @cached_property
+    def _names(self) -> dict[str, list[int]]:
+        """Every name the graph answers to, with its rows: labels, short labels, passes, modules."""
+        names: dict[str, list[int]] = {}
+        full, short, passes = self._layer_names
+        for row, (layer, passno) in enumerate(
+            zip(self.ops.layer.tolist(), self.ops.passno.tolist(), strict=True)
+        ):
+            for name in dict.fromkeys((full[layer], short[layer])):
+                names.setdefault(name, []).append(row)
+                names.setdefault(f"{name}:{passno}", []).append(row)
+        for call, rows in sorted(self.call_outputs.items()):
+            module, passno = int(self.calls.module[call]), int(self.calls.passno[call])
+            address = self.modules[module].address
+            for name in (address, f"{address}:{passno}"):
+                names.setdefault(name, []).extend(rows)
+        return names
+
+    def rows(self, name: str) -> list[int] | None:
+        """Rows that answer to a label, short label, pass or module address; None if nothing does."""
+        return self._names.get(name)
+
+    def names(self) -> Iterator[str]:
+        """Every name that ``rows`` knows."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return int((self.ops.kind == OP).sum())
+
+    def __repr__(self) -> str:
+        return f"<Graph of {self.model}: {len(self)} operations, {len(self.modules)} modules>"

@@ -1,0 +1,68 @@
+"""A Record: one array, and where it came from.
+
+The same whether ``trace`` saved it, ``probe`` shipped it or ``inspect`` extracted it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .errors import InputError
+
+KINDS = ("output", "input", "grad_output", "grad_input", "parameter", "parameter_grad")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Record:
+    """One array with its origin.
+
+    ``array`` has the batch along ``batch_axis``; ``None`` means that it has no batch (a parameter).
+    ``items`` are the ids of the batch's rows, int64 of shape (rows,); without them rows are known by
+    their order of arrival. ``index`` tells a module's first output from its second.
+    Raises InputError when the parts contradict each other.
+
+    >>> Record(np.zeros((4, 3), np.float32), "fc1", items=np.arange(4)).rows
+    4
+    """
+
+    array: np.ndarray
+    address: str
+    kind: str = "output"
+    run: str = ""
+    model: str = ""
+    step: int | None = None
+    epoch: float | None = None
+    mode: str = ""
+    batch_axis: int | None = 0
+    index: int = 0
+    items: np.ndarray | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InputError(f"kind={self.kind!r} of the record at {self.address!r} is not one of {KINDS}.")
+        if self.batch_axis is not None and not 0 <= self.batch_axis < max(self.array.ndim, 1):
+            raise InputError(
+                f"batch_axis={self.batch_axis} of the record at {self.address!r} does not fit its shape "
+                f"{self.array.shape}."
+            )
+        if self.items is not None and self.items.shape != (self.rows,):
+            raise InputError(
+                f"The record at {self.address!r} has {self.rows} rows but {self.items.size} item ids."
+            )
+
+    @property
+    def rows(self) -> int:
+        """How many items the array holds: the length of its batch axis, 1 where it has none."""
+        return self.array.shape[self.batch_axis] if self.batch_axis is not None and self.array.ndim else 1
+
+    def features(self) -> np.ndarray:
+        """The array as (rows, features), the batch first and everything else flattened.
+
+        >>> Record(np.zeros((2, 3, 4)), "x").features().shape
+        (2, 12)
+        """
+        if self.batch_axis is None or self.array.ndim == 0:
+            return self.array.reshape(1, -1)
+        return np.moveaxis(self.array, self.batch_axis, 0).reshape(self.rows, -1)

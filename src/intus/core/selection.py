@@ -1,0 +1,92 @@
+"""Which places in a network the caller means: one resolver for trace, view, probe and inspect.
+
+A selection is a string (label, short label, pass, module address, operation type, or a glob over any of
+these), an int (the ordinal of an operation, negative from the end), a predicate, or a list of selections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from .errors import AddressError, InputError, did_you_mean
+from .graph import OP, Graph
+
+Selection = str | int | slice | Callable[[Any], Any] | Iterable[Any]
+
+
+def is_glob(text: str) -> bool:
+    """Whether a string is a pattern rather than a name."""
+    return any(mark in text for mark in "*?")
+
+
+def resolve(graph: Graph, key: str | int, *, ordinals: Sequence[int] | None = None) -> list[int]:
+    """Rows of ``graph.ops`` that one name or ordinal stands for.
+
+    ``ordinals`` are the rows that integers count over, by default all operations.
+    Raises AddressError with the nearest names, or the range an ordinal must be in.
+    """
+    if isinstance(key, bool) or not isinstance(key, str | int):
+        raise InputError(f"An address is a string or an int, got {key!r} of type {type(key).__name__}.")
+    if isinstance(key, int):
+        rows = graph.rows_of(OP) if ordinals is None else ordinals
+        if not -len(rows) <= key < len(rows):
+            raise AddressError(
+                f"[{key}] is out of range: there are {len(rows)} operations, so write {-len(rows)} to "
+                f"{len(rows) - 1}."
+            )
+        return [rows[key]]
+    found = graph.rows(key)
+    if found is None:
+        raise AddressError(f"{graph.model} has no {key!r}. {did_you_mean(key, _speakable(graph))}")
+    return found
+
+
+def select(graph: Graph, selection: Selection, *, handle: Callable[[int], Any] | None = None) -> list[int]:
+    """Rows of ``graph.ops`` that a selection means, sorted and each once.
+
+    ``"all"`` and ``"none"`` mean what they say. ``handle`` makes what predicates are called with from a
+    row. Raises AddressError when a name or pattern matches nothing.
+    """
+    return sorted(set(_select(graph, selection, handle or (lambda row: row))))
+
+
+def _select(graph: Graph, selection: Selection, handle: Callable[[int], Any]) -> list[int]:
+    if isinstance(selection, str):
+        if selection == "none":
+            return []
+        if selection == "all":
+            return list(range(len(graph.ops)))
+        return _select_text(graph, selection)
+    if isinstance(selection, slice):
+        return graph.rows_of(OP)[selection]
+    if isinstance(selection, int):
+        return resolve(graph, selection)
+    if callable(selection):
+        return [row for row in range(len(graph.ops)) if selection(handle(row))]
+    if isinstance(selection, Iterable):
+        return [row for part in selection for row in _select(graph, part, handle)]
+    raise InputError(
+        f"A selection is a name, an ordinal, a predicate or a list of these, got {selection!r} of type "
+        f"{type(selection).__name__}."
+    )
+
+
+def _select_text(graph: Graph, text: str) -> list[int]:
+    if (rows := graph.rows(text)) is not None:
+        return rows
+    if text in graph.types:
+        wanted = graph.types.index(text)
+        return [row for row in graph.rows_of(OP) if graph.ops.type[row] == wanted]
+    if is_glob(text):
+        rows = [row for name in graph.names() if fnmatchcase(name, text) for row in graph.rows(name) or ()]
+        if rows:
+            return rows
+    known = [*_speakable(graph), *graph.types]
+    raise AddressError(f"{graph.model} has no {text!r}. {did_you_mean(text, known)}")
+
+
+def _speakable(graph: Graph) -> list[str]:
+    """Names worth suggesting: no pass numbers unless nothing else exists, no empty root."""
+    return [name for name in graph.names() if name and ":" not in name] or list(graph.names())

@@ -1,0 +1,248 @@
+"""Records and graphs as bytes, the same on the wire and on disk: safetensors with JSON metadata.
+
+No pickle, nothing executable; numpy alone on both ends. The JSON of the 2018 Vivisect client (nested lists,
+one array per request) is read too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load as _load
+from safetensors.numpy import save as _save
+
+from ..core.errors import CodecError, InputError
+from ..core.graph import Calls, Edges, Graph, Meta, Module, Ops, Param, Source
+from ..core.record import KINDS, Record
+
+FORMAT = "1"
+_RECORD_FACTS = ("address", "kind", "run", "model", "step", "epoch", "mode", "batch_axis", "index")
+_FACT_TYPES: dict[str, tuple[type, ...]] = {
+    "address": (str,),
+    "kind": (str,),
+    "run": (str,),
+    "model": (str,),
+    "step": (int, type(None)),
+    "epoch": (int, float, type(None)),
+    "mode": (str,),
+    "batch_axis": (int, type(None)),
+    "index": (int,),
+}
+
+
+def encode_records(records: Iterable[Record], envelope: Mapping[str, Any] | None = None) -> bytes:
+    """Pack records into one safetensors blob; ``envelope`` is a JSON-able dict that travels beside them.
+
+    >>> blob = encode_records([Record(np.ones((2, 3), np.float32), "fc1")], {"seq": 7})
+    >>> records, envelope = decode_records(blob)
+    >>> records[0].address, records[0].array.shape, envelope["seq"]
+    ('fc1', (2, 3), 7)
+    """
+    arrays: dict[str, np.ndarray] = {}
+    facts = []
+    for number, record in enumerate(records):
+        arrays[str(number)] = np.ascontiguousarray(record.array)
+        if record.items is not None:
+            arrays[f"{number}.items"] = np.ascontiguousarray(record.items, dtype=np.int64)
+        facts.append({name: getattr(record, name) for name in _RECORD_FACTS})
+    return _save(arrays, {"intus": FORMAT, "records": _dump(facts), "envelope": _dump(envelope or {})})
+
+
+def decode_records(blob: bytes) -> tuple[list[Record], dict[str, Any]]:
+    """Unpack what ``encode_records`` made; raises CodecError for anything else, never anything other."""
+    arrays, meta = _open(blob, "records")
+    facts, envelope = _parse(meta["records"]), _parse(meta.get("envelope", "{}"))
+    if not isinstance(facts, list) or not isinstance(envelope, dict):
+        raise CodecError("The blob's metadata is malformed: records must be a list, envelope an object.")
+    records = []
+    for number, fact in enumerate(facts):
+        if str(number) not in arrays:
+            raise CodecError(f"The blob names record {number} but holds no array for it.")
+        records.append(_record(arrays[str(number)], fact, arrays.get(f"{number}.items")))
+    return records, envelope
+
+
+def decode_legacy(body: bytes, array_type: str) -> Record:
+    """Read one request of the 2018 client: ``{"metadata": {...}, "array": [[...]]}``.
+
+    ``array_type`` is the route it came to: activation_output, gradient_input, parameter …
+    """
+    kinds = {
+        "activation_output": "output",
+        "activation_input": "input",
+        "gradient_output": "grad_output",
+        "gradient_input": "grad_input",
+        "parameter": "parameter",
+    }
+    if array_type not in kinds:
+        raise CodecError(f"{array_type!r} is not an array type. Known: {', '.join(kinds)}.")
+    packet = _parse(body.decode("utf-8", "replace"))
+    if not isinstance(packet, dict) or not isinstance(packet.get("metadata"), dict):
+        raise CodecError('Expected {"metadata": {...}, "array": [...]}.')
+    meta = packet["metadata"]
+    try:
+        array = np.asarray(packet.get("array"), dtype=np.float32)
+    except (ValueError, TypeError) as error:
+        raise CodecError(f"The array is not a rectangular list of numbers: {error}.") from None
+    parameter = array_type == "parameter"
+    return _record(
+        array,
+        {
+            "address": meta.get("operation_name", ""),
+            "kind": kinds[array_type],
+            "run": str(meta.get("run", "")),
+            "model": meta.get("model_name", ""),
+            "step": None,
+            "epoch": meta.get("epoch"),
+            "mode": str(meta.get("state") or ""),
+            "batch_axis": None if parameter else meta.get("batch_axis", 0),
+            "index": int(meta["array_name"]) if str(meta.get("array_name", "")).isdigit() else 0,
+        },
+        None,
+    )
+
+
+def encode_graph(graph: Graph, arrays: Mapping[str, np.ndarray] | None = None) -> bytes:
+    """Pack a graph, and any arrays that belong to it, into one safetensors blob."""
+    columns = {f"value/{name}": np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
+    for table in ("ops", "edges", "calls"):
+        part = getattr(graph, table)
+        columns |= {f"{table}/{f.name}": np.ascontiguousarray(getattr(part, f.name)) for f in fields(part)}
+    columns |= {"op_params": graph.op_params, "exits": graph.exits}
+    facts = {
+        "model": graph.model,
+        "types": graph.types,
+        "metas": graph.metas,
+        "sites": graph.sites,
+        "args": graph.args,
+        "params": graph.params,
+        "modules": graph.modules,
+        "error": graph.error,
+        "facts": dict(graph.facts),
+    }
+    return _save(columns, {"intus": FORMAT, "graph": _dump(facts)})
+
+
+def decode_graph(blob: bytes) -> tuple[Graph, dict[str, np.ndarray]]:
+    """Unpack what ``encode_graph`` made: the graph and its arrays; raises CodecError otherwise."""
+    columns, meta = _open(blob, "graph")
+    facts = _parse(meta["graph"])
+    try:
+        graph = Graph(
+            model=facts["model"],
+            types=tuple(facts["types"]),
+            metas=tuple(Meta(tuple(shape), *rest) for shape, *rest in facts["metas"]),
+            sites=tuple(Source(*site) for site in facts["sites"]),
+            args=tuple(facts["args"]),
+            params=tuple(Param(p[0], tuple(p[1]), *p[2:]) for p in facts["params"]),
+            modules=tuple(Module(*module) for module in facts["modules"]),
+            ops=_table(Ops, "ops", columns),
+            edges=_table(Edges, "edges", columns),
+            calls=_table(Calls, "calls", columns),
+            op_params=columns["op_params"],
+            exits=columns["exits"],
+            error=facts["error"],
+            facts=facts["facts"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CodecError(f"The blob is not a whole graph: {type(error).__name__} {error}.") from None
+    _check(graph)
+    values = {name[len("value/") :]: array for name, array in columns.items() if name.startswith("value/")}
+    return graph, values
+
+
+def _check(graph: Graph) -> None:
+    """Every index a graph from outside holds must point at something."""
+    rows, calls = len(graph.ops), len(graph.calls)
+    bounds = {
+        "ops/kind": (graph.ops.kind, 0, 4),
+        "ops/type": (graph.ops.type, 0, len(graph.types)),
+        "ops/layer": (graph.ops.layer, 0, max(rows, 1)),
+        "ops/call": (graph.ops.call, -1, calls),
+        "ops/meta": (graph.ops.meta, 0, len(graph.metas)),
+        "ops/site": (graph.ops.site, -1, len(graph.sites)),
+        "edges/src": (graph.edges.src, 0, rows),
+        "edges/dst": (graph.edges.dst, 0, rows),
+        "edges/arg": (graph.edges.arg, 0, len(graph.args)),
+        "calls/module": (graph.calls.module, 0, len(graph.modules)),
+        "calls/parent": (graph.calls.parent, -1, calls),
+        "calls/start": (graph.calls.start, 0, rows + 1),
+        "calls/stop": (graph.calls.stop, 0, rows + 1),
+    }
+    for name, (column, low, high) in bounds.items():
+        if column.ndim != 1 or (column.size and not (low <= column.min() and column.max() < high)):
+            raise CodecError(f"The graph's column {name} points outside {low} to {high - 1}.")
+    for name, pairs, limits in (
+        ("op_params", graph.op_params, (rows, len(graph.params))),
+        ("exits", graph.exits, (rows, calls)),
+    ):
+        if (
+            pairs.ndim != 2
+            or pairs.shape[1] != 2
+            or (pairs.size and (pairs.min() < 0 or (pairs >= limits).any()))
+        ):
+            raise CodecError(f"The graph's pairs {name} point outside it.")
+    if (graph.calls.parent >= np.arange(calls)).any():
+        raise CodecError("The graph's column calls/parent names a call that began later.")
+
+
+def _table(cls: Any, name: str, columns: Mapping[str, np.ndarray]) -> Any:
+    parts = {f.name: columns[f"{name}/{f.name}"] for f in fields(cls)}
+    if len({part.shape for part in parts.values()}) > 1:
+        raise ValueError(f"columns of {name} differ in length")
+    return cls(**parts)
+
+
+def _record(array: np.ndarray, fact: Any, items: np.ndarray | None) -> Record:
+    if not isinstance(fact, dict):
+        raise CodecError(f"A record's facts must be an object, got {fact!r}.")
+    for name, types in _FACT_TYPES.items():
+        value = fact.get(name)
+        if isinstance(value, bool) or not isinstance(value, types):
+            raise CodecError(
+                f"A record's {name} must be {' or '.join(t.__name__ for t in types)}, got {value!r}."
+            )
+    if fact["kind"] not in KINDS:
+        raise CodecError(f"A record's kind must be one of {', '.join(KINDS)}, got {fact['kind']!r}.")
+    if array.dtype.kind not in "fiub":
+        raise CodecError(f"The array at {fact['address']!r} has dtype {array.dtype}, expected numbers.")
+    try:
+        return Record(array, items=items, **{name: fact[name] for name in _RECORD_FACTS})
+    except InputError as error:
+        raise CodecError(str(error)) from None
+
+
+def _open(blob: bytes, part: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Arrays and metadata of a safetensors blob that must hold ``part``."""
+    try:
+        length = int.from_bytes(blob[:8], "little")
+        header = json.loads(blob[8 : 8 + length]) if 0 < length <= len(blob) - 8 else None
+        arrays = _load(blob)
+        meta = header["__metadata__"] if header else {}
+    except Exception as error:  # safetensors raises its own type and json its own; all mean the same here
+        raise CodecError(f"Not a safetensors blob: {type(error).__name__}: {error}.") from None
+    if meta.get("intus") != FORMAT or part not in meta:
+        raise CodecError(
+            f"A safetensors blob, but not of intus format {FORMAT} with {part}: metadata keys are "
+            f"{', '.join(sorted(meta)) or 'none'}."
+        )
+    return arrays, meta
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise CodecError(f"Malformed JSON: {error}.") from None
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
