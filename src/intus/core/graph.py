@@ -259,7 +259,7 @@ class Graph:
     def _names(self) -> dict[str, list[int]]:
         """Every name the graph answers to, with its rows: labels, short labels, passes, modules."""
         names: dict[str, list[int]] = {}
-        full, short, passes = self._layer_names
+        full, short, _ = self._layer_names
         for row, (layer, passno) in enumerate(
             zip(self.ops.layer.tolist(), self.ops.passno.tolist(), strict=True)
         ):
