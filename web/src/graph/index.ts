@@ -1,0 +1,4 @@
+// What the rest of the page may use of the graph.
+export { GraphView } from "./view.ts";
+export type { GraphOptions, Paint, VisibleBox } from "./view.ts";
+export type { Scene } from "./scene.ts";

@@ -1,0 +1,63 @@
+// The scene as Python writes it (intus.viewing.scene): a core Graph as JSON columns.
+
+/** shape, dtype, device, bytes */
+export type Meta = [shape: number[], dtype: string, device: string, nbytes: number];
+/** file, line, function; line 0 means unknown */
+export type Source = [file: string, line: number, fn: string];
+/** address, shape, dtype, bytes, trained */
+export type Param = [address: string, shape: number[], dtype: string, nbytes: number, trainable: boolean];
+/** address, class name, constructor arguments */
+export type Module = [address: string, type: string, args: string];
+
+export interface Scene {
+  version: 1;
+  model: string;
+  types: string[];
+  metas: Meta[];
+  sites: Source[];
+  args: string[];
+  params: Param[];
+  modules: Module[];
+  ops: {
+    label: string[];
+    kind: number[];
+    type: number[];
+    call: number[];
+    meta: number[];
+    site: number[];
+    event: number[];
+    time: number[];
+    flags: number[];
+  };
+  edges: { src: number[]; dst: number[]; arg: number[] };
+  calls: {
+    address: string[];
+    module: number[];
+    passno: number[];
+    parent: number[];
+    start: number[];
+    stop: number[];
+  };
+  opParams: { op: number[]; param: number[] };
+  totals: {
+    operations: number;
+    modules: number;
+    parameters: number;
+    trainable: number;
+    bytes: number;
+    activations: number;
+    seconds: number;
+  };
+  error: string;
+  facts: Record<string, unknown>;
+}
+
+export const OP = 0;
+export const INPUT = 1;
+export const OUTPUT = 2;
+export const BUFFER = 3;
+
+export const INPLACE = 1;
+export const CREATED = 2;
+export const FAILED = 4;
+export const ORPHAN = 8;
