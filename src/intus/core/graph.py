@@ -1,7 +1,8 @@
 """The Graph: what ran in a model, as plain columns; it knows no framework.
 
-Rows of ``ops`` are the tensors that a forward pass met: its inputs, buffers, what each operation returned
-(an operation that returns three tensors has three rows) and its outputs. A hundred thousand operations are
+Rows of ``ops`` are the tensors that a forward pass met: its inputs, buffers, constants (tensors that came
+from outside, a closure or a plain attribute), what each operation returned (an operation that returns
+three tensors has three rows) and its outputs. A hundred thousand operations are
 common, so everything is a numpy column and names are interned; ``Op`` is a handle made when someone looks.
 Modules are seen as *calls*: an interval of rows in time. That makes every level of nesting a DAG.
 """
@@ -15,12 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-OP_KINDS = ("op", "input", "output", "buffer")
-OP, INPUT, OUTPUT, BUFFER = range(4)
+OP_KINDS = ("op", "input", "output", "buffer", "constant")
+OP, INPUT, OUTPUT, BUFFER, CONSTANT = range(5)
 
 #: Bits of ``Ops.flags``.
 INPLACE = 1  # it wrote into one of its arguments
-CREATED = 2  # it made a tensor out of nothing: torch.rand, torch.ones, a constant
+CREATED = 2  # it made a tensor out of nothing: torch.rand, torch.ones
 FAILED = 4  # it raised: the last thing that ran
 ORPHAN = 8  # it neither comes from an input nor reaches an output
 
@@ -226,7 +227,7 @@ class Graph:
         return sorted(set(self.edges.dst[order[start[row] : start[row + 1]]].tolist()))
 
     def rows_of(self, kind: int) -> list[int]:
-        """Rows of one kind: OP, INPUT, OUTPUT or BUFFER."""
+        """Rows of one kind: OP, INPUT, OUTPUT, BUFFER or CONSTANT."""
         return np.flatnonzero(self.ops.kind == kind).tolist()
 
     def enclosing_calls(self, row: int) -> list[int]:

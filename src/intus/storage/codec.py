@@ -16,7 +16,7 @@ from safetensors.numpy import load as _load
 from safetensors.numpy import save as _save
 
 from ..core.errors import CodecError, InputError
-from ..core.graph import Calls, Edges, Graph, Meta, Module, Ops, Param, Source
+from ..core.graph import OP_KINDS, Calls, Edges, Graph, Meta, Module, Ops, Param, Source
 from ..core.record import KINDS, Record
 
 FORMAT = "1"
@@ -159,7 +159,7 @@ def _check(graph: Graph) -> None:
     """Every index a graph from outside holds must point at something."""
     rows, calls = len(graph.ops), len(graph.calls)
     bounds = {
-        "ops/kind": (graph.ops.kind, 0, 4),
+        "ops/kind": (graph.ops.kind, 0, len(OP_KINDS)),
         "ops/type": (graph.ops.type, 0, len(graph.types)),
         "ops/layer": (graph.ops.layer, 0, max(rows, 1)),
         "ops/call": (graph.ops.call, -1, calls),
