@@ -1,0 +1,382 @@
+"""Scores, graphs, labels and notices, kept in SQLite or PostgreSQL.
+
+One class, SQLAlchemy Core, bound parameters only. Every write is one transaction that also raises the
+change counter, so that a page learns of what another process wrote into the same file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import sqlalchemy as sa
+
+from ..core.errors import InputError, did_you_mean
+from ..core.graph import OP, Graph
+from ..core.results import COLUMNS, Results
+from . import tables as t
+from .codec import decode_graph
+from .migrations import migrate
+from .tables import insert_into, make_engine, read_url, upsert
+
+#: What the column ``epoch`` holds where the epoch is unknown: part of a primary key cannot be NULL.
+NO_EPOCH = -1e300
+_SERIES_KEY = ("address", "unit", "kind", "target", "score")
+_NUMBERS = ("value", "low", "high", "baseline")
+
+
+class Changes(NamedTuple):
+    """What changed: the newest change number, the kinds of things, and the (run, model) they belong to."""
+
+    number: int
+    what: list[str]
+    runs: list[tuple[str, str]]
+
+
+class Database:
+    """A store of scores that threads, and with SQLite also processes, may share.
+
+    ``where`` is a path (``"intus.db"``) or a URL (``"sqlite:///intus.db"``, ``"postgresql://…"``).
+    Raises InputError when it cannot be opened, or was written by a newer intus.
+    """
+
+    def __init__(self, where: str | Path) -> None:
+        self.url = read_url(where)
+        self._engine = make_engine(self.url)
+        self._writing = threading.Lock()  # threads queue here instead of spinning on SQLite's file lock
+        try:
+            with self._write() as connection:
+                migrate(connection)
+        except (sa.exc.DBAPIError, InputError) as error:
+            self._engine.dispose()
+            if isinstance(error, InputError):
+                raise
+            raise InputError(
+                f"Could not open the database {self.url.render_as_string()}: {error.orig}. Give the path of "
+                "an intus database, or of a file that does not exist yet in a folder that does."
+            ) from error
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- scores --------------------------------------------------------------------------------------
+
+    def add(self, results: Results) -> int:
+        """Store results in one transaction; a row seen before is replaced. Returns how many rows were new.
+
+        NaN and infinite values are stored as NULL; where the row has no note, the note names them.
+        """
+        groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for row in _rows(results):
+            groups.setdefault((row.pop("run"), row.pop("model")), []).append(row)
+        if not groups:
+            return 0
+        new = 0
+        with self._write() as connection:
+            for (run, model), rows in groups.items():
+                new += _add_to_run(connection, _run_id(connection, run, model), rows)
+            _raise_counter(connection, [("points", *group) for group in groups])
+        return new
+
+    def points(self, run: str, model: str, *, level: str | None = None, **equal: Any) -> Results:
+        """One run's results, ordered by epoch, step and first appearance.
+
+        ``level`` is "layer" or "unit", by default both; ``equal`` picks by address, unit, kind, target,
+        score, epoch or step. An unknown run gives an empty table.
+        """
+        if level not in (None, "layer", "unit"):
+            raise InputError(f"level={level!r} is not 'layer' or 'unit'.")
+        columns = [
+            *(t.series.c[name] for name in _SERIES_KEY),
+            *(c for c in t.point.c if c.name != "series"),
+        ]
+        query = sa.select(*columns).select_from(
+            t.series.join(t.point, t.point.c.series == t.series.c.id).join(
+                t.run, t.run.c.id == t.series.c.run
+            )
+        )
+        query = query.where(t.run.c.run == run, t.run.c.model == model)
+        known = {column.name: column for column in columns}
+        for name, value in equal.items():
+            if name not in known:
+                raise InputError(f"Points have no column {name!r}. {did_you_mean(name, known)}")
+            query = query.where(known[name] == value)
+        if level is not None:
+            query = query.where(t.series.c.unit < 0 if level == "layer" else t.series.c.unit >= 0)
+        query = query.order_by(t.point.c.epoch, t.point.c.step, t.series.c.id)
+        with self._read() as connection:
+            rows = connection.execute(query).all()
+        return _as_results(run, model, [column.name for column in columns], rows)
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Every (run, model), newest first, with what there is to look at in it; the page's list of runs.
+
+        ``addresses`` stand in the order of the network where its graph is known, else as first seen.
+        ``targets``, ``scores`` and ``kinds`` are those of whole layers, ``units`` the pairs of score and
+        target that units have.
+        """
+        with self._read() as connection:
+            rows = connection.execute(
+                sa.select(t.run, t.graph.c.run.is_not(None).label("has_graph"))
+                .select_from(t.run.outerjoin(t.graph, t.graph.c.run == t.run.c.id))
+                .order_by(t.run.c.started.desc(), t.run.c.id.desc())
+            ).mappings()
+            return [_summary(connection, dict(row)) for row in rows.all()]
+
+    # -- graphs --------------------------------------------------------------------------------------
+
+    def put_graph(self, run: str, model: str, blob: bytes) -> None:
+        """Keep a run's graph, as bytes of ``codec.encode_graph``; raises CodecError for other bytes."""
+        graph, _ = decode_graph(blob)
+        framework = str(graph.facts.get("framework") or "")
+        with self._write() as connection:
+            number = _run_id(connection, run, model)
+            upsert(connection, t.graph, [{"run": number, "content": blob}], ["run"])
+            connection.execute(sa.delete(t.place).where(t.place.c.run == number))
+            places = [{"run": number, "address": a, "rank": rank} for a, rank in network_order(graph).items()]
+            if places:
+                connection.execute(sa.insert(t.place), places)
+            if framework:
+                connection.execute(sa.update(t.run).where(t.run.c.id == number).values(framework=framework))
+            _raise_counter(connection, [("graph", run, model)])
+
+    def graph(self, run: str, model: str) -> bytes | None:
+        """The bytes ``put_graph`` kept, or None."""
+        query = sa.select(t.graph.c.content).join(t.run, t.run.c.id == t.graph.c.run)
+        with self._read() as connection:
+            blob = connection.execute(query.where(t.run.c.run == run, t.run.c.model == model)).scalar()
+        return None if blob is None else bytes(blob)
+
+    # -- notices and labels --------------------------------------------------------------------------
+
+    def add_notice(
+        self, code: str, text: str, *, level: str = "warning", run: str = "", model: str = ""
+    ) -> None:
+        """Keep something a person should see; the same code and text again is counted, not repeated."""
+        if level not in ("info", "warning", "error"):
+            raise InputError(f"level={level!r} of a notice is not 'info', 'warning' or 'error'.")
+        row = {"run": run, "model": model, "level": level, "code": code, "text": text, "time": time.time()}
+        with self._write() as connection:
+            statement = insert_into(connection, t.notice).values(row | {"count": 1})
+            connection.execute(
+                statement.on_conflict_do_update(
+                    index_elements=["run", "model", "code", "text"],
+                    set_={"count": t.notice.c.count + 1, "time": row["time"], "level": level},
+                )
+            )
+            _raise_counter(connection, [("notices", run, model)])
+
+    def notices(self, run: str | None = None) -> list[dict[str, Any]]:
+        """Notices, newest first: all, or those of one run and of no run at all."""
+        query = sa.select(t.notice).order_by(t.notice.c.time.desc(), t.notice.c.id.desc())
+        if run is not None:
+            query = query.where(t.notice.c.run.in_([run, ""]))
+        with self._read() as connection:
+            return [dict(row) for row in connection.execute(query).mappings()]
+
+    def put_target(
+        self, name: str, targets: Sequence[Any], model_pattern: str = ".*", layer_pattern: str = ".*"
+    ) -> None:
+        """Keep a registered target's labels (JSON-able), replacing one of the same name."""
+        row = {"name": name, "labels": json.dumps(targets), "model_pattern": model_pattern}
+        with self._write() as connection:
+            upsert(connection, t.target, [row | {"layer_pattern": layer_pattern}], ["name"])
+
+    def targets(self) -> list[dict[str, Any]]:
+        """Registered targets in order of name: name, targets, model_pattern, layer_pattern."""
+        with self._read() as connection:
+            rows = connection.execute(sa.select(t.target).order_by(t.target.c.name)).mappings()
+            return [
+                {
+                    "name": row["name"],
+                    "targets": json.loads(row["labels"]),
+                    "model_pattern": row["model_pattern"],
+                    "layer_pattern": row["layer_pattern"],
+                }
+                for row in rows
+            ]
+
+    # -- forgetting, and news ------------------------------------------------------------------------
+
+    def remove(self, model: str) -> int:
+        """Forget every run of a model; returns how many there were."""
+        return self._forget(t.run.c.model == model, t.notice.c.model == model, sa.false())
+
+    def clear(self) -> int:
+        """Forget everything, labels too; returns how many runs there were."""
+        return self._forget(sa.true(), sa.true(), sa.true())
+
+    def _forget(self, which_runs: Any, which_notices: Any, which_targets: Any) -> int:
+        with self._write() as connection:
+            gone = connection.execute(sa.select(t.run.c.run, t.run.c.model).where(which_runs)).all()
+            connection.execute(sa.delete(t.run).where(which_runs))  # the rest follows by ON DELETE CASCADE
+            connection.execute(sa.delete(t.notice).where(which_notices))
+            connection.execute(sa.delete(t.target).where(which_targets))
+            news = [(what, run, model) for run, model in gone for what in ("points", "graph")]
+            _raise_counter(connection, [*news, ("notices", "", "")])
+        return len(gone)
+
+    def changes(self, since: int = 0) -> Changes:
+        """What was written after change number ``since``; ask again with the number returned."""
+        with self._read() as connection:
+            number = connection.execute(
+                sa.select(t.counter.c.value).where(t.counter.c.name == "change")
+            ).scalar()
+            query = sa.select(t.change).where(t.change.c.number > since).order_by(t.change.c.number)
+            rows = connection.execute(query).all() if number != since else []
+        runs = dict.fromkeys((row.run, row.model) for row in rows if row.run or row.model)
+        return Changes(int(number or 0), list(dict.fromkeys(row.what for row in rows)), list(runs))
+
+    # -- transactions --------------------------------------------------------------------------------
+
+    @contextmanager
+    def _write(self) -> Iterator[sa.Connection]:
+        with self._writing, self._engine.connect() as connection:
+            connection = connection.execution_options(writes=True)
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def _read(self) -> Iterator[sa.Connection]:
+        with self._engine.connect() as connection, connection.begin():
+            yield connection
+
+
+def network_order(graph: Graph) -> dict[str, int]:
+    """Rank of every address a graph has, in the order in which their outputs came to be.
+
+    A module comes after what ran inside it. The first call of a module called often answers to its plain
+    path too.
+    """
+    calls, ops = graph.calls, graph.rows_of(OP)
+    ended = [(int(calls.stop[call]), 1, -call, graph.call_address(call)) for call in range(len(calls))]
+    ended += [(row + 1, 0, 0, graph.labels[row]) for row in ops]
+    ranks: dict[str, int] = {}
+    for rank, (*_, address) in enumerate(sorted(ended)):
+        ranks.setdefault(address, rank)
+        if address.endswith(":1"):
+            ranks.setdefault(address[: -len(":1")], rank)
+    return ranks
+
+
+def _rows(results: Results) -> Iterator[dict[str, Any]]:
+    """Rows as the tables hold them."""
+    names = list(COLUMNS)
+    for values in zip(*(results[name].tolist() for name in names), strict=True):
+        row = dict(zip(names, values, strict=True))
+        row["epoch"] = row["epoch"] if math.isfinite(row["epoch"]) else NO_EPOCH
+        if not math.isfinite(row["value"]) and not row["note"]:
+            row["note"] = str(row["value"])
+        for name in _NUMBERS:
+            row[name] = row[name] if math.isfinite(row[name]) else None
+        yield row
+
+
+def _run_id(connection: sa.Connection, run: str, model: str) -> int:
+    """The id of a run, made where it is new."""
+    now = time.time()
+    statement = insert_into(connection, t.run).values(
+        run=run, model=model, framework="", started=now, updated=now, points=0
+    )
+    connection.execute(
+        statement.on_conflict_do_update(index_elements=["run", "model"], set_={"updated": now})
+    )
+    query = sa.select(t.run.c.id).where(t.run.c.run == run, t.run.c.model == model)
+    return int(connection.execute(query).scalar_one())
+
+
+def _raise_counter(connection: sa.Connection, news: Sequence[tuple[str, str, str]]) -> None:
+    """Give (what, run, model) the next change number, in the transaction that changed them."""
+    mine = t.counter.c.name == "change"
+    connection.execute(sa.update(t.counter).where(mine).values(value=t.counter.c.value + 1))
+    number = connection.execute(sa.select(t.counter.c.value).where(mine)).scalar_one()
+    rows = [{"what": w, "run": run, "model": model, "number": number} for w, run, model in news]
+    upsert(connection, t.change, rows, ["what", "run", "model"])
+
+
+def _add_to_run(connection: sa.Connection, run: int, rows: list[dict[str, Any]]) -> int:
+    """Insert what is new; only where rows came twice, write all of them over."""
+    series = {tuple(row[name] for name in _SERIES_KEY): row for row in rows}
+    keys = [dict(zip(_SERIES_KEY, key, strict=True), run=run) for key in series]
+    upsert(connection, t.series, keys, ["run", *_SERIES_KEY])
+    epochs = [{"run": run, "epoch": epoch} for epoch in {row["epoch"] for row in rows}]
+    upsert(connection, t.epoch, epochs, ["run", "epoch"])
+
+    found = sa.select(t.series.c.id).where(
+        t.series.c.run == run,
+        *(t.series.c[name] == sa.bindparam(f"of_{name}") for name in _SERIES_KEY),
+    )
+    insert = insert_into(connection, t.point).values(series=found.scalar_subquery())
+    key = ["series", "epoch", "step"]
+    points = [
+        {f"of_{name}": row[name] for name in _SERIES_KEY}
+        | {name: row[name] for name in ("epoch", "step", *_NUMBERS, "n", "note")}
+        for row in rows
+    ]
+    new = connection.execute(insert.on_conflict_do_nothing(index_elements=key), points).rowcount
+    if new < len(points):
+        changed = {name: insert.excluded[name] for name in (*_NUMBERS, "n", "note")}
+        connection.execute(insert.on_conflict_do_update(index_elements=key, set_=changed), points)
+    connection.execute(sa.update(t.run).where(t.run.c.id == run).values(points=t.run.c.points + new))
+    return new
+
+
+def _as_results(run: str, model: str, names: list[str], rows: Sequence[Any]) -> Results:
+    columns: dict[str, Any] = {
+        name: list(values) for name, values in zip(names, zip(*rows, strict=True), strict=True)
+    }
+    if not rows:
+        return Results()
+    for name in (*_NUMBERS, "epoch"):
+        columns[name] = np.array([np.nan if v is None else v for v in columns[name]], dtype=np.float64)
+    columns["epoch"][columns["epoch"] == NO_EPOCH] = np.nan
+    return Results(columns | {"run": [run] * len(rows), "model": [model] * len(rows)})
+
+
+def _summary(connection: sa.Connection, row: dict[str, Any]) -> dict[str, Any]:
+    """One entry of ``Database.runs``."""
+    run = row.pop("id")
+
+    def distinct(*columns: str, units: bool = False) -> list[Any]:
+        chosen = [t.series.c[name] for name in columns]
+        query = sa.select(*chosen).where(t.series.c.run == run)
+        query = query.where(t.series.c.unit >= 0 if units else t.series.c.unit < 0)
+        return list(connection.execute(query.group_by(*chosen).order_by(sa.func.min(t.series.c.id))).all())
+
+    first = sa.func.min(t.series.c.id)
+    placed = (t.place.c.run == t.series.c.run) & (t.place.c.address == t.series.c.address)
+    addresses = connection.execute(
+        sa.select(t.series.c.address)
+        .select_from(t.series.outerjoin(t.place, placed))
+        .where(t.series.c.run == run)
+        .group_by(t.series.c.address)
+        .order_by(sa.func.coalesce(sa.func.min(t.place.c.rank), 2**62), first)
+    ).scalars()
+    epochs = connection.execute(
+        sa.select(t.epoch.c.epoch)
+        .where(t.epoch.c.run == run, t.epoch.c.epoch > NO_EPOCH)
+        .order_by(t.epoch.c.epoch)
+    ).scalars()
+    return row | {
+        "epochs": list(epochs),
+        "addresses": list(addresses),
+        "targets": [target for (target,) in distinct("target") if target],
+        "scores": [score for (score,) in distinct("score")],
+        "kinds": [kind for (kind,) in distinct("kind")],
+        "units": [{"score": s, "target": t} for s, t in distinct("score", "target", units=True)],
+        "has_graph": bool(row["has_graph"]),
+    }

@@ -1,0 +1,89 @@
+"""How the database is reached: its engine, its tables as queries see them, and the upsert of both dialects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from ..core.errors import InputError
+
+
+def _table(name: str, *columns: str, floats: str = "") -> sa.Table:
+    """A table as queries see it; ``migrations`` is what creates it."""
+    types = {column: sa.Float() for column in floats.split()}
+    return sa.Table(name, sa.MetaData(), *(sa.Column(column, types.get(column)) for column in columns))
+
+
+run = _table("run", "id", "run", "model", "framework", "started", "updated", "points")
+series = _table("series", "id", "run", "address", "unit", "kind", "target", "score")
+point = _table("point", "series", "epoch", "step", "value", "low", "high", "baseline", "n", "note")
+epoch = _table("epoch", "run", "epoch")
+graph = _table("graph", "run", "content")
+place = _table("place", "run", "address", "rank")
+notice = _table("notice", "id", "run", "model", "level", "code", "text", "count", "time")
+target = _table("target", "name", "labels", "model_pattern", "layer_pattern")
+counter = _table("counter", "name", "value")
+change = _table("change", "what", "run", "model", "number")
+TABLES = (run, series, point, epoch, graph, place, notice, target, counter, change)
+
+
+def upsert(
+    connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], keys: Sequence[str]
+) -> None:
+    """Insert rows, or overwrite those whose ``keys`` are already there; SQLite and PostgreSQL alike."""
+    if not rows:
+        return
+    statement = insert_into(connection, table)
+    others = {name: statement.excluded[name] for name in rows[0] if name not in keys}
+    if others:
+        statement = statement.on_conflict_do_update(index_elements=list(keys), set_=others)
+    else:
+        statement = statement.on_conflict_do_nothing(index_elements=list(keys))
+    connection.execute(statement, [dict(row) for row in rows])
+
+
+def read_url(where: str | Path) -> sa.URL:
+    """The URL a path or URL stands for; raises InputError for a kind of database we do not know."""
+    if isinstance(where, Path) or "://" not in where:
+        url = sa.URL.create("sqlite", database=str(where))
+    else:
+        url = sa.make_url(where)
+    dialect = url.get_backend_name()
+    if dialect not in ("sqlite", "postgresql"):
+        raise InputError(f"The database {where!r} is of kind {dialect!r}; known kinds: sqlite, postgresql.")
+    if dialect == "sqlite" and url.database in (None, "", ":memory:"):
+        raise InputError(
+            f"The database {where!r} lives in memory, where threads cannot share it. Give a path."
+        )
+    return url
+
+
+def make_engine(url: sa.URL) -> sa.Engine:
+    """An engine whose transactions begin as the database wants them to."""
+    engine = sa.create_engine(url)
+    if url.get_backend_name() == "sqlite":
+        sa.event.listen(engine, "connect", _set_up_sqlite)
+        sa.event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _set_up_sqlite(connection: Any, _: object) -> None:
+    connection.isolation_level = None  # we say BEGIN ourselves
+    for pragma in ("busy_timeout=20000", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    # A transaction that reads before it writes fails at once where another process wrote in between,
+    # unless it took the write lock at its start, where SQLite is willing to wait.
+    writes = connection.get_execution_options().get("writes")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def insert_into(connection: sa.Connection, table: sa.Table) -> Any:
+    """An INSERT that may be given ON CONFLICT, in the connection's dialect."""
+    return (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table)
