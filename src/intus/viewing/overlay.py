@@ -1,0 +1,82 @@
+"""Overlays: the numbers that colour a graph's boxes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import InputError, did_you_mean
+from ..core.results import Results
+
+#: Overlays the page works out by itself, from what the graph knows.
+BUILT_IN = ("time", "memory", "parameters")
+
+Overlay = str | Mapping[str, float] | Results | None
+
+
+def paint(overlay: Overlay, *, title: str = "") -> dict[str, Any] | str | None:
+    """What the page needs to paint: a built-in overlay's name, or title, values by address, low and high.
+
+    A mapping goes from address to number; Results must hold one score of whole layers, and the latest
+    epoch of each address counts. NaN and infinities are missing values, and shown as such.
+
+    >>> paint({"conv1": 0.5, "fc": float("nan")}, title="mean")
+    {'title': 'mean', 'values': {'conv1': 0.5, 'fc': None}, 'low': 0.5, 'high': 0.5}
+    """
+    if overlay is None:
+        return None
+    if isinstance(overlay, str):
+        if overlay not in BUILT_IN:
+            raise InputError(
+                f"overlay={overlay!r} is not a built-in overlay. {did_you_mean(overlay, BUILT_IN)} "
+                "Or pass Results, or a dict from address to number."
+            )
+        return overlay
+    if isinstance(overlay, Results):
+        title, overlay = title or _score_of(overlay), _latest(overlay)
+    if not isinstance(overlay, Mapping):
+        raise InputError(
+            f"overlay must be a dict from address to number, Results, or one of {', '.join(BUILT_IN)}; "
+            f"got {type(overlay).__name__}."
+        )
+    values = {str(address): _number(address, value) for address, value in overlay.items()}
+    known = [value for value in values.values() if value is not None]
+    return {
+        "title": title or "value",
+        "values": values,
+        "low": min(known, default=0.0),
+        "high": max(known, default=1.0),
+    }
+
+
+def _number(address: object, value: object) -> float | None:
+    if value is None:
+        return None
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise InputError(f"overlay[{address!r}] is {value!r}, expected a number or None.") from None
+    return number if math.isfinite(number) else None
+
+
+def _score_of(results: Results) -> str:
+    pairs = sorted(set(zip(results["score"].tolist(), results["target"].tolist(), strict=True)))
+    if len(pairs) > 1:
+        shown = ", ".join(f"{score} of {target}" if target else score for score, target in pairs[:6])
+        raise InputError(
+            f"An overlay shows one score, and these Results hold {len(pairs)}: {shown}. "
+            "Pick one with results.where(score=..., target=...)."
+        )
+    score, target = pairs[0] if pairs else ("value", "")
+    return f"{score} · {target}" if target else str(score)
+
+
+def _latest(results: Results) -> dict[str, float]:
+    """The last epoch's value of every address, for whole layers."""
+    order = np.argsort(np.nan_to_num(results["epoch"], nan=-np.inf), kind="stable")
+    return {
+        results["address"][row]: float(results["value"][row]) for row in order if results["unit"][row] == -1
+    }

@@ -1,0 +1,78 @@
+"""The scene: a Graph as JSON columns, what a saved file carries and the server sends to the page.
+
+The page's side of this contract is ``web/src/graph/scene.ts``. Nothing is laid out or decided here; names
+are interned as in the Graph, so that a hundred thousand operations stay a few megabytes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..core.graph import OP, Graph
+
+VERSION = 1
+_OP_COLUMNS = ("kind", "type", "call", "meta", "site", "event", "time", "flags")
+
+
+def scene(graph: Graph) -> dict[str, Any]:
+    """Turn a graph into a JSON-able dict of columns.
+
+    Rows of ``ops`` are the graph's rows, with their labels; ``calls`` are its module calls, with their
+    addresses; ``totals`` are what the header shows (bytes in bytes, seconds in seconds).
+    """
+    ops, calls = graph.ops, graph.calls
+    return {
+        "version": VERSION,
+        "model": graph.model,
+        "types": list(graph.types),
+        "metas": [[list(m.shape), m.dtype, m.device, m.nbytes] for m in graph.metas],
+        "sites": [list(site) for site in graph.sites],
+        "args": list(graph.args),
+        "params": [[p.address, list(p.shape), p.dtype, p.nbytes, p.trainable] for p in graph.params],
+        "modules": [list(module) for module in graph.modules],
+        "ops": {"label": graph.labels} | {name: getattr(ops, name).tolist() for name in _OP_COLUMNS},
+        "edges": {name: getattr(graph.edges, name).tolist() for name in ("src", "dst", "arg")},
+        "calls": {
+            "address": [graph.call_address(call) for call in range(len(calls))],
+            **{name: getattr(calls, name).tolist() for name in ("module", "passno", "parent")},
+            **{name: getattr(calls, name).tolist() for name in ("start", "stop")},
+        },
+        "opParams": {
+            "op": graph.op_params[:, 0].tolist(),
+            "param": graph.op_params[:, 1].tolist(),
+        },
+        "totals": totals(graph),
+        "error": graph.error,
+        "facts": finite(dict(graph.facts)),
+    }
+
+
+def totals(graph: Graph) -> dict[str, float]:
+    """What a header says of a graph: operations, modules, parameters (also those trained), the parameters'
+    and the activations' bytes, and the seconds its operations took."""
+    ran = graph.ops.kind == OP
+    sizes = np.array([meta.nbytes for meta in graph.metas], dtype=np.int64)
+    seconds = finite(graph.facts.get("seconds"))
+    return {
+        "operations": len(graph),
+        "modules": sum(1 for module in graph.modules if module.address),
+        "parameters": sum(math.prod(p.shape) for p in graph.params),
+        "trainable": sum(math.prod(p.shape) for p in graph.params if p.trainable),
+        "bytes": sum(p.nbytes for p in graph.params),
+        "activations": int(sizes[graph.ops.meta[ran]].sum()) if ran.any() else 0,
+        "seconds": float(graph.ops.time.sum()) / 1e9 if seconds is None else float(seconds),
+    }
+
+
+def finite(value: Any) -> Any:
+    """The value with every NaN and infinity replaced by None, which is what JSON has for them."""
+    if isinstance(value, dict):
+        return {str(key): finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,186 @@
+"""The Graph as plain text: a headline, and an outline of modules and operations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from ..core.graph import FAILED, OP, OP_KINDS, Graph
+from .scene import totals
+
+_HEADER = ("", "type", "output", "parameters", "time")
+
+
+class Row(NamedTuple):
+    """A line of the outline: how deep it stands, what it is, and its figures (-1 or "" for none)."""
+
+    depth: int
+    name: str
+    type: str
+    shape: str
+    parameters: int
+    nanoseconds: int
+    is_module: bool
+
+
+def headline(graph: Graph) -> str:
+    """One sentence of totals.
+
+    It reads ``14 operations, 6 modules, 12,810 parameters (50 KB), 1.3 ms``.
+    """
+    total = totals(graph)
+    parts = [_count(total["operations"], "operation"), _count(total["modules"], "module")]
+    parts.append(f"{_count(total['parameters'], 'parameter')} ({size(total['bytes'])})")
+    if total["seconds"] > 0:
+        parts.append(duration(total["seconds"] * 1e9))
+    return ", ".join(parts)
+
+
+def outline(graph: Graph, *, depth: int | None = None, most: int | None = 500) -> str:
+    """A table of what ran, in order: modules with what is inside them indented.
+
+    A module that ran a single operation is one line. ``depth`` is how many levels of modules to open, all
+    by default; ``most`` bounds the lines, None for no bound.
+    """
+    rows = [row for row in walk(graph) if depth is None or row.depth <= depth]
+    shown = rows[:most]
+    cells = [_HEADER, *map(_cells, shown)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(_HEADER))]
+    lines = [f"{graph.model}: {headline(graph)}", ""]
+    lines += [_aligned(line, widths) for line in cells]
+    if len(rows) > len(shown):
+        lines.append(f"… and {len(rows) - len(shown):,} more")
+    if graph.error:
+        lines += ["", f"Failed: {graph.error}"]
+    return "\n".join(lines)
+
+
+def walk(graph: Graph) -> Iterator[Row]:
+    """The outline's rows, in order of execution, modules before what is inside them."""
+    inside = _Inside(graph)
+    opened: list[int] = []
+    for row in range(len(graph.ops)):
+        chain = [call for call in graph.enclosing_calls(row) if graph.call_address(call)]
+        shared = 0
+        while shared < min(len(opened), len(chain)) and opened[shared] == chain[shared]:
+            shared += 1
+        single = next((n for n, call in enumerate(chain) if inside.operations[call] == 1), None)
+        stop = len(chain) if single is None else single + 1
+        for level in range(shared, stop):
+            yield inside.module_row(chain[level], level, chain[-1] if level == single else chain[level])
+        if single is None:
+            yield inside.op_row(row, len(chain))
+        opened = chain
+
+
+class _Inside:
+    """What each module call holds, counted once."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        calls = len(graph.calls)
+        self.operations = np.zeros(calls, dtype=np.int64)
+        self.time = np.zeros(calls, dtype=np.int64)
+        ran = graph.ops.kind == OP
+        inside = graph.ops.call >= 0
+        np.add.at(self.operations, graph.ops.call[ran & inside], 1)
+        np.add.at(self.time, graph.ops.call[inside], graph.ops.time[inside])
+        self.params: list[set[int]] = [set() for _ in range(calls)]
+        self.op_params: dict[int, set[int]] = {}
+        for row, param in graph.op_params.tolist():
+            self.op_params.setdefault(row, set()).add(param)
+            if graph.ops.call[row] >= 0:
+                self.params[graph.ops.call[row]].add(param)
+        for call in range(calls - 1, -1, -1):  # a call begins after its parent, so children come first here
+            parent = int(graph.calls.parent[call])
+            if parent >= 0:
+                self.operations[parent] += self.operations[call]
+                self.time[parent] += self.time[call]
+                self.params[parent] |= self.params[call]
+
+    def module_row(self, call: int, depth: int, named: int) -> Row:
+        graph = self.graph
+        outputs = graph.call_outputs.get(call, [])
+        shape = dimensions(graph.metas[graph.ops.meta[outputs[0]]].shape) if outputs else ""
+        return Row(
+            depth,
+            graph.call_address(named),
+            graph.modules[graph.calls.module[named]].type,
+            shape + (f" and {len(outputs) - 1} more" if len(outputs) > 1 else ""),
+            self._size(self.params[call]),
+            int(self.time[call]),
+            True,
+        )
+
+    def op_row(self, row: int, depth: int) -> Row:
+        graph, kind = self.graph, int(self.graph.ops.kind[row])
+        failed = " failed" if graph.ops.flags[row] & FAILED else ""
+        return Row(
+            depth,
+            graph.labels[row],
+            (graph.types[graph.ops.type[row]] if kind == OP else OP_KINDS[kind]) + failed,
+            dimensions(graph.metas[graph.ops.meta[row]].shape),
+            self._size(self.op_params.get(row, set())),
+            int(graph.ops.time[row]),
+            False,
+        )
+
+    def _size(self, params: set[int]) -> int:
+        return sum(math.prod(self.graph.params[p].shape) for p in params)
+
+
+def dimensions(shape: tuple[int, ...]) -> str:
+    """A shape as people write it.
+
+    >>> dimensions((2, 3, 8)), dimensions(())
+    ('2×3×8', 'scalar')
+    """
+    return "×".join(map(str, shape)) or "scalar"
+
+
+def size(nbytes: float) -> str:
+    """Bytes in the unit that keeps the number short.
+
+    >>> size(0), size(1536), size(3_000_000)
+    ('0 B', '1.5 KB', '2.9 MB')
+    """
+    units = ("B", "KB", "MB", "GB", "TB")
+    power = min(int(math.log(nbytes, 1024)) if nbytes >= 1 else 0, len(units) - 1)
+    value = nbytes / 1024**power
+    return f"{value:.0f} {units[power]}" if power == 0 or value >= 100 else f"{value:.1f} {units[power]}"
+
+
+def duration(nanoseconds: float) -> str:
+    """A time in the unit that keeps the number short.
+
+    >>> duration(950), duration(12_345), duration(3.2e9)
+    ('950 ns', '12.3 µs', '3.20 s')
+    """
+    for unit, scale in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if nanoseconds >= scale:
+            value = nanoseconds / scale
+            return f"{value:.2f} {unit}" if value < 10 else f"{value:.1f} {unit}"
+    return f"{nanoseconds:.0f} ns"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        "  " * row.depth + row.name,
+        row.type,
+        row.shape,
+        f"{row.parameters:,}" if row.parameters else "",
+        duration(row.nanoseconds) if row.nanoseconds else "",
+    )
+
+
+def _aligned(cells: tuple[str, ...], widths: list[int]) -> str:
+    left = "  ".join(cell.ljust(width) for cell, width in zip(cells[:3], widths[:3], strict=True))
+    right = "  ".join(cell.rjust(width) for cell, width in zip(cells[3:], widths[3:], strict=True))
+    return f"{left}  {right}".rstrip()
+
+
+def _count(number: float, noun: str) -> str:
+    return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
