@@ -254,6 +254,14 @@ class Graph:
             out.setdefault(row, []).append(call)
         return {row: sorted(calls, reverse=True) for row, calls in out.items()}
 
+    @cached_property
+    def row_params(self) -> dict[int, list[int]]:
+        """For each row that used parameters, which ones."""
+        out: dict[int, list[int]] = {}
+        for row, param in self.op_params.tolist():
+            out.setdefault(row, []).append(param)
+        return out
+
     # -- lookup --------------------------------------------------------------------------------------
 
     @cached_property

@@ -1,0 +1,1 @@
+"""What runs in a model: interpose -> recorder -> assemble -> loops -> Trace."""

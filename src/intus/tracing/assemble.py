@@ -1,0 +1,168 @@
+"""From a recording to a Graph: pure functions of plain integers.
+
+Orphans are trimmed, what is left is renumbered, layers and passes are found, lines of source looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from ..core.graph import FAILED, INPUT, OUTPUT, Calls, Edges, Graph, Module, Ops, Param, Source
+from .loops import find_layers
+from .recorder import CALL, EDGE, ROW, Recording
+
+
+def assemble(recording: Recording, model: str, facts: Mapping[str, Any]) -> tuple[Graph, np.ndarray]:
+    """Build the graph; also returns for each recorded row its row in the graph, -1 where it was trimmed."""
+    rows = _table(recording.rows, ROW)
+    edges = _table(recording.edges, EDGE)
+    calls = _table(recording.calls, CALL)
+    exits = np.array(recording.exits, dtype=np.int64).reshape(-1, 2)
+    op_params = np.array(recording.op_params, dtype=np.int64).reshape(-1, 2)
+
+    keep = _connected(rows["kind"], edges, whole=recording.failure is not None)
+    where = np.where(keep, np.cumsum(keep) - 1, -1)
+    rows = {name: column[keep] for name, column in rows.items()}
+    edges = _sorted_edges(edges, where)
+    op_params = _renumber(op_params, where)
+    starts = np.concatenate([[0], np.cumsum(keep)])  # where a recorded boundary falls in the kept rows
+    _keep_last_failure(rows["flags"], escaped=recording.failure is not None)
+    layers = find_layers(rows, edges, op_params)
+    graph = Graph(
+        model=model,
+        types=tuple(recording.types),
+        metas=tuple(recording.metas),
+        sites=tuple(_source(code, at) for code, at in recording.sites),
+        args=tuple(recording.args),
+        params=tuple(_param(name, p) for name, p in recording.params),
+        modules=tuple(
+            Module(name, type(module).__name__, _arguments(module))
+            for name, module in zip(recording.names, recording.modules, strict=True)
+        ),
+        ops=_ops(rows, layers),
+        edges=Edges(**edges),
+        calls=_calls(calls, starts),
+        op_params=np.unique(op_params, axis=0),
+        exits=_renumber(exits, where),
+        error=_error_text(recording.failure),
+        facts=dict(facts),
+    )
+    return graph, where
+
+
+def _table(flat: list[int], names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    whole = np.array(flat, dtype=np.int64).reshape(-1, len(names))
+    return {name: np.ascontiguousarray(whole[:, i]) for i, name in enumerate(names)}
+
+
+def _connected(kind: np.ndarray, edges: Mapping[str, np.ndarray], *, whole: bool) -> np.ndarray:
+    """Rows that descend from an input or lead to an output; all of them when the pass did not end."""
+    if whole or not (kind == OUTPUT).any():
+        return np.ones(len(kind), dtype=bool)
+    from_input, to_output = (kind == INPUT).tolist(), (kind == OUTPUT).tolist()
+    pairs = sorted(zip(edges["dst"].tolist(), edges["src"].tolist(), strict=True))  # time only moves on
+    for dst, src in pairs:
+        from_input[dst] = from_input[dst] or from_input[src]
+    for dst, src in reversed(pairs):
+        to_output[src] = to_output[src] or to_output[dst]
+    return np.array(from_input) | np.array(to_output)
+
+
+def _keep_last_failure(flags: np.ndarray, *, escaped: bool) -> None:
+    """The operation whose exception ended the pass is the last that raised; the model caught the others."""
+    failed = np.flatnonzero(flags & FAILED)
+    flags[failed[:-1] if escaped else failed] &= ~FAILED
+
+
+def _sorted_edges(edges: Mapping[str, np.ndarray], where: np.ndarray) -> dict[str, np.ndarray]:
+    src, dst = where[edges["src"]], where[edges["dst"]]
+    kept = (src >= 0) & (dst >= 0)
+    order = np.argsort(dst[kept], kind="stable")
+    return {"src": src[kept][order], "dst": dst[kept][order], "arg": edges["arg"][kept][order]}
+
+
+def _renumber(pairs: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """Pairs whose first half is a row, with the rows renumbered and those of trimmed rows dropped."""
+    if not len(pairs):
+        return pairs
+    rows = where[pairs[:, 0]]
+    return np.stack([rows[rows >= 0], pairs[rows >= 0, 1]], axis=1)
+
+
+def _ops(rows: Mapping[str, np.ndarray], layers: np.ndarray) -> Ops:
+    return Ops(
+        kind=rows["kind"].astype(np.int8),
+        type=rows["type"].astype(np.int32),
+        layer=layers.astype(np.int32),
+        passno=_occurrence(layers).astype(np.int32),
+        call=rows["call"].astype(np.int32),
+        meta=rows["meta"].astype(np.int32),
+        site=rows["site"].astype(np.int32),
+        event=rows["event"].astype(np.int32),
+        output=rows["output"].astype(np.int16),
+        time=rows["time"],
+        flags=rows["flags"].astype(np.int8),
+    )
+
+
+def _calls(calls: Mapping[str, np.ndarray], starts: np.ndarray) -> Calls:
+    stop = np.where(calls["stop"] < 0, len(starts) - 1, calls["stop"])  # a call that an exception cut short
+    return Calls(
+        module=calls["module"].astype(np.int32),
+        passno=_occurrence(calls["module"]).astype(np.int32),
+        parent=calls["parent"].astype(np.int32),
+        start=starts[calls["start"]],
+        stop=starts[stop],
+    )
+
+
+def _occurrence(values: np.ndarray) -> np.ndarray:
+    """For each entry, how often its value has occurred so far, itself included.
+
+    >>> _occurrence(np.array([5, 7, 5, 5])).tolist()
+    [1, 1, 2, 3]
+    """
+    order = np.argsort(values, kind="stable")
+    ranked = values[order]
+    fresh = np.concatenate([[True], ranked[1:] != ranked[:-1]]) if len(values) else np.zeros(0, bool)
+    start = np.maximum.accumulate(np.where(fresh, np.arange(len(values)), 0))
+    count = np.empty(len(values), dtype=np.int64)
+    count[order] = np.arange(len(values)) - start + 1
+    return count
+
+
+def _source(code: CodeType, at: int) -> Source:
+    """The line of an instruction: what ``f_lasti`` pointed at."""
+    line = 0
+    if at >= 0:
+        for start, stop, number in code.co_lines():
+            if start <= at < stop:
+                line = number or 0
+                break
+    return Source(code.co_filename, line, code.co_qualname)
+
+
+def _param(name: str, p: Any) -> Param:
+    return Param(
+        name,
+        tuple(p.shape),
+        str(p.dtype).removeprefix("torch."),
+        p.numel() * p.element_size(),
+        bool(p.requires_grad),
+    )
+
+
+def _arguments(module: Any) -> str:
+    """What the module's own repr says between its brackets: ``3, 8, kernel_size=(3, 3)``."""
+    try:
+        return str(module.extra_repr())[:500] if hasattr(module, "extra_repr") else ""
+    except Exception:  # a user's extra_repr may rely on what only exists elsewhere
+        return ""
+
+
+def _error_text(failure: BaseException | None) -> str:
+    return f"{type(failure).__name__}: {failure}" if failure is not None else ""

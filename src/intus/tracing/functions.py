@@ -1,0 +1,96 @@
+"""What is known of a torch function by its name: its type, whether it writes, whether it is worth a row.
+
+Only names are looked at, never a hand-kept list of torch's functions: a function that is new tomorrow is
+recorded like any other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+#: Properties that return a tensor; every other property tells something about one (shape, dtype …).
+_TENSOR_PROPERTIES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+#: Calls that are bookkeeping of torch or of Python, never part of what a model computes.
+_BOOKKEEPING = frozenset(
+    {
+        "__repr__", "__format__", "__len__", "__hash__", "__dir__", "__reduce_ex__", "__setstate__",
+        "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "storage",
+        "element_size",
+        "untyped_storage", "data_ptr", "is_contiguous", "is_floating_point", "is_complex", "is_nonzero",
+        "get_device", "is_same_size", "has_names", "requires_grad_", "retain_grad", "register_hook",
+        "register_post_accumulate_grad_hook", "backward", "_is_view", "_set_grad_enabled", "is_tensor",
+        "result_type", "can_cast", "is_inference", "__deepcopy__", "__contains__", "type_promotion",
+    }
+)  # fmt: skip
+_OPERATORS = "add sub mul div truediv floordiv mod pow matmul and or xor lshift rshift".split()
+_IN_PLACE_OPERATORS = {f"__i{name}__": name for name in _OPERATORS}
+_REFLECTED = frozenset(f"__r{name}__" for name in _OPERATORS)
+_SAME = {
+    "truediv": "div",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "invert": "bitwise_not",
+}
+#: Functions that write into an argument only when told to: argument positions, and the flag that tells.
+_STATISTICS = ("running_mean", "running_var")
+_WRITE_WHEN_TRAINING = {"batch_norm": (5, "training"), "instance_norm": (5, "use_input_stats")}
+
+
+class Function(NamedTuple):
+    """``type`` names the operation; ``record`` is whether it makes rows; ``writes`` whether its first
+    argument is written into."""
+
+    type: str
+    record: bool
+    writes: bool
+    by_index: bool = False  # its arguments are an index: loops compare the source line instead
+
+
+def describe(func: Any) -> Function:
+    """Tell what a torch function is, from its name."""
+    name = getattr(func, "__name__", None) or type(func).__name__
+    if name in ("__get__", "__set__", "__delete__"):
+        return _describe_property(name, getattr(getattr(func, "__self__", None), "__name__", ""))
+    if name in _BOOKKEEPING or name.startswith("_record_function"):
+        return Function(name, False, False)
+    if name in _IN_PLACE_OPERATORS:
+        return Function(_plain(_IN_PLACE_OPERATORS[name]), True, True)
+    if name in _REFLECTED:
+        return Function(_plain(name[3:-2]), True, False)
+    if name.startswith("__") and name.endswith("__"):
+        inner = name[2:-2]
+        return Function(_plain(inner), True, inner == "setitem", inner in ("getitem", "setitem"))
+    if name == "default" or "." in name:  # torch.ops.aten.add.Tensor is called Tensor or add.Tensor
+        packet = getattr(func, "overloadpacket", None)
+        name = getattr(packet, "__name__", name.partition(".")[0])
+    return Function(_plain(name.strip("_") or name), True, name.endswith("_") and not name.endswith("__"))
+
+
+def _describe_property(access: str, name: str) -> Function:
+    if access == "__get__":
+        return Function(name, name in _TENSOR_PROPERTIES, False)
+    return Function(f"set_{name}", name in ("data", "real", "imag"), True)
+
+
+def _plain(name: str) -> str:
+    return _SAME.get(name, name)
+
+
+def written(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The arguments this very call writes into: the first one, ``out=``, or running statistics."""
+    targets = []
+    if func.writes and args:
+        targets.append(args[0])
+    out = kwargs.get("out")
+    if out is not None:
+        targets.extend(out if isinstance(out, tuple | list) else (out,))
+    if kwargs.get("inplace") is True and args:
+        targets.append(args[0])
+    if func.type in _WRITE_WHEN_TRAINING:
+        position, flag = _WRITE_WHEN_TRAINING[func.type]
+        if kwargs.get(flag, args[position] if len(args) > position else False):
+            # torch.nn.functional takes the statistics second and third, torch itself fourth and fifth
+            targets.extend(args[1:3] if flag in kwargs or len(args) < 9 else args[3:5])
+            targets.extend(kwargs[name] for name in _STATISTICS if name in kwargs)
+    return [target for target in targets if target is not None]

@@ -1,0 +1,111 @@
+"""Standing between a model and torch while it runs, and leaving without a trace.
+
+Two things see a forward pass: a ``TorchFunctionMode`` (thread-local, nothing in torch is patched) for
+operations, and ``nn.Module.__call__`` for which module they ran in. The latter is the one patch there is: it
+is shared by all captures under way, put in by the first and taken out by the last, and asks a thread-local
+which recorder to tell. Traces may run in several threads, and inside one another.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+from torch.nn import Module
+
+from .recorder import Recorder, Recording, _tensors
+from .values import Values
+
+_local = threading.local()
+_lock = threading.Lock()
+_plain_call = Module.__call__
+_captures = 0
+
+
+def _call_module(module: Module, *args: Any, **kwargs: Any) -> Any:
+    """Stands in for ``Module.__call__`` while any capture is under way."""
+    recorders = getattr(_local, "recorders", None)
+    if not recorders:
+        return _plain_call(module, *args, **kwargs)
+    recorder = recorders[-1]
+    call = recorder.begin_call(module)
+    try:
+        out = _plain_call(module, *args, **kwargs)
+        recorder.end_call(call, module, args, kwargs, out)
+    finally:
+        recorder.leave_call(call)
+    return out
+
+
+class Capture:
+    """Records everything that runs inside its ``with`` block on this thread.
+
+    ``model`` is where names come from (None for plain functions); ``values`` keeps activations. What the
+    pass wrote into the model's own parameters and buffers (BatchNorm's running statistics) is put back on
+    exit when ``restore`` is set.
+
+    >>> net = torch.nn.Linear(2, 2)
+    >>> with Capture(net) as capture:
+    ...     _ = net(torch.ones(1, 2))
+    >>> capture.recording.types
+    ['linear']
+    """
+
+    def __init__(self, model: Module | None, values: Values | None = None, *, restore: bool = False) -> None:
+        self.values = values or Values(None)
+        self._recorder = Recorder(model, self.values)
+        self._recorder.mark_entry(_call_module.__code__)
+        self._restore = restore
+
+    @property
+    def recording(self) -> Recording:
+        """What has been recorded so far."""
+        return self._recorder.recording
+
+    def inputs(self, values: Any) -> None:
+        """Declare the tensors in ``values`` as the inputs of the pass."""
+        for tensor in _tensors(values):
+            self._recorder.add_input(tensor)
+
+    def outputs(self, values: Any) -> None:
+        """Declare the tensors in ``values`` as the outputs of the pass."""
+        for number, tensor in enumerate(_tensors(values)):
+            self._recorder.add_output(tensor, str(number))
+
+    def __enter__(self) -> Capture:
+        global _captures
+        with _lock:
+            _captures += 1
+            if _captures == 1:
+                Module.__call__ = _call_module  # type: ignore[method-assign]
+        if not hasattr(_local, "recorders"):
+            _local.recorders = []
+        _local.recorders.append(self._recorder)
+        self._recorder.__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        global _captures
+        self._recorder.__exit__(kind, error, where)  # type: ignore[no-untyped-call]
+        _local.recorders.remove(self._recorder)
+        with _lock:
+            _captures -= 1
+            if _captures == 0:
+                Module.__call__ = _plain_call  # type: ignore[method-assign]
+        self.recording.failure = error
+        if self._restore:
+            _put_back(self._recorder.undo)
+
+
+def _put_back(undo: dict[int, tuple[Tensor, Tensor]]) -> None:
+    """Give parameters and buffers their values back; autograd must not see this as a write."""
+    with torch.no_grad():
+        for tensor, before in undo.values():
+            with _unsafe_preserve_version_counter(tensor):
+                tensor.copy_(before)

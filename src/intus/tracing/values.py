@@ -1,0 +1,89 @@
+"""Saved activations: which are wanted, and how each stays what it was at its moment.
+
+A reference is held, not a copy; only when something is about to write to that memory is the value copied
+(copy on write). What was written to by something unseen is named in ``unverified``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch import Tensor
+
+from ..core.selection import is_glob
+
+
+class Values:
+    """The activations of one pass, by row.
+
+    ``wanted`` is None (keep nothing) or a function ``(kind, type, module calls around it) -> bool`` that may
+    say yes too often, never no wrongly: what a selection means exactly is known when the pass is over.
+    """
+
+    def __init__(self, wanted: Callable[[int, str, list[int]], bool] | None) -> None:
+        self.wanted = wanted
+        self.kept: dict[int, Tensor] = {}
+        self._versions: dict[int, int] = {}
+        self._by_storage: dict[int, list[int]] = {}
+
+    def offer(self, row: int, kind: int, type_: str, t: Tensor, calls: list[int]) -> None:
+        """Keep a tensor if it is wanted."""
+        if self.wanted is None or not self.wanted(kind, type_, calls):
+            return
+        held = t.detach()
+        self.kept[row] = held
+        try:
+            self._versions[row] = held._version
+            self._by_storage.setdefault(held.untyped_storage()._cdata, []).append(row)
+        except (RuntimeError, NotImplementedError):
+            self.kept[row] = held.clone()  # no version or no storage to watch: a copy is the safe way
+
+    def before_writing(self, t: Tensor) -> None:
+        """Copy every kept value that lives in the memory of ``t``, which is about to change."""
+        if not self._by_storage:
+            return
+        try:
+            rows = self._by_storage.pop(t.untyped_storage()._cdata, ())
+        except (RuntimeError, NotImplementedError):
+            return
+        for row in rows:
+            self.kept[row] = self.kept[row].clone()
+            self._versions.pop(row, None)
+
+    def unverified(self) -> set[int]:
+        """Rows whose memory was written to by something the recorder did not see."""
+        return {row for row, version in self._versions.items() if self.kept[row]._version != version}
+
+
+def wanted(selection: Any, modules: Iterable[str]) -> Callable[[int, str, list[int]], bool] | None:
+    """Turn what the user asked to save into a quick test for the pass; see ``Values``.
+
+    Labels name an operation's type, which is known at once; anything that needs the finished graph
+    (modules, globs, ordinals, predicates) keeps all and is cut when the graph stands.
+    """
+    if isinstance(selection, str) and selection == "none":
+        return None
+    types = _types_of_labels(selection, set(modules))
+    if types is None:
+        return lambda kind, type_, calls: True
+    return lambda kind, type_, calls: type_ in types
+
+
+def _types_of_labels(selection: Any, modules: set[str]) -> set[str] | None:
+    """The types of the operations that a selection's labels name; None if it holds more than labels.
+
+    >>> sorted(_types_of_labels(["conv2d_3_7", "relu_1:2"], set()))
+    ['conv2d', 'conv2d_3', 'relu']
+    """
+    if isinstance(selection, str):
+        name = selection.partition(":")[0]
+        short, _, number = name.rpartition("_")
+        if is_glob(selection) or name in modules or not (short and number.isdigit()):
+            return None
+        stem, _, number = short.rpartition("_")
+        return {short, stem} if stem and number.isdigit() else {short}
+    if isinstance(selection, Iterable) and not isinstance(selection, str | bytes):
+        parts = [_types_of_labels(part, modules) for part in selection]
+        return None if None in parts else set().union(*parts)  # type: ignore[arg-type]
+    return None
