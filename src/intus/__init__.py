@@ -1,1 +1,67 @@
-"""intus: see inside any neural network."""
+"""intus: see inside any neural network.
+
+Four verbs: ``trace`` and ``view`` show what runs in a model, ``probe`` shows what each layer learns while it
+trains, ``inspect`` tells which units respond to an idea. Names load when they are first used: importing
+intus imports no framework.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import backends, scores
+    from .core.address import Address
+    from .core.errors import IntusError
+    from .core.graph import Graph
+    from .core.record import Record
+    from .core.results import Results
+    from .inspection import hypothesis, inspect
+    from .monitoring import clear, flush, probe, register_targets, remove
+    from .serving.run import serve
+    from .tracing.trace import Op, Trace, load, trace, view
+    from .viewing.html import View
+
+__version__ = "0.1.0"
+
+#: Every public name, and the module that holds it ("" for a module that is itself the name).
+_HOME = {
+    "Address": ".core.address",
+    "Graph": ".core.graph",
+    "IntusError": ".core.errors",
+    "Op": ".tracing.trace",
+    "Record": ".core.record",
+    "Results": ".core.results",
+    "Trace": ".tracing.trace",
+    "View": ".viewing.html",
+    "backends": "",
+    "clear": ".monitoring",
+    "flush": ".monitoring",
+    "hypothesis": ".inspection",
+    "inspect": ".inspection",
+    "load": ".tracing.trace",
+    "probe": ".monitoring",
+    "register_targets": ".monitoring",
+    "remove": ".monitoring",
+    "scores": "",
+    "serve": ".serving.run",
+    "trace": ".tracing.trace",
+    "view": ".tracing.trace",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'intus' has no attribute {name!r}")
+    home = _HOME[name]
+    value = importlib.import_module(home or f".{name}", __name__)
+    value = getattr(value, name) if home else value
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

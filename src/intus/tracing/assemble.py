@@ -24,13 +24,13 @@ def assemble(recording: Recording, model: str, facts: Mapping[str, Any]) -> tupl
     exits = np.array(recording.exits, dtype=np.int64).reshape(-1, 2)
     op_params = np.array(recording.op_params, dtype=np.int64).reshape(-1, 2)
 
+    _blame(rows["flags"], recording)
     keep = _connected(rows["kind"], edges, whole=recording.failure is not None)
     where = np.where(keep, np.cumsum(keep) - 1, -1)
     rows = {name: column[keep] for name, column in rows.items()}
     edges = _sorted_edges(edges, where)
     op_params = _renumber(op_params, where)
     starts = np.concatenate([[0], np.cumsum(keep)])  # where a recorded boundary falls in the kept rows
-    _keep_last_failure(rows["flags"], escaped=recording.failure is not None)
     layers = find_layers(rows, edges, op_params)
     graph = Graph(
         model=model,
@@ -54,6 +54,17 @@ def assemble(recording: Recording, model: str, facts: Mapping[str, Any]) -> tupl
     return graph, where
 
 
+def _blame(flags: np.ndarray, recording: Recording) -> None:
+    """Only the operation whose very exception ended the pass has failed; the model caught the others'."""
+    culprit = -1
+    if recording.raised is not None and recording.failure is not None:
+        row, error = recording.raised
+        culprit = row if error is recording.failure or error is recording.failure.__cause__ else -1
+    failed = np.flatnonzero(flags & FAILED)
+    flags[failed[failed != culprit]] &= ~FAILED
+    recording.raised = None  # an exception holds its frames, and they hold us
+
+
 def _table(flat: list[int], names: tuple[str, ...]) -> dict[str, np.ndarray]:
     whole = np.array(flat, dtype=np.int64).reshape(-1, len(names))
     return {name: np.ascontiguousarray(whole[:, i]) for i, name in enumerate(names)}
@@ -69,13 +80,7 @@ def _connected(kind: np.ndarray, edges: Mapping[str, np.ndarray], *, whole: bool
         from_input[dst] = from_input[dst] or from_input[src]
     for dst, src in reversed(pairs):
         to_output[src] = to_output[src] or to_output[dst]
-    return np.array(from_input) | np.array(to_output)
-
-
-def _keep_last_failure(flags: np.ndarray, *, escaped: bool) -> None:
-    """The operation whose exception ended the pass is the last that raised; the model caught the others."""
-    failed = np.flatnonzero(flags & FAILED)
-    flags[failed[:-1] if escaped else failed] &= ~FAILED
+    return np.logical_or(from_input, to_output)
 
 
 def _sorted_edges(edges: Mapping[str, np.ndarray], where: np.ndarray) -> dict[str, np.ndarray]:

@@ -22,7 +22,22 @@ _BOOKKEEPING = frozenset(
         "result_type", "can_cast", "is_inference", "__deepcopy__", "__contains__", "type_promotion",
     }
 )  # fmt: skip
-_OPERATORS = "add sub mul div truediv floordiv mod pow matmul and or xor lshift rshift".split()
+_OPERATORS = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+]
 _IN_PLACE_OPERATORS = {f"__i{name}__": name for name in _OPERATORS}
 _REFLECTED = frozenset(f"__r{name}__" for name in _OPERATORS)
 _SAME = {

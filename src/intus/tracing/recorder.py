@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter_ns
 from types import CodeType, MethodType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,6 +62,7 @@ class Recording:
     names: list[str] = field(default_factory=list)
     params: list[tuple[str, Parameter]] = field(default_factory=list)
     failure: BaseException | None = None
+    raised: tuple[int, BaseException] | None = None
 
 
 class Recorder(TorchFunctionMode):
@@ -112,7 +113,7 @@ class Recorder(TorchFunctionMode):
         sites_seen: dict[tuple[int, int], int] = {}
         code_kinds: dict[int, int] = {}
         signatures: dict[Any, int] = {}
-        known: dict[int, tuple[Any, int, int]] = {}
+        known: dict[int, tuple[weakref.ref[Tensor], int, int]] = {}
         writers: dict[int, int] = {}
         stack: list[int] = []  # rows of the calls table, innermost last
         sources, buffers, undo = self._sources, self._buffers, self.undo
@@ -221,7 +222,7 @@ class Recorder(TorchFunctionMode):
             if pointer == 0:
                 return -1
             for reference, row, _ in reversed(list(known.values())):
-                other = reference()
+                other: Tensor | None = reference()
                 if other is not None and other.device == t.device and other.layout == t.layout:
                     try:
                         if other.untyped_storage().data_ptr() == pointer:
@@ -302,8 +303,8 @@ class Recorder(TorchFunctionMode):
             began = perf_counter_ns()
             try:
                 out = func(*args, **kwargs) if kwargs else func(*args)
-            except BaseException:
-                fail(type_, inputs, sys._getframe(1))
+            except BaseException as error:
+                fail(type_, inputs, sys._getframe(1), error)
                 raise
             time = perf_counter_ns() - began
             if out is None and about.writes:
@@ -359,11 +360,12 @@ class Recorder(TorchFunctionMode):
                 else:
                     op_params.extend((row, -1 - src))
 
-        def fail(type_: int, inputs: list[int], frame: Any) -> None:
-            """Note an operation that raised; if the model catches the exception it ends as an orphan."""
+        def fail(type_: int, inputs: list[int], frame: Any, error: BaseException) -> None:
+            """Note an operation that raised, in case its exception is the one that ends the pass."""
             nonlocal events, row_count
             rows.extend((OP, type_, current, nothing(), site_number(frame), events, -1, 0, FAILED, -1))
             connect(row_count, inputs)
+            recording.raised = (row_count, error)
             row_count += 1
             events += 1
 

@@ -29,6 +29,9 @@ from ..core.graph import (
 )
 from ..core.selection import Selection, resolve, select
 from ..storage.codec import decode_graph, encode_graph
+from ..viewing.html import View
+from ..viewing.overlay import Overlay
+from ..viewing.text import outline
 from .assemble import assemble
 from .interpose import Capture
 from .values import Values, wanted
@@ -109,6 +112,31 @@ def load(path: str | Path) -> Trace:
         dtype = getattr(torch, graph.metas[int(graph.ops.meta[int(name)])].dtype)
         values[int(name)] = torch.from_numpy(array.copy()).view(dtype)
     return Trace(graph, values)
+
+
+def view(
+    model_or_trace: Callable[..., Any] | Trace | Graph,
+    inputs: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    depth: int | None = None,
+    overlay: Overlay = None,
+) -> View:
+    """The model's graph as a page to walk in: a model is traced once, with nothing saved.
+
+    ``depth`` is how many levels of modules stand open at first; ``overlay`` colours the boxes: ``"time"``,
+    ``"memory"``, ``"parameters"``, a dict from address to number, or Results of one score.
+
+    >>> view(torch.nn.Linear(2, 1), torch.ones(1, 2))
+    <View of Linear: 1 operation, 1 module, 3 parameters (12 B), ...>
+    """
+    if isinstance(model_or_trace, Graph):
+        graph = model_or_trace
+    elif isinstance(model_or_trace, Trace):
+        graph = model_or_trace.graph
+    else:
+        graph = trace(model_or_trace, inputs, kwargs, save="none").graph
+    return View(graph, depth=depth, overlay=overlay)
 
 
 def structure(capture: Capture, model: Callable[..., Any]) -> Graph:
@@ -379,6 +407,22 @@ class Trace:
         for src, dst, arg in zip(edges.src.tolist(), edges.dst.tolist(), edges.arg.tolist(), strict=True):
             out.add_edge(labels[src], labels[dst], arg=self.graph.args[arg])
         return out
+
+    def show(self, *, depth: int | None = None, overlay: Overlay = None) -> View:
+        """The graph to walk in; in a notebook, a cell that ends with it shows it."""
+        return View(self.graph, depth=depth, overlay=overlay)
+
+    def draw(self, path: str | Path, *, depth: int | None = None, overlay: Overlay = None) -> Path:
+        """Write the graph as one self-contained page that works offline; ``path`` ends in ``.html``."""
+        if Path(path).suffix != ".html":
+            raise InputError(f"draw writes .html files, got {str(path)!r}.")
+        return self.show(depth=depth, overlay=overlay).save(path)
+
+    def _repr_html_(self) -> str:
+        return self.show()._repr_html_()
+
+    def __str__(self) -> str:
+        return outline(self.graph)
 
     def __repr__(self) -> str:
         error = f", stopped by {self.graph.error}" if self.graph.error else ""
