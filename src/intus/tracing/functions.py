@@ -22,7 +22,10 @@ _BOOKKEEPING = frozenset(
         "result_type", "can_cast", "is_inference", "__deepcopy__", "__contains__", "type_promotion",
     }
 )  # fmt: skip
-_OPERATORS = [
+_OPERATORS = (
+    *("add", "sub", "mul", "div", "truediv", "floordiv", "mod", "pow", "matmul"),
+    *("and", "or", "xor", "lshift", "rshift"),
+)
     "add",
     "sub",
     "mul",
