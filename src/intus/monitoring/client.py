@@ -1,0 +1,95 @@
+"""The HTTP calls: one kept-alive connection, no third-party package."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+from typing import Any, NamedTuple
+
+from ..core.errors import ServeError
+
+BINARY, JSON = "application/octet-stream", "application/json"
+CONNECT_S = 5.0
+
+
+class Answer(NamedTuple):
+    """Status, the JSON object in the body (``{}`` if it holds none) and the seconds of ``Retry-After``."""
+
+    status: int
+    reply: dict[str, Any]
+    retry_after: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the server did what was asked."""
+        return 200 <= self.status < 300
+
+    @property
+    def why(self) -> str:
+        """The server's own sentence, or its status."""
+        return str(self.reply.get("error") or f"HTTP status {self.status}")
+
+
+class Client:
+    """Posts to one server, one request at a time."""
+
+    def __init__(self, host: str, port: int, timeout: float = 10.0) -> None:
+        self.host, self.port, self.timeout = host, port, timeout
+        self._connection: http.client.HTTPConnection | None = None
+
+    def post(self, path: str, body: bytes, content: str = JSON) -> Answer:
+        """Send one request and read its answer; raises ServeError when none comes.
+
+        A server may close an idle connection at any moment, so a request that fails on a used one is
+        sent again on a new one: what the server does must be idempotent.
+        """
+        used = self._connection is not None
+        try:
+            return self._post(path, body, content)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            if not used or isinstance(error, TimeoutError):
+                raise self._unreachable(error) from error
+        try:
+            return self._post(path, body, content)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise self._unreachable(error) from error
+
+    def close(self) -> None:
+        """Close the connection; the next request opens a new one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.close()
+
+    def _post(self, path: str, body: bytes, content: str) -> Answer:
+        if self._connection is None:
+            connection = http.client.HTTPConnection(
+                self.host, self.port, timeout=min(CONNECT_S, self.timeout)
+            )
+            connection.connect()
+            connection.sock.settimeout(self.timeout)
+            self._connection = connection
+        self._connection.request("POST", path, body, {"Content-Type": content})
+        response = self._connection.getresponse()
+        return Answer(response.status, _object(response.read()), _seconds(response.getheader("Retry-After")))
+
+    def _unreachable(self, error: Exception) -> ServeError:
+        return ServeError(f"{self.host}:{self.port} does not answer: {type(error).__name__}: {error}")
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        reply = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return reply if isinstance(reply, dict) else {}
+
+
+def _seconds(header: str | None) -> float:
+    try:
+        return min(max(float(header or 0), 0.0), 60.0)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,196 @@
+"""``probe``: attach to a model in training and ship what its layers do."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from ..backends.base import Operation, check_kinds, for_model
+from ..core.errors import InputError
+from .commands import HOST, PORT
+from .schedule import Choice, Schedule
+from .sender import BLOCK_S, line
+from .tap import ModelTap, Structure
+from .trouble import Troubles, logger
+
+
+def probe(
+    model: Any,
+    host: str = HOST,
+    port: int = PORT,
+    *,
+    name: str | None = None,
+    run: str | None = None,
+    which: Choice | None = None,
+    when: Choice | None = None,
+    kinds: Collection[str] = ("output",),
+    rows: int | None = None,
+    batch_axis: int = 0,
+    block: bool = False,
+    queue_mb: float = 256,
+    structure: Structure | None = None,
+) -> Probe:
+    """Watch a model while it trains: each call of it sends what its operations did to a server.
+
+    ``name``   what the model is called on the page, by default its class
+    ``run``    names this training; by default the time and four letters
+    ``which``  ``which(model, operation)``, asked once: is this operation attached to? All by default
+    ``when``   ``when(model, operation)``, asked at each call before any work: is it sent? Always by default
+    ``kinds``  of ``output``, ``input``, ``grad_output``, ``grad_input``, ``parameter``, ``parameter_grad``
+    ``rows``   at most so many rows of each batch; targets then need ``Probe.items``
+    ``block``  when the queue of ``queue_mb`` is full: wait, up to 30 s at a standstill, instead of dropping
+    ``structure``  records the first call's graph on the side
+
+    The training is never harmed: nothing raises into it, results are the same to the last bit, and with
+    no server up it goes on while one warning says that nothing is recorded. An operation is a module; one
+    that runs outside a call of ``model`` itself is not seen, nor is anything inside ``torch.compile``.
+
+    Raises InputError when the arguments, not the training, are at fault.
+
+    >>> with probe(model, "127.0.0.1", 8082) as watch:  # doctest: +SKIP
+    ...     for watch.epoch in range(5):
+    ...         train(model)
+    """
+    backend = for_model(model)
+    troubles = Troubles()
+    schedule = Schedule(which, when, rows, batch_axis, troubles)
+    if isinstance(queue_mb, bool) or not isinstance(queue_mb, int | float) or not queue_mb > 0:
+        raise InputError(f"queue_mb={queue_mb!r} is not a size. Write the megabytes that may wait.")
+    kinds = check_kinds(kinds)
+    sender = line(host, port, queue_mb)
+    tap = ModelTap(
+        model,
+        backend,
+        sender,
+        schedule,
+        troubles,
+        run=_word("run", run) or f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}",
+        name=_word("name", name) or type(model).__name__,
+        wait=BLOCK_S if block else 0.0,
+        structure=structure,
+    )
+    operations = schedule.chosen(model, backend.operations(model))
+    if not operations:
+        logger.warning("intus: which() chose no operation of %s: nothing is recorded.", tap.name)
+    return Probe(tap, backend.attach(model, operations, kinds, tap), operations)
+
+
+class Probe:
+    """A probe at work; made by ``probe``, removed by ``remove`` or at the end of a ``with``.
+
+    ``epoch``  number of the epoch, 0 until set; a complete data point is one epoch
+    ``step``   number of the next call of the model, from 0; counts by itself
+    ``mode``   ``"train"`` or ``"eval"`` from the model's training flag, unless set
+    ``items``  ids of the next call's rows, ints; taken by that call, then None again
+    """
+
+    def __init__(
+        self,
+        tap: ModelTap,
+        attachment: Any,
+        operations: list[Operation],
+    ) -> None:
+        self._tap, self._attachment = tap, attachment
+        self.run, self.model = tap.run, tap.name
+        self.operations = tuple(operation.address for operation in operations)
+
+    @property
+    def epoch(self) -> float:
+        """Number of the epoch."""
+        return self._tap.epoch
+
+    @epoch.setter
+    def epoch(self, value: float) -> None:
+        self._tap.epoch = _number("epoch", value)
+
+    @property
+    def step(self) -> int:
+        """Number of the next call of the model."""
+        return self._tap.step
+
+    @step.setter
+    def step(self, value: int) -> None:
+        self._tap.step = int(_number("step", value))
+
+    @property
+    def mode(self) -> str:
+        """``"train"``, ``"eval"`` or the caller's own word; set None to follow the model again."""
+        return self._tap.current_mode()
+
+    @mode.setter
+    def mode(self, value: str | None) -> None:
+        if value is not None and not isinstance(value, str):
+            raise InputError(f"mode={value!r} is not a word. Write 'train', 'eval', your own, or None.")
+        self._tap.mode = value
+
+    @property
+    def items(self) -> np.ndarray | None:
+        """Ids of the next call's rows."""
+        return self._tap.items
+
+    @items.setter
+    def items(self, value: Any) -> None:
+        self._tap.items = None if value is None else _ids(value)
+
+    def status(self) -> dict[str, Any]:
+        """What became of the records: of this probe ``passes``, ``recorded`` and ``troubles`` (hooks, which
+        or when that raised) and ``silent``, the operations that never ran; of the line to the server, which
+        all probes of the process share, ``sent``, ``dropped``, ``failed``, ``waiting`` and ``server``."""
+        tap, counts = self._tap, self._tap.sender.counts()
+        return {
+            "passes": tap.passes,
+            "recorded": tap.recorded,
+            "troubles": tap.troubles.total(),
+            "silent": [address for address in self.operations if address not in tap.heard],
+            "sent": counts.sent,
+            "dropped": counts.dropped,
+            "failed": counts.failed,
+            "waiting": counts.waiting,
+            "server": tap.sender.state,
+        }
+
+    def remove(self) -> None:
+        """Take every hook off the model; what was recorded still goes out. Twice is harmless."""
+        self._attachment.remove()
+        self._tap.close()
+
+    def __enter__(self) -> Probe:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.remove()
+
+    def __repr__(self) -> str:
+        where = f"{self._tap.sender.host}:{self._tap.sender.port}"
+        return f"<Probe of {self.model}: {len(self.operations)} operations to {where}, run {self.run!r}>"
+
+
+def _word(what: str, value: str | None) -> str | None:
+    if value is not None and (not isinstance(value, str) or not value):
+        raise InputError(f"{what}={value!r} is not a name. Write some text, or None for the default.")
+    return value
+
+
+def _number(what: str, value: Any) -> float:
+    """A finite number, also out of a numpy scalar or a tensor."""
+    plain = value.item() if hasattr(value, "item") else value
+    if isinstance(plain, bool) or not isinstance(plain, int | float) or not abs(plain) < 2**53:
+        raise InputError(f"{what}={value!r} is not a number. Count it from 0.")
+    return plain
+
+
+def _ids(value: Any) -> np.ndarray:
+    """Item ids as int64 of shape (rows,), from a list, an array or a tensor on any device."""
+    try:
+        ids = np.asarray(value.tolist() if hasattr(value, "tolist") else list(value))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"items={value!r} is not a list of ids: {error}.") from None
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise InputError(
+            f"items must be the rows' ids, one int each, got shape {ids.shape} of dtype {ids.dtype}."
+        )
+    return ids.astype(np.int64)

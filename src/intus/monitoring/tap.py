@@ -1,0 +1,148 @@
+"""What the hooks talk to: tags every tensor that is wanted and hands its copy to the line."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlencode
+
+import numpy as np
+
+from ..backends.base import Backend, Operation, Seen
+from ..core.graph import Graph
+from ..core.record import Record
+from ..storage.codec import encode_graph
+from .schedule import Schedule
+from .sender import Sender
+from .trouble import Troubles
+
+
+class Structure(Protocol):
+    """Records what runs in one call of a model, on the side."""
+
+    def begin(self, model: Any) -> None:
+        """The model's call begins."""
+
+    def end(self) -> Graph | None:
+        """It ended, or raised; None where nothing can be told."""
+
+
+class Facts(NamedTuple):
+    """What one pass is tagged with; its gradients, which come later, carry the same."""
+
+    epoch: float
+    step: int
+    mode: str
+    items: np.ndarray | None
+
+
+class ModelTap:
+    """One probe's eye. Holds the model weakly: a probe keeps nothing alive."""
+
+    def __init__(
+        self,
+        model: Any,
+        backend: Backend,
+        sender: Sender,
+        schedule: Schedule,
+        troubles: Troubles,
+        *,
+        run: str,
+        name: str,
+        wait: float,
+        structure: Structure | None,
+    ) -> None:
+        self.sender, self.troubles = sender, troubles
+        self.run, self.name = run, name
+        self.epoch: float = 0
+        self.step = self.passes = self.recorded = 0
+        self.mode: str | None = None
+        self.items: np.ndarray | None = None
+        self.heard: set[str] = set()
+        self._model = weakref.ref(model)
+        self._backend, self._schedule, self._wait = backend, schedule, wait
+        self._structure = structure
+        self._tracing = False
+        self._facts = Facts(0, 0, "", None)
+
+    def current_mode(self) -> str:
+        """The caller's word, else what the model is in."""
+        model = self._model()
+        return self.mode or (self._backend.mode(model) if model is not None else "")
+
+    # -- what the backend calls ----------------------------------------------------------------------
+
+    def begins(self) -> None:
+        self._facts = Facts(self.epoch, self.step, self.current_mode(), self.items)
+        self.step += 1
+        self.passes += 1
+        self.items = None
+        self._end_structure()  # of a pass that was interrupted
+        if self._structure is not None:
+            self._tracing = True
+            self._structure.begin(self._model())
+
+    def wants(self, operation: Operation) -> Facts | None:
+        self.heard.add(operation.address)
+        return self._facts if self._schedule.wants(self._model(), operation) else None
+
+    def take(self, ticket: Facts, seen: Seen) -> None:
+        axis, rows, nbytes = self._schedule.cut(seen)
+        if not self.sender.reserve(nbytes, self._wait):
+            return
+        try:
+            array = seen.copy(rows, axis or 0)
+            record = self._record(ticket, seen, array, axis)
+        except Exception:
+            self.sender.release(nbytes)
+            raise
+        self.sender.gather(record, nbytes)
+        self.recorded += 1
+
+    def ends(self) -> None:
+        try:
+            self._end_structure()
+        finally:
+            self.sender.post()
+
+    def fails(self, error: Exception) -> None:
+        text = "intus could not record something and goes on without: %s: %s"
+        self.troubles.count(f"hook {type(error).__name__}", text, type(error).__name__, error)
+
+    # ------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Send what was gathered; a pass that was being traced ends."""
+        try:
+            self.ends()
+        except Exception as error:
+            self.fails(error)
+
+    def _record(self, facts: Facts, seen: Seen, array: np.ndarray, axis: int | None) -> Record:
+        items = facts.items
+        if items is not None:  # ids belong to rows: a tensor with another number of rows has none of them
+            fits = axis is not None and seen.shape[axis] == len(items)
+            items = items[: array.shape[axis]] if fits and axis is not None else None
+        return Record(
+            array,
+            seen.address,
+            kind=seen.kind,
+            run=self.run,
+            model=self.name,
+            step=facts.step,
+            epoch=facts.epoch,
+            mode=facts.mode,
+            batch_axis=axis,
+            index=seen.index,
+            items=items,
+        )
+
+    def _end_structure(self) -> None:
+        """Send the graph of the pass that was traced, the first; later ones are not traced."""
+        if not self._tracing or self._structure is None:
+            return
+        structure, self._structure, self._tracing = self._structure, None, False
+        graph = structure.end()
+        if graph is not None:
+            where = urlencode({"run": self.run, "model": self.name})
+            self.sender.send(f"/graph?{where}", lambda: encode_graph(graph))
