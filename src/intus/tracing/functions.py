@@ -26,21 +26,6 @@ _OPERATORS = (
     *("add", "sub", "mul", "div", "truediv", "floordiv", "mod", "pow", "matmul"),
     *("and", "or", "xor", "lshift", "rshift"),
 )
-    "add",
-    "sub",
-    "mul",
-    "div",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "matmul",
-    "and",
-    "or",
-    "xor",
-    "lshift",
-    "rshift",
-]
 _IN_PLACE_OPERATORS = {f"__i{name}__": name for name in _OPERATORS}
 _REFLECTED = frozenset(f"__r{name}__" for name in _OPERATORS)
 _SAME = {
