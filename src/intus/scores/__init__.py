@@ -1,0 +1,14 @@
+"""Scores: pure functions of mergeable statistics, the same for a layer in training and a single unit.
+
+scorer = Scorer(["mean", "linear_f1", "kmeans_ami"])
+scorer.update(behaviours, {"digit": labels}, items)
+scorer.result()                                      # a list of Reading, the rows of Results
+"""
+
+from . import affinity, cluster, intrinsic, linear
+from .adapters import register
+from .affinity import iou
+from .base import Reading, Score, get, names
+from .scorer import Scorer
+
+__all__ = ["Reading", "Score", "Scorer", "get", "iou", "names", "register"]

@@ -1,0 +1,159 @@
+"""Anything usable as a score: plain functions and scikit-learn estimators, over the bounded sample."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import InputError
+from .base import NAN, Reading, Score, add_score, get
+from .labels import MISSING
+from .split import Places
+from .statistics import Statistics
+
+
+def register(name: str, what: Any = None) -> Any:
+    """Make a function or a scikit-learn estimator a score by that name, directly or as a decorator.
+
+    A function of ``(behaviours)`` gives a layer's number, one of ``(behaviours, labels)`` a number for
+    each target; its baseline is the same function on shuffled labels. A classifier's number is its
+    macro F1 on held-out rows, a clusterer's its adjusted mutual information with the labels.
+
+    >>> @register("spread_doc")
+    ... def spread(behaviours):
+    ...     return float(behaviours.max() - behaviours.min())
+    >>> from intus.scores import Scorer
+    >>> scorer = Scorer("spread_doc")
+    >>> scorer.update(np.array([[1.0], [4.0]]))
+    >>> scorer.result()[0].value
+    3.0
+    """
+    if what is None:
+
+        def decorate(function: Any) -> Any:
+            add_score(as_score(function, name))
+            return function
+
+        return decorate
+    add_score(as_score(what, name))
+    return what
+
+
+def as_score(what: Any, name: str | None = None) -> Score:
+    """The Score that a name, a Score, a function or an estimator means; raises InputError otherwise."""
+    if isinstance(what, str):
+        return get(what)
+    if isinstance(what, Score):
+        return what
+    if hasattr(what, "fit_predict") and not isinstance(what, type):
+        return _of_clusterer(what, name or type(what).__name__)
+    if hasattr(what, "fit") and hasattr(what, "predict") and not isinstance(what, type):
+        return _of_classifier(what, name or type(what).__name__)
+    if callable(what) and not isinstance(what, type):
+        return _of_function(what, name or getattr(what, "__name__", type(what).__name__))
+    raise InputError(
+        f"A score is a name, a function of behaviours (and labels) or a scikit-learn estimator, got {what!r} "
+        f"of type {type(what).__name__}."
+    )
+
+
+def labelled_rows(statistics: Statistics, target: str) -> tuple[Places, np.ndarray, np.ndarray]:
+    """Rows of the sample that have a label: where they belong, behaviours (rows, width), and their classes
+    numbered in the order of the labels."""
+    places, x, codes, _ = statistics.drawn()
+    column = codes[:, statistics.targets.index(target)] if codes.size else np.empty(0, np.int64)
+    rows = np.flatnonzero(column != MISSING)
+    order = statistics.classes[target].order()
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    x = statistics.projection.apply(x[rows]) if statistics.raw else x[rows]
+    return places.take(rows), x, rank[column[rows]]
+
+
+def shuffled(codes: np.ndarray, seed: int) -> np.ndarray:
+    """The labels in a seeded random order."""
+    return np.random.default_rng(seed).permutation(codes)
+
+
+def _of_function(function: Callable[..., Any], name: str) -> Score:
+    wants = len([p for p in inspect.signature(function).parameters.values() if p.default is p.empty])
+    if wants not in (1, 2):
+        raise InputError(
+            f"The score {name!r} takes {wants} arguments; write it as a function of (behaviours) or of "
+            "(behaviours, labels)."
+        )
+
+    def of_layer(statistics: Statistics) -> Iterable[Reading]:
+        x = statistics.drawn()[1]
+        x = statistics.projection.apply(x) if statistics.raw else x
+        yield Reading(name, _number(function, x), n=len(x), note=statistics.projection.note)
+
+    def of_target(statistics: Statistics, target: str) -> Iterable[Reading]:
+        _, x, codes = labelled_rows(statistics, target)
+        base = _number(function, x, shuffled(codes, statistics.seed))
+        value = _number(function, x, codes)
+        yield Reading(name, value, target, baseline=base, n=len(x), note=statistics.projection.note)
+
+    if wants == 1:
+        return Score(name, of_layer, frozenset({"sample"}))
+    return Score(name, of_target, frozenset({"sample", "classes"}), per="target")
+
+
+def _number(function: Callable[..., Any], *arguments: np.ndarray) -> float:
+    return float(function(*arguments)) if len(arguments[0]) else NAN
+
+
+def _of_classifier(estimator: Any, name: str) -> Score:
+    def compute(statistics: Statistics, target: str) -> Iterable[Reading]:
+        from .linear import judge, majority_f1
+
+        places, x, codes = labelled_rows(statistics, target)
+        held = places.held
+        if note := too_few(codes, held):
+            return [Reading(name, NAN, target, n=int(held.sum()), note=note)]
+        fake = shuffled(codes, statistics.seed)
+        value, control = (
+            judge(y[held], _fitted(estimator, x[~held], y[~held]).predict(x[held])) for y in (codes, fake)
+        )
+        base = max(control.f1, majority_f1(codes[~held], codes[held]))
+        low, high = value.interval("f1", statistics.seed)
+        return [Reading(name, value.f1, target, -1, low, high, base, int(held.sum()))]
+
+    return Score(name, compute, frozenset({"sample", "classes"}), per="target")
+
+
+def _of_clusterer(estimator: Any, name: str) -> Score:
+    def compute(statistics: Statistics, target: str) -> Iterable[Reading]:
+        from .cluster import agreement
+
+        places, x, codes = labelled_rows(statistics, target)
+        if note := too_few(codes):
+            return [Reading(name, NAN, target, n=len(x), note=note)]
+        return [agreement(name, target, codes, _clone(estimator).fit_predict(x), places.group, statistics)]
+
+    return Score(name, compute, frozenset({"sample", "classes"}), per="target")
+
+
+def too_few(codes: np.ndarray, held: np.ndarray | None = None) -> str:
+    """Why nothing can be learnt from these labels, "" if something can."""
+    classes = len(np.unique(codes))
+    if classes < 2:
+        return "a single class" if classes else "no labelled rows"
+    if held is not None and len(np.unique(codes[~held])) < 2:
+        return "a single class among the training rows"
+    if held is not None and held.sum() < 2:
+        return "too few rows to hold any out"
+    return ""
+
+
+def _fitted(estimator: Any, x: np.ndarray, y: np.ndarray) -> Any:
+    return _clone(estimator).fit(x, y)
+
+
+def _clone(estimator: Any) -> Any:
+    from sklearn.base import clone
+
+    return clone(estimator)

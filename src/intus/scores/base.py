@@ -1,0 +1,107 @@
+"""What a score is, what it reads out, and the registry of scores by name.
+
+A score is a pure function of statistics: nothing here sees a tensor twice, so the same score serves a
+live training run, a file and a million symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ..core.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    from .statistics import Statistics
+
+Need = Literal["tally", "moments", "classes", "pairs", "sample"]
+ENTRY_POINTS = "intus.scores"
+NAN = float("nan")
+
+
+class Reading(NamedTuple):
+    """One row of Results, less who and when: ``unit`` -1 means the whole layer, ``low`` and ``high``
+    bound a 95 % interval, ``baseline`` is what the score gives without knowledge, ``n`` counts rows."""
+
+    score: str
+    value: float
+    target: str = ""
+    unit: int = -1
+    low: float = NAN
+    high: float = NAN
+    baseline: float = NAN
+    n: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A named pure function from statistics to readings.
+
+    ``needs`` are the statistics it reads, so that nothing else is accumulated. ``per`` says how it is
+    called: ``"layer"``: ``compute(statistics)``; ``"target"``: ``compute(statistics, target)`` once for
+    every target; ``"unit"``: ``compute(statistics)`` once, for every unit and target.
+    """
+
+    name: str
+    compute: Callable[..., Iterable[Reading]]
+    needs: frozenset[Need]
+    per: Literal["layer", "target", "unit"] = "layer"
+
+    def readings(self, statistics: Statistics) -> list[Reading]:
+        """Everything this score has to say."""
+        if self.per == "target":
+            return [r for target in statistics.targets for r in self.compute(statistics, target)]
+        return list(self.compute(statistics))
+
+
+_SCORES: dict[str, Score] = {}
+
+
+def score(
+    name: str, *needs: Need, per: Literal["layer", "target", "unit"] = "layer"
+) -> Callable[[Callable[..., Iterable[Reading]]], Callable[..., Iterable[Reading]]]:
+    """Register a function of statistics as a score; see ``intus.scores.register`` for plain functions."""
+
+    def add(compute: Callable[..., Iterable[Reading]]) -> Callable[..., Iterable[Reading]]:
+        add_score(Score(name, compute, frozenset(needs), per))
+        return compute
+
+    return add
+
+
+def add_score(new: Score) -> Score:
+    """Put a score into the registry; a name can be taken once only."""
+    if new.name in _SCORES:
+        raise InputError(f"A score named {new.name!r} is registered already; choose another name.")
+    _SCORES[new.name] = new
+    return new
+
+
+def names() -> list[str]:
+    """Names of all registered scores, those of installed packages included."""
+    _load_entry_points()
+    return sorted(_SCORES)
+
+
+def get(name: str) -> Score:
+    """The score of that name; raises InputError with the nearest names."""
+    if name not in _SCORES:
+        _load_entry_points()
+    if name not in _SCORES:
+        raise InputError(f"There is no score {name!r}. {did_you_mean(name, _SCORES)}")
+    return _SCORES[name]
+
+
+def _load_entry_points() -> None:
+    """Let other packages add theirs: an entry point of the group ``intus.scores`` names anything that
+    ``register`` takes."""
+    from importlib.metadata import entry_points
+
+    from .adapters import as_score
+
+    for point in entry_points(group=ENTRY_POINTS):
+        if point.name not in _SCORES:
+            loaded: Any = point.load()
+            _SCORES[point.name] = as_score(loaded, point.name)

@@ -1,0 +1,84 @@
+"""Do clusters, found without labels, agree with the labels?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from ..core.errors import require
+from .adapters import labelled_rows, shuffled, too_few
+from .base import NAN, Reading, score
+from .jackknife import jackknife
+from .statistics import Statistics
+
+MOST_ROWS = 2000  #: k-means sees at most so many rows
+
+
+def mutual_information(truth: np.ndarray, cluster: np.ndarray) -> float:
+    """Mutual information of two labellings (rows,) in nats; random ones do not give 0."""
+    metrics = require("sklearn.metrics", extra="server", why="to compare clusters with labels")
+    return float(metrics.mutual_info_score(truth, cluster))
+
+
+def adjusted(truth: np.ndarray, cluster: np.ndarray) -> float:
+    """Adjusted mutual information: 0 for random labellings, 1 for equal ones (Vinh et al. 2010)."""
+    metrics = require("sklearn.metrics", extra="server", why="to compare clusters with labels")
+    return float(metrics.adjusted_mutual_info_score(truth, cluster))
+
+
+def agreement(
+    name: str,
+    target: str,
+    truth: np.ndarray,
+    cluster: np.ndarray,
+    group: np.ndarray,
+    statistics: Statistics,
+) -> Reading:
+    """How clusters agree with classes, with the interval of leaving out groups of items and the
+    agreement of shuffled labels."""
+    measure = mutual_information if name.endswith("_mi") else adjusted
+    value = measure(truth, cluster)
+    kept = (group != one for one in np.unique(group))
+    without = np.array([measure(truth[rows], cluster[rows]) if rows.any() else NAN for rows in kept])
+    low, high = jackknife(np.asarray(value), without)
+    base = measure(shuffled(truth, statistics.seed), cluster)
+    return Reading(
+        name, value, target, -1, float(low), float(high), base, len(truth), statistics.projection.note
+    )
+
+
+def _kmeans(name: str, statistics: Statistics, target: str) -> Reading:
+    places, x, truth = labelled_rows(statistics, target)
+    places, x, truth = places.take(np.arange(len(x)) < MOST_ROWS), x[:MOST_ROWS], truth[:MOST_ROWS]
+    note = too_few(truth)
+    if statistics.classes[target].overflowed:
+        note = "too many different labels to be classes"
+    count = len(np.unique(truth))
+    if not note and len(x) <= count:
+        note = f"{len(x)} rows are too few for {count} clusters"
+    if note:
+        return Reading(name, NAN, target, n=len(x), note=note)
+    key = ("kmeans", count, places.key.tobytes())
+    cluster = statistics.once(key, lambda: _clusters(x, count, statistics.seed))
+    return agreement(name, target, truth, cluster, places.group, statistics)
+
+
+def _clusters(x: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """k-means, k the number of classes; fewer distinct rows than k give fewer clusters, not a warning."""
+    distinct = len(np.unique(x, axis=0)) if len(x) else 0
+    cluster = require("sklearn.cluster", extra="server", why="to cluster behaviours")
+    means = cluster.KMeans(min(count, distinct), n_init=2, max_iter=100, random_state=seed)
+    return np.asarray(means.fit_predict(x - x.mean(axis=0)))
+
+
+@score("kmeans_mi", "sample", "classes", per="target")
+def kmeans_mi(statistics: Statistics, target: str) -> Iterable[Reading]:
+    """Mutual information in nats of k-means clusters and classes."""
+    return [_kmeans("kmeans_mi", statistics, target)]
+
+
+@score("kmeans_ami", "sample", "classes", per="target")
+def kmeans_ami(statistics: Statistics, target: str) -> Iterable[Reading]:
+    """Adjusted mutual information of k-means clusters and classes."""
+    return [_kmeans("kmeans_ami", statistics, target)]

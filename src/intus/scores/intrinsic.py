@@ -1,0 +1,107 @@
+"""Scores of a layer that need no labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from .base import NAN, Reading, score
+from .statistics import Statistics
+from .tally import ROW_SCALARS
+
+_Z = 1.959963984540054  # 97.5 % point of the normal distribution
+
+
+def _row_mean(name: str, meaning: str) -> None:
+    """Register the mean over rows of one number per row, with the interval of a mean."""
+    place = ROW_SCALARS.index(name)
+
+    def compute(statistics: Statistics) -> Iterable[Reading]:
+        tally = statistics.tally
+        if not tally.rows:
+            return [_reading(name, NAN, statistics)]
+        value = float(tally.mean[place])
+        half = NAN
+        if tally.rows > 1:
+            half = _Z * math.sqrt(float(tally.m2[place]) / (tally.rows - 1) / tally.rows)
+        return [_reading(name, value, statistics, value - half, value + half)]
+
+    compute.__doc__ = meaning
+    score(name, "tally")(compute)
+
+
+def _simple(name: str, read: Callable[[Statistics], float]) -> None:
+    score(name, "tally")(lambda statistics: [_reading(name, read(statistics), statistics)])
+
+
+_row_mean("mean", "Mean of all entries.")
+_row_mean("mean_abs", "Mean absolute value of all entries.")
+_row_mean("norm", "Mean Euclidean norm of the rows.")
+_row_mean("sparsity", "Share of entries that are exactly zero.")
+
+
+@score("std", "tally")
+def std(statistics: Statistics) -> Iterable[Reading]:
+    """Standard deviation of all entries: the variance within rows and that of the rows' means."""
+    tally = statistics.tally
+    if not tally.rows:
+        return [_reading("std", NAN, statistics)]
+    within, between = tally.mean[ROW_SCALARS.index("variance")], tally.m2[ROW_SCALARS.index("mean")]
+    return [_reading("std", math.sqrt(within + between / tally.rows), statistics)]
+
+
+_simple("min", lambda statistics: statistics.tally.low if statistics.tally.rows else NAN)
+_simple("max", lambda statistics: statistics.tally.high if statistics.tally.rows else NAN)
+_simple("dead", lambda statistics: float(1 - statistics.tally.alive.mean()) if statistics.tally.rows else NAN)
+
+
+@score("nonfinite", "tally")
+def nonfinite(statistics: Statistics) -> Iterable[Reading]:
+    """How many entries are NaN or infinite."""
+    tally = statistics.tally
+    return [Reading("nonfinite", float(tally.nonfinite), n=tally.seen)]
+
+
+@score("participation_ratio", "moments")
+def participation_ratio(statistics: Statistics) -> Iterable[Reading]:
+    """(tr C)² / tr(C²) of the covariance C: how many directions the layer uses, without an eigenvalue."""
+    scatter, n = _scatter(statistics)
+    square = float((scatter * scatter).sum())
+    value = float(np.trace(scatter)) ** 2 / square if square > 0 else NAN
+    return [_of_covariance("participation_ratio", value, n, statistics)]
+
+
+@score("effective_rank", "moments")
+def effective_rank(statistics: Statistics) -> Iterable[Reading]:
+    """exp of the entropy of the normalised singular values of the centred rows (Roy and Vetterli 2007)."""
+    scatter, n = _scatter(statistics)
+    value = NAN
+    if n > 1 and np.isfinite(scatter).all() and np.trace(scatter) > 0:
+        singular = np.sqrt(np.clip(np.linalg.eigvalsh(scatter), 0, None))
+        share = singular / singular.sum()
+        share = share[share > 1e-12]
+        value = float(np.exp(-(share * np.log(share)).sum()))
+    return [_of_covariance("effective_rank", value, n, statistics)]
+
+
+def _scatter(statistics: Statistics) -> tuple[np.ndarray, int]:
+    """Scatter of all rows, trained on or held out, and how many they are."""
+    moments = statistics.moments
+    every = statistics.once("every", lambda: moments.train.plus(moments.held))
+    return statistics.once("scatter", every.scatter), every.n
+
+
+def _of_covariance(name: str, value: float, n: int, statistics: Statistics) -> Reading:
+    note = statistics.projection.note
+    if value != value:
+        note = "fewer than two finite rows" if n < 2 else "the behaviours do not vary"
+    return Reading(name, value, n=n, note=note)
+
+
+def _reading(name: str, value: float, statistics: Statistics, low: float = NAN, high: float = NAN) -> Reading:
+    tally = statistics.tally
+    left_out = tally.seen - tally.rows
+    note = f"{left_out} of {tally.seen} rows left out: NaN or infinite" if left_out else ""
+    return Reading(name, value, low=low, high=high, n=tally.rows, note=note or ("no rows" * (not tally.rows)))

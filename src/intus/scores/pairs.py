@@ -1,0 +1,88 @@
+"""Sums over rows for every pair of a unit and a hypothesis, by block-wise float64 products.
+
+One-shot float32 products over 890,880 rows were wrong by 4e-3 in r; blocks, a shift to the first block's
+mean and float64 sums agree with scipy to 1e-6. Pairs leave out their own missing values: a hypothesis
+that is not annotated (NaN) or a unit that is not finite there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .split import GROUPS
+
+#: The planes of ``Pairs.sums``: how many rows, and sums of u, u², h, h², u·h over them.
+N, U, UU, H, HH, UH = range(6)
+
+
+class Pairs:
+    """``sums`` (6, groups, units, hypotheses), kept per group of items for the jackknife."""
+
+    def __init__(self, units: int, hypotheses: int) -> None:
+        self.sums = np.zeros((6, GROUPS, units, hypotheses))
+        self.shift: np.ndarray | None = None
+        self.binary = np.ones(hypotheses, dtype=bool)
+        self.missing_units = 0
+
+    def update(self, x: np.ndarray, values: np.ndarray, group: np.ndarray) -> None:
+        """Add rows: x (rows, units) float64, values (rows, hypotheses) float64, group (rows,)."""
+        finite, annotated = np.isfinite(x), np.isfinite(values)
+        self.missing_units += int((~finite).sum())
+        if self.shift is None:
+            self.shift = np.where(finite, x, 0).sum(axis=0) / np.maximum(finite.sum(axis=0), 1)
+        x = np.where(finite, x - self.shift, 0.0)
+        values = np.where(annotated, values, 0.0)
+        self.binary &= ((values == 0) | (values == 1)).all(axis=0)
+        whole = bool(finite.all() and annotated.all())
+        for number in np.unique(group):
+            rows = group == number
+            self.sums[:, number] += _products(x[rows], values[rows], finite[rows], annotated[rows], whole)
+
+    def merge(self, other: Pairs) -> None:
+        """Add what another saw."""
+        if other.shift is None:
+            return
+        if self.shift is None:
+            self.shift = other.shift.copy()
+        gap = (other.shift - self.shift)[:, None]
+        moved = other.sums.copy()
+        moved[U] += gap * other.sums[N]
+        moved[UU] += 2 * gap * other.sums[U] + gap**2 * other.sums[N]
+        moved[UH] += gap * other.sums[H]
+        self.sums += moved
+        self.binary &= other.binary
+        self.missing_units += other.missing_units
+
+
+def _products(
+    x: np.ndarray, h: np.ndarray, finite: np.ndarray, annotated: np.ndarray, whole: bool
+) -> np.ndarray:
+    """The six planes of one block; where nothing is missing four of them are mere sums."""
+    out = np.empty((6, x.shape[1], h.shape[1]))
+    out[UH] = x.T @ h
+    if whole:
+        out[N] = len(x)
+        out[U], out[UU] = x.sum(axis=0)[:, None], np.einsum("ij,ij->j", x, x)[:, None]
+        out[H], out[HH] = h.sum(axis=0), np.einsum("ij,ij->j", h, h)
+        return out
+    here, given = finite.astype(np.float64), annotated.astype(np.float64)
+    out[N], out[U], out[UU] = here.T @ given, x.T @ given, (x * x).T @ given
+    out[H], out[HH] = here.T @ h, here.T @ (h * h)
+    return out
+
+
+def correlation(sums: np.ndarray) -> np.ndarray:
+    """Pearson's r from the six planes (6, …); NaN where either side is constant."""
+    n, u, uu, h, hh, uh = sums
+    with np.errstate(all="ignore"):
+        var_u, var_h = uu - u * u / n, hh - h * h / n
+        r = (uh - u * h / n) / np.sqrt(var_u * var_h)
+        constant = (var_u <= 1e-12 * uu) | (var_h <= 1e-12 * hh)
+    return np.where(constant, np.nan, np.clip(r, -1, 1))
+
+
+def mean_difference(sums: np.ndarray) -> np.ndarray:
+    """Mean of the unit where the hypothesis is 1 less its mean where it is 0, from the six planes."""
+    n, u, _, h, _, uh = sums
+    with np.errstate(all="ignore"):
+        return uh / h - (u - uh) / (n - h)

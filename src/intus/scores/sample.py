@@ -1,0 +1,72 @@
+"""A bounded, seeded, uniform sample of rows that merges exactly.
+
+It keeps the rows with the smallest keys, and keys are hashes: so which rows are kept depends on the
+rows alone. A sample that never overflowed holds everything, and what is computed from it is exact.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .split import Places
+from .split import places as places_of
+
+
+class Sample:
+    """At most ``capacity`` rows: their ``places``, behaviours ``x`` (rows, features), label ``codes``
+    (rows, targets) and label ``values`` (rows, targets, NaN where missing)."""
+
+    def __init__(self, capacity: int, features: int) -> None:
+        self.capacity, self.features = capacity, features
+        self.complete = True
+        self._below: int | None = None
+        self._parts: list[tuple[Places, np.ndarray, np.ndarray, np.ndarray]] = []
+        self._rows = 0
+
+    def add(self, places: Places, x: np.ndarray, codes: np.ndarray, values: np.ndarray) -> None:
+        """Offer rows; keeps those that belong to the sample."""
+        if self._below is not None:
+            keep = places.key < np.uint64(self._below)
+            places, x, codes, values = places.take(keep), x[keep], codes[keep], values[keep]
+        else:
+            x = x.copy()  # the caller may write into its array again
+        if not len(x):
+            return
+        self._parts.append((places, x, codes, values))
+        self._rows += len(x)
+        if self._rows > 2 * self.capacity:
+            self.rows()
+
+    def rows(self) -> tuple[Places, np.ndarray, np.ndarray, np.ndarray]:
+        """The sample: places, x, codes, values, in the order of their keys."""
+        if not self._parts:
+            none = np.empty(0, np.int64)
+            return places_of(none, 0), np.empty((0, self.features)), none.reshape(0, 0), np.empty((0, 0))
+        places = Places(*(np.concatenate(c) for c in zip(*(part[0] for part in self._parts), strict=True)))
+        x, codes, values = (np.concatenate([part[i] for part in self._parts]) for i in (1, 2, 3))
+        order = np.lexsort((places.position, places.item, places.key))
+        if len(order) > self.capacity:
+            self._below = int(places.key[order[self.capacity]])
+            order = order[: np.searchsorted(places.key[order], np.uint64(self._below))]
+            self.complete = False
+        kept = (places.take(order), x[order], codes[order], values[order])
+        self._parts, self._rows = [kept], len(order)
+        return kept
+
+    def __len__(self) -> int:
+        return len(self.rows()[1])
+
+    def merge(self, other: Sample, codes: list[np.ndarray]) -> None:
+        """Add another's rows; ``codes[column]`` translates its classes."""
+        if other._below is not None:
+            self._below = other._below if self._below is None else min(self._below, other._below)
+            self.complete = False
+        for places, x, theirs, values in other._parts:
+            mine = theirs.copy()
+            for number in range(mine.shape[1]):
+                mine[:, number] = codes[number][theirs[:, number]]
+            self.add(places, x, mine, values)
+        if self._below is not None and self._parts:
+            mine_parts, self._parts, self._rows = self._parts, [], 0
+            for part in mine_parts:
+                self.add(*part)
