@@ -1,0 +1,77 @@
+"""What passes between the servers: a complete data point, and a notice for a person."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..core.record import Record
+
+
+class Key(NamedTuple):
+    """Whose arrays these are. ``output`` tells a module's first output from its second."""
+
+    run: str
+    model: str
+    address: str
+    kind: str
+    output: int
+    mode: str
+
+    @classmethod
+    def of(cls, record: Record) -> Key:
+        """The key of a record."""
+        return cls(record.run, record.model, record.address, record.kind, record.index, record.mode)
+
+    @property
+    def shown_kind(self) -> str:
+        """The kind as results name it: the rows of another mode, or a second output, are another line.
+
+        >>> Key("", "m", "fc1", "output", 0, "train").shown_kind
+        'output'
+        >>> Key("", "m", "lstm", "output", 1, "eval").shown_kind
+        'output.1@eval'
+        """
+        index = f".{self.output}" if self.output else ""
+        mode = f"@{self.mode}" if self.mode not in ("", "train") else ""
+        return self.kind + index + mode
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DataPoint:
+    """All the arrays one layer gave in one window, usually an epoch, as blocks in order of arrival.
+
+    ``step`` is -1 unless windows are made per step; ``complete`` is False when the sender says that it
+    dropped some of the window's arrays.
+    """
+
+    key: Key
+    epoch: float | None
+    step: int
+    records: tuple[Record, ...]
+    complete: bool = True
+
+    @property
+    def rows(self) -> int:
+        """How many items the blocks hold together."""
+        return sum(record.rows for record in self.records)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(size_of(record) for record in self.records)
+
+
+class Notice(NamedTuple):
+    """Something a person should see: ``level`` is "info", "warning" or "error"."""
+
+    code: str
+    text: str
+    level: str = "warning"
+    run: str = ""
+    model: str = ""
+
+
+def size_of(record: Record) -> int:
+    """Bytes a record holds: its array and the ids of its rows."""
+    return record.array.nbytes + (record.items.nbytes if record.items is not None else 0)

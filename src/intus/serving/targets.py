@@ -1,0 +1,182 @@
+"""Targets: labels that were registered by name, and which of them belong to which rows of a data point.
+
+Which row carries which label is never a guess. Where the rows have item ids, label i is item i's; where
+they have none, labels are matched by order of arrival, and only when there are exactly as many as rows.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import InputError
+from ..core.record import Record
+from .checks import check_text
+from .point import DataPoint
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """Labels under a name, one per item, or for text one per position of each item.
+
+    ``labels`` is (items,); with ``per_position`` it is (items, positions), None where there is no label.
+    The patterns are regular expressions that must be found in the model's name and the layer's address.
+    """
+
+    name: str
+    labels: np.ndarray
+    per_position: bool
+    model_pattern: re.Pattern[str]
+    layer_pattern: re.Pattern[str]
+
+    @classmethod
+    def parse(cls, facts: Mapping[str, Any]) -> Target:
+        """Read what ``register_targets`` sends; raises InputError with what is wrong.
+
+        >>> Target.parse({"name": "digit", "targets": [3, 1, None]}).labels.tolist()
+        [3, 1, None]
+        """
+        name = check_text(facts.get("name"), "A target's name", empty=False)
+        labels = facts.get("targets")
+        if not isinstance(labels, list) or not labels:
+            raise InputError(f"The target {name!r} must have a list of labels with at least one in it.")
+        per_position = any(isinstance(label, list) for label in labels)
+        if per_position:
+            table = _table(name, labels)
+        else:
+            table = _column([_label(name, label) for label in labels])
+        if all(label is None for label in table.ravel()):
+            raise InputError(f"The target {name!r} has {len(labels)} labels, and all of them are null.")
+        return cls(
+            name,
+            table,
+            per_position,
+            _pattern(name, "model_pattern", facts.get("model_pattern", ".*")),
+            _pattern(name, "layer_pattern", facts.get("layer_pattern", ".*")),
+        )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def applies(self, point: DataPoint) -> bool:
+        """Whether the patterns are found in the data point's model and address, and it has a batch."""
+        batched = all(record.batch_axis is not None for record in point.records)
+        return (
+            batched
+            and self.model_pattern.search(point.key.model) is not None
+            and self.layer_pattern.search(point.key.address) is not None
+        )
+
+
+class Misfit(Exception):  # noqa: N818 - a reason to tell, not an error
+    """Why a target's labels do not belong to a data point's rows."""
+
+
+def fit(target: Target, point: DataPoint) -> list[np.ndarray]:
+    """The labels of each of the data point's blocks: (rows,), or (rows, positions) for ``per_position``.
+
+    Raises Misfit with both counts where they cannot be matched.
+    """
+    where = f"{point.key.address!r} of {point.key.model!r}"
+    known = [record.items for record in point.records if record.items is not None]
+    if len(known) == len(point.records):
+        highest, lowest = max(_end(ids) for ids in known), min(_start(ids) for ids in known)
+        if lowest < 0 or highest >= len(target):
+            raise Misfit(
+                f"Target {target.name!r} has {len(target)} labels, for items 0 to {len(target) - 1}, but "
+                f"{where} sent item ids {lowest} to {highest}."
+            )
+        blocks = [target.labels[ids] for ids in known]
+    elif known:
+        raise Misfit(
+            f"Target {target.name!r} cannot be matched: {len(known)} of the {len(point.records)} arrays of "
+            f"{where} have item ids and the others have none."
+        )
+    elif point.rows != len(target):
+        raise Misfit(
+            f"Target {target.name!r} has {len(target)} labels, but {where} sent {point.rows} rows without "
+            "item ids, and labels are matched to rows by position only when both counts agree. Tell the "
+            "probe which items the rows are (probe.items = ids), or register one label per row."
+        )
+    else:
+        ends = np.cumsum([record.rows for record in point.records])
+        blocks = np.split(target.labels, ends[:-1])
+    if target.per_position:
+        return [
+            _positions(target, block, record, where)
+            for block, record in zip(blocks, point.records, strict=True)
+        ]
+    return blocks
+
+
+def _positions(target: Target, labels: np.ndarray, record: Record, where: str) -> np.ndarray:
+    """Labels cut or filled to the positions the array has; a real label is never cut."""
+    shape = np.moveaxis(record.array, record.batch_axis or 0, 0).shape
+    used = max((position + 1 for position in range(labels.shape[1]) if _any(labels[:, position])), default=0)
+    if len(shape) != 3 or used > shape[1]:
+        raise Misfit(
+            f"Target {target.name!r} has labels for up to {used} positions of an item, but {where} sent "
+            f"arrays of shape {shape}; expected (rows, positions, features)."
+        )
+    out = np.full(shape[:2], None, dtype=object)
+    width = min(shape[1], labels.shape[1])
+    out[:, :width] = labels[:, :width]
+    return out
+
+
+def _any(column: np.ndarray) -> bool:
+    return any(label is not None for label in column)
+
+
+def _end(ids: np.ndarray) -> int:
+    return int(ids.max()) if ids.size else 0
+
+
+def _start(ids: np.ndarray) -> int:
+    return int(ids.min()) if ids.size else 0
+
+
+def _table(name: str, labels: Iterable[Any]) -> np.ndarray:
+    """Ragged lists of labels as one rectangle, None where an item has no such position."""
+    rows = [[] if row is None else row for row in labels]
+    if not all(isinstance(row, list) for row in rows):
+        raise InputError(f"The target {name!r} mixes single labels with lists of labels.")
+    table = np.full((len(rows), max(map(len, rows))), None, dtype=object)
+    for number, row in enumerate(rows):
+        table[number, : len(row)] = [_label(name, label) for label in row]
+    return table
+
+
+def _column(labels: list[Any]) -> np.ndarray:
+    """Labels as an array of their own type where they have one, which is much faster to work with."""
+    kinds = {type(label) for label in labels}
+    if kinds in ({int}, {float}, {str}, {bool}):
+        typed = np.array(labels)
+        return typed if typed.dtype.kind in "ifUb" else np.array(labels, dtype=object)
+    return np.array(labels, dtype=object)
+
+
+def _label(name: str, label: Any) -> Any:
+    if isinstance(label, float) and not math.isfinite(label):
+        raise InputError(f"The target {name!r} has the label {label}; write null where there is none.")
+    if isinstance(label, str):
+        return check_text(label, f"A label of target {name!r}")
+    if label is None or isinstance(label, bool | int | float):
+        return label
+    raise InputError(
+        f"The target {name!r} has a label {label!r}; labels are numbers, strings, bools or null."
+    )
+
+
+def _pattern(name: str, which: str, text: Any) -> re.Pattern[str]:
+    try:
+        return re.compile(check_text(text, f"{which} of target {name!r}"))
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InputError(
+            f"{which}={text!r} of target {name!r} is not a regular expression: {error}."
+        ) from None
