@@ -1,0 +1,180 @@
+"""The ``intus`` command: demo, serve, view."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from . import __version__
+from .core.errors import InputError, IntusError, did_you_mean
+
+_EXAMPLES = """\
+examples:
+  intus demo                                   train a small network on real digits and watch it learn
+  intus demo --no-wait                         the same, and end
+  intus serve                                  the page on 8080, the server that probe() sends to on 8082
+  intus serve --port 9000 --database runs.db   everything on one port, scores in runs.db
+  intus serve --role evaluator --port 8081     one of the three alone
+  intus view net.py:Net --inputs "randn(1, 3, 224, 224)"
+  intus view saved.trace --output net.html
+
+exit codes: 0 done, 1 it could not be done (the reason is printed), 2 the command was not understood
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code: 0 done, 1 refused with a reason, 2 not understood."""
+    chosen = parser().parse_args(arguments)
+    try:
+        return int(chosen.run(chosen) or 0)
+    except IntusError as error:
+        print(f"intus: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line's grammar."""
+    top = argparse.ArgumentParser(
+        prog="intus",
+        description="See inside any neural network: what runs in it, what each layer learns, what units mean.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"intus {__version__}")
+    verbs = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _demo(verbs)
+    _serve(verbs)
+    _view(verbs)
+    return top
+
+
+def _demo(verbs: Any) -> None:
+    verb = _verb(
+        verbs,
+        "demo",
+        "train a small network on real digits and watch it learn",
+        "Trains a small convolutional network on scikit-learn's 1,797 handwritten digits with probe, "
+        "register_targets and flush in its script; scores every layer after every epoch on three targets; "
+        "shows the graph, painted, and the curves on a page; then asks which units answer to the stroke's "
+        "upper loop. Nothing is downloaded.",
+    )
+    verb.add_argument("--host", default="127.0.0.1", help="address to serve on (default: %(default)s)")
+    verb.add_argument(
+        "--port", type=int, default=8080, help="port, or a free one if it is taken (default: 8080)"
+    )
+    verb.add_argument("--epochs", type=int, default=12, help="how long to train (default: %(default)s)")
+    verb.add_argument("--database", help="keep the scores in this file (default: a temporary one)")
+    verb.add_argument(
+        "--no-wait", dest="wait", action="store_false", help="end when done instead of serving on"
+    )
+    verb.set_defaults(run=_run_demo)
+
+
+def _run_demo(chosen: argparse.Namespace) -> int:
+    from .demo.run import demo
+
+    if chosen.epochs < 1:
+        raise InputError(f"--epochs {chosen.epochs} trains nothing; write 1 or more.")
+    return demo(
+        host=chosen.host, port=chosen.port, epochs=chosen.epochs, database=chosen.database, wait=chosen.wait
+    )
+
+
+def _serve(verbs: Any) -> None:
+    verb = _verb(
+        verbs,
+        "serve",
+        "receive what probe() sends, score it, and show the page",
+        "Runs the aggregator (8082, where probe() sends), the evaluator (8081) and the frontend (8080, the "
+        "page) as one process, or one of them alone. Scores are kept in a SQLite file; activations are not.",
+    )
+    verb.add_argument("--role", default="all", choices=("all", "aggregator", "evaluator", "frontend"),
+                      help="which part to run (default: all three in one process)")  # fmt: skip
+    verb.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    verb.add_argument("--port", type=int, help="everything on this one port; 0 picks a free one")
+    verb.add_argument("--aggregator-port", type=int, default=8082, metavar="N", help="(default: %(default)s)")
+    verb.add_argument("--evaluator-port", type=int, default=8081, metavar="N", help="(default: %(default)s)")
+    verb.add_argument("--frontend-port", type=int, default=8080, metavar="N", help="(default: %(default)s)")
+    verb.add_argument(
+        "--database", default="intus.db", help="file or URL of the scores (default: %(default)s)"
+    )
+    verb.add_argument(
+        "--token", help="secret that clients must send; needed on any address but this machine's"
+    )
+    verb.set_defaults(run=_run_serve)
+
+
+def _run_serve(chosen: argparse.Namespace) -> int:
+    from .serving.run import serve
+
+    options = {name: value for name, value in vars(chosen).items() if name != "run"}
+    serve(**options)
+    return 0
+
+
+def _view(verbs: Any) -> None:
+    verb = _verb(
+        verbs,
+        "view",
+        "show a model's graph as a page",
+        "Runs the model once and writes its graph as one HTML file that works offline; or shows a trace that "
+        "Trace.save wrote.",
+    )
+    verb.add_argument("what", metavar="FILE.py:NAME", help="a module, its class or a function; or FILE.trace")
+    verb.add_argument("--inputs", default="()", metavar="EXPR", help='such as "randn(1, 3, 224, 224)"')
+    verb.add_argument(
+        "--depth", type=int, help="levels of modules that stand open (default: what stays readable)"
+    )
+    verb.add_argument("--output", type=Path, help="file to write (default: NAME.html here)")
+    verb.add_argument("--no-open", dest="open", action="store_false", help="do not open a browser")
+    verb.set_defaults(run=_run_view)
+
+
+def _run_view(chosen: argparse.Namespace) -> int:
+    path, _, name = chosen.what.rpartition(":") if ".py:" in chosen.what else (chosen.what, "", "")
+    source = Path(path)
+    if not source.is_file():
+        raise InputError(f"There is no file {path!r}. Write FILE.py:NAME, or the path of a saved trace.")
+    if name:
+        shown = _view_of_model(source, name, chosen.inputs, chosen.depth)
+    else:
+        from .tracing.trace import load
+
+        shown = load(source).show(depth=chosen.depth)
+    output = shown.save(chosen.output or Path(f"{name or source.stem}.html"))
+    print(f"{shown.title}: {output}")
+    if chosen.open:
+        webbrowser.open(output.resolve().as_uri())
+    return 0
+
+
+def _view_of_model(source: Path, name: str, inputs: str, depth: int | None) -> Any:
+    import runpy
+
+    import torch
+
+    from .tracing.trace import view
+
+    names = runpy.run_path(str(source), run_name="__intus_view__")
+    if name not in names:
+        known = [key for key, value in names.items() if callable(value) and not key.startswith("_")]
+        raise InputError(f"{source} has no {name!r}. {did_you_mean(name, known)}")
+    model = names[name]
+    if not isinstance(model, torch.nn.Module) and isinstance(model, type):
+        model = model()
+    try:
+        values = eval(inputs, {**vars(torch), **names})
+    except Exception as error:
+        raise InputError(f"--inputs {inputs!r} is no Python in torch's namespace: {error}.") from None
+    return view(model, values, depth=depth)
+
+
+def _verb(verbs: Any, name: str, line: str, text: str) -> argparse.ArgumentParser:
+    verb: argparse.ArgumentParser = verbs.add_parser(name, help=line, description=text)
+    return verb
