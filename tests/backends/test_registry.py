@@ -1,0 +1,73 @@
+"""A backend is found by the model's type, and nothing is imported to find it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from torch import nn
+
+from intus.backends import base
+from intus.core.errors import InputError
+
+
+def test_a_torch_module_belongs_to_torch():
+    assert base.for_model(nn.Linear(2, 2)).name == "torch"
+
+
+@pytest.mark.parametrize("model", [[1], None, "resnet", nn.Linear])
+def test_anything_else_is_refused_with_its_type_and_what_is_known(model):
+    with pytest.raises(InputError, match=rf"{type(model).__qualname__} cannot be watched.*torch"):
+        base.for_model(model)
+
+
+def test_no_framework_is_imported_to_find_a_backend():
+    code = (
+        "import sys\n"
+        "from intus.backends import base\n"
+        "try: base.for_model(object())\n"
+        "except ValueError: pass\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_another_package_can_register_its_framework(monkeypatch):
+    monkeypatch.setattr(base, "_BACKENDS", dict(base._BACKENDS))
+
+    class Mine:
+        name = "mine"
+
+        def owns(self, model):
+            return True
+
+    model = type("Net", (), {"__module__": "mine.models"})()
+    base.register("mine", Mine)
+    assert isinstance(base.for_model(model), Mine)
+    base.register("mine", f"{__name__}:Later")
+    assert isinstance(base.for_model(model), Later)
+
+
+def test_an_entry_point_declares_a_framework(monkeypatch):
+    class Point:
+        name = "mine"
+
+        def load(self):
+            return Later
+
+    monkeypatch.setattr(base, "entry_points", lambda **given: [Point()])
+    assert isinstance(base.for_model(type("Net", (), {"__module__": "mine"})()), Later)
+
+
+class Later:
+    name = "mine"
+
+    def owns(self, model):
+        return True
+
+
+@pytest.mark.parametrize("kinds", [(), ["outputs"], "gradient"])
+def test_kinds_that_do_not_exist_are_refused(kinds):
+    with pytest.raises(InputError, match=r"kinds has .* Write one or more of: output, input"):
+        base.check_kinds(kinds)
