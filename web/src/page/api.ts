@@ -1,0 +1,93 @@
+// What the server says, as types, and the few requests the page makes. NaN arrives as null.
+
+export interface Run {
+  run: string;
+  model: string;
+  framework: string;
+  started: number;
+  updated: number;
+  epochs: number[];
+  addresses: string[];
+  targets: string[];
+  scores: string[];
+  kinds: string[];
+  has_graph: boolean;
+  points: number;
+  units: { score: string; target: string }[];
+}
+
+/** Columns of equal length, one row per score of one address at one epoch. */
+export interface Columns {
+  address: string[];
+  unit: (number | null)[];
+  epoch: (number | null)[];
+  step: (number | null)[];
+  kind: string[];
+  target: (string | null)[];
+  score: string[];
+  value: (number | null)[];
+  low: (number | null)[];
+  high: (number | null)[];
+  baseline: (number | null)[];
+  n: (number | null)[];
+  note: (string | null)[];
+}
+
+export interface Notice {
+  id: number;
+  time: number;
+  level: string;
+  run: string;
+  model: string;
+  code: string;
+  text: string;
+  count: number;
+}
+
+export type Status = Record<string, Record<string, unknown>>;
+
+export interface PointsQuery {
+  run: string;
+  model: string;
+  score: string;
+  target: string;
+  kind: string;
+  level: "layer" | "unit";
+}
+
+async function get(path: string, query: Record<string, string> = {}): Promise<Response> {
+  const text = new URLSearchParams(query).toString();
+  return fetch(text ? `${path}?${text}` : path, { headers: { accept: "application/json" } });
+}
+
+async function json<T>(response: Response): Promise<T> {
+  if (!response.ok) {
+    const body = (await response.json().catch(() => ({}))) as { error?: string };
+    throw new Error(body.error ?? `The server answered ${response.status} to ${new URL(response.url).pathname}.`);
+  }
+  return (await response.json()) as T;
+}
+
+export async function getRuns(): Promise<Run[]> {
+  return (await json<{ runs: Run[] }>(await get("/api/runs"))).runs;
+}
+
+/** The rows of one score; an empty target or kind asks for every one. */
+export async function getPoints(query: PointsQuery): Promise<Columns> {
+  const asked = Object.fromEntries(Object.entries(query).filter(([, value]) => value !== ""));
+  return json<Columns>(await get("/api/points", asked));
+}
+
+/** The scene of the model's graph as the server sent it; null when the run has none. */
+export async function getGraph(run: string, model: string): Promise<unknown> {
+  const response = await get("/api/graph", { run, model });
+  return response.status === 404 ? null : json<unknown>(response);
+}
+
+export async function getNotices(): Promise<Notice[]> {
+  return (await json<{ notices: Notice[] }>(await get("/api/notices"))).notices;
+}
+
+export async function getStatus(): Promise<Status> {
+  return json<Status>(await get("/api/status"));
+}

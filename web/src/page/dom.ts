@@ -1,0 +1,78 @@
+// The few lines that make elements. Text always becomes a text node, so nothing a server says can be markup.
+
+type Handler = (event: never) => void;
+type Attributes = Record<string, string | number | boolean | Handler>;
+export type Child = Node | string;
+
+/** `h("button", {class: "quiet", onclick: go}, "Go")`; true sets an attribute, false leaves it out. */
+export function h<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  attributes: Attributes = {},
+  ...children: Child[]
+): HTMLElementTagNameMap[K] {
+  const element = document.createElement(tag);
+  apply(element, attributes);
+  element.append(...children);
+  return element;
+}
+
+/** The same for SVG. */
+export function svg(tag: string, attributes: Attributes = {}, ...children: Child[]): SVGElement {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  apply(element, attributes);
+  element.append(...children);
+  return element;
+}
+
+function apply(element: Element, attributes: Attributes): void {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") element.addEventListener(name.slice(2), value as EventListener);
+    else if (value !== false) element.setAttribute(name, value === true ? "" : String(value));
+  }
+}
+
+/** Set text only where it differs, so that live regions speak and layout moves only on change. */
+export function setText(element: Element, text: string): void {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** A small line drawing, 16 by 16. */
+export function icon(path: string): SVGElement {
+  const shape = svg("path", { d: path, fill: "none", stroke: "currentColor", "stroke-width": 1.6 });
+  shape.setAttribute("stroke-linecap", "round");
+  shape.setAttribute("stroke-linejoin", "round");
+  return svg("svg", { viewBox: "0 0 16 16", width: 16, height: 16, "aria-hidden": "true" }, shape);
+}
+
+export const ICONS = {
+  play: "M5 3.2v9.6l7.5-4.8z",
+  pause: "M5.2 3.2v9.6M10.8 3.2v9.6",
+  theme: "M8 2.2a5.8 5.8 0 1 0 0 11.6zM8 2.2a5.8 5.8 0 0 1 0 11.6",
+  download: "M8 2.5v7.5M4.8 7 8 10.2 11.2 7M3 13.2h10",
+  copy: "M6 5.5h7v8H6zM3 10.5v-8h7",
+};
+
+/** A native select that rebuilds its options only when they changed. */
+export class Picker {
+  readonly root: HTMLLabelElement;
+  readonly select: HTMLSelectElement;
+  private built = "";
+
+  constructor(label: string, name: string, onpick: (value: string) => void) {
+    this.select = h("select", { name, onchange: () => onpick(this.select.value) });
+    this.root = h("label", { class: "picker" }, h("span", {}, label), this.select);
+  }
+
+  /** Options by group; a group with no label stands at the top level. */
+  update(groups: { label: string; options: { value: string; label: string }[] }[], value: string): void {
+    const signature = JSON.stringify(groups);
+    if (signature !== this.built) {
+      this.built = signature;
+      this.select.replaceChildren(...groups.flatMap(({ label, options }) => {
+        const items = options.map((o) => h("option", { value: o.value }, o.label));
+        return label ? [h("optgroup", { label }, ...items)] : items;
+      }));
+    }
+    this.select.value = value;
+  }
+}

@@ -1,0 +1,43 @@
+// Before the first run: the lines to paste into a training script.
+
+import { h, icon, ICONS, setText } from "./dom.ts";
+import type { Part, View } from "./view.ts";
+
+/** The port a probe sends to, from the page's own: 8080 is one of three, any other stands for all. Pure. */
+export function probePort(pagePort: string): number {
+  return pagePort === "8080" || pagePort === "" ? 8082 : Number(pagePort);
+}
+
+/** The script's lines for this server. Pure. */
+export function snippet(host: string, pagePort: string): string {
+  const at = `"${host}", ${probePort(pagePort)}`;
+  return [
+    "import intus",
+    "",
+    `intus.probe(model, ${at})`,
+    `intus.register_targets(${at}, name="digit", targets=labels)`,
+    `intus.flush(${at})  # when the training is done`,
+  ].join("\n");
+}
+
+export function empty(): Part {
+  const code = snippet(location.hostname, location.port);
+  const copy = h("button", { type: "button", class: "toggle" }, icon(ICONS.copy), "Copy");
+  copy.addEventListener("click", () => {
+    void navigator.clipboard?.writeText(code).then(() => setText(copy, "Copied"));
+  });
+  const root = h(
+    "section",
+    { class: "panel empty", hidden: true },
+    h("h2", {}, "Nothing has been sent yet"),
+    h("p", {}, "Add these lines to a training script. The page fills while it runs; there is nothing to reload."),
+    h("div", { class: "code" }, h("pre", { tabindex: 0 }, h("code", {}, code)), copy),
+    h("p", { class: "soft" }, "No script at hand? ", h("code", {}, "intus demo"), " trains a small network on real digits."),
+  );
+  return {
+    root,
+    update({ state }: View): void {
+      root.hidden = !state.loaded || state.runs.length > 0;
+    },
+  };
+}

@@ -1,0 +1,181 @@
+// Layers by epochs as a heat map: where in the network, and when. Rows run from input to output.
+
+import { heatColour } from "./colour.ts";
+import { epoch as epochText, number } from "./format.ts";
+import { h, setText } from "./dom.ts";
+import { share } from "./series.ts";
+import { tokens } from "./theme.ts";
+import type { Dispatch, Part, View } from "./view.ts";
+
+// Room for addresses at the left, epochs at the foot and half a label at the right, in CSS pixels.
+const [NAMES, FOOT, EDGE] = [132, 24, 10];
+const LABEL = 14; // names need this much height; where rows are lower, only some bear one
+
+interface Grid {
+  rows: number;
+  columns: number;
+  width: number;
+  height: number;
+  cell: { width: number; height: number };
+}
+
+/** Cells as large as fit in the width and in 400 pixels of height. Pure. */
+export function grid(rows: number, columns: number, width: number): Grid {
+  const high = Math.min(26, 400 / Math.max(1, rows));
+  const wide = (width - NAMES - EDGE) / Math.max(1, columns);
+  return { rows, columns, width, height: rows * high + FOOT, cell: { width: wide, height: high } };
+}
+
+/** Row and column under a point, null outside. Pure. */
+export function cellAt(grid: Grid, x: number, y: number): { row: number; column: number } | null {
+  const column = Math.floor((x - NAMES) / grid.cell.width);
+  const row = Math.floor(y / grid.cell.height);
+  return column < 0 || row < 0 || column >= grid.columns || row >= grid.rows ? null : { row, column };
+}
+
+export function heat(dispatch: Dispatch): Part {
+  const canvas = h("canvas", { role: "img" });
+  const stage = h("div", { class: "heat-stage" }, canvas);
+  const readout = h("span", { class: "soft" });
+  const scale = ramp();
+  const head = h("div", { class: "head" }, h("h2", {}, "Layers × epochs"), readout, scale.root);
+  const root = h("section", { class: "panel heat" }, head, stage);
+  let view: View | undefined;
+  let drawn = grid(0, 0, 0);
+  const find = (event: MouseEvent) => {
+    const box = canvas.getBoundingClientRect();
+    const cell = cellAt(drawn, event.clientX - box.left, event.clientY - box.top);
+    const series = cell && view?.chart.series[cell.row];
+    return series ? { series, at: cell.column, epoch: view?.chart.epochs[cell.column] as number } : null;
+  };
+  canvas.addEventListener("pointermove", (event) => {
+    const found = find(event);
+    dispatch({ type: "set", values: { hover: found?.series.address ?? "" } });
+    const text = found && `${found.series.address} · epoch ${epochText(found.epoch)} · ${number(found.series.value[found.at])}`;
+    setText(readout, text ?? "");
+  });
+  canvas.addEventListener("pointerleave", () => {
+    setText(readout, "");
+    dispatch({ type: "set", values: { hover: "" } });
+  });
+  canvas.addEventListener("click", (event) => {
+    const found = find(event);
+    if (found) dispatch({ type: "choose", choice: { address: found.series.address, epoch: found.epoch } });
+  });
+  const redraw = (): void => {
+    if (!view || root.hidden) return;
+    drawn = grid(view.chart.series.length, view.chart.epochs.length, stage.clientWidth);
+    draw(canvas, drawn, view);
+  };
+  new ResizeObserver(redraw).observe(stage);
+
+  return {
+    root,
+    update(next: View): void {
+      const same = view && view.colours === next.colours && view.at === next.at && view.focus === next.focus;
+      view = next;
+      root.hidden = next.chart.series.length === 0;
+      if (same) return;
+      canvas.setAttribute("aria-label", `${next.title} as a heat map of ${next.chart.series.length} layers by ${next.chart.epochs.length} epochs`);
+      scale.update(next);
+      redraw();
+    },
+  };
+}
+
+/** The heat map's scale: lowest and highest value with the colours between. */
+function ramp(): Part {
+  const bar = h("span", { class: "ramp-bar", "aria-hidden": "true" });
+  const [low, high] = [h("span", {}), h("span", {})];
+  return {
+    root: h("span", { class: "ramp" }, low, bar, high),
+    update({ chart, state }: View): void {
+      setText(low, number(chart.low));
+      setText(high, number(chart.high));
+      const stops = [0, 0.25, 0.5, 0.75, 1].map((at) => heatColour(at, state.theme));
+      bar.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
+    },
+  };
+}
+
+function draw(canvas: HTMLCanvasElement, grid: Grid, view: View): void {
+  const ratio = window.devicePixelRatio || 1;
+  canvas.width = Math.round(grid.width * ratio);
+  canvas.height = Math.round(grid.height * ratio);
+  canvas.style.width = `${grid.width}px`;
+  canvas.style.height = `${grid.height}px`;
+  const ctx = canvas.getContext("2d") as CanvasRenderingContext2D;
+  const inks = tokens(canvas.parentElement as HTMLElement, ["text", "text-soft", "line", "warning", "accent"]);
+  const font = getComputedStyle(canvas).fontFamily;
+  ctx.scale(ratio, ratio);
+  cells(ctx, grid, view, inks);
+  names(ctx, grid, view, inks, font);
+  if (view.at < 0) return;
+  ctx.strokeStyle = inks.accent;
+  ctx.lineWidth = 1.5;
+  ctx.strokeRect(NAMES + view.at * grid.cell.width + 0.25, 0.75, Math.max(2, grid.cell.width - 0.5), grid.rows * grid.cell.height - 1.5);
+}
+
+function cells(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Record<"line" | "warning", string>): void {
+  const { chart, state } = view;
+  const { width, height } = grid.cell;
+  const gap = height > 8 && width > 6 ? 1 : 0;
+  chart.series.forEach((series, row) =>
+    series.value.forEach((value, column) => {
+      const at = share(value, chart.low, chart.high);
+      if (at === null && series.note[column] === null) return;
+      // Whole pixels, each cell up to where the next begins: no seams between cells smaller than a pixel or two.
+      const [x, y] = [Math.round(NAMES + column * width), Math.round(row * height)];
+      const wide = Math.max(1, Math.round(NAMES + (column + 1) * width) - x - gap);
+      const high = Math.max(1, Math.round((row + 1) * height) - y - gap);
+      ctx.fillStyle = at === null ? inks.line : heatColour(at, state.theme);
+      ctx.fillRect(x, y, wide, high);
+      if (at === null) cross(ctx, x, y, wide, high, inks.warning);
+    }),
+  );
+}
+
+function cross(ctx: CanvasRenderingContext2D, x: number, y: number, width: number, height: number, ink: string): void {
+  const size = Math.max(1.5, Math.min(4, width / 2.5, height / 2.5));
+  const [cx, cy] = [x + width / 2, y + height / 2];
+  ctx.strokeStyle = ink;
+  ctx.lineWidth = 1.25;
+  ctx.beginPath();
+  ctx.moveTo(cx - size, cy - size);
+  ctx.lineTo(cx + size, cy + size);
+  ctx.moveTo(cx + size, cy - size);
+  ctx.lineTo(cx - size, cy + size);
+  ctx.stroke();
+}
+
+function names(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Record<"text" | "text-soft", string>, font: string): void {
+  const { chart, focus } = view;
+  const { width, height } = grid.cell;
+  ctx.textBaseline = "middle";
+  ctx.textAlign = "right";
+  const stride = Math.max(1, Math.ceil(LABEL / height));
+  const picked = chart.series.findIndex((series) => series.address === focus);
+  chart.series.forEach((series, row) => {
+    const on = row === picked;
+    const hidden = row % stride !== 0 || (picked >= 0 && Math.abs(row - picked) < stride);
+    if (hidden && !on) return;
+    ctx.font = `${on ? "600 " : ""}12px ${font}`;
+    ctx.fillStyle = on ? inks.text : inks["text-soft"];
+    ctx.fillText(shorten(ctx, series.address, NAMES - 14), NAMES - 10, row * height + height / 2);
+  });
+  ctx.textAlign = "center";
+  ctx.font = `12px ${font}`;
+  ctx.fillStyle = inks["text-soft"];
+  const every = Math.max(1, Math.ceil(36 / Math.max(1, width)));
+  chart.epochs.forEach((epoch, column) => {
+    if (column % every === 0) ctx.fillText(epochText(epoch), NAMES + (column + 0.5) * width, grid.height - FOOT / 2 + 2);
+  });
+}
+
+/** The end of an address tells layers apart, so the beginning goes. */
+function shorten(ctx: CanvasRenderingContext2D, text: string, room: number): string {
+  if (ctx.measureText(text).width <= room) return text;
+  let from = 1;
+  while (from < text.length && ctx.measureText(`…${text.slice(from)}`).width > room) from++;
+  return `…${text.slice(from)}`;
+}

@@ -1,0 +1,110 @@
+// The list of layers: the plot's legend, and bars of their own when a run has no graph.
+
+import { number } from "./format.ts";
+import { h, setText } from "./dom.ts";
+import { share, type Series } from "./series.ts";
+import type { Dispatch, Part, View } from "./view.ts";
+
+export function layers(dispatch: Dispatch): Part {
+  let shown: HTMLElement[] = [];
+  let drawn: View | undefined;
+  let wanted = "";
+  const filter = h("input", {
+    type: "search",
+    placeholder: "Filter layers",
+    "aria-label": "Filter layers by name",
+    oninput: () => {
+      wanted = filter.value.trim().toLowerCase();
+      if (drawn) rebuild(drawn);
+    },
+  });
+  const hint = h("p", { class: "hint", hidden: true }, "No layer has this in its name.");
+  const list = h("ul", { class: "layers", role: "listbox", tabindex: 0, "aria-label": "Layers, from input to output" });
+  const root = h("div", { class: "legend" }, filter, hint, list);
+  const choose = (address: string): void => dispatch({ type: "choose", choice: { address } });
+  const hover = (address: string): void => dispatch({ type: "set", values: { hover: address } });
+  const rowOf = (event: Event): HTMLElement | null => (event.target as Element).closest<HTMLElement>("li");
+
+  list.addEventListener("click", (event) => {
+    const address = rowOf(event)?.dataset.address;
+    if (address !== undefined) choose(drawn?.state.choice.address === address ? "" : address);
+  });
+  list.addEventListener("pointerover", (event) => hover(rowOf(event)?.dataset.address ?? ""));
+  list.addEventListener("pointerleave", () => hover(""));
+  list.addEventListener("keydown", (event) => {
+    const at = shown.findIndex((row) => row.dataset.address === drawn?.state.choice.address);
+    const moves: Record<string, number> = { ArrowDown: at + 1, ArrowUp: at < 0 ? 0 : at - 1, Home: 0, End: shown.length - 1 };
+    const to = moves[event.key];
+    if (event.key === "Escape") choose("");
+    else if (to === undefined) return;
+    else choose(shown[Math.min(shown.length - 1, Math.max(0, to))]?.dataset.address ?? "");
+    event.preventDefault();
+  });
+
+  function rebuild(view: View): void {
+    const series = view.chart.series.filter((s) => s.address.toLowerCase().includes(wanted));
+    shown = series.map((s, i) => row(s, i, view.colours.get(s.address) ?? ""));
+    list.replaceChildren(...shown);
+    filter.hidden = view.chart.series.length < 12;
+    hint.hidden = series.length > 0 || view.chart.series.length === 0;
+    refresh(view);
+  }
+
+  function refresh(view: View): void {
+    const { chart, at, state, focus } = view;
+    const byName = new Map(chart.series.map((series) => [series.address, series]));
+    let active = "";
+    for (const element of shown) {
+      const address = element.dataset.address as string;
+      const picked = address === state.choice.address;
+      element.setAttribute("aria-selected", String(picked));
+      element.classList.toggle("focus", address === focus);
+      if (picked) active = element.id;
+      value(element, byName.get(address), at, chart);
+    }
+    if (active) list.setAttribute("aria-activedescendant", active);
+    else list.removeAttribute("aria-activedescendant");
+  }
+
+  return {
+    root,
+    update(view: View): void {
+      const same = drawn && drawn.colours === view.colours;
+      const moved = drawn?.state.choice.address !== view.state.choice.address;
+      drawn = view;
+      if (same) refresh(view);
+      else rebuild(view);
+      if (moved) reveal(list, shown.find((row) => row.dataset.address === view.state.choice.address));
+    },
+  };
+}
+
+function row(series: Series, i: number, colour: string): HTMLElement {
+  const swatch = h("span", { class: "swatch", "aria-hidden": "true" });
+  swatch.style.background = colour;
+  const bar = h("span", { class: "bar", "aria-hidden": "true" }, h("span"));
+  (bar.firstChild as HTMLElement).style.background = colour;
+  const name = h("span", { class: "address", title: series.address }, series.address);
+  const attributes = { role: "option", id: `intus-layer-${i}`, "data-address": series.address };
+  return h("li", attributes, swatch, name, bar, h("span", { class: "value" }));
+}
+
+function value(element: HTMLElement, series: Series | undefined, at: number, chart: View["chart"]): void {
+  const x = series?.value[at] ?? null;
+  const note = series?.note[at] ?? null;
+  const [, , bar, text] = element.children as unknown as [Element, Element, Element, HTMLElement];
+  const width = share(x, Math.min(0, chart.low), chart.high);
+  (bar.firstChild as HTMLElement).style.inlineSize = `${100 * (width ?? 0)}%`;
+  element.classList.toggle("nan", x === null && note !== null);
+  text.title = note ?? "";
+  setText(text, x === null && note === null ? "–" : number(x));
+}
+
+/** Scroll the list, and never the page, until the row is in sight. */
+function reveal(list: HTMLElement, row: HTMLElement | undefined): void {
+  if (!row) return;
+  const top = row.offsetTop - list.offsetTop;
+  if (top < list.scrollTop) list.scrollTop = top;
+  else if (top + row.offsetHeight > list.scrollTop + list.clientHeight)
+    list.scrollTop = top + row.offsetHeight - list.clientHeight;
+}

@@ -1,0 +1,132 @@
+// Brings what the page shows, asks only for what is chosen, and lets a late answer to an old question fall.
+
+import * as api from "./api.ts";
+import { chart, EMPTY } from "./series.ts";
+import { askedTarget, currentRun, type State } from "./state.ts";
+import { unitRows } from "./units.ts";
+import type { Dispatch } from "./view.ts";
+
+/** Runs never overlap themselves and many calls while one runs become one more. */
+export function coalesce(task: () => Promise<void>, gap = 150): () => void {
+  let busy = false;
+  let again = false;
+  const run = async (): Promise<void> => {
+    if (busy) {
+      again = true;
+      return;
+    }
+    busy = true;
+    await task();
+    await new Promise((resolve) => setTimeout(resolve, gap));
+    busy = false;
+    if (again) {
+      again = false;
+      void run();
+    }
+  };
+  return () => void run();
+}
+
+const keyOf = (...parts: unknown[]): string => JSON.stringify(parts);
+
+export class Loader {
+  private keys = { chart: "", scene: "", units: "" };
+  readonly runs = this.task(async () => this.dispatch({ type: "runs", runs: await api.getRuns() }));
+  readonly notices = this.task(async () => this.set({ notices: await api.getNotices() }));
+  readonly status = this.task(async () => this.set({ status: await api.getStatus() }));
+  readonly chart = this.task(() => this.loadChart());
+  readonly scene = this.task(() => this.loadScene());
+  readonly units = this.task(() => this.loadUnits());
+
+  constructor(
+    private readonly state: () => State,
+    private readonly dispatch: Dispatch,
+  ) {}
+
+  /** Everything anew: at the start, and after the line was lost. */
+  all(): void {
+    this.keys = { chart: "", scene: "", units: "" };
+    this.runs();
+    this.notices();
+    this.status();
+    this.follow();
+  }
+
+  /** After a change of state: fetch what is now chosen and was not before. */
+  follow(): void {
+    const { chart, scene, units } = this.wanted();
+    if (chart !== this.keys.chart) this.chart();
+    if (scene !== this.keys.scene) this.scene();
+    if (units !== this.keys.units) this.units();
+  }
+
+  /** After the server reported a change. */
+  changed(what: string[], runs: [string, string][]): void {
+    const { run, model } = this.state().choice;
+    const ours = runs.length === 0 || runs.some(([r, m]) => r === run && m === model);
+    this.status();
+    if (what.includes("notices")) this.notices();
+    if (what.includes("points") || what.includes("graph")) this.runs();
+    if (ours && what.includes("points")) {
+      this.chart();
+      this.units();
+    }
+    if (ours && what.includes("graph")) this.scene();
+  }
+
+  private wanted(): { chart: string; scene: string; units: string } {
+    const { choice, hypothesis } = this.state();
+    const run = currentRun(this.state());
+    const of = [choice.run, choice.model];
+    return {
+      chart: run ? keyOf(...of, choice.score, askedTarget(choice), choice.kind) : "",
+      scene: run?.has_graph ? keyOf(...of) : keyOf(...of, null),
+      units: run?.units.length ? keyOf(...of, hypothesis) : keyOf(...of, null),
+    };
+  }
+
+  private async loadChart(): Promise<void> {
+    const key = (this.keys.chart = this.wanted().chart);
+    const { choice } = this.state();
+    const run = currentRun(this.state());
+    if (!run || !choice.score) return this.set({ chart: EMPTY });
+    const ask = { run: run.run, model: run.model, score: choice.score, kind: choice.kind, level: "layer" as const };
+    const target = askedTarget(choice);
+    let columns = await api.getPoints({ ...ask, target });
+    // A registered score may need no target though its name does not say so.
+    if (target !== "" && columns.address.length === 0) columns = await api.getPoints({ ...ask, target: "" });
+    if (key === this.wanted().chart) this.set({ chart: chart(columns, run.addresses) });
+  }
+
+  private async loadScene(): Promise<void> {
+    const key = (this.keys.scene = this.wanted().scene);
+    const run = currentRun(this.state());
+    const scene = run?.has_graph ? await api.getGraph(run.run, run.model) : null;
+    if (key === this.wanted().scene) this.set({ scene });
+  }
+
+  private async loadUnits(): Promise<void> {
+    const key = (this.keys.units = this.wanted().units);
+    const { hypothesis } = this.state();
+    const run = currentRun(this.state());
+    if (!run || run.units.length === 0) return this.set({ units: [] });
+    const { score, target } = hypothesis;
+    const ask = { run: run.run, model: run.model, score, target, kind: "" };
+    const columns = await api.getPoints({ ...ask, level: "unit" });
+    if (key === this.wanted().units) this.set({ units: unitRows(columns, target) });
+  }
+
+  private set(values: Partial<State>): void {
+    this.dispatch({ type: "set", values: { error: "", ...values } });
+  }
+
+  private task(work: () => Promise<void>): () => void {
+    return coalesce(async () => {
+      try {
+        await work();
+      } catch (error) {
+        this.dispatch({ type: "set", values: { error: error instanceof Error ? error.message : String(error) } });
+      }
+    });
+  }
+}

@@ -1,0 +1,44 @@
+// What the servers want a person to know: warnings stand here in full, not only in a log.
+
+import type { Notice } from "./api.ts";
+import * as format from "./format.ts";
+import { h, setText } from "./dom.ts";
+import type { Part, View } from "./view.ts";
+
+const SIGNS: Record<string, string> = { error: "!", warning: "!", info: "i" };
+
+export function notices(): Part {
+  let drawn: Notice[] | undefined;
+  let shownRun = "";
+  const badge = h("span", { class: "badge" });
+  const list = h("ul", { class: "notice-list", "aria-live": "polite" });
+  const head = h("div", { class: "head" }, h("h2", {}, "Notices"), badge);
+  const root = h("section", { class: "panel notices", "aria-label": "Notices" }, head, list);
+  return {
+    root,
+    update({ state }: View): void {
+      const run = `${state.choice.run}\n${state.choice.model}`;
+      if (drawn === state.notices && shownRun === run) return;
+      drawn = state.notices;
+      shownRun = run;
+      const troubles = drawn.filter((n) => n.level !== "info").length;
+      setText(badge, troubles ? String(troubles) : "");
+      badge.hidden = troubles === 0;
+      badge.title = `${troubles} warnings or errors`;
+      const rows = drawn.map((notice) => item(notice, state.choice.run, Date.now() / 1000));
+      list.replaceChildren(...(rows.length ? rows : [h("li", { class: "calm" }, "Nothing to report.")]));
+    },
+  };
+}
+
+function item(notice: Notice, current: string, now: number): HTMLElement {
+  const where = [notice.run === current ? "" : notice.run, notice.model].filter(Boolean).join(" · ");
+  const about = [where, notice.code, format.ago(now - notice.time), notice.count > 1 ? `${format.count(notice.count)} times` : ""];
+  const level = SIGNS[notice.level] ? notice.level : "info";
+  return h(
+    "li",
+    { class: level },
+    h("span", { class: "sign", role: "img", "aria-label": level }, SIGNS[level] ?? "i"),
+    h("div", {}, h("p", {}, notice.text), h("p", { class: "soft" }, about.filter(Boolean).join(" · "))),
+  );
+}

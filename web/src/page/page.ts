@@ -1,0 +1,84 @@
+// The live page: one state, one loop. Parts draw what the state says and say what the person did.
+
+import "./page.css";
+import { controls } from "./controls.ts";
+import { h, setText } from "./dom.ts";
+import { empty } from "./empty.ts";
+import { graphPane } from "./graphpane.ts";
+import { fromHash, toHash } from "./hash.ts";
+import { header } from "./header.ts";
+import { heat } from "./heat.ts";
+import { layers } from "./layers.ts";
+import { Loader } from "./loader.ts";
+import { notices } from "./notices.ts";
+import { plotPane } from "./plotpane.ts";
+import { type Action, initial, reduce } from "./state.ts";
+import { listen } from "./stream.ts";
+import { watchTheme } from "./theme.ts";
+import { units } from "./unittable.ts";
+import { type Part, type View, viewOf } from "./view.ts";
+
+/** Fill `host` with the page of a running `intus serve`. */
+export function mountPage(host: HTMLElement): void {
+  let state = initial(fromHash(location.hash));
+  let view: View | undefined;
+  let due = false;
+  const dispatch = (action: Action): void => {
+    const next = reduce(state, action);
+    if (next === state) return;
+    state = next;
+    if (!due) requestAnimationFrame(draw);
+    due = true;
+    loader.follow();
+  };
+  const loader = new Loader(() => state, dispatch);
+  const parts = assemble(host, dispatch);
+  const draw = (): void => {
+    due = false;
+    view = viewOf(state, view);
+    for (const part of parts) part.update(view);
+    remember(view);
+  };
+
+  watchTheme((theme) => dispatch({ type: "set", values: { theme } }));
+  window.addEventListener("hashchange", () => dispatch({ type: "choose", choice: fromHash(location.hash) }));
+  listen("/api/stream", {
+    onopen: () => {
+      dispatch({ type: "set", values: { link: "live" } });
+      loader.all();
+    },
+    onchange: ({ what, runs }) => loader.changed(what, runs),
+    onlost: () => dispatch({ type: "set", values: { link: "lost" } }),
+  });
+  loader.all();
+  draw();
+}
+
+/** The address bar follows without filling the history. */
+function remember({ state, run }: View): void {
+  if (!run) return;
+  const hash = toHash(state.choice);
+  if (hash !== location.hash) history.replaceState(null, "", hash);
+  document.title = `${run.run || run.model} · intus`;
+}
+
+function assemble(host: HTMLElement, dispatch: (action: Action) => void): Part[] {
+  const [top, bar, nothing] = [header(dispatch), controls(dispatch), empty()];
+  const [legend, plot] = [layers(dispatch), plotPane(dispatch)];
+  const graph = graphPane(dispatch, legend.root);
+  const [map, news, table] = [heat(dispatch), notices(), units(dispatch)];
+  const trouble = h("p", { class: "trouble", role: "alert", hidden: true });
+  const work = h("div", { class: "work" }, graph.root, plot.root, map.root, news.root, table.root);
+  host.replaceChildren(h("div", { class: "page" }, top.root, bar.root, trouble, h("main", {}, nothing.root, work)));
+  const frame: Part = {
+    root: work,
+    update({ state, run }: View): void {
+      work.hidden = !run;
+      setText(trouble, state.error);
+      trouble.hidden = state.error === "" || state.link === "lost";
+      if (graph.hasGraph && legend.root.parentElement !== plot.body) plot.body.append(legend.root);
+      plot.root.classList.toggle("bare", !graph.hasGraph);
+    },
+  };
+  return [top, bar, nothing, graph, frame, plot, legend, map, news, table];
+}

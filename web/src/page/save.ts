@@ -1,0 +1,61 @@
+// Downloads: the plot as CSV, SVG or PNG.
+
+import { toCsv } from "./csv.ts";
+import { epoch as epochText } from "./format.ts";
+import { plotSvg, SIZE } from "./svg.ts";
+import { askedTarget } from "./state.ts";
+import { tokens } from "./theme.ts";
+import type { View } from "./view.ts";
+
+export type Format = "csv" | "svg" | "png";
+
+export async function save(view: View, format: Format): Promise<void> {
+  const { run, model, score, target } = view.state.choice;
+  const name = [run, model, score, target].filter(Boolean).join("-").replace(/[^\p{L}\p{N}._-]+/gu, "_");
+  offer(await content(view, format), `${name}.${format}`);
+}
+
+async function content(view: View, format: Format): Promise<Blob> {
+  const { choice } = view.state;
+  if (format === "csv") return new Blob([toCsv(view.chart, { ...choice, target: askedTarget(choice) })], { type: "text/csv" });
+  const picture = draw(view);
+  return format === "svg" ? new Blob([picture], { type: "image/svg+xml" }) : raster(picture, 2);
+}
+
+function draw(view: View): string {
+  const inks = tokens(document.body, ["text", "text-soft", "line", "surface"]);
+  const { run, model } = view.state.choice;
+  const epochs = view.chart.epochs;
+  return plotSvg(view.chart, {
+    title: view.title,
+    subtitle: `${[run, model].filter(Boolean).join(" · ")}, epochs ${epochText(epochs[0])} to ${epochText(epochs.at(-1))}; dashed: baseline`,
+    colours: view.colours,
+    focus: view.state.choice.address,
+    text: inks.text,
+    soft: inks["text-soft"],
+    line: inks.line,
+    background: inks.surface,
+  });
+}
+
+async function raster(picture: string, scale: number): Promise<Blob> {
+  const image = new Image();
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(picture)}`;
+  await image.decode();
+  const canvas = document.createElement("canvas");
+  canvas.width = SIZE.width * scale;
+  canvas.height = SIZE.height * scale;
+  (canvas.getContext("2d") as CanvasRenderingContext2D).drawImage(image, 0, 0, canvas.width, canvas.height);
+  return new Promise((resolve, reject) =>
+    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("The browser could not make a PNG of the plot.")))),
+  );
+}
+
+function offer(blob: Blob, name: string): void {
+  const url = URL.createObjectURL(blob);
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  window.setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}

@@ -1,0 +1,118 @@
+// What the page knows and how it changes: one state, one pure reducer.
+
+import type { Notice, Run, Status } from "./api.ts";
+import { EMPTY, type Chart } from "./series.ts";
+import type { Theme } from "./theme.ts";
+import type { UnitRow } from "./units.ts";
+import { groupScores, isIntrinsic } from "./words.ts";
+
+/** What the person picked. An epoch of null follows the newest. */
+export interface Choice {
+  run: string;
+  model: string;
+  score: string;
+  target: string;
+  kind: string;
+  address: string;
+  epoch: number | null;
+}
+
+export type Link = "connecting" | "live" | "lost";
+
+export interface State {
+  choice: Choice;
+  runs: Run[];
+  /** False until the first answer: the page must not claim there is no run before it knows. */
+  loaded: boolean;
+  hover: string;
+  playing: boolean;
+  chart: Chart;
+  units: UnitRow[];
+  hypothesis: { score: string; target: string };
+  /** The scene for this run; null while unknown or when there is none. */
+  scene: unknown;
+  notices: Notice[];
+  status: Status;
+  link: Link;
+  theme: Theme;
+  error: string;
+}
+
+export type Action =
+  | { type: "runs"; runs: Run[] }
+  | { type: "choose"; choice: Partial<Choice> }
+  | { type: "hypothesis"; score: string; target: string }
+  | { type: "set"; values: Partial<Omit<State, "choice" | "runs" | "loaded" | "hypothesis">> };
+
+const NOTHING: Choice = { run: "", model: "", score: "", target: "", kind: "", address: "", epoch: null };
+
+export function initial(choice: Partial<Choice> = {}): State {
+  return {
+    choice: { ...NOTHING, ...choice },
+    runs: [],
+    loaded: false,
+    hover: "",
+    playing: false,
+    chart: EMPTY,
+    units: [],
+    hypothesis: { score: "", target: "" },
+    scene: null,
+    notices: [],
+    status: {},
+    link: "connecting",
+    theme: "light",
+    error: "",
+  };
+}
+
+export function currentRun(state: State): Run | undefined {
+  return state.runs.find((run) => run.run === state.choice.run && run.model === state.choice.model);
+}
+
+export function reduce(state: State, action: Action): State {
+  switch (action.type) {
+    case "runs":
+      return settle({ ...state, runs: action.runs, loaded: true });
+    case "choose":
+      return settle({ ...state, choice: { ...state.choice, ...action.choice } });
+    case "hypothesis":
+      return { ...state, hypothesis: { score: action.score, target: action.target }, units: [] };
+    case "set":
+      return set(state, action.values);
+  }
+}
+
+/** The same state when nothing differs, so that a pointer at rest redraws nothing. */
+function set(state: State, values: Partial<State>): State {
+  const news = (Object.keys(values) as (keyof State)[]).some((key) => state[key] !== values[key]);
+  return news ? { ...state, ...values } : state;
+}
+
+/** Make every choice one that exists, keeping what can be kept; what belongs to another run is dropped. */
+function settle(state: State): State {
+  const asked = state.choice;
+  const run = currentRun(state) ?? state.runs[0];
+  if (!run) return state;
+  const choice = { ...asked, run: run.run, model: run.model, ...settleScore(asked, run) };
+  choice.kind = keep(asked.kind, run.kinds, run.kinds.includes("output") ? "output" : (run.kinds[0] ?? ""));
+  const moved = run.run !== asked.run || run.model !== asked.model;
+  const known = run.units.some((u) => u.score === state.hypothesis.score && u.target === state.hypothesis.target);
+  const hypothesis = known ? state.hypothesis : (run.units[0] ?? { score: "", target: "" });
+  return { ...state, choice: moved ? { ...choice, address: "", epoch: null } : choice, hypothesis };
+}
+
+function settleScore(asked: Choice, run: Run): { score: string; target: string } {
+  const first = groupScores(run.scores)[0]?.scores[0] ?? "";
+  const score = keep(asked.score, run.scores, first);
+  // An intrinsic score has no target, yet the target picked before comes back with the next score that has one.
+  return { score, target: keep(asked.target, run.targets, run.targets[0] ?? "") };
+}
+
+function keep(value: string, options: string[], otherwise: string): string {
+  return options.includes(value) ? value : otherwise;
+}
+
+/** The target to ask the server for: none for a score that has none. */
+export function askedTarget(choice: Choice): string {
+  return isIntrinsic(choice.score) ? "" : choice.target;
+}

@@ -1,0 +1,68 @@
+// Names of scores as people read them, and how they are grouped in the picker. Pure.
+
+export const INTRINSIC: Record<string, string> = {
+  mean: "Mean",
+  mean_abs: "Mean magnitude",
+  std: "Standard deviation",
+  min: "Minimum",
+  max: "Maximum",
+  norm: "Norm",
+  sparsity: "Sparsity (share of zeros)",
+  dead: "Dead units",
+  nonfinite: "NaN and infinite values",
+  participation_ratio: "Participation ratio",
+  effective_rank: "Effective rank",
+};
+
+const TARGETED: Record<string, string> = {
+  linear_f1: "Linear probe, macro F1",
+  linear_accuracy: "Linear probe, accuracy",
+  kmeans_mi: "k-means, mutual information",
+  kmeans_ami: "k-means, adjusted mutual information",
+  "linear_f1.majority": "Baseline: majority class",
+  "linear_f1.shuffled": "Baseline: shuffled labels",
+  iou: "Intersection over union",
+  correlation: "Correlation",
+  mean_difference: "Difference of means",
+};
+
+export const KINDS: Record<string, string> = {
+  output: "output",
+  input: "input",
+  gradient_output: "gradient of the output",
+  gradient_input: "gradient of the input",
+  parameter: "parameter",
+};
+
+/** `kmeans_ami` as a person would say it; a name nobody described stays as it is. */
+export function scoreLabel(score: string): string {
+  return INTRINSIC[score] ?? TARGETED[score] ?? score;
+}
+
+/** Does the score say something of the activations alone, with no target? */
+export function isIntrinsic(score: string): boolean {
+  return score in INTRINSIC;
+}
+
+/** A baseline bears its score's name before a dot: `linear_f1.shuffled`. */
+export function isBaseline(score: string): boolean {
+  return score.includes(".");
+}
+
+export interface ScoreGroup {
+  label: string;
+  scores: string[];
+}
+
+/** The picker's groups: what layers know, their baselines, then what they are like; empty ones left out. */
+export function groupScores(scores: string[]): ScoreGroup[] {
+  const order = [...Object.keys(TARGETED), ...Object.keys(INTRINSIC)];
+  const rank = (score: string): number => (order.indexOf(score) + 1 || order.length + 1);
+  const sorted = [...scores].sort((a, b) => rank(a) - rank(b) || a.localeCompare(b));
+  const groups = [
+    { label: "What layers know of a target", scores: sorted.filter((s) => !isIntrinsic(s) && !isBaseline(s)) },
+    { label: "Baselines", scores: sorted.filter(isBaseline) },
+    { label: "What activations are like", scores: sorted.filter(isIntrinsic) },
+  ];
+  return groups.filter((group) => group.scores.length > 0);
+}
