@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line's grammar."""
     top = argparse.ArgumentParser(
         prog="intus",
-        description="See inside any neural network: what runs in it, what each layer learns, what units mean.",
+        description="See inside any neural network: what runs, what layers learn, what units mean.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -21,8 +21,8 @@ from .story import sentences
 RUN = "digits"
 MODEL = "DigitsNet"
 _NEXT = """\
-Next: put probe, register_targets and flush in your own script as intus/demo/digits.py does, beside `intus serve`;
-or look at a model at once: intus view FILE.py:Net --inputs "randn(1, 3, 224, 224)"."""
+Next: put probe, register_targets and flush in your own script, as intus/demo/digits.py does, beside
+`intus serve`; or look at a model at once: intus view FILE.py:Net --inputs "randn(1, 3, 224, 224)"."""
 #: Every process of the demo computes on one core: a small network gains nothing from more.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 

@@ -8,7 +8,7 @@ from ..core.results import Results
 
 
 def sentences(points: Results, units: Results, accuracy: str) -> list[str]:
-    """What the layers know of the task, what they keep of the surface, which unit answers: a sentence each."""
+    """What the layers know of the task, what they keep of the surface, which unit answers."""
     return [_learned(points, accuracy), _surface(points), _unit(units)]
 
 
@@ -48,8 +48,8 @@ def _unit(units: Results) -> str:
     values = " → ".join(f"{v:.2f}" for v in curve["value"][np.argsort(curve["epoch"])])
     epochs = ", ".join(f"{epoch:g}" for epoch in sorted(set(units["epoch"].tolist())))
     return (
-        f"Of {len(last)} units, unit {unit} of {address} answers best to the stroke's upper loop: IoU {values} "
-        f"at the checkpoints of epochs {epochs} (chance {last['baseline'][best]:.2f})."
+        f"Of {len(last)} units, unit {unit} of {address} answers best to the stroke's upper loop: IoU "
+        f"{values} at the checkpoints of epochs {epochs} (chance {last['baseline'][best]:.2f})."
     )
 
 

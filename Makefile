@@ -1,0 +1,61 @@
+# Everything a fresh machine needs is done by the targets themselves; `make help` lists them.
+PYTHON ?= python3
+PY := .venv/bin/python
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
+.PHONY: help demo test check bench web web-check format clean
+
+help:           ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+.venv/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "intus needs Python 3.11 or newer; set PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(PY) -m pip install --quiet -c constraints.txt -e ".[all,dev]"
+	@touch $@
+
+demo: .venv/.ready  ## train a small network on real digits and watch it learn
+	$(PY) -m intus demo $(ARGS)
+
+test: .venv/.ready browser  ## the test suite
+	$(ONE_THREAD) $(PY) -m pytest -n 2 --dist loadfile $(ARGS)
+
+check: .venv/.ready web-check  ## style, types, and that the committed page is what its sources build
+	$(PY) -m ruff format --check src tests benchmarks examples
+	$(PY) -m ruff check src tests benchmarks examples
+	$(PY) -m mypy
+
+bench: .venv/.ready .venvs/peers/.ready  ## ratios to plain PyTorch, hooks and the nearest neighbours
+	$(ONE_THREAD) $(PY) -m benchmarks $(ARGS)
+
+.venvs/peers/.ready: constraints.txt benchmarks/peers.txt
+	$(PYTHON) -m venv .venvs/peers
+	.venvs/peers/bin/python -m pip install --quiet -c constraints.txt -r benchmarks/peers.txt -e .
+	@touch $@
+
+web: web/node_modules/.ready  ## build the page into src/intus/_static (needs Node)
+	cd web && node build.mjs
+
+web-check: web/node_modules/.ready
+	cd web && npx tsc --noEmit && node build.mjs
+	@git diff --exit-code --stat -- src/intus/_static || { echo "src/intus/_static is not what web/ builds: run 'make web' and commit it"; exit 1; }
+
+web/node_modules/.ready: web/package.json web/package-lock.json
+	@command -v npm >/dev/null || { echo "building the page needs Node 18 or newer with npm; installing and using intus does not"; exit 1; }
+	cd web && npm ci --silent --no-audit --no-fund
+	@touch $@
+
+.PHONY: browser
+browser:
+	@command -v chromium >/dev/null || { \
+	  echo "the page's tests need Chromium: installing Debian's"; \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
+	  else echo "please run: sudo apt-get install chromium"; exit 1; fi; }
+
+format: .venv/.ready  ## rewrite the sources in the project's style
+	$(PY) -m ruff format src tests benchmarks examples
+	$(PY) -m ruff check --fix src tests benchmarks examples
+
+clean:          ## remove what the targets made
+	rm -rf .venv .venvs web/node_modules .pytest_cache .hypothesis .mypy_cache .ruff_cache
