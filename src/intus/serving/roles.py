@@ -49,6 +49,7 @@ class EvaluatorLink(Link, Protocol):
 
     def points(self, batch: Sequence[DataPoint]) -> None: ...
     def backlog(self) -> int: ...
+    def close(self) -> None: ...
 
 
 class FrontendLink(Link, Protocol):
@@ -317,9 +318,10 @@ class Collector:
         return self.aggregator.status() | {"malformed": self.malformed}
 
     def close(self) -> None:
-        """Hand on what is left."""
+        """Hand on what is left, and see it off."""
         with self._lock:
             self._hand_on(self.aggregator.flush())
+        self.evaluator.close()
 
     def _hand_on(self, ready: Sequence[DataPoint]) -> None:
         if ready:

@@ -1,0 +1,7 @@
+"""``python -m intus.serving``"""
+
+import sys
+
+from .run import main
+
+sys.exit(main())

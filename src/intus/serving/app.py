@@ -1,0 +1,295 @@
+"""The HTTP routes of each role, and the application that serves one role or all of them.
+
+An endpoint reads a body that may be so long and no longer, works in a thread, and answers JSON. What a
+caller got wrong is a 4xx with a sentence.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from ..core.errors import InputError, IntusError, ServeError
+from ..storage.codec import decode_graph, decode_legacy, decode_records
+from ..viewing.scene import scene
+from .checks import check_text, read_json
+from .feed import Feed
+from .guard import Guard
+from .roles import BusyError, Collector, Evaluator, Frontend, Link
+from .wire import notices_from_json, point_from_wire, results_from_json, results_to_json
+
+_log = logging.getLogger("intus.serving")
+STATIC = Path(__file__).resolve().parent.parent / "_static"
+LEGACY = ("activation_output", "activation_input", "gradient_output", "gradient_input", "parameter")
+_POINT_COLUMNS = (
+    "address", "unit", "epoch", "step", "kind", "target", "score", "value", "low", "high", "baseline", "n",
+    "note",
+)  # fmt: skip
+MAX_BODY = 256 << 20
+
+Work = Callable[[Request, bytes], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The roles one process plays; None for those played elsewhere."""
+
+    collector: Collector | None = None
+    evaluator: Evaluator | None = None
+    frontend: Frontend | None = None
+
+    def status(self) -> dict[str, dict[str, int]]:
+        """Each role's counts: our own as they are now, the others' as last reported."""
+        counts = dict(self.frontend.reported) if self.frontend else {}
+        own = {"aggregator": self.collector, "evaluator": self.evaluator, "frontend": self.frontend}
+        counts |= {name: role.status() for name, role in own.items() if role is not None}
+        return {name: counts.get(name, {}) for name in own}
+
+
+def build(
+    roles: Roles,
+    *,
+    token: str | None = None,
+    loopback: bool = False,
+    max_body: int = MAX_BODY,
+    feed: Feed | None = None,
+) -> Starlette:
+    """The application of the roles given; in one of all, a request goes to the first of the chain."""
+    routes: list[Route] = []
+    if roles.collector:
+        routes += _collector_routes(roles.collector, max_body)
+    if roles.evaluator:
+        routes += _evaluator_routes(roles.evaluator, max_body)
+    if roles.frontend:
+        routes += _frontend_routes(roles.frontend, max_body)
+        routes += _page_routes(roles.frontend, feed or Feed(roles.frontend.database))
+    routes.append(_get("/api/status", lambda request: roles.status()))
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, token=token, loopback=loopback)],
+        exception_handlers={
+            IntusError: _sorry,
+            HTTPException: _http_error,
+            ClientDisconnect: lambda request, error: Response(status_code=400),
+            Exception: _failure,
+        },
+    )
+
+
+def _collector_routes(collector: Collector, limit: int) -> list[Route]:
+    def counted(work: Work) -> Work:
+        def call(request: Request, body: bytes) -> Any:
+            try:
+                return work(request, body)
+            except (BusyError, ServeError):
+                raise
+            except IntusError:
+                collector.malformed += 1
+                raise
+
+        return call
+
+    def records(request: Request, body: bytes) -> dict[str, Any]:
+        return collector.records(*decode_records(body))
+
+    def legacy(request: Request, body: bytes) -> dict[str, Any]:
+        return collector.records([decode_legacy(body, request.url.path[1:])], {})
+
+    return [
+        _post("/records", counted(records), limit),
+        *(_post(f"/{name}", counted(legacy), limit) for name in LEGACY),
+        *_chain_routes(collector, limit, counted),
+    ]
+
+
+def _evaluator_routes(evaluator: Evaluator, limit: int) -> list[Route]:
+    def datapoint(request: Request, body: bytes) -> dict[str, Any]:
+        if evaluator.backlog() > limit * 4:
+            raise BusyError("More data points wait to be scored than may; send this again in a second.")
+        point, last = point_from_wire(*decode_records(body))
+        evaluator.point(point, last=last)
+        return {"accepted": 1}
+
+    return [
+        _post("/datapoint", datapoint, limit * 4),
+        *_chain_routes(evaluator, limit),
+        *_report_routes(evaluator, limit),
+    ]
+
+
+def _frontend_routes(frontend: Frontend, limit: int) -> list[Route]:
+    def results(request: Request, body: bytes) -> dict[str, Any]:
+        table = results_from_json(read_json(body))
+        frontend.results(table)
+        return {"accepted": len(table)}
+
+    return [
+        _post("/results", results, limit),
+        *_chain_routes(frontend, limit),
+        *_report_routes(frontend, limit),
+        _get("/targets", lambda request: {"targets": frontend.targets()}),
+    ]
+
+
+def _chain_routes(
+    role: Collector | Link, limit: int, wrap: Callable[[Work], Work] = lambda work: work
+) -> list[Route]:
+    """What every role takes and passes on."""
+
+    def graph(request: Request, body: bytes) -> None:
+        run, model = _run_and_model(request)
+        role.put_graph(run, model, body)
+
+    def targets(request: Request, body: bytes) -> None:
+        role.put_target(read_json(body))
+
+    def flush(request: Request, body: bytes) -> None:
+        packet = read_json(body)
+        given = {name: packet.get(name) for name in ("run", "model")}
+        role.flush(**{k: v if v is None else check_text(v, k) for k, v in given.items()})
+
+    def clear(request: Request, body: bytes) -> None:
+        role.clear()
+
+    def remove(request: Request, body: bytes) -> None:
+        role.remove(check_text(read_json(body).get("model"), "model"))
+
+    works = {"/graph": graph, "/targets": targets, "/flush": flush, "/clear": clear, "/remove": remove}
+    return [_post(path, wrap(work), limit) for path, work in works.items()]
+
+
+def _report_routes(role: Link, limit: int) -> list[Route]:
+    """What the roles before tell of themselves."""
+
+    def notices(request: Request, body: bytes) -> None:
+        role.notices(notices_from_json(read_json(body)))
+
+    def status(request: Request, body: bytes) -> None:
+        packet = read_json(body)
+        counts = packet.get("counts")
+        if not isinstance(counts, dict) or not all(isinstance(count, int) for count in counts.values()):
+            raise InputError('Expected {"role": ..., "counts": {name: count}}.')
+        if packet.get("role") not in ("aggregator", "evaluator"):
+            raise InputError(f"role={packet.get('role')!r} is not 'aggregator' or 'evaluator'.")
+        role.report(packet["role"], counts)
+
+    return [_post("/notices", notices, limit), _post("/status", status, limit)]
+
+
+def _page_routes(frontend: Frontend, feed: Feed) -> list[Route]:
+    database = frontend.database
+
+    def points(request: Request) -> dict[str, Any]:
+        run, model = _run_and_model(request)
+        query = request.query_params
+        equal: dict[str, Any] = {
+            name: check_text(query[name], name)
+            for name in ("score", "target", "kind", "address")
+            if name in query
+        }
+        level = query.get("level", "layer")
+        results = database.points(run, model, level=level, **equal)
+        return results_to_json(results, _POINT_COLUMNS)
+
+    def graph(request: Request) -> Any:
+        run, model = _run_and_model(request)
+        blob = database.graph(run, model)
+        if blob is None:
+            text = f"There is no graph of model {model!r} in run {run!r}."
+            return JSONResponse({"error": text}, 404)
+        return scene(decode_graph(blob)[0])
+
+    def notices(request: Request) -> dict[str, Any]:
+        run = request.query_params.get("run")
+        return {"notices": database.notices(None if run is None else check_text(run, "run"))}
+
+    async def stream(request: Request) -> Response:
+        last = request.headers.get("last-event-id", "")
+        since = int(last) if last.isascii() and last.isdigit() and len(last) < 19 else None
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        return StreamingResponse(feed.stream(since), media_type="text/event-stream", headers=headers)
+
+    return [
+        _get("/", lambda request: _static("index.html")),
+        _get("/static/{name}", lambda request: _static(request.path_params["name"])),
+        _get("/api/runs", lambda request: {"runs": database.runs()}),
+        _get("/api/points", points),
+        _get("/api/graph", graph),
+        _get("/api/notices", notices),
+        Route("/api/stream", stream, methods=["GET"]),
+    ]
+
+
+def _static(name: str) -> Response:
+    path = STATIC / name
+    if path.parent == STATIC and path.is_file():
+        return FileResponse(path, headers={"Cache-Control": "no-cache"})
+    if name == "index.html":
+        return PlainTextResponse("The page is not built; run 'make web' in intus' repository.", 404)
+    return JSONResponse({"error": f"There is no file {name!r}."}, 404)
+
+
+def _run_and_model(request: Request) -> tuple[str, str]:
+    query = request.query_params
+    return check_text(query.get("run", ""), "run"), check_text(query.get("model", ""), "model")
+
+
+def _get(path: str, work: Callable[[Request], Any]) -> Route:
+    async def endpoint(request: Request) -> Response:
+        return _answer(await run_in_threadpool(work, request))
+
+    return Route(path, endpoint, methods=["GET"])
+
+
+def _post(path: str, work: Work, limit: int) -> Route:
+    async def endpoint(request: Request) -> Response:
+        body = await _read(request, limit)
+        return _answer(await run_in_threadpool(work, request, body))
+
+    return Route(path, endpoint, methods=["POST"])
+
+
+def _answer(value: Any) -> Response:
+    return value if isinstance(value, Response) else JSONResponse(value or {})
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    """The body, refused as soon as it is known to be longer than ``limit`` bytes."""
+    announced = request.headers.get("content-length", "")
+    parts, size = [], int(announced) if announced.isascii() and announced.isdigit() else 0
+    if size <= limit:
+        size = 0
+        async for part in request.stream():
+            size += len(part)
+            if size > limit:
+                break
+            parts.append(part)
+    if size > limit:
+        raise HTTPException(413, f"The body is longer than the {limit:,} bytes that this server takes.")
+    return b"".join(parts)
+
+
+async def _sorry(request: Request, error: Exception) -> Response:
+    if isinstance(error, BusyError):
+        return JSONResponse({"error": str(error)}, 429, {"Retry-After": "1"})
+    return JSONResponse({"error": str(error)}, 502 if isinstance(error, ServeError) else 400)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+async def _failure(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": f"The server failed: {type(error).__name__}."}, 500)

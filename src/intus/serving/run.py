@@ -1,0 +1,239 @@
+"""Starting servers: ``serve`` in this process until interrupted, ``Server`` in a process beside this one."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from threadpoolctl import threadpool_limits
+
+from ..core.errors import InputError, ServeError
+from ..storage.database import Database
+from .aggregator import Aggregator
+from .app import MAX_BODY, Roles, build
+from .feed import Feed
+from .guard import LOOPBACK
+from .links import RemoteEvaluator, RemoteFrontend
+from .roles import Collector, Evaluator, Frontend
+
+ROLES = ("all", "aggregator", "evaluator", "frontend")
+_READY = re.compile(r"Page: http://(?P<page>\S+)/ · probes send to (?P<host>\S+):(?P<port>\d+)")
+
+
+def serve(
+    *,
+    host: str = "127.0.0.1",
+    role: str = "all",
+    port: int | None = None,
+    aggregator_port: int = 8082,
+    evaluator_port: int = 8081,
+    frontend_port: int = 8080,
+    database: str | Path = "intus.db",
+    token: str | None = None,
+    evaluator_url: str | None = None,
+    frontend_url: str | None = None,
+    max_bytes: int = 1 << 30,
+) -> None:
+    """Serve until SIGINT or SIGTERM, then finish what was received and return.
+
+    All roles in one process by default, on all three ports, or on ``port`` alone (0 picks a free one). Of
+    one role, ``port`` is its port, and the next of the chain is at ``evaluator_url`` or ``frontend_url``,
+    by default on ``host``. ``token`` is asked of every request, and needed to listen beyond this machine.
+    ``max_bytes`` bounds the arrays that wait for their epoch to end. Raises ServeError or InputError.
+    """
+    if role not in ROLES:
+        raise InputError(f"role={role!r} is not one of {', '.join(ROLES)}.")
+    if host not in LOOPBACK and not token:
+        raise ServeError(
+            f"Listening on {host} lets other machines in, so a token is needed: serve(token=...) or "
+            "--token TOKEN. Or listen on 127.0.0.1."
+        )
+    default = {"aggregator": aggregator_port, "evaluator": evaluator_port, "frontend": frontend_port}
+    ports = [port] if port is not None else list(default.values()) if role == "all" else [default[role]]
+    sockets = [_listen(host, number) for number in dict.fromkeys(ports)]
+    evaluator_url = evaluator_url or f"http://{_bracketed(host)}:{evaluator_port}"
+    frontend_url = frontend_url or f"http://{_bracketed(host)}:{frontend_port}"
+    try:
+        roles = _roles(role, database, token, evaluator_url, frontend_url, max_bytes)
+    except Exception:
+        for listening in sockets:
+            listening.close()
+        raise
+    _announce(host, role, [listening.getsockname()[1] for listening in sockets])
+    with threadpool_limits(1):  # scoring is one thread's work; more would only get in the training's way
+        _run(roles, sockets, token, loopback=host in LOOPBACK)
+
+
+class Server:
+    """A server of all roles in a process of its own, for tests, demos and notebooks.
+
+    ``page_url`` is the page's address, ``host`` and ``port`` what probes send to. Options are those of
+    ``serve``. A context manager; ``stop`` ends it, and finishes what was received.
+
+    >>> with Server(database=tmp_path / "x.db", port=0) as server:
+    ...     probe(model, server.host, server.port)
+    """
+
+    def __init__(self, **options: Any) -> None:
+        arguments = [
+            f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value is not None
+        ]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "intus.serving", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        ready = _READY.search(line)
+        if ready is None:
+            _, complaint = self.process.communicate()
+            raise ServeError(f"The server did not start: {(line + complaint).strip()}")
+        self.page_url, self.host, self.port = f"http://{ready['page']}/", ready["host"], int(ready["port"])
+        self.log: list[str] = []
+        for stream in (self.process.stdout, self.process.stderr):
+            threading.Thread(target=self._listen, args=(stream,), daemon=True).start()
+
+    def stop(self, timeout: float = 60.0) -> None:
+        """Ask the server to end, and kill it when it has not after ``timeout`` seconds."""
+        self.process.terminate()
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _listen(self, stream: Any) -> None:
+        with stream:  # an unread pipe would fill up and stop the server
+            self.log.extend(stream)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of ``serve``, for a command line; ``serve(**vars(parser.parse_args()))`` runs it."""
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--role", default="all", choices=ROLES, help="which server to be (default: %(default)s)"
+    )
+    parser.add_argument("--port", type=int, help="one port for everything; 0 picks a free one")
+    for name, number in (("aggregator", 8082), ("evaluator", 8081), ("frontend", 8080)):
+        parser.add_argument(f"--{name}-port", type=int, default=number, help="(default: %(default)s)")
+    parser.add_argument("--database", default="intus.db", help="file or URL (default: %(default)s)")
+    parser.add_argument("--token", help="asked of every request; needed to listen beyond this machine")
+    parser.add_argument("--evaluator-url", help="where the aggregator finds the evaluator")
+    parser.add_argument("--frontend-url", help="where the evaluator finds the frontend")
+    parser.add_argument(
+        "--max-bytes", type=int, default=1 << 30, help="arrays held until their epoch ends (default: 1 GiB)"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """``python -m intus.serving``: serve, and tell in one line why it cannot."""
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    parser = argparse.ArgumentParser(prog="python -m intus.serving", description=serve.__doc__)
+    add_options(parser)
+    try:
+        serve(**vars(parser.parse_args(arguments)))
+    except (InputError, ServeError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _roles(
+    role: str, database: str | Path, token: str | None, evaluator_url: str, frontend_url: str, max_bytes: int
+) -> Roles:
+    if role == "aggregator":
+        return Roles(
+            Collector(RemoteEvaluator(evaluator_url, token), Aggregator(max_bytes=max_bytes), max_bytes)
+        )
+    if role == "evaluator":
+        return Roles(evaluator=Evaluator(RemoteFrontend(frontend_url, token)))
+    frontend = Frontend(Database(database))
+    if role == "frontend":
+        return Roles(frontend=frontend)
+    evaluator = Evaluator(frontend)
+    return Roles(Collector(evaluator, Aggregator(max_bytes=max_bytes), max_bytes), evaluator, frontend)
+
+
+def _run(roles: Roles, sockets: list[socket.socket], token: str | None, *, loopback: bool) -> None:
+    feed = Feed(roles.frontend.database) if roles.frontend else None
+    config = uvicorn.Config(
+        build(roles, token=token, loopback=loopback, max_body=MAX_BODY, feed=feed),
+        log_config=None,
+        access_log=False,
+        timeout_keep_alive=120,  # uvicorn's 5 s would cut off a probe that sends once an epoch
+        timeout_graceful_shutdown=30,
+        server_header=False,
+    )
+    try:
+        _Uvicorn(config, feed).run(sockets=sockets)
+    except KeyboardInterrupt:
+        pass  # uvicorn raises the signal again once it has shut down
+    finally:
+        for role in (roles.collector, roles.evaluator, roles.frontend):
+            if role is not None:
+                role.close()
+
+
+class _Uvicorn(uvicorn.Server):
+    """Ends the open streams of events first, which would otherwise hold the shutdown up."""
+
+    def __init__(self, config: uvicorn.Config, feed: Feed | None) -> None:
+        super().__init__(config)
+        self._feed = feed
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._feed is not None:
+            self._feed.close()
+        await super().shutdown(sockets)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, port))
+            listening.listen(128)
+        except BaseException:
+            listening.close()
+            raise
+    except (OSError, OverflowError) as error:
+        raise ServeError(
+            f"Port {port} of {host} cannot be listened on: {error}. Is another server running there? "
+            "Stop it, or choose another port with --port."
+        ) from error
+    listening.setblocking(False)
+    return listening
+
+
+def _announce(host: str, role: str, ports: list[int]) -> None:
+    """One line that says where things are; ports are in the order aggregator, evaluator, frontend."""
+    place = _bracketed(host)
+    if role in ("all", "frontend"):
+        line = f"Page: http://{place}:{ports[-1]}/ · probes send to {host}:{ports[0]}"
+    else:
+        line = f"The {role} listens on {place}:{ports[0]}"
+    print(line, flush=True)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
