@@ -5,10 +5,10 @@ scorer.update(behaviours, {"digit": labels}, items)
 scorer.result()                                      # a list of Reading, the rows of Results
 """
 
-from . import affinity, cluster, intrinsic, linear
+from . import affinity, cluster, intrinsic, linear  # noqa: F401  (importing registers their scores)
 from .adapters import register
-from .affinity import iou
 from .base import Reading, Score, get, names
+from .overlap import iou
 from .scorer import Scorer
 
 __all__ = ["Reading", "Score", "Scorer", "get", "iou", "names", "register"]

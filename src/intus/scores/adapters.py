@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,12 +15,14 @@ from .split import Places
 from .statistics import Statistics
 
 
-def register(name: str, what: Any = None) -> Any:
+def register(name: str, what: Any = None, *, per: Literal["layer", "unit"] = "layer") -> Any:
     """Make a function or a scikit-learn estimator a score by that name, directly or as a decorator.
 
     A function of ``(behaviours)`` gives a layer's number, one of ``(behaviours, labels)`` a number for
-    each target; its baseline is the same function on shuffled labels. A classifier's number is its
-    macro F1 on held-out rows, a clusterer's its adjusted mutual information with the labels.
+    each target, from behaviours (rows, features) and whole-number classes (rows,); its baseline is the same
+    function on shuffled labels. ``per="unit"``: the function gets one unit's behaviours (rows,) and one
+    hypothesis (rows,). A classifier's number is its macro F1 on held-out rows, a clusterer's its
+    adjusted mutual information with the labels. All of them see the bounded sample.
 
     >>> @register("spread_doc")
     ... def spread(behaviours):
@@ -34,26 +36,32 @@ def register(name: str, what: Any = None) -> Any:
     if what is None:
 
         def decorate(function: Any) -> Any:
-            add_score(as_score(function, name))
-            return function
+            return register(name, function, per=per)
 
         return decorate
-    add_score(as_score(what, name))
+    if per == "unit":
+        from .affinity import of_pairs
+
+        add_score(of_pairs(what, name))
+    else:
+        add_score(as_score(what, name))
     return what
 
 
-def as_score(what: Any, name: str | None = None) -> Score:
+def as_score(what: Any, name: str = "") -> Score:
     """The Score that a name, a Score, a function or an estimator means; raises InputError otherwise."""
     if isinstance(what, str):
         return get(what)
     if isinstance(what, Score):
         return what
-    if hasattr(what, "fit_predict") and not isinstance(what, type):
-        return _of_clusterer(what, name or type(what).__name__)
-    if hasattr(what, "fit") and hasattr(what, "predict") and not isinstance(what, type):
-        return _of_classifier(what, name or type(what).__name__)
-    if callable(what) and not isinstance(what, type):
-        return _of_function(what, name or getattr(what, "__name__", type(what).__name__))
+    name = name or getattr(what, "__name__", type(what).__name__)
+    if not isinstance(what, type):
+        if hasattr(what, "fit_predict"):
+            return _of_clusterer(what, name)
+        if hasattr(what, "fit") and hasattr(what, "predict"):
+            return _of_classifier(what, name)
+        if callable(what):
+            return _of_function(what, name)
     raise InputError(
         f"A score is a name, a function of behaviours (and labels) or a scikit-learn estimator, got {what!r} "
         f"of type {type(what).__name__}."

@@ -36,4 +36,4 @@ def leave_one_out(sums: np.ndarray, axis: int) -> np.ndarray:
     """
     sums = np.moveaxis(sums, axis, 0)
     filled = [number for number in range(len(sums)) if sums[number].any()]
-    return sums.sum(axis=0) - sums[filled]
+    return np.asarray(sums.sum(axis=0) - sums[filled])

@@ -29,8 +29,8 @@ class Classes:
         if labels.dtype == object:
             values = [None if _is_null(value) else _plain(value) for value in labels.tolist()]
             return np.array([self._code(value) for value in values], dtype=np.int64)
-        values, inverse = np.unique(labels, return_inverse=True)
-        codes = [MISSING if _is_null(value) else self._code(value) for value in values.tolist()]
+        distinct, inverse = np.unique(labels, return_inverse=True)
+        codes = [MISSING if _is_null(value) else self._code(value) for value in distinct.tolist()]
         return np.array(codes, dtype=np.int64)[inverse.reshape(-1)]
 
     def _code(self, value: Hashable) -> int:

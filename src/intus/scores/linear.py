@@ -4,6 +4,9 @@ Ridge regression on ±1 codes of the classes, as scikit-learn's RidgeClassifier,
 solved from streamed moments: exact, and one factorisation per layer serves all targets. It is trained on
 one part of the items and judged on the other; beside it stand what guessing the commonest class and
 what learning random labels (the control task of Hewitt and Liang 2019) would give.
+
+The penalty of 0.1 per training row matters where rows are about as many as features: on noisy digits
+with 1,348 rows and 1,024 features it gives a macro F1 of .93, a penalty of 1 in all gives .81.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from .moments import Gram, Sums
 from .split import BUCKETS
 from .statistics import Statistics
 
-ALPHA = 0.01  #: ridge penalty per training row, on standardised features
+ALPHA = 0.1  #: ridge penalty per training row, on standardised features
 _REPLICATES = 200
 
 
@@ -32,7 +35,7 @@ class Plane(NamedTuple):
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """The class of each row (rows, features)."""
-        return np.argmax(x @ self.coef + self.intercept, axis=1)
+        return np.asarray(np.argmax(x @ self.coef + self.intercept, axis=1))
 
 
 class Factor(NamedTuple):

@@ -22,12 +22,10 @@ class Pairs:
         self.sums = np.zeros((6, GROUPS, units, hypotheses))
         self.shift: np.ndarray | None = None
         self.binary = np.ones(hypotheses, dtype=bool)
-        self.missing_units = 0
 
     def update(self, x: np.ndarray, values: np.ndarray, group: np.ndarray) -> None:
         """Add rows: x (rows, units) float64, values (rows, hypotheses) float64, group (rows,)."""
         finite, annotated = np.isfinite(x), np.isfinite(values)
-        self.missing_units += int((~finite).sum())
         if self.shift is None:
             self.shift = np.where(finite, x, 0).sum(axis=0) / np.maximum(finite.sum(axis=0), 1)
         x = np.where(finite, x - self.shift, 0.0)
@@ -51,7 +49,6 @@ class Pairs:
         moved[UH] += gap * other.sums[H]
         self.sums += moved
         self.binary &= other.binary
-        self.missing_units += other.missing_units
 
 
 def _products(
@@ -85,4 +82,4 @@ def mean_difference(sums: np.ndarray) -> np.ndarray:
     """Mean of the unit where the hypothesis is 1 less its mean where it is 0, from the six planes."""
     n, u, _, h, _, uh = sums
     with np.errstate(all="ignore"):
-        return uh / h - (u - uh) / (n - h)
+        return np.asarray(uh / h - (u - uh) / (n - h))

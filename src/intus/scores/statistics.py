@@ -81,7 +81,7 @@ class Statistics:
         self, x: np.ndarray, where: Places, codes: dict[str, np.ndarray], values: dict[str, np.ndarray]
     ) -> None:
         wide = x.astype(np.float64)
-        finite = np.isfinite(wide).all(axis=1)
+        finite = np.asarray(np.isfinite(wide).all(axis=1))
         matrix = _stacked(values, len(x), np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             if "tally" in self.needs:

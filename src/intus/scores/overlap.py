@@ -1,0 +1,159 @@
+"""How far the rows where a unit is on and those where a hypothesis is true are the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from .affinity import BLOCK, best, drawn, rolls, spread
+from .base import NAN, Reading, Score, add_score, score
+from .jackknife import jackknife, leave_one_out
+from .split import GROUPS
+from .statistics import Statistics
+
+QUANTILE = 0.005  #: NetDissect's: a unit is "on" for its top 0.5 % (Bau et al. 2017)
+
+
+def iou(quantile: float = QUANTILE, name: str | None = None) -> Score:
+    """Jaccard index of a unit's top ``quantile`` of rows and the rows where the hypothesis is 1.
+
+    The rule of NetDissect, and DeepBase's LocalIOU. It cannot reach 1 unless the hypothesis is as frequent
+    as the quantile: the note says the most that was possible, beside the threshold. Exact while all
+    rows fit the sample.
+
+    >>> iou(0.01).name
+    'iou_0.01'
+    """
+    called = name or f"iou_{quantile:g}"
+
+    def compute(statistics: Statistics) -> Iterable[Reading]:
+        places, x, values = drawn(statistics)
+        threshold, above = _top(x, quantile)
+        counts = _counts(above, values, places.group)
+        low, high = _interval(counts)
+
+        def control(x: np.ndarray, values: np.ndarray, held: np.ndarray) -> np.ndarray:
+            return jaccard(_counts(_top(x, quantile)[1], values).sum(axis=1))
+
+        base = _control_iou(statistics, control)
+        value = np.where(np.isfinite(threshold)[:, None], jaccard(counts.sum(axis=1)), NAN)
+        notes = _iou_notes(threshold, counts.sum(axis=1), capped=True)
+        rows = np.isfinite(values).sum(axis=0)
+        return spread(called, statistics, value, low, high, base, binary=True, notes=notes, rows=rows)
+
+    return Score(called, compute, frozenset({"pairs", "sample"}), "unit")
+
+
+@score("iou_max", "pairs", "sample", per="unit")
+def iou_max(statistics: Statistics) -> Iterable[Reading]:
+    """Jaccard index at the best threshold of a pair, chosen on one part of the items, judged on the other."""
+    places, x, values = drawn(statistics)
+    held = places.held
+    threshold = best_thresholds(x[~held], values[~held])
+    counts = _counts_at(x[held], values[held], threshold, places.group[held])
+    low, high = _interval(counts)
+
+    def control(x: np.ndarray, values: np.ndarray, held: np.ndarray) -> np.ndarray:
+        chosen = best_thresholds(x[~held], values[~held])
+        return jaccard(_counts_at(x[held], values[held], chosen).sum(axis=1))
+
+    value = np.where(np.isfinite(threshold), jaccard(counts.sum(axis=1)), NAN)
+    notes = _iou_notes(threshold, counts.sum(axis=1), capped=False)
+    rows = np.isfinite(values[held]).sum(axis=0)
+    base = _control_iou(statistics, control)
+    return spread("iou_max", statistics, value, low, high, base, binary=True, notes=notes, rows=rows)
+
+
+def _top(x: np.ndarray, quantile: float) -> tuple[np.ndarray, np.ndarray]:
+    """Each unit's threshold, NaN where it is constant, and which rows lie above it.
+
+    A unit that saturates has its top tied: then the tied rows count, since none lies above."""
+    if not len(x):
+        return np.full(x.shape[1], NAN), np.zeros(x.shape, dtype=bool)
+    threshold = np.quantile(x, 1 - quantile, axis=0).astype(x.dtype)
+    top = x.max(axis=0)
+    above = np.where(top > threshold, x > threshold, x >= top)
+    return np.where(top > x.min(axis=0), threshold, NAN), above
+
+
+def _counts(on: np.ndarray, values: np.ndarray, group: np.ndarray | None = None) -> np.ndarray:
+    """Rows on and in the hypothesis, on, and in it: (3, groups, units, hypotheses), annotated rows only."""
+    group = np.zeros(len(on), dtype=np.int64) if group is None else group
+    out = np.zeros((3, GROUPS, on.shape[1], values.shape[1]))
+    given, yes = np.isfinite(values).astype(np.float32), (values == 1).astype(np.float32)
+    for number in np.unique(group):
+        for start in range(0, len(on), BLOCK):  # float32 counts exactly up to 2^24
+            rows = np.flatnonzero(group[start : start + BLOCK] == number) + start
+            lit = on[rows].astype(np.float32)
+            out[0, number] += lit.T @ yes[rows]
+            out[1, number] += lit.T @ given[rows]
+            out[2, number] += yes[rows].sum(axis=0)
+    return out
+
+
+def _counts_at(
+    x: np.ndarray, values: np.ndarray, threshold: np.ndarray, group: np.ndarray | None = None
+) -> np.ndarray:
+    """As _counts, with a threshold (units, hypotheses) for each pair; a row at it is on."""
+    parts = [_counts(x >= threshold[:, h], values[:, h : h + 1], group) for h in range(values.shape[1])]
+    return np.concatenate(parts, axis=3) if parts else np.zeros((3, GROUPS, x.shape[1], 0))
+
+
+def jaccard(counts: np.ndarray) -> np.ndarray:
+    """Intersection over union of counts (3, …); NaN where nothing is on and nothing is true."""
+    both, on, true = counts
+    with np.errstate(all="ignore"):
+        return np.asarray(both / (on + true - both))
+
+
+def best_thresholds(x: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """For each pair the threshold t for which x >= t has the highest Jaccard index; NaN where no row is
+    true or the unit is constant. Shape (units, hypotheses)."""
+    out = np.full((x.shape[1], values.shape[1]), NAN)
+    for h in range(values.shape[1]):
+        rows = np.isfinite(values[:, h])
+        yes = values[rows, h] == 1
+        if not yes.any():
+            continue
+        for u in range(x.shape[1]):
+            order = np.argsort(-x[rows, u], kind="stable")
+            ranked = x[rows, u][order]
+            last = np.flatnonzero(np.r_[ranked[1:] != ranked[:-1], True])  # of each run of equal values
+            if len(last) > 1:
+                right = np.cumsum(yes[order])[last]
+                out[u, h] = ranked[last[np.argmax(right / (last + 1 + yes.sum() - right))]]
+    return out
+
+
+def _control_iou(
+    statistics: Statistics, measure: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+) -> np.ndarray:
+    found = [best(measure(x, values, held)) for x, values, held in rolls(statistics)]
+    return best(np.stack(found)) if found else np.full(len(statistics.targets), NAN)
+
+
+def _interval(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    without = np.array([jaccard(one) for one in leave_one_out(counts, 1)])
+    value = jaccard(counts.sum(axis=1))
+    low, high = jackknife(value, without) if len(without) else (value * NAN, value * NAN)
+    return np.clip(low, 0, 1), np.clip(high, 0, 1)
+
+
+def _iou_notes(threshold: np.ndarray, counts: np.ndarray, *, capped: bool) -> np.ndarray:
+    """For each pair the threshold, and the most that could be reached where the quantile decides."""
+    _, on, true = counts
+    threshold = np.broadcast_to(threshold if threshold.ndim == 2 else threshold[:, None], on.shape)
+    notes = np.empty(on.shape, dtype=object)
+    for place in np.ndindex(on.shape):
+        if not np.isfinite(threshold[place]):
+            notes[place] = "the unit is constant or the hypothesis never true"
+            continue
+        notes[place] = f"threshold {threshold[place]:.4g}"
+        if capped and on[place] and true[place]:
+            most = min(on[place], true[place]) / max(on[place], true[place])
+            notes[place] += f", at most {most:.3g} possible"
+    return notes
+
+
+add_score(iou(name="iou"))

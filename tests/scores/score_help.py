@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from intus.scores import Reading, Scorer
+
+
+def read(scorer: Scorer, score: str, target: str = "", unit: int = -1) -> Reading:
+    """The one reading of that score, target and unit."""
+    found = [r for r in scorer.result() if (r.score, r.target, r.unit) == (score, target, unit)]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def fed(scores: Any, x: Any, labels: Any = None, items: Any = None, *, seed: int = 0) -> Scorer:
+    """A scorer that saw everything at once."""
+    scorer = Scorer(scores, seed=seed)
+    scorer.update(x, labels, items)
+    return scorer
+
+
+def same(left: list[Reading], right: list[Reading], tolerance: float = 1e-9) -> None:
+    """Two results are equal, NaN being equal to NaN."""
+    assert [r[:1] + r[2:4] + r[7:] for r in left] == [r[:1] + r[2:4] + r[7:] for r in right]
+    for place in (1, 4, 5, 6):
+        a, b = (np.array([r[place] for r in side]) for side in (left, right))
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from score_help import fed, read
+
+NAMES = ["mean", "mean_abs", "std", "min", "max", "norm", "sparsity", "dead", "nonfinite"]
+
+
+def test_equal_numpy(digits):
+    x = digits[0] - 3
+    scorer = fed(NAMES, x)
+    want = {
+        "mean": x.mean(dtype=np.float64),
+        "mean_abs": np.abs(x).mean(dtype=np.float64),
+        "std": x.std(dtype=np.float64),
+        "min": x.min(),
+        "max": x.max(),
+        "norm": np.linalg.norm(x.astype(np.float64), axis=1).mean(),
+        "sparsity": (x == 0).mean(),
+        "dead": 0.0,
+        "nonfinite": 0.0,
+    }
+    for name, value in want.items():
+        assert read(scorer, name).value == pytest.approx(value, abs=1e-9), name
+        assert read(scorer, name).n == 1797
+
+
+def test_std_survives_a_mean_of_a_million():
+    x = np.random.default_rng(0).normal(1e6, 1, size=(4000, 8))
+    assert read(fed("std", x), "std").value == pytest.approx(x.std(), rel=1e-9)
+
+
+def test_interval_of_the_mean_covers():
+    rng = np.random.default_rng(0)
+    hits = 0
+    for _ in range(200):
+        r = read(fed("mean", rng.normal(2, 1, size=(80, 1)) + rng.normal(0, 0.1, size=(80, 5))), "mean")
+        hits += r.low <= 2 <= r.high
+    assert 180 <= hits <= 200
+
+
+def test_dead_features_are_always_zero(digits):
+    x = digits[0]
+    assert read(fed("dead", x), "dead").value == pytest.approx((x == 0).all(axis=0).mean())
+    assert (x == 0).all(axis=0).any()
+
+
+def test_covariance_scores_equal_their_definitions(digits):
+    x = digits[0].astype(np.float64)
+    centred = x - x.mean(axis=0)
+    eigenvalues = np.linalg.eigvalsh(centred.T @ centred)
+    scorer = fed(["participation_ratio", "effective_rank"], x)
+    want = eigenvalues.sum() ** 2 / (eigenvalues**2).sum()
+    assert read(scorer, "participation_ratio").value == pytest.approx(want, rel=1e-9)
+    share = np.linalg.svd(centred, compute_uv=False)
+    share = share[share > 1e-9] / share.sum()
+    want = np.exp(-(share * np.log(share)).sum())
+    assert read(scorer, "effective_rank").value == pytest.approx(want, rel=1e-5)
+
+
+def test_dimension_of_isotropic_noise():
+    basis = np.linalg.qr(np.random.default_rng(1).normal(size=(50, 20)))[0]
+    x = np.random.default_rng(0).normal(size=(20000, 20)) @ basis.T
+    scorer = fed(["participation_ratio", "effective_rank"], x)
+    assert read(scorer, "participation_ratio").value == pytest.approx(20, abs=0.1)
+    assert read(scorer, "effective_rank").value == pytest.approx(20, abs=0.1)
+
+
+def test_nan_and_infinity_are_counted_and_left_out(digits):
+    x = digits[0].copy()
+    x[3, 5], x[3, 6], x[10, 0] = np.nan, np.inf, -np.inf
+    good = np.delete(x, [3, 10], axis=0)
+    scorer = fed([*NAMES, "participation_ratio"], x)
+    assert read(scorer, "nonfinite").value == 3
+    assert read(scorer, "nonfinite").n == 1797
+    for name in NAMES[:-1]:
+        assert read(scorer, name).value == pytest.approx(read(fed(name, good), name).value, abs=1e-9)
+        assert read(scorer, name).note == "2 of 1797 rows left out: NaN or infinite"
+    assert read(scorer, "participation_ratio").n == 1795
+
+
+@pytest.mark.parametrize("x", [np.full((5, 3), np.nan), np.empty((0, 3)), np.full((4, 2), 1e200)])
+def test_hopeless_input_is_nan_or_inf_never_a_crash(x):
+    result = fed([*NAMES, "participation_ratio", "effective_rank"], x).result()
+    assert len(result) == 11
+    for reading in result:
+        assert np.isfinite(reading.value) or reading.note or x.max(initial=0) == 1e200
+    if not np.isfinite(x).any():
+        assert all(np.isnan(r.value) and r.note for r in result if r.score != "nonfinite")
+
+
+def test_constant_layers():
+    scorer = fed([*NAMES, "participation_ratio", "effective_rank"], np.full((10, 3), 0.1))
+    assert read(scorer, "std").value == pytest.approx(0, abs=1e-12)
+    assert np.isnan(read(scorer, "participation_ratio").value)
+    assert read(scorer, "effective_rank").note == "the behaviours do not vary"

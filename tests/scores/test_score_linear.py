@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from score_help import fed, read
+from sklearn.linear_model import RidgeClassifier
+from sklearn.metrics import accuracy_score, f1_score
+from sklearn.preprocessing import StandardScaler
+
+from intus.scores import Scorer
+from intus.scores.linear import ALPHA, factorise, judge, majority_f1, outcome, solve
+from intus.scores.moments import Gram, Moments, Sums
+from intus.scores.split import places
+
+
+@pytest.fixture(scope="module")
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("alpha", [0.001, 0.1, 1.0])
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_plane_equals_sklearn_ridge_classifier(digits, alpha, offset):
+    x, y = digits[0].astype(np.float64) + offset, digits[1]
+    moments = Moments(64, ("y",))
+    for start in range(0, len(x), 301):
+        part = slice(start, start + 301)
+        none = np.zeros(len(x[part]), dtype=bool)
+        moments.update(x[part], none, np.zeros(len(none), dtype=np.int64), {"y": y[part]})
+    plane = solve(factorise(moments.train, alpha), moments.classes["y"])
+
+    scaler = StandardScaler().fit(x)
+    ridge = RidgeClassifier(alpha=alpha * len(x)).fit(scaler.transform(x), y)
+    ours = (x - moments.shift) @ plane.coef + plane.intercept
+    np.testing.assert_allclose(ours, ridge.decision_function(scaler.transform(x)), atol=1e-6)
+    assert (plane.predict(x - moments.shift) == ridge.predict(scaler.transform(x))).all()
+
+
+def test_score_equals_sklearn_on_the_same_split(digits):
+    x, y = digits
+    held = places(np.arange(len(x)), 0).held
+    assert 0.2 < held.mean() < 0.3
+    scaler = StandardScaler().fit(x[~held].astype(np.float64))
+    ridge = RidgeClassifier(alpha=ALPHA * (~held).sum()).fit(scaler.transform(x[~held]), y[~held])
+    guess = ridge.predict(scaler.transform(x[held]))
+
+    scorer = fed(["linear_f1", "linear_accuracy"], x, {"digit": y})
+    f1, accuracy = read(scorer, "linear_f1", "digit"), read(scorer, "linear_accuracy", "digit")
+    assert f1.value == pytest.approx(f1_score(y[held], guess, average="macro"), abs=1e-9)
+    assert accuracy.value == pytest.approx(accuracy_score(y[held], guess), abs=1e-9)
+    assert f1.n == held.sum()
+    assert f1.low < f1.value < f1.high
+    assert f1.high - f1.low < 0.1
+    majority = read(scorer, "linear_f1.majority", "digit").value
+    commonest = np.bincount(y[~held]).argmax()
+    assert majority == pytest.approx(f1_score(y[held], np.full(held.sum(), commonest), average="macro"))
+    control = read(scorer, "linear_f1.shuffled", "digit").value
+    assert 0.04 < control < 0.17
+    assert f1.baseline == max(majority, control)
+
+
+def test_shuffled_labels_reach_no_more_than_the_baseline(digits):
+    x, y = digits
+    fake = np.random.default_rng(3).permutation(y)
+    reading = read(fed("linear_f1", x, {"y": fake}), "linear_f1", "y")
+    assert reading.value < 0.16
+    assert reading.low <= reading.baseline <= reading.high
+
+
+def test_control_learns_nothing_even_of_separable_layers():
+    y = np.arange(4000) % 4
+    scorer = fed("linear_accuracy", np.eye(4)[y], {"y": y})
+    assert read(scorer, "linear_accuracy", "y").value == 1.0
+    assert outcome(scorer.statistics, "y").control.accuracy < 0.32
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        lambda y: y,
+        lambda y: [f"class {c}" for c in y],
+        lambda y: y.astype(float) / 2,
+        lambda y: np.array([f"class {c}" for c in y], dtype=object),
+    ],
+)
+def test_label_types_give_the_same(digits, labels):
+    x, y = digits
+    want = read(fed("linear_f1", x, {"y": y}), "linear_f1", "y")
+    got = read(fed("linear_f1", x, {"y": labels(y)}), "linear_f1", "y")
+    assert got.value == pytest.approx(want.value, abs=1e-12)
+
+
+def test_bools_and_two_classes(digits):
+    x, y = digits
+    even = read(fed("linear_accuracy", x, {"even": y % 2 == 0}), "linear_accuracy", "even")
+    assert even.value > 0.85 > 0.6 > even.baseline
+
+
+def test_rows_without_a_label_are_left_out_exactly(digits):
+    x, y = digits
+    some = [None if i % 3 == 0 else int(c) for i, c in enumerate(y)]
+    kept = np.arange(len(y)) % 3 != 0
+    want = read(fed("linear_f1", x[kept], {"y": y[kept]}, np.flatnonzero(kept)), "linear_f1", "y")
+    scorer = fed("linear_f1", x, {"y": some, "all": y})
+    got = read(scorer, "linear_f1", "y")
+    assert (got.value, got.low, got.high, got.n) == pytest.approx(
+        (want.value, want.low, want.high, want.n), abs=1e-9
+    )
+    assert read(scorer, "linear_f1", "all").n > got.n
+
+
+def test_a_hundred_classes(rng):
+    y = np.arange(6000) % 100
+    x = rng.normal(size=(100, 64))[y] + rng.normal(size=(6000, 64))
+    reading = read(fed("linear_f1", x, {"y": y}), "linear_f1", "y")
+    assert reading.value > 0.9
+    assert reading.baseline < 0.03
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "note"),
+    [
+        (np.ones((50, 3)), np.zeros(50, int), "a single class"),
+        (np.ones((50, 3)), [None] * 50, "no labelled"),
+        (np.ones((1, 3)), [1], "a single class|no labelled"),
+        (np.random.default_rng(0).normal(size=(3000, 2)), np.arange(3000.0), "too many different labels"),
+        (np.full((50, 3), np.nan), np.arange(50) % 2, "no labelled"),
+        (np.empty((0, 3)), np.empty(0, int), "no labelled"),
+    ],
+)
+def test_nothing_to_learn_is_nan_with_a_note(x, y, note):
+    import re
+
+    reading = read(fed("linear_f1", x, {"y": y}), "linear_f1", "y")
+    assert np.isnan(reading.value)
+    assert re.search(note, reading.note)
+
+
+def test_constant_features_change_nothing(digits):
+    x, y = digits
+    wider = np.hstack([x, np.full((len(x), 3), 7.0, np.float32)])
+    want, got = (read(fed("linear_f1", v, {"y": y}), "linear_f1", "y") for v in (x, wider))
+    assert got.value == pytest.approx(want.value, abs=1e-9)
+
+
+def test_rows_of_one_item_fall_on_one_side(digits):
+    """Every row twice: with the item's id a twin is never trained on while its twin is judged."""
+    x = np.random.default_rng(0).normal(size=(600, 400))
+    y = np.random.default_rng(1).integers(0, 2, 600)
+    twice, ids = np.r_[x, x], np.r_[np.arange(600), np.arange(600)]
+    honest = read(fed("linear_accuracy", twice, {"y": np.r_[y, y]}, ids), "linear_accuracy", "y")
+    leaking = read(fed("linear_accuracy", twice, {"y": np.r_[y, y]}), "linear_accuracy", "y")
+    assert honest.value < 0.6
+    assert leaking.value > 0.7  # a quarter of the twins are held out too
+    assert honest.high - honest.low > 1.3 * (leaking.high - leaking.low)
+
+
+def test_bootstrap_covers_the_truth():
+    """Of 200 held-out sets about 95 % of the intervals must hold the accuracy of all."""
+    rng = np.random.default_rng(0)
+    hits = 0
+    for seed in range(200):
+        truth = rng.integers(0, 2, 150)
+        guess = np.where(rng.random(150) < 0.8, truth, 1 - truth)
+        low, high = judge(truth, guess).interval("accuracy", seed)
+        hits += low <= 0.8 <= high
+    assert 180 <= hits <= 200
+
+
+def test_macro_f1_equals_sklearn(rng):
+    for classes in (2, 5, 30):
+        truth, guess = rng.integers(0, classes, 90), rng.integers(0, classes + 2, 90)
+        want = f1_score(truth, guess, average="macro", zero_division=0)
+        assert judge(truth, guess).f1 == pytest.approx(want, abs=1e-12)
+    assert majority_f1(np.array([1, 1, 0]), np.array([0, 1])) == pytest.approx(1 / 3)
+
+
+def test_wide_layers_are_projected_and_say_so(digits):
+    x, y = digits
+    wide = np.maximum(x @ np.random.default_rng(0).normal(size=(64, 3000)).astype(np.float32), 0)
+    scorer = fed(["linear_f1", "participation_ratio"], wide, {"y": y})
+    reading = read(scorer, "linear_f1", "y")
+    assert reading.value > 0.95
+    assert reading.note == "3000 features projected to 1024"
+    centred = wide - wide.mean(axis=0, dtype=np.float64)
+    kernel = centred @ centred.T
+    exact = np.trace(kernel) ** 2 / (kernel**2).sum()
+    assert read(scorer, "participation_ratio").value == pytest.approx(exact, rel=0.1)
+
+
+def test_one_layer_of_a_live_run_is_cheap(digits):
+    x, y = digits
+    wide = np.maximum(x @ np.random.default_rng(0).normal(size=(64, 1024)).astype(np.float32), 0)
+    fed("linear_f1", wide[:50], {"y": y[:50]}).result()
+    start = time.process_time()
+    scorer = fed("linear_f1", wide, {"digit": y, "parity": y % 2, "large": y > 4})
+    scorer.result()
+    assert time.process_time() - start < 1.0  # about 0.2 on a quiet core
+
+
+def test_moments_with_a_large_mean_keep_their_digits():
+    x = np.random.default_rng(0).normal(1e4, 1, size=(5000, 4))
+    moments = Moments(4, ())
+    for part in np.array_split(x, 9):
+        moments.update(part, np.zeros(len(part), bool), np.zeros(len(part), np.int64), {})
+    np.testing.assert_allclose(moments.train.scatter() / 4999, np.cov(x.T), rtol=1e-9, atol=1e-9)
+    assert isinstance(moments.held, Gram)
+    assert Sums(2, 3).totals.shape == (2, 3)
+
+
+def test_too_few_to_hold_out():
+    scorer = Scorer("linear_f1")
+    scorer.update(np.eye(3), {"y": [0, 1, 2]})
+    reading = read(scorer, "linear_f1", "y")
+    assert np.isnan(reading.value)
+    assert reading.note
