@@ -1,0 +1,58 @@
+"""Every Python block of the README and the docs runs, one file's blocks in one namespace, warnings being errors."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import intus
+from intus.cli import parser
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    from intus.serving.run import Server
+
+    with Server(database=tmp_path_factory.mktemp("docs") / "docs.db") as running:
+        yield running
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name)
+def test_python_blocks_run(page: Path, server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = "\n".join(BLOCK.findall(page.read_text()))
+    code = code.replace("8082", str(server.port))  # the server of this test instead of the reader's own
+    exec(compile(code, str(page), "exec"), {"__name__": "__docs__"})
+
+
+def test_readme_names_every_command() -> None:
+    readme = (ROOT / "README.md").read_text()
+    commands = parser()._subparsers._group_actions[0].choices  # type: ignore[union-attr]
+    assert [name for name in commands if f"intus {name}" not in readme] == []
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    broken = [
+        f"{page.name}: {target}"
+        for page in PAGES
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text())
+        if not (page.parent / target).exists()
+    ]
+    assert broken == []
+
+
+def test_glossary_is_short() -> None:
+    rows = re.findall(r"^\| \*\*(.+?)\*\* \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    assert 10 <= len(rows) <= 25
+    assert len(set(rows)) == len(rows)
+
+
+def test_changelog_has_the_version_or_unreleased() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert "## Unreleased" in changelog or f"## {intus.__version__}" in changelog
