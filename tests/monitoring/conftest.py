@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import socket
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from intus.core.record import Record
+from intus.monitoring import sender as sending
 from intus.storage.codec import decode_records
 
 
@@ -28,6 +30,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: _Server
 
     def do_POST(self) -> None:
@@ -111,3 +114,29 @@ def nobody() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@pytest.fixture(autouse=True)
+def no_line_outlives_its_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Senders of one test must not go on trying, and logging, during the next."""
+    made: list[sending.Sender] = []
+    fresh = sending.Sender._fresh
+
+    def remember(self: sending.Sender) -> None:
+        fresh(self)
+        made.append(self)
+
+    monkeypatch.setattr(sending.Sender, "_fresh", remember)
+    monkeypatch.setattr(sending, "_LINES", {})
+    yield
+    for one in made:
+        atexit.unregister(one._at_exit)
+        with one._changed:
+            for job in one._jobs:
+                job.state = "dropped"
+            one._jobs.clear()
+            thread = one._thread
+            one._breaker.hurry()
+            one._changed.notify_all()
+        if thread is not None:
+            thread.join(0.05)

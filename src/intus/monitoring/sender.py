@@ -84,6 +84,7 @@ class Sender:
         self._gathering = _Gathering()
         self._bytes = 0
         self._counts = Counts()
+        self._told = 0  # drops that the server has been told of
         self._breaker = Breaker()
         self._reached = False  # whether the server ever answered
         self._stuck = False  # whether a wait for room ended without any
@@ -179,6 +180,8 @@ class Sender:
         self._own()
         with self._changed:
             self._post()
+            if self._reached and not self._jobs and self._counts.dropped > self._told:
+                self._push(Job("/records", self._encoder([])))  # drops after the last batch
             before = self._breaker.failures
             self._breaker.hurry()
             self._changed.notify_all()
@@ -280,10 +283,6 @@ class Sender:
         with self._changed:
             self._breaker.failed(time.monotonic(), self._chance.random(), at_least)
             down = self._breaker.down
-            if down and not self._reached:  # nobody has been there yet: what waits would only grow stale
-                for job in [job for job in self._jobs if job.records]:
-                    self._finish(job, "dropped")
-            self._changed.notify_all()
         if down:
             what = "recording is interrupted" if self._reached else "nothing is recorded"
             self.troubles.count(
@@ -292,6 +291,11 @@ class Sender:
                 "recording starts when the server answers.",
                 why,
             )
+        with self._changed:
+            if down and not self._reached:  # nobody has been there yet: what waits would only grow stale
+                for job in [job for job in self._jobs if job.records]:
+                    self._finish(job, "dropped")
+            self._changed.notify_all()
 
     def _at_exit(self) -> None:
         if os.getpid() != self._pid or self.drain(EXIT_S):

@@ -1,0 +1,36 @@
+"""The breaker's pauses, for any history of failures."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from intus.monitoring.breaker import MOST_S, PATIENCE, Breaker
+
+chances = st.lists(st.floats(0, 1), min_size=1, max_size=30)
+
+
+@given(chances)
+def test_pauses_grow_and_stay_bounded(history):
+    breaker = Breaker()
+    longest = 0.0
+    for number, chance in enumerate(history, start=1):
+        breaker.failed(0.0, chance)
+        pause = breaker.wait(0.0)
+        full = min(0.1 * 3.0 ** (number - 1), MOST_S)
+        assert full / 2 - 1e-6 <= pause <= full + 1e-6
+        assert breaker.down == (number >= PATIENCE)
+        longest = max(longest, pause)
+    assert longest <= MOST_S
+    breaker.worked()
+    assert (breaker.wait(0.0), breaker.down, breaker.failures) == (0.0, False, 0)
+
+
+@given(st.floats(0, 60), st.floats(0, 1))
+def test_a_server_may_ask_for_a_longer_pause(asked, chance):
+    breaker = Breaker()
+    breaker.failed(5.0, chance, at_least=asked)
+    assert breaker.wait(5.0) >= round(asked, 6) - 1e-5
+    breaker.hurry()
+    assert breaker.wait(5.0) == 0.0
+    assert breaker.failures == 1

@@ -1,0 +1,363 @@
+"""The line to a server that is well, slow, refusing, dying or absent."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from intus.core.errors import InputError
+from intus.core.record import Record
+from intus.monitoring import commands
+from intus.monitoring.sender import Sender, line
+from intus.storage.codec import decode_records
+
+MB = 1 << 20
+
+
+def record(number: int = 0, nbytes: int = 4000) -> Record:
+    return Record(np.full((1, nbytes // 4), number, np.float32), "fc1", run="r", model="m", step=number)
+
+
+def give(sender: Sender, number: int, nbytes: int = 4000, wait: float = 0.0) -> bool:
+    """What a pass with one layer does."""
+    if not sender.reserve(nbytes, wait):
+        return False
+    sender.gather(record(number, nbytes), nbytes)
+    sender.post()
+    return True
+
+
+def steps(server) -> list[int]:
+    return [one.step for one in server.records()]
+
+
+def test_what_is_gathered_goes_out_as_one_request(server):
+    sender = Sender("127.0.0.1", server.port, MB)
+    for number in range(3):
+        assert sender.reserve(4000)
+        sender.gather(record(number), 4000)
+    sender.post()
+    sender.post()
+    assert sender.drain(5)
+    ((records, envelope),) = server.batches()
+    assert [one.step for one in records] == [0, 1, 2]
+    assert envelope["seq"] == 1
+    assert envelope["dropped"] == 0
+    assert len(envelope["client"]) == 36
+    assert sender.counts().sent == 3
+    assert sender.state == "up"
+    assert sender._bytes == 0
+
+
+def test_batches_are_numbered_and_keep_their_order_with_messages(server):
+    sender = Sender("127.0.0.1", server.port, MB)
+    give(sender, 0)
+    sender.send_json("/targets", {"name": "digit"})
+    give(sender, 1)
+    assert sender.drain(5)
+    assert [path for path, _ in server.got] == ["/records", "/targets", "/records"]
+    assert [envelope["seq"] for _, envelope in server.batches()] == [1, 2]
+
+
+def test_a_pass_larger_than_a_batch_is_split(server, monkeypatch):
+    monkeypatch.setattr("intus.monitoring.sender.BATCH_BYTES", 8000)
+    sender = Sender("127.0.0.1", server.port, MB)
+    for number in range(5):
+        sender.reserve(4000)
+        sender.gather(record(number), 4000)
+    assert sender.drain(5)
+    assert [len(records) for records, _ in server.batches()] == [2, 2, 1]
+
+
+def test_without_room_records_are_dropped_counted_and_told(server):
+    server.delay = 0.05
+    sender = Sender("127.0.0.1", server.port, 10_000)
+    start = time.perf_counter()
+    kept = [give(sender, number) for number in range(50)]
+    assert time.perf_counter() - start < 0.05
+    assert kept[:2] == [True, True]
+    assert not all(kept)
+    assert sender.drain(5)
+    counts = sender.counts()
+    assert (counts.sent, counts.dropped) == (sum(kept), 50 - sum(kept))
+    assert steps(server) == [number for number, ok in enumerate(kept) if ok]
+    assert server.batches()[-1][1]["dropped"] == counts.dropped
+
+
+def test_blocking_loses_nothing(server):
+    server.delay = 0.01
+    sender = Sender("127.0.0.1", server.port, 10_000)
+    assert all(give(sender, number, wait=5) for number in range(20))
+    assert sender.drain(5)
+    assert steps(server) == list(range(20))
+    assert sender.counts().dropped == 0
+
+
+def test_blocking_is_bounded_when_nothing_moves(server):
+    server.delay = 1.0
+    sender = Sender("127.0.0.1", server.port, 4000)
+    assert give(sender, 0)
+    start = time.perf_counter()
+    assert not any(give(sender, number, wait=0.2) for number in range(1, 10))
+    assert 0.2 <= time.perf_counter() - start < 0.5
+    assert sender.counts().dropped == 9
+
+
+def test_a_record_larger_than_the_queue_is_dropped_at_once(server):
+    sender = Sender("127.0.0.1", server.port, 1000)
+    start = time.perf_counter()
+    assert not give(sender, 0, wait=5)
+    assert time.perf_counter() - start < 0.5
+
+
+def test_no_server_is_said_once_and_costs_nothing(nobody, caplog):
+    sender = Sender("127.0.0.1", nobody, 10 * MB)
+    give(sender, 0)
+    assert not sender.drain(10) or sender.state == "down"
+    for number in range(100):
+        assert not give(sender, number)
+    (said,) = [entry for entry in caplog.records if entry.levelno >= logging.WARNING]
+    assert said.name == "intus.monitoring"
+    assert "nothing is recorded" in said.message
+    assert f"127.0.0.1:{nobody}" in said.message
+    assert "intus serve" in said.message
+    assert sender._bytes == 0
+    assert sender.counts().dropped == 101
+    assert sender.counts().waiting == 0
+
+
+def test_a_server_that_comes_late_gets_the_targets_and_what_follows(nobody, monkeypatch):
+    from conftest import FakeServer
+
+    sender = Sender("127.0.0.1", nobody, MB)
+    job = sender.send_json("/targets", {"name": "digit"})
+    give(sender, 0)
+    assert not sender.wait(job, 10)
+    late = FakeServer(nobody)
+    try:
+        assert sender.drain(5)
+        assert late.messages("/targets") == [{"name": "digit"}]
+        assert give(sender, 1)
+        assert sender.drain(5)
+        assert steps(late) == [1]
+        assert late.batches()[0][1]["dropped"] == 1
+    finally:
+        late.die()
+
+
+def test_a_server_that_dies_and_comes_back_gets_everything(server, caplog):
+    sender = Sender("127.0.0.1", server.port, MB)
+    assert give(sender, 0)
+    assert sender.drain(5)
+    server.die()
+    assert all(give(sender, number) for number in range(1, 6))
+    assert not sender.drain(3)
+    assert sender.counts().waiting == 5
+    server.start()
+    assert sender.drain(5)
+    assert steps(server) == list(range(6))
+    assert sender.counts() == type(sender.counts())(sent=6)
+    assert [entry.message for entry in caplog.records if "interrupted" in entry.message]
+
+
+def test_an_idle_connection_that_the_server_closed_is_no_failure(server, caplog):
+    sender = Sender("127.0.0.1", server.port, MB)
+    for number in range(3):
+        give(sender, number)
+        assert sender.drain(5)
+        server.hang_up()
+        time.sleep(0.02)
+    assert steps(server) == [0, 1, 2]
+    assert not caplog.records
+
+
+def test_a_batch_sent_again_bears_the_same_number(server):
+    answers = iter([503, 429, 200])
+    server.answer = lambda path: next(answers, 200)
+    bodies = []
+    sender = Sender("127.0.0.1", server.port, MB)
+    post = sender._client.post
+    sender._client.post = lambda path, body, content: bodies.append(body) or post(path, body, content)
+    give(sender, 0)
+    assert sender.drain(5)
+    assert [status for _, status in server.tries] == [503, 429, 200]
+    envelopes = [decode_records(body)[1] for body in bodies]
+    assert len({(one["client"], one["seq"]) for one in envelopes}) == 1
+
+
+@pytest.mark.parametrize(("status", "tries"), [(400, 1), (413, 1), (500, 3)])
+def test_what_a_server_refuses_is_counted_and_does_not_stop_the_rest(server, caplog, status, tries):
+    server.answer = lambda path: status if len(server.tries) < tries else 200
+    sender = Sender("127.0.0.1", server.port, MB)
+    give(sender, 0)
+    give(sender, 1)
+    assert sender.drain(5)
+    assert len(server.tries) == tries + 1
+    assert steps(server) == [1]
+    assert (sender.counts().failed, sender.counts().sent) == (1, 1)
+    assert "refused /records: no thanks" in caplog.text
+
+
+def test_what_cannot_be_encoded_does_not_stop_the_rest(server, caplog):
+    sender = Sender("127.0.0.1", server.port, MB)
+    sender.gather(Record(np.array([[object()]]), "odd"), 0)
+    sender.post()
+    give(sender, 1)
+    assert sender.drain(5)
+    assert steps(server) == [1]
+    assert sender.counts().failed == 1
+    assert "could not send a batch" in caplog.text
+
+
+def test_the_thread_ends_when_idle_and_starts_again(server, monkeypatch):
+    monkeypatch.setattr("intus.monitoring.sender.IDLE_S", 0.05)
+    sender = Sender("127.0.0.1", server.port, MB)
+    for number in range(2):
+        give(sender, number)
+        assert sender.drain(5)
+        thread = sender._thread
+        if thread is not None:
+            assert thread.daemon
+            thread.join(2)
+        assert sender._thread is None
+    assert steps(server) == [0, 1]
+
+
+def _in_child(sender: Sender, queue) -> None:
+    give(sender, 100)
+    queue.put((sender.drain(5), sender._id, sender.counts().sent))
+    queue.close()
+    queue.join_thread()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_is_another_client_without_the_parents_queue(server):
+    sender = Sender("127.0.0.1", server.port, MB)
+    give(sender, 0)
+    assert sender.drain(5)
+    server.delay = 0.2
+    give(sender, 1)  # on its way while the child starts
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_in_child, args=(sender, queue))
+    child.start()
+    drained, client, sent = queue.get(timeout=10)
+    child.join(10)
+    assert drained
+    assert sent == 1
+    assert client != sender._id
+    assert sender.drain(5)
+    assert sorted(steps(server)) == [0, 1, 100]
+    assert {envelope["client"] for _, envelope in server.batches()} == {client, sender._id}
+
+
+def test_many_threads_may_use_one_line(server):
+    sender = Sender("127.0.0.1", server.port, 10 * MB)
+
+    def work(start: int) -> None:
+        for number in range(start, start + 20):
+            give(sender, number)
+
+    threads = [threading.Thread(target=work, args=(100 * k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sender.drain(10)
+    assert sorted(steps(server)) == sorted(100 * k + n for k in range(4) for n in range(20))
+    assert sender._bytes == 0
+
+
+SCRIPT = """
+import sys, time
+import numpy as np
+from intus.core.record import Record
+from intus.monitoring.sender import line
+sender = line("127.0.0.1", int(sys.argv[1]))
+sender.reserve(8); sender.gather(Record(np.ones((1, 2), np.float32), "fc1", step=5), 8)
+"""
+
+
+def test_what_waits_at_exit_is_sent(server):
+    subprocess.run([sys.executable, "-c", SCRIPT, str(server.port)], check=True, timeout=20)
+    assert steps(server) == [5]
+
+
+def test_exit_is_not_held_up_when_no_server_is_there(nobody):
+    start = time.perf_counter()
+    out = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(nobody)], check=True, capture_output=True, text=True, timeout=20
+    )
+    assert time.perf_counter() - start < 6
+    assert out.stderr.count("nothing is recorded") == 1
+    assert out.stdout == ""
+
+
+def test_there_is_one_line_to_a_server_with_the_largest_queue(nobody):
+    first = line("127.0.0.1", nobody, 1)
+    assert line("127.0.0.1", nobody, 2) is first
+    assert first.capacity == 2 * MB
+    assert line("127.0.0.1", nobody).capacity == 2 * MB
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "says"),
+    [
+        ("", 8082, "host=''"), (None, 8082, "host=None"), ("http://x", 8082, "host='http://x'"),
+        ("localhost", 0, "port=0"), ("localhost", "8082", "port='8082'"), ("localhost", True, "port=True"),
+        ("localhost", 70000, "port=70000"),
+    ],
+)  # fmt: skip
+def test_what_is_no_server_is_refused(host, port, says):
+    with pytest.raises(InputError, match=says):
+        line(host, port)
+
+
+def test_commands_reach_the_server(server):
+    assert commands.register_targets(
+        "127.0.0.1", server.port, name="digit", targets=[1, 2], layer_pattern="fc.*"
+    )
+    assert server.messages("/targets") == [
+        {"name": "digit", "targets": [1, 2], "model_pattern": ".*", "layer_pattern": "fc.*"}
+    ]
+    give(line("127.0.0.1", server.port), 0)
+    assert commands.flush("127.0.0.1", server.port, run="r")
+    assert commands.flush("127.0.0.1", server.port)
+    assert commands.clear("127.0.0.1", server.port)
+    assert commands.remove("127.0.0.1", server.port, "m")
+    assert [path for path, _ in server.got] == [
+        "/targets", "/records", "/flush", "/flush", "/clear", "/remove",
+    ]  # fmt: skip
+    assert server.messages("/flush") == [{"run": "r"}, {}]
+    assert server.messages("/remove") == [{"model": "m"}]
+
+
+def test_commands_without_a_server_only_say_so(nobody, caplog):
+    start = time.perf_counter()
+    assert not commands.register_targets("127.0.0.1", nobody, name="digit", targets=[1, 2])
+    assert not commands.flush("127.0.0.1", nobody)
+    assert not commands.flush("127.0.0.1", nobody)
+    assert not commands.clear("127.0.0.1", nobody)
+    assert time.perf_counter() - start < 8
+    assert len([entry for entry in caplog.records if "flush was not done" in entry.message]) == 1
+
+
+def test_flush_that_takes_too_long_is_false(server):
+    server.delay = 2.0
+    start = time.perf_counter()
+    assert not commands.flush("127.0.0.1", server.port, timeout=0.3)
+    assert time.perf_counter() - start < 1.5
+
+
+def test_register_targets_refuses_a_name_that_is_none(server):
+    with pytest.raises(InputError, match="name=''"):
+        commands.register_targets("127.0.0.1", server.port, name="", targets=[1])
