@@ -1,4 +1,6 @@
 // What the rest of the page may use of the graph.
+import "./graph.css";
+
 export { GraphView } from "./view.ts";
 export type { GraphOptions, Paint, VisibleBox } from "./view.ts";
 export type { Scene } from "./scene.ts";

@@ -1,0 +1,55 @@
+// Colours: the theme's tokens as the canvas needs them, and the scale that paints boxes.
+
+const TOKENS = [
+  ...["bg", "surface", "raised", "line", "line-strong", "text", "text-soft", "accent", "accent-soft", "error"],
+  ...["input-fill", "input-line", "input-text", "output-fill", "output-line", "output-text", "param-fill", "param-line"],
+  ...["buffer-fill", "buffer-line", "op-fill", "op-line", "module-fill", "module-line", "frame-line", "frame-a"],
+  ...["frame-b", "edge", "edge-label"],
+] as const;
+
+export type Theme = Record<(typeof TOKENS)[number] | "font", string>;
+
+/** The tokens of theme.css as plain colours, for the scheme that holds at `host`. */
+export function readTheme(host: HTMLElement): Theme {
+  const probe = document.createElement("span");
+  host.append(probe);
+  const theme = { font: getComputedStyle(host).fontFamily } as Theme;
+  for (const token of TOKENS) {
+    probe.style.color = `var(--${token})`;
+    theme[token] = getComputedStyle(probe).color;
+  }
+  probe.remove();
+  return theme;
+}
+
+// Viridis (CC0, Smith and van der Walt 2015) at nine places: perceptually uniform, safe for the colour-blind.
+const SCALE = [
+  [68, 1, 84],
+  [71, 44, 122],
+  [59, 81, 139],
+  [44, 113, 142],
+  [33, 144, 141],
+  [39, 173, 129],
+  [92, 200, 99],
+  [170, 220, 50],
+  [253, 231, 37],
+];
+
+/** The colour of a share between 0 and 1. */
+export function scaleColour(share: number): string {
+  const at = Math.min(1, Math.max(0, share)) * (SCALE.length - 1);
+  const i = Math.min(Math.floor(at), SCALE.length - 2);
+  const mix = SCALE[i].map((a, k) => Math.round(a + (SCALE[i + 1][k] - a) * (at - i)));
+  return `rgb(${mix.join(", ")})`;
+}
+
+/** Black or white, whichever reads better on a colour (WCAG relative luminance). */
+export function inkOn(colour: string): string {
+  const [r, g, b] = colour.match(/\d+/g)!.map((part) => {
+    const c = Number(part) / 255;
+    return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#10131a" : "#ffffff";
+}
+
+export const scaleGradient = (): string => `linear-gradient(90deg, ${SCALE.map((c) => `rgb(${c.join(", ")})`).join(", ")})`;

@@ -1,0 +1,74 @@
+// Pointer, wheel and keys on the canvas, turned into what they mean.
+import type { Camera } from "./draw.ts";
+
+export interface Gestures {
+  camera(): Camera;
+  pan(dx: number, dy: number): void;
+  zoom(factor: number, x: number, y: number): void;
+  /** A press without a drag, at a place of the canvas in CSS pixels. */
+  press(x: number, y: number): void;
+  pressTwice(x: number, y: number): void;
+  hover(x: number, y: number): void;
+  leave(): void;
+}
+
+const DRAG_FROM = 4; // pixels a press may wander and still be a press
+
+export function listen(canvas: HTMLCanvasElement, gestures: Gestures): void {
+  const down = new Map<number, { x: number; y: number }>();
+  let moved = 0;
+  let spread = 0;
+  const place = (event: PointerEvent | WheelEvent | MouseEvent): { x: number; y: number } => {
+    const box = canvas.getBoundingClientRect();
+    return { x: event.clientX - box.left, y: event.clientY - box.top };
+  };
+  const apart = (): number => {
+    const [a, b] = [...down.values()];
+    return Math.hypot(a.x - b.x, a.y - b.y);
+  };
+  canvas.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    canvas.setPointerCapture(event.pointerId);
+    down.set(event.pointerId, place(event));
+    if (down.size === 1) moved = 0;
+    if (down.size === 2) spread = apart();
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    const at = place(event);
+    const from = down.get(event.pointerId);
+    if (!from) return gestures.hover(at.x, at.y);
+    moved += Math.hypot(at.x - from.x, at.y - from.y);
+    down.set(event.pointerId, at);
+    if (moved < DRAG_FROM) return;
+    canvas.classList.add("ig-dragging");
+    gestures.pan((at.x - from.x) / down.size, (at.y - from.y) / down.size);
+    if (down.size === 2) {
+      const now = apart();
+      const [a, b] = [...down.values()];
+      if (spread > 0) gestures.zoom(now / spread, (a.x + b.x) / 2, (a.y + b.y) / 2);
+      spread = now;
+    }
+  });
+  const lift = (event: PointerEvent): void => {
+    if (!down.delete(event.pointerId)) return;
+    canvas.classList.remove("ig-dragging");
+    if (event.type === "pointerup" && down.size === 0 && moved < DRAG_FROM) gestures.press(place(event).x, place(event).y);
+  };
+  canvas.addEventListener("pointerup", lift);
+  canvas.addEventListener("pointercancel", lift);
+  canvas.addEventListener("pointerleave", () => gestures.leave());
+  canvas.addEventListener("dblclick", (event) => gestures.pressTwice(place(event).x, place(event).y));
+  canvas.addEventListener(
+    "wheel",
+    (event) => {
+      event.preventDefault();
+      const unit = event.deltaMode === 1 ? 16 : 1;
+      const at = place(event);
+      // A pinch on a trackpad arrives as a wheel with Ctrl held.
+      if (event.ctrlKey || event.metaKey) gestures.zoom(Math.exp(-event.deltaY * unit * 0.0035), at.x, at.y);
+      else if (event.shiftKey && !event.deltaX) gestures.pan(-event.deltaY * unit, 0);
+      else gestures.pan(-event.deltaX * unit, -event.deltaY * unit);
+    },
+    { passive: false },
+  );
+}

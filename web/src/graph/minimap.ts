@@ -1,0 +1,53 @@
+// The whole graph in a corner, with the part in sight; press or drag to go elsewhere.
+import type { Theme } from "./colour.ts";
+import { paintOf, type Camera } from "./draw.ts";
+import { el } from "./dom.ts";
+import type { Paint } from "./paint.ts";
+import type { Frame } from "./stage.ts";
+
+const WIDTH = 132;
+const HEIGHT = 180;
+
+export class Minimap {
+  readonly element = el("canvas", { class: "ig-minimap", "aria-hidden": "true" });
+  private scale = 1;
+
+  constructor(moveTo: (x: number, y: number) => void) {
+    const go = (event: PointerEvent): void => {
+      const box = this.element.getBoundingClientRect();
+      moveTo((event.clientX - box.left) / this.scale, (event.clientY - box.top) / this.scale);
+      event.preventDefault();
+    };
+    this.element.addEventListener("pointerdown", (event) => {
+      this.element.setPointerCapture(event.pointerId);
+      go(event);
+    });
+    this.element.addEventListener("pointermove", (event) => event.buttons && go(event));
+  }
+
+  draw(frame: Frame, camera: Camera, theme: Theme, paint: Paint | null, width: number, height: number): void {
+    const fits = frame.width * camera.scale <= width + 40 && frame.height * camera.scale <= height + 40;
+    this.element.hidden = fits || width < 420;
+    if (this.element.hidden) return;
+    const ratio = devicePixelRatio || 1;
+    this.scale = Math.min(WIDTH / frame.width, HEIGHT / frame.height);
+    // A long thin graph would be a hair: keep it wide enough to hit.
+    const [w, h] = [Math.max(36, Math.ceil(frame.width * this.scale)), Math.max(36, Math.ceil(frame.height * this.scale))];
+    Object.assign(this.element, { width: w * ratio, height: h * ratio });
+    Object.assign(this.element.style, { width: `${w}px`, height: `${h}px` });
+    const ctx = this.element.getContext("2d")!;
+    ctx.setTransform(ratio * this.scale, 0, 0, ratio * this.scale, 0, 0);
+    const least = 1.5 / this.scale;
+    for (const box of frame.boxes) {
+      if (box.open && box.width * this.scale < 3) continue;
+      const look = box.node.kind === "input" ? "input-line" : box.node.kind === "output" ? "output-line" : box.open ? "frame-line" : "op-line";
+      ctx.fillStyle = (!box.open && paintOf({ paint }, box.node)?.colour) || theme[look];
+      ctx.globalAlpha = box.open ? 0.35 : 1;
+      ctx.fillRect(box.x, box.y, Math.max(least, box.width), Math.max(least * 0.7, box.height));
+    }
+    ctx.globalAlpha = 1;
+    ctx.strokeStyle = theme.accent;
+    ctx.lineWidth = 1.5 / this.scale;
+    ctx.strokeRect(camera.x, camera.y, width / camera.scale, height / camera.scale);
+  }
+}

@@ -1,0 +1,404 @@
+// From the scene's columns to a tree of boxes and, for every container, the edges between what is in it.
+import { BUFFER, CREATED, FAILED, INPUT, OP, OUTPUT, type Scene } from "./scene.ts";
+
+export type Kind = "root" | "module" | "op" | "input" | "output" | "buffer" | "group";
+
+/** A box: a module's call, an operation, an input … Containers have children. */
+export interface TreeNode {
+  id: number;
+  kind: Kind;
+  parent: number;
+  depth: number;
+  children: number[];
+  /** What it is called everywhere: a module's path or an operation's label; "" for the root and groups. */
+  address: string;
+  /** Every address that means this box, its own first: a module that runs one operation has two. */
+  names: string[];
+  title: string;
+  subtitle: string;
+  call: number;
+  /** Rows of the scene it stands for itself: the tensors an operation returned. */
+  rows: number[];
+  /** Buffers that only this box reads. */
+  buffers: number[];
+  order: number;
+  flags: number;
+  hasParams: boolean;
+}
+
+/** An edge between two members of one container: children, or ports on its border. */
+export interface LevelEdge {
+  from: number;
+  to: number;
+  /** Indices into the scene's edges that run along it. */
+  raw: number[];
+  /** Where it goes on inside, when its ends are containers: a port of theirs, else -1. */
+  outPort: number;
+  inPort: number;
+}
+
+/** What one container holds. Ids from `Tree.firstPort` on are ports. */
+export interface Level {
+  edges: LevelEdge[];
+  ins: number[];
+  outs: number[];
+}
+
+export interface Tree {
+  scene: Scene;
+  nodes: TreeNode[];
+  /** The box each row of the scene belongs to. */
+  boxOf: Int32Array;
+  byAddress: Map<string, number>;
+  levels: Map<number, Level>;
+  firstPort: number;
+}
+
+const GROUP_FROM = 7; // so many inputs or outputs are one box that opens
+const FOLD_FROM = 3; // so many equal modules in a row are one box that opens
+
+export function buildTree(scene: Scene): Tree {
+  const nodes: TreeNode[] = [];
+  const boxOf = new Int32Array(scene.ops.kind.length).fill(-1);
+  const builder = { scene, nodes, boxOf };
+  newNode(builder, "root", -1, 0);
+  const callBox = placeRows(builder);
+  placeBuffers(builder);
+  groupEnds(builder, INPUT, "input");
+  groupEnds(builder, OUTPUT, "output");
+  foldRepeats(builder);
+  setDepths(nodes);
+  nameBoxes(builder, callBox);
+  const byAddress = new Map<string, number>();
+  for (const node of nodes) for (const name of node.names) if (!byAddress.has(name)) byAddress.set(name, node.id);
+  const tree: Tree = { scene, nodes, boxOf, byAddress, levels: new Map(), firstPort: nodes.length };
+  liftEdges(tree);
+  return tree;
+}
+
+interface Builder {
+  scene: Scene;
+  nodes: TreeNode[];
+  boxOf: Int32Array;
+}
+
+function newNode({ nodes }: Builder, kind: Kind, parent: number, order: number): TreeNode {
+  const node: TreeNode = {
+    id: nodes.length,
+    kind,
+    parent,
+    depth: 0,
+    children: [],
+    address: "",
+    names: [],
+    title: "",
+    subtitle: "",
+    call: -1,
+    rows: [],
+    buffers: [],
+    order,
+    flags: 0,
+    hasParams: false,
+  };
+  nodes.push(node);
+  if (parent >= 0) nodes[parent].children.push(node.id);
+  return node;
+}
+
+/** Operations that ran inside each call, at any depth; several tensors of one function count once. */
+function operationsInside(scene: Scene): Int32Array {
+  const { ops, calls } = scene;
+  const inside = new Int32Array(calls.parent.length);
+  for (let row = 0; row < ops.kind.length; row++) {
+    if (ops.kind[row] !== OP || ops.call[row] < 0 || isLaterTensor(scene, row)) continue;
+    inside[ops.call[row]]++;
+  }
+  for (let call = inside.length - 1; call >= 0; call--) {
+    if (calls.parent[call] >= 0) inside[calls.parent[call]] += inside[call];
+  }
+  return inside;
+}
+
+/** Whether the row is a further tensor of the function call the row before it came from. */
+function isLaterTensor({ ops }: Scene, row: number): boolean {
+  return row > 0 && ops.event[row] >= 0 && ops.event[row] === ops.event[row - 1];
+}
+
+/** Make the boxes of all rows but buffers, and of the module calls around them; returns the box of each call. */
+function placeRows(builder: Builder): Int32Array {
+  const { scene, nodes, boxOf } = builder;
+  const { ops, calls } = scene;
+  const inside = operationsInside(scene);
+  const callBox = new Int32Array(calls.parent.length).fill(-1);
+  for (let call = 0; call < callBox.length; call++) {
+    if (calls.parent[call] < 0 && calls.address[call] === "") callBox[call] = 0;
+  }
+  const boxForCall = (innermost: number, row: number): number => {
+    const missing: number[] = [];
+    let call = innermost;
+    for (; call >= 0 && callBox[call] < 0; call = calls.parent[call]) missing.push(call);
+    let box = call >= 0 ? callBox[call] : 0;
+    for (let i = missing.length - 1; i >= 0; i--) {
+      const parentIsAtomic = calls.parent[missing[i]] >= 0 && box !== 0 && inside[calls.parent[missing[i]]] === 1;
+      if (!parentIsAtomic) box = newNode(builder, "module", box, row).id;
+      nodes[box].call = missing[i];
+      callBox[missing[i]] = box;
+    }
+    return box;
+  };
+  for (let row = 0; row < ops.kind.length; row++) {
+    const kind = ops.kind[row];
+    if (kind === BUFFER) continue;
+    if (kind === OP && isLaterTensor(scene, row)) {
+      boxOf[row] = boxOf[row - 1];
+      nodes[boxOf[row]].rows.push(row);
+      continue;
+    }
+    let box: TreeNode;
+    if (kind === OP) {
+      const home = boxForCall(ops.call[row], row);
+      const atomic = home !== 0 && inside[ops.call[row]] === 1;
+      box = atomic ? nodes[home] : newNode(builder, "op", home, row);
+    } else {
+      box = newNode(builder, kind === INPUT ? "input" : "output", 0, row);
+    }
+    box.rows.push(row);
+    box.flags |= ops.flags[row];
+    boxOf[row] = box.id;
+  }
+  for (const row of scene.opParams.op) if (boxOf[row] >= 0) nodes[boxOf[row]].hasParams = true;
+  return callBox;
+}
+
+/** A buffer stands in the smallest container around those who read it, or inside its only reader. */
+function placeBuffers(builder: Builder): void {
+  const { scene, nodes, boxOf } = builder;
+  const readers = new Map<number, number[]>();
+  scene.edges.src.forEach((src, edge) => {
+    if (scene.ops.kind[src] !== BUFFER) return;
+    const reader = boxOf[scene.edges.dst[edge]];
+    if (reader >= 0) readers.get(src)?.push(reader) ?? readers.set(src, [reader]);
+  });
+  const touched = new Set<TreeNode>();
+  for (const [row, boxes] of readers) {
+    const home = nodes[boxes.reduce((a, b) => commonParent(nodes, a, b))];
+    if (home.children.length === 0 && home.id !== 0) {
+      boxOf[row] = home.id;
+      home.buffers.push(row);
+      continue;
+    }
+    const box = newNode(builder, "buffer", home.id, Math.min(...boxes.map((b) => nodes[b].order)) - 0.5);
+    box.rows.push(row);
+    boxOf[row] = box.id;
+    touched.add(home);
+  }
+  for (const home of touched) home.children.sort((a, b) => nodes[a].order - nodes[b].order);
+}
+
+function commonParent(nodes: TreeNode[], a: number, b: number): number {
+  const above = new Set<number>();
+  for (let n = a; n >= 0; n = nodes[n].parent) above.add(n);
+  let n = b;
+  while (!above.has(n)) n = nodes[n].parent;
+  return n;
+}
+
+/** Put many inputs, or many outputs, into one box: twenty-four cached keys must not hide the model. */
+function groupEnds(builder: Builder, rowKind: number, kind: Kind): void {
+  const { nodes } = builder;
+  const ends = nodes[0].children.filter((id) => nodes[id].kind === kind);
+  if (ends.length < GROUP_FROM) return;
+  wrap(builder, ends, `${ends.length} ${rowKind === INPUT ? "inputs" : "outputs"}`, kind);
+}
+
+function wrap(builder: Builder, members: number[], title: string, subtitle: string): void {
+  const { nodes } = builder;
+  const parent = nodes[members[0]].parent;
+  const group = newNode(builder, "group", parent, nodes[members[0]].order);
+  nodes[parent].children.pop();
+  const rest = new Set(members);
+  const at = nodes[parent].children.indexOf(members[0]);
+  nodes[parent].children = nodes[parent].children.filter((id) => !rest.has(id));
+  nodes[parent].children.splice(at, 0, group.id);
+  group.children = members;
+  group.title = title;
+  group.subtitle = subtitle;
+  for (const id of members) nodes[id].parent = group.id;
+}
+
+/** Fold structurally equal modules that follow one another into one box. */
+function foldRepeats(builder: Builder): void {
+  const { nodes } = builder;
+  const shape = signatures(builder);
+  const last = nodes.length;
+  for (let id = 0; id < last; id++) {
+    const children = nodes[id].children.slice();
+    if (nodes[id].kind === "group") continue;
+    for (let start = 0; start < children.length; ) {
+      let stop = start + 1;
+      while (stop < children.length && shape[children[stop]] === shape[children[start]]) stop++;
+      const first = nodes[children[start]];
+      const isFoldable = first.kind === "module" && first.children.length > 0;
+      const coversAll = start === 0 && stop === children.length && id !== 0;
+      if (isFoldable && stop - start >= FOLD_FROM && !coversAll) wrap(builder, children.slice(start, stop), "", "");
+      start = stop;
+    }
+  }
+}
+
+/** A number per box, equal where class and everything inside are equal. */
+function signatures({ scene, nodes }: Builder): Int32Array {
+  const known = new Map<string, number>();
+  const out = new Int32Array(nodes.length);
+  const children = nodes.map(() => [] as number[]);
+  for (let id = nodes.length - 1; id >= 0; id--) {
+    const node = nodes[id];
+    const own =
+      node.call >= 0 ? scene.modules[scene.calls.module[node.call]][1] : node.rows.map((r) => scene.ops.type[r]).join();
+    const key = `${node.kind}|${own}|${children[id].reverse().join()}`;
+    let value = known.get(key);
+    if (value === undefined) known.set(key, (value = known.size));
+    out[id] = value;
+    if (node.parent >= 0) children[node.parent].push(value);
+  }
+  return out;
+}
+
+/** Boxes from the root downwards, each before what it holds. */
+export function preorder(nodes: TreeNode[], visit: (node: TreeNode) => boolean | void): void {
+  const stack = [0];
+  while (stack.length) {
+    const node = nodes[stack.pop()!];
+    if (visit(node) === false) continue;
+    for (let i = node.children.length - 1; i >= 0; i--) stack.push(node.children[i]);
+  }
+}
+
+function setDepths(nodes: TreeNode[]): void {
+  preorder(nodes, (node) => {
+    node.depth = node.parent < 0 ? 0 : nodes[node.parent].depth + 1;
+  });
+}
+
+function nameBoxes({ scene, nodes }: Builder, callBox: Int32Array): void {
+  const { ops, calls } = scene;
+  nodes[0].title = scene.model;
+  const rootCall = callBox.indexOf(0);
+  nodes[0].call = rootCall;
+  nodes[0].subtitle = rootCall >= 0 ? scene.modules[calls.module[rootCall]][1] : "";
+  for (const node of nodes) {
+    const labels = node.rows.map((row) => ops.label[row]);
+    if (node.kind === "module") {
+      node.address = calls.address[node.call];
+      node.names = [node.address];
+      node.subtitle = scene.modules[calls.module[node.call]][1];
+      node.title = below(node.address, addressAround(nodes, node));
+      for (let call = calls.parent[node.call]; call >= 0 && callBox[call] === node.id; call = calls.parent[call])
+        node.names.push(calls.address[call]);
+      node.names.push(...labels);
+    } else if (labels.length) {
+      node.address = labels[0];
+      node.names = labels;
+      node.title = node.kind === "op" ? scene.types[ops.type[node.rows[0]]] : labels[0];
+    }
+    for (const row of node.buffers) node.names.push(ops.label[row]);
+  }
+  for (const node of nodes) {
+    if (node.kind !== "group" || node.title) continue;
+    const members = node.children.map((id) => nodes[id]);
+    node.title = `${members[0].title} … ${members[members.length - 1].title}`;
+    node.subtitle = members[0].subtitle;
+  }
+}
+
+function addressAround(nodes: TreeNode[], node: TreeNode): string {
+  let parent = nodes[node.parent];
+  while (parent.kind === "group") parent = nodes[parent.parent];
+  return parent.kind === "module" ? parent.address.replace(/:\d+$/, "") : "";
+}
+
+/** The part of an address below a container's: `h.0` of `transformer.h.0` inside `transformer`. */
+function below(address: string, around: string): string {
+  return around && address.startsWith(around + ".") ? address.slice(around.length + 1) : address;
+}
+
+/** Give every container its level: edges between its children, and ports for what crosses its border. */
+function liftEdges(tree: Tree): void {
+  const { scene, nodes, boxOf } = tree;
+  const pending = new Map<number, Map<number, LevelEdge>>();
+  const add = (container: number, from: number, to: number, raw: number): void => {
+    let edges = pending.get(container);
+    if (!edges) pending.set(container, (edges = new Map()));
+    const key = from * 2 ** 26 + to;
+    const edge = edges.get(key);
+    if (edge) edge.raw.push(raw);
+    else edges.set(key, { from, to, raw: [raw], inPort: -1, outPort: -1 });
+  };
+  const { src, dst } = scene.edges;
+  for (let raw = 0; raw < src.length; raw++) {
+    let a = boxOf[src[raw]];
+    let b = boxOf[dst[raw]];
+    if (a < 0 || b < 0 || a === b) continue;
+    while (nodes[a].depth > nodes[b].depth) a = nodes[a].parent;
+    while (nodes[b].depth > nodes[a].depth) b = nodes[b].parent;
+    while (nodes[a].parent !== nodes[b].parent) {
+      a = nodes[a].parent;
+      b = nodes[b].parent;
+    }
+    add(nodes[a].parent, a, b, raw);
+  }
+  let nextPort = tree.firstPort;
+  const childTowards = (container: number, row: number): number => {
+    let n = boxOf[row];
+    while (nodes[n].parent !== container) n = nodes[n].parent;
+    return n;
+  };
+  const ports = new Map<number, Map<string, number>>(); // by container and side: key of tensors -> port
+  const portFor = (container: number, side: 0 | 1, edge: LevelEdge): number => {
+    const slot = container * 2 + side;
+    let known = ports.get(slot);
+    if (!known) ports.set(slot, (known = new Map()));
+    const key = tensorsOf(scene, edge).join();
+    let port = known.get(key);
+    if (port === undefined) known.set(key, (port = nextPort++));
+    return port;
+  };
+  preorder(nodes, (node) => {
+    if (node.children.length === 0) return;
+    const level: Level = { edges: [...(pending.get(node.id)?.values() ?? [])], ins: [], outs: [] };
+    pending.delete(node.id);
+    level.ins = [...(ports.get(node.id * 2)?.values() ?? [])];
+    level.outs = [...(ports.get(node.id * 2 + 1)?.values() ?? [])];
+    tree.levels.set(node.id, level);
+    for (const edge of level.edges) {
+      const { from, to } = edge;
+      if (to < tree.firstPort && nodes[to].children.length) {
+        const port = (edge.inPort = portFor(to, 0, edge));
+        for (const raw of edge.raw) add(to, port, childTowards(to, dst[raw]), raw);
+      }
+      if (from < tree.firstPort && nodes[from].children.length) {
+        const port = (edge.outPort = portFor(from, 1, edge));
+        const seen = new Set<number>(); // a tensor that leaves for two places leaves once
+        for (const raw of edge.raw) {
+          if (!seen.has(src[raw])) add(from, childTowards(from, src[raw]), port, raw);
+          seen.add(src[raw]);
+        }
+      }
+    }
+  });
+}
+
+/** Rows whose tensors run along an edge, each once. */
+export function tensorsOf(scene: Scene, edge: LevelEdge): number[] {
+  return [...new Set(edge.raw.map((raw) => scene.edges.src[raw]))].sort((a, b) => a - b);
+}
+
+export const isCreated = (node: TreeNode): boolean => (node.flags & CREATED) !== 0;
+export const isFailed = (node: TreeNode): boolean => (node.flags & FAILED) !== 0;
+
+/** The module path of a fold's members and itself, from the outermost in. */
+export function ancestors(nodes: TreeNode[], id: number): number[] {
+  const out: number[] = [];
+  for (let n = nodes[id].parent; n > 0; n = nodes[n].parent) out.push(n);
+  return out.reverse();
+}

@@ -1,0 +1,147 @@
+// The graph as a tree in the DOM, for keyboard and screen reader. It shows what the picture shows, opens and
+// closes with it, and holds only the rows in sight, so that a hundred thousand cost nothing.
+import { el } from "./dom.ts";
+import type { TreeNode } from "./model.ts";
+import { captions, type Stage } from "./stage.ts";
+
+const ROW = 26;
+
+export interface OutlineActions {
+  select(id: number): void;
+  toggle(id: number): void;
+}
+
+export class Outline {
+  readonly element: HTMLElement;
+  private readonly list: HTMLElement;
+  private readonly spacer: HTMLElement;
+  private rows: { node: TreeNode; level: number; place: number; of: number }[] = [];
+  private active = 0;
+  private readonly prefix = `ig${Math.random().toString(36).slice(2, 8)}`;
+
+  constructor(
+    private readonly stage: Stage,
+    private readonly actions: OutlineActions,
+  ) {
+    this.spacer = el("div", { class: "ig-rows", role: "presentation" });
+    this.list = el(
+      "div",
+      { class: "ig-tree", role: "tree", tabindex: 0, "aria-label": "Outline of the model", keydown: (e: KeyboardEvent) => this.key(e) },
+      this.spacer,
+    );
+    this.list.addEventListener("scroll", () => this.render());
+    this.list.addEventListener("focus", () => this.render());
+    this.element = el("nav", { class: "ig-outline", "aria-label": "Outline" }, this.list);
+    new ResizeObserver(() => this.render()).observe(this.list);
+  }
+
+  /** Take over what is open now, and what is selected. */
+  update(selected: number): void {
+    this.rows = [];
+    const { nodes } = this.stage.tree;
+    const stack: { id: number; level: number; place: number; of: number }[] = [];
+    const push = (id: number, level: number): void => {
+      const { children } = nodes[id];
+      for (let i = children.length - 1; i >= 0; i--) stack.push({ id: children[i], level, place: i + 1, of: children.length });
+    };
+    push(0, 1);
+    while (stack.length) {
+      const { id, level, place, of } = stack.pop()!;
+      this.rows.push({ node: nodes[id], level, place, of });
+      if (this.stage.open.has(id)) push(id, level + 1);
+    }
+    const at = this.rows.findIndex((row) => row.node.id === selected);
+    if (at >= 0) this.active = at;
+    this.active = Math.min(this.active, Math.max(0, this.rows.length - 1));
+    this.spacer.style.height = `${this.rows.length * ROW}px`;
+    if (at >= 0) this.scrollTo(at);
+    this.render(selected);
+  }
+
+  private selected = -1;
+
+  private render(selected = this.selected): void {
+    this.selected = selected;
+    const { scrollTop, clientHeight } = this.list;
+    const first = Math.max(0, Math.floor(scrollTop / ROW) - 4);
+    const last = Math.min(this.rows.length, Math.ceil((scrollTop + clientHeight) / ROW) + 4);
+    const items: HTMLElement[] = [];
+    for (let i = first; i < last; i++) items.push(this.row(i));
+    this.spacer.replaceChildren(...items);
+    if (this.rows.length && this.active >= first && this.active < last)
+      this.list.setAttribute("aria-activedescendant", `${this.prefix}-${this.rows[this.active].node.id}`);
+    else this.list.removeAttribute("aria-activedescendant");
+  }
+
+  private row(index: number): HTMLElement {
+    const { node, level, place, of } = this.rows[index];
+    const container = node.children.length > 0;
+    const open = this.stage.open.has(node.id);
+    const [title, subtitle] = captions(node, this.stage.figures);
+    const item = el(
+      "div",
+      {
+        id: `${this.prefix}-${node.id}`,
+        role: "treeitem",
+        class: `ig-row${index === this.active ? " ig-active" : ""} ig-${node.kind}${node.hasParams ? " ig-params" : ""}`,
+        "aria-level": level,
+        "aria-posinset": place,
+        "aria-setsize": of,
+        "aria-selected": String(node.id === this.selected),
+        "data-address": node.address,
+        click: () => {
+          this.active = index;
+          this.actions.select(node.id);
+        },
+        dblclick: () => this.actions.toggle(node.id),
+      },
+      el("span", {
+        class: container ? "ig-twist" : "ig-dot",
+        "aria-hidden": "true",
+        click: (event: MouseEvent) => {
+          if (!container) return;
+          event.stopPropagation();
+          this.actions.toggle(node.id);
+        },
+      }),
+      el("span", { class: "ig-name" }, title),
+      subtitle && el("span", { class: "ig-what" }, subtitle),
+    );
+    if (container) item.setAttribute("aria-expanded", String(open));
+    item.style.top = `${index * ROW}px`;
+    item.style.paddingLeft = `${8 + (level - 1) * 14}px`;
+    return item;
+  }
+
+  private scrollTo(index: number): void {
+    const top = index * ROW;
+    const { scrollTop, clientHeight } = this.list;
+    if (clientHeight === 0) return;
+    if (top < scrollTop) this.list.scrollTop = top;
+    else if (top + ROW > scrollTop + clientHeight) this.list.scrollTop = top + ROW - clientHeight;
+  }
+
+  private key(event: KeyboardEvent): void {
+    const row = this.rows[this.active];
+    if (!row || event.ctrlKey || event.metaKey || event.altKey) return;
+    const { node, level } = row;
+    const container = node.children.length > 0;
+    const open = this.stage.open.has(node.id);
+    const page = Math.max(1, Math.floor(this.list.clientHeight / ROW) - 1);
+    const to = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity }[event.key];
+    if (to !== undefined) this.go(this.active + to);
+    else if (event.key === "Enter" || event.key === " ") container ? this.actions.toggle(node.id) : this.actions.select(node.id);
+    else if (event.key === "ArrowRight" && container) open ? this.go(this.active + 1) : this.actions.toggle(node.id);
+    else if (event.key === "ArrowLeft" && container && open) this.actions.toggle(node.id);
+    else if (event.key === "ArrowLeft" && level > 1) this.go(this.rows.findIndex((r) => r.node.id === node.parent));
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  private go(index: number): void {
+    this.active = Math.min(this.rows.length - 1, Math.max(0, index));
+    this.scrollTo(this.active);
+    this.actions.select(this.rows[this.active].node.id);
+  }
+}

@@ -1,0 +1,90 @@
+// Finding a box by name, type or address.
+import { el, icon } from "./dom.ts";
+import type { Tree, TreeNode } from "./model.ts";
+
+const MOST = 40;
+
+/** Boxes that match every word, best first: an address that is or starts with the text before one that holds it. */
+export class SearchIndex {
+  private text: string[] | null = null;
+
+  constructor(private readonly tree: Tree) {}
+
+  find(query: string, most = MOST): TreeNode[] {
+    const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+    if (!words.length) return [];
+    this.text ??= this.tree.nodes.map((node) => `${node.names.join(" ")} ${node.title} ${node.subtitle}`.toLowerCase());
+    const ranked: { node: TreeNode; rank: number }[] = [];
+    for (const node of this.tree.nodes) {
+      if (node.id === 0 || !words.every((word) => this.text![node.id].includes(word))) continue;
+      const address = node.address.toLowerCase();
+      const rank = address === words[0] ? 0 : address.startsWith(words[0]) ? 1 : address.includes(words[0]) ? 2 : 3;
+      ranked.push({ node, rank });
+    }
+    ranked.sort((a, b) => a.rank - b.rank || a.node.depth - b.node.depth || a.node.order - b.node.order);
+    return ranked.slice(0, most).map(({ node }) => node);
+  }
+}
+
+/** The field and its list (ARIA combobox). */
+export function searchField(tree: Tree, goTo: (id: number) => void): HTMLElement {
+  const index = new SearchIndex(tree);
+  const listId = `igs${Math.random().toString(36).slice(2, 8)}`;
+  const list = el("ul", { class: "ig-found", role: "listbox", id: listId, "aria-label": "Found", hidden: true });
+  const input = el("input", {
+    ...{ type: "search", placeholder: "Find name, type, address", "aria-label": "Find in the graph", spellcheck: "false" },
+    ...{ role: "combobox", "aria-expanded": "false", "aria-controls": listId, "aria-autocomplete": "list", autocomplete: "off" },
+  });
+  let found: TreeNode[] = [];
+  let active = 0;
+  const mark = (): void => {
+    [...list.children].forEach((item, i) => item.setAttribute("aria-selected", String(i === active)));
+    if (found.length) {
+      input.setAttribute("aria-activedescendant", `${listId}-${active}`);
+      list.children[active]?.scrollIntoView({ block: "nearest" });
+    } else input.removeAttribute("aria-activedescendant");
+  };
+  const show = (): void => {
+    found = index.find(input.value);
+    active = 0;
+    const items = found.map((node, i) =>
+      el(
+        "li",
+        { id: `${listId}-${i}`, role: "option", pointerdown: (e: Event) => (e.preventDefault(), choose(i)) },
+        el("span", { class: "ig-name" }, node.address || node.title),
+        el("span", { class: "ig-what" }, node.subtitle || node.title),
+      ),
+    );
+    const none = input.value.trim() && !items.length ? el("li", { class: "ig-none", role: "option", "aria-disabled": "true" }, "Nothing found") : null;
+    list.replaceChildren(...items, ...(none ? [none] : []));
+    list.hidden = list.children.length === 0;
+    input.setAttribute("aria-expanded", String(!list.hidden));
+    mark();
+  };
+  const hide = (): void => {
+    list.hidden = true;
+    input.setAttribute("aria-expanded", "false");
+    input.removeAttribute("aria-activedescendant");
+  };
+  const choose = (i: number): void => {
+    if (found[i]) goTo(found[i].id);
+    hide();
+  };
+  input.addEventListener("input", show);
+  input.addEventListener("focus", () => input.value && show());
+  input.addEventListener("blur", hide);
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      active = (active + (event.key === "ArrowDown" ? 1 : -1) + found.length) % Math.max(1, found.length);
+      mark();
+    } else if (event.key === "Enter") choose(active);
+    else if (event.key === "Escape") {
+      input.value = "";
+      hide();
+      input.blur();
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  return el("div", { class: "ig-search" }, icon("search"), input, list);
+}

@@ -1,0 +1,58 @@
+// The bar above the graph: what model it is, and the tools.
+import { el, iconButton, toggleTheme } from "./dom.ts";
+import { bytes, count, duration, plural } from "./facts.ts";
+import { BUILT_IN, type BuiltIn } from "./paint.ts";
+import type { Scene } from "./scene.ts";
+
+export interface ToolbarActions {
+  toggleOutline(): void;
+  deeper(by: number): void;
+  zoom(factor: number): void;
+  fit(): void;
+  paint(which: BuiltIn | "given" | ""): void;
+}
+
+export interface Toolbar {
+  element: HTMLElement;
+  /** Show which paint is on; "given" is one that came from outside. */
+  setPaint(which: BuiltIn | "given" | "", title: string): void;
+}
+
+export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActions): Toolbar {
+  const paint = el("select", { "aria-label": "Colour by", change: () => actions.paint(paint.value as BuiltIn | "") });
+  const given = el("option", { value: "given", hidden: true });
+  paint.append(el("option", { value: "" }, "No colour"), given);
+  for (const [value, title] of Object.entries(BUILT_IN)) paint.append(el("option", { value }, title));
+  const element = el(
+    "div",
+    { class: "ig-toolbar", role: "toolbar", "aria-label": "Graph" },
+    iconButton("outline", "Show or hide the outline", actions.toggleOutline),
+    el("div", { class: "ig-title" }, el("h1", { title: scene.model }, scene.model), el("p", { title: totals(scene) }, totals(scene))),
+    search,
+    el("label", { class: "ig-paint" }, el("span", {}, "Colour"), paint),
+    el(
+      "div",
+      { class: "ig-buttons" },
+      iconButton("collapse", "Close one level", () => actions.deeper(-1)),
+      iconButton("expand", "Open one level", () => actions.deeper(1)),
+      el("i", { class: "ig-rule" }),
+      iconButton("minus", "Zoom out", () => actions.zoom(1 / 1.25)),
+      iconButton("plus", "Zoom in", () => actions.zoom(1.25)),
+      iconButton("fit", "Fit the whole graph", actions.fit),
+      iconButton("theme", "Light or dark", toggleTheme),
+    ),
+  );
+  const setPaint = (which: BuiltIn | "given" | "", title: string): void => {
+    given.hidden = which !== "given";
+    if (which === "given") given.textContent = title;
+    paint.value = which;
+  };
+  return { element, setPaint };
+}
+
+function totals({ totals: t }: Scene): string {
+  const parts = [plural(t.operations, "operation"), plural(t.modules, "module")];
+  if (t.parameters) parts.push(`${count(t.parameters)} parameters`, bytes(t.bytes));
+  if (t.seconds) parts.push(duration(t.seconds * 1e9));
+  return parts.join(" · ");
+}
