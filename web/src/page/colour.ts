@@ -34,10 +34,3 @@ export function depthColours(addresses: string[], theme: Theme): Map<string, str
   const last = Math.max(1, addresses.length - 1);
   return new Map(addresses.map((address, i) => [address, depthColour(i / last, theme)]));
 }
-
-/** Colour of a value at `share` in 0 to 1 of its range, for the heat map: pale to deep on light, the reverse on dark. */
-export function heatColour(share: number, theme: Theme): string {
-  const at = Math.min(1, Math.max(0, share));
-  const hue = 200 + 90 * at;
-  return theme === "dark" ? oklch(0.26 + 0.58 * at, 0.05 + 0.08 * at, hue) : oklch(0.95 - 0.55 * at, 0.03 + 0.11 * at, hue);
-}

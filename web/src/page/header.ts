@@ -24,7 +24,7 @@ export function header(dispatch: Dispatch): Part {
       type: "button",
       "aria-label": "Switch between light and dark",
       title: "Switch between light and dark",
-      onclick: () => dispatch({ type: "set", values: { theme: toggleTheme() } }),
+      onclick: toggleTheme,
     },
     icon(ICONS.theme),
   );

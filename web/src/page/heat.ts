@@ -1,34 +1,39 @@
-// Layers by epochs as a heat map: where in the network, and when. Rows run from input to output.
+// Layers by epochs as a heat map: where in the network, and when. Rows run from input to output; the colours are
+// the ones that paint the graph.
 
-import { heatColour } from "./colour.ts";
+import { scaleColour, scaleGradient } from "../graph/colour.ts";
 import { epoch as epochText, number } from "./format.ts";
 import { h, setText } from "./dom.ts";
 import { share } from "./series.ts";
 import { tokens } from "./theme.ts";
 import type { Dispatch, Part, View } from "./view.ts";
 
-// Room for addresses at the left, epochs at the foot and half a label at the right, in CSS pixels.
-const [NAMES, FOOT, EDGE] = [132, 24, 10];
-const LABEL = 14; // names need this much height; where rows are lower, only some bear one
+const [FOOT, EDGE] = [24, 10]; // room for epochs at the foot and half a label at the right, in CSS pixels
+const LABEL = 18; // names need this much height; where rows are lower, only some bear one
 
 interface Grid {
   rows: number;
   columns: number;
+  /** Room for the names at the left. */
+  names: number;
   width: number;
   height: number;
   cell: { width: number; height: number };
 }
 
 /** Cells as large as fit in the width and in 400 pixels of height. Pure. */
-export function grid(rows: number, columns: number, width: number): Grid {
+export function grid(addresses: string[], columns: number, width: number): Grid {
+  const rows = addresses.length;
+  const longest = Math.max(0, ...addresses.map((address) => address.length));
+  const names = Math.min(width / 3, 220, Math.max(48, 16 + 7 * longest));
   const high = Math.min(26, 400 / Math.max(1, rows));
-  const wide = (width - NAMES - EDGE) / Math.max(1, columns);
-  return { rows, columns, width, height: rows * high + FOOT, cell: { width: wide, height: high } };
+  const wide = (width - names - EDGE) / Math.max(1, columns);
+  return { rows, columns, names, width, height: rows * high + FOOT, cell: { width: wide, height: high } };
 }
 
 /** Row and column under a point, null outside. Pure. */
 export function cellAt(grid: Grid, x: number, y: number): { row: number; column: number } | null {
-  const column = Math.floor((x - NAMES) / grid.cell.width);
+  const column = Math.floor((x - grid.names) / grid.cell.width);
   const row = Math.floor(y / grid.cell.height);
   return column < 0 || row < 0 || column >= grid.columns || row >= grid.rows ? null : { row, column };
 }
@@ -41,7 +46,7 @@ export function heat(dispatch: Dispatch): Part {
   const head = h("div", { class: "head" }, h("h2", {}, "Layers × epochs"), readout, scale.root);
   const root = h("section", { class: "panel heat" }, head, stage);
   let view: View | undefined;
-  let drawn = grid(0, 0, 0);
+  let drawn = grid([], 0, 0);
   const find = (event: MouseEvent) => {
     const box = canvas.getBoundingClientRect();
     const cell = cellAt(drawn, event.clientX - box.left, event.clientY - box.top);
@@ -64,7 +69,7 @@ export function heat(dispatch: Dispatch): Part {
   });
   const redraw = (): void => {
     if (!view || root.hidden) return;
-    drawn = grid(view.chart.series.length, view.chart.epochs.length, stage.clientWidth);
+    drawn = grid(view.chart.series.map((s) => s.address), view.chart.epochs.length, stage.clientWidth);
     draw(canvas, drawn, view);
   };
   new ResizeObserver(redraw).observe(stage);
@@ -86,14 +91,13 @@ export function heat(dispatch: Dispatch): Part {
 /** The heat map's scale: lowest and highest value with the colours between. */
 function ramp(): Part {
   const bar = h("span", { class: "ramp-bar", "aria-hidden": "true" });
+  bar.style.background = scaleGradient();
   const [low, high] = [h("span", {}), h("span", {})];
   return {
     root: h("span", { class: "ramp" }, low, bar, high),
-    update({ chart, state }: View): void {
+    update({ chart }: View): void {
       setText(low, number(chart.low));
       setText(high, number(chart.high));
-      const stops = [0, 0.25, 0.5, 0.75, 1].map((at) => heatColour(at, state.theme));
-      bar.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
     },
   };
 }
@@ -113,11 +117,11 @@ function draw(canvas: HTMLCanvasElement, grid: Grid, view: View): void {
   if (view.at < 0) return;
   ctx.strokeStyle = inks.accent;
   ctx.lineWidth = 1.5;
-  ctx.strokeRect(NAMES + view.at * grid.cell.width + 0.25, 0.75, Math.max(2, grid.cell.width - 0.5), grid.rows * grid.cell.height - 1.5);
+  ctx.strokeRect(grid.names + view.at * grid.cell.width + 0.25, 0.75, Math.max(2, grid.cell.width - 0.5), grid.rows * grid.cell.height - 1.5);
 }
 
 function cells(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Record<"line" | "warning", string>): void {
-  const { chart, state } = view;
+  const { chart } = view;
   const { width, height } = grid.cell;
   const gap = height > 8 && width > 6 ? 1 : 0;
   chart.series.forEach((series, row) =>
@@ -125,10 +129,10 @@ function cells(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Reco
       const at = share(value, chart.low, chart.high);
       if (at === null && series.note[column] === null) return;
       // Whole pixels, each cell up to where the next begins: no seams between cells smaller than a pixel or two.
-      const [x, y] = [Math.round(NAMES + column * width), Math.round(row * height)];
-      const wide = Math.max(1, Math.round(NAMES + (column + 1) * width) - x - gap);
+      const [x, y] = [Math.round(grid.names + column * width), Math.round(row * height)];
+      const wide = Math.max(1, Math.round(grid.names + (column + 1) * width) - x - gap);
       const high = Math.max(1, Math.round((row + 1) * height) - y - gap);
-      ctx.fillStyle = at === null ? inks.line : heatColour(at, state.theme);
+      ctx.fillStyle = at === null ? inks.line : scaleColour(at);
       ctx.fillRect(x, y, wide, high);
       if (at === null) cross(ctx, x, y, wide, high, inks.warning);
     }),
@@ -161,14 +165,14 @@ function names(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Reco
     if (hidden && !on) return;
     ctx.font = `${on ? "600 " : ""}12px ${font}`;
     ctx.fillStyle = on ? inks.text : inks["text-soft"];
-    ctx.fillText(shorten(ctx, series.address, NAMES - 14), NAMES - 10, row * height + height / 2);
+    ctx.fillText(shorten(ctx, series.address, grid.names - 14), grid.names - 10, Math.max(7, (row + 0.5) * height));
   });
   ctx.textAlign = "center";
   ctx.font = `12px ${font}`;
   ctx.fillStyle = inks["text-soft"];
-  const every = Math.max(1, Math.ceil(36 / Math.max(1, width)));
+  const every = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((n) => n * width >= 32) ?? 1000;
   chart.epochs.forEach((epoch, column) => {
-    if (column % every === 0) ctx.fillText(epochText(epoch), NAMES + (column + 0.5) * width, grid.height - FOOT / 2 + 2);
+    if (column % every === 0) ctx.fillText(epochText(epoch), grid.names + (column + 0.5) * width, grid.height - FOOT / 2 + 2);
   });
 }
 

@@ -82,8 +82,7 @@ function range(series: Series[]): { low: number; high: number } {
         if (x < low) low = x;
         if (x > high) high = x;
       }
-  if (low > high) return { low: 0, high: 1 };
-  return low === high ? { low: low - 0.5, high: high + 0.5 } : { low, high };
+  return low > high ? { low: 0, high: 1 } : { low, high };
 }
 
 function missing(series: Series[]): number {

@@ -14,12 +14,15 @@ function saved(): Theme | null {
   }
 }
 
-/** Apply the remembered theme, call back with the one in force now and at every change of the system's. */
+/** Apply the remembered theme; call back with the one in force now and whenever anyone changes it. */
 export function watchTheme(onchange: (theme: Theme) => void): void {
   const theme = saved();
   if (theme) document.documentElement.dataset.theme = theme;
-  matchMedia(DARK).addEventListener("change", () => onchange(currentTheme()));
-  onchange(currentTheme());
+  const tell = (): void => onchange(currentTheme());
+  matchMedia(DARK).addEventListener("change", tell);
+  // The graph's toolbar has a switch of its own; whoever sets the attribute, the canvases follow.
+  new MutationObserver(tell).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+  tell();
 }
 
 export function currentTheme(): Theme {
@@ -29,7 +32,7 @@ export function currentTheme(): Theme {
 }
 
 /** Turn to the other theme and remember it. */
-export function toggleTheme(): Theme {
+export function toggleTheme(): void {
   const theme = currentTheme() === "dark" ? "light" : "dark";
   document.documentElement.dataset.theme = theme;
   try {
@@ -37,7 +40,6 @@ export function toggleTheme(): Theme {
   } catch {
     // see saved()
   }
-  return theme;
 }
 
 /** Design tokens (`--line`, …) as computed colours; a custom property alone would read back as `light-dark(…)`. */

@@ -1,0 +1,185 @@
+// What the pure modules promise; tests/browser/test_page_modules.py runs these in node and reports each.
+
+import type { Columns, Run } from "./api.ts";
+import { depthColours, oklch } from "./colour.ts";
+import { cell, toCsv } from "./csv.ts";
+import { probePort, snippet } from "./empty.ts";
+import * as format from "./format.ts";
+import { fromHash, toHash } from "./hash.ts";
+import { cellAt, grid } from "./heat.ts";
+import { stretches } from "./marks.ts";
+import { padded, ticks } from "./scales.ts";
+import { chart, extent, highestBaseline, nearest } from "./series.ts";
+import { askedTarget, initial, reduce, type State } from "./state.ts";
+import { backoff } from "./stream.ts";
+import { plotSvg } from "./svg.ts";
+import { tally } from "./tally.ts";
+import { sortUnits, unitAddress, unitRows } from "./units.ts";
+import { groupScores } from "./words.ts";
+
+function same(found: unknown, wanted: unknown): void {
+  const [a, b] = [JSON.stringify(found), JSON.stringify(wanted)];
+  if (a !== b) throw new Error(`found ${a}, wanted ${b}`);
+}
+
+function holds(truth: boolean, what: string): void {
+  if (!truth) throw new Error(what);
+}
+
+type Row = [address: string, epoch: number | null, value: number | null, more?: Partial<Record<keyof Columns, unknown>>];
+
+function columns(rows: Row[]): Columns {
+  const full = rows.map(([address, epoch, value, more]) => ({
+    ...{ address, epoch, value, unit: -1, step: 0, kind: "output", target: "digit", score: "linear_f1" },
+    ...{ low: null, high: null, baseline: 0.1, n: 50, note: "" },
+    ...more,
+  }));
+  const names = Object.keys(full[0] as object) as (keyof Columns)[];
+  return Object.fromEntries(names.map((name) => [name, full.map((row) => row[name])])) as unknown as Columns;
+}
+
+const run = (name: string, more: Partial<Run> = {}): Run => ({
+  ...{ run: name, model: "Net", framework: "torch", started: 0, updated: 0, epochs: [0, 1], addresses: ["a", "b"] },
+  ...{ targets: ["digit", "even"], scores: ["mean", "linear_f1"], kinds: ["output"], has_graph: false, points: 4, units: [] },
+  ...more,
+});
+
+const withRuns = (state: State, ...runs: Run[]): State => reduce(state, { type: "runs", runs });
+
+const about = { run: "r", model: "m", kind: "output", target: "digit", score: "linear_f1" };
+
+const checks: Record<string, () => void> = {
+  "layers follow the network and share one axis of epochs": () => {
+    const made = chart(columns([["b", 0, 0.5], ["a", 1, 0.7], ["z", 2.5, 0.2]]), ["a", "b"]);
+    same(made.epochs, [0, 1, 2.5]);
+    same(made.series.map((s) => [s.address, s.value]), [["a", [null, 0.7, null]], ["b", [0.5, null, null]], ["z", [null, null, 0.2]]]);
+    same([made.low, made.high, made.missing], [0.2, 0.7, 0]);
+  },
+  "a value that is no number is told from one never measured": () => {
+    const made = chart(columns([["a", 0, null, { note: "3 NaN" }], ["a", 1, 1], ["b", 1, 1]]), ["a", "b"]);
+    same(made.series.map((s) => s.note), [["3 NaN", null], [null, null]]);
+    same(made.missing, 1);
+    same(chart(columns([["a", 0, null]]), []).series[0]?.note, ["not a number"]);
+  },
+  "of two rows for one epoch the later step stands": () => {
+    const rows: Row[] = [["a", 0, 0.9, { step: 7 }], ["a", 0, 0.1, { step: 3 }]];
+    same(chart(columns(rows), []).series[0]?.value, [0.9]);
+  },
+  "rows that know no epoch stand at 0 only when none does": () => {
+    same(chart(columns([["a", null, 0.4]]), []).epochs, [0]);
+    same(chart(columns([["a", null, 0.4], ["a", 3, 0.5]]), []).epochs, [3]);
+  },
+  "the axis holds intervals and baselines": () => {
+    const made = chart(columns([["a", 0, 0.5, { low: 0.3, high: 0.95 }]]), []);
+    same(extent(made), { low: 0.1, high: 0.95 });
+    same(highestBaseline(chart(columns([["a", 0, 1], ["b", 0, 1, { baseline: 0.4 }]]), []).series, 1), [0.4]);
+  },
+  "the nearest epoch, the newest, and none": () => {
+    same([nearest([0, 2, 5], 4), nearest([0, 2, 5], null), nearest([], null), nearest([], 3)], [2, 2, -1, -1]);
+  },
+  "the first answer picks the newest run and what layers know": () => {
+    const state = withRuns(initial(), run("new"), run("old"));
+    same([state.choice.run, state.choice.score, state.choice.target, state.choice.kind], ["new", "linear_f1", "digit", "output"]);
+  },
+  "a choice from the address bar is kept where it exists": () => {
+    const asked = fromHash("#run=old&model=Net&score=mean&target=even&epoch=1&address=a");
+    const state = withRuns(initial(asked), run("new"), run("old"));
+    same([state.choice.run, state.choice.score, state.choice.target, state.choice.epoch, state.choice.address], ["old", "mean", "even", 1, "a"]);
+    same(withRuns(initial(fromHash("#run=gone&model=Net&score=none&epoch=7")), run("new")).choice.epoch, null);
+  },
+  "another run keeps score and target and drops what was picked in it": () => {
+    const first = withRuns(initial({ score: "mean", target: "even" }), run("new"), run("old", { targets: ["even"] }));
+    const picked = reduce(first, { type: "choose", choice: { address: "a", epoch: 1 } });
+    same([picked.choice.address, picked.choice.epoch], ["a", 1]);
+    const removed = withRuns(picked, run("old"));
+    same([removed.choice.run, removed.choice.score, removed.choice.target, removed.choice.address, removed.choice.epoch], ["old", "mean", "even", "", null]);
+  },
+  "an intrinsic score asks for no target": () => {
+    const state = withRuns(initial({ score: "mean" }), run("r"));
+    same([askedTarget(state.choice), askedTarget({ ...state.choice, score: "linear_f1" })], ["", "digit"]);
+  },
+  "nothing new is no change": () => {
+    const state = initial();
+    holds(reduce(state, { type: "set", values: { hover: "" } }) === state, "a set of equal values made a new state");
+  },
+  "an empty list of runs is not an error": () => {
+    const state = withRuns(initial());
+    same([state.loaded, state.choice.run], [true, ""]);
+  },
+  "a hash says all that was chosen, whatever the names": () => {
+    const choice = { run: "a&b=c#d", model: "Nét", score: "s", target: "t u", kind: "output", address: "layer\\:1[3]", epoch: 2.5 };
+    same(fromHash(toHash(choice)), choice);
+    same(fromHash("#epoch=soon&x=%").epoch, null);
+  },
+  "csv quotes what would break it, and no name becomes a formula": () => {
+    same([cell('a"b'), cell("a,b"), cell("=1+1"), cell(-0.5), cell(null)], ['"a""b"', '"a,b"', "'=1+1", "-0.5", ""]);
+    const made = chart(columns([["a", 0, 0.5], ["b", 1, null]]), []);
+    same(toCsv(made, about).split("\r\n").slice(1), ["r,m,0,a,output,digit,linear_f1,0.5,,,0.1,50,", "r,m,1,b,output,digit,linear_f1,,,,0.1,50,not a number", ""]);
+  },
+  "numbers read well at every size": () => {
+    same([0, 0.12345, 12.345, 1234.5, -0.5, 1.5e-7, 2e9, null, Infinity].map((x) => format.number(x)), ["0", "0.123", "12.35", "1235", "−0.500", "1.50e−7", "2.00e9", "NaN", "∞"]);
+    same([format.epoch(3), format.epoch(2.5), format.count(1234567), format.interval(null, 1)], ["3", "2.5", "1\u202f234\u202f567", ""]);
+    same([format.ago(5), format.ago(200), format.ago(7300), format.ago(200000)], ["just now", "3 min ago", "2 h ago", "2 d ago"]);
+  },
+  "ticks are round and inside": () => {
+    same([ticks(0, 1, 5), ticks(-0.03, 0.31, 4), ticks(2, 2, 4)], [[0, 0.2, 0.4, 0.6, 0.8, 1], [0, 0.1, 0.2, 0.3], [2]]);
+    same([padded(0.01, 0.99), padded(0, 0)], [[0, 1], [0, 0.06]]);
+    const [low, high] = padded(-3, 5);
+    holds(low < -3 && high > 5, "no air around the data");
+  },
+  "colours go from input to output, each another": () => {
+    const made = [...depthColours(["a", "b", "c", "d"], "light").values()];
+    same([new Set(made).size, depthColours(["only"], "dark").size], [4, 1]);
+    same([oklch(1, 0, 0), oklch(0, 0, 0), oklch(0.628, 0.2577, 29.23)], ["#ffffff", "#000000", "#ff0000"]);
+  },
+  "a line breaks where nothing is known": () => {
+    same(stretches(6, (i) => i !== 2 && i !== 5), [[0, 1], [3, 4]]);
+  },
+  "a saved picture is safe and whole": () => {
+    const made = chart(columns([["<b>&\u0000", 0, 0.5], ["<b>&\u0000", 1, null], ["<b>&\u0000", 2, 0.7]]), []);
+    const look = { title: "t", subtitle: "s", focus: "", text: "#000", soft: "#555", line: "#ddd", background: "#fff" };
+    const picture = plotSvg(made, { ...look, colours: new Map([["<b>&\u0000", "#123456"]]) });
+    holds(!picture.includes("<b>") && picture.includes("&lt;b&gt;&amp;\ufffd"), "a name became markup");
+    holds(!picture.includes("NaN") && !picture.includes("undefined"), "a missing value was drawn");
+    holds((picture.match(/h0\.1/g) ?? []).length === 2, "a lone point is not visible");
+  },
+  "the heat map finds its cells": () => {
+    const made = grid(["a", "b"], 4, 400);
+    const x = made.names + 2.5 * made.cell.width;
+    same([cellAt(made, x, 1), cellAt(made, made.names - 1, 1), cellAt(made, x, 2 * made.cell.height + 1)], [{ row: 0, column: 2 }, null, null]);
+    holds(grid(Array.from({ length: 5000 }, () => "x"), 4, 400).height < 500, "a deep network makes a tall page");
+  },
+  "units bear their curve, best first, unknown last": () => {
+    const of = (unit: number): Row[3] => ({ unit, target: "loop" });
+    const rows = unitRows(columns([["c", 0, 0.1, of(1)], ["c", 1, 0.4, of(1)], ["c", 1, null, of(2)], ["c", 1, 0.9, of(3)], ["c", 1, 1, { unit: 3 }]]), "loop");
+    same(sortUnits(rows, "value", true).map((r) => [unitAddress(r), r.curve]), [["c[3]", [0.9]], ["c[1]", [0.1, 0.4]], ["c[2]", [null]]]);
+    same(sortUnits(rows, "value", false).map((r) => r.unit), [1, 3, 2]);
+    same(sortUnits(rows, "unit", true).map((r) => r.unit), [3, 2, 1]);
+  },
+  "counts are summed over servers, losses stand out": () => {
+    const counts = tally({ aggregator: { dropped: { a: 2, b: 1 }, refused: 1 }, evaluator: { scored: 7, refused: 1, note: "x" } }, 4);
+    const of = (key: string) => counts.find((c) => c.key === key);
+    same([of("dropped")?.value, of("refused")?.value, of("scored")?.value, of("nan")?.value, of("failed")?.value], [3, 2, 7, 4, 0]);
+    same([of("dropped")?.bad, of("scored")?.bad], [true, false]);
+  },
+  "scores are grouped, unknown ones kept": () => {
+    same(groupScores(["mean", "mine", "linear_f1.majority", "linear_f1"]).map((g) => g.scores), [["linear_f1", "mine"], ["linear_f1.majority"], ["mean"]]);
+  },
+  "tries to reconnect grow rare, never rarer than every fifteen seconds": () => {
+    same([0, 1, 2, 10, 1000].map(backoff), [500, 1000, 2000, 15000, 15000]);
+  },
+  "the lines to paste name the port that takes records": () => {
+    same([probePort("8080"), probePort("9000"), probePort("")], [8082, 9000, 8082]);
+    holds(snippet("localhost", "8080").includes('intus.probe(model, "localhost", 8082)'), "the snippet names another port");
+  },
+};
+
+/** Name and error text ("" for none) of every check. */
+export const results = Object.entries(checks).map(([name, check]) => {
+  try {
+    check();
+    return [name, ""];
+  } catch (error) {
+    return [name, String(error)];
+  }
+});
