@@ -75,7 +75,7 @@ def to_numpy(tensor: Tensor, rows: int | None = None, axis: int = 0) -> np.ndarr
             part = part.float()
         array: np.ndarray = part.cpu().numpy()
         shared = part.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr() and part.is_cpu
-        return np.array(array, order="C") if shared else np.ascontiguousarray(array)
+        return np.array(array, order="C") if shared else np.asarray(array, order="C")
 
 
 def tensors(value: Any, depth: int = _NESTING) -> Iterator[Tensor]:

@@ -45,7 +45,7 @@ def encode_records(records: Iterable[Record], envelope: Mapping[str, Any] | None
     arrays: dict[str, np.ndarray] = {}
     facts = []
     for number, record in enumerate(records):
-        arrays[str(number)] = np.ascontiguousarray(record.array)
+        arrays[str(number)] = np.asarray(record.array, order="C")  # ascontiguousarray gives scalars an axis
         if record.items is not None:
             arrays[f"{number}.items"] = np.ascontiguousarray(record.items, dtype=np.int64)
         facts.append({name: getattr(record, name) for name in _RECORD_FACTS})
