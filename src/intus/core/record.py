@@ -5,6 +5,7 @@ The same whether ``trace`` saved it, ``probe`` shipped it or ``inspect`` extract
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -65,4 +66,5 @@ class Record:
         """
         if self.batch_axis is None or self.array.ndim == 0:
             return self.array.reshape(1, -1)
-        return np.moveaxis(self.array, self.batch_axis, 0).reshape(self.rows, -1)
+        moved = np.moveaxis(self.array, self.batch_axis, 0)
+        return moved.reshape(self.rows, math.prod(moved.shape[1:]))  # reshape cannot infer it of no rows

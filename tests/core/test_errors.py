@@ -1,0 +1,46 @@
+"""Errors are sentences, and derive from what a Python user would catch."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from intus.core import errors
+
+
+@pytest.mark.parametrize(
+    ("ours", "builtin"),
+    [
+        (errors.AddressError, KeyError),
+        (errors.InputError, ValueError),
+        (errors.CaptureError, RuntimeError),
+        (errors.CodecError, ValueError),
+        (errors.ServeError, OSError),
+        (errors.MissingExtraError, ImportError),
+    ],
+)
+def test_each_error_is_also_the_builtin_one(ours, builtin):
+    error = ours("a sentence with 'quotes'")
+    assert isinstance(error, builtin)
+    assert isinstance(error, errors.IntusError)
+    assert str(error) == "a sentence with 'quotes'"
+
+
+def test_the_nearest_names_come_first_and_at_most_three():
+    known = ["conv2d_1_1", "conv2d_2_4", "conv2d_3_7", "conv2d_4_9", "relu_1_2"]
+    sentence = errors.did_you_mean("conv2d_3", known)
+    assert sentence.startswith("Did you mean 'conv2d_3_7'")
+    assert sentence.count("'") == 6
+
+
+def test_many_unlike_names_are_counted():
+    assert errors.did_you_mean("???", [f"layer{i}" for i in range(20)]).endswith("'layer7' and 12 more.")
+
+
+@given(st.text(max_size=20), st.lists(st.text(max_size=20), max_size=12))
+def test_a_hint_is_always_one_sentence(name, known):
+    assert errors.did_you_mean(name, known).endswith((".", "?"))
+
+
+def test_a_missing_package_says_how_to_get_it():
+    with pytest.raises(errors.MissingExtraError, match=r"pip install 'intus\[server\]'"):
+        errors.require("no_such_package_of_ours", extra="server", why="to serve")
