@@ -336,11 +336,9 @@ def _add_to_run(connection: sa.Connection, run: int, rows: list[dict[str, Any]])
 
 
 def _as_results(run: str, model: str, names: list[str], rows: Sequence[Any]) -> Results:
-    columns: dict[str, Any] = {
-        name: list(values) for name, values in zip(names, zip(*rows, strict=True), strict=True)
-    }
     if not rows:
         return Results()
+    columns: dict[str, Any] = dict(zip(names, zip(*rows, strict=True), strict=True))
     for name in (*_NUMBERS, "epoch"):
         columns[name] = np.array([np.nan if v is None else v for v in columns[name]], dtype=np.float64)
     columns["epoch"][columns["epoch"] == NO_EPOCH] = np.nan

@@ -1,4 +1,4 @@
-"""How the database is reached: its engine, its tables as queries see them, and the upsert of both dialects."""
+"""How the database is reached: its engine, its tables as queries see them, and an upsert."""
 
 from __future__ import annotations
 

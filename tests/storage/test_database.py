@@ -1,0 +1,329 @@
+"""The database: what goes in comes out, once, whoever else writes."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from small_graph import small_graph
+from sqlalchemy.dialects import postgresql
+
+from intus.core.errors import CodecError, InputError
+from intus.core.results import COLUMNS, Results
+from intus.storage import migrations, tables
+from intus.storage.codec import encode_graph
+from intus.storage.database import Database, network_order
+
+
+@pytest.fixture
+def database(tmp_path):
+    with Database(tmp_path / "scores.db") as opened:
+        yield opened
+
+
+def rows(**changes):
+    base = {"run": "r", "model": "m", "epoch": 0, "address": "fc1", "score": "mean", "value": 1.0, "n": 5}
+    return Results.from_rows([base | changes])
+
+
+def test_results_come_back_as_they_went_in(database):
+    table = Results.from_rows(
+        [
+            {"run": "r", "model": "m", "epoch": 0.5, "step": 3, "address": "fc1", "unit": 7, "kind": "input",
+             "target": "digit", "score": "iou", "value": 0.25, "low": 0.1, "high": 0.4, "baseline": 0.2,
+             "n": 9, "note": "as noted"},
+            {"run": "r", "model": "m", "address": "fc1", "score": "mean", "value": -1.0},
+        ]
+    )  # fmt: skip
+    assert database.add(table) == 2
+    got = {row["score"]: row for row in database.points("r", "m")}
+    assert got == {row["score"]: row for row in table}
+
+
+def test_the_same_row_again_replaces_and_is_not_counted_twice(database):
+    assert database.add(rows(value=1.0)) == 1
+    assert database.add(rows(value=2.0, note="revised")) == 0
+    points = database.points("r", "m")
+    assert points["value"].tolist() == [2.0]
+    assert points["note"].tolist() == ["revised"]
+    assert database.runs()[0]["points"] == 1
+
+
+def test_a_table_that_holds_a_row_twice_keeps_the_last(database):
+    assert database.add(Results.concat([rows(value=1.0), rows(value=3.0), rows(epoch=1)])) == 2
+    assert database.points("r", "m", epoch=0)["value"].tolist() == [3.0]
+
+
+@pytest.mark.parametrize(("value", "note"), [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "-inf")])
+def test_what_is_not_a_number_is_null_with_a_note(database, value, note):
+    database.add(rows(value=value, low=np.inf))
+    with sqlite3.connect(database.url.database) as raw:
+        assert raw.execute("SELECT value, low, note FROM point").fetchall() == [(None, None, note)]
+    assert np.isnan(database.points("r", "m")["value"]).all()
+
+
+def test_a_note_is_kept_where_the_value_is_missing(database):
+    database.add(rows(value=np.nan, note="one class"))
+    assert database.points("r", "m")["note"].tolist() == ["one class"]
+
+
+def test_an_unknown_epoch_is_unknown_again(database):
+    database.add(Results.concat([rows(epoch=None), rows(epoch=-1)]))
+    assert np.isnan(database.points("r", "m")["epoch"][0])
+    assert database.runs()[0]["epochs"] == [-1.0]
+
+
+def test_points_are_picked_by_column_and_level(database):
+    database.add(
+        Results.concat([rows(), rows(score="std"), rows(unit=3, target="loop", score="iou"), rows(epoch=1)])
+    )
+    assert len(database.points("r", "m")) == 4
+    assert len(database.points("r", "m", level="layer")) == 3
+    assert database.points("r", "m", level="unit")["unit"].tolist() == [3]
+    assert len(database.points("r", "m", score="mean", epoch=1)) == 1
+    assert len(database.points("r", "nobody")) == 0
+    with pytest.raises(InputError, match=r"no column 'sorce'\. Did you mean 'score'"):
+        database.points("r", "m", sorce="mean")
+    with pytest.raises(InputError, match="level='row'"):
+        database.points("r", "m", level="row")
+
+
+def test_points_are_ordered_by_epoch(database):
+    database.add(Results.concat([rows(epoch=epoch) for epoch in (10, 2, 0.5)]))
+    assert database.points("r", "m")["epoch"].tolist() == [0.5, 2, 10]
+
+
+def test_runs_tell_what_there_is(database):
+    database.add(Results.concat([rows(address="b"), rows(address="a", target="digit", score="linear_f1")]))
+    database.add(rows(run="later", kind="input"))
+    database.add(rows(run="later", unit=1, score="iou", target="loop"))
+    later, earlier = database.runs()
+    assert (later["run"], earlier["run"]) == ("later", "r")
+    assert earlier["addresses"] == ["b", "a"]  # as first seen: there is no graph
+    assert (earlier["targets"], earlier["scores"]) == (["digit"], ["mean", "linear_f1"])
+    assert (later["kinds"], later["scores"]) == (["input"], ["mean"])
+    assert later["units"] == [{"score": "iou", "target": "loop"}]
+    assert earlier["has_graph"] is False
+    assert earlier["points"] == 2
+
+
+def test_a_graph_orders_the_addresses(database):
+    graph = small_graph()
+    for address in ("", "act", "fc", "fc.a:2", "fc.a", "elsewhere"):
+        database.add(rows(address=address))
+    assert database.graph("r", "m") is None
+    blob = encode_graph(graph)
+    database.put_graph("r", "m", blob)
+    database.put_graph("r", "m", blob)
+    assert database.graph("r", "m") == blob
+    run = database.runs()[0]
+    assert run["addresses"] == ["fc.a", "act", "fc.a:2", "fc", "", "elsewhere"]
+    assert (run["has_graph"], run["framework"]) == (True, "torch")
+
+
+def test_network_order_knows_operations_too():
+    order = network_order(small_graph())
+    assert (
+        order["linear_1_1"] < order["fc.a"] < order["relu_1_2"] < order["act"] < order["fc.a:2"] < order[""]
+    )
+    assert order["fc.a"] == order["fc.a:1"]
+
+
+def test_bytes_that_are_no_graph_are_refused(database):
+    with pytest.raises(CodecError):
+        database.put_graph("r", "m", b"nothing")
+    assert database.runs() == []
+
+
+def test_the_same_notice_is_counted(database):
+    for _ in range(3):
+        database.add_notice("misfit", "3 labels, 5 rows", run="r", model="m")
+    database.add_notice("other", "all runs", level="info")
+    notices = database.notices()
+    assert [(n["code"], n["count"], n["level"]) for n in notices] == [
+        ("other", 1, "info"),
+        ("misfit", 3, "warning"),
+    ]
+    assert [n["code"] for n in database.notices("r")] == ["other", "misfit"]
+    assert [n["code"] for n in database.notices("another")] == ["other"]
+    with pytest.raises(InputError, match="level='loud'"):
+        database.add_notice("a", "b", level="loud")
+
+
+def test_labels_survive(tmp_path):
+    with Database(tmp_path / "x.db") as first:
+        first.put_target("digit", [1, 2.5, "a", True, None], "M.*", "conv")
+        first.put_target("digit", [1, None, [1, None]], "M.*", "conv")
+    with Database(tmp_path / "x.db") as again:
+        assert again.targets() == [
+            {
+                "name": "digit",
+                "targets": [1, None, [1, None]],
+                "model_pattern": "M.*",
+                "layer_pattern": "conv",
+            }
+        ]
+
+
+def test_remove_and_clear(database):
+    for model in ("m", "other"):
+        database.add(rows(model=model))
+        database.add_notice("code", "text", model=model)
+    database.put_graph("r", "m", encode_graph(small_graph()))
+    database.put_target("digit", [1])
+    assert database.remove("m") == 1
+    assert [run["model"] for run in database.runs()] == ["other"]
+    assert [n["model"] for n in database.notices()] == ["other"]
+    assert len(database.targets()) == 1
+    assert database.clear() == 1
+    assert database.runs() == database.notices() == database.targets() == []
+    with sqlite3.connect(database.url.database) as raw:
+        for table in ("series", "point", "epoch", "graph", "place"):
+            assert raw.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+
+
+def test_changes_tell_what_is_new_and_only_that(database):
+    start = database.changes()
+    assert start.what == []
+    database.add(rows())
+    database.add_notice("code", "text", run="r", model="m")
+    first = database.changes(start.number)
+    assert (first.what, first.runs) == (["points", "notices"], [("r", "m")])
+    assert database.changes(first.number) == (first.number, [], [])
+    database.add(rows(run="s"))
+    database.add(rows(run="s", epoch=1))
+    second = database.changes(first.number)
+    assert (second.what, second.runs) == (["points"], [("s", "m")])
+    database.clear()
+    assert {("r", "m"), ("s", "m")} == set(database.changes(second.number).runs)
+
+
+def test_nothing_added_is_no_change(database):
+    assert database.add(Results()) == 0
+    assert database.changes().number == 0
+
+
+def test_threads_write_together(database):
+    def write(number: int) -> None:
+        for epoch in range(10):
+            database.add(
+                Results.concat([rows(epoch=epoch, address=f"l{number}"), rows(epoch=epoch, value=epoch)])
+            )
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(database.points("r", "m")) == 70
+    assert database.runs()[0]["points"] == 70
+    assert database.changes().number == 60
+
+
+WRITER = """
+import sys
+from intus.core.results import Results
+from intus.storage.database import Database
+with Database(sys.argv[1]) as database:
+    for epoch in range(40):
+        row = {"run": "r", "model": "m", "epoch": epoch, "score": "mean", "value": 1.0}
+        database.add(Results.from_rows([row | {"address": sys.argv[2]}, row | {"address": "shared"}]))
+"""
+
+
+def test_two_processes_create_and_write_one_file(tmp_path):
+    path = str(tmp_path / "shared.db")
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, path, name]) for name in ("a", "b")]
+    assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+    with Database(path) as database:
+        assert len(database.points("r", "m")) == 120
+        assert database.runs()[0]["points"] == 120
+        assert database.changes().number == 80
+
+
+# -- opening and migrations --------------------------------------------------------------------------
+
+
+def test_the_tables_are_those_that_queries_see(database):
+    engine = sa.create_engine(database.url)
+    found = sa.inspect(engine)
+    for table in tables.TABLES:
+        assert {c["name"] for c in found.get_columns(table.name)} == {c.name for c in table.columns}
+    engine.dispose()
+
+
+def test_a_database_of_version_1_is_brought_up_to_date(tmp_path):
+    url = sa.URL.create("sqlite", database=str(tmp_path / "old.db"))
+    engine = tables.make_engine(url)
+    with engine.connect().execution_options(writes=True) as connection, connection.begin():
+        assert migrations.migrate(connection, migrations.STEPS[:1]) == 1
+        connection.execute(
+            sa.text("INSERT INTO run (run, model, started, updated) VALUES ('old', 'm', 1, 1)")
+        )
+    engine.dispose()
+    with Database(tmp_path / "old.db") as database:
+        assert [run["run"] for run in database.runs()] == ["old"]
+    with sqlite3.connect(tmp_path / "old.db") as raw:
+        assert raw.execute("SELECT max(version) FROM schema_version").fetchone() == (len(migrations.STEPS),)
+        plan = raw.execute("EXPLAIN QUERY PLAN SELECT * FROM change WHERE number > 1").fetchall()
+        assert "change_by_number" in str(plan)
+
+
+def test_a_plot_reads_only_the_series_of_its_score(database):
+    with sqlite3.connect(database.url.database) as raw:
+        plan = raw.execute("EXPLAIN QUERY PLAN SELECT * FROM series WHERE run = 1 AND score = 'x'").fetchall()
+    assert "run=? AND score=?" in str(plan)
+
+
+def test_a_newer_database_is_refused(tmp_path):
+    Database(tmp_path / "new.db").close()
+    with sqlite3.connect(tmp_path / "new.db") as raw:
+        raw.execute("INSERT INTO schema_version VALUES (99)")
+    with pytest.raises(InputError, match=r"new\.db is of version 99, .* up to 2\. Update intus"):
+        Database(tmp_path / "new.db")
+
+
+def test_a_failed_migration_leaves_the_old_database(tmp_path):
+    engine = tables.make_engine(sa.URL.create("sqlite", database=str(tmp_path / "x.db")))
+    broken = (*migrations.STEPS, "CREATE TABLE more (id {identity});\nCREATE TABLE nonsense nonsense")
+    with engine.connect().execution_options(writes=True) as connection:  # noqa: SIM117
+        with pytest.raises(sa.exc.OperationalError), connection.begin():
+            migrations.migrate(connection, broken)
+    assert sa.inspect(engine).get_table_names() == []
+    engine.dispose()
+
+
+def test_what_cannot_be_opened_says_so(tmp_path):
+    (tmp_path / "text.db").write_text("this is not a database, and long enough to be read as one" * 10)
+    with pytest.raises(InputError, match=r"Could not open the database .*text\.db: file is not a database"):
+        Database(tmp_path / "text.db")
+    with pytest.raises(InputError, match="unable to open database file"):
+        Database(tmp_path / "no" / "folder.db")
+    with pytest.raises(InputError, match="kind 'mysql'"):
+        Database("mysql://localhost/x")
+    with pytest.raises(InputError, match="in memory"):
+        Database(":memory:")
+
+
+def test_a_url_and_a_path_are_the_same_place(tmp_path):
+    with Database(f"sqlite:///{tmp_path}/x.db") as one, Database(str(tmp_path / "x.db")) as two:
+        one.add(rows())
+        assert len(two.points("r", "m")) == 1
+
+
+def test_upsert_and_the_steps_are_words_that_postgresql_knows():
+    insert = postgresql.insert(tables.notice)
+    text = str(insert.on_conflict_do_nothing(index_elements=["run"]).compile(dialect=postgresql.dialect()))
+    assert "ON CONFLICT (run) DO NOTHING" in text
+    for step in migrations.STEPS:
+        assert "{" not in step.format(**migrations._WORDS["postgresql"])
+
+
+def test_all_columns_of_results_have_a_place():
+    kept = {c.name for c in (*tables.series.columns, *tables.point.columns)} | {"run", "model"}
+    assert set(COLUMNS) <= kept
