@@ -71,7 +71,7 @@ def test_pandas_holds_a_copy():
 
 
 def test_unknown_columns_and_uneven_lengths_are_named():
-    with pytest.raises(InputError, match="no column 'scores'. Did you mean 'score'"):
+    with pytest.raises(InputError, match=r"no column 'scores'\. Did you mean 'score'"):
         Results.from_rows([{"scores": 1}])
     with pytest.raises(InputError, match="no column 'vale'"):
         Results()["vale"]

@@ -41,9 +41,9 @@ def test_predicates_are_called_with_the_handle(graph):
 def test_the_nearest_names_are_suggested(graph):
     with pytest.raises(AddressError, match=r"Net has no 'conv2d_2'\. Did you mean 'conv2d_1"):
         select(graph, "conv2d_2")
-    with pytest.raises(AddressError, match="'body.conv'"):
+    with pytest.raises(AddressError, match=r"'body\.conv'"):
         resolve(graph, "body.convs")
-    with pytest.raises(AddressError, match="has no 'xyz\\*'"):
+    with pytest.raises(AddressError, match=r"has no 'xyz\*'"):
         select(graph, "xyz*")
     with pytest.raises(KeyError):
         resolve(graph, "zzz")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import numpy as np
 from safetensors.numpy import load as _load
@@ -85,8 +85,10 @@ def decode_legacy(body: bytes, array_type: str) -> Record:
         raise CodecError('Expected {"metadata": {...}, "array": [...]}.')
     meta = packet["metadata"]
     try:
-        array = np.asarray(packet.get("array"), dtype=np.float32)
-    except (ValueError, TypeError) as error:
+        if not isinstance(packet.get("array"), list):
+            raise TypeError(f"got {packet.get('array')!r}")
+        array = np.asarray(packet["array"], dtype=np.float32)
+    except (ValueError, TypeError, OverflowError) as error:
         raise CodecError(f"The array is not a rectangular list of numbers: {error}.") from None
     parameter = array_type == "parameter"
     return _record(
@@ -100,7 +102,7 @@ def decode_legacy(body: bytes, array_type: str) -> Record:
             "epoch": meta.get("epoch"),
             "mode": str(meta.get("state") or ""),
             "batch_axis": None if parameter else meta.get("batch_axis", 0),
-            "index": int(meta["array_name"]) if str(meta.get("array_name", "")).isdigit() else 0,
+            "index": int(meta["array_name"]) if str(meta.get("array_name", "")).isdecimal() else 0,
         },
         None,
     )
@@ -135,11 +137,11 @@ def decode_graph(blob: bytes) -> tuple[Graph, dict[str, np.ndarray]]:
         graph = Graph(
             model=facts["model"],
             types=tuple(facts["types"]),
-            metas=tuple(Meta(tuple(shape), *rest) for shape, *rest in facts["metas"]),
-            sites=tuple(Source(*site) for site in facts["sites"]),
+            metas=_named(Meta, facts["metas"]),
+            sites=_named(Source, facts["sites"]),
             args=tuple(facts["args"]),
-            params=tuple(Param(p[0], tuple(p[1]), *p[2:]) for p in facts["params"]),
-            modules=tuple(Module(*module) for module in facts["modules"]),
+            params=_named(Param, facts["params"]),
+            modules=_named(Module, facts["modules"]),
             ops=_table(Ops, "ops", columns),
             edges=_table(Edges, "edges", columns),
             calls=_table(Calls, "calls", columns),
@@ -155,39 +157,79 @@ def decode_graph(blob: bytes) -> tuple[Graph, dict[str, np.ndarray]]:
     return graph, values
 
 
+def _named(cls: Any, rows: Any) -> tuple[Any, ...]:
+    """Build named tuples of one class; each value must be just what the class says it is."""
+    hints = tuple(get_type_hints(cls).values())
+    built = []
+    for row in rows:
+        values = tuple(tuple(value) if isinstance(value, list) else value for value in row)
+        if len(values) != len(hints) or not all(map(_is, values, hints)):
+            raise TypeError(f"{row!r} is no {cls.__name__}")
+        built.append(cls(*values))
+    return tuple(built)
+
+
+def _is(value: Any, hint: Any) -> bool:
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(type(part) is int for part in value)
+    return type(value) is hint
+
+
 def _check(graph: Graph) -> None:
-    """Every index a graph from outside holds must point at something."""
+    """Names must be text, and every index a graph from outside holds must point at something."""
+    if not all(isinstance(text, str) for text in (graph.model, graph.error, *graph.types, *graph.args)):
+        raise CodecError("The graph's names must be text.")
+    if not isinstance(graph.facts, dict):
+        raise CodecError(f"The graph's facts must be an object, got {graph.facts!r}.")
+    _check_columns(graph)
     rows, calls = len(graph.ops), len(graph.calls)
+    for name, pairs, limits in (
+        ("op_params", graph.op_params, (rows, len(graph.params))),
+        ("exits", graph.exits, (rows, calls)),
+    ):
+        if pairs.dtype.kind != "i" or pairs.ndim != 2 or pairs.shape[1] != 2:
+            raise CodecError(f"The graph's {name} must be pairs of integers.")
+        if pairs.size and (pairs.min() < 0 or (pairs >= limits).any()):
+            raise CodecError(f"The graph's pairs {name} point outside it.")
+    if (graph.calls.parent >= np.arange(calls)).any():
+        raise CodecError("The graph's column calls/parent names a call that began later.")
+    if (graph.calls.start > graph.calls.stop).any():
+        raise CodecError("The graph's columns calls/start and calls/stop: a call ends before it starts.")
+    if (np.diff(graph.edges.dst) < 0).any() or (graph.edges.src >= graph.edges.dst).any():
+        raise CodecError("The graph's edges/dst must be sorted, and edges/src must come before edges/dst.")
+    if len(np.unique(graph.ops.layer)) != (graph.ops.layer.max() + 1 if rows else 0):
+        raise CodecError("The graph's column ops/layer leaves numbers out.")
+
+
+def _check_columns(graph: Graph) -> None:
+    rows, calls = len(graph.ops), len(graph.calls)
+    whole = 2**63
     bounds = {
         "ops/kind": (graph.ops.kind, 0, len(OP_KINDS)),
         "ops/type": (graph.ops.type, 0, len(graph.types)),
         "ops/layer": (graph.ops.layer, 0, max(rows, 1)),
+        "ops/passno": (graph.ops.passno, 1, rows + 1),
         "ops/call": (graph.ops.call, -1, calls),
         "ops/meta": (graph.ops.meta, 0, len(graph.metas)),
         "ops/site": (graph.ops.site, -1, len(graph.sites)),
+        "ops/event": (graph.ops.event, -1, whole),
+        "ops/output": (graph.ops.output, -1, whole),
+        "ops/time": (graph.ops.time, 0, whole),
+        "ops/flags": (graph.ops.flags, 0, whole),
         "edges/src": (graph.edges.src, 0, rows),
         "edges/dst": (graph.edges.dst, 0, rows),
         "edges/arg": (graph.edges.arg, 0, len(graph.args)),
         "calls/module": (graph.calls.module, 0, len(graph.modules)),
+        "calls/passno": (graph.calls.passno, 1, calls + 1),
         "calls/parent": (graph.calls.parent, -1, calls),
         "calls/start": (graph.calls.start, 0, rows + 1),
         "calls/stop": (graph.calls.stop, 0, rows + 1),
     }
     for name, (column, low, high) in bounds.items():
-        if column.ndim != 1 or (column.size and not (low <= column.min() and column.max() < high)):
+        if column.dtype.kind != "i" or column.ndim != 1:
+            raise CodecError(f"The graph's column {name} must be a line of integers.")
+        if column.size and not (low <= column.min() and column.max() < high):
             raise CodecError(f"The graph's column {name} points outside {low} to {high - 1}.")
-    for name, pairs, limits in (
-        ("op_params", graph.op_params, (rows, len(graph.params))),
-        ("exits", graph.exits, (rows, calls)),
-    ):
-        if (
-            pairs.ndim != 2
-            or pairs.shape[1] != 2
-            or (pairs.size and (pairs.min() < 0 or (pairs >= limits).any()))
-        ):
-            raise CodecError(f"The graph's pairs {name} point outside it.")
-    if (graph.calls.parent >= np.arange(calls)).any():
-        raise CodecError("The graph's column calls/parent names a call that began later.")
 
 
 def _table(cls: Any, name: str, columns: Mapping[str, np.ndarray]) -> Any:
@@ -210,6 +252,8 @@ def _record(array: np.ndarray, fact: Any, items: np.ndarray | None) -> Record:
         raise CodecError(f"A record's kind must be one of {', '.join(KINDS)}, got {fact['kind']!r}.")
     if array.dtype.kind not in "fiub":
         raise CodecError(f"The array at {fact['address']!r} has dtype {array.dtype}, expected numbers.")
+    if items is not None and items.dtype != np.int64:
+        raise CodecError(f"The item ids at {fact['address']!r} have dtype {items.dtype}, expected int64.")
     try:
         return Record(array, items=items, **{name: fact[name] for name in _RECORD_FACTS})
     except InputError as error:

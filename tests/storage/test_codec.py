@@ -1,0 +1,356 @@
+"""Records and graphs as bytes: what goes in comes out, and nothing hostile gets past CodecError."""
+
+import json
+from contextlib import suppress
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from safetensors.numpy import save
+
+from intus.core.errors import CodecError
+from intus.core.graph import Calls, Edges, Graph, Meta, Module, Ops, Param, Source
+from intus.core.record import KINDS, Record
+from intus.storage.codec import decode_graph, decode_legacy, decode_records, encode_graph, encode_records
+
+dtypes = st.sampled_from(["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "?"])
+
+
+@st.composite
+def records(draw):
+    dtype = np.dtype(draw(dtypes))
+    array = draw(hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)))
+    axis = draw(st.none() | st.integers(0, max(array.ndim, 1) - 1))
+    record = Record(
+        array,
+        draw(st.text(max_size=8)),
+        kind=draw(st.sampled_from(KINDS)),
+        run=draw(st.text(max_size=4)),
+        model=draw(st.text(max_size=4)),
+        step=draw(st.none() | st.integers(0, 2**53)),
+        epoch=draw(st.none() | st.floats(allow_nan=False, allow_infinity=False)),
+        mode=draw(st.sampled_from(["", "train", "eval"])),
+        batch_axis=axis,
+        index=draw(st.integers(0, 9)),
+    )
+    if draw(st.booleans()):
+        items = draw(hnp.arrays(np.int64, record.rows))
+        record = replace(record, items=items)
+    return record
+
+
+def assert_same(one, other):
+    for field in fields(Record):
+        mine, its = getattr(one, field.name), getattr(other, field.name)
+        if isinstance(mine, np.ndarray):
+            assert mine.dtype == its.dtype
+            np.testing.assert_array_equal(mine, its)
+        else:
+            assert mine == its
+            assert type(mine) is type(its)
+
+
+@given(
+    st.lists(records(), max_size=4), st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=4))
+)
+def test_records_come_back_as_they_went_in(sent, envelope):
+    got, beside = decode_records(encode_records(sent, envelope))
+    assert beside == envelope
+    assert len(got) == len(sent)
+    for one, other in zip(sent, got, strict=True):
+        assert_same(one, other)
+
+
+def test_views_that_are_not_contiguous_travel_whole():
+    array = np.arange(24, dtype=np.float32).reshape(2, 3, 4).transpose(2, 0, 1)[::2]
+    (record,), _ = decode_records(encode_records([Record(array, "a", items=np.arange(4)[::2])]))
+    np.testing.assert_array_equal(record.array, array)
+    assert record.items.tolist() == [0, 2]
+
+
+@given(st.data())
+def test_bytes_that_were_cut_or_changed_never_raise_anything_but_codec_error(data):
+    blob = bytearray(
+        encode_records([Record(np.ones((2, 3), np.float32), "fc1", items=np.arange(2))], {"seq": 1})
+    )
+    if data.draw(st.booleans()):
+        blob = blob[: data.draw(st.integers(0, len(blob) - 1))]
+    else:
+        for _ in range(data.draw(st.integers(1, 4))):
+            blob[data.draw(st.integers(0, len(blob) - 1))] = data.draw(st.integers(0, 255))
+    for decode in (decode_records, decode_graph):
+        with suppress(CodecError):
+            decode(bytes(blob))
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_refused(blob):
+    for decode in (decode_records, decode_graph):
+        with pytest.raises(CodecError):
+            decode(blob)
+
+
+FACT = {
+    "address": "a", "kind": "output", "run": "", "model": "", "step": None, "epoch": None, "mode": "",
+    "batch_axis": 0, "index": 0,
+}  # fmt: skip
+
+
+def blob_of(facts, *, arrays=None, envelope="{}"):
+    arrays = {"0": np.zeros((2, 2), np.float32)} if arrays is None else arrays
+    return save(
+        arrays,
+        {
+            "intus": "1",
+            "records": facts if isinstance(facts, str) else json.dumps(facts),
+            "envelope": envelope,
+        },
+    )
+
+
+def test_the_hand_made_blob_is_good():
+    assert decode_records(blob_of([FACT]))[0][0].address == "a"
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "blob",
+    [
+        b"",
+        b"\xff" * 8,
+        (2**63).to_bytes(8, "little") + b"{}",
+        blob_of("[NaN]"),
+        blob_of("[{]"),
+        blob_of(DEEP),
+        blob_of([FACT], envelope=DEEP),
+        blob_of([FACT], envelope="[1]"),
+        blob_of([FACT], envelope='{"seq": Infinity}'),
+        blob_of({"0": FACT}),
+        blob_of([FACT, FACT]),
+        blob_of([None]),
+        blob_of([{}]),
+        blob_of([FACT | {"address": 5}]),
+        blob_of([FACT | {"kind": "outputs"}]),
+        blob_of([FACT | {"step": 1.5}]),
+        blob_of([FACT | {"step": True}]),
+        blob_of([FACT | {"epoch": "1"}]),
+        blob_of([FACT | {"batch_axis": 2}]),
+        blob_of([FACT | {"batch_axis": -1}]),
+        blob_of([FACT], arrays={"0": np.zeros((2, 2), np.float32), "0.items": np.zeros(3, np.int64)}),
+        blob_of([FACT], arrays={"0": np.zeros((2, 2), np.float32), "0.items": np.zeros(2, np.float32)}),
+        blob_of([FACT], arrays={"0": np.zeros((2, 2), np.complex64)}),
+        save({"0": np.zeros(2, np.float32)}),
+        save({"0": np.zeros(2, np.float32)}, {"intus": "2", "records": "[]"}),
+        encode_records([])[:-1],
+    ],
+)  # fmt: skip
+def test_hostile_records_are_refused_in_a_sentence(blob):
+    with pytest.raises(CodecError) as caught:
+        decode_records(blob)
+    assert str(caught.value).endswith(".")
+
+
+# -- graphs ----------------------------------------------------------------------------------------------
+
+
+def column(*values):
+    return np.array(values, dtype=np.int64)
+
+
+def small_graph(**changes):
+    zero = column(0, 0)
+    graph = Graph(
+        model="Net",
+        types=("input", "relu"),
+        metas=(Meta((1, 3), "float32", "cpu", 12),),
+        sites=(Source("net.py", 7, "forward"),),
+        args=("0",),
+        params=(Param("w", (3,), "float32", 12, True),),
+        modules=(Module("", "Net", "a=1"),),
+        ops=Ops(
+            column(1, 0),
+            column(0, 1),
+            column(0, 1),
+            column(1, 1),
+            column(-1, 0),
+            zero,
+            zero,
+            zero,
+            zero - 1,
+            zero,
+            zero,
+        ),
+        edges=Edges(column(0), column(1), column(0)),
+        calls=Calls(column(0), column(1), column(-1), column(1), column(2)),
+        op_params=np.array([[1, 0]]),
+        exits=np.array([[1, 0]]),
+        error="ValueError: no",
+        facts={"seconds": 0.5, "seed": None},
+    )
+    return replace(graph, **changes)
+
+
+def test_a_graph_comes_back_as_it_went_in():
+    graph = small_graph()
+    got, arrays = decode_graph(encode_graph(graph, {"1": np.ones((1, 3), np.float32)}))
+    assert arrays["1"].tolist() == [[1, 1, 1]]
+    for field in fields(Graph):
+        mine, its = getattr(graph, field.name), getattr(got, field.name)
+        if field.name in ("ops", "edges", "calls"):
+            for part in fields(mine):
+                np.testing.assert_array_equal(getattr(mine, part.name), getattr(its, part.name))
+        elif isinstance(mine, np.ndarray):
+            np.testing.assert_array_equal(mine, its)
+        else:
+            assert mine == its
+            assert type(mine) is type(its)
+    assert got.labels == graph.labels
+    assert isinstance(got.metas[0], Meta)
+
+
+def with_column(table, name, values, dtype=np.int64):
+    graph = small_graph()
+    part = replace(getattr(graph, table), **{name: np.array(values, dtype=dtype)})
+    return replace(graph, **{table: part})
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        with_column("ops", "kind", [1, 5]),
+        with_column("ops", "kind", [-1, 0]),
+        with_column("ops", "type", [0, 2]),
+        with_column("ops", "layer", [0, 10**9]),
+        with_column("ops", "layer", [-1, 0]),
+        with_column("ops", "layer", [0, 0.5], np.float64),
+        with_column("ops", "layer", [[0], [1]]),
+        with_column("ops", "call", [0, 1]),
+        with_column("ops", "meta", [0, 1]),
+        with_column("ops", "site", [-2, 0]),
+        with_column("ops", "passno", [1]),
+        with_column("ops", "passno", [1, -5]),
+        with_column("ops", "time", [0.0, float("nan")], np.float64),
+        with_column("edges", "src", [2]),
+        with_column("edges", "dst", [-1]),
+        with_column("edges", "arg", [1]),
+        with_column("calls", "module", [1]),
+        with_column("calls", "parent", [0]),
+        with_column("calls", "start", [9]),
+        with_column("calls", "stop", [-1]),
+        small_graph(op_params=np.array([[1, 1]])),
+        small_graph(op_params=np.array([1, 0])),
+        small_graph(op_params=np.array([[0.5, 0.0]])),
+        small_graph(exits=np.array([[2, 0]])),
+        small_graph(exits=np.array([[-1, 0]])),
+        small_graph(types=("input", 5)),
+        small_graph(metas=(Meta((1, "x"), "float32", "cpu", 12),)),
+        small_graph(metas=(("scalar",),)),
+        small_graph(sites=(("net.py",),)),
+        small_graph(sites=(("net.py", "seven", "f"),)),
+        small_graph(params=((),)),
+        small_graph(modules=((1, 2, 3),)),
+        small_graph(model=5),
+        small_graph(error=None),
+    ],
+)  # fmt: skip
+def test_graphs_that_point_nowhere_are_refused(graph):
+    with pytest.raises(CodecError) as caught:
+        decode_graph(encode_graph(graph))
+    assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "{}", '{"model": NaN}', DEEP, '"x"'])
+def test_a_graph_whose_facts_are_no_object_is_refused(text):
+    with pytest.raises(CodecError):
+        decode_graph(save({"op_params": np.zeros((0, 2), np.int64)}, {"intus": "1", "graph": text}))
+
+
+@pytest.mark.parametrize(("src", "dst"), [((0, 0), (2, 1)), ((1, 2), (1, 2)), ((2, 1), (1, 2))])
+def test_edges_must_be_sorted_and_lead_forwards(src, dst):
+    zero = np.zeros(3, np.int64)
+    ops = Ops(zero, zero, np.arange(3), zero + 1, zero, zero, zero, zero, zero, zero, zero)
+    graph = small_graph(ops=ops, edges=Edges(column(*src), column(*dst), column(0, 0)))
+    with pytest.raises(CodecError, match="edges/dst"):
+        decode_graph(encode_graph(graph))
+
+
+@given(st.data())
+def test_a_changed_graph_never_raises_anything_but_codec_error_nor_answers_wrongly(data):
+    blob = bytearray(encode_graph(small_graph()))
+    for _ in range(data.draw(st.integers(1, 3))):
+        blob[data.draw(st.integers(0, len(blob) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        graph, _ = decode_graph(bytes(blob))
+    except CodecError:
+        return
+    assert len(graph.labels) == len(graph.ops)
+    assert sum(1 for _ in graph.names()) > 0
+    for row in range(len(graph.ops)):
+        graph.parents(row), graph.children(row), graph.enclosing_calls(row)
+
+
+# -- the client of 2018 ----------------------------------------------------------------------------------
+
+
+def legacy(array, **metadata):
+    facts = {"model_name": "m", "operation_name": "dense", "epoch": 3, "batch_axis": 0} | metadata
+    return json.dumps({"metadata": facts, "array": array}).encode()
+
+
+@pytest.mark.parametrize(
+    ("route", "kind"),
+    [
+        ("activation_output", "output"),
+        ("activation_input", "input"),
+        ("gradient_output", "grad_output"),
+        ("gradient_input", "grad_input"),
+        ("parameter", "parameter"),
+    ],
+)
+def test_the_old_clients_json_is_read(route, kind):
+    record = decode_legacy(legacy([[1, 2], [3, 4], [5, 6]], array_name="1", state="training"), route)
+    assert (record.kind, record.model, record.address, record.epoch, record.index, record.mode) == (
+        kind, "m", "dense", 3, 1, "training",
+    )  # fmt: skip
+    np.testing.assert_array_equal(record.array, np.array([[1, 2], [3, 4], [5, 6]], np.float32))
+    assert record.rows == (1 if route == "parameter" else 3)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[]",
+        b'{"metadata": {}}',
+        b'{"metadata": [], "array": [1]}',
+        legacy([[1], [1, 2]]),
+        legacy([["a"]]),
+        legacy({"a": 1}),
+        legacy(None),
+        legacy([[1]], batch_axis=7),
+        legacy([[1]], batch_axis="0"),
+        legacy([[1]], epoch="third"),
+        legacy([[1]], model_name=None),
+        legacy([[1]], operation_name=["a"]),
+        DEEP.encode(),
+        b'{"metadata": {}, "array": ' + DEEP.encode() + b"}",
+        b'{"metadata": {"operation_name": "a", "model_name": "m"}, "array": [NaN]}',
+        legacy([10**400]),
+        legacy([[1e999]]).replace(b"Infinity", b"1e999").replace(b"0}", b'"x"}'),
+    ],
+)
+def test_hostile_json_is_refused_in_a_sentence(body):
+    with pytest.raises(CodecError) as caught:
+        decode_legacy(body, "activation_output")
+    assert str(caught.value).endswith(".")
+
+
+def test_an_unknown_route_is_named():
+    with pytest.raises(CodecError, match="'weights' is not an array type"):
+        decode_legacy(legacy([1]), "weights")
