@@ -133,6 +133,7 @@ class Aggregator:
         if sender is not None and lost:
             self._mark_incomplete(records)
             sender.dropped = dropped
+            notices += [_dropped(*group) for group in {(record.run, record.model) for record in records}]
         self._counts["received"] += kept
         self._counts["dropped"] += lost
         return Outcome(kept, False, ready, notices)
@@ -237,6 +238,14 @@ class Aggregator:
 
 def _rank(epoch: float | None) -> float:
     return -math.inf if epoch is None else epoch
+
+
+def _dropped(run: str, model: str) -> Notice:
+    text = (
+        "The probe dropped arrays: its queue was full because the server or the network was slower than the "
+        "training. Record fewer layers or steps (which=, when=); the status counts how many were dropped."
+    )
+    return Notice("dropped", text, "warning", run, model)
 
 
 def _too_big(record: Record, limit: int) -> Notice:

@@ -1,0 +1,21 @@
+"""Records and data points for the servers' tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from intus.core.record import Record
+from intus.serving.point import DataPoint, Key
+
+
+def record(rows: int = 4, address: str = "fc1", **facts: Any) -> Record:
+    """A record of ``rows`` rows and three features, of epoch 0 of model ``m`` in run ``r``."""
+    array = facts.pop("array", np.arange(rows * 3, dtype=np.float32).reshape(rows, 3))
+    return Record(array, address, **({"run": "r", "model": "m", "epoch": 0, "mode": "train"} | facts))
+
+
+def point(*records: Record, complete: bool = True) -> DataPoint:
+    """A data point of these records."""
+    return DataPoint(Key.of(records[0]), records[0].epoch, -1, tuple(records), complete)

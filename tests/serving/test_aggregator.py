@@ -1,0 +1,230 @@
+"""The aggregator's state machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from serving_help import record
+
+from intus.core.errors import InputError
+from intus.serving.aggregator import Aggregator
+
+
+def ids(points):
+    """(address, epoch, kind, mode) -> first values of its blocks."""
+    return {
+        (p.key.address, p.epoch, p.key.kind, p.key.mode): [float(r.array.flat[0]) for r in p.records]
+        for p in points
+    }
+
+
+def numbered(number: int, **facts):
+    return record(array=np.full((2, 3), number, dtype=np.float32), **facts)
+
+
+def test_a_newer_epoch_completes_the_older():
+    aggregator = Aggregator()
+    assert aggregator.accept([numbered(1), numbered(2)]).ready == []
+    assert aggregator.accept([numbered(3, address="fc2")]).ready == []
+    outcome = aggregator.accept([numbered(4, epoch=1)])
+    assert ids(outcome.ready) == {("fc1", 0, "output", "train"): [1, 2], ("fc2", 0, "output", "train"): [3]}
+    assert [p.rows for p in outcome.ready] == [4, 2]
+    assert all(p.complete for p in outcome.ready)
+    assert aggregator.status()["pending"] == 1
+
+
+def test_runs_and_models_do_not_trigger_each_other():
+    aggregator = Aggregator()
+    aggregator.accept([numbered(1)])
+    assert aggregator.accept([numbered(2, run="s", epoch=5), numbered(3, model="n", epoch=5)]).ready == []
+    assert len(aggregator.flush(run="s")) == 1
+    assert len(aggregator.flush(model="m")) == 1
+    assert len(aggregator.flush()) == 1
+    assert aggregator.flush() == []
+
+
+def test_modes_kinds_and_outputs_are_kept_apart():
+    aggregator = Aggregator()
+    aggregator.accept(
+        [numbered(1), numbered(2, mode="eval"), numbered(3, kind="input"), numbered(4, index=1)]
+    )
+    ready = aggregator.flush()
+    assert [p.key.shown_kind for p in ready] == ["output", "output@eval", "input", "output.1"]
+
+
+def test_a_late_array_joins_the_rows_it_belongs_to():
+    aggregator = Aggregator()
+    aggregator.accept([numbered(1), numbered(2, address="fc2")])
+    assert len(aggregator.accept([numbered(3, epoch=1)]).ready) == 2
+    assert aggregator.accept([numbered(4)]).ready == []  # late, and no reason to hand epoch 1 on
+    assert ids(aggregator.flush()) == {
+        ("fc1", 0, "output", "train"): [1, 4],
+        ("fc1", 1, "output", "train"): [3],
+    }
+
+
+def test_an_older_epoch_that_comes_first_time_late_is_kept_apart():
+    aggregator = Aggregator()
+    aggregator.accept([numbered(1, epoch=1)])
+    assert aggregator.accept([numbered(2, epoch=0)]).ready == []
+    outcome = aggregator.accept([numbered(3, epoch=2)])
+    assert ids(outcome.ready) == {("fc1", 1, "output", "train"): [1], ("fc1", 0, "output", "train"): [2]}
+
+
+def test_a_training_begun_anew_is_noticed_and_scored():
+    aggregator = Aggregator()
+    for epoch in range(4):
+        aggregator.accept([numbered(epoch, epoch=epoch)])
+    outcome = aggregator.accept([numbered(10, epoch=0)])
+    assert ids(outcome.ready) == {("fc1", 3, "output", "train"): [3]}
+    assert [n.code for n in outcome.notices] == ["restarted"]
+    assert "Epoch 0 came after epoch 3" in outcome.notices[0].text
+    again = aggregator.accept([numbered(11, epoch=1)])
+    assert ids(again.ready) == {("fc1", 0, "output", "train"): [10]}
+    assert again.notices == []
+
+
+def test_the_same_request_twice_counts_once():
+    aggregator = Aggregator()
+    first = aggregator.accept([numbered(1)], "client", 0)
+    second = aggregator.accept([numbered(1)], "client", 0)
+    other = aggregator.accept([numbered(2)], "another", 0)
+    assert (first.accepted, first.duplicate) == (1, False)
+    assert (second.accepted, second.duplicate) == (0, True)
+    assert (other.accepted, other.duplicate) == (1, False)
+    assert ids(aggregator.flush()) == {("fc1", 0, "output", "train"): [1, 2]}
+    assert (aggregator.status()["received"], aggregator.status()["duplicates"]) == (2, 1)
+
+
+def test_of_a_parameter_the_newest_state_stands():
+    aggregator = Aggregator()
+    for number in (1, 2, 3):
+        aggregator.accept([numbered(number, kind="parameter", batch_axis=None)])
+    assert ids(aggregator.flush()) == {("fc1", 0, "parameter", "train"): [3]}
+    assert aggregator.nbytes == 24
+
+
+def test_what_a_client_dropped_makes_the_epoch_incomplete():
+    aggregator = Aggregator()
+    aggregator.accept([numbered(1)], "client", 0, dropped=0)
+    outcome = aggregator.accept([numbered(2, epoch=1)], "client", 1, dropped=3)
+    assert [p.complete for p in outcome.ready] == [False]
+    assert [n.code for n in outcome.notices] == ["dropped"]
+    assert [p.complete for p in aggregator.flush()] == [False]
+    later = aggregator.accept([numbered(3, epoch=2)], "client", 2, dropped=3)
+    assert later.notices == []
+    assert [p.complete for p in aggregator.flush()] == [True]
+    assert (aggregator.status()["dropped"], aggregator.status()["incomplete"]) == (3, 2)
+
+
+def test_memory_is_bounded_oldest_window_first():
+    aggregator = Aggregator(max_bytes=100)  # four records of 24 bytes
+    for epoch in range(4):
+        aggregator.accept([numbered(epoch, model=f"m{epoch}")])
+    outcome = aggregator.accept([numbered(9, model="m9")])
+    assert outcome.accepted == 1
+    assert [(n.code, n.model) for n in outcome.notices] == [("memory", "m0")]
+    assert aggregator.nbytes <= 100
+    assert {p.key.model for p in aggregator.flush()} == {"m1", "m2", "m3", "m9"}
+    assert aggregator.status()["refused"] == 1
+
+
+def test_what_was_handed_on_is_let_go_before_what_was_not():
+    aggregator = Aggregator(max_bytes=100)
+    aggregator.accept([numbered(0, model="waits")])
+    aggregator.accept([numbered(1, model="done")])
+    assert len(aggregator.flush(model="done")) == 1
+    outcome = aggregator.accept([numbered(2, model="new") for _ in range(3)])
+    assert (outcome.accepted, outcome.notices) == (3, [])
+    assert {p.key.model for p in aggregator.flush()} == {"waits", "new"}
+
+
+def test_an_array_too_big_for_the_whole_is_refused_with_its_size():
+    outcome = Aggregator(max_bytes=10).accept([numbered(1)])
+    assert outcome.accepted == 0
+    assert "24 bytes at 'fc1' was refused: the aggregator holds at most 10" in outcome.notices[0].text
+
+
+def test_remove_and_clear_forget():
+    aggregator = Aggregator()
+    aggregator.accept([numbered(1), numbered(2, model="n")])
+    aggregator.remove("m")
+    assert [p.key.model for p in aggregator.flush()] == ["n"]
+    aggregator.accept([numbered(1)], "client", 0)
+    aggregator.clear()
+    assert aggregator.flush() == []
+    assert aggregator.accept([numbered(1)], "client", 0).duplicate
+
+
+def test_other_trigger_fields():
+    aggregator = Aggregator(trigger=("epoch", "step"))
+    aggregator.accept([numbered(1, step=0)])
+    ready = aggregator.accept([numbered(2, step=1)]).ready
+    assert [(p.epoch, p.step) for p in ready] == [(0, 0)]
+    aggregator = Aggregator(trigger=("mode",))
+    aggregator.accept([numbered(1)])
+    assert ids(aggregator.accept([numbered(2, mode="eval")]).ready) == {("fc1", 0, "output", "train"): [1]}
+    with pytest.raises(InputError, match=r"trigger=.'colour'."):
+        Aggregator(trigger=("colour",))
+
+
+def test_an_unknown_epoch_is_a_window_too():
+    aggregator = Aggregator()
+    aggregator.accept([numbered(1, epoch=None)])
+    assert ids(aggregator.accept([numbered(2, epoch=0)]).ready) == {("fc1", None, "output", "train"): [1]}
+
+
+# -- properties --------------------------------------------------------------------------------------
+
+EVENTS = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from(["a", "b"]), st.sampled_from(["m", "n"]), st.booleans()),
+    max_size=40,
+)
+
+
+@given(EVENTS)
+def test_nothing_is_lost_and_nothing_is_mixed(events):
+    """With two epochs at most in play, every array sent is in the last data point of its key and epoch."""
+    aggregator, sent, last = Aggregator(), Counter(), {}
+    newest = {"m": 0, "n": 0}
+    for number, (advance, address, model, back) in enumerate(events):
+        newest[model] += advance == 3
+        epoch = max(0, newest[model] - back)
+        sent[address, model, epoch, float(number)] += 1
+        outcome = aggregator.accept([numbered(number, address=address, model=model, epoch=epoch)])
+        for p in outcome.ready:
+            last[p.key, p.epoch] = p
+    for p in aggregator.flush():
+        last[p.key, p.epoch] = p
+    got = Counter(
+        (p.key.address, p.key.model, p.epoch, float(r.array.flat[0]))
+        for p in last.values()
+        for r in p.records
+    )
+    assert got == sent
+
+
+@given(st.permutations(range(8)), st.lists(st.integers(0, 7), max_size=8))
+def test_requests_in_any_order_and_number_count_once(order, repeated):
+    aggregator = Aggregator()
+    for seq in [*order, *repeated]:
+        aggregator.accept([numbered(seq)], "client", seq)
+    (only,) = aggregator.flush()
+    assert sorted(float(r.array.flat[0]) for r in only.records) == list(range(8))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 3), st.booleans()), max_size=30),
+    st.integers(12, 600),
+)
+def test_memory_never_exceeds_its_bound(events, limit):
+    aggregator = Aggregator(max_bytes=limit)
+    for rows, epoch, flush in events:
+        aggregator.accept([record(rows, epoch=epoch)])
+        assert aggregator.nbytes <= limit
+        if flush:
+            aggregator.flush()
