@@ -7,6 +7,8 @@ export interface LayoutNode {
   id: number;
   width: number;
   height: number;
+  /** Room the label of what it gives needs, to the right of its centre. */
+  tail: number;
   /** Stays in the first rank although nothing leads to it (inputs); others move down to whom they feed. */
   pinned: boolean;
 }
@@ -63,7 +65,7 @@ export function layoutLevel(input: LayoutInput): Layout {
   const place = new Map<number, number>();
   nodes.forEach((node, index) => place.set(node.id, index));
   const rank = rankNodes(input, place);
-  const last = nodes.length ? Math.max(...chunkMax(rank)) : 0;
+  const last = rank.reduce((a, b) => Math.max(a, b), 0);
   const cells: Cell[] = nodes.map((node, index) => newCell(index, node.id, rank[index], node.width, node.height));
   const byId = new Map<number, Cell>(cells.map((cell) => [cell.id, cell]));
   for (const [ports, portRank] of [[input.ins, -1], [input.outs, last + 1]] as const) {
@@ -81,13 +83,6 @@ export function layoutLevel(input: LayoutInput): Layout {
 
 function newCell(index: number, id: number, rank: number, width: number, height: number): Cell {
   return { index, id, rank, width, height, x: 0, up: [], down: [] };
-}
-
-/** Largest of a long array without spreading it whole. */
-function chunkMax(values: Int32Array): number[] {
-  let most = 0;
-  for (const value of values) if (value > most) most = value;
-  return [most];
 }
 
 function rankNodes({ nodes, edges }: LayoutInput, place: Map<number, number>): Int32Array {
@@ -174,7 +169,7 @@ function orderRanks(cells: Cell[], count: number): Cell[][] {
       const wish = new Map<Cell, number>();
       rank.forEach((cell, i) => {
         const links = down ? cell.up : cell.down;
-        const where = links.map((link) => at.get(link.cell)! + link.shift * 1e-4).sort((a, b) => a - b);
+        const where = links.map((link) => placeOf(link, at)).sort((a, b) => a - b);
         wish.set(cell, where.length ? (where[(where.length - 1) >> 1] + where[where.length >> 1]) / 2 : i);
       });
       rank.sort((a, b) => wish.get(a)! - wish.get(b)! || at.get(a)! - at.get(b)!);
@@ -189,13 +184,16 @@ function orderRanks(cells: Cell[], count: number): Cell[][] {
   return best;
 }
 
+/** Place of a link's other end in its rank; ports of one open box differ by less than boxes do. */
+const placeOf = (link: Link, at: Map<Cell, number>): number => at.get(link.cell)! + link.shift * 1e-5;
+
 /** Crossings between neighbouring ranks; gives up once it is no better than `limit`. */
 function countCrossings(ranks: Cell[][], at: Map<Cell, number>, limit: number): number {
   let total = 0;
   for (const rank of ranks) {
     const ends: number[] = [];
     for (const cell of rank) {
-      const row = cell.down.map((link) => at.get(link.cell)!).sort((a, b) => a - b);
+      const row = cell.down.map((link) => placeOf(link, at)).sort((a, b) => a - b);
       ends.push(...row);
     }
     for (let i = 1; i < ends.length; i++) {
@@ -221,6 +219,68 @@ function placeX(ranks: Cell[][]): void {
     const order = sweep % 2 ? ranks.slice().reverse() : ranks;
     for (const rank of order) settle(rank, sweep >= 6 ? "both" : sweep % 2 ? "down" : "up");
   }
+  straighten(ranks);
+}
+
+interface Run {
+  cells: Cell[];
+  offsets: number[];
+}
+
+/** Move every run of cells that follow one another to one x, as far as their neighbours in the ranks allow. */
+function straighten(ranks: Cell[][]): void {
+  const beside = new Map<Cell, [left: Cell | undefined, right: Cell | undefined]>();
+  for (const rank of ranks) rank.forEach((cell, i) => beside.set(cell, [rank[i - 1], rank[i + 1]]));
+  const runs = findRuns(ranks);
+  for (let round = 0; round < 4; round++) {
+    for (const { cells, offsets } of round % 2 ? runs.slice().reverse() : runs) {
+      let [low, high] = [-Infinity, Infinity];
+      const own = new Set(cells);
+      const pulls: Link[] = [];
+      cells.forEach((cell, i) => {
+        const [left, right] = beside.get(cell)!;
+        if (left) low = Math.max(low, left.x + gap(left, cell) - offsets[i]);
+        if (right) high = Math.min(high, right.x - gap(cell, right) - offsets[i]);
+        for (const link of [...cell.up, ...cell.down]) {
+          if (!own.has(link.cell)) pulls.push({ ...link, shift: link.shift - offsets[i] });
+        }
+      });
+      if (low > high) continue;
+      const middle = (cells[0].x + cells[cells.length - 1].x - offsets[cells.length - 1]) / 2;
+      const want = pulls.length ? weightedMedian(pulls) : middle;
+      const x = Math.min(high, Math.max(low, want));
+      cells.forEach((cell, i) => (cell.x = x + offsets[i]));
+    }
+  }
+}
+
+/** Maximal runs in which each cell is what the one above it leads to first, and the other way round. */
+function findRuns(ranks: Cell[][]): Run[] {
+  const runs: Run[] = [];
+  const taken = new Set<Cell>();
+  for (const start of ranks.flat()) {
+    if (taken.has(start)) continue;
+    const run: Run = { cells: [start], offsets: [0] };
+    taken.add(start);
+    for (let cell = start; ; ) {
+      const next = favourite(cell.down);
+      const back = next && favourite(next.cell.up);
+      if (!next || back?.cell !== cell || taken.has(next.cell)) break;
+      run.offsets.push(run.offsets[run.offsets.length - 1] + back.shift);
+      run.cells.push(next.cell);
+      taken.add(next.cell);
+      cell = next.cell;
+    }
+    runs.push(run);
+  }
+  return runs;
+}
+
+/** The heaviest link; of several alike the middle one, and none when there is no middle. */
+function favourite(links: Link[]): Link | undefined {
+  const most = Math.max(...links.map((link) => link.weight));
+  const alike = links.filter((link) => link.weight === most).sort((a, b) => a.cell.x - b.cell.x);
+  return alike.length % 2 ? alike[alike.length >> 1] : undefined;
 }
 
 function gap(a: Cell, b: Cell): number {
@@ -292,7 +352,7 @@ function assemble(
   }
   const draft = new Router(input, byId, bands, y);
   for (const { edge, cells } of chains) draft.chain(edge, cells);
-  for (const edge of lanes) draft.lane(edge);
+  draft.lanes(lanes);
   const routes = draft.finish();
   let [low, high] = [Infinity, -Infinity];
   for (const cell of ranks.flat()) {
@@ -305,6 +365,7 @@ function assemble(
       high = Math.max(high, route[i]);
     }
   }
+  for (const node of input.nodes) high = Math.max(high, byId.get(node.id)!.x + node.tail - SPACE.side + 8);
   if (!Number.isFinite(low)) [low, high] = [0, 0];
   const width = Math.max(high - low + 2 * SPACE.side, input.minWidth);
   const dx = (width - (high + low)) / 2;
@@ -368,16 +429,25 @@ class Router {
     this.attach(edge, cells[cells.length - 1], false, cells[cells.length - 2].x);
   }
 
-  lane(edge: number): void {
-    const { from } = this.input.edges[edge];
-    const a = this.byId.get(from)!;
+  /** Long edges share a lane with those of the same source, or of the same target where those are more. */
+  lanes(edges: number[]): void {
+    const from = countBy(edges, (edge) => this.input.edges[edge].from);
+    const to = countBy(edges, (edge) => this.input.edges[edge].to);
+    for (const index of edges) {
+      const edge = this.input.edges[index];
+      this.lane(index, to.get(edge.to)! > from.get(edge.from)! ? edge.to : edge.from);
+    }
+  }
+
+  private lane(edge: number, shared: number): void {
+    const a = this.byId.get(this.input.edges[edge].from)!;
     const b = this.byId.get(this.input.edges[edge].to)!;
-    const known = this.buses.get(from);
+    const known = this.buses.get(shared);
     const bus = known ?? { x: 0, from: Math.min(a.rank, b.rank), to: b.rank, left: b.x + a.x < 0, edges: [] };
     bus.from = Math.min(bus.from, a.rank, b.rank);
     bus.to = Math.max(bus.to, a.rank, b.rank);
     bus.edges.push(edge);
-    this.buses.set(from, bus);
+    this.buses.set(shared, bus);
   }
 
   finish(): Float64Array[] {
@@ -464,4 +534,10 @@ class Router {
       route[at] = route[at + 2] = x;
     });
   }
+}
+
+function countBy(edges: number[], key: (edge: number) => number): Map<number, number> {
+  const counts = new Map<number, number>();
+  for (const edge of edges) counts.set(key(edge), (counts.get(key(edge)) ?? 0) + 1);
+  return counts;
 }

@@ -5,13 +5,14 @@ import { formatValue, type Paint } from "./paint.ts";
 
 export function legend(paint: Paint | null): HTMLElement {
   if (paint) {
+    const beyond = [...paint.values.values()].some((value) => value !== null && value > paint.high);
     return el(
       "div",
       { class: "ig-legend", role: "group", "aria-label": `Colour scale of ${paint.title}` },
       el("strong", {}, paint.title),
       el("span", {}, formatValue(paint, paint.low)),
       bar(),
-      el("span", {}, formatValue(paint, paint.high)),
+      el("span", {}, (beyond ? "≥ " : "") + formatValue(paint, paint.high)),
       el("i", { class: "ig-key ig-key-missing" }),
       el("span", {}, "no value"),
     );

@@ -48,6 +48,11 @@ export class Minimap {
     ctx.globalAlpha = 1;
     ctx.strokeStyle = theme.accent;
     ctx.lineWidth = 1.5 / this.scale;
-    ctx.strokeRect(camera.x, camera.y, width / camera.scale, height / camera.scale);
+    const edge = 1 / this.scale; // the part in sight may be wider than the graph: keep its border on the map
+    const left = Math.max(edge, camera.x);
+    const top = Math.max(edge, camera.y);
+    const right = Math.min(w / this.scale - edge, camera.x + width / camera.scale);
+    const bottom = Math.min(h / this.scale - edge, camera.y + height / camera.scale);
+    ctx.strokeRect(left, top, Math.max(0, right - left), Math.max(0, bottom - top));
   }
 }

@@ -246,15 +246,15 @@ function foldRepeats(builder: Builder): void {
   }
 }
 
-/** A number per box, equal where class and everything inside are equal. */
+/** A number per box, equal where class and everything inside are equal, shapes too. */
 function signatures({ scene, nodes }: Builder): Int32Array {
   const known = new Map<string, number>();
   const out = new Int32Array(nodes.length);
   const children = nodes.map(() => [] as number[]);
   for (let id = nodes.length - 1; id >= 0; id--) {
     const node = nodes[id];
-    const own =
-      node.call >= 0 ? scene.modules[scene.calls.module[node.call]][1] : node.rows.map((r) => scene.ops.type[r]).join();
+    const type = node.call >= 0 ? scene.modules[scene.calls.module[node.call]][1] : "";
+    const own = `${type}|${node.rows.map((row) => `${scene.ops.type[row]}:${scene.ops.meta[row]}`).join()}`;
     const key = `${node.kind}|${own}|${children[id].reverse().join()}`;
     let value = known.get(key);
     if (value === undefined) known.set(key, (value = known.size));
@@ -317,9 +317,11 @@ function addressAround(nodes: TreeNode[], node: TreeNode): string {
   return parent.kind === "module" ? parent.address.replace(/:\d+$/, "") : "";
 }
 
-/** The part of an address below a container's: `h.0` of `transformer.h.0` inside `transformer`. */
+/** The part of an address below a container's: `h.0` of `transformer.h.0` inside `transformer`. A bare number
+ * says too little, so `features.0` stays as it is inside `features`. */
 function below(address: string, around: string): string {
-  return around && address.startsWith(around + ".") ? address.slice(around.length + 1) : address;
+  const rest = around && address.startsWith(around + ".") ? address.slice(around.length + 1) : address;
+  return /^\d+(:\d+)?$/.test(rest) && around ? `${around.slice(around.lastIndexOf(".") + 1)}.${rest}` : rest;
 }
 
 /** Give every container its level: edges between its children, and ports for what crosses its border. */
@@ -395,10 +397,3 @@ export function tensorsOf(scene: Scene, edge: LevelEdge): number[] {
 
 export const isCreated = (node: TreeNode): boolean => (node.flags & CREATED) !== 0;
 export const isFailed = (node: TreeNode): boolean => (node.flags & FAILED) !== 0;
-
-/** The module path of a fold's members and itself, from the outermost in. */
-export function ancestors(nodes: TreeNode[], id: number): number[] {
-  const out: number[] = [];
-  for (let n = nodes[id].parent; n > 0; n = nodes[n].parent) out.push(n);
-  return out.reverse();
-}

@@ -15,7 +15,8 @@ export interface Paint {
 export type BuiltIn = "time" | "memory" | "parameters";
 export const BUILT_IN: Record<BuiltIn, string> = { time: "Time", memory: "Activation memory", parameters: "Parameters" };
 
-/** A paint of what the graph itself knows. Containers bear the sum of what is inside them. */
+/** A paint of what the graph itself knows. Containers bear the sum of what is inside them, and so may lie
+ * beyond the scale, which ends at the largest single box. */
 export function builtInPaint(which: BuiltIn, tree: Tree, figures: Figures): Paint {
   const values = new Map<string, number | null>();
   const column = figures[which];
@@ -25,7 +26,7 @@ export function builtInPaint(which: BuiltIn, tree: Tree, figures: Figures): Pain
     if (node.id === 0 || !node.address || (node.kind !== "op" && node.kind !== "module")) continue;
     if (which === "parameters" && !column[node.id]) continue;
     values.set(node.address, column[node.id]);
-    high = Math.max(high, column[node.id]);
+    if (node.children.length === 0) high = Math.max(high, column[node.id]);
   }
   return { title: BUILT_IN[which], values, low: 0, high, format };
 }

@@ -1,7 +1,7 @@
 // Which boxes stand open, and where everything visible is. Layouts are kept per container; opening or
 // closing one lays out only that container and those around it.
 import { count, dimensions, type Figures } from "./facts.ts";
-import { layoutLevel, SPACE, type Layout } from "./layout.ts";
+import { layoutLevel, type Layout } from "./layout.ts";
 import { isCreated, isFailed, preorder, tensorsOf, type LevelEdge, type Tree, type TreeNode } from "./model.ts";
 
 export const HEADER = 30;
@@ -170,7 +170,12 @@ export class Stage {
       return inner.portX.get(port)! - inner.width / 2;
     };
     return layoutLevel({
-      nodes: node.children.map((id) => ({ id, ...this.size(id), pinned: nodes[id].kind === "input" || nodes[id].subtitle === "input" })),
+      nodes: node.children.map((id) => ({
+        id,
+        ...this.size(id),
+        tail: this.tail(nodes[id]),
+        pinned: nodes[id].kind === "input" || nodes[id].subtitle === "input",
+      })),
       ins: level.ins,
       outs: level.outs,
       edges: level.edges.map((edge) => ({
@@ -181,6 +186,12 @@ export class Stage {
       })),
       minWidth: node.id === 0 ? 0 : this.headerWidth(node),
     });
+  }
+
+  private tail(node: TreeNode): number {
+    const { scene } = this.tree;
+    if (!node.rows.length) return 0;
+    return 12 + this.measure(dimensions(scene.metas[scene.ops.meta[node.rows[0]]][0]), 10.5, false);
   }
 
   /** Width and height: of what is inside for an open container, of its words for anything else. */
@@ -238,5 +249,3 @@ function bend(route: Float64Array): number {
   for (let i = 2; i < route.length; i += 2) sum += Math.abs(route[i] - route[i - 2]);
   return sum;
 }
-
-export const labelSpace = SPACE.rank;
