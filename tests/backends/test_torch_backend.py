@@ -434,6 +434,29 @@ def test_tensors_are_found_in_what_modules_return():
     assert main_tensor((None, "text", 3)) is None
 
 
+def test_a_recorder_of_operations_sees_the_models_alone():
+    from torch.overrides import TorchFunctionMode
+
+    class Recorder(TorchFunctionMode):
+        def __init__(self):
+            super().__init__()
+            self.names = []
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            self.names.append(getattr(func, "__name__", str(func)))
+            return func(*args, **(kwargs or {}))
+
+    model, x = Cnn(), torch.randn(2, 1, 8, 8)
+    with Recorder() as plain:
+        model(x).sum().backward()
+    _, handle = attach(model)
+    with Recorder() as probed:
+        model(x).sum().backward()
+    handle.remove()
+    assert "conv2d" in plain.names
+    assert plain.names == probed.names
+
+
 def test_compiled_models_run_unharmed():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True))

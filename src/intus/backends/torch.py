@@ -67,15 +67,14 @@ def to_numpy(tensor: Tensor, rows: int | None = None, axis: int = 0) -> np.ndarr
     """
     if tensor.is_complex():
         raise TypeError(f"complex tensors ({tensor.dtype}) cannot be recorded")
-    with torch._C.DisableTorchFunction():  # a recorder of operations must not see ours
-        part = tensor.detach()
-        if rows is not None and part.ndim > axis and part.shape[axis] > rows:
-            part = part.narrow(axis, 0, rows)
-        if part.dtype not in _NUMPY:
-            part = part.float()
-        array: np.ndarray = part.cpu().numpy()
-        shared = part.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr() and part.is_cpu
-        return np.array(array, order="C") if shared else np.asarray(array, order="C")
+    part = tensor.detach()
+    if rows is not None and part.ndim > axis and part.shape[axis] > rows:
+        part = part.narrow(axis, 0, rows)
+    shared = part.is_cpu and part.dtype in _NUMPY
+    if part.dtype not in _NUMPY:
+        part = part.float()
+    array: np.ndarray = part.cpu().numpy()
+    return np.array(array, order="C") if shared else np.asarray(array, order="C")
 
 
 def tensors(value: Any, depth: int = _NESTING) -> Iterator[Tensor]:
@@ -188,7 +187,8 @@ class _Hook:
         if torch.compiler.is_compiling():
             return
         try:
-            self.look(*args)
+            with torch._C.DisableTorchFunction():  # a recorder of operations must not see ours
+                self.look(*args)
         except Exception as error:
             self.session.tap.fails(error)
 

@@ -1,0 +1,110 @@
+"""From a training script to the real server's scores, and on through the server's death."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.parse
+import urllib.request
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn import functional as F
+
+from intus.monitoring import clear, flush, probe, register_targets, remove
+from intus.serving.run import Server
+
+DIGITS = load_digits()
+IMAGES = torch.tensor(DIGITS.data, dtype=torch.float32)[:600] / 16
+LABELS = torch.tensor(DIGITS.target)[:600]
+
+
+def read(server, path):
+    with urllib.request.urlopen(f"{server.page_url}{path}", timeout=20) as answer:
+        return json.load(answer)
+
+
+def train(watch, model, epochs, shuffled=False):
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for epoch in epochs:
+        watch.epoch = epoch
+        order = torch.randperm(600) if shuffled else torch.arange(600)
+        for rows in order.split(100):
+            if shuffled:
+                watch.items = rows
+            optimizer.zero_grad()
+            F.cross_entropy(model(IMAGES[rows]), LABELS[rows]).backward()
+            optimizer.step()
+
+
+def points(server, run, **equal):
+    query = "&".join(
+        f"{name}={value}" for name, value in {"run": run, "model": "Sequential", **equal}.items()
+    )
+    return read(server, f"api/points?{query}")
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_every_layer_is_scored_against_the_targets(tmp_path, shuffled):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        assert register_targets(server.host, server.port, name="digit", targets=LABELS)
+        with probe(model, server.host, server.port, run="r") as watch:
+            train(watch, model, range(3), shuffled)
+        assert flush(server.host, server.port)
+        assert watch.status()["sent"] == 3 * 6 * 4
+        (run,) = read(server, "api/runs")["runs"]
+        assert run["epochs"] == [0, 1, 2]
+        assert set(run["addresses"]) == {"", "0", "1", "2"}
+        assert run["targets"] == ["digit"]
+        f1 = points(server, "r", score="linear_f1", target="digit", address="2")
+        assert f1["epoch"] == [0, 1, 2]
+        assert f1["value"][-1] > max(0.7, f1["baseline"][-1] + 0.4)  # aligned rows can be told apart
+        assert points(server, "r", score="mean", address="2")["n"] == [600, 600, 600]
+        mean = points(server, "r", score="mean", address="")
+        assert len(mean["value"]) == 3
+        assert np.isfinite(mean["value"]).all()
+        assert read(server, "api/status")["aggregator"]["received"] == 72
+        assert remove(server.host, server.port, "Sequential")
+        assert clear(server.host, server.port)
+        assert read(server, "api/runs")["runs"] == []
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def test_the_server_is_killed_and_started_again_while_training_goes_on(tmp_path):
+    torch.manual_seed(0)
+    port = free_port()
+    model = nn.Sequential(nn.Linear(64, 16))
+    server = Server(database=tmp_path / "x.db", port=port)
+    with probe(model, "127.0.0.1", port, run="r", which=lambda m, op: op.address == "0") as watch:
+        train(watch, model, range(1))
+        assert flush("127.0.0.1", port)
+        server.process.kill()
+        server.process.wait()
+        train(watch, model, range(1, 3))
+        assert watch.status()["sent"] == 6
+        with Server(database=tmp_path / "x.db", port=port) as again:
+            train(watch, model, range(3, 4))
+            assert flush("127.0.0.1", port)
+            assert {"recorded": 24, "sent": 24, "dropped": 0, "waiting": 0}.items() <= watch.status().items()
+            mean = points(again, "r", score="mean")
+            assert mean["epoch"] == [0, 1, 2, 3]
+            assert mean["n"] == [600] * 4
+
+
+def test_a_guarded_server_takes_the_token_of_the_environment(tmp_path, monkeypatch, caplog):
+    with Server(database=tmp_path / "x.db", port=0, token="open sesame") as server:
+        assert not register_targets(server.host, server.port, name="digit", targets=[1, 2])
+        assert "refused /targets" in caplog.text
+        monkeypatch.setenv("INTUS_TOKEN", "open sesame")
+        assert register_targets(server.host, server.port, name="digit", targets=[1, 2])
+        assert flush(server.host, server.port)
