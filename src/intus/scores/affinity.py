@@ -51,8 +51,8 @@ def _control(statistics: Statistics, measure: Callable[[np.ndarray], np.ndarray]
     """The best |measure| (units, hypotheses) when hypotheses belong to other items."""
 
     def sums_of_rolls() -> list[np.ndarray]:
-        out = []
-        for x, values, _ in rolls(statistics):
+        out, x = [], drawn(statistics)[1]
+        for values in rolls(statistics):
             moved = pairs.Pairs(x.shape[1], values.shape[1])
             moved.shift = np.zeros(x.shape[1]) if statistics.pairs.shift is None else statistics.pairs.shift
             for start in range(0, len(x), BLOCK):
@@ -85,7 +85,7 @@ def of_pairs(function: Callable[[np.ndarray, np.ndarray], float], name: str) -> 
         without = [table(x[places.group != g], values[places.group != g]) for g in groups]
         value = table(x, values)
         low, high = jackknife(value, np.array(without)) if without else (value, value)
-        found = [best(table(x, moved)) for x, moved, _ in rolls(statistics)]
+        found = [best(table(x, moved)) for moved in rolls(statistics)]
         base = best(np.stack(found)) if found else np.full(values.shape[1], NAN)
         rows = np.isfinite(values).sum(axis=0)
         return spread(name, statistics, value, low, high, base, rows=rows)
@@ -93,21 +93,25 @@ def of_pairs(function: Callable[[np.ndarray, np.ndarray], float], name: str) -> 
     return Score(name, compute, frozenset({"pairs", "sample"}), "unit")
 
 
-def rolls(statistics: Statistics) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """The sample with hypotheses moved to other items: x, values, held-out mask, ROLLS times.
+def rolls(statistics: Statistics) -> list[np.ndarray]:
+    """The sample's hypotheses moved to other items, ROLLS times: (rows, hypotheses) each.
 
     Items are put in a seeded order and each gets the hypotheses of the one some places on; rows keep their
-    order within the item. Nothing where there are fewer than two items.
+    order within the item. Empty where there are fewer than two items.
     """
-    places, x, values = drawn(statistics)
+    return statistics.once("rolls", lambda: _rolls(*drawn(statistics)[::2], statistics.seed))
+
+
+def _rolls(places: Places, values: np.ndarray, seed: int) -> list[np.ndarray]:
     items, which = np.unique(places.item, return_inverse=True)
-    if len(items) < 2:
-        return
-    rank = np.random.default_rng(statistics.seed).permutation(len(items))[which]
+    rank = np.random.default_rng(seed).permutation(len(items))[which]
     here = np.lexsort((places.position, rank))
+    out = []
     for roll in range(1, min(ROLLS, len(items) - 1) + 1):
-        moved = np.lexsort((places.position, (rank - roll) % len(items)))
-        yield x[here], values[moved], places.held[here]
+        moved = np.empty_like(values)
+        moved[here] = values[np.lexsort((places.position, (rank - roll) % len(items)))]
+        out.append(moved)
+    return out
 
 
 def drawn(statistics: Statistics) -> tuple[Places, np.ndarray, np.ndarray]:

@@ -29,18 +29,11 @@ def iou(quantile: float = QUANTILE, name: str | None = None) -> Score:
 
     def compute(statistics: Statistics) -> Iterable[Reading]:
         places, x, values = drawn(statistics)
-        threshold, above = _top(x, quantile)
-        counts = _counts(above, values, places.group)
-        low, high = _interval(counts)
-
-        def control(x: np.ndarray, values: np.ndarray, held: np.ndarray) -> np.ndarray:
-            return jaccard(_counts(_top(x, quantile)[1], values).sum(axis=1))
-
-        base = _control_iou(statistics, control)
+        threshold, on = _top(x, quantile)
+        counts = _counts(on, values, places.group)
         value = np.where(np.isfinite(threshold)[:, None], jaccard(counts.sum(axis=1)), NAN)
-        notes = _iou_notes(threshold, counts.sum(axis=1), capped=True)
-        rows = np.isfinite(values).sum(axis=0)
-        return spread(called, statistics, value, low, high, base, binary=True, notes=notes, rows=rows)
+        base = _control(statistics, lambda moved: _counts(on, moved).sum(axis=1))
+        return _told(called, statistics, value, counts, base, threshold[:, None], values, capped=True)
 
     return Score(called, compute, frozenset({"pairs", "sample"}), "unit")
 
@@ -50,19 +43,23 @@ def iou_max(statistics: Statistics) -> Iterable[Reading]:
     """Jaccard index at the best threshold of a pair, chosen on one part of the items, judged on the other."""
     places, x, values = drawn(statistics)
     held = places.held
-    threshold = best_thresholds(x[~held], values[~held])
-    counts = _counts_at(x[held], values[held], threshold, places.group[held])
-    low, high = _interval(counts)
-
-    def control(x: np.ndarray, values: np.ndarray, held: np.ndarray) -> np.ndarray:
-        chosen = best_thresholds(x[~held], values[~held])
-        return jaccard(_counts_at(x[held], values[held], chosen).sum(axis=1))
-
+    ranked, judged, group = _ranked(x[~held]), x[held], places.group[held]
+    threshold = best_thresholds(ranked, values[~held])
+    counts = _counts_at(judged, values[held], threshold, group)
     value = np.where(np.isfinite(threshold), jaccard(counts.sum(axis=1)), NAN)
-    notes = _iou_notes(threshold, counts.sum(axis=1), capped=False)
-    rows = np.isfinite(values[held]).sum(axis=0)
-    base = _control_iou(statistics, control)
-    return spread("iou_max", statistics, value, low, high, base, binary=True, notes=notes, rows=rows)
+
+    def control(moved: np.ndarray) -> np.ndarray:
+        chosen = best_thresholds(ranked, moved[~held])
+        return np.asarray(_counts_at(judged, moved[held], chosen).sum(axis=1))
+
+    base = _control(statistics, control)
+    return _told("iou_max", statistics, value, counts, base, threshold, values[held], capped=False)
+
+
+def _control(statistics: Statistics, count: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """The best index of any unit, per hypothesis, with the hypotheses of other items."""
+    found = [best(jaccard(count(moved))) for moved in rolls(statistics)]
+    return best(np.stack(found)) if found else np.full(len(statistics.targets), NAN)
 
 
 def _top(x: np.ndarray, quantile: float) -> tuple[np.ndarray, np.ndarray]:
@@ -107,43 +104,60 @@ def jaccard(counts: np.ndarray) -> np.ndarray:
         return np.asarray(both / (on + true - both))
 
 
-def best_thresholds(x: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """For each pair the threshold t for which x >= t has the highest Jaccard index; NaN where no row is
-    true or the unit is constant. Shape (units, hypotheses)."""
-    out = np.full((x.shape[1], values.shape[1]), NAN)
-    for h in range(values.shape[1]):
-        rows = np.isfinite(values[:, h])
-        yes = values[rows, h] == 1
-        if not yes.any():
-            continue
-        for u in range(x.shape[1]):
-            order = np.argsort(-x[rows, u], kind="stable")
-            ranked = x[rows, u][order]
-            last = np.flatnonzero(np.r_[ranked[1:] != ranked[:-1], True])  # of each run of equal values
-            if len(last) > 1:
-                right = np.cumsum(yes[order])[last]
-                out[u, h] = ranked[last[np.argmax(right / (last + 1 + yes.sum() - right))]]
+def _ranked(x: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """For each unit: its rows from the highest value down, where each run of equal values ends in that
+    order, and the values there."""
+    out = []
+    for unit in x.T:
+        order = np.argsort(-unit, kind="stable").astype(np.int32)
+        falling = unit[order]
+        last = np.flatnonzero(np.r_[falling[1:] != falling[:-1], True][: len(falling)])
+        out.append((order, last, falling[last]))
     return out
 
 
-def _control_iou(
-    statistics: Statistics, measure: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+def best_thresholds(
+    ranked: list[tuple[np.ndarray, np.ndarray, np.ndarray]], values: np.ndarray
 ) -> np.ndarray:
-    found = [best(measure(x, values, held)) for x, values, held in rolls(statistics)]
-    return best(np.stack(found)) if found else np.full(len(statistics.targets), NAN)
+    """For each pair the threshold t for which x >= t has the highest Jaccard index, (units, hypotheses).
+
+    ``ranked`` as _ranked gives it. NaN where no row is true or the unit is constant."""
+    out = np.full((len(ranked), values.shape[1]), NAN)
+    given, yes = np.isfinite(values), values == 1
+    for h in np.flatnonzero(yes.any(axis=0)):
+        every, total = bool(given[:, h].all()), int(yes[:, h].sum())
+        for u, (order, last, level) in enumerate(ranked):
+            if len(last) > 1:
+                right = np.cumsum(yes[order, h], dtype=np.int32)[last]
+                on = last + 1 if every else np.cumsum(given[order, h], dtype=np.int32)[last]
+                out[u, h] = level[np.argmax(right / (on + total - right))]
+    return out
 
 
-def _interval(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _told(
+    name: str,
+    statistics: Statistics,
+    value: np.ndarray,
+    counts: np.ndarray,
+    base: np.ndarray,
+    threshold: np.ndarray,
+    values: np.ndarray,
+    *,
+    capped: bool,
+) -> Iterable[Reading]:
+    """Readings of an index with the jackknife's interval and its notes."""
     without = np.array([jaccard(one) for one in leave_one_out(counts, 1)])
-    value = jaccard(counts.sum(axis=1))
     low, high = jackknife(value, without) if len(without) else (value * NAN, value * NAN)
-    return np.clip(low, 0, 1), np.clip(high, 0, 1)
+    notes = _iou_notes(threshold, counts.sum(axis=1), capped=capped)
+    rows = np.isfinite(values).sum(axis=0)
+    low, high = np.clip(low, 0, 1), np.clip(high, 0, 1)
+    return spread(name, statistics, value, low, high, base, binary=True, notes=notes, rows=rows)
 
 
 def _iou_notes(threshold: np.ndarray, counts: np.ndarray, *, capped: bool) -> np.ndarray:
     """For each pair the threshold, and the most that could be reached where the quantile decides."""
     _, on, true = counts
-    threshold = np.broadcast_to(threshold if threshold.ndim == 2 else threshold[:, None], on.shape)
+    threshold = np.broadcast_to(threshold, on.shape)
     notes = np.empty(on.shape, dtype=object)
     for place in np.ndindex(on.shape):
         if not np.isfinite(threshold[place]):

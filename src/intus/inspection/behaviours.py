@@ -1,0 +1,162 @@
+"""What units do: the outputs of chosen layers of a PyTorch model, extracted block by block.
+
+The model is left as it was, also after an exception: hooks, train and eval flags, gradients and random
+numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..backends.base import Operation, Seen, for_model
+from ..core.address import Address
+from ..core.errors import CaptureError, InputError
+
+Inputs = Callable[[list[Any]], Any]
+
+
+class Records:
+    """The data, a record at a time for hypotheses and a block at a time for the model.
+
+    ``inputs`` makes the model's input from a list of records: a tensor, a tuple of positional arguments or
+    a mapping passed as keywords. Without it records are stacked.
+    """
+
+    def __init__(self, data: Any, inputs: Inputs | None = None) -> None:
+        if isinstance(data, str) or not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+            raise InputError(
+                f"data must be an array, a tensor or a sequence of records, got a {type(data).__name__}."
+            )
+        if not len(data):
+            raise InputError("There is nothing to inspect on: data is empty.")
+        self.data, self.inputs = data, inputs
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def block(self, start: int, size: int) -> list[Any]:
+        """Records as hypotheses see them: tensors as numpy copies, all else as it is."""
+        return [_as_numpy(self.data[i]) for i in range(start, min(start + size, len(self)))]
+
+    def model_input(self, start: int, size: int) -> Any:
+        """The same records as the model sees them."""
+        stop = min(start + size, len(self))
+        if self.inputs is not None:
+            return self.inputs([self.data[i] for i in range(start, stop)])
+        part = self.data[start:stop] if hasattr(self.data, "shape") else None
+        if part is not None:
+            return part
+        try:
+            stacked = np.stack([np.asarray(_as_numpy(self.data[i])) for i in range(start, stop)])
+        except ValueError as error:
+            raise InputError(_how_to_stack(self.data[start])) from error
+        if stacked.dtype.kind not in "fiub":
+            raise InputError(_how_to_stack(self.data[start]))
+        return stacked
+
+
+def _how_to_stack(record: Any) -> str:
+    return (
+        f"Records of type {type(record).__name__} cannot be stacked into the model's input; pass "
+        "inputs=, a function that turns a list of records into it."
+    )
+
+
+def _as_numpy(value: Any) -> Any:
+    if hasattr(value, "detach"):
+        return value.detach().cpu().numpy().copy()
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+class _Catch:
+    """A tap that keeps the outputs of the wanted addresses of one forward pass."""
+
+    def __init__(self, wanted: Collection[str]) -> None:
+        self.wanted = frozenset(wanted)
+        self.operations = {str(Address(Address.parse(address).name)) for address in wanted}
+        self.found: dict[str, np.ndarray] = {}
+        self.error: Exception | None = None
+
+    def begins(self) -> None:
+        self.found.clear()
+
+    def wants(self, operation: Operation) -> Any | None:
+        return operation.address if operation.address in self.operations else None
+
+    def take(self, ticket: Any, seen: Seen) -> None:
+        if seen.address in self.wanted:
+            self.found[seen.address] = seen.copy(None, 0)
+
+    def ends(self) -> None:
+        pass
+
+    def fails(self, error: Exception) -> None:
+        self.error = error
+
+
+def behaviours(
+    model: Any, addresses: Sequence[str], records: Records, batch: int
+) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+    """Run the model over all records; yields the number of each block's first record and what every
+    address gave. Raises CaptureError when an address was never reached."""
+    backend, catch = for_model(model), _Catch(addresses)
+    watched = [o for o in backend.operations(model) if o.address in catch.operations]
+    with quiet(model):
+        handle = backend.attach(model, watched, ("output",), catch)
+        try:
+            for start in range(0, len(records), batch):
+                _call(model, records.model_input(start, batch))
+                if catch.error is not None:
+                    raise CaptureError(f"An output could not be read: {catch.error}") from catch.error
+                if missing := [a for a in addresses if a not in catch.found]:
+                    raise CaptureError(
+                        f"{missing[0]!r} did not run in the forward pass of record {start}, or gave no tensor. "
+                        "Choose a layer that every record passes through."
+                    )
+                yield start, dict(catch.found)
+        finally:
+            handle.remove()
+
+
+@contextmanager
+def quiet(model: Any) -> Iterator[None]:
+    """Evaluation mode, no gradients, and everything put back: flags of every module, random states."""
+    import torch
+
+    flags = [(module, module.training) for module in model.modules()]
+    devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
+    with torch.random.fork_rng(devices=devices), torch.no_grad():
+        try:
+            model.eval()
+            yield
+        finally:
+            for module, training in flags:
+                module.training = training
+
+
+def _call(model: Any, given: Any) -> None:
+    if isinstance(given, Mapping):
+        model(**{name: _placed(value, model) for name, value in given.items()})
+    elif isinstance(given, tuple):
+        model(*(_placed(value, model) for value in given))
+    else:
+        model(_placed(given, model))
+
+
+def _placed(value: Any, model: Any) -> Any:
+    """Arrays as tensors, floats in the model's dtype, everything on its device."""
+    import torch
+
+    if isinstance(value, np.ndarray):
+        value = torch.from_numpy(np.ascontiguousarray(value))
+    if not isinstance(value, torch.Tensor):
+        return value
+    parameter = next(iter(model.parameters()), None)
+    if parameter is None:
+        return value
+    floats = value.is_floating_point() and parameter.is_floating_point()
+    return value.to(parameter.device, parameter.dtype if floats else None)
