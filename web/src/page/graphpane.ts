@@ -13,12 +13,25 @@ export function graphPane(dispatch: Dispatch, bars: HTMLElement): Part & { reado
   let drawn: unknown = null;
   let painted: View | undefined;
   let selected = "";
-  // The graph reports its selection also when the page made it; only news goes on.
+  let telling = false;
+  // The graph reports its selection also when the page made it; only what the person did goes on.
   const onSelect = (address: string | null): void => {
-    if ((address ?? "") === selected) return;
+    if (telling) return;
     selected = address ?? "";
+    reach();
     dispatch({ type: "choose", choice: { address: selected } });
   };
+
+  function select(): void {
+    telling = true;
+    graph?.select(selected || null);
+    telling = false;
+  }
+
+  /** The facts of what is selected take room from the graph; once they have it, bring the box back into sight. */
+  function reach(): void {
+    if (selected) requestAnimationFrame(() => requestAnimationFrame(select));
+  }
 
   function rebuild(scene: unknown): void {
     graph?.destroy();
@@ -45,10 +58,10 @@ export function graphPane(dispatch: Dispatch, bars: HTMLElement): Part & { reado
       const same = painted && painted.colours === view.colours && painted.at === view.at && painted.title === view.title;
       painted = view;
       if (!same) graph.paint(paintOf(view));
-      if (view.focus !== selected) {
-        selected = view.focus;
-        graph.select(selected || null);
-      }
+      if (view.state.choice.address === selected) return;
+      selected = view.state.choice.address;
+      select();
+      reach();
     },
   };
 }

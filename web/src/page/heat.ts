@@ -161,7 +161,7 @@ function names(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Reco
   const picked = chart.series.findIndex((series) => series.address === focus);
   chart.series.forEach((series, row) => {
     const on = row === picked;
-    const hidden = row % stride !== 0 || (picked >= 0 && Math.abs(row - picked) < stride);
+    const hidden = row % stride !== stride >> 1 || (picked >= 0 && Math.abs(row - picked) < stride);
     if (hidden && !on) return;
     ctx.font = `${on ? "600 " : ""}12px ${font}`;
     ctx.fillStyle = on ? inks.text : inks["text-soft"];

@@ -1,130 +1,133 @@
-// What the plot draws beside its lines: interval, baseline, the picked line on top, the epoch, what is not a number.
+// What the plot is made of, each drawn by one function: axes, interval and baseline, lines, and the epoch on show.
 
-import type uPlot from "uplot";
-import { highestBaseline } from "./series.ts";
+import { epoch as epochText } from "./format.ts";
+import { type Frame, stretches } from "./frame.ts";
+import { tickText } from "./scales.ts";
+import { highestBaseline, type Series } from "./series.ts";
 import type { View } from "./view.ts";
 
-export type Inks = Record<"text-soft" | "line" | "line-strong" | "surface" | "warning" | "accent", string>;
+export type Inks = Record<"text-soft" | "line" | "surface" | "warning" | "accent", string>;
 
+type Context = CanvasRenderingContext2D;
 type Column = (number | null)[];
 
-/** A canvas in CSS pixels, clipped to the plot's box; `x` and `y` place epochs and values. */
-function inside(u: uPlot, draw: (ctx: CanvasRenderingContext2D, x: (i: number) => number, y: (v: number) => number) => void): void {
-  const { ctx, bbox } = u;
-  ctx.save();
-  ctx.beginPath();
-  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
-  ctx.clip();
-  const epochs = u.data[0] as number[];
-  draw(ctx, (i) => u.valToPos(epochs[i] as number, "x", true), (v) => u.valToPos(v, "y", true));
-  ctx.restore();
-}
+const MANY = 40; // layers; more are drawn as hairlines and without dots
+const DIM = 0.22; // how strong the other lines are while one is in focus
 
-/** The stretches of indices without a gap. */
-export function stretches(size: number, known: (i: number) => boolean): number[][] {
-  const found: number[][] = [];
-  for (let i = 0; i < size; i++) {
-    if (!known(i)) continue;
-    if (i > 0 && known(i - 1)) (found.at(-1) as number[]).push(i);
-    else found.push([i]);
+export function drawAxes(ctx: Context, frame: Frame, inks: Inks, font: string): void {
+  const [right, bottom] = [frame.left + frame.width, frame.top + frame.height];
+  ctx.font = `12px ${font}`;
+  ctx.fillStyle = inks["text-soft"];
+  ctx.strokeStyle = inks.line;
+  ctx.lineWidth = 1;
+  ctx.textAlign = "right";
+  ctx.textBaseline = "middle";
+  ctx.beginPath();
+  for (const value of frame.yTicks) {
+    const y = Math.round(frame.y(value)) + 0.5;
+    ctx.moveTo(frame.left, y);
+    ctx.lineTo(right, y);
+    ctx.fillText(tickText(value), frame.left - 8, y);
   }
-  return found;
-}
-
-function trace(ctx: CanvasRenderingContext2D, at: number[], x: (i: number) => number, y: (i: number) => number): void {
-  ctx.beginPath();
-  at.forEach((i, k) => (k ? ctx.lineTo(x(i), y(i)) : ctx.moveTo(x(i), y(i))));
+  ctx.stroke();
+  ctx.textAlign = "center";
+  for (const epoch of frame.xTicks) ctx.fillText(epochText(epoch), frame.x(epoch), bottom + 14);
+  ctx.fillText("epoch", frame.left + frame.width / 2, bottom + 34);
 }
 
 /** Under the lines: the 95 % interval of the layer in focus, and the baseline, dashed. */
-export function drawUnder(u: uPlot, view: View, inks: Inks, ratio: number): void {
+export function drawUnder(ctx: Context, frame: Frame, view: View, inks: Inks): void {
   const { focused, chart } = view;
+  if (focused) drawBand(ctx, frame, view, focused);
   const baseline = focused ? focused.baseline : highestBaseline(chart.series, chart.epochs.length);
-  inside(u, (ctx, x, y) => {
-    if (focused) band(ctx, focused.low, focused.high, view.colours.get(focused.address) ?? "", x, y);
-    ctx.strokeStyle = inks["text-soft"];
-    ctx.lineWidth = 1.25 * ratio;
-    ctx.setLineDash([5 * ratio, 4 * ratio]);
-    for (const at of stretches(baseline.length, (i) => baseline[i] != null)) {
-      trace(ctx, at, x, (i) => y(baseline[i] as number));
-      ctx.stroke();
-    }
-  });
+  ctx.save();
+  ctx.strokeStyle = inks["text-soft"];
+  ctx.lineWidth = 1.25;
+  ctx.setLineDash([5, 4]);
+  ctx.stroke(linePath(frame, chart.epochs, baseline));
+  ctx.restore();
 }
 
-function band(ctx: CanvasRenderingContext2D, low: Column, high: Column, colour: string, x: (i: number) => number, y: (v: number) => number): void {
-  ctx.fillStyle = colour;
+function drawBand(ctx: Context, frame: Frame, { chart, colours }: View, { address, low, high }: Series): void {
+  const x = (i: number): number => frame.x(chart.epochs[i] as number);
+  ctx.fillStyle = colours.get(address) ?? "";
   ctx.globalAlpha = 0.18;
   for (const at of stretches(low.length, (i) => low[i] != null && high[i] != null)) {
-    trace(ctx, at, x, (i) => y(high[i] as number));
-    for (const i of [...at].reverse()) ctx.lineTo(x(i), y(low[i] as number));
-    ctx.closePath();
+    ctx.beginPath();
+    for (const i of at) ctx.lineTo(x(i), frame.y(high[i] as number));
+    for (const i of at.reverse()) ctx.lineTo(x(i), frame.y(low[i] as number));
     ctx.fill();
   }
   ctx.globalAlpha = 1;
 }
 
-/** Over the lines: the layer in focus once more and thicker, the epoch on show, and a tick for every NaN. */
-export function drawOver(u: uPlot, view: View, inks: Inks, ratio: number): void {
-  const { chart, focused, at, colours } = view;
-  inside(u, (ctx, x, y) => {
-    for (const series of focused ? [focused] : chart.series) missing(ctx, u, series, inks, ratio, x);
-    if (at >= 0) {
-      ctx.strokeStyle = inks.accent;
-      ctx.lineWidth = 1.5 * ratio;
-      ctx.beginPath();
-      ctx.moveTo(x(at), u.bbox.top);
-      ctx.lineTo(x(at), u.bbox.top + u.bbox.height);
-      ctx.stroke();
-    }
-    const shown = focused ? [focused] : chart.series.length <= 24 ? chart.series : [];
-    if (focused) strong(ctx, focused.value, colours.get(focused.address) ?? "", ratio, x, y);
-    for (const series of shown) {
-      const value = series.value[at];
-      if (value != null) dot(ctx, x(at), y(value), colours.get(series.address) ?? "", inks.surface, ratio);
-    }
-  });
+/** Every line, in order of depth; while one is in focus the others step back and it comes on top. */
+export function drawLines(ctx: Context, frame: Frame, { chart, colours, focused }: View): void {
+  ctx.lineJoin = "round";
+  ctx.lineCap = "round"; // a lone point between two gaps is a dot
+  ctx.lineWidth = chart.series.length > MANY ? 1 : 1.75;
+  ctx.globalAlpha = focused ? DIM : 1;
+  for (const { address, value } of chart.series) {
+    ctx.strokeStyle = colours.get(address) ?? "";
+    ctx.stroke(linePath(frame, chart.epochs, value));
+  }
+  ctx.globalAlpha = 1;
+  if (!focused) return;
+  ctx.lineWidth = 2.75;
+  ctx.strokeStyle = colours.get(focused.address) ?? "";
+  ctx.stroke(linePath(frame, chart.epochs, focused.value));
 }
 
-function strong(ctx: CanvasRenderingContext2D, value: Column, colour: string, ratio: number, x: (i: number) => number, y: (v: number) => number): void {
-  ctx.strokeStyle = colour;
-  ctx.lineWidth = 2.75 * ratio;
-  ctx.lineJoin = "round";
-  for (const at of stretches(value.length, (i) => value[i] !== null)) {
-    trace(ctx, at, x, (i) => y(value[i] as number));
+/** A column as a path that breaks where nothing is known. */
+function linePath(frame: Frame, epochs: number[], column: Column): Path2D {
+  const path = new Path2D();
+  let open = false;
+  column.forEach((value, i) => {
+    if (value === null) return (open = false);
+    const [x, y] = [frame.x(epochs[i] as number), frame.y(value)];
+    if (!open) path.moveTo(x, y);
+    path.lineTo(x, y);
+    return (open = true);
+  });
+  return path;
+}
+
+/** Over the lines: the epoch on show with a dot on each line, and a cross on the axis for every NaN. */
+export function drawOver(ctx: Context, frame: Frame, view: View, inks: Inks): void {
+  const { chart, focused, at, colours } = view;
+  drawMissing(ctx, frame, chart.epochs, focused ? [focused] : chart.series, inks);
+  if (at < 0) return;
+  const x = frame.x(chart.epochs[at] as number);
+  ctx.strokeStyle = inks.accent;
+  ctx.lineWidth = 1.5;
+  ctx.beginPath();
+  ctx.moveTo(x, frame.top);
+  ctx.lineTo(x, frame.top + frame.height);
+  ctx.stroke();
+  ctx.strokeStyle = inks.surface;
+  for (const { address, value } of focused ? [focused] : chart.series.length > MANY ? [] : chart.series) {
+    if (value[at] == null) continue;
+    ctx.fillStyle = colours.get(address) ?? "";
+    ctx.beginPath();
+    ctx.arc(x, frame.y(value[at] as number), 4, 0, 2 * Math.PI);
+    ctx.fill();
     ctx.stroke();
   }
 }
 
-function dot(ctx: CanvasRenderingContext2D, x: number, y: number, fill: string, ring: string, ratio: number): void {
-  ctx.beginPath();
-  ctx.arc(x, y, 3.5 * ratio, 0, 2 * Math.PI);
-  ctx.fillStyle = fill;
-  ctx.strokeStyle = ring;
-  ctx.lineWidth = 1.5 * ratio;
-  ctx.fill();
-  ctx.stroke();
-}
-
-/** A small cross on the axis where something was measured and is not a number. */
-function missing(
-  ctx: CanvasRenderingContext2D,
-  u: uPlot,
-  series: View["chart"]["series"][number],
-  inks: Inks,
-  ratio: number,
-  x: (i: number) => number,
-): void {
-  const [size, y] = [3 * ratio, u.bbox.top + u.bbox.height - 7 * ratio];
+function drawMissing(ctx: Context, frame: Frame, epochs: number[], series: Series[], inks: Inks): void {
+  const y = frame.top + frame.height - 7;
   ctx.strokeStyle = inks.warning;
-  ctx.lineWidth = 1.5 * ratio;
+  ctx.lineWidth = 1.5;
   ctx.beginPath();
-  series.value.forEach((value, i) => {
-    if (value !== null || series.note[i] === null) return;
-    ctx.moveTo(x(i) - size, y - size);
-    ctx.lineTo(x(i) + size, y + size);
-    ctx.moveTo(x(i) + size, y - size);
-    ctx.lineTo(x(i) - size, y + size);
-  });
+  for (const { value, note } of series)
+    value.forEach((v, i) => {
+      if (v !== null || note[i] === null) return;
+      const x = frame.x(epochs[i] as number);
+      ctx.moveTo(x - 3, y - 3);
+      ctx.lineTo(x + 3, y + 3);
+      ctx.moveTo(x + 3, y - 3);
+      ctx.lineTo(x - 3, y + 3);
+    });
   ctx.stroke();
 }

@@ -5,9 +5,9 @@ import { depthColours, oklch } from "./colour.ts";
 import { cell, toCsv } from "./csv.ts";
 import { probePort, snippet } from "./empty.ts";
 import * as format from "./format.ts";
+import { frameOf, stretches } from "./frame.ts";
 import { fromHash, toHash } from "./hash.ts";
 import { cellAt, grid } from "./heat.ts";
-import { stretches } from "./marks.ts";
 import { padded, ticks } from "./scales.ts";
 import { chart, extent, highestBaseline, nearest } from "./series.ts";
 import { askedTarget, initial, reduce, type State } from "./state.ts";
@@ -126,6 +126,12 @@ const checks: Record<string, () => void> = {
     same([padded(0.01, 0.99), padded(0, 0)], [[0, 1], [0, 0.06]]);
     const [low, high] = padded(-3, 5);
     holds(low < -3 && high > 5, "no air around the data");
+  },
+  "the plot's frame turns places into epochs and back": () => {
+    const frame = frameOf(chart(columns([["a", 0, 0.5], ["a", 9, 0.9]]), []), { left: 50, top: 10, width: 600, height: 300 });
+    holds(Math.abs(frame.epochAt(frame.x(4.2)) - 4.2) < 1e-9, "an epoch does not come back");
+    holds(frame.y(0.9) < frame.y(0.5) && frame.y(0.1) <= 310 && frame.y(0.9) >= 10, "values stand upside down or outside");
+    holds(frame.xTicks.every(Number.isInteger) && frame.xTicks.includes(9), "ticks between whole epochs");
   },
   "colours go from input to output, each another": () => {
     const made = [...depthColours(["a", "b", "c", "d"], "light").values()];

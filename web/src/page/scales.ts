@@ -23,3 +23,8 @@ export function ticks(low: number, high: number, count: number): number[] {
 export function place(value: number, low: number, high: number, size: number): number {
   return ((value - low) / (high - low || 1)) * size;
 }
+
+/** A tick as short as its digits allow. */
+export function tickText(value: number): string {
+  return Number(value.toPrecision(6)).toString().replace("-", "−");
+}

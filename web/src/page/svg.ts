@@ -1,9 +1,9 @@
 // The plot as a picture for a paper or a talk: one SVG that needs nothing else. Pure.
 
-import { epoch as epochText, number } from "./format.ts";
-import { stretches } from "./marks.ts";
-import { padded, place, ticks } from "./scales.ts";
-import { type Chart, extent, highestBaseline } from "./series.ts";
+import { epoch as epochText } from "./format.ts";
+import { type Frame, frameOf, stretches } from "./frame.ts";
+import { tickText } from "./scales.ts";
+import { type Chart, highestBaseline } from "./series.ts";
 
 export interface Look {
   title: string;
@@ -31,27 +31,22 @@ export function escape(text: string): string {
 
 /** The chart with axes, baseline, the layer in focus and a legend. */
 export function plotSvg(chart: Chart, look: Look): string {
-  const { low, high } = extent(chart);
-  const [bottom, top] = padded(low, high);
-  const [first, last] = [chart.epochs[0] ?? 0, chart.epochs.at(-1) ?? 1];
-  const [start, stop] = last > first ? [first, last] : [first - 0.5, last + 0.5];
-  const x = (epoch: number): number => BOX.left + place(epoch, start, stop, BOX.width);
-  const y = (value: number): number => BOX.top + BOX.height - place(value, bottom, top, BOX.height);
-  const line = (column: (number | null)[]): string => path(column, chart.epochs, x, y);
+  const frame = frameOf(chart, BOX);
+  const line = (column: (number | null)[]): string => path(column, chart.epochs, frame);
   const focused = chart.series.find((s) => s.address === look.focus);
   const baseline = focused ? focused.baseline : highestBaseline(chart.series, chart.epochs.length);
   const parts = [
     text(BOX.left, 28, look.title, `font-size="17" font-weight="600" fill="${look.text}"`),
     text(BOX.left, 47, look.subtitle, `fill="${look.soft}"`),
-    ...ticks(bottom, top, 7).map((v) => gridline(y(v), number(v), look)),
-    ...ticks(start, stop, 8).map((v) => text(x(v), BOX.top + BOX.height + 20, epochText(v), `text-anchor="middle" fill="${look.soft}"`)),
+    ...frame.yTicks.map((v) => gridline(frame.y(v), tickText(v), look)),
+    ...frame.xTicks.map((v) => text(frame.x(v), BOX.top + BOX.height + 20, epochText(v), `text-anchor="middle" fill="${look.soft}"`)),
     text(BOX.left + BOX.width / 2, HEIGHT - 14, "epoch", `text-anchor="middle" fill="${look.soft}"`),
     `<path d="${line(baseline)}" fill="none" stroke="${look.soft}" stroke-dasharray="5 4"/>`,
     ...chart.series.map((s) => {
       const dim = focused && s !== focused ? ' opacity="0.25"' : "";
       return `<path d="${line(s.value)}" fill="none" stroke="${look.colours.get(s.address)}" stroke-width="1.75"${dim}/>`;
     }),
-    ...(focused ? [bandPath(focused.low, focused.high, chart.epochs, x, y, look.colours.get(focused.address) ?? "")] : []),
+    ...(focused ? [bandPath(focused.low, focused.high, chart.epochs, frame, look.colours.get(focused.address) ?? "")] : []),
     ...legend(chart, look),
   ];
   const root = `xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${HEIGHT}" viewBox="0 0 ${WIDTH} ${HEIGHT}"`;
@@ -69,16 +64,14 @@ function gridline(y: number, words: string, look: Look): string {
   return rule + text(BOX.left - 8, y + 4, words, `text-anchor="end" fill="${look.soft}"`);
 }
 
-type Place = (v: number) => number;
-
-function path(column: (number | null)[], epochs: number[], x: Place, y: Place): string {
+function path(column: (number | null)[], epochs: number[], { x, y }: Frame): string {
   const point = (i: number): string => `${x(epochs[i] as number).toFixed(1)} ${y(column[i] as number).toFixed(1)}`;
   return stretches(column.length, (i) => column[i] != null)
     .map((at) => `M${at.map(point).join("L")}${at.length === 1 ? "h0.1" : ""}`)
     .join("");
 }
 
-function bandPath(low: (number | null)[], high: (number | null)[], epochs: number[], x: Place, y: Place, colour: string): string {
+function bandPath(low: (number | null)[], high: (number | null)[], epochs: number[], { x, y }: Frame, colour: string): string {
   const areas = stretches(low.length, (i) => low[i] != null && high[i] != null).map((at) => {
     const point = (column: (number | null)[]) => (i: number): string =>
       `${x(epochs[i] as number).toFixed(1)} ${y(column[i] as number).toFixed(1)}`;
