@@ -146,6 +146,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """``python -m intus.serving``: serve, and tell in one line why it cannot."""
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     parser = argparse.ArgumentParser(prog="python -m intus.serving", description=serve.__doc__)
     add_options(parser)
     try:

@@ -1,0 +1,123 @@
+"""From a data point to its scores, against numpy and scikit-learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from serving_help import point, record
+from sklearn.datasets import load_digits
+
+from intus.serving.evaluator import default_scores, evaluate
+from intus.serving.targets import Target
+
+DIGITS = load_digits()
+
+
+def digits(**facts):
+    """The 1,797 digits as batches of 256."""
+    data = DIGITS.data.astype(np.float32)
+    return [record(array=data[start : start + 256], **facts) for start in range(0, 1797, 256)]
+
+
+def target(name, labels, **facts):
+    return Target.parse({"name": name, "targets": labels} | facts)
+
+
+def values(results):
+    return {(row["target"] or "", row["score"]): row["value"] for row in results}
+
+
+def test_real_digits_are_scored_for_each_target_that_fits():
+    targets = [
+        target("digit", DIGITS.target.tolist()),
+        target("parity", ["even" if d % 2 == 0 else "odd" for d in DIGITS.target]),
+        target("short", [0, 1, 0]),
+        target("elsewhere", [0, 1], layer_pattern="conv"),
+    ]
+    found = evaluate(point(*digits()), targets)
+    got = values(found.results)
+    assert got["", "mean"] == pytest.approx(DIGITS.data.mean())
+    assert got["", "max"] == 16
+    assert got["", "nonfinite"] == 0
+    assert 0.9 < got["digit", "linear_f1"] < 0.97
+    assert got["digit", "linear_f1.shuffled"] < 0.2
+    assert 0.85 < got["parity", "linear_accuracy"] < 0.95
+    assert 1.4 < got["digit", "kmeans_mi"] < 2.0
+    assert found.fitted == {"digit", "parity"}
+    assert list(found.misfits) == ["short"]
+    row = next(row for row in found.results if row["score"] == "linear_f1" and row["target"] == "digit")
+    assert (row["run"], row["model"], row["epoch"], row["address"]) == ("r", "m", 0, "fc1")
+    assert (row["kind"], row["step"], row["unit"]) == ("output", None, None)
+    assert row["low"] < row["value"] < row["high"]
+    assert row["baseline"] < 0.2
+
+
+def test_the_order_of_the_rows_does_not_matter_where_they_have_ids():
+    order = np.random.default_rng(0).permutation(1797)
+    data = DIGITS.data.astype(np.float32)
+    scores = ["linear_f1", "mean"]
+    labels = [target("digit", DIGITS.target.tolist())]
+    straight = evaluate(point(record(array=data, items=np.arange(1797))), labels, scores)
+    halves = [record(array=data[part], items=part) for part in np.array_split(order, 5)]
+    shuffled = evaluate(point(*halves), labels, scores)
+    for key, value in values(straight.results).items():
+        assert values(shuffled.results)[key] == pytest.approx(value, nan_ok=True)
+
+
+def test_what_is_not_finite_is_counted_and_the_rest_scored():
+    data = DIGITS.data.astype(np.float32)
+    data[3, 5], data[10, 0] = np.nan, np.inf
+    found = evaluate(point(record(array=data)), [target("digit", DIGITS.target.tolist())])
+    got = values(found.results)
+    assert got["", "nonfinite"] == found.nonfinite == 2
+    clean = np.delete(data, [3, 10], axis=0)
+    assert got["", "mean"] == pytest.approx(clean.mean())
+    assert got["digit", "linear_f1"] > 0.9
+
+
+def test_nothing_but_nan_gives_notes_not_numbers():
+    found = evaluate(point(record(array=np.full((30, 4), np.nan))), [target("t", [0, 1] * 15)])
+    for row in found.results:
+        if row["score"] != "nonfinite":
+            assert row["value"] is None
+            assert row["note"]
+
+
+def test_positions_are_rows_where_each_has_a_label():
+    rng = np.random.default_rng(0)
+    words = [["noun" if rng.random() < 0.5 else "verb" for _ in range(rng.integers(3, 8))] for _ in range(60)]
+    blocks = []
+    for batch in (words[:30], words[30:]):
+        array = rng.normal(size=(30, max(map(len, batch)), 4)).astype(np.float32)
+        for item, row in enumerate(batch):
+            array[item, : len(row), 0] += np.array([3.0 if word == "noun" else -3.0 for word in row])
+        blocks.append(record(array=array))
+    found = evaluate(point(*blocks), [target("word", words)], ["linear_accuracy", "mean"])
+    assert found.fitted == {"word"}
+    assert values(found.results)["word", "linear_accuracy"] > 0.97
+
+
+def test_texts_of_different_lengths_are_filled_up():
+    short, long = np.ones((2, 3, 4), np.float32), np.ones((2, 5, 4), np.float32)
+    found = evaluate(point(record(array=short), record(array=long)), [], ["mean"])
+    assert values(found.results)["", "mean"] == pytest.approx((24 + 40) / 80)
+
+
+def test_of_a_parameter_only_its_entries_are_described():
+    weights = np.random.default_rng(0).normal(size=(20, 30)).astype(np.float32)
+    found = evaluate(point(record(array=weights, kind="parameter", batch_axis=None)), [target("t", [1, 2])])
+    got = values(found.results)
+    assert got["", "mean"] == pytest.approx(weights.mean(), abs=1e-6)
+    assert got["", "std"] == pytest.approx(weights.std(), rel=1e-5)
+    assert ("", "effective_rank") not in got
+    assert found.misfits == {}
+
+
+def test_an_incomplete_data_point_says_so():
+    found = evaluate(point(record(), complete=False), [], ["mean"])
+    assert found.results["note"].tolist() == ["incomplete: the client dropped arrays of this epoch"]
+
+
+def test_scores_of_units_are_not_asked_of_layers():
+    assert {"linear_f1", "kmeans_mi", "mean", "effective_rank"} <= set(default_scores())
+    assert "iou" not in default_scores()

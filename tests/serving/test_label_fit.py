@@ -1,0 +1,115 @@
+"""Which labels belong to which rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from serving_help import point, record
+
+from intus.core.errors import InputError
+from intus.serving.targets import Misfit, Target, fit
+
+
+def target(labels, **facts):
+    return Target.parse({"name": "digit", "targets": labels} | facts)
+
+
+def test_labels_by_order_of_arrival():
+    blocks = fit(target([5, 6, 7, 8, 9]), point(record(2), record(3)))
+    assert [block.tolist() for block in blocks] == [[5, 6], [7, 8, 9]]
+
+
+def test_a_count_that_differs_is_refused_with_both():
+    with pytest.raises(Misfit, match=r"'digit' has 3 labels, but 'fc1' of 'm' sent 4 rows without item ids"):
+        fit(target([1, 2, 3]), point(record(4)))
+
+
+def test_labels_by_item():
+    blocks = fit(
+        target(list("abcd")), point(record(2, items=np.array([3, 0])), record(1, items=np.array([3])))
+    )
+    assert [block.tolist() for block in blocks] == [["d", "a"], ["d"]]
+
+
+def test_an_item_without_a_label_is_refused_with_both():
+    with pytest.raises(Misfit, match=r"2 labels, for items 0 to 1, but 'fc1' of 'm' sent item ids 1 to 7"):
+        fit(target([1, 2]), point(record(2, items=np.array([1, 7]))))
+    with pytest.raises(Misfit, match="item ids -1 to 0"):
+        fit(target([1, 2]), point(record(2, items=np.array([-1, 0]))))
+
+
+def test_ids_on_some_arrays_only_are_refused():
+    with pytest.raises(Misfit, match="1 of the 2 arrays of 'fc1' of 'm' have item ids"):
+        fit(target([1, 2]), point(record(1, items=np.array([0])), record(1)))
+
+
+@given(st.permutations(range(12)), st.sets(st.integers(1, 11), max_size=4))
+def test_with_ids_a_shuffled_epoch_finds_its_labels(order, cuts):
+    batches = np.split(np.array(order), sorted(cuts))
+    labels = [f"label {number}" for number in range(12)]
+    blocks = fit(target(labels), point(*(record(len(ids), items=ids) for ids in batches)))
+    assert [label for block in blocks for label in block] == [f"label {number}" for number in order]
+
+
+def test_patterns_choose_models_and_layers():
+    chosen = target([1] * 4, model_pattern="^m$", layer_pattern="conv|fc")
+    assert chosen.applies(point(record(address="features.conv1")))
+    assert not chosen.applies(point(record(address="relu")))
+    assert not chosen.applies(point(record(model="mm")))
+    assert not chosen.applies(point(record(kind="parameter", batch_axis=None)))
+
+
+def test_a_label_per_position():
+    words = target([["a", "b", None], ["c"], None])
+    array = np.zeros((3, 2, 5), np.float32)
+    (block,) = fit(words, point(record(array=array)))
+    assert block.tolist() == [["a", "b"], ["c", None], [None, None]]
+    (block,) = fit(words, point(record(array=np.zeros((3, 4, 5), np.float32))))
+    assert block[0].tolist() == ["a", "b", None, None]
+    (block,) = fit(
+        words, point(record(array=np.zeros((2, 3, 5), np.float32), batch_axis=1, items=np.array([1, 1, 0])))
+    )
+    assert block.tolist() == [["c", None], ["c", None], ["a", "b"]]
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 5), (3, 5), (3, 2, 2, 2)])
+def test_positions_that_do_not_fit_are_refused(shape):
+    with pytest.raises(Misfit, match=r"up to 2 positions of an item, but 'fc1' of 'm' sent arrays of shape"):
+        fit(target([["a", "b"], ["c"], ["d"]]), point(record(array=np.zeros(shape, np.float32))))
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"), [([1, 2], "i"), ([0.5, 1.0], "f"), ([True, False], "b"), (["a", "bc"], "U"),
+                         ([1, None], "O"), ([2**70, 1], "O"), ([1, "a"], "O"), ([True, 2], "O")],
+)  # fmt: skip
+def test_labels_keep_their_type(labels, kind):
+    parsed = target(labels)
+    assert parsed.labels.dtype.kind == kind
+    assert parsed.labels.tolist() == labels
+
+
+@pytest.mark.parametrize(
+    ("facts", "complaint"),
+    [
+        ({"targets": []}, "at least one"),
+        ({"targets": "abc"}, "list of labels"),
+        ({"targets": None}, "list of labels"),
+        ({"targets": [None, None]}, "2 labels, and all of them are null"),
+        ({"targets": [[], [None]]}, "all of them are null"),
+        ({"targets": [1, [2]]}, "mixes single labels with lists"),
+        ({"targets": [[[1]]]}, "labels are numbers"),
+        ({"targets": [{}]}, "labels are numbers"),
+        ({"targets": [float("inf")]}, "label inf"),
+        ({"targets": ["\ud800"]}, "half a surrogate"),
+        ({"name": ""}, "must not be empty"),
+        ({"name": 3}, "must be a string, got int"),
+        ({"name": "x" * 1001}, "1001 characters"),
+        ({"model_pattern": "("}, r"model_pattern='\(' of target 'digit' is not a regular expression"),
+        ({"layer_pattern": None}, "layer_pattern of target 'digit' must be a string"),
+    ],
+)
+def test_bad_targets_are_refused_in_a_sentence(facts, complaint):
+    with pytest.raises(InputError, match=complaint):
+        Target.parse({"name": "digit", "targets": [1]} | facts)
