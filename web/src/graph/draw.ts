@@ -354,15 +354,16 @@ function drawLine(ctx: CanvasRenderingContext2D, line: Line, scale: number): voi
   ctx.fill();
 }
 
-/** Shapes, beside the first stretch of an edge, on a halo of the ground so that crossing lines do not hurt. */
+/** Shapes, beside an edge where it leaves its box or arrives, on a halo of the ground so that crossing lines do not hurt. */
 function drawLabels(ctx: CanvasRenderingContext2D, picture: Picture, view: Rect): void {
   const { theme, camera, progress } = picture;
   if (camera.scale * 10 < 6 || progress < 1) return;
   for (const line of picture.frame.lines) {
     if (!line.label || !isLineVisible(line, view)) continue;
     const { route } = line;
-    const x = line.x + route[0] + 6;
-    const y = line.y + (route.length > 2 ? route[3] : route[1]) + 12;
+    const last = route.length - 2;
+    const x = line.x + route[line.labelAtEnd ? last : 0] + 6;
+    const y = line.y + (line.labelAtEnd ? route[last + 1] - 16 : route[3] + 12);
     const holder = picture.tree.nodes[line.container];
     const ground = line.container === 0 ? theme.bg : holder.depth % 2 ? theme["frame-a"] : theme["frame-b"];
     ctx.font = `10.5px ${theme.font}`;

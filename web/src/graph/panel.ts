@@ -105,7 +105,7 @@ function borders(tree: Tree, node: TreeNode, actions: PanelActions): (HTMLElemen
     else if (from && !to) readers.get(src[raw])?.push(b) ?? readers.set(src[raw], [b]);
   }
   const out = [...readers.keys()];
-  for (const row of node.rows) if (!readers.has(row) && node.kind !== "output") out.push(row);
+  for (const row of node.rows) if (!readers.has(row) && node.kind !== "output" && !(scene.ops.flags[row] & FAILED)) out.push(row);
   const uniqueInto = node.children.length ? [...new Map(into.map((end) => [end.row, { ...end, arg: "" }])).values()] : into;
   return [
     section("In", uniqueInto.map((end) => tensor(tree, end.row, end.arg, [end.box], actions))),

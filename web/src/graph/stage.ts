@@ -27,6 +27,8 @@ export interface Line {
   y: number;
   /** The shape of the tensor, on one of the edges that bear it. */
   label: string;
+  /** Beside the arrow rather than the start: where several different tensors leave one box. */
+  labelAtEnd: boolean;
   arrow: boolean;
 }
 
@@ -133,7 +135,7 @@ export class Stage {
     tree.levels.get(id)!.edges.forEach((edge, i) => {
       const route = layout.routes[i];
       const toPort = edge.to >= tree.firstPort;
-      const line: Line = { edge, container: id, route, x, y, label: "", arrow: !toPort };
+      const line: Line = { edge, container: id, route, x, y, label: "", labelAtEnd: false, arrow: !toPort };
       out.push(line);
       if (toPort || edge.from >= tree.firstPort) return;
       const tensors = tensorsOf(tree.scene, edge);
@@ -145,6 +147,9 @@ export class Stage {
       const shape = dimensions(tree.scene.metas[tree.scene.ops.meta[tensors[0]]][0]);
       line.label = tensors.length > 1 ? `${tensors.length} tensors` : shape;
     });
+    const leaving = new Map<number, number>();
+    for (const at of labelled.values()) leaving.set(out[at].edge.from, (leaving.get(out[at].edge.from) ?? 0) + 1);
+    for (const at of labelled.values()) out[at].labelAtEnd = leaving.get(out[at].edge.from)! > 1;
   }
 
   /** Lay out every open, visible container that has no layout yet, the inner ones first. */

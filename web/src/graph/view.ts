@@ -98,8 +98,8 @@ export class GraphView {
     const actions = { select: (id: number) => this.choose(id, true), toggle: (id: number) => this.toggle(id) };
     this.outline = new Outline(this.stage, actions);
     this.bar = options.toolbar === false ? null : this.makeToolbar();
-    this.area = el("div", { class: "ig-area" }, this.canvas, this.key, this.minimap.element, this.errorNote(), this.said);
-    this.root = el("div", { class: "intus-graph" }, this.bar?.element, el("div", { class: "ig-body" }, this.outline.element, this.area));
+    this.area = el("div", { class: "ig-area" }, this.canvas, this.key, this.minimap.element, this.said);
+    this.root = el("div", { class: "intus-graph" }, this.bar?.element, this.errorNote(), el("div", { class: "ig-body" }, this.outline.element, this.area));
     if (options.toolbar === false || host.clientWidth < 1000) this.root.classList.add("ig-no-outline");
     host.replaceChildren(this.root);
     host.intusView = this;
