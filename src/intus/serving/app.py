@@ -281,9 +281,10 @@ async def _read(request: Request, limit: int) -> bytes:
 
 
 async def _sorry(request: Request, error: Exception) -> Response:
+    text = str(error).encode("utf-8", "backslashreplace").decode()  # it may quote half a surrogate pair
     if isinstance(error, BusyError):
-        return JSONResponse({"error": str(error)}, 429, {"Retry-After": "1"})
-    return JSONResponse({"error": str(error)}, 502 if isinstance(error, ServeError) else 400)
+        return JSONResponse({"error": text}, 429, {"Retry-After": "1"})
+    return JSONResponse({"error": text}, 502 if isinstance(error, ServeError) else 400)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -1,0 +1,392 @@
+"""The routes, in one process: what they take, what they refuse, what the page gets."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from serving_help import record
+from starlette.testclient import TestClient
+
+from intus.core.errors import ServeError
+from intus.core.results import Results
+from intus.serving import app as app_module
+from intus.serving.aggregator import Aggregator
+from intus.serving.app import Roles, build
+from intus.serving.roles import Collector, Evaluator, Frontend
+from intus.storage.codec import encode_graph, encode_records
+from intus.storage.database import Database
+
+LABELS = [0, 1] * 20
+rng = np.random.default_rng(0)
+
+
+def batch(number: int = 0, **facts):
+    array = rng.normal(size=(40, 5)).astype(np.float32)
+    return encode_records([record(array=array, **facts)], {"client": "c", "seq": number, "dropped": 0})
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """One server for the module; a test that looks at what it stored uses its own run."""
+    frontend = Frontend(Database(tmp_path_factory.mktemp("routes") / "scores.db"))
+    evaluator = Evaluator(frontend)
+    roles = Roles(Collector(evaluator, Aggregator()), evaluator, frontend)
+    with TestClient(build(roles, max_body=1 << 20), raise_server_exceptions=False) as client:
+        yield client, roles
+    for role in (roles.collector, evaluator, frontend):
+        role.close()
+
+
+@pytest.fixture
+def client(served):
+    return served[0]
+
+
+@pytest.fixture
+def fresh(served):
+    served[0].post("/clear", json={})
+    return served[0]
+
+
+def post(client, path, content):
+    return (
+        client.post(path, content=content) if isinstance(content, bytes) else client.post(path, json=content)
+    )
+
+
+def test_records_become_points(fresh):
+    assert post(fresh, "/targets", {"name": "parity", "targets": LABELS}).status_code == 200
+    for epoch in (0, 1):
+        answer = post(fresh, "/records", batch(100 + epoch, epoch=epoch))
+        assert answer.json() == {"accepted": 1, "duplicate": False}
+    assert post(fresh, "/records", batch(100)).json() == {"accepted": 0, "duplicate": True}
+    assert post(fresh, "/flush", {}).status_code == 200
+    (run,) = fresh.get("/api/runs").json()["runs"]
+    assert (run["run"], run["model"], run["epochs"]) == ("r", "m", [0, 1])
+    assert (run["addresses"], run["targets"], run["kinds"]) == (["fc1"], ["parity"], ["output"])
+    assert {"mean", "linear_f1", "linear_f1.majority", "kmeans_ami"} <= set(run["scores"])
+    points = fresh.get("/api/points", params={"run": "r", "model": "m", "score": "mean"}).json()
+    assert points["epoch"] == [0, 1]
+    assert all(isinstance(value, float) for value in points["value"])
+    status = fresh.get("/api/status").json()
+    assert (status["aggregator"]["received"], status["aggregator"]["duplicates"]) == (2, 1)
+    assert (status["evaluator"]["scored"], status["evaluator"]["pending"]) == (2, 0)
+
+
+def test_nan_is_stored_and_shown(fresh):
+    array = np.ones((40, 5), np.float32)
+    array[2, 2] = np.nan
+    answer = post(fresh, "/records", encode_records([record(array=array, run="nan")]))
+    assert answer.status_code == 200
+    post(fresh, "/flush", {})
+    points = fresh.get("/api/points", params={"run": "nan", "model": "m"}).json()
+    found = dict(zip(points["score"], points["value"], strict=True))
+    assert found["nonfinite"] == 1
+    assert found["mean"] == 1
+    assert found["participation_ratio"] is None  # nothing varies
+    (notice,) = fresh.get("/api/notices", params={"run": "nan"}).json()["notices"]
+    assert (notice["code"], notice["count"]) == ("nonfinite", 1)
+    assert "'fc1' in epoch 0" in notice["text"]
+
+
+def test_a_target_that_fits_no_layer_is_told_once_with_both_lengths(fresh, caplog):
+    post(fresh, "/targets", {"name": "short", "targets": [1, 2, 3]})
+    for epoch in range(3):
+        post(fresh, "/records", encode_records([record(40, epoch=epoch, address=a) for a in ("fc1", "fc2")]))
+    post(fresh, "/flush", {})
+    (notice,) = fresh.get("/api/notices").json()["notices"]
+    assert "'short' has 3 labels" in notice["text"]
+    assert "'fc1' of 'm' sent 40 rows" in notice["text"]
+    assert notice["count"] == 1
+    assert sum("has 3 labels" in line for line in caplog.messages) == 1
+
+
+def test_a_target_that_fits_one_layer_is_no_cause_for_notice(fresh):
+    post(fresh, "/targets", {"name": "parity", "targets": LABELS})
+    post(
+        fresh, "/records", encode_records([record(4, address="small"), record(40), record(4, address="last")])
+    )
+    post(fresh, "/flush", {})
+    assert fresh.get("/api/notices").json()["notices"] == []
+    assert fresh.get("/api/runs").json()["runs"][0]["targets"] == ["parity"]
+
+
+def test_the_client_of_2018_is_served(fresh):
+    meta = {
+        "model_name": "MLP",
+        "operation_name": "dense1",
+        "state": "train",
+        "batch_axis": 0,
+        "array_name": "0",
+    }
+    for epoch in (0, 1):
+        packet = {"metadata": meta | {"epoch": epoch}, "array": [[1, 2], [3, 5]]}
+        assert post(fresh, "/activation_output", packet).status_code == 200
+    post(fresh, "/flush", {})
+    points = fresh.get("/api/points?run=&model=MLP&score=mean").json()
+    assert points["value"] == [2.75, 2.75]
+
+
+def test_a_graph_is_kept_and_shown(fresh, monkeypatch):
+    torch = pytest.importorskip("torch")
+    from intus import trace
+
+    graph = trace(torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.ReLU()), torch.ones(2, 5)).graph
+    assert post(fresh, "/graph?run=g&model=m", encode_graph(graph)).status_code == 200
+    scene = fresh.get("/api/graph?run=g&model=m").json()
+    assert scene["model"] == "Sequential"
+    assert fresh.get("/api/runs").json()["runs"][0]["has_graph"] is True
+    answer = fresh.get("/api/graph?run=g&model=nobody")
+    assert (answer.status_code, list(answer.json())) == (404, ["error"])
+
+
+def test_remove_forgets_a_model_and_clear_everything(fresh):
+    for model in ("m", "n"):
+        post(fresh, "/records", encode_records([record(model=model)]))
+    post(fresh, "/flush", {})
+    assert post(fresh, "/remove", {"model": "m"}).status_code == 200
+    assert [run["model"] for run in fresh.get("/api/runs").json()["runs"]] == ["n"]
+    post(fresh, "/targets", {"name": "parity", "targets": LABELS})
+    assert len(fresh.get("/targets").json()["targets"]) == 1
+    post(fresh, "/clear", {})
+    assert fresh.get("/api/runs").json() == {"runs": []}
+    assert fresh.get("/targets").json() == {"targets": []}
+
+
+def test_a_score_that_fails_is_a_notice_and_the_next_is_scored(fresh, monkeypatch):
+    from intus.serving import roles
+
+    real = roles.evaluate
+
+    def fails(point, *rest, **options):
+        if point.key.address == "bad":
+            raise ZeroDivisionError("a score went wrong")
+        return real(point, *rest, **options)
+
+    monkeypatch.setattr(roles, "evaluate", fails)
+    post(fresh, "/records", encode_records([record(address="bad"), record(address="good")]))
+    post(fresh, "/flush", {})
+    assert fresh.get("/api/runs").json()["runs"][0]["addresses"] == ["good"]
+    (notice,) = fresh.get("/api/notices").json()["notices"]
+    assert (notice["level"], notice["text"]) == (
+        "error",
+        "Scoring 'bad' failed: ZeroDivisionError: a score went wrong",
+    )
+    assert fresh.get("/api/status").json()["evaluator"] == {"scored": 1, "failed": 1, "pending": 0}
+
+
+def test_units_are_asked_for_by_level(fresh, served):
+    row = {
+        "run": "u",
+        "model": "m",
+        "epoch": 0,
+        "address": "fc1",
+        "unit": 3,
+        "score": "iou",
+        "target": "loop",
+    }
+    served[1].frontend.results(Results.from_rows([row | {"value": 0.5}]))
+    assert fresh.get("/api/points?run=u&model=m").json()["unit"] == []
+    assert fresh.get("/api/points?run=u&model=m&level=unit&target=loop").json()["unit"] == [3]
+    assert fresh.get("/api/runs").json()["runs"][0]["units"] == [{"score": "iou", "target": "loop"}]
+
+
+# -- the page ----------------------------------------------------------------------------------------
+
+
+def test_the_page_and_its_bundle(client, tmp_path, monkeypatch):
+    (tmp_path / "index.html").write_text("<p>page</p>")
+    (tmp_path / "intus.js").write_text("1")
+    monkeypatch.setattr(app_module, "STATIC", tmp_path)
+    assert client.get("/").text == "<p>page</p>"
+    assert client.get("/static/intus.js").headers["content-type"].startswith("text/javascript")
+    assert client.get("/static/secret").status_code == 404
+    (tmp_path / "index.html").unlink()
+    missing = client.get("/")
+    assert missing.status_code == 404
+    assert "run 'make web'" in missing.text
+
+
+@pytest.mark.parametrize("path", ["/static/..%2f__init__.py", "/static/%2e%2e/app.py", "/static/%00"])
+def test_no_other_file_is_served(client, path):
+    assert client.get(path).status_code == 404
+
+
+# -- what is refused ---------------------------------------------------------------------------------
+
+BAD = [
+    ("/records", b"", "Not a safetensors blob"),
+    ("/records", b"\xff" * 100, "Not a safetensors blob"),
+    ("/records", encode_records([record(epoch=float("1e999"))]), "Malformed JSON|epoch inf"),
+    ("/records", encode_records([record(epoch=1e300)]), "epoch 1e.300"),
+    ("/records", encode_records([record(run="a\0b")]), "A record's run .* NUL"),
+    ("/records", encode_records([record(address="x" * 2000)]), "2000 characters"),
+    ("/records", encode_records([record(step=-5)]), "step -5"),
+    ("/records", encode_records([record(array=np.zeros((1,) * 9))]), "9 axes"),
+    ("/records", encode_records([record()], {"seq": "a"}), "seq must be a count, got 'a'"),
+    ("/records", encode_records([record()], {"dropped": True}), "dropped must be a count"),
+    ("/records", encode_records([record()], {"client": 5}), "client must be a string"),
+    ("/graph?run=a&model=b", encode_records([record()]), "not of intus format"),
+    ("/targets", {"name": "a"}, "at least one"),
+    ("/targets", {"name": "a", "targets": [1], "layer_pattern": "("}, "not a regular expression"),
+    ("/targets", b"[" * 100_000, "Malformed JSON"),
+    ("/targets", b"\xff\xfe", "Malformed JSON"),
+    ("/targets", b'{"name": NaN}', "NaN is not JSON"),
+    ("/targets", [1], "Expected a JSON object, got list"),
+    ("/flush", {"run": 3}, "run must be a string"),
+    ("/remove", {}, "model must be a string"),
+    ("/activation_output", {"metadata": 3}, "Expected"),
+    ("/datapoint", encode_records([record(), record(address="fc2")]), "one address and kind, got 2"),
+    ("/datapoint", encode_records([record()]), "envelope has a step"),
+    ("/results", {"columns": {"value": ["a"]}}, "expected float or null"),
+    ("/results", {"columns": {"value": [1], "n": [1, 2]}}, "equally long"),
+    ("/results", {"columns": {"colour": [1]}}, "no column 'colour'"),
+    ("/results", {"columns": {"n": [10**30]}}, "expected int or null"),
+    ("/results", b'{"columns": {"run": ["\\ud800"]}}', "surrogate"),
+    ("/results", b'{"columns": {"\\ud800": [1]}}', "no column"),
+    ("/results", {}, "Expected"),
+    ("/notices", {"notices": [{"code": "a", "text": "b", "level": "loud"}]}, "level info, warning or error"),
+    ("/status", {"role": "king", "counts": {}}, "role='king'"),
+]
+
+
+@pytest.mark.parametrize(("path", "content", "complaint"), BAD)
+def test_what_is_wrong_is_said(client, path, content, complaint):
+    answer = post(client, path, content)
+    assert answer.status_code == 400
+    assert re.search(complaint, answer.json()["error"]), answer.json()["error"]
+
+
+def test_malformed_requests_are_counted(fresh, served):
+    before = fresh.get("/api/status").json()["aggregator"]["malformed"]
+    post(fresh, "/records", b"nothing")
+    post(fresh, "/targets", {"name": ""})
+    assert fresh.get("/api/status").json()["aggregator"]["malformed"] == before + 2
+
+
+def test_a_body_too_long_is_refused(client):
+    assert post(client, "/records", bytes(1 << 20)).status_code == 400
+    answer = post(client, "/records", bytes((1 << 20) + 1))
+    assert answer.status_code == 413
+    assert "1,048,576 bytes" in answer.json()["error"]
+    chunks = client.post("/records", content=(bytes(1 << 18) for _ in range(5)))  # no length announced
+    assert chunks.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/records"), ("POST", "/api/runs"), ("GET", "/nowhere")]
+)
+def test_other_routes_and_methods(client, method, path):
+    answer = client.request(method, path)
+    assert answer.status_code in (404, 405)
+    assert "error" in answer.json()
+
+
+@pytest.mark.parametrize("query", ["level=row", "run=%00", "score=" + "x" * 1001])
+def test_bad_queries(client, query):
+    answer = client.get(f"/api/points?{query}")
+    assert answer.status_code == 400
+    assert "error" in answer.json()
+
+
+POSTS = [
+    "/records",
+    "/graph",
+    "/targets",
+    "/flush",
+    "/remove",
+    "/parameter",
+    "/datapoint",
+    "/results",
+    "/notices",
+]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+KEYS = ["name", "targets", "run", "model", "metadata", "array", "columns", "notices", "value", "code", "text"]
+OBJECTS = st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    path=st.sampled_from(POSTS),
+    content=st.binary(max_size=60) | OBJECTS.map(lambda o: json.dumps(o).encode()),
+)
+def test_no_body_makes_the_server_fail(client, path, content):
+    assert post(client, path, content).status_code < 500
+
+
+# -- being swamped, and being apart ------------------------------------------------------------------
+
+
+def test_a_swamped_server_asks_to_come_back(tmp_path):
+    class Swamped:
+        def backlog(self) -> int:
+            return 1000
+
+    with TestClient(build(Roles(Collector(Swamped(), max_backlog=999)))) as client:
+        answer = post(client, "/records", batch(0))
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+
+
+def test_a_next_server_that_is_away_is_a_502(tmp_path):
+    class Away:
+        def put_target(self, facts) -> None:
+            raise ServeError("http://127.0.0.1:8081 cannot be reached")
+
+    with TestClient(build(Roles(Collector(Away())))) as client:
+        answer = post(client, "/targets", {"name": "digit", "targets": [1]})
+    assert (answer.status_code, answer.json()["error"]) == (502, "http://127.0.0.1:8081 cannot be reached")
+
+
+# -- who may speak -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    frontend = Frontend(Database(tmp_path / "x.db"))
+    with TestClient(build(Roles(frontend=frontend), token="s3cret"), follow_redirects=False) as client:
+        yield client
+    frontend.close()
+
+
+def test_a_token_is_asked_of_every_request(guarded):
+    assert guarded.get("/api/runs").status_code == 401
+    assert guarded.post("/results", json={"columns": {}}).status_code == 401
+    assert guarded.get("/api/runs", headers={"Authorization": "Bearer wrong"}).status_code == 401
+    assert guarded.get("/api/runs", headers={"Authorization": "Bearer s3cret"}).status_code == 200
+
+
+def test_a_page_brings_the_token_in_its_address_once(guarded):
+    assert guarded.get("/?token=wrong").status_code == 401
+    assert guarded.get("/api/runs?token=s3cret").status_code == 401
+    answer = guarded.get("/?token=s3cret")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    assert guarded.get("/api/runs").status_code == 200  # the cookie
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "127.0.0.1:8080"}, 200),
+        ({"Host": "localhost"}, 200),
+        ({"Host": "[::1]:8080"}, 200),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "[::1"}, 403),
+        ({"Host": "127.0.0.1:8080", "Origin": "http://127.0.0.1:8080"}, 200),
+        ({"Host": "127.0.0.1:8080", "Origin": "https://evil.example"}, 403),
+        ({"Host": "127.0.0.1:8080", "Origin": "null"}, 403),
+    ],
+)
+def test_foreign_pages_are_kept_out(tmp_path, headers, status):
+    frontend = Frontend(Database(tmp_path / "x.db"))
+    with TestClient(build(Roles(frontend=frontend), loopback=True)) as client:
+        assert client.get("/api/runs", headers=headers).status_code == status
+    frontend.close()
