@@ -1,6 +1,7 @@
 // The global `intus` of the page. A saved file carries its graph inside; the server's page asks for it.
 import "./theme.css";
 import { openFile } from "./file.ts";
+import { mountPage } from "./page/index.ts";
 
 export { GraphView } from "./graph/index.ts";
 
@@ -11,3 +12,6 @@ if (data && graph) {
     graph.textContent = `This graph could not be shown: ${error instanceof Error ? error.message : String(error)}`;
   });
 }
+
+const live = document.getElementById("intus");
+if (live) mountPage(live);
