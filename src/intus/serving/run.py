@@ -79,8 +79,8 @@ class Server:
     ``page_url`` is the page's address, ``host`` and ``port`` what probes send to. Options are those of
     ``serve``. A context manager; ``stop`` ends it, and finishes what was received.
 
-    >>> with Server(database=tmp_path / "x.db", port=0) as server:
-    ...     probe(model, server.host, server.port)
+        with Server(database="runs.db", port=0) as server:
+            probe(model, server.host, server.port)
     """
 
     def __init__(self, **options: Any) -> None:

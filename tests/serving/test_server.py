@@ -1,0 +1,239 @@
+"""Real server processes: started, spoken to, interrupted, begun again."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from serving_help import record
+
+from intus.core.errors import InputError, ServeError
+from intus.core.results import Results
+from intus.serving.run import Server, serve
+from intus.storage.codec import encode_records
+from intus.storage.database import Database
+
+LABELS = [0, 1] * 20
+
+
+def ask(url: str, path: str, body=None):
+    """(status, JSON) of a GET, or of a POST where there is a body."""
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=30)
+    try:
+        content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        connection.request("GET" if body is None else "POST", path, content)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def batch(epoch=0, seq=0, run="r"):
+    array = np.random.default_rng(epoch).normal(size=(40, 5)).astype(np.float32)
+    return encode_records(
+        [record(array=array, epoch=epoch, run=run)], {"client": "c", "seq": seq, "dropped": 0}
+    )
+
+
+class Events:
+    """The page's end of /api/stream."""
+
+    def __init__(self, url: str, last: int | None = None) -> None:
+        place = urlsplit(url)
+        self._connection = http.client.HTTPConnection(place.hostname, place.port, timeout=10)
+        headers = {} if last is None else {"Last-Event-ID": str(last)}
+        self._connection.request("GET", "/api/stream", headers=headers)
+        self.answer = self._connection.getresponse()
+        assert self.answer.headers["content-type"].startswith("text/event-stream")
+
+    def next(self) -> dict:
+        """The next event's data."""
+        event = {}
+        while line := self.answer.readline().decode().rstrip("\n"):
+            name, _, value = line.partition(": ")
+            event[name] = value
+        assert event["event"] == "change"
+        data = json.loads(event["data"])
+        assert int(event["id"]) == data["change"]
+        return data
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    path = tmp_path_factory.mktemp("server") / "scores.db"
+    with Server(database=path, port=0) as running:
+        running.database = path
+        yield running
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def test_records_in_and_scores_out(server):
+    url = server.page_url
+    assert ask(url, "/targets", {"name": "parity", "targets": LABELS}) == (200, {})
+    for epoch in range(3):
+        assert ask(url, "/records", batch(epoch, epoch)) == (200, {"accepted": 1, "duplicate": False})
+    assert ask(url, "/flush", {}) == (200, {})
+    (run,) = ask(url, "/api/runs")[1]["runs"]
+    assert run["epochs"] == [0, 1, 2]
+    points = ask(url, "/api/points?run=r&model=m&score=linear_f1&target=parity")[1]
+    assert points["epoch"] == [0, 1, 2]
+    assert all(0 <= value <= 1 for value in points["value"])
+
+
+def test_pages_hear_of_what_this_and_other_processes_write(server):
+    events = Events(server.page_url)
+    first = events.next()
+    assert first["what"] == []
+    ask(server.page_url, "/records", batch(run="live", seq=100))
+    ask(server.page_url, "/flush", {})
+    news = events.next()
+    assert (news["what"], news["runs"]) == (["points"], [["live", "m"]])
+    events.close()
+    with Database(server.database) as database:  # this process is another one
+        database.add(Results.from_rows([{"run": "offline", "model": "m", "address": "a", "score": "mean"}]))
+        database.add_notice("code", "text", run="offline", model="m")
+    again = Events(server.page_url, last=news["change"])
+    missed = again.next()
+    assert (missed["what"], missed["runs"]) == (["points", "notices"], [["offline", "m"]])
+    assert missed["change"] == news["change"] + 2
+    again.close()
+
+
+def test_an_open_stream_does_not_hold_the_shutdown_up(tmp_path):
+    with Server(database=tmp_path / "x.db", port=0) as running:
+        events = Events(running.page_url)
+        events.next()
+        began = time.monotonic()
+        running.stop()
+        assert time.monotonic() - began < 5
+        assert running.process.returncode in (0, -signal.SIGTERM)
+        assert events.answer.read() == b""
+        events.close()
+
+
+def test_what_was_received_is_scored_before_the_end_and_labels_survive(tmp_path):
+    with Server(database=tmp_path / "x.db", port=0) as running:
+        ask(running.page_url, "/targets", {"name": "parity", "targets": LABELS})
+        ask(running.page_url, "/records", batch())
+        running.process.send_signal(signal.SIGINT)
+        running.process.wait(timeout=30)
+        assert not [line for line in running.log if "Traceback" in line]
+    with Server(database=tmp_path / "x.db", port=0) as running:
+        assert ask(running.page_url, "/api/runs")[1]["runs"][0]["targets"] == ["parity"]
+        ask(running.page_url, "/records", batch(epoch=1))
+        ask(running.page_url, "/flush", {})
+        points = ask(running.page_url, "/api/points?run=r&model=m&score=linear_accuracy")[1]
+        assert points["epoch"] == [0, 1]
+        assert points["target"] == ["parity", "parity"]
+
+
+def test_three_servers_apart_do_what_one_does(tmp_path):
+    aggregator, evaluator, frontend = (f"http://127.0.0.1:{port}" for port in free_ports(3))
+    ports = {"aggregator": aggregator, "evaluator": evaluator, "frontend": frontend}
+    options = [f"--{name}-port={urlsplit(url).port}" for name, url in ports.items()]
+    options.append(f"--database={tmp_path}/x.db")
+    processes = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "intus.serving",
+                f"--role={role}",
+                f"--database={tmp_path}/x.db",
+                *options,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for role in ports
+    ]
+    try:
+        for process in processes:
+            assert "127.0.0.1" in process.stdout.readline()
+        assert ask(aggregator, "/targets", {"name": "parity", "targets": LABELS}) == (200, {})
+        assert ask(aggregator, "/targets", {"name": "short", "targets": [1, 2, 3]}) == (200, {})
+        for epoch in range(2):
+            assert ask(aggregator, "/records", batch(epoch, epoch))[0] == 200
+        assert ask(aggregator, "/flush", {}) == (200, {})
+        points = ask(frontend, "/api/points?run=r&model=m&score=linear_f1&target=parity")[1]
+        assert points["epoch"] == [0, 1]
+        (notice,) = ask(frontend, "/api/notices")[1]["notices"]
+        assert "'short' has 3 labels" in notice["text"]
+        status = ask(frontend, "/api/status")[1]
+        assert status["aggregator"]["received"] == 2
+        assert status["evaluator"]["scored"] == 2
+        assert ask(aggregator, "/remove", {"model": "m"})[0] == 200
+        assert ask(frontend, "/api/runs")[1] == {"runs": []}
+    finally:
+        for process in processes:
+            process.terminate()
+        errors = [process.communicate(timeout=30)[1] for process in processes]
+    assert not [text for text in errors if "Traceback" in text]
+
+
+def test_one_process_listens_on_three_ports(tmp_path):
+    ports = free_ports(3)
+    options = dict(zip(("aggregator_port", "evaluator_port", "frontend_port"), ports, strict=True))
+    with Server(database=tmp_path / "x.db", **options) as running:
+        assert running.port == ports[0]
+        assert running.page_url == f"http://127.0.0.1:{ports[2]}/"
+        for port in ports:
+            assert ask(f"http://127.0.0.1:{port}", "/api/runs") == (200, {"runs": []})
+
+
+# -- what cannot be started --------------------------------------------------------------------------
+
+
+def test_a_port_in_use_is_named(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ServeError, match=f"Port {port} of 127.0.0.1 cannot be listened on: .*in use"):
+            serve(port=port, database=tmp_path / "x.db")
+        with pytest.raises(ServeError, match=f"The server did not start: Port {port} of"):
+            Server(port=port, database=tmp_path / "x.db")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "complaint"),
+    [
+        ({"host": "0.0.0.0"}, ServeError, "0.0.0.0 lets other machines in, so a token is needed"),
+        ({"role": "king"}, InputError, "role='king' is not one of all, aggregator"),
+        ({"port": 0, "database": "/nowhere/at/all.db"}, InputError, "Could not open the database"),
+        ({"port": 99999}, ServeError, "Port 99999 of 127.0.0.1"),
+        ({"host": "no.such.host.invalid", "token": "t", "port": 0}, ServeError, "no.such.host.invalid"),
+    ],
+)
+def test_what_cannot_be_served_is_said_and_leaves_nothing_open(options, error, complaint):
+    threads = threading.active_count()
+    with pytest.raises(error, match=complaint):
+        serve(**options)
+    assert threading.active_count() == threads
+
+
+def test_serving_loads_no_framework():
+    code = (
+        "import sys, intus.serving.run; "
+        "print([name for name in ('torch', 'tensorflow', 'jax', 'mxnet') if name in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
