@@ -367,6 +367,22 @@ def test_operations_that_never_run_are_named(server):
         assert watch.status()["silent"] == ["spare"]
 
 
+def test_a_compiled_model_is_not_harmed_and_says_what_is_missing(server, caplog):
+    model = digits_model().eval()
+    expected = model(IMAGES[:4])
+    with probe(model, HOST, server.port):
+        compiled = torch.compile(model, backend="eager", fullgraph=True)
+        assert torch.equal(compiled(IMAGES[:4]), expected)
+    assert "Cnn was never called while it was probed. What runs inside torch.compile" in caplog.text
+    caplog.clear()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    with probe(compiled, HOST, server.port):
+        for _ in range(3):
+            assert torch.equal(compiled(IMAGES[:4]), expected)
+    assert caplog.text.count("did not run in its first call") == 1
+    torch._dynamo.reset()
+
+
 def test_numbers_that_cannot_be_recorded_are_counted_and_said_once(server, caplog):
     class Complex(nn.Module):
         def forward(self, x):

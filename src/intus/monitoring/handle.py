@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.base import Operation, check_kinds, for_model
+from ..backends.base import Handle, check_kinds, for_model
 from ..core.errors import InputError
 from .commands import HOST, PORT
 from .schedule import Choice, Schedule
@@ -76,7 +76,8 @@ def probe(
     operations = schedule.chosen(model, backend.operations(model))
     if not operations:
         logger.warning("intus: which() chose no operation of %s: nothing is recorded.", tap.name)
-    return Probe(tap, backend.attach(model, operations, kinds, tap), operations)
+    tap.operations = tuple(operation.address for operation in operations)
+    return Probe(tap, backend.attach(model, operations, kinds, tap))
 
 
 class Probe:
@@ -88,15 +89,9 @@ class Probe:
     ``items``  ids of the next call's rows, ints; taken by that call, then None again
     """
 
-    def __init__(
-        self,
-        tap: ModelTap,
-        attachment: Any,
-        operations: list[Operation],
-    ) -> None:
+    def __init__(self, tap: ModelTap, attachment: Handle) -> None:
         self._tap, self._attachment = tap, attachment
-        self.run, self.model = tap.run, tap.name
-        self.operations = tuple(operation.address for operation in operations)
+        self.run, self.model, self.operations = tap.run, tap.name, tap.operations
 
     @property
     def epoch(self) -> float:
@@ -145,7 +140,7 @@ class Probe:
             "passes": tap.passes,
             "recorded": tap.recorded,
             "troubles": tap.troubles.total(),
-            "silent": [address for address in self.operations if address not in tap.heard],
+            "silent": tap.silent(),
             "sent": counts.sent,
             "dropped": counts.dropped,
             "failed": counts.failed,

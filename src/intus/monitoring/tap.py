@@ -14,7 +14,9 @@ from ..core.record import Record
 from ..storage.codec import encode_graph
 from .schedule import Schedule
 from .sender import Sender
-from .trouble import Troubles
+from .trouble import Troubles, logger
+
+_COMPILED = "What runs inside torch.compile is not seen: probe a model that is not compiled."
 
 
 class Structure(Protocol):
@@ -52,6 +54,7 @@ class ModelTap:
         wait: float,
         structure: Structure | None,
     ) -> None:
+        self.operations: tuple[str, ...] = ()
         self.sender, self.troubles = sender, troubles
         self.run, self.name = run, name
         self.epoch: float = 0
@@ -73,6 +76,8 @@ class ModelTap:
     # -- what the backend calls ----------------------------------------------------------------------
 
     def begins(self) -> None:
+        if self.passes == 1:
+            self._say_silent()
         self._facts = Facts(self.epoch, self.step, self.current_mode(), self.items)
         self.step += 1
         self.passes += 1
@@ -111,8 +116,20 @@ class ModelTap:
 
     # ------------------------------------------------------------------------------------------------
 
+    def silent(self) -> list[str]:
+        """The operations that are attached to and never ran."""
+        return [address for address in self.operations if address not in self.heard]
+
+    def _say_silent(self) -> None:
+        silent = self.silent()
+        if 2 * len(silent) > len(self.operations):
+            text = "intus: %s of %s operations of %s did not run in its first call, such as %r. %s"
+            logger.warning(text, len(silent), len(self.operations), self.name, silent[0], _COMPILED)
+
     def close(self) -> None:
         """Send what was gathered; a pass that was being traced ends."""
+        if not self.passes and self.operations:
+            logger.warning("intus: %s was never called while it was probed. %s", self.name, _COMPILED)
         try:
             self.ends()
         except Exception as error:
