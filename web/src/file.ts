@@ -12,7 +12,7 @@ export async function openFile(data: HTMLElement, host: HTMLElement): Promise<Gr
   const packed = Uint8Array.from(atob(data.textContent!.trim()), (c) => c.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const { scene, paint, depth } = (await new Response(stream).json()) as Content;
-  const view = new GraphView(host, scene, { depth });
+  const view = new GraphView(host, scene, { depth, themeButton: true });
   if (typeof paint === "string") view.paintBuiltIn(paint);
   else if (paint) view.paint({ ...paint, values: new Map(Object.entries(paint.values)) });
   return view;

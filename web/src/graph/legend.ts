@@ -8,7 +8,7 @@ export function legend(paint: Paint | null): HTMLElement {
     const beyond = [...paint.values.values()].some((value) => value !== null && value > paint.high);
     return el(
       "div",
-      { class: "ig-legend", role: "group", "aria-label": `Colour scale of ${paint.title}` },
+      { class: "ig-legend ig-scale", role: "group", "aria-label": `Colour scale of ${paint.title}` },
       el("strong", {}, paint.title),
       el("span", {}, formatValue(paint, paint.low)),
       bar(),

@@ -18,7 +18,7 @@ export interface Toolbar {
   setPaint(which: BuiltIn | "given" | "", title: string): void;
 }
 
-export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActions): Toolbar {
+export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActions, withTheme: boolean): Toolbar {
   const paint = el("select", { "aria-label": "Colour by", change: () => actions.paint(paint.value as BuiltIn | "") });
   const given = el("option", { value: "given", hidden: true });
   paint.append(el("option", { value: "" }, "No colour"), given);
@@ -39,7 +39,7 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
       iconButton("minus", "Zoom out", () => actions.zoom(1 / 1.25)),
       iconButton("plus", "Zoom in", () => actions.zoom(1.25)),
       iconButton("fit", "Fit the whole graph", actions.fit),
-      iconButton("theme", "Light or dark", toggleTheme),
+      withTheme && iconButton("theme", "Light or dark", toggleTheme),
     ),
   );
   const setPaint = (which: BuiltIn | "given" | "", title: string): void => {

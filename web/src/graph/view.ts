@@ -22,6 +22,8 @@ export type { Paint } from "./paint.ts";
 export interface GraphOptions {
   onSelect?: (address: string | null) => void;
   toolbar?: boolean;
+  /** Whether the toolbar switches between light and dark: for a graph that has the page to itself. */
+  themeButton?: boolean;
   /** How many levels of modules to open at first; as many as stay readable when absent. */
   depth?: number | null;
 }
@@ -191,6 +193,17 @@ export class GraphView {
     });
   }
 
+  /** The routes of the visible edges, for tests: screen points, and the address of either end ("" for a port). */
+  routes(): { from: string; to: string; points: number[] }[] {
+    const { x, y, scale } = this.camera;
+    const name = (id: number): string => this.tree.nodes[id]?.address ?? "";
+    return this.frame.lines.map((line) => ({
+      from: name(line.edge.from),
+      to: name(line.edge.to),
+      points: Array.from(line.route, (at, i) => (i % 2 ? line.y + at - y : line.x + at - x) * scale),
+    }));
+  }
+
   /** Whether nothing is moving. */
   get still(): boolean {
     return this.progress >= 1 && !this.gliding;
@@ -318,8 +331,8 @@ export class GraphView {
     if (!box) return;
     const { width, height } = this.area.getBoundingClientRect();
     const scale = Math.max(this.camera.scale, 0.7);
-    const covered = width > 700 ? 320 : 0; // the panel stands over the right side
-    const [w, h] = [(width - covered) / scale, height / scale];
+    const beside = width > 680; // the panel stands over the right side, or over the lower part
+    const [w, h] = [(width - (beside ? 320 : 0)) / scale, (height * (beside ? 1 : 0.54)) / scale];
     const seen = this.camera;
     const inside = seen.scale === scale && box.x > seen.x + 8 && box.x + Math.min(box.width, w - 40) < seen.x + w && box.y > seen.y + 8 && box.y + Math.min(box.height, h / 2) < seen.y + h - 40;
     if (inside) return;
@@ -438,26 +451,25 @@ export class GraphView {
   }
 
   private makeToolbar(): Toolbar {
-    return toolbar(this.scene, searchField(this.tree, (id) => this.goTo(id)), {
+    const actions = {
       toggleOutline: () => {
         this.root.classList.toggle("ig-no-outline");
         this.outline.update(this.selected);
       },
-      deeper: (by) => this.openToDepth(Math.min(this.depth + by, 1 + Math.max(...this.depths()))),
-      zoom: (factor) => this.zoom(factor, this.area.clientWidth / 2, this.area.clientHeight / 2),
+      deeper: (by: number) => this.openToDepth(Math.min(this.depth + by, this.deepest())),
+      zoom: (factor: number) => this.zoom(factor, this.area.clientWidth / 2, this.area.clientHeight / 2),
       fit: () => this.fit(),
-      paint: (which) => {
+      paint: (which: BuiltIn | "given" | "") => {
         if (which === "given") this.show(this.given, "given");
         else if (which) this.paintBuiltIn(which);
         else this.show(null, "");
       },
-    });
+    };
+    return toolbar(this.scene, searchField(this.tree, (id) => this.goTo(id)), actions, this.options.themeButton === true);
   }
 
-  private *depths(): Generator<number> {
-    let most = 0;
-    for (const node of this.tree.nodes) if (node.children.length) most = Math.max(most, node.depth);
-    yield most;
+  private deepest(): number {
+    return this.tree.nodes.reduce((most, node) => (node.children.length ? Math.max(most, node.depth) : most), 0);
   }
 
   private errorNote(): HTMLElement | null {
