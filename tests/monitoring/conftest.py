@@ -44,6 +44,10 @@ class _Handler(BaseHTTPRequestHandler):
             with recorder.lock:
                 recorder.got.append((self.path, body))
         recorder.tries.append((self.path, status))
+        if recorder.cut():
+            self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
+            return
         self.send_response(status)
         self.send_header("Content-Length", str(len(reply)))
         self.end_headers()
@@ -63,6 +67,7 @@ class FakeServer:
         self.sockets: set[socket.socket] = set()
         self.delay = 0.0
         self.answer: Callable[[str], int] = lambda path: 200
+        self.cut: Callable[[], bool] = lambda: False  # hang up instead of answering
         self.port = port
         self.start()
 

@@ -26,11 +26,14 @@ def test_pauses_grow_and_stay_bounded(history):
     assert (breaker.wait(0.0), breaker.down, breaker.failures) == (0.0, False, 0)
 
 
-@given(st.floats(0, 60), st.floats(0, 1))
-def test_a_server_may_ask_for_a_longer_pause(asked, chance):
+@given(st.integers(0, 6), st.floats(0, 60), st.floats(0, 1))
+def test_a_busy_server_gets_the_pause_it_asks_for_and_is_not_down(failures, asked, chance):
     breaker = Breaker()
-    breaker.failed(5.0, chance, at_least=asked)
-    assert breaker.wait(5.0) >= round(asked, 6) - 1e-5
+    for _ in range(failures):
+        breaker.failed(5.0, chance)
+    before = breaker.wait(5.0)
+    breaker.busy(5.0, chance, asked)
+    assert breaker.wait(5.0) >= max(before, round(asked, 6)) - 1e-5
+    assert not breaker.down
     breaker.hurry()
     assert breaker.wait(5.0) == 0.0
-    assert breaker.failures == 1

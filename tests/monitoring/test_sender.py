@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -193,6 +194,16 @@ def test_a_batch_sent_again_bears_the_same_number(server):
     assert len({(one["client"], one["seq"]) for one in envelopes}) == 1
 
 
+def test_a_busy_server_is_waited_for(server, monkeypatch, caplog):
+    monkeypatch.setattr("intus.monitoring.breaker.MOST_S", 0.02)
+    server.answer = lambda path: 503 if len(server.tries) < 12 else 200
+    sender = Sender("127.0.0.1", server.port, MB)
+    give(sender, 0)
+    assert sender.drain(5)
+    assert steps(server) == [0]
+    assert not caplog.records
+
+
 @pytest.mark.parametrize(("status", "tries"), [(400, 1), (413, 1), (500, 3)])
 def test_what_a_server_refuses_is_counted_and_does_not_stop_the_rest(server, caplog, status, tries):
     server.answer = lambda path: status if len(server.tries) < tries else 200
@@ -275,6 +286,28 @@ def test_many_threads_may_use_one_line(server):
     assert sender.drain(10)
     assert sorted(steps(server)) == sorted(100 * k + n for k in range(4) for n in range(20))
     assert sender._bytes == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_the_server_does_every_record_is_accounted_for(server, monkeypatch, seed):
+    monkeypatch.setattr("intus.monitoring.breaker.FIRST_S", 0.001)
+    monkeypatch.setattr("intus.monitoring.breaker.MOST_S", 0.004)
+    chance = random.Random(seed)
+    server.answer = lambda path: chance.choice([200, 200, 200, 503, 429, 500, 400])
+    server.cut = lambda: chance.random() < 0.2
+    server.delay = 0.0005
+    sender = Sender("127.0.0.1", server.port, 60_000)
+    given = [give(sender, number) for number in range(150)]
+    assert any(sender.drain(10) for _ in range(20))
+    counts = sender.counts()
+    stored = {(one["client"], one["seq"]): [r.step for r in records] for records, one in server.batches()}
+    arrived = sorted(step for steps_ in stored.values() for step in steps_)
+    assert len(arrived) == len(set(arrived))
+    assert counts.sent + counts.dropped + counts.failed == 150
+    assert counts.dropped >= given.count(False)
+    # what was cut after it was stored, and refused when it came again, is stored and counts as failed
+    assert counts.sent <= len(arrived) <= counts.sent + counts.failed
+    assert counts.waiting == sender._bytes == 0
 
 
 SCRIPT = """

@@ -17,28 +17,38 @@ class Breaker:
     """
 
     def __init__(self) -> None:
-        self.failures = 0
+        self.failures = 0  # in a row, without any answer
+        self._pauses = 0
         self._until = 0.0
 
     @property
     def down(self) -> bool:
-        """Whether the server has failed often enough to stop counting on it."""
+        """Whether the server has been silent often enough to stop counting on it."""
         return self.failures >= PATIENCE
 
     def wait(self, now: float) -> float:
         """Seconds until the next try is due."""
         return max(0.0, round(self._until - now, 6))
 
-    def failed(self, now: float, chance: float, at_least: float = 0.0) -> None:
-        """A try failed; ``chance`` is in 0 to 1, ``at_least`` the pause that the server asked for."""
-        pause = min(FIRST_S * FACTOR ** min(self.failures, 20), MOST_S)
+    def failed(self, now: float, chance: float) -> None:
+        """No answer came; ``chance`` is in 0 to 1."""
         self.failures += 1
-        self._until = now + max(pause * (0.5 + chance / 2), at_least)
+        self._pause(now, chance, 0.0)
+
+    def busy(self, now: float, chance: float, at_least: float) -> None:
+        """The server answered: not now, and asked for a pause of ``at_least`` seconds."""
+        self.failures = 0
+        self._pause(now, chance, at_least)
 
     def worked(self) -> None:
         """A try succeeded."""
-        self.failures, self._until = 0, 0.0
+        self.failures, self._pauses, self._until = 0, 0, 0.0
 
     def hurry(self) -> None:
         """Make the next try due now."""
         self._until = 0.0
+
+    def _pause(self, now: float, chance: float, at_least: float) -> None:
+        pause = min(FIRST_S * FACTOR ** min(self._pauses, 20), MOST_S)
+        self._pauses += 1
+        self._until = now + max(pause * (0.5 + chance / 2), at_least)

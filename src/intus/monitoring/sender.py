@@ -247,22 +247,20 @@ class Sender:
         except ServeError as error:
             self._unreachable(str(error))
             return
-        if answer.status in (429, 503):
-            self._unreachable(f"{self.host}:{self.port} is busy: {answer.why}", answer.retry_after)
-        elif answer.status >= 500 and job.attempts < ATTEMPTS:
-            self._unreachable(f"{self.host}:{self.port} failed: {answer.why}", answer.retry_after)
+        with self._changed:
+            self._reached = True
+        if answer.status in (429, 503) or (answer.status >= 500 and job.attempts < ATTEMPTS):
+            with self._changed:
+                self._breaker.busy(time.monotonic(), self._chance.random(), answer.retry_after)
         else:
             self._answered(job, answer)
 
     def _answered(self, job: Job, answer: Answer) -> None:
-        if self._breaker.down or not self._reached:
-            logger.info("intus: recording at %s:%s", self.host, self.port)
         if not answer.ok:
             text = "intus: %s:%s refused %s: %s"
             code = f"refused {answer.status}"
             self.troubles.count(code, text, self.host, self.port, job.path, answer.why)
         with self._changed:
-            self._reached = True
             self._breaker.worked()
             self.troubles.again("line")
             self._finish(job, "sent" if answer.ok else "failed")
@@ -279,9 +277,9 @@ class Sender:
             self._stuck = False
             self._changed.notify_all()
 
-    def _unreachable(self, why: str, at_least: float = 0.0) -> None:
+    def _unreachable(self, why: str) -> None:
         with self._changed:
-            self._breaker.failed(time.monotonic(), self._chance.random(), at_least)
+            self._breaker.failed(time.monotonic(), self._chance.random())
             down = self._breaker.down
         if down:
             what = "recording is interrupted" if self._reached else "nothing is recorded"
