@@ -18,4 +18,4 @@ def record(rows: int = 4, address: str = "fc1", **facts: Any) -> Record:
 
 def point(*records: Record, complete: bool = True) -> DataPoint:
     """A data point of these records."""
-    return DataPoint(Key.of(records[0]), records[0].epoch, -1, tuple(records), complete)
+    return DataPoint(Key.of(records[0]), records[0].kind, records[0].epoch, -1, tuple(records), complete)

@@ -53,7 +53,17 @@ def test_modes_kinds_and_outputs_are_kept_apart():
         [numbered(1), numbered(2, mode="eval"), numbered(3, kind="input"), numbered(4, index=1)]
     )
     ready = aggregator.flush()
-    assert [p.key.shown_kind for p in ready] == ["output", "output@eval", "input", "output.1"]
+    assert [p.kind for p in ready] == ["output", "output@eval", "input", "output.1"]
+
+
+def test_the_mode_seen_first_is_the_main_one():
+    aggregator = Aggregator()
+    aggregator.accept([numbered(1, mode="eval")])
+    aggregator.accept([numbered(2, epoch=1), numbered(3, epoch=1, mode="eval")])
+    assert [p.kind for p in aggregator.flush()] == ["output@train", "output"]
+    aggregator.remove("m")
+    aggregator.accept([numbered(1)])
+    assert [p.kind for p in aggregator.flush()] == ["output"]
 
 
 def test_a_late_array_joins_the_rows_it_belongs_to():

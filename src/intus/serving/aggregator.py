@@ -50,12 +50,12 @@ class _Window:
         self.fresh[key] = None
         self.nbytes += size_of(record)
 
-    def take(self) -> list[DataPoint]:
+    def take(self, main_mode: str) -> list[DataPoint]:
         """The data points to hand on; they stay in the window for rows that come late."""
-        out = [
-            DataPoint(key, self.epoch, self.step, tuple(self.points[key]), self.complete)
-            for key in self.fresh
-        ]
+        out = []
+        for key in self.fresh:
+            kind, blocks = key.shown_kind(main_mode), tuple(self.points[key])
+            out.append(DataPoint(key, kind, self.epoch, self.step, blocks, self.complete))
         self.fresh = {}
         return out
 
@@ -102,6 +102,7 @@ class Aggregator:
             raise InputError(f"trigger={list(trigger)!r} must name some of {', '.join(TRIGGERS)}.")
         self.trigger, self.max_bytes = tuple(trigger), max_bytes
         self._windows: dict[Group, dict[Mark, _Window]] = {}
+        self._main_modes: dict[Group, str] = {}  # the mode that each (run, model) was first seen in
         self._clients: OrderedDict[str, _Client] = OrderedDict()
         self._opened = 0
         self._counts = {"received": 0, "duplicates": 0, "dropped": 0, "refused": 0, "incomplete": 0}
@@ -148,11 +149,12 @@ class Aggregator:
 
     def remove(self, model: str) -> None:
         """Forget what a model sent."""
-        self._windows = {group: held for group, held in self._windows.items() if group[1] != model}
+        for group in [group for group in self._windows if group[1] == model]:
+            del self._windows[group], self._main_modes[group]
 
     def clear(self) -> None:
         """Forget all that was sent; clients' sequence numbers are kept, for requests sent twice."""
-        self._windows = {}
+        self._windows, self._main_modes = {}, {}
         self._counts = dict.fromkeys(self._counts, 0)
 
     def status(self) -> dict[str, int]:
@@ -180,7 +182,9 @@ class Aggregator:
 
     def _window(self, record: Record, ready: list[DataPoint], notices: list[Notice]) -> _Window:
         """The window a record belongs to; opening a newer one hands the older ones on."""
-        held = self._windows.setdefault((record.run, record.model), {})
+        group = (record.run, record.model)
+        held = self._windows.setdefault(group, {})
+        self._main_modes.setdefault(group, record.mode)
         mark = (record.epoch, *(getattr(record, name) for name in self.trigger))
         if mark not in held:
             newest = max((window.epoch for window in held.values()), key=_rank, default=None)
@@ -193,13 +197,13 @@ class Aggregator:
                 held.clear()
             self._opened += 1
             step = record.step if "step" in self.trigger and record.step is not None else -1
-            held[mark] = _Window(self._opened, (record.run, record.model), record.epoch, step)
+            held[mark] = _Window(self._opened, group, record.epoch, step)
             for old in sorted(held, key=lambda mark: (_rank(held[mark].epoch), held[mark].number))[:-HELD]:
                 del held[old]
         return held[mark]
 
     def _take(self, window: _Window) -> list[DataPoint]:
-        ready = window.take()
+        ready = window.take(self._main_modes[window.group])
         self._counts["incomplete"] += 0 if window.complete else len(ready)
         return ready
 

@@ -113,7 +113,7 @@ def _results(point: DataPoint, readings: Sequence[Reading]) -> Results:
         "epoch": epoch,
         "step": point.step,
         "address": key.address,
-        "kind": key.shown_kind,
+        "kind": point.kind,
     }
     columns = {name: [value] * count for name, value in same.items()}
     for name in ("unit", "target", "score", "value", "low", "high", "baseline", "n"):

@@ -23,17 +23,17 @@ class Key(NamedTuple):
         """The key of a record."""
         return cls(record.run, record.model, record.address, record.kind, record.index, record.mode)
 
-    @property
-    def shown_kind(self) -> str:
-        """The kind as results name it: the rows of another mode, or a second output, are another line.
+    def shown_kind(self, main_mode: str) -> str:
+        """The kind as results name it: what is not of the run's main mode, or a second output, is another
+        line of the plot.
 
-        >>> Key("", "m", "fc1", "output", 0, "train").shown_kind
+        >>> Key("", "m", "fc1", "output", 0, "train").shown_kind("train")
         'output'
-        >>> Key("", "m", "lstm", "output", 1, "eval").shown_kind
+        >>> Key("", "m", "lstm", "output", 1, "eval").shown_kind("train")
         'output.1@eval'
         """
         index = f".{self.output}" if self.output else ""
-        mode = f"@{self.mode}" if self.mode not in ("", "train") else ""
+        mode = f"@{self.mode}" if self.mode != main_mode else ""
         return self.kind + index + mode
 
 
@@ -41,11 +41,12 @@ class Key(NamedTuple):
 class DataPoint:
     """All the arrays one layer gave in one window, usually an epoch, as blocks in order of arrival.
 
-    ``step`` is -1 unless windows are made per step; ``complete`` is False when the sender says that it
-    dropped some of the window's arrays.
+    ``kind`` is what results call it. ``step`` is -1 unless windows are made per step; ``complete`` is
+    False when the sender says that it dropped some of the window's arrays.
     """
 
     key: Key
+    kind: str
     epoch: float | None
     step: int
     records: tuple[Record, ...]
