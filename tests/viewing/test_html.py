@@ -1,0 +1,112 @@
+"""The saved page: whole, offline, small, and safe from the names in a model."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from drafts import digits_cnn, gpt2, hostile
+
+from intus.core.errors import InputError, IntusError
+from intus.viewing import html
+from intus.viewing.html import View, page
+from intus.viewing.scene import scene
+
+
+class Tags(HTMLParser):
+    """Every tag of a page with its attributes, and the text of scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1][0] == "script":
+            self.scripts[-1] += data
+
+
+def content(text: str) -> dict[str, object]:
+    packed = re.search(r'<script id="intus-data"[^>]*>([A-Za-z0-9+/=]+)</script>', text)
+    assert packed
+    return json.loads(gzip.decompress(base64.b64decode(packed[1])))
+
+
+def test_the_page_holds_the_scene() -> None:
+    graph = digits_cnn()
+    held = content(page(graph, overlay={"fc1": 0.5}, depth=2))
+    assert held["scene"] == json.loads(json.dumps(scene(graph)))
+    assert held["depth"] == 2
+    assert held["paint"]["values"] == {"fc1": 0.5}
+
+
+def test_nothing_is_asked_of_anyone() -> None:
+    for tag, attributes in Tags(page(digits_cnn())).tags:
+        for name in ("src", "href", "action", "data"):
+            assert (attributes.get(name) or "data:").startswith("data:"), (tag, attributes)
+    assert "@import" not in html.asset("intus.css")
+    assert "url(" not in html.asset("intus.css")
+
+
+def test_hostile_names_stay_text() -> None:
+    plain, odd = Tags(page(digits_cnn())), Tags(page(hostile()))
+    assert [tag for tag, _ in odd.tags] == [tag for tag, _ in plain.tags]
+    assert odd.scripts[1] == plain.scripts[1]  # the program is the same, to the letter
+    assert content(page(hostile()))["scene"]["model"] == "</script><img src=x onerror=alert(1)>"
+
+
+def test_no_part_of_the_bundle_ends_its_element() -> None:
+    assert "</script" not in html.asset("intus.js").lower()
+    assert "<!--" not in html.asset("intus.js")
+    assert "</style" not in html.asset("intus.css").lower()
+
+
+def test_the_same_graph_gives_the_same_bytes() -> None:
+    assert page(gpt2(layers=2)) == page(gpt2(layers=2))
+
+
+def test_sizes_keep_their_budget() -> None:
+    fixed = "".join(html.asset(name) for name in ("intus.js", "intus.css", "index.html")).encode()
+    assert len(fixed) <= 150_000
+    assert len(gzip.compress(fixed)) <= 60_000
+    assert len(page(gpt2()).encode()) <= 300_000
+
+
+def test_save_and_notebook(tmp_path: Path) -> None:
+    view = View(digits_cnn(), title="A <b>title</b>", height=400)
+    path = view.save(tmp_path / "graph.html")
+    assert path.read_text(encoding="utf-8") == view.html()
+    assert "<title>A &lt;b&gt;title&lt;/b&gt;</title>" in view.html()
+    cell = Tags(view._repr_html_())
+    assert [tag for tag, _ in cell.tags] == ["iframe"]
+    frame = cell.tags[0][1]
+    assert frame["srcdoc"] == view.html()
+    assert "allow-same-origin" not in frame["sandbox"]
+    assert "height:400px" in frame["style"]
+    assert repr(view).startswith("<View of A <b>title</b>: 11 operations")
+
+
+def test_a_wrong_overlay_is_told_at_once() -> None:
+    with pytest.raises(InputError, match="overlay='speed'"):
+        View(digits_cnn(), overlay="speed")
+
+
+def test_a_missing_bundle_names_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(html, "files", lambda package: tmp_path)
+    html.asset.cache_clear()
+    try:
+        with pytest.raises(IntusError, match=r"intus\.css of the built page is missing.*make web"):
+            page(digits_cnn())
+    finally:
+        html.asset.cache_clear()
