@@ -11,30 +11,25 @@ from ..core.errors import InputError
 Grid = tuple[int, ...]
 
 
-def channels_first(behaviours: np.ndarray, records: int, address: str, *, convolution: bool) -> np.ndarray:
+def units_second(
+    behaviours: np.ndarray, records: int, address: str, *, channels: bool = False, time_first: bool = False
+) -> np.ndarray:
     """What a layer gave for ``records`` records as (records, units, …positions).
 
-    (n, d) has no positions; (n, c, h, w) and what convolutions give have channels second; (n, t, d), the
-    output of recurrent and attention layers, has them last. Raises InputError when no axis is the batch.
+    (n, d) has no positions; (n, c, h, w) has units second; (n, t, d), the output of recurrent and attention
+    layers, has them last, unless ``channels`` says that a convolution gave (n, c, l); ``time_first`` says
+    (t, n, d). Raises InputError when no axis is the batch.
     """
-    if behaviours.ndim and len(behaviours) != records and behaviours.ndim > 2:
-        if behaviours.shape[1] != records:
-            raise InputError(_no_batch(behaviours, records, address))
-        behaviours = np.moveaxis(behaviours, 1, 0)  # recurrent layers are (time, batch, features) by default
-    elif not behaviours.ndim or len(behaviours) != records:
-        raise InputError(_no_batch(behaviours, records, address))
+    if behaviours.ndim == 3 and (time_first or len(behaviours) != records):
+        behaviours = np.moveaxis(behaviours, 1, 0)
+    if not behaviours.ndim or len(behaviours) != records:
+        raise InputError(
+            f"{address!r} gave shape {behaviours.shape} for {records} records: no axis is the batch, so it "
+            "cannot be inspected. Choose a layer that keeps the records apart."
+        )
     if behaviours.ndim == 1:
         return behaviours[:, None]
-    if behaviours.ndim == 3 and not convolution:
-        return np.moveaxis(behaviours, 2, 1)
-    return behaviours
-
-
-def _no_batch(behaviours: np.ndarray, records: int, address: str) -> str:
-    return (
-        f"{address!r} gave shape {behaviours.shape} for {records} records: no axis is the batch, so it cannot "
-        "be inspected. Choose a layer that keeps the records apart."
-    )
+    return np.moveaxis(behaviours, 2, 1) if behaviours.ndim == 3 and not channels else behaviours
 
 
 def onto(behaviours: np.ndarray, grid: Grid, address: str, hypothesis: str) -> np.ndarray:
@@ -47,7 +42,7 @@ def onto(behaviours: np.ndarray, grid: Grid, address: str, hypothesis: str) -> n
     if positions == grid:
         return behaviours
     if not grid:
-        return behaviours.mean(axis=tuple(range(2, behaviours.ndim)))
+        return np.asarray(behaviours.mean(axis=tuple(range(2, behaviours.ndim))))
     if len(positions) == len(grid) == 2:
         return resize(behaviours, grid)
     what = f"positions of shape {positions}" if positions else "one value per record"

@@ -114,7 +114,7 @@ def behaviours(
                     raise CaptureError(f"An output could not be read: {catch.error}") from catch.error
                 if missing := [a for a in addresses if a not in catch.found]:
                     raise CaptureError(
-                        f"{missing[0]!r} did not run in the forward pass of record {start}, or gave no tensor. "
+                        f"{missing[0]!r} did not run for record {start}, or gave no tensor. "
                         "Choose a layer that every record passes through."
                     )
                 yield start, dict(catch.found)

@@ -6,12 +6,13 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backends.base import for_model
+from ..backends.base import Operation, for_model
 from ..core.address import Address
 from ..core.errors import InputError, require
 from ..core.results import COLUMNS, Results
@@ -19,7 +20,7 @@ from ..scores import Reading, Score, Scorer
 from . import align
 from .behaviours import Inputs, Records, behaviours
 from .hypotheses import Labels, as_hypotheses
-from .models import as_checkpoints, each
+from .models import as_checkpoints
 from .units import UnitGroup, resolve
 
 if TYPE_CHECKING:
@@ -75,9 +76,11 @@ def inspect(
     run = run if run is not None else time.strftime("inspect %Y-%m-%d %H:%M:%S") if store else ""
     tables = []
     try:
-        for name, epoch, model in each(checkpoints):
+        for checkpoint in checkpoints:
+            name, model = checkpoint.open()
             readings = _one(model, name, units, records, labels, wished, batch, seed, progress)
-            tables.append(_table(readings, run, name, epoch))
+            del model  # before the next is loaded
+            tables.append(_table(readings, run, name, checkpoint.epoch))
             if database is not None:
                 database.add(tables[-1])
     finally:
@@ -108,18 +111,16 @@ def _one(
 ) -> list[tuple[str, Reading]]:
     """Every reading of one model, with its address."""
     operations = for_model(model).operations(model)
-    types = {operation.address: operation.type for operation in operations}
     groups = resolve(units, operations, name)
-    feeds = [_Feed(group, types, scores, seed, _SAMPLES // len(groups)) for group in groups]
+    feeds = [_Feed(group, operations, scores, seed, _SAMPLES // len(groups)) for group in groups]
     addresses = list(dict.fromkeys(group.address for group in groups))
     began = time.monotonic()
     for start, found in behaviours(model, addresses, records, batch):
-        block = records.block(start, batch)
-        given = labels.of(start, block)
+        given = labels.of(start, partial(records.block, start, batch))
+        done = min(start + batch, len(records))
         for feed in feeds:
-            feed.update(found[feed.group.address], given, labels.ragged, start, len(block))
+            feed.update(found[feed.group.address], given, labels.ragged, start, done - start)
         if progress:
-            done = start + len(block)
             took = time.monotonic() - began
             print(f"\r{name}: {done} of {len(records)} records, {took:.0f} s", end="", file=sys.stderr)
     if progress:
@@ -131,12 +132,13 @@ class _Feed:
     """One group of units, and a scorer for each grid of labels that hypotheses give."""
 
     def __init__(
-        self, group: UnitGroup, types: dict[str, str], scores: Sequence[Score], seed: int, room: int
+        self, group: UnitGroup, operations: Sequence[Operation], scores: Sequence[Score], seed: int, room: int
     ) -> None:
         self.group, self.scores, self.seed, self.room = group, scores, seed, room
-        self.convolution = bool(
-            _CHANNELS_SECOND.search(types[str(Address(Address.parse(group.address).name))])
-        )
+        name = str(Address(Address.parse(group.address).name))
+        layer = next(operation for operation in operations if operation.address == name)
+        self.channels = bool(_CHANNELS_SECOND.search(layer.type))
+        self.time_first = getattr(layer.module, "batch_first", True) is False
         self.picked, self.count = np.empty(0, dtype=np.int64), 0
         self.scorers: dict[Any, Scorer] = {}
 
@@ -144,7 +146,9 @@ class _Feed:
         self, array: np.ndarray, labels: dict[str, np.ndarray], ragged: set[str], start: int, count: int
     ) -> None:
         """Add what the layer gave for a block of records, and their labels by hypothesis."""
-        array = align.channels_first(array, count, self.group.address, convolution=self.convolution)
+        array = align.units_second(
+            array, count, self.group.address, channels=self.channels, time_first=self.time_first
+        )
         self.count = array.shape[1]
         self.picked = self.group.pick(self.count)
         array = array[:, self.picked]

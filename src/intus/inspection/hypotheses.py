@@ -121,20 +121,21 @@ class Labels:
         self._lengths: dict[str, int] = {}
         self.ragged: set[str] = set()
 
-    def of(self, start: int, records: Sequence[Any]) -> dict[str, np.ndarray]:
-        """``{name: (records, …)}`` for the block whose first record has that number."""
+    def of(self, start: int, block: Callable[[], Sequence[Any]]) -> dict[str, np.ndarray]:
+        """``{name: (records, …)}`` for the block whose first record has that number; ``block()`` gives
+        its records where they are needed."""
         if start in self._blocks:
             return self._blocks[start]
-        block = {}
+        records, made = block(), {}
         for h in self.hypotheses:
             found = [h.of(start + i, one) for i, one in enumerate(records)]
             self._compare_lengths(h.name, found)
-            block[h.name] = stack(h.name, start, found)
-        size = sum(column.nbytes for column in block.values())
+            made[h.name] = stack(h.name, start, found)
+        size = sum(column.nbytes for column in made.values())
         if size <= self._room:
             self._room -= size
-            self._blocks[start] = block
-        return block
+            self._blocks[start] = made
+        return made
 
     def _compare_lengths(self, name: str, found: Sequence[np.ndarray]) -> None:
         lengths = {len(one) for one in found if one.ndim == 1}

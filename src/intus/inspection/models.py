@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,11 +62,3 @@ def _load(what: Any) -> Callable[[], Any]:
             return lambda: what()
         raise
     return lambda: what
-
-
-def each(checkpoints: Sequence[Checkpoint]) -> Iterator[tuple[str, float, Any]]:
-    """Name, epoch and model of each, one in memory at a time where loaders allow it."""
-    for checkpoint in checkpoints:
-        name, model = checkpoint.open()
-        yield name, checkpoint.epoch, model
-        del model

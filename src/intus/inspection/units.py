@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -75,8 +76,8 @@ def _pair(part: Any) -> tuple[Any, Any]:
 
 def _layers(layer: Any, operations: Sequence[Operation], model: str) -> list[str]:
     names = [operation.address for operation in operations]
-    if isinstance(layer, int) and not isinstance(layer, bool):
-        return [_numbered(layer, parametric(operations), model)]
+    if isinstance(layer, Integral) and not isinstance(layer, bool):
+        return [_numbered(int(layer), parametric(operations), model)]
     if not isinstance(layer, str):
         raise InputError(f"A layer is a number counted from 1 or a module's address, got {layer!r}.")
     if layer in names and layer:
@@ -97,11 +98,7 @@ def _layers(layer: Any, operations: Sequence[Operation], model: str) -> list[str
 
 def parametric(operations: Sequence[Operation]) -> list[str]:
     """Addresses of the layers that have parameters of their own, in the order of the model."""
-    return [o.address for o in operations if any(True for _ in _own_parameters(o.module))]
-
-
-def _own_parameters(module: Any) -> Any:
-    return module.parameters(recurse=False)
+    return [o.address for o in operations if any(True for _ in o.module.parameters(recurse=False))]
 
 
 def _numbered(number: int, layers: list[str], model: str) -> str:

@@ -153,7 +153,7 @@ def spread(
                 yield Reading(name, NAN, target, u, n=int(count), note=wrong)
                 continue
             note = notes[u, h] if notes is not None else ""
-            if not note and not np.isfinite(value[u, h]):
+            if not np.isfinite(value[u, h]):
                 note = "the unit or the hypothesis is constant" if count else "no annotated rows"
             if sampled:
                 note += f"{', ' if note else ''}from a sample of the rows"

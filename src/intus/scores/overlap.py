@@ -160,9 +160,6 @@ def _iou_notes(threshold: np.ndarray, counts: np.ndarray, *, capped: bool) -> np
     threshold = np.broadcast_to(threshold, on.shape)
     notes = np.empty(on.shape, dtype=object)
     for place in np.ndindex(on.shape):
-        if not np.isfinite(threshold[place]):
-            notes[place] = "the unit is constant or the hypothesis never true"
-            continue
         notes[place] = f"threshold {threshold[place]:.4g}"
         if capped and on[place] and true[place]:
             most = min(on[place], true[place]) / max(on[place], true[place])

@@ -1,0 +1,388 @@
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+from sklearn.metrics import jaccard_score
+from torch import nn
+
+import intus
+from intus.core.errors import AddressError, CaptureError, InputError
+from intus.inspection import hypothesis, inspect
+
+
+def ink(image):
+    return image[0] > 0.5
+
+
+def right_edge(image):
+    return (np.diff(image[0], axis=1, append=0) < -0.4).astype(float)
+
+
+def maps_of(model, name, images):
+    """Oracle: a layer's maps up-sampled to pixels by torch itself."""
+    found = []
+    handle = getattr(model, name).register_forward_hook(lambda m, i, o: found.append(o))
+    mode = model.training
+    with torch.no_grad():
+        model.eval()(torch.from_numpy(images))
+    model.train(mode)
+    handle.remove()
+    return nn.functional.interpolate(found[0], (8, 8), mode="bilinear", align_corners=False).numpy()
+
+
+def row(frame, **equal):
+    for name, value in equal.items():
+        frame = frame[frame[name] == value]
+    assert len(frame) == 1, frame
+    return frame.iloc[0]
+
+
+@pytest.fixture(scope="module")
+def answer(checkpoints, images):
+    return inspect(
+        checkpoints[-1], [ink, right_edge], ["iou", "correlation"], images, [(1, "*"), (3, "*")], batch=128
+    )
+
+
+@pytest.mark.parametrize("layer", ["conv1", "conv2"])
+@pytest.mark.parametrize("function", [ink, right_edge])
+def test_iou_and_correlation_equal_sklearn_and_scipy_on_upsampled_maps(
+    answer, model, images, layer, function
+):
+    maps = maps_of(model, layer, images)
+    truth = np.stack([function(image) for image in images]).reshape(-1).astype(float)
+    for unit in range(maps.shape[1]):
+        values = maps[:, unit].reshape(-1)
+        got = row(answer, address=layer, unit=unit, target=function.__name__, score="correlation")
+        assert got.value == pytest.approx(stats.pearsonr(values.astype(float), truth).statistic, abs=1e-5)
+        assert got.n == 600 * 64
+        got = row(answer, address=layer, unit=unit, target=function.__name__, score="iou")
+        want = jaccard_score(truth == 1, values > np.quantile(values, 0.995))
+        assert got.value == pytest.approx(want, abs=2e-4)
+
+
+def test_the_frame_is_tidy_and_in_order(answer):
+    columns = "model address unit target score value low high baseline n note"
+    assert list(answer.columns) == columns.split()
+    assert set(answer.model) == {"Small"}
+    assert answer.address.drop_duplicates().tolist() == ["conv1", "conv2"]
+    assert answer[answer.address == "conv2"].unit.drop_duplicates().tolist() == list(range(8))
+    assert len(answer) == (6 + 8) * 2 * 2
+    found = answer[(answer.score == "correlation") & (answer.target == "ink")]
+    assert (found.low <= found.value).all()
+    assert found.value.abs().max() > 3 * found.baseline.iloc[0] > 0
+    assert isinstance(answer, pd.DataFrame)
+
+
+def test_a_unit_that_is_the_hypothesis_is_found(images):
+    """A planted detector: unit 2 computes exactly the ink."""
+    planted = nn.Sequential(nn.Conv2d(1, 4, 1))
+    with torch.no_grad():
+        planted[0].weight.normal_(0, 0.01)
+        planted[0].bias.normal_()
+        planted[0].weight[2], planted[0].bias[2] = 5.0, 0.0
+    data = (images > 0.5).astype(np.float32)
+    frame = inspect(planted, ink, ["iou_max", "correlation", "mean_difference"], data, "0")
+    assert row(frame, unit=2, score="iou_max").value == 1.0
+    assert row(frame, unit=2, score="correlation").value == pytest.approx(1.0)
+    assert row(frame, unit=2, score="mean_difference").value == pytest.approx(5.0, abs=1e-5)
+
+
+def test_checkpoints_are_epochs(checkpoints, images):
+    frame = inspect(checkpoints, ink, "correlation", images, [("conv1", [4, 1])])
+    assert frame.epoch.tolist() == [0, 0, 1, 1, 2, 2]
+    assert frame.unit.tolist() == [4, 1] * 3
+    by_epoch = inspect(
+        {10: checkpoints[1], 20: checkpoints[2]}, ink, "correlation", images, [("conv1", [4, 1])]
+    )
+    assert by_epoch.epoch.tolist() == [10, 10, 20, 20]
+    assert by_epoch.value.tolist() == frame.value.tolist()[2:]
+    named = inspect({"a": checkpoints[1], "b": checkpoints[2]}, ink, "correlation", images, [("conv1", 4)])
+    assert named.model.tolist() == ["a", "b"]
+    assert "epoch" not in named.columns
+
+
+def test_loaders_are_called_in_turn_and_let_go(checkpoints, images):
+    import gc
+    import weakref
+
+    alive: list[weakref.ref] = []
+
+    def load(number):
+        def one():
+            gc.collect()
+            assert all(ref() is None for ref in alive), "the model before is still in memory"
+            model = copy.deepcopy(checkpoints[number])
+            alive.append(weakref.ref(model))
+            return model
+
+        return one
+
+    frame = inspect([load(0), load(1)], ink, "correlation", images[:50], (1, 0))
+    assert frame.epoch.tolist() == [0, 1]
+    assert len(alive) == 2
+
+
+def test_hypotheses_are_asked_once_for_all_models(checkpoints, images):
+    asked = []
+
+    @hypothesis("counted", kind="binary")
+    def function(image):
+        asked.append(1)
+        return image[0] > 0.5
+
+    frame = inspect(checkpoints, function, "correlation", images[:80], [(1, 0), (2, 0)], batch=32)
+    assert len(asked) == 80
+    assert set(frame.target) == {"counted"}
+
+
+def test_batches_do_not_change_the_answer(model, images):
+    frames = [
+        inspect(model, [ink], ["iou", "iou_max", "correlation"], images, "conv2", batch=batch)
+        for batch in (600, 37)
+    ]
+    pd.testing.assert_frame_equal(*frames, rtol=1e-4, atol=1e-5)
+
+
+def test_data_may_be_arrays_tensors_lists(model, images):
+    want = inspect(model, ink, "correlation", images, "conv1").value
+    for data in (torch.from_numpy(images), list(images), [torch.from_numpy(i) for i in images]):
+        np.testing.assert_allclose(inspect(model, ink, "correlation", data, "conv1").value, want)
+    doubled = inspect(model, ink, "correlation", images.astype(np.float64), "conv1").value
+    np.testing.assert_allclose(doubled, want, atol=1e-6)
+
+
+def test_labels_of_records_and_arrays(model, images, digit):
+    frame = inspect(
+        model,
+        {
+            "digit": digit,
+            "is_zero": digit == 0,
+            "grid": images[:, 0] > 0.5,
+            "heavy": lambda i: i.mean() > 0.3,
+        },
+        ["correlation", "linear_accuracy"],
+        images,
+        ["conv2"],
+    )
+    maps = maps_of(model, "conv2", images)
+    small = []
+    model.conv2.register_forward_hook(lambda m, i, o: small.append(o.numpy())).remove()
+    got = row(frame, unit=3, target="is_zero", score="correlation")
+    with torch.no_grad():
+        model.eval()
+        x = model.conv2(torch.relu(model.norm(model.conv1(torch.from_numpy(images))))).numpy()
+    want = stats.pearsonr(x[:, 3].mean(axis=(1, 2)).astype(float), (digit == 0).astype(float)).statistic
+    assert got.value == pytest.approx(want, abs=1e-6)
+    assert got.n == 600
+    assert row(frame, unit=3, target="grid", score="correlation").n == maps[:, 3].size
+    layer = row(frame, unit=-1, target="digit", score="linear_accuracy")
+    assert layer.value > 2 * layer.baseline
+
+
+def test_head_answers_labels_of_records(model, images, digit):
+    frame = inspect(model, {"three": digit == 3}, ["correlation", "iou_max"], images, "head")
+    best = frame[frame.score == "iou_max"].sort_values("value").iloc[-1]
+    assert best.unit == 3
+    assert best.value > 0.6 > best.baseline
+
+
+def test_nan_is_not_annotated(model, images):
+    def half(image):
+        return np.where(np.arange(8) < 4, image[0] > 0.5, np.nan)
+
+    got = row(inspect(model, half, "correlation", images, ("conv1", 2)))
+    maps = maps_of(model, "conv1", images)[:, 2, :, :4]
+    want = stats.pearsonr(maps.reshape(-1).astype(float), (images[:, 0, :, :4] > 0.5).reshape(-1)).statistic
+    assert (got.value, got.n) == (pytest.approx(want, abs=1e-6), maps.size)
+
+
+def test_layer_scores_and_functions_come_along(model, images, digit):
+    frame = inspect(model, [], ["mean", "dead", lambda b: float(b.max())], images, ["conv1", "head"])
+    assert frame.unit.tolist() == [-1] * 6
+    some = inspect(model, {"digit": digit}, ["linear_f1"], images, ("head", [0, 1]))
+    assert set(some.note) == {"2 of 10 units"}
+
+
+def test_seed_decides(model, images, digit):
+    ask = lambda seed: inspect(model, {"d": digit}, "linear_f1", images, "conv2", seed=seed)  # noqa: E731
+    pd.testing.assert_frame_equal(ask(1), ask(1))
+    assert ask(1).value.iloc[0] != ask(2).value.iloc[0]
+
+
+# -- nothing stays changed ---------------------------------------------------------------------------
+
+
+def state_of(model):
+    return (
+        [m.training for m in model.modules()],
+        [dict(m._forward_hooks) | dict(m._forward_pre_hooks) for m in model.modules()],
+        [sorted(vars(m)) for m in model.modules()],
+        {name: value.clone() for name, value in model.state_dict().items()},
+        [p.grad for p in model.parameters()],
+        [p.requires_grad for p in model.parameters()],
+        torch.get_rng_state(),
+        np.random.get_state()[1].tolist(),
+        torch.is_grad_enabled(),
+    )
+
+
+def assert_unchanged(before, after):
+    for old, new in zip(before, after, strict=True):
+        if isinstance(old, dict):
+            assert all(torch.equal(old[name], new[name]) for name in old | new)
+        elif isinstance(old, torch.Tensor):
+            assert torch.equal(old, new)
+        else:
+            assert old == new
+
+
+def test_the_model_and_torch_are_left_as_they_were(checkpoints, images):
+    model = copy.deepcopy(checkpoints[0]).train()
+    model.norm.eval()
+    data = images.copy()
+    before = state_of(model)
+    inspect(model, ink, ["iou", "linear_f1"], data, ["conv*", "norm"])
+    assert_unchanged(before, state_of(model))
+    assert (data == images).all()
+
+
+@pytest.mark.parametrize("where", ["hypothesis", "model", "inputs"])
+def test_also_after_an_exception(checkpoints, images, where):
+    model = copy.deepcopy(checkpoints[0]).train()
+    before = state_of(model)
+
+    def boom(*_):
+        torch.rand(3)
+        raise RuntimeError("boom")
+
+    if where == "model":
+        handle = model.head.register_forward_hook(boom)
+        before = state_of(model)
+    with pytest.raises(RuntimeError, match="boom") as caught:
+        inspect(
+            model,
+            boom if where == "hypothesis" else ink,
+            "iou",
+            images,
+            "conv1",
+            inputs=boom if where == "inputs" else None,
+        )
+    if where == "hypothesis":
+        assert caught.value.__notes__ == ["in the hypothesis 'boom', on record 0"]
+    assert_unchanged(before, state_of(model))
+    if where == "model":
+        handle.remove()
+
+
+def test_a_hypothesis_may_write_into_its_record(model, images):
+    def greedy(image):
+        image[:] = 0
+        return image[0]
+
+    data = images.copy()
+    inspect(model, greedy, "correlation", data[:20], "conv1")
+    inspect(model, greedy, "correlation", torch.from_numpy(data)[:20], "conv1")
+    assert (data == images).all()
+
+
+# -- the store ---------------------------------------------------------------------------------------
+
+
+def test_results_reach_the_database(checkpoints, images, tmp_path):
+    from intus.storage.database import Database
+
+    where = tmp_path / "x.db"
+    frame = inspect(checkpoints[:2], ink, "correlation", images, "conv1", store=where, run="mine")
+    assert set(frame.run) == {"mine"}
+    with Database(where) as database:
+        points = database.points("mine", "Small", level="unit")
+        assert len(points) == len(frame) == 12
+        assert points["value"].tolist() == pytest.approx(frame.value.tolist())
+        assert points["epoch"].tolist() == frame.epoch.tolist()
+        assert database.runs()[0]["units"] == [{"score": "correlation", "target": "ink"}]
+    again = inspect(checkpoints[0], ink, "iou", images[:20], "conv1", store=f"sqlite:///{where}")
+    assert again.run.iloc[0].startswith("inspect 20")
+
+
+# -- mistakes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"units": (1, 6)}, AddressError, "'conv1' has no unit 6: it has 6, so write 0 to 5 or '\\*'"),
+        ({"units": (9, "*")}, AddressError, "layers with parameters are 1 to 4, conv1, norm, conv2, head"),
+        ({"units": (0, "*")}, AddressError, "has no layer 0"),
+        ({"units": "conv3"}, AddressError, "Small has no layer 'conv3'. Did you mean 'conv"),
+        ({"units": (1, "all")}, InputError, "'\\*', numbers, a slice or a mask, got 'all'"),
+        ({"units": (1, 2, 3)}, InputError, r"for example \(1, '\*'\), got \(1, 2, 3\)"),
+        ({"units": []}, InputError, "There are no units"),
+        ({"units": ("conv1", [True, False])}, AddressError, "mask for 'conv1' has 2 entries.*6 units"),
+        ({"models": []}, InputError, "models is empty"),
+        ({"models": 3}, InputError, "builtins.int cannot be watched"),
+        ({"models": nn.ReLU()}, AddressError, "ReLU has no layer with parameters"),
+        ({"data": np.empty((0, 1, 8, 8))}, InputError, "data is empty"),
+        ({"data": "text"}, InputError, "got a str"),
+        ({"data": ["a", "b"]}, InputError, "type str cannot be stacked.*inputs="),
+        ({"batch": 0}, InputError, "batch=0"),
+        ({"scores": "iuo"}, InputError, "Did you mean 'iou'"),
+        ({"hypotheses": []}, InputError, "no hypotheses"),
+        ({"hypotheses": "ink"}, InputError, "got 'ink'"),
+        ({"hypotheses": [ink, ink]}, InputError, "Two hypotheses are called 'ink'"),
+        ({"hypotheses": {"short": np.zeros(7)}}, InputError, r"'short' have shape \(7,\).*600 records"),
+        (
+            {"hypotheses": lambda image: image},
+            InputError,
+            r"'lambda_0' gives labels of shape \(1, 8, 8\) per record, but 'conv1' has positions of shape",
+        ),
+        (
+            {"units": "head"},
+            InputError,
+            r"'ink' gives labels of shape \(8, 8\) per record, but 'head' has one value per record",
+        ),
+        (
+            {"hypotheses": {"odd": lambda image: np.zeros((8, 8 if image.sum() > 20 else 7))}},
+            InputError,
+            r"'odd' gave labels of shape \(8, [78]\) for record 0 and \(8, [78]\) for record",
+        ),
+    ],
+)
+def test_mistakes_are_sentences(checkpoints, images, change, error, text):
+    given = {"models": checkpoints[0], "hypotheses": ink, "scores": "iou", "data": images, "units": (1, "*")}
+    with pytest.raises(error, match=text):
+        inspect(**{**given, **change})
+
+
+def test_kind_is_checked(model, images):
+    with pytest.raises(InputError, match="'grey' is binary, but record 0 got more"):
+        inspect(model, hypothesis("grey", "binary")(lambda image: image[0]), "iou", images, "conv1")
+    with pytest.raises(InputError, match="kind='colour'"):
+        hypothesis("x", "colour")
+    named = hypothesis("parity", "categorical")(lambda image: int(image.sum()) % 2)
+    frame = inspect(model, named, ["correlation", "linear_f1"], images, ("conv1", 0))
+    assert row(frame, score="correlation").note == "the labels are not numbers"
+    assert np.isfinite(row(frame, score="linear_f1").value)
+
+
+def test_a_layer_that_does_not_run(images):
+    class Lazy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.Conv2d(1, 2, 3), nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.used(x)
+
+    with pytest.raises(CaptureError, match="'unused' did not run"):
+        inspect(Lazy(), ink, "iou", images, "unused")
+
+
+def test_public_names():
+    assert intus.inspect is inspect
+    assert intus.hypothesis is hypothesis

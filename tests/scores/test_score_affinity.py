@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+from score_help import fed, read
+from sklearn.metrics import jaccard_score
+
+from intus.core.errors import InputError
+from intus.scores import Scorer, iou, register
+from intus.scores.affinity import rolls
+from intus.scores.split import places
+
+
+@pytest.fixture(scope="module")
+def world() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """300 items of 20 rows: four units, three binary hypotheses; unit 0 responds to hypothesis 0."""
+    rng = np.random.default_rng(0)
+    h = (rng.random((6000, 3)) < [0.1, 0.3, 0.02]).astype(float)
+    x = rng.normal(1000, 1, size=(6000, 4)).astype(np.float32)
+    x[:, 0] += 3 * h[:, 0].astype(np.float32)
+    return x, h, np.repeat(np.arange(300), 20)
+
+
+def test_correlation_equals_scipy(world):
+    x, h, items = world
+    scorer = Scorer("correlation")
+    for part in np.array_split(np.arange(6000), 13):
+        scorer.update(x[part], h[part], items[part])
+    for unit in range(4):
+        for target in range(3):
+            want = stats.pearsonr(x[:, unit].astype(np.float64), h[:, target]).statistic
+            got = read(scorer, "correlation", str(target), unit)
+            assert got.value == pytest.approx(want, abs=1e-8)
+            assert got.low <= got.value <= got.high
+            assert got.n == 6000
+    hit, miss = read(scorer, "correlation", "0", 0), read(scorer, "correlation", "1", 0)
+    assert hit.low > hit.baseline
+    assert miss.high < 0.1
+    assert hit.baseline < 0.06
+
+
+def test_missing_values_are_left_out_pairwise(world):
+    x, h, items = (part.copy() for part in world)
+    h[::7, 0], x[3, 1], x[5, 1] = np.nan, np.nan, np.inf
+    scorer = fed(["correlation", "mean_difference"], x, h, items)
+    rows = np.isfinite(h[:, 0]) & np.isfinite(x[:, 1])
+    want = stats.pearsonr(x[rows, 1].astype(np.float64), h[rows, 0]).statistic
+    got = read(scorer, "correlation", "0", 1)
+    assert (got.value, got.n) == (pytest.approx(want, abs=1e-8), rows.sum())
+    assert read(scorer, "correlation", "1", 0).n == 6000
+    want = x[rows & (h[:, 0] == 1), 1].mean(dtype=float) - x[rows & (h[:, 0] == 0), 1].mean(dtype=float)
+    assert read(scorer, "mean_difference", "0", 1).value == pytest.approx(want, abs=1e-6)
+
+
+def test_interval_of_correlation_covers_where_rows_of_an_item_are_alike():
+    """Fisher's interval with n = rows holds the truth in a third of these cases."""
+    rng = np.random.default_rng(0)
+    hits = fisher = 0
+    for _ in range(150):
+        shared = rng.multivariate_normal([0, 0], [[1, 0.5], [0.5, 1]], 120)
+        both = np.repeat(shared, 12, axis=0) + rng.normal(0, 1e-3, (1440, 2))
+        got = read(fed("correlation", both[:, :1], both[:, 1:], np.repeat(np.arange(120), 12)), *_FIRST)
+        hits += got.low <= 0.5 <= got.high
+        fisher += abs(np.arctanh(got.value) - np.arctanh(0.5)) < 1.96 / np.sqrt(1437)
+    assert hits >= 135
+    assert fisher < 75
+
+
+_FIRST = ("correlation", "0", 0)
+
+
+def test_mean_difference_is_in_the_units_own_unit(world):
+    scorer = fed("mean_difference", *world)
+    got = read(scorer, "mean_difference", "0", 0)
+    assert got.low < 3 < got.high
+    assert got.baseline < 0.3
+
+
+@pytest.mark.parametrize("quantile", [0.005, 0.1])
+def test_iou_equals_sklearn(world, quantile):
+    x, h, items = world
+    scorer = fed(iou(quantile, name="iou_q"), x, h, items)
+    for unit in range(4):
+        threshold = np.quantile(x[:, unit], 1 - quantile).astype(np.float32)
+        for target in range(3):
+            got = read(scorer, "iou_q", str(target), unit)
+            assert got.value == pytest.approx(jaccard_score(h[:, target] == 1, x[:, unit] > threshold))
+            assert got.note.startswith(f"threshold {threshold:.4g}")
+
+
+def test_iou_says_the_most_that_was_possible():
+    h = np.zeros(10_000)
+    h[:35] = 1
+    x = np.column_stack([h + np.linspace(0, 0.1, 10_000)[::-1], np.random.default_rng(0).random(10_000)])
+    got = read(fed(["iou", "iou_max"], x, {"rare": h}), "iou", "rare", 0)
+    assert got.value == pytest.approx(35 / 50)
+    assert got.note.endswith("at most 0.7 possible")
+    assert read(fed("iou_max", x, {"rare": h}), "iou_max", "rare", 0).value == 1.0
+
+
+def test_iou_max_is_judged_on_other_items_than_its_threshold(world):
+    x, h, items = world
+    held = places(items, 0).held
+    got = read(fed("iou_max", x, h, items), "iou_max", "0", 0)
+    levels = np.unique(x[~held, 0])
+    tries = [jaccard_score(h[~held, 0] == 1, x[~held, 0] >= level) for level in levels[::40]]
+    near = levels[::40][int(np.argmax(tries))]
+    threshold = float(got.note.split()[1])
+    assert threshold == pytest.approx(near, abs=0.5)
+    assert got.n == held.sum()
+    assert got.value > 0.6 > 5 * got.baseline
+    assert got.low < got.value < got.high
+
+
+def test_iou_max_finds_the_best_threshold_exactly():
+    rng = np.random.default_rng(1)
+    x = rng.integers(0, 12, size=(400, 1)).astype(float)  # many ties
+    h = (rng.random(400) < 0.05 + x[:, 0] / 30).astype(float)
+    held = places(np.arange(400), 0).held
+    best = max(np.unique(x), key=lambda t: jaccard_score(h[~held] == 1, x[~held, 0] >= t))
+    got = read(fed("iou_max", x, {"h": h}), "iou_max", "h", 0)
+    assert got.note == f"threshold {best:.4g}"
+    assert got.value == pytest.approx(jaccard_score(h[held] == 1, x[held, 0] >= best))
+
+
+def test_a_saturated_unit_counts_its_ties():
+    h = np.r_[np.ones(100), np.zeros(900)]
+    x = np.where(h == 1, 1.0, np.random.default_rng(0).random(1000) / 2)[:, None]
+    assert read(fed("iou", x, {"h": h}), "iou", "h", 0).value == 1.0
+
+
+def test_control_moves_hypotheses_between_items_and_keeps_positions():
+    position = np.tile(np.arange(5), 40)
+    item = np.repeat(np.arange(40), 5)
+    scorer = fed("correlation", np.zeros((200, 1)), {"item": item, "position": position}, item)
+    where = scorer.statistics.drawn()[0]
+    moved = rolls(scorer.statistics)
+    assert len(moved) == 3
+    for values in moved:
+        assert (values[:, 1] == where.position).all()
+        assert (values[:, 0] != where.item).all()
+        assert sorted(values[:, 0]) == sorted(item)
+        source = {int(a): set(values[where.item == a, 0]) for a in range(40)}
+        assert all(len(came) == 1 for came in source.values())
+
+
+def test_confound_of_position_reaches_the_baseline():
+    """A unit that tells where, not what, must not look better than its control."""
+    position = np.tile(np.arange(20), 200)
+    centre = ((position > 5) & (position < 14)).astype(float)
+    what = centre * (np.random.default_rng(0).random(4000) < 0.9)
+    got = read(
+        fed("correlation", centre[:, None], {"h": what}, np.repeat(np.arange(200), 20)), "correlation", "h", 0
+    )
+    assert got.value > 0.8
+    assert got.baseline == pytest.approx(got.value, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("unit", "labels", "note"),
+    [
+        (np.ones(50), np.arange(50) % 2, "the unit or the hypothesis is constant"),
+        (np.arange(50.0), np.full(50, np.nan), "no annotated rows"),
+        (np.arange(50.0), ["a", "b"] * 25, "the labels are not numbers"),
+        (np.arange(50.0), [None] * 50, "no annotated rows"),
+    ],
+)
+def test_nothing_to_compare_is_nan_with_a_note(unit, labels, note):
+    for name in ("correlation", "mean_difference", "iou", "iou_max"):
+        got = read(fed(name, unit[:, None], {"h": labels}), name, "h", 0)
+        if name == "mean_difference" and note.endswith("constant"):
+            assert got.value == 0
+            continue
+        assert np.isnan(got.value), got
+        assert got.note == note
+
+
+def test_real_valued_hypotheses_have_no_iou():
+    x = np.arange(60.0)[:, None]
+    scorer = fed(["iou", "iou_max", "mean_difference", "correlation"], x, {"h": x[:, 0] / 7})
+    for name in ("iou", "iou_max", "mean_difference"):
+        assert read(scorer, name, "h", 0).note == "needs labels 0 and 1"
+    assert read(scorer, "correlation", "h", 0).value == pytest.approx(1)
+
+
+def test_functions_of_a_pair_are_scores(world):
+    x, h, items = world
+    from intus.scores.affinity import of_pairs
+
+    spearman = of_pairs(lambda u, v: stats.spearmanr(u, v).statistic, "spearman")
+    scorer = fed(spearman, x[:1000], h[:1000], items[:1000])
+    got = read(scorer, "spearman", "0", 0)
+    assert got.value == pytest.approx(stats.spearmanr(x[:1000, 0], h[:1000, 0]).statistic)
+    assert got.low < got.value < got.high
+    assert got.baseline < 0.2
+
+
+def test_registering_functions_and_estimators(digits):
+    from sklearn.cluster import AgglomerativeClustering
+    from sklearn.naive_bayes import GaussianNB
+
+    x, y = digits
+    try:
+        register("spread_t", lambda behaviours: behaviours.max() - behaviours.min())
+
+        @register("between_t")
+        def between(behaviours, labels):
+            return np.var([behaviours[labels == c].mean() for c in np.unique(labels)])
+
+        @register("cov_t", per="unit")
+        def covariance(unit, hypothesis):
+            return np.cov(unit, hypothesis)[0, 1]
+
+        scorer = fed(["spread_t", "between_t", GaussianNB(), AgglomerativeClustering(10)], x, {"y": y})
+        assert read(scorer, "spread_t").value == 16
+        assert read(scorer, "between_t", "y").value > 3 * read(scorer, "between_t", "y").baseline
+        bayes = read(scorer, "GaussianNB", "y")
+        assert bayes.low < bayes.value < bayes.high
+        assert 0.7 < bayes.value < 0.95
+        assert bayes.baseline < 0.2
+        assert read(scorer, "AgglomerativeClustering", "y").value > 0.7
+        got = read(fed("cov_t", x[:200, 20:22], {"h": y[:200] > 4}), "cov_t", "h", 1)
+        assert got.value == pytest.approx(np.cov(x[:200, 21], y[:200] > 4)[0, 1])
+        with pytest.raises(InputError, match="'spread_t' is registered already"):
+            register("spread_t", lambda behaviours: 0)
+    finally:
+        from intus.scores.base import _SCORES
+
+        for name in ("spread_t", "between_t", "cov_t"):
+            _SCORES.pop(name, None)
+    with pytest.raises(InputError, match="takes 3 arguments"):
+        Scorer([lambda a, b, c: 0])
+    with pytest.raises(InputError, match="scikit-learn estimator, got 7"):
+        Scorer([7])
+
+
+def test_scores_of_other_packages_are_found(monkeypatch, digits):
+    import importlib.metadata as metadata
+
+    class Point:
+        name = "entry_t"
+
+        @staticmethod
+        def load():
+            return lambda behaviours: float(behaviours.max())
+
+    original = metadata.entry_points
+    monkeypatch.setattr(
+        metadata, "entry_points", lambda **k: [Point] if k.get("group") == "intus.scores" else original(**k)
+    )
+    from intus.scores.base import _SCORES
+
+    try:
+        assert read(fed("entry_t", digits[0]), "entry_t").value == 16
+    finally:
+        _SCORES.pop("entry_t", None)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from score_help import fed, read
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_mutual_info_score, mutual_info_score
+
+from intus.scores.cluster import MOST_ROWS
+
+
+def test_equals_sklearn_on_the_same_clusters(digits):
+    x, y = digits
+    scorer = fed(["kmeans_mi", "kmeans_ami"], x, {"digit": y})
+    _, rows, codes, _ = scorer.statistics.drawn()
+    cluster = KMeans(10, n_init=2, max_iter=100, random_state=0).fit_predict(rows - rows.mean(axis=0))
+    mi, ami = read(scorer, "kmeans_mi", "digit"), read(scorer, "kmeans_ami", "digit")
+    assert mi.value == pytest.approx(mutual_info_score(codes[:, 0], cluster))
+    assert ami.value == pytest.approx(adjusted_mutual_info_score(codes[:, 0], cluster))
+    assert ami.low < ami.value < ami.high
+    assert 0.6 < ami.value < 0.85
+    assert abs(ami.baseline) < 0.02
+    assert 0 < mi.baseline < 0.1
+
+
+def test_shuffled_labels_agree_by_chance_only(digits):
+    x, y = digits
+    fake = np.random.default_rng(0).permutation(y)
+    reading = read(fed("kmeans_ami", x, {"y": fake}), "kmeans_ami", "y")
+    assert reading.low <= 0.01
+    assert abs(reading.value) < 0.02
+
+
+def test_rows_are_bounded():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 5000)
+    reading = read(
+        fed("kmeans_ami", np.eye(3)[y] + rng.normal(0, 0.05, (5000, 3)), {"y": y}), "kmeans_ami", "y"
+    )
+    assert reading.n == MOST_ROWS
+    assert reading.value == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "note"),
+    [
+        (np.ones((30, 2)), ["a"] * 30, "a single class"),
+        (np.eye(2), [0, 1], "2 rows are too few for 2 clusters"),
+        (np.random.default_rng(0).normal(size=(1500, 1)), np.arange(1500.0), "too many different labels"),
+        (np.full((9, 2), np.nan), [0, 1, 2] * 3, "no labelled rows"),
+    ],
+)
+def test_nothing_to_cluster_is_nan_with_a_note(x, y, note):
+    reading = read(fed("kmeans_ami", x, {"y": y}), "kmeans_ami", "y")
+    assert np.isnan(reading.value)
+    assert note in reading.note
+
+
+def test_constant_behaviours_give_one_cluster_without_a_warning():
+    assert read(fed("kmeans_mi", np.ones((30, 2)), {"y": [0, 1] * 15}), "kmeans_mi", "y").value == 0
