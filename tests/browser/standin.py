@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import math
+import os
 import random
 import threading
 import time
@@ -23,7 +24,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-STATIC = Path(__file__).parents[2] / "src" / "intus" / "_static"
+#: The built page: the committed one, or where ``INTUS_WEB_OUT`` made ``node build.mjs`` put another.
+STATIC = Path(os.environ.get("INTUS_WEB_OUT") or Path(__file__).parents[2] / "src" / "intus" / "_static")
 COLUMNS = ("address", "unit", "epoch", "step", "kind", "target", "score", "value", "low", "high", "baseline")
 LAYERS = ("conv1", "relu1", "pool1", "conv2", "relu2", "pool2", "flatten", "fc1", "relu3", "fc2")
 TARGETS = {"digit": 0.1, "even": 0.5, "ink above the middle": 0.5}
@@ -299,14 +301,14 @@ class Standin:
         return f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}"
 
 
-def plausible(layers: int = 0, epochs: int = 13, *, graph: bool = True) -> Store:
+def plausible(layers: int = 0, epochs: int = 13, scene: dict[str, Any] | None = None) -> Store:
     """A store as after a demo: two runs, unit scores, notices; with ``layers`` a deep one and no graph."""
     if layers:
         store = Store(
             tuple(f"encoder.layer.{i // 4}.{('attn', 'norm', 'mlp', 'out')[i % 4]}" for i in range(layers))
         )
     else:
-        store = Store(graph=digits_graph() if graph else None)
+        store = Store(graph=scene or digits_graph())
     store.add_run("first try", max(1, epochs // 2))
     store.add_run("digits", epochs, units=not layers)
     store.add_notice("info", "graph", "The graph of DigitsNet came with the first pass.")

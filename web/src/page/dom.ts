@@ -59,7 +59,7 @@ export class Picker {
   private built = "";
 
   constructor(label: string, name: string, onpick: (value: string) => void) {
-    this.select = h("select", { name, onchange: () => onpick(this.select.value) });
+    this.select = h("select", { name, "aria-label": label, onchange: () => onpick(this.select.value) });
     this.root = h("label", { class: "picker" }, h("span", {}, label), this.select);
   }
 

@@ -43,7 +43,8 @@ export function plotPane(dispatch: Dispatch): Part & { body: HTMLElement } {
       const empty = chart.series.length === 0;
       setText(title, next.title);
       const kind = state.choice.kind === "output" ? "" : ` of the ${KINDS[state.choice.kind] ?? state.choice.kind}`;
-      setText(about, empty ? "" : `${chart.series.length} layers${kind} · epoch ${epochText(chart.epochs[at])} · dashed: baseline`);
+      const against = chart.series.some((s) => s.baseline.some((b) => b !== null)) ? " · dashed: baseline" : "";
+      setText(about, empty ? "" : `${chart.series.length} layers${kind} · epoch ${epochText(chart.epochs[at])}${against}`);
       waiting.hidden = !empty;
       buttons.forEach((button) => (button.disabled = empty));
       plot.update(next);

@@ -1,0 +1,389 @@
+"""The live page in a real Chromium, on the stand-in server: what a person sees, does and is told."""
+
+from __future__ import annotations
+
+import csv
+import io
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from standin import LAYERS, Standin, Store, digits_graph, plausible
+
+pytestmark = pytest.mark.browser
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+SETTLED = 250  # milliseconds for a redraw and the graph's slide
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=[*FLAGS, "--disable-sync", "--no-first-run"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def scene() -> dict[str, Any]:
+    return digits_graph()
+
+
+@pytest.fixture
+def store(scene: dict[str, Any]) -> Store:
+    return plausible(scene=scene)
+
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture
+def visit(chromium: Browser) -> Iterator[Open]:
+    """Open the page of a store. Afterwards: no error on the console, no request to another host."""
+    troubles: list[str] = []
+    servers: list[Standin] = []
+    context = chromium.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
+    context.set_default_timeout(8000)
+
+    def open_page(store: Store, fragment: str = "") -> Page:
+        server = Standin(store)
+        server.__enter__()
+        servers.append(server)
+        page = context.new_page()
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("console", lambda message: message.type == "error" and troubles.append(message.text))
+
+        def guard(route: Any) -> None:
+            if route.request.url.startswith((server.url, "data:", "blob:")):
+                return route.continue_()
+            troubles.append(f"asked {route.request.url}")
+            return route.abort()
+
+        context.route("**/*", guard)
+        page.goto(server.url + fragment)
+        return page
+
+    yield open_page
+    context.close()
+    for server in servers:
+        server.__exit__()
+    # A server that goes away is a trouble only for the test that did not take it away.
+    assert [t for t in troubles if "ERR_CONNECTION" not in t and "503" not in t] == []
+
+
+def rows(page: Page) -> dict[str, str]:
+    """The list of layers: address to the value shown."""
+    return dict(
+        page.eval_on_selector_all(
+            ".layers li",
+            "items => items.map(i => [i.dataset.address, i.querySelector('.value').textContent])",
+        )
+    )
+
+
+def colours(page: Page) -> dict[str, str | None]:
+    """The graph's boxes: address to colour."""
+    return dict(
+        page.evaluate(
+            "document.querySelector('.graph-host').intusView.boxes().map(b => [b.address, b.colour])"
+        )
+    )
+
+
+MARKER = """() => {
+  const canvas = document.querySelector(".canvas canvas");
+  const probe = document.body.appendChild(document.createElement("span"));
+  probe.style.color = "var(--accent)";
+  const accent = getComputedStyle(probe).color.match(/\\d+/g).map(Number);
+  probe.remove();
+  const { data, width, height } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const counts = new Array(width).fill(0);
+  for (let y = 0; y < height; y++) for (let x = 0; x < width; x++) {
+    const at = 4 * (y * width + x);
+    if (data[at + 3] > 100 && accent.every((c, k) => Math.abs(c - data[at + k]) < 40)) counts[x]++;
+  }
+  return counts.indexOf(Math.max(...counts)) / width;
+}"""
+
+
+def marker(page: Page) -> float:
+    """Where the vertical line at the chosen epoch stands, as a share of the plot's width, by its pixels."""
+    page.wait_for_timeout(SETTLED)
+    return float(page.evaluate(MARKER))
+
+
+def slide(page: Page, index: int) -> None:
+    slider = page.get_by_label("Epoch", exact=True)
+    slider.evaluate(
+        "(s, v) => { s.value = v; s.dispatchEvent(new Event('input', { bubbles: true })) }", str(index)
+    )
+
+
+def settled(page: Page, layers: int = len(LAYERS)) -> Page:
+    expect(page.locator(".layers li")).to_have_count(layers)
+    page.wait_for_timeout(SETTLED)
+    return page
+
+
+def test_it_opens_on_the_newest_run_and_what_its_layers_know(visit: Open, store: Store) -> None:
+    page = settled(visit(store))
+    expect(page.get_by_label("Run", exact=True).locator("option")).to_have_text(
+        ["digits · DigitsNet", "first try · DigitsNet"]
+    )
+    expect(page.get_by_role("heading", name="Linear probe, macro F1 of digit")).to_be_visible()
+    expect(page.locator(".link")).to_have_text("Live")
+    expect(page.locator(".counts [data-key=dropped]")).to_have_text("3dropped")
+    assert list(rows(page)) == list(LAYERS)
+    painted = colours(page)
+    assert len({painted[address] for address in LAYERS}) == len(LAYERS)
+    assert marker(page) > 0.9
+
+
+def test_another_target_and_score_change_list_graph_and_address_bar(visit: Open, store: Store) -> None:
+    page = settled(visit(store))
+    before, painted = rows(page), colours(page)
+    page.get_by_label("Target", exact=True).select_option("ink above the middle")
+    expect(page.get_by_role("heading", name="Linear probe, macro F1 of ink above the middle")).to_be_visible()
+    page.wait_for_timeout(SETTLED)
+    assert rows(page) != before
+    assert colours(page)["fc2"] != painted["fc2"]
+    page.get_by_label("Score", exact=True).first.select_option("sparsity")
+    expect(page.get_by_role("heading", name="Sparsity (share of zeros)")).to_be_visible()
+    expect(page.get_by_label("Target", exact=True)).to_be_disabled()
+    page.wait_for_timeout(SETTLED)
+    assert "score=sparsity" in page.url
+    assert "target=ink" in page.url
+
+
+def test_the_slider_moves_paint_list_and_marker(visit: Open, store: Store) -> None:
+    page = settled(visit(store))
+    painted, values = colours(page), rows(page)
+    slide(page, 3)
+    expect(page.locator(".epoch")).to_have_text("epoch 3 of 12")
+    assert marker(page) == pytest.approx(0.12 + 0.85 * 3 / 12, abs=0.06)
+    assert rows(page) != values
+    assert colours(page)["conv1"] != painted["conv1"]
+    expect(page.get_by_role("button", name="Follow live")).to_have_attribute("aria-pressed", "false")
+    assert "epoch=3" in page.url
+
+
+def test_what_is_not_a_number_is_shown_as_such(visit: Open, store: Store) -> None:
+    page = settled(visit(store, "#epoch=3&run=digits&model=DigitsNet"))
+    assert rows(page)["relu2"] == "NaN"
+    assert colours(page)["relu2"] == "missing"
+    expect(page.locator("[data-address=relu2] .value")).to_have_attribute(
+        "title", "12 of 1 797 rows hold NaN"
+    )
+    expect(page.locator(".counts [data-key=nan]")).to_have_text("1NaN")
+
+
+def test_a_new_epoch_arrives_by_itself(visit: Open, store: Store) -> None:
+    page = settled(visit(store))
+    expect(page.locator(".link")).to_have_text("Live")
+    store.add_epoch("digits")
+    expect(page.locator(".epoch")).to_have_text("epoch 13 of 13", timeout=5000)
+    assert "over 14 epochs" in str(page.locator(".canvas canvas").get_attribute("aria-label"))
+    slide(page, 2)
+    store.add_epoch("digits")
+    expect(page.locator(".epoch")).to_have_text("epoch 2 of 14", timeout=5000)
+    page.get_by_role("button", name="Follow live").click()
+    expect(page.locator(".epoch")).to_have_text("epoch 14 of 14")
+
+
+def test_a_line_selects_its_box_and_a_box_its_line(visit: Open, store: Store) -> None:
+    page = settled(visit(store))
+    box = page.locator(".canvas canvas").bounding_box()
+    assert box is not None
+    for share in range(5, 95):
+        page.mouse.move(box["x"] + box["width"] * 0.55, box["y"] + box["height"] * share / 100)
+        if str(page.locator(".tip").text_content()).startswith("conv2epoch"):
+            break
+    expect(page.locator(".tip")).to_contain_text("1\u202f797")
+    expect(page.locator(".tip")).to_contain_text("95 % interval")
+    page.mouse.down()
+    page.mouse.up()
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "conv2")
+    expect(page.locator(".ig-panel h2")).to_have_text("conv2")
+    page.wait_for_timeout(600)
+    find = "document.querySelector('.graph-host').intusView.boxes().find(b => b.address === 'relu2')"
+    relu = page.evaluate(find)
+    area = page.locator(".graph-host canvas").first.bounding_box()
+    assert area is not None
+    page.mouse.click(area["x"] + relu["x"] + relu["width"] / 2, area["y"] + relu["y"] + relu["height"] / 2)
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "relu2")
+    assert "address=relu2" in page.url
+
+
+def test_the_list_and_the_player_answer_to_the_keyboard(visit: Open, store: Store) -> None:
+    page = settled(visit(store))
+    page.get_by_role("listbox", name="Layers, from input to output").focus()
+    page.keyboard.press("End")
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "fc2")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "relu3")
+    page.keyboard.press("Escape")
+    expect(page.locator(".layers [aria-selected=true]")).to_have_count(0)
+    page.get_by_label("Epoch", exact=True).focus()
+    page.keyboard.press("Home")
+    expect(page.locator(".epoch")).to_have_text("epoch 0 of 12")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".epoch")).to_have_text("epoch 1 of 12")
+    page.get_by_role("button", name="Play through the epochs").click()
+    expect(page.locator(".epoch")).to_have_text("epoch 3 of 12", timeout=4000)
+    page.get_by_role("button", name="Pause").click()
+
+
+def test_notices_stand_in_full_and_new_ones_come(visit: Open, store: Store) -> None:
+    page = settled(visit(store))
+    notices = page.get_by_label("Notices")
+    expect(notices).to_contain_text("has 1 500 labels")
+    expect(notices).to_contain_text("they have 1 797")
+    expect(notices).to_contain_text("13 times")
+    store.add_notice("error", "evaluator", "The score 'mine' raised ZeroDivisionError on fc1 at epoch 4.")
+    expect(notices.locator("li.error")).to_contain_text("ZeroDivisionError on fc1")
+    expect(notices.locator(".badge")).to_have_text("2")
+
+
+def test_units_are_ranked_sorted_and_lead_to_their_layer(visit: Open, store: Store) -> None:
+    page = settled(visit(store))
+    table = page.locator(".units table")
+    values = [float(text) for text in table.locator("td.figure:nth-child(3)").all_inner_texts()]
+    assert values == sorted(values, reverse=True)
+    assert len(values) == 10
+    page.get_by_role("button", name="Show all 24 units").click()
+    expect(table.locator("tbody tr")).to_have_count(24)
+    page.get_by_role("button", name="Value").click()
+    expect(table.locator("th[aria-sort=ascending]")).to_have_text("Value")
+    first = table.locator("tbody tr").first.inner_text()
+    page.get_by_label("Hypothesis").select_option("a vertical stroke")
+    expect(table.locator("tbody tr").first).not_to_have_text(first)
+    curve = table.locator("svg").first.get_attribute("aria-label")
+    assert curve is not None
+    assert curve.startswith("epoch 0: ")
+    assert ", epoch 12: " in curve
+    table.get_by_role("button", name="conv1[3]").click()
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "conv1")
+
+
+def test_downloads_hold_what_is_shown(visit: Open, store: Store, tmp_path: Path) -> None:
+    page = settled(visit(store))
+    saved = {}
+    for form in ("CSV", "SVG", "PNG"):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=f"Download the plot as {form}").click()
+        assert download.value.suggested_filename == f"digits-DigitsNet-linear_f1-digit.{form.lower()}"
+        download.value.save_as(tmp_path / form)
+        saved[form] = (tmp_path / form).read_bytes()
+    table = list(csv.DictReader(io.StringIO(saved["CSV"].decode())))
+    assert len(table) == len(LAYERS) * 13
+    known = store.points({"run": "digits", "score": "linear_f1", "target": "digit", "address": "fc1"})
+    assert [float(row["value"]) for row in table if row["address"] == "fc1"] == known["value"]
+    assert [row["note"] for row in table if row["value"] == ""] == ["12 of 1 797 rows hold NaN"]
+    picture = ET.fromstring(saved["SVG"])
+    assert "fc2" in [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert saved["PNG"].startswith(b"\x89PNG")
+
+
+def test_a_link_opens_the_very_view(visit: Open, store: Store) -> None:
+    fragment = "#run=first+try&model=DigitsNet&score=effective_rank&target=even&epoch=2&address=pool1"
+    page = settled(visit(store, fragment))
+    expect(page.get_by_role("heading", name="Effective rank")).to_be_visible()
+    expect(page.locator(".epoch")).to_have_text("epoch 2 of 5")
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "pool1")
+    expect(page.get_by_label("Run", exact=True)).to_have_value('["first try","DigitsNet"]')
+
+
+def test_a_lost_line_is_said_and_what_was_missed_is_made_up_for(visit: Open, store: Store) -> None:
+    page = settled(visit(store))
+    expect(page.locator(".link")).to_have_text("Live")
+    store.online = False
+    expect(page.locator(".link")).to_have_text("Reconnecting", timeout=5000)
+    store.add_epoch("digits")
+    store.online = True
+    expect(page.locator(".link")).to_have_text("Live", timeout=8000)
+    expect(page.locator(".epoch")).to_have_text("epoch 13 of 13")
+
+
+def test_before_the_first_run_it_says_what_to_paste(visit: Open, scene: dict[str, Any]) -> None:
+    store = Store(graph=scene)
+    page = visit(store)
+    expect(page.get_by_role("heading", name="Nothing has been sent yet")).to_be_visible()
+    port = page.evaluate("location.port")
+    expect(page.locator("pre")).to_contain_text(f'intus.probe(model, "127.0.0.1", {port})')
+    expect(page.locator(".work")).to_be_hidden()
+    store.add_run("digits", 1)
+    settled(page)
+    expect(page.get_by_role("heading", name="Nothing has been sent yet")).to_be_hidden()
+    expect(page.get_by_label("Epoch", exact=True)).to_be_disabled()
+    store.add_epoch("digits")
+    expect(page.locator(".epoch")).to_have_text("epoch 1 of 1", timeout=5000)
+
+
+def test_without_a_graph_the_layers_stand_as_bars(visit: Open) -> None:
+    store = plausible(40, 3)
+    page = settled(visit(store), 40)
+    expect(page.locator(".panel.graph .layers li")).to_have_count(40)
+    page.get_by_label("Filter layers by name").fill("layer.7")
+    expect(page.locator(".layers li")).to_have_count(4)
+    page.get_by_label("Filter layers by name").fill("nowhere")
+    expect(page.get_by_text("No layer has this in its name.")).to_be_visible()
+
+
+def test_names_are_text_whatever_they_hold(visit: Open) -> None:
+    nasty = '<img src=x onerror="document.title=1">'
+    store = Store((nasty, "</script>", "x" * 500, "\u202eright to left"))
+    store.add_run(nasty, 2)
+    store.add_notice("warning", nasty, nasty)
+    page = settled(visit(store), 4)
+    assert page.locator("img").count() == 0
+    expect(page.locator(".notice-list")).to_contain_text(nasty)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_theme_turns_and_is_remembered(visit: Open, store: Store) -> None:
+    page = settled(visit(store))
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Switch between light and dark").click()
+    page.wait_for_timeout(SETTLED)
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert light != dark
+    page.reload()
+    settled(page)
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+    assert marker(page) > 0.9
+
+
+ACCESS = """() => {
+  const named = e => e.getAttribute("aria-label") || e.textContent.trim() || e.title
+    || [...(e.labels ?? [])].some(l => l.textContent.trim());
+  const seen = e => e.checkVisibility();
+  const ids = [...document.querySelectorAll("[id]")].map(e => e.id);
+  return {
+    nameless: [...document.querySelectorAll("button, select, input, [role=img], [role=listbox]")]
+      .filter(e => seen(e) && !named(e)).map(e => e.outerHTML.slice(0, 80)),
+    doubled: ids.filter((id, i) => ids.indexOf(id) !== i),
+    inside: document.querySelectorAll("ul > :not(li)").length,
+    landmark: document.querySelectorAll("main").length,
+    language: document.documentElement.lang,
+  };
+}"""
+
+
+def test_everything_has_a_name_for_those_who_do_not_see(visit: Open, store: Store) -> None:
+    page = settled(visit(store))
+    found = page.evaluate(ACCESS)
+    assert found == {"nameless": [], "doubled": [], "inside": 0, "landmark": 1, "language": "en"}
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (900, 700), (390, 800)])
+def test_nothing_sticks_out_at_any_width(visit: Open, store: Store, size: tuple[int, int]) -> None:
+    page = visit(store)
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    settled(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
