@@ -275,6 +275,8 @@ class Graph:
             for name in dict.fromkeys((full[layer], short[layer])):
                 names.setdefault(name, []).append(row)
                 names.setdefault(f"{name}:{passno}", []).append(row)
+        for row in self.rows_of(BUFFER):  # a buffer's type is its address
+            names.setdefault(self.types[self.ops.type[row]], []).append(row)
         for call, rows in sorted(self.call_outputs.items()):
             module, passno = int(self.calls.module[call]), int(self.calls.passno[call])
             address = self.modules[module].address

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+import numpy as np
+
 from .errors import AddressError, InputError, did_you_mean
 from .graph import OP, Graph
 
@@ -78,7 +80,7 @@ def _select_text(graph: Graph, text: str) -> list[int]:
         return rows
     if text in graph.types:
         wanted = graph.types.index(text)
-        return [row for row in graph.rows_of(OP) if graph.ops.type[row] == wanted]
+        return np.flatnonzero(graph.ops.type == wanted).tolist()
     if is_glob(text):
         rows = [row for name in graph.names() if fnmatchcase(name, text) for row in graph.rows(name) or ()]
         if rows:

@@ -110,7 +110,7 @@ def decode_legacy(body: bytes, array_type: str) -> Record:
 
 def encode_graph(graph: Graph, arrays: Mapping[str, np.ndarray] | None = None) -> bytes:
     """Pack a graph, and any arrays that belong to it, into one safetensors blob."""
-    columns = {f"value/{name}": np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
+    columns = {f"value/{name}": np.asarray(array, order="C") for name, array in (arrays or {}).items()}
     for table in ("ops", "edges", "calls"):
         part = getattr(graph, table)
         columns |= {f"{table}/{f.name}": np.ascontiguousarray(getattr(part, f.name)) for f in fields(part)}

@@ -38,10 +38,10 @@ def assemble(recording: Recording, model: str, facts: Mapping[str, Any]) -> tupl
         metas=tuple(recording.metas),
         sites=tuple(_source(code, at) for code, at in recording.sites),
         args=tuple(recording.args),
-        params=tuple(_param(name, p) for name, p in recording.params),
+        params=tuple(_param(name, p) for name, p in recording.places.params),
         modules=tuple(
             Module(name, type(module).__name__, _arguments(module))
-            for name, module in zip(recording.names, recording.modules, strict=True)
+            for name, module in zip(recording.places.names, recording.places.modules, strict=True)
         ),
         ops=_ops(rows, layers),
         edges=Edges(**edges),
@@ -80,7 +80,8 @@ def _connected(kind: np.ndarray, edges: Mapping[str, np.ndarray], *, whole: bool
         from_input[dst] = from_input[dst] or from_input[src]
     for dst, src in reversed(pairs):
         to_output[src] = to_output[src] or to_output[dst]
-    return np.logical_or(from_input, to_output)
+    either: np.ndarray = np.array(from_input) | np.array(to_output)
+    return either
 
 
 def _sorted_edges(edges: Mapping[str, np.ndarray], where: np.ndarray) -> dict[str, np.ndarray]:

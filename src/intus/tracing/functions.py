@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
 #: Properties that return a tensor; every other property tells something about one (shape, dtype …).
 _TENSOR_PROPERTIES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 #: Calls that are bookkeeping of torch or of Python, never part of what a model computes.
@@ -80,14 +82,14 @@ def _plain(name: str) -> str:
     return _SAME.get(name, name)
 
 
-def written(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def written(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
     """The arguments this very call writes into: the first one, ``out=``, or running statistics."""
     targets = []
     if func.writes and args:
         targets.append(args[0])
     out = kwargs.get("out")
     if out is not None:
-        targets.extend(out if isinstance(out, tuple | list) else (out,))
+        targets.append(out)
     if kwargs.get("inplace") is True and args:
         targets.append(args[0])
     if func.type in _WRITE_WHEN_TRAINING:
@@ -96,4 +98,9 @@ def written(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> li
             # torch.nn.functional takes the statistics second and third, torch itself fourth and fifth
             targets.extend(args[1:3] if flag in kwargs or len(args) < 9 else args[3:5])
             targets.extend(kwargs[name] for name in _STATISTICS if name in kwargs)
-    return [target for target in targets if target is not None]
+    return [
+        t
+        for target in targets
+        for t in (target if isinstance(target, tuple | list) else (target,))
+        if isinstance(t, Tensor)
+    ]

@@ -13,8 +13,6 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn import Module
 
 from .recorder import Recorder, Recording, _tensors
@@ -22,7 +20,7 @@ from .values import Values
 
 _local = threading.local()
 _lock = threading.Lock()
-_plain_call = Module.__call__
+_plain_call = Module.__call__  # what stood there when the first of the captures under way came in
 _captures = 0
 
 
@@ -45,8 +43,8 @@ class Capture:
     """Records everything that runs inside its ``with`` block on this thread.
 
     ``model`` is where names come from (None for plain functions); ``values`` keeps activations. What the
-    pass wrote into the model's own parameters and buffers (BatchNorm's running statistics) is put back on
-    exit when ``restore`` is set.
+    pass wrote into memory that was there before it (BatchNorm's running statistics, a cache, the inputs) is
+    put back on exit when ``restore`` is set, so outputs are declared inside the block.
 
     >>> net = torch.nn.Linear(2, 2)
     >>> with Capture(net) as capture:
@@ -59,7 +57,7 @@ class Capture:
         self.values = values or Values(None)
         self._recorder = Recorder(model, self.values)
         self._recorder.mark_entry(_call_module.__code__)
-        self._restore = restore
+        self._restore = self.recording.places.watch = restore
 
     @property
     def recording(self) -> Recording:
@@ -68,31 +66,34 @@ class Capture:
 
     def inputs(self, values: Any) -> None:
         """Declare the tensors in ``values`` as the inputs of the pass."""
-        for tensor in _tensors(values):
-            self._recorder.add_input(tensor)
+        with torch._C.DisableTorchFunction():  # a trace inside a trace: our own work is no part of the outer
+            for tensor in _tensors(values):
+                self._recorder.add_input(tensor)
 
     def outputs(self, values: Any) -> None:
         """Declare the tensors in ``values`` as the outputs of the pass."""
-        for number, tensor in enumerate(_tensors(values)):
-            self._recorder.add_output(tensor, str(number))
+        with torch._C.DisableTorchFunction():
+            for number, tensor in enumerate(_tensors(values)):
+                self._recorder.add_output(tensor, str(number))
 
     def __enter__(self) -> Capture:
-        global _captures
+        global _captures, _plain_call
         with _lock:
             _captures += 1
             if _captures == 1:
+                _plain_call = Module.__call__
                 Module.__call__ = _call_module  # type: ignore[method-assign]
         if not hasattr(_local, "recorders"):
             _local.recorders = []
         _local.recorders.append(self._recorder)
-        self._recorder.__enter__()  # type: ignore[no-untyped-call]
+        self._recorder.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         global _captures
-        self._recorder.__exit__(kind, error, where)  # type: ignore[no-untyped-call]
+        self._recorder.__exit__(kind, error, where)
         _local.recorders.remove(self._recorder)
         with _lock:
             _captures -= 1
@@ -100,12 +101,11 @@ class Capture:
                 Module.__call__ = _plain_call  # type: ignore[method-assign]
         self.recording.failure = error
         if self._restore:
-            _put_back(self._recorder.undo)
+            self._put_back()
 
-
-def _put_back(undo: dict[int, tuple[Tensor, Tensor]]) -> None:
-    """Give parameters and buffers their values back; autograd must not see this as a write."""
-    with torch.no_grad():
-        for tensor, before in undo.values():
-            with _unsafe_preserve_version_counter(tensor):
-                tensor.copy_(before)
+    def _put_back(self) -> None:
+        with torch._C.DisableTorchFunction():
+            places = self.recording.places
+            for t in places.written():
+                self.values.before_writing(t)
+            places.put_back()

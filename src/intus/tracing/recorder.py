@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter_ns
@@ -26,6 +27,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..core.graph import BUFFER, CONSTANT, CREATED, FAILED, INPLACE, INPUT, OP, OUTPUT, Meta
 from .functions import Function, describe, written
+from .places import Places
 from .values import Values
 
 #: Integers per row of each flat list.
@@ -33,7 +35,8 @@ ROW = ("kind", "type", "call", "meta", "site", "event", "output", "time", "flags
 CALL = ("module", "parent", "start", "stop", "site")
 EDGE = ("src", "dst", "arg")
 
-_TORCH = str(Path(torch.__file__).parent)
+#: Whose lines are never the user's: torch's, and ours where one trace runs inside another.
+_LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<__array_function__")
 _ATOMS = frozenset(
     {int, float, bool, str, bytes, complex, type(None), type(...), torch.dtype, torch.device, torch.layout,
      torch.memory_format, torch.Size, torch.Generator}
@@ -41,6 +44,8 @@ _ATOMS = frozenset(
 #: Keywords that may make a function write into an argument; ``functions.written`` tells whether it does.
 _WRITE_FLAGS = frozenset({"out", "inplace", "training", "use_input_stats"})
 _USER, _LIBRARY, _ENTRY = range(3)
+#: The version of a tensor that keeps none: equal to nothing, so its memory is asked every time.
+_UNKNOWN = float("nan")
 #: Positional arguments whose place is known without looking its name up.
 _POSITIONS = 32
 
@@ -58,9 +63,7 @@ class Recording:
     metas: list[Meta] = field(default_factory=list)
     sites: list[tuple[CodeType, int]] = field(default_factory=list)
     args: list[str] = field(default_factory=lambda: [str(i) for i in range(_POSITIONS)])
-    modules: list[Any] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    params: list[tuple[str, Parameter]] = field(default_factory=list)
+    places: Places = field(default_factory=Places)
     failure: BaseException | None = None
     raised: tuple[int, BaseException] | None = None
 
@@ -76,47 +79,38 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self.recording = Recording()
         self.values = values
-        self.undo: dict[int, tuple[Tensor, Tensor]] = {}
-        self._sources: dict[int, tuple[str, int]] = {}  # id of a parameter or buffer -> (kind, number)
-        self._buffers: list[tuple[str, Tensor]] = []
-        self._module_numbers: dict[int, int] = {}
         if model is not None:
-            self._learn_names(model)
+            self.recording.places.learn(model)
         self._bind()
 
-    def _learn_names(self, model: torch.nn.Module) -> None:
-        for name, module in model.named_modules():
-            self._number_module(module, name)
-        recording = self.recording
-        for name, param in model.named_parameters():
-            self._sources[id(param)] = ("param", len(recording.params))
-            recording.params.append((name, param))
-        for name, buffer in model.named_buffers():
-            self._sources[id(buffer)] = ("buffer", len(self._buffers))
-            self._buffers.append((name, buffer))
+    def __enter__(self) -> Recorder:
+        # Bound for the time of the pass alone: a mode that held itself would wait for the garbage collector.
+        self.__torch_function__ = MethodType(self._handler, self)  # type: ignore[method-assign]
+        self.values.nested = torch._C._len_torch_function_stack() > 0
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
 
-    def _number_module(self, module: Any, name: str) -> int:
-        number = self._module_numbers[id(module)] = len(self.recording.modules)
-        self.recording.modules.append(module)  # held, so that its id stays its own
-        self.recording.names.append(name)
-        return number
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        del self.__torch_function__
 
     # -- the hot path --------------------------------------------------------------------------------
 
     def _bind(self) -> None:
-        recording, values = self.recording, self.values
+        recording, values, places = self.recording, self.values, self.recording.places
         rows, edges, op_params = recording.rows, recording.edges, recording.op_params
         args_seen = {name: number for number, name in enumerate(recording.args)}
-        functions: dict[Any, tuple[Function, int]] = {}
+        functions: dict[Any, tuple[Function, int, int]] = {}
         types_seen: dict[str, int] = {}
         metas_seen: dict[Any, int] = {}
         sites_seen: dict[tuple[int, int], int] = {}
         code_kinds: dict[int, int] = {}
         signatures: dict[Any, int] = {}
-        known: dict[int, tuple[weakref.ref[Tensor], int, int]] = {}
+        known: dict[int, tuple[weakref.ref[Tensor], int, float]] = {}
         writers: dict[int, int] = {}
         stack: list[int] = []  # rows of the calls table, innermost last
-        sources, buffers, undo = self._sources, self._buffers, self.undo
+        passed_on: list[tuple[int, int, int, Any]] = []  # see ``pass_on``
+        sources, buffers = places.sources, places.buffers
         held: list[CodeType] = []
         ref = weakref.ref
         row_count = events = 0
@@ -129,9 +123,10 @@ class Recorder(TorchFunctionMode):
                 recording.types.append(name)
             return number
 
-        def learn(func: Any) -> tuple[Function, int]:
+        def learn(func: Any) -> tuple[Function, int, int]:
             about = describe(func)
-            entry = functions[func] = (about, type_number(about.type) if about.record else -1)
+            type_ = type_number(about.type) if about.record else -1
+            entry = functions[func] = (about, type_, len(functions))
             return entry
 
         def new_meta(t: Tensor) -> int:
@@ -159,11 +154,11 @@ class Recorder(TorchFunctionMode):
                 frame = frame.f_back
             return -1
 
-        def version_of(t: Tensor) -> int:
+        def version_of(t: Tensor) -> float:
             try:
                 return t._version
             except RuntimeError:  # inference tensors keep no version
-                return -1
+                return _UNKNOWN
 
         def arg_number(name: str) -> int:
             number = args_seen.get(name)
@@ -199,7 +194,7 @@ class Recorder(TorchFunctionMode):
             """The row a tensor comes from, when it is not simply what an operation returned."""
             entry = known.get(id(t))
             if entry is not None and entry[0]() is t:  # its memory was written to since
-                row = writers.get(t.untyped_storage()._cdata, entry[1])
+                row = max(writers.get(t.untyped_storage()._cdata, -1), entry[1])
                 known[id(t)] = (entry[0], row, version_of(t))
                 return row
             kind, number = sources.get(id(t), ("", -1))
@@ -211,6 +206,7 @@ class Recorder(TorchFunctionMode):
             if twin >= 0:
                 known[id(t)] = (ref(t), twin, version_of(t))
                 return twin
+            places.outside(t)
             return add_row(t, CONSTANT, type_number("constant"), -1, -1, -1, 0, 0, -1)
 
         def storage_twin(t: Tensor) -> int:
@@ -231,38 +227,48 @@ class Recorder(TorchFunctionMode):
                         continue
             return -1
 
-        def gather(value: Any, name: str, inputs: list[int], atoms: list[Any], depth: int = 0) -> None:
-            """Find the tensors in one argument; foreign objects are never looked into."""
-            if isinstance(value, Tensor):
-                inputs += (current_row(value), arg_number(name))
-            elif isinstance(value, tuple | list) and depth < 8:
-                atoms.append(len(value))
-                for number, part in enumerate(value):
-                    gather(part, f"{name}.{number}", inputs, atoms, depth + 1)
-            elif isinstance(value, dict) and depth < 8:
-                for key, part in value.items():
-                    gather(part, f"{name}.{key}", inputs, atoms, depth + 1)
-            elif isinstance(value, slice):
-                gather((value.start, value.stop, value.step), name, inputs, atoms, depth + 1)
-            elif type(value) in _ATOMS:
-                atoms.append(value)
-            else:
-                atoms.append(type(value).__name__)
+        def gather(value: Any, name: str, inputs: list[int], atoms: list[Any]) -> None:
+            """Find the tensors in one argument, and what is to be compared of the rest."""
+            for t, path in _walk(value, name, atoms):
+                inputs += (current_row(t), arg_number(path))
 
         def before_writing(about: Function, args: Any, kwargs: Any) -> None:
-            """Keep what is about to be overwritten: saved activations, and the model's own state."""
-            for target in written(about, args, kwargs):
-                if isinstance(target, Tensor):
+            """Keep what is about to be overwritten: saved activations, and what was there before the pass."""
+            with torch._C.DisableTorchFunction():
+                for target in written(about, args, kwargs):
                     values.before_writing(target)
-                    kind, _ = sources.get(id(target), ("", -1))
-                    if kind and id(target) not in undo:
-                        undo[id(target)] = (target, target.detach().clone())
+                    places.before_writing(target)
 
-        def note_writes(about: Function, args: Any, kwargs: Any, row: int) -> None:
+        def note_writes(about: Function, args: Any, kwargs: Any, first: int) -> None:
+            """Who wrote a memory last; ``first`` is the first row of the call that did."""
             for target in written(about, args, kwargs):
-                if isinstance(target, Tensor) and id(target) not in sources:
-                    writers[target.untyped_storage()._cdata] = row
-                    known[id(target)] = (ref(target), row, version_of(target))
+                entry = known.get(id(target))
+                if entry is not None and entry[0]() is target and entry[1] >= first:
+                    writers[target.untyped_storage()._cdata] = entry[1]
+                elif id(target) not in sources:  # running statistics feed nothing of this pass
+                    writers[target.untyped_storage()._cdata] = row_count - 1
+                    known[id(target)] = (ref(target), row_count - 1, version_of(target))
+
+        def pass_on(t: Tensor, before: Any) -> None:
+            """A call returned its own argument (dropout in eval, ``to`` of the same dtype). What reads that
+            tensor from here on reads it after the call, but only within the module the call ran in, and
+            wherever that module hands it to: to others it is still what it was before."""
+            passed_on.append((current, id(t), row_count - 1, before))
+
+        def settle(call: int) -> None:
+            """Take back what was passed on in a module call that did not return it."""
+            mine = [entry for entry in passed_on if entry[0] == call]
+            passed_on[:] = [entry for entry in passed_on if entry[0] != call]
+            parent = stack[-1] if stack else -1
+            exits = recording.exits
+            for _, key, row, before in reversed(mine):
+                entry = known.get(key)
+                if entry is None or entry[1] != row:
+                    continue
+                if any(exits[i] == row and exits[i + 1] == call for i in range(len(exits) - 2, -1, -2)):
+                    passed_on.append((parent, key, row, before))
+                elif before is not None:
+                    known[key] = before
 
         def handler(
             mode: Any,
@@ -272,18 +278,18 @@ class Recorder(TorchFunctionMode):
             kwargs: dict[str, Any] | None = None,
         ) -> Any:
             nonlocal events, row_count
-            about, type_ = functions.get(func) or learn(func)
+            about, type_, function = functions.get(func) or learn(func)
             if not about.record:
                 return func(*args, **kwargs) if kwargs else func(*args)
             inputs: list[int] = []  # row, argument number, row, argument number …
-            atoms: list[Any] = [type_]  # what is not a tensor, to tell alike operations by
+            atoms: list[Any] = [function]  # what is not a tensor, to tell alike operations by
             position = -1
             for value in args:
                 position += 1
                 cls = type(value)
                 if (cls is Tensor or cls is Parameter) and position < _POSITIONS:
                     seen = known.get(id(value))
-                    if seen is not None and seen[0]() is value and seen[2] == version_of(value):
+                    if seen is not None and seen[2] == version_of(value) and seen[0]() is value:
                         inputs += (seen[1], position)
                     else:
                         inputs += (source_row(value), position)
@@ -307,10 +313,16 @@ class Recorder(TorchFunctionMode):
                 fail(type_, inputs, sys._getframe(1), error)
                 raise
             time = perf_counter_ns() - began
+            returned, first = out, row_count
             if out is None and about.writes:
                 out = args[0]
             elif not isinstance(out, Tensor | tuple | list):
                 return out
+            before = None
+            if args and out is args[0] and not writes:
+                if id(out) in sources:
+                    return out  # a parameter as it is: no operation that anyone could see
+                before = known.get(id(out))
             site = site_number(sys._getframe(1))
             if about.by_index:
                 signature = -2 - site
@@ -323,9 +335,10 @@ class Recorder(TorchFunctionMode):
             else:
                 add_outputs(out, type_, site, time, INPLACE if about.writes else 0, signature, inputs)
             if writes:
-                note_writes(about, args, kwargs or {}, row_count - 1)
-                return None if about.type == "setitem" else out
-            return out
+                note_writes(about, args, kwargs or {}, first)
+            elif before is not None:
+                pass_on(out, before)
+            return returned
 
         def add_outputs(
             out: Any, type_: int, site: int, time: int, flags: int, signature: int, inputs: list[int]
@@ -377,11 +390,8 @@ class Recorder(TorchFunctionMode):
 
         def begin_call(module: Any) -> int:
             nonlocal current
-            number = self._module_numbers.get(id(module))
-            if number is None:  # made while the model runs
-                parent = recording.names[recording.calls[current * len(CALL)]] if current >= 0 else ""
-                name = f"{parent}.{type(module).__name__}" if parent else type(module).__name__
-                number = self._number_module(module, name)
+            parent = places.names[recording.calls[current * len(CALL)]] if current >= 0 else ""
+            number = places.number(module, parent)
             call = len(recording.calls) // len(CALL)
             recording.calls.extend((number, current, row_count, -1, site_number(sys._getframe(2))))
             stack.append(call)
@@ -415,6 +425,8 @@ class Recorder(TorchFunctionMode):
             recording.calls[call * len(CALL) + 3] = row_count
             stack.pop()
             current = stack[-1] if stack else -1
+            if passed_on:
+                settle(call)
 
         def is_known(t: Tensor) -> bool:
             seen = known.get(id(t))
@@ -427,6 +439,7 @@ class Recorder(TorchFunctionMode):
             return source_row(t)
 
         def add_input(t: Tensor) -> None:
+            places.outside(t)
             add_row(t, INPUT, type_number("input"), -1, -1, -1, 0, 0, -1)
 
         def add_output(t: Tensor, name: str) -> None:
@@ -434,7 +447,9 @@ class Recorder(TorchFunctionMode):
             src, row = current_row(t), row_count
             row_count += 1
             meta = metas_seen.get((t.shape, t.dtype, t.device))
-            rows.extend((OUTPUT, type_number("output"), -1, meta or 0, -1, -1, -1, 0, 0, -1))
+            if meta is None:
+                meta = new_meta(t)
+            rows.extend((OUTPUT, type_number("output"), -1, meta, -1, -1, -1, 0, 0, -1))
             connect(row, [src, arg_number(name)])
             if values.wanted is not None:
                 values.offer(row, OUTPUT, "output", t, stack)
@@ -446,11 +461,30 @@ class Recorder(TorchFunctionMode):
         self.add_input, self.add_output = add_input, add_output
         self.begin_call, self.end_call, self.leave_call = begin_call, end_call, leave_call
         self.mark_entry = mark_entry
-        self.__torch_function__ = MethodType(handler, self)  # type: ignore[method-assign]
+        self._handler = handler
 
 
 def _code_kind(code: CodeType) -> int:
-    return _LIBRARY if code.co_filename.startswith((_TORCH, "<__array_function__")) else _USER
+    return _LIBRARY if code.co_filename.startswith(_LIBRARIES) else _USER
+
+
+def _walk(value: Any, name: str, atoms: list[Any], depth: int = 0) -> Iterator[tuple[Tensor, str]]:
+    """The tensors in one argument with their paths; foreign objects are never looked into."""
+    if isinstance(value, Tensor):
+        yield value, name
+    elif isinstance(value, tuple | list) and depth < 8:
+        atoms.append(len(value))
+        for number, part in enumerate(value):
+            yield from _walk(part, f"{name}.{number}", atoms, depth + 1)
+    elif isinstance(value, dict) and depth < 8:
+        for key, part in value.items():
+            yield from _walk(part, f"{name}.{key}", atoms, depth + 1)
+    elif isinstance(value, slice):
+        yield from _walk((value.start, value.stop, value.step), name, atoms, depth + 1)
+    elif type(value) in _ATOMS:
+        atoms.append(value)
+    else:
+        atoms.append(type(value).__name__)
 
 
 def _meta(t: Tensor) -> Meta:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.errors import AddressError, InputError, require
+from ..core.errors import AddressError, CodecError, InputError, require
 from ..core.graph import (
     CREATED,
     FAILED,
@@ -73,15 +75,11 @@ def trace(
     capture = Capture(owner, Values(wanted(save, names)), restore=True)
     began = time.perf_counter_ns()
     failure: BaseException | None = None
-    cuda = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if cuda else []):
-        if seed is not None:
-            torch.manual_seed(seed)
+    with _same_random_state(seed):
         try:
             capture.inputs((args, keywords))
             with capture:
-                out = model(*args, **keywords)
-            capture.outputs(out)
+                capture.outputs(model(*args, **keywords))
         except BaseException as error:
             failure = error
     facts = {
@@ -91,10 +89,29 @@ def trace(
         "torch": torch.__version__,
     }
     result = _finish(capture, _name(model, owner), facts, save)
-    if failure is None or (on_error == "keep" and isinstance(failure, Exception)):
-        return result
-    failure.intus_trace = result  # type: ignore[attr-defined]
-    raise failure
+    try:
+        if failure is None or (on_error == "keep" and isinstance(failure, Exception)):
+            return result
+        with suppress(Exception):  # an exception may refuse attributes; it is the model's, not ours
+            failure.intus_trace = result  # type: ignore[attr-defined]
+        raise failure
+    finally:
+        del failure  # it holds this frame, which would hold it: a cycle
+
+
+@contextmanager
+def _same_random_state(seed: int | None) -> Iterator[None]:
+    """Leave torch's, numpy's and Python's random state as they were; ``seed`` holds for torch inside."""
+    cuda = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    ours, theirs = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if cuda else []):
+        if seed is not None:
+            torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(ours)
+            np.random.set_state(theirs)
 
 
 def load(path: str | Path) -> Trace:
@@ -107,11 +124,16 @@ def load(path: str | Path) -> Trace:
     torch.Size([1, 1])
     """
     graph, arrays = decode_graph(Path(path).read_bytes())
+    unverified = frozenset(arrays.pop("unverified", np.zeros(0, int)).tolist())
     values = {}
     for name, array in arrays.items():
-        dtype = getattr(torch, graph.metas[int(graph.ops.meta[int(name)])].dtype)
+        if not name.isdecimal() or int(name) >= len(graph.ops):
+            raise CodecError(f"{str(path)!r} holds a value for row {name!r}, which its graph has not.")
+        dtype = getattr(torch, graph.metas[int(graph.ops.meta[int(name)])].dtype, None)
+        if not isinstance(dtype, torch.dtype):
+            raise CodecError(f"{str(path)!r} holds a value of an unknown dtype at row {name}.")
         values[int(name)] = torch.from_numpy(array.copy()).view(dtype)
-    return Trace(graph, values)
+    return Trace(graph, values, unverified)
 
 
 def view(
@@ -370,8 +392,13 @@ class Trace:
         return [op for op in found if type is None or op.type == type]
 
     def save(self, path: str | Path) -> None:
-        """Write graph and saved values into one safetensors file; ``intus.load`` reads it back."""
-        arrays = {str(row): _array(value) for row, value in self.values.items()}
+        """Write graph and saved values into one safetensors file; ``intus.load`` reads it back.
+
+        Raises InputError for a value that has no plain array: sparse, nested, on ``meta``.
+        """
+        arrays = {str(row): _array(value, self.graph.label(row)) for row, value in self.values.items()}
+        if self.unverified:
+            arrays["unverified"] = np.array(sorted(self.unverified), dtype=np.int64)
         Path(path).write_bytes(encode_graph(self.graph, arrays))
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -433,6 +460,7 @@ class Trace:
 
 def _finish(capture: Capture, name: str, facts: dict[str, Any], save: Selection) -> Trace:
     graph, where = assemble(capture.recording, name, facts)
+    capture.recording.failure = None  # it holds frames, and they hold the recording: a cycle
     kept = capture.values.kept
     values = {int(where[row]): kept[row] for row in sorted(kept) if where[row] >= 0}
     unverified = frozenset(int(where[row]) for row in capture.values.unverified() if where[row] >= 0)
@@ -470,9 +498,12 @@ def _name(model: Callable[..., Any], owner: torch.nn.Module | None) -> str:
     return getattr(model, "__qualname__", type(model).__name__)
 
 
-def _array(value: Tensor) -> np.ndarray:
+def _array(value: Tensor, label: str) -> np.ndarray:
     """A tensor as numpy; a dtype numpy lacks (bfloat16) travels as integers of its width."""
-    plain = value.detach().cpu().contiguous()
+    if value.layout != torch.strided or value.is_meta or value.is_quantized:
+        kind = "meta" if value.is_meta else "quantized" if value.is_quantized else value.layout
+        raise InputError(f"The value of {label} is {kind} and cannot be written; save others, or none.")
+    plain = value.detach().cpu().contiguous().resolve_conj().resolve_neg()
     try:
         return plain.numpy()
     except TypeError:

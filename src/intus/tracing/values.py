@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from ..core.graph import OP
 from ..core.selection import is_glob
 
 
@@ -23,6 +25,7 @@ class Values:
 
     def __init__(self, wanted: Callable[[int, str, list[int]], bool] | None) -> None:
         self.wanted = wanted
+        self.nested = False
         self.kept: dict[int, Tensor] = {}
         self._versions: dict[int, int] = {}
         self._by_storage: dict[int, list[int]] = {}
@@ -31,7 +34,11 @@ class Values:
         """Keep a tensor if it is wanted."""
         if self.wanted is None or not self.wanted(kind, type_, calls):
             return
-        held = t.detach()
+        if self.nested:  # a trace around this one must not see our own work
+            with torch._C.DisableTorchFunction():
+                held = t.detach()
+        else:
+            held = t.detach()
         self.kept[row] = held
         try:
             self._versions[row] = held._version
@@ -67,7 +74,7 @@ def wanted(selection: Any, modules: Iterable[str]) -> Callable[[int, str, list[i
     types = _types_of_labels(selection, set(modules))
     if types is None:
         return lambda kind, type_, calls: True
-    return lambda kind, type_, calls: type_ in types
+    return lambda kind, type_, calls: kind != OP or type_ in types
 
 
 def _types_of_labels(selection: Any, modules: set[str]) -> set[str] | None:
