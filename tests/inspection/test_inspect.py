@@ -75,7 +75,7 @@ def test_the_frame_is_tidy_and_in_order(answer):
     assert len(answer) == (6 + 8) * 2 * 2
     found = answer[(answer.score == "correlation") & (answer.target == "ink")]
     assert (found.low <= found.value).all()
-    assert found.value.abs().max() > 3 * found.baseline.iloc[0] > 0
+    assert found.value.abs().max() > found.baseline.max() > 0.3  # digits look alike: so does any other ink
     assert isinstance(answer, pd.DataFrame)
 
 

@@ -24,34 +24,41 @@ class Sample:
         self._rows = 0
 
     def add(self, places: Places, x: np.ndarray, codes: np.ndarray, values: np.ndarray) -> None:
-        """Offer rows; keeps those that belong to the sample."""
+        """Offer rows; keeps those that belong to the sample. The arrays are kept, not copied."""
         if self._below is not None:
             keep = places.key < np.uint64(self._below)
             places, x, codes, values = places.take(keep), x[keep], codes[keep], values[keep]
-        else:
-            x = x.copy()  # the caller may write into its array again
         if not len(x):
             return
         self._parts.append((places, x, codes, values))
         self._rows += len(x)
         if self._rows > 2 * self.capacity:
-            self.rows()
+            self._trim()
+
+    def _trim(self) -> None:
+        """Drop the rows with the greatest keys, part by part: nothing large is copied twice."""
+        if self._rows > self.capacity:
+            keys = np.concatenate([part[0].key for part in self._parts])
+            self._below = int(np.partition(keys, self.capacity)[self.capacity])
+            self.complete = False
+            self._filter()
+
+    def _filter(self) -> None:
+        parts, self._parts, self._rows = self._parts, [], 0
+        while parts:
+            self.add(*parts.pop())
 
     def rows(self) -> tuple[Places, np.ndarray, np.ndarray, np.ndarray]:
         """The sample: places, x, codes, values, in the order of their keys."""
+        self._trim()
         if not self._parts:
             none = np.empty(0, np.int64)
             return places_of(none, 0), np.empty((0, self.features)), none.reshape(0, 0), np.empty((0, 0))
         places = Places(*(np.concatenate(c) for c in zip(*(part[0] for part in self._parts), strict=True)))
-        x, codes, values = (np.concatenate([part[i] for part in self._parts]) for i in (1, 2, 3))
         order = np.lexsort((places.position, places.item, places.key))
-        if len(order) > self.capacity:
-            self._below = int(places.key[order[self.capacity]])
-            order = order[: np.searchsorted(places.key[order], np.uint64(self._below))]
-            self.complete = False
-        kept = (places.take(order), x[order], codes[order], values[order])
-        self._parts, self._rows = [kept], len(order)
-        return kept
+        x, codes, values = (np.concatenate([part[i] for part in self._parts])[order] for i in (1, 2, 3))
+        self._parts, self._rows = [(places.take(order), x, codes, values)], len(order)
+        return self._parts[0]
 
     def __len__(self) -> int:
         return len(self.rows()[1])
@@ -66,7 +73,5 @@ class Sample:
             for number in range(mine.shape[1]):
                 mine[:, number] = codes[number][theirs[:, number]]
             self.add(places, x, mine, values)
-        if self._below is not None and self._parts:
-            mine_parts, self._parts, self._rows = self._parts, [], 0
-            for part in mine_parts:
-                self.add(*part)
+        if self._below is not None:
+            self._filter()

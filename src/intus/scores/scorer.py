@@ -18,6 +18,7 @@ class Scorer:
     one seed agree on every item. ``sample_bytes`` bounds the memory of the sample that clusterings,
     plain functions and IoU read; a layer's moments take at most 17 MB more, and C·D numbers per target.
 
+    >>> import numpy as np
     >>> scorer = Scorer(["mean", "linear_accuracy"])
     >>> x = np.random.default_rng(0).normal(size=(400, 3))
     >>> scorer.update(x, {"positive": x[:, 0] > 0})
