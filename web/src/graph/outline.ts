@@ -30,7 +30,6 @@ export class Outline {
       this.spacer,
     );
     this.list.addEventListener("scroll", () => this.render());
-    this.list.addEventListener("focus", () => this.render());
     this.element = el("nav", { class: "ig-outline", "aria-label": "Outline" }, this.list);
     new ResizeObserver(() => this.render()).observe(this.list);
   }

@@ -1,0 +1,489 @@
+"""The interactive graph in a real browser: what stands where, and what hands and keys do to it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from playwright.sync_api import Page
+from torch import Tensor, nn
+
+from intus.core.graph import Graph
+from intus.tracing.trace import trace
+from intus.viewing.html import View
+
+pytestmark = pytest.mark.browser
+VIEW = "document.querySelector('#intus-graph').intusView"
+Open = Callable[..., Page]
+
+
+class Digits(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            *(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(8, 16, 3, padding=1), nn.ReLU()),
+        )
+        self.fc1 = nn.Linear(16 * 16, 32)
+        self.fc2 = nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(torch.relu(self.fc1(self.features(x).flatten(1))))
+
+
+class Residual(nn.Module):
+    def __init__(self, width: int, stride: int) -> None:
+        super().__init__()
+        wide = width * stride
+        self.conv1 = nn.Conv2d(width, wide, 3, stride, 1)
+        self.bn1 = nn.BatchNorm2d(wide)
+        self.conv2 = nn.Conv2d(wide, wide, 3, 1, 1)
+        self.down = (
+            nn.Sequential(nn.Conv2d(width, wide, 1, stride), nn.BatchNorm2d(wide)) if stride > 1 else None
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv2(torch.relu(self.bn1(self.conv1(x))))
+        return torch.relu(y + (x if self.down is None else self.down(x)))
+
+
+class Wild(nn.Module):
+    """A random web: every value may be used again anywhere later, in nested modules or out of them."""
+
+    def __init__(self, seed: int, depth: int = 2) -> None:
+        super().__init__()
+        self.seed = seed
+        self.inner = nn.ModuleList(Wild(seed * 7 + i + 1, depth - 1) for i in range(3)) if depth else []
+
+    def forward(self, *given: Tensor) -> Tensor:
+        pick = random.Random(self.seed)
+        values = list(given)
+        for number in range(pick.randint(3, 14)):
+            some = pick.choices(values, k=pick.randint(1, 3))
+            if pick.random() < 0.15:
+                some.append(torch.ones(2))
+            if len(self.inner) and number % 4 == 1:
+                values.append(self.inner[number // 4 % 3](*some))
+            else:
+                values.append(sum(some[1:], torch.tanh(some[0])))
+        return values[-1] + values[len(values) // 2]
+
+
+def graph_of(model: nn.Module, *inputs: Tensor) -> Graph:
+    torch.manual_seed(0)
+    return trace(model.eval(), inputs, save="none").graph
+
+
+def digits() -> Graph:
+    return graph_of(Digits(), torch.zeros(4, 1, 8, 8))
+
+
+def resnet() -> Graph:
+    blocks = [Residual(8, 1), Residual(8, 2), *(Residual(16, 1) for _ in range(4)), Residual(16, 2)]
+    return graph_of(nn.Sequential(nn.Conv2d(3, 8, 3), *blocks), torch.zeros(1, 3, 16, 16))
+
+
+def transformer(which: str) -> Graph:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import transformers
+
+        small: dict[str, Any] = {"vocab_size": 50, "bos_token_id": 0, "eos_token_id": 1}
+        if which == "gpt2":
+            config = transformers.GPT2Config(n_layer=12, n_embd=16, n_head=2, **small)
+            model = transformers.GPT2LMHeadModel(config)
+        else:
+            heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+            config = transformers.LlamaConfig(
+                num_hidden_layers=6, hidden_size=16, intermediate_size=32, **heads, **small
+            )
+            model = transformers.LlamaForCausalLM(config)
+        return graph_of(model, torch.zeros(1, 8, dtype=torch.long))
+
+
+MODELS: dict[str, Callable[[], Graph]] = {
+    "digits": digits,
+    "resnet": resnet,
+    "gpt2": lambda: transformer("gpt2"),
+    "llama": lambda: transformer("llama"),
+    "encoder": lambda: graph_of(
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32), 3, enable_nested_tensor=False),
+        torch.zeros(5, 1, 16),
+    ),
+    "lstm": lambda: graph_of(nn.LSTM(4, 8, 2), torch.zeros(5, 1, 4)),
+    "one operation": lambda: graph_of(nn.Linear(2, 2), torch.zeros(1, 2)),
+    **{f"wild {seed}": lambda seed=seed: graph_of(Wild(seed), torch.zeros(2)) for seed in range(6)},
+}
+
+
+def boxes(page: Page) -> list[dict[str, Any]]:
+    while not page.evaluate(f"{VIEW}.still"):
+        page.wait_for_timeout(15)
+    return page.evaluate(f"{VIEW}.boxes()")
+
+
+def box(page: Page, address: str) -> dict[str, Any]:
+    return next(found for found in boxes(page) if found["address"] == address)
+
+
+def area(page: Page) -> dict[str, float]:
+    found = page.locator(".ig-canvas").bounding_box()
+    assert found is not None
+    return found
+
+
+def press_button(page: Page, address: str) -> tuple[float, float]:
+    """Click the part of a box that opens and closes it; returns where, in the canvas."""
+    at, canvas = box(page, address), area(page)
+    x, y = at["x"] + 16, at["y"] + 14
+    page.mouse.click(canvas["x"] + x, canvas["y"] + y)
+    return x, y
+
+
+def addresses(page: Page) -> set[str]:
+    return {found["address"] for found in boxes(page)}
+
+
+# -- layout ---------------------------------------------------------------------------------------------
+
+
+def holds(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return (
+        a["x"] <= b["x"] + 0.01
+        and a["y"] <= b["y"] + 0.01
+        and b["x"] + b["width"] <= a["x"] + a["width"] + 0.01
+        and b["y"] + b["height"] <= a["y"] + a["height"] + 0.01
+    )
+
+
+def apart(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return (
+        a["x"] + a["width"] <= b["x"]
+        or b["x"] + b["width"] <= a["x"]
+        or a["y"] + a["height"] <= b["y"]
+        or b["y"] + b["height"] <= a["y"]
+    )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_overlap_and_time_flows_down(open_graph: Open, name: str) -> None:
+    graph = MODELS[name]()
+    page = open_graph(View(graph, depth=99))
+    page.evaluate(f"{VIEW}.openToDepth(Infinity)")
+    all_boxes = boxes(page)
+    leaves = [found for found in all_boxes if not found["open"]]
+    for number, a in enumerate(all_boxes):
+        for b in all_boxes[number + 1 :]:
+            assert apart(a, b) or (a["open"] and holds(a, b)) or (b["open"] and holds(b, a)), (a, b)
+
+    names = page.evaluate(
+        f"Object.fromEntries({VIEW}.tree.nodes.flatMap(n => n.names.map(a => [a, n.address])))"
+    )
+    place = {found["address"]: found for found in leaves}
+    seen = 0
+    for src, dst in zip(graph.edges.src.tolist(), graph.edges.dst.tolist(), strict=True):
+        if graph.ops.kind[src] == 3:  # a buffer may live inside the box that reads it
+            continue
+        a, b = names[graph.labels[src]], names[graph.labels[dst]]
+        if a != b:
+            assert place[a]["y"] + place[a]["height"] < place[b]["y"], (a, b)
+            seen += 1
+    assert seen > 0
+    assert len(leaves) >= min(3, len(graph))
+
+
+@pytest.mark.parametrize("name", ["resnet", "gpt2", "llama", "wild 1", "wild 4"])
+def test_edges_go_round_boxes(open_graph: Open, name: str) -> None:
+    page = open_graph(View(MODELS[name]()))
+    page.evaluate(f"{VIEW}.openToDepth(Infinity)")
+    leaves = [found for found in boxes(page) if not found["open"]]
+    routes = page.evaluate(f"{VIEW}.routes()")
+    straight = 0
+    for route in routes:
+        points = list(zip(route["points"][::2], route["points"][1::2], strict=True))
+        for (x1, y1), (x2, y2) in itertools.pairwise(points):
+            if abs(x1 - x2) > 0.5:
+                continue  # bends lie between the ranks, where no box is
+            straight += 1
+            for leaf in leaves:
+                inside = leaf["x"] + 1 < x1 < leaf["x"] + leaf["width"] - 1
+                crosses = min(y1, y2) < leaf["y"] + leaf["height"] - 1 and max(y1, y2) > leaf["y"] + 1
+                assert not (inside and crosses), (route["from"], route["to"], leaf["address"])
+    assert straight > len(leaves) / 2
+
+
+@pytest.mark.parametrize("name", ["digits", "resnet", "gpt2", "llama"])
+def test_opens_readable_at_the_top(open_graph: Open, name: str) -> None:
+    page = open_graph(View(MODELS[name]()))
+    first = boxes(page)
+    assert 3 <= len(first) <= 40
+    entry = next(found for found in first if found["kind"] == "input")
+    assert 0 <= entry["y"] < 60
+    assert 0 < entry["x"] < area(page)["width"]
+    assert entry["height"] >= 17  # the words on it are at least 7.5 px high
+
+
+# -- hands ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("motion", [False, True])
+def test_click_opens_and_closes_in_place(open_graph: Open, motion: bool) -> None:
+    page = open_graph(View(digits(), depth=0), motion=motion)
+    assert addresses(page) == {"input_1", "features", "flatten_1_7", "fc1", "relu_3_9", "fc2", "output_1"}
+    x, y = press_button(page, "features")
+    opened = box(page, "features")
+    assert opened["open"]
+    assert {f"features.{i}" for i in range(6)} < addresses(page)
+    assert opened["x"] <= x <= opened["x"] + opened["width"]
+    assert opened["y"] <= y <= opened["y"] + 30  # still on the header, so a second click closes it
+    canvas = area(page)
+    page.mouse.click(canvas["x"] + x, canvas["y"] + y)
+    closed = box(page, "features")
+    assert not closed["open"]
+    assert closed["x"] <= x <= closed["x"] + closed["width"]
+    assert closed["y"] <= y <= closed["y"] + closed["height"]
+
+
+def test_every_box_of_gpt2_opens_and_closes(open_graph: Open) -> None:
+    page = open_graph(View(MODELS["gpt2"](), depth=0))
+    count = page.evaluate(
+        f"""() => {{
+            const view = {VIEW}, start = view.boxes().length;
+            let toggled = 0;
+            for (const node of view.tree.nodes) {{
+                if (!node.children.length || !node.address) continue;
+                view.open(node.address);
+                const there = new Map(view.boxes().map((b) => [b.address, b]));
+                const first = view.tree.nodes[node.children[0]];
+                const hidden = first.address && !there.has(first.address);
+                if (!there.get(node.address).open || hidden) return node.address;
+                view.close(node.address);
+                if (view.boxes().find((b) => b.address === node.address).open) return node.address;
+                toggled++;
+            }}
+            return toggled;
+        }}"""
+    )
+    assert isinstance(count, int), count
+    assert count > 60
+
+
+def test_drag_wheel_and_pinch(open_graph: Open) -> None:
+    page = open_graph(View(digits()))
+    canvas, before = area(page), box(page, "input_1")
+    page.mouse.move(canvas["x"] + 60, canvas["y"] + 300)
+    page.mouse.down()
+    page.mouse.move(canvas["x"] + 100, canvas["y"] + 330, steps=4)
+    page.mouse.up()
+    dragged = box(page, "input_1")
+    assert dragged["x"] - before["x"] == pytest.approx(40, abs=1)
+    assert dragged["y"] - before["y"] == pytest.approx(30, abs=1)
+    page.mouse.wheel(0, 50)
+    assert box(page, "input_1")["y"] - dragged["y"] == pytest.approx(-50, abs=1)
+    at = box(page, "features.0")
+    x, y = at["x"] + at["width"] / 2, at["y"] + at["height"] / 2
+    page.mouse.move(canvas["x"] + x, canvas["y"] + y)
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -120)
+    page.keyboard.up("Control")
+    zoomed = box(page, "features.0")
+    assert zoomed["width"] > 1.2 * at["width"]
+    assert zoomed["x"] + zoomed["width"] / 2 == pytest.approx(x, abs=1)  # zooms about the pointer
+    assert zoomed["y"] + zoomed["height"] / 2 == pytest.approx(y, abs=1)
+
+
+def test_facts_of_a_module(open_graph: Open) -> None:
+    page = open_graph(View(digits()))
+    at, canvas = box(page, "fc1"), area(page)
+    page.mouse.click(canvas["x"] + at["x"] + at["width"] / 2, canvas["y"] + at["y"] + at["height"] / 2)
+    panel = page.locator(".ig-panel")
+    text = panel.inner_text()
+    for fact in ("fc1", "Linear", "in_features=256, out_features=32", "fc1.weight", "32×256", "float32"):
+        assert fact in text
+    assert "test_graph.py" in text  # the line of the user's code
+    panel.get_by_role("button", name="flatten_1_7").click()
+    assert page.locator(".ig-panel h2").inner_text() == "flatten_1_7"
+    page.get_by_role("button", name="Close the facts").click()
+    assert page.locator(".ig-panel").count() == 0
+
+
+def test_search_finds_and_opens_the_way(open_graph: Open) -> None:
+    page = open_graph(View(MODELS["gpt2"](), depth=0))
+    assert "transformer.h.7.mlp.c_fc" not in addresses(page)
+    field = page.get_by_role("combobox", name="Find in the graph")
+    field.fill("h.7.mlp c_fc")
+    page.keyboard.press("Enter")
+    found = box(page, "transformer.h.7.mlp.c_fc")
+    canvas = area(page)
+    assert 0 <= found["x"] < canvas["width"]
+    assert 0 <= found["y"] < canvas["height"]
+    assert page.locator(".ig-panel h2").inner_text() == "transformer.h.7.mlp.c_fc"
+    field.fill("no such thing")
+    assert page.get_by_text("Nothing found").is_visible()
+
+
+def test_keyboard_walks_the_outline(open_graph: Open) -> None:
+    page = open_graph(View(digits(), depth=0))
+    tree = page.get_by_role("tree", name="Outline of the model")
+    tree.focus()
+    page.keyboard.press("ArrowDown")
+    features = page.get_by_role("treeitem", name="features")
+    assert features.get_attribute("aria-expanded") == "false"
+    assert tree.get_attribute("aria-activedescendant") == features.get_attribute("id")
+    page.keyboard.press("Enter")
+    assert box(page, "features")["open"]
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("End")
+    assert page.locator(".ig-panel h2").inner_text() == "output_1"
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowLeft")
+    assert not box(page, "features")["open"]
+
+
+def test_keyboard_walks_the_picture(open_graph: Open) -> None:
+    page = open_graph(View(resnet(), depth=0))
+    page.locator(".ig-canvas").focus()
+    walked = []
+    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowUp"):
+        page.keyboard.press(key)
+        walked.append(page.locator(".ig-panel h2").inner_text())
+    assert walked == ["input_1", "0", "1", "0"]
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert box(page, "1")["open"]
+    page.keyboard.press("Escape")
+    assert page.locator(".ig-panel").count() == 0
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.type") == "search"
+
+
+# -- colours --------------------------------------------------------------------------------------------
+
+
+def test_paint_changes_colours_and_shows_what_is_missing(open_graph: Open) -> None:
+    page = open_graph(View(digits()))
+    assert {found["colour"] for found in boxes(page)} == {None}
+    page.evaluate(
+        f"{VIEW}.paint({{title: 'f1', low: 0, high: 1, "
+        "values: new Map([['features.0', 0], ['fc1', 0.5], ['fc2', 1], ['features.4', null]])})"
+    )
+    colours = {found["address"]: found["colour"] for found in boxes(page)}
+    assert colours["features.0"] == "rgb(68, 1, 84)"
+    assert colours["fc2"] == "rgb(253, 231, 37)"
+    assert colours["fc1"] not in (colours["features.0"], colours["fc2"], None, "missing")
+    assert colours["features.4"] == colours["features.1"] == "missing"
+    assert colours["input_1"] is None
+    legend = page.locator(".ig-legend").inner_text()
+    assert "f1" in legend
+    assert "no value" in legend
+    assert drawn(page, "features.0") == (68, 1, 84)
+    page.evaluate(f"{VIEW}.paint(null)")
+    assert {found["colour"] for found in boxes(page)} == {None}
+    assert drawn(page, "features.0") != (68, 1, 84)
+
+
+def drawn(page: Page, address: str) -> tuple[int, ...]:
+    """The colour really on the canvas, inside a box, away from its words."""
+    at = box(page, address)
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    canvas = "document.querySelector('.ig-canvas').getContext('2d')"
+    read = f"(at) => Array.from({canvas}.getImageData(at[0], at[1], 1, 1).data)"
+    return tuple(page.evaluate(read, [round(at["x"] + 8), round(at["y"] + at["height"] / 2)])[:3])
+
+
+def test_overlay_travels_in_the_file(open_graph: Open) -> None:
+    page = open_graph(View(digits(), overlay={"fc1": 2.0, "fc2": 3.0}))
+    assert box(page, "fc2")["colour"] == "rgb(253, 231, 37)"
+    page.get_by_label("Colour by").select_option("parameters")
+    assert box(page, "fc1")["colour"] == "rgb(253, 231, 37)"  # the most parameters
+    assert box(page, "features.2")["colour"] == "missing"  # a ReLU has none
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark(open_graph: Open, scheme: str) -> None:
+    page = open_graph(View(digits()), color_scheme=scheme)
+    ground = "Array.from(document.querySelector('.ig-canvas').getContext('2d').getImageData(3, 3, 1, 1).data)"
+    first = page.evaluate(ground)[0]
+    assert (first > 200) == (scheme == "light")
+    page.get_by_role("button", name="Light or dark").click()
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert (page.evaluate(ground)[0] > 200) != (scheme == "light")
+
+
+# -- odd models -----------------------------------------------------------------------------------------
+
+
+def test_a_failing_model_shows_where(open_graph: Open) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Sequential(nn.Linear(9, 2), nn.ReLU()))
+    graph = trace(model, torch.zeros(3, 4), save="none", on_error="keep").graph
+    page = open_graph(View(graph, depth=0))
+    alert = page.get_by_role("alert").inner_text()
+    assert "mat1 and mat2 shapes cannot be multiplied (3x8 and 9x2)" in alert
+    panel = page.locator(".ig-panel").inner_text()  # the operation that raised is selected already
+    assert "failed here" in panel
+    assert "3×8" in panel
+
+
+def test_hostile_names_do_nothing(open_graph: Open) -> None:
+    name = "</script><img src=x onerror=hurt=1>"
+
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            parts = (name, "a&\"'`${1}", "x[0]:1", "\u202eevil", "n" * 10_000, "<b>b</b>")
+            for number, part in enumerate(parts):
+                self.add_module(part, nn.Linear(2, 2) if number % 2 else nn.Tanh())
+
+        def forward(self, x: Tensor) -> Tensor:
+            for part in self.children():
+                x = part(x)
+            return x
+
+    Odd.__name__ = name
+    page = open_graph(View(graph_of(Odd(), torch.zeros(1, 2))))
+    assert name in addresses(page)
+    page.evaluate(f"(name) => {VIEW}.select(name)", name)
+    assert page.locator(".ig-panel h2").inner_text() == name
+    page.get_by_role("combobox", name="Find in the graph").fill("img")
+    assert page.evaluate("window.hurt") is None
+    assert page.locator("img").count() == 0
+
+
+def test_a_long_chain_stays_quick(open_graph: Open) -> None:
+    class Chain(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(10_000):
+                x = x.neg()
+            return x
+
+    page = open_graph(View(graph_of(Chain(), torch.zeros(1))))
+    assert len(boxes(page)) == 10_002
+    took = page.evaluate(
+        f"""() => {{
+            const times = [];
+            for (let i = 0; i < 7; i++) {{
+                const start = performance.now();
+                {VIEW}.select(`neg_${{1000 * i + 1}}_${{1000 * i + 1}}`);
+                {VIEW}.paint(null);
+                times.push(performance.now() - start);
+            }}
+            return times.sort((a, b) => a - b)[3];
+        }}"""
+    )
+    assert took < 250  # milliseconds; some 10 on a free machine
+
+
+def test_a_cell_of_a_notebook(new_page: Callable[..., Page], tmp_path: Any) -> None:
+    cell = tmp_path / "cell.html"
+    cell.write_text(f"<!doctype html><meta charset=utf-8>{View(digits())._repr_html_()}", encoding="utf-8")
+    page = new_page(offline=True)
+    page.goto(cell.as_uri())
+    frame = page.frame_locator("iframe")
+    frame.get_by_role("treeitem", name="fc1").click()
+    assert frame.locator(".ig-panel h2").inner_text() == "fc1"
