@@ -7,6 +7,7 @@ import pytest
 from serving_help import point, record
 from sklearn.datasets import load_digits
 
+from intus.scores import base, register
 from intus.serving.evaluator import default_scores, evaluate
 from intus.serving.targets import Target
 
@@ -121,3 +122,31 @@ def test_an_incomplete_data_point_says_so():
 def test_scores_of_units_are_not_asked_of_layers():
     assert {"linear_f1", "kmeans_mi", "mean", "effective_rank"} <= set(default_scores())
     assert "iou" not in default_scores()
+
+
+def test_a_score_that_raises_does_not_take_the_others_with_it():
+    @register("raises_for_a_test")
+    def raises(behaviours):
+        raise ZeroDivisionError("no")
+
+    try:
+        found = evaluate(point(record()), [], ["mean", "raises_for_a_test", "std"])
+    finally:
+        del base._SCORES["raises_for_a_test"]  # other tests ask for all scores there are
+    assert found.results["score"].tolist() == ["mean", "std"]
+    assert found.failures == {"raises_for_a_test": "ZeroDivisionError: no"}
+
+
+SHAPES = [(0, 3), (4, 0), (4,), (), (4, 2, 0), (4, 2, 3)]
+VALUES = [0, 1, np.nan, np.inf, 3e38]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("value", VALUES)
+def test_no_array_makes_it_fail(shape, value):
+    targets = [target("t", [0, 1, 0, 1]), target("one", [1] * 4), target("p", [[1, 2], [1], [1], [2]])]
+    targets += [target("real", [0.1, 0.2, 0.3, 0.4]), target("mixed", ["a", 1, None, True])]
+    found = evaluate(point(record(array=np.full(shape, value, np.float32))), targets)
+    assert "mean" in found.results["score"]
+    if shape == (4, 2, 3):
+        assert found.fitted == {"t", "one", "p", "real", "mixed"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -13,14 +14,18 @@ from ..scores import Reading, Score, Scorer, get, names
 from .point import DataPoint
 from .targets import Misfit, Target, fit
 
+_log = logging.getLogger("intus.serving")
+
 
 @dataclass(slots=True)
 class Evaluation:
-    """Scores of one data point; ``misfits`` says why a target that applies could not be used."""
+    """Scores of one data point; ``misfits`` says why a target that applies could not be used, ``failures``
+    what a score raised, by its name."""
 
     results: Results
     fitted: set[str] = field(default_factory=set)
     misfits: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
     nonfinite: int = 0
 
 
@@ -50,8 +55,13 @@ def evaluate(
             continue
         (per_position if target.per_position else labels)[target.name] = blocks
     out.fitted = {*labels, *per_position}
-    readings = _score_items(point, chosen, labels, seed)
-    readings += _score_positions(point, chosen, per_position, seed)
+    readings: list[Reading] = []
+    with np.errstate(all="ignore"):  # what overflows is shown as infinite, not warned of
+        for scorer in (
+            _score_items(point, chosen, labels, seed),
+            _score_positions(point, chosen, per_position, seed),
+        ):
+            readings += _read(scorer, out.failures)
     out.nonfinite = int(sum(r.value for r in readings if r.score == "nonfinite"))
     out.results = _results(point, readings)
     return out
@@ -59,8 +69,8 @@ def evaluate(
 
 def _score_items(
     point: DataPoint, scores: list[Score], labels: dict[str, list[np.ndarray]], seed: int
-) -> list[Reading]:
-    """Scores whose rows are items."""
+) -> Scorer:
+    """A scorer fed with the items as rows."""
     if any(record.batch_axis is None for record in point.records):
         # One row: a parameter has a state, so what describes a spread over rows says nothing of it.
         scorer = Scorer([s for s in scores if s.per == "layer" and s.needs <= {"tally"}], seed=seed)
@@ -68,13 +78,13 @@ def _score_items(
         scorer = Scorer([s for s in scores if labels or s.per == "layer"], seed=seed)
     for number, (record, rows) in enumerate(zip(point.records, _equally_wide(point.records), strict=True)):
         scorer.update(rows, {name: blocks[number] for name, blocks in labels.items()}, record.items)
-    return scorer.result()
+    return scorer
 
 
 def _score_positions(
     point: DataPoint, scores: list[Score], labels: dict[str, list[np.ndarray]], seed: int
-) -> list[Reading]:
-    """Scores whose rows are positions, a token each; positions of one item are held out together."""
+) -> Scorer:
+    """A scorer fed with positions as rows, a token each; those of one item are held out together."""
     scorer = Scorer([score for score in scores if score.per == "target"], seed=seed)
     arrived = 0
     for number, record in enumerate(point.records if labels else ()):
@@ -87,7 +97,19 @@ def _score_positions(
             {name: blocks[number].reshape(-1) for name, blocks in labels.items()},
             np.repeat(items, positions),
         )
-    return scorer.result()
+    return scorer
+
+
+def _read(scorer: Scorer, failures: dict[str, str]) -> list[Reading]:
+    """What every score reads; one that raises does not take the others with it."""
+    readings: list[Reading] = []
+    for score in scorer.scores if scorer.statistics.features >= 0 else ():
+        try:
+            readings += score.readings(scorer.statistics)
+        except Exception as error:  # a score may come from anywhere
+            _log.debug("Score %s failed", score.name, exc_info=True)  # the notice tells it to people
+            failures[score.name] = f"{type(error).__name__}: {error}"
+    return readings
 
 
 def _equally_wide(records: Sequence[Record]) -> Iterable[np.ndarray]:

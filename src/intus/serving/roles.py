@@ -234,6 +234,9 @@ class Evaluator:
         if found.nonfinite and self._first_time("", key.run, key.model, "nonfinite"):
             text = f"NaN or infinite values, first at {key.address!r} in epoch {job.point.epoch}."
             out.append(Notice("nonfinite", text, "warning", key.run, key.model))
+        for name, reason in found.failures.items():
+            text = f"Score {name!r} failed on {key.address!r}: {reason}"
+            out.append(Notice("score_failed", text, "error", key.run, key.model))
         batch.fitted |= found.fitted
         for name, reason in found.misfits.items():
             batch.misfits.setdefault(name, reason)

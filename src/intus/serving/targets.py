@@ -116,7 +116,7 @@ def fit(target: Target, point: DataPoint) -> list[np.ndarray]:
 
 def _positions(target: Target, labels: np.ndarray, record: Record, where: str) -> np.ndarray:
     """Labels cut or filled to the positions the array has; a real label is never cut."""
-    shape = np.moveaxis(record.array, record.batch_axis or 0, 0).shape
+    shape = np.moveaxis(record.array, record.batch_axis or 0, 0).shape if record.array.ndim else ()
     used = max((position + 1 for position in range(labels.shape[1]) if _any(labels[:, position])), default=0)
     if len(shape) != 3 or used > shape[1]:
         raise Misfit(
