@@ -18,13 +18,10 @@ class DigitsNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(1, 12, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(12, 24, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
+            *(nn.Conv2d(1, 12, 3, padding=1), nn.ReLU(), nn.Conv2d(12, 24, 3, padding=1), nn.ReLU()),
+            *(nn.MaxPool2d(2), nn.Conv2d(24, 32, 3, padding=1), nn.ReLU()),
         )
-        self.classifier = nn.Sequential(nn.Flatten(), nn.Linear(24 * 4 * 4, 32), nn.ReLU(), nn.Linear(32, 10))
+        self.classifier = nn.Sequential(nn.Flatten(), nn.Linear(32 * 4 * 4, 32), nn.ReLU(), nn.Linear(32, 10))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.classifier(self.features(images))

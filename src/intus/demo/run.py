@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ServeError
+from ..serving.run import Server
+from .ideas import open_to_the_left, upper_loop, upright_stroke
 from .story import sentences
 
-RUN = "digits"
 MODEL = "DigitsNet"
 _NEXT = """\
 Next: put probe, register_targets and flush in your own script, as intus/demo/digits.py does, beside
@@ -37,55 +38,26 @@ def demo(
 ) -> int:
     """Run the main job on real data; returns an exit code. With ``wait`` the page stays up until Ctrl+C."""
     began = time.monotonic()
-    run = f"{RUN} {time.strftime('%H:%M:%S')}"
+    run = f"digits {time.strftime('%H:%M:%S')}"
     with tempfile.TemporaryDirectory(prefix="intus-demo-") as folder:
         store = database or str(Path(folder) / "demo.db")
-        port = port if port == 0 or _is_free(host, port) else 0
-        server, page = _serve(host, port, store)
-        try:
-            print(f"Watch it learn: {page}\n", flush=True)
-            accuracy = _train(page, epochs, run, Path(folder))
-            table = _ask(Path(folder), epochs, store, run)
-            _tell(store, run, accuracy, table, page, time.monotonic() - began)
-            if wait:
-                print("\nThe page stays up; press Ctrl+C to end.", flush=True)
-                server.wait()
-        except KeyboardInterrupt:
-            print()
-        finally:
-            server.terminate()
-            server.wait(timeout=30)
+        with Server(host=host, port=port if _is_free(host, port) else 0, database=store) as server:
+            try:
+                print(f"Watch it learn: {server.page_url}\n", flush=True)
+                accuracy = _train(server, epochs, run, Path(folder))
+                table = _ask(Path(folder), epochs, store, run)
+                _tell(store, run, accuracy, table, server.page_url, time.monotonic() - began)
+                if wait:
+                    print("\nThe page stays up; press Ctrl+C to end.", flush=True)
+                    server.process.wait()
+            except KeyboardInterrupt:
+                print()
     return 0
 
 
-def _serve(host: str, port: int, database: str) -> tuple[subprocess.Popen[str], str]:
-    """Start ``intus serve`` and return it with its page's address."""
-    command = [
-        sys.executable,
-        "-m",
-        "intus",
-        "serve",
-        "--host",
-        host,
-        "--port",
-        str(port),
-        "--database",
-        database,
-    ]
-    server = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **ONE_THREAD, "PYTHONUNBUFFERED": "1"}
-    )
-    assert server.stdout is not None
-    for line in server.stdout:
-        if found := re.search(r"http://\S+", line):
-            return server, found.group().rstrip("/.,") + "/"
-    raise ServeError(f"The server ended before it was up; run it by hand to see why: {' '.join(command)}")
-
-
-def _train(page: str, epochs: int, run: str, folder: Path) -> str:
+def _train(server: Server, epochs: int, run: str, folder: Path) -> str:
     """Run the training script as a user would; returns the accuracy it printed last."""
-    host, _, port = page.removeprefix("http://").rstrip("/").rpartition(":")
-    command = [sys.executable, "-m", "intus.demo.digits", "--host", host, "--port", port]
+    command = [sys.executable, "-m", "intus.demo.digits", "--host", server.host, "--port", str(server.port)]
     command += ["--epochs", str(epochs), "--run", run, "--checkpoints", str(folder)]
     accuracy = "an unknown share of the unseen digits"
     with subprocess.Popen(
@@ -104,7 +76,7 @@ def _train(page: str, epochs: int, run: str, folder: Path) -> str:
 
 
 def _ask(folder: Path, epochs: int, store: str, run: str) -> Any:
-    """Which units answer to the stroke's upper loop, over three checkpoints."""
+    """Which units answer to each idea, over three checkpoints."""
     import torch
     from sklearn.datasets import load_digits
 
@@ -122,31 +94,13 @@ def _ask(folder: Path, epochs: int, store: str, run: str) -> Any:
     images = load_digits().images[:, None].astype(np.float32) / 16
     return inspect(
         models={epoch: load(epoch) for epoch in sorted({0, (epochs + 1) // 2, epochs})},
-        hypotheses=[upper_loop],
-        scores=["iou"],
+        hypotheses=[upright_stroke, open_to_the_left, upper_loop],
+        scores=["iou_max"],
         data=images,
-        units=[("features.1", "*"), ("features.3", "*")],
+        units=[("features.1", "*"), ("features.3", "*"), ("features.6", "*")],
         store=store,
         run=run,
     )
-
-
-def upper_loop(image: np.ndarray) -> np.ndarray:
-    """Mask the loop in the upper half of a digit's stroke, as an 8 or a 9 has it: the hole and its rim.
-
-    ``image`` is (1, 8, 8) with ink from 0 to 1; returns (8, 8) of zeros and ones.
-    """
-    from scipy import ndimage
-
-    ink = image[0] > 0.3
-    holes, count = ndimage.label(~ink)
-    mask = np.zeros(ink.shape, dtype=np.float32)
-    for hole in range(1, count + 1):
-        rows, columns = np.nonzero(holes == hole)
-        inside = min(rows.min(), columns.min()) > 0 and max(rows.max(), columns.max()) < 7
-        if inside and rows.mean() < 3.5:
-            mask[ndimage.binary_dilation(holes == hole, iterations=1)] = 1
-    return mask
 
 
 def _tell(store: str, run: str, accuracy: str, table: Any, page: str, seconds: float) -> None:
@@ -155,13 +109,20 @@ def _tell(store: str, run: str, accuracy: str, table: Any, page: str, seconds: f
     with Database(store) as database:
         points = database.points(run, MODEL, level="layer", kind="output")
         units = database.points(run, MODEL, level="unit")
-    print("\nUnits that answer best to the stroke's upper loop:\n")
-    print(table.sort_values("value", ascending=False).head(6).to_string(index=False))
+    print(f"\nThe units that answer best at epoch {table['epoch'].max():g}:\n")
+    print(_best(table).to_string(index=False, float_format="{:.3f}".format))
     print()
     for sentence in sentences(points, units, accuracy):
         print(f"- {sentence}")
     print(f"\nThe page: {page}  ({len(points) + len(units):,} scores, {seconds:.0f} s)")
     print(_NEXT)
+
+
+def _best(table: Any, each: int = 2) -> Any:
+    """The best units for each idea at the last checkpoint."""
+    last = table[table["epoch"] == table["epoch"].max()].sort_values("value", ascending=False)
+    shown = ["target", "address", "unit", "value", "low", "high", "baseline"]
+    return last.groupby("target", sort=False).head(each).sort_values("target")[shown]
 
 
 def _is_free(host: str, port: int) -> bool:

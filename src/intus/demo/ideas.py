@@ -1,0 +1,42 @@
+"""Ideas to ask units about: each is a mask over the image of a digit.
+
+``image`` is (1, 8, 8) with ink from 0 to 1; each function returns (8, 8) of zeros and ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import ndimage
+
+INK = 0.3  # from here on a pixel counts as ink
+
+
+def upright_stroke(image: np.ndarray) -> np.ndarray:
+    """Ink that stands upright: at least four pixels of it on top of one another."""
+    return ndimage.binary_opening(image[0] > INK, np.ones((4, 1))).astype(np.float32)
+
+
+def open_to_the_left(image: np.ndarray) -> np.ndarray:
+    """The bay of a 3 or a 5: paper with ink above, below and to the right, and none to the left."""
+    ink = image[0] > INK
+    above, below = _seen_before(ink), _seen_before(ink[::-1])[::-1]
+    left, right = _seen_before(ink.T).T, _seen_before(ink.T[::-1])[::-1].T
+    return (~ink & above & below & right & ~left).astype(np.float32)
+
+
+def upper_loop(image: np.ndarray) -> np.ndarray:
+    """The loop in the upper half of the stroke, as an 8 or a 9 has it: the hole and its rim."""
+    ink = image[0] > INK
+    holes, count = ndimage.label(~ink)
+    mask = np.zeros(ink.shape, dtype=np.float32)
+    for hole in range(1, count + 1):
+        rows, columns = np.nonzero(holes == hole)
+        inside = min(rows.min(), columns.min()) > 0 and max(rows.max(), columns.max()) < len(ink) - 1
+        if inside and rows.mean() < (len(ink) - 1) / 2:
+            mask[ndimage.binary_dilation(holes == hole)] = 1
+    return mask
+
+
+def _seen_before(ink: np.ndarray) -> np.ndarray:
+    """Whether some row above has ink in the same column."""
+    return (np.cumsum(ink, axis=0) - ink) > 0
