@@ -61,8 +61,8 @@ def _demo(verbs: Any) -> None:
         "train a small network on real digits and watch it learn",
         "Trains a small convolutional network on scikit-learn's 1,797 handwritten digits with probe, "
         "register_targets and flush in its script; scores every layer after every epoch on three targets; "
-        "shows the graph, painted, and the curves on a page; then asks which units answer to three ideas about "
-        "the stroke. Nothing is downloaded.",
+        "shows the graph, painted, and the curves on a page; then asks which units answer to three ideas "
+        "about the stroke. Nothing is downloaded.",
     )
     verb.add_argument("--host", default="127.0.0.1", help="address to serve on (default: %(default)s)")
     verb.add_argument(
