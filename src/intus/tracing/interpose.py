@@ -46,9 +46,9 @@ class Capture:
     pass wrote into memory that was there before it (BatchNorm's running statistics, a cache, the inputs) is
     put back on exit when ``restore`` is set, so outputs are declared inside the block.
 
-    >>> net = torch.nn.Linear(2, 2)
+    >>> net, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
     >>> with Capture(net) as capture:
-    ...     _ = net(torch.ones(1, 2))
+    ...     _ = net(x)
     >>> capture.recording.types
     ['linear']
     """

@@ -30,7 +30,9 @@ def find_layers(
     rule1 = _same_parameters(alike, op_params)
     for members in rule1:
         groups.join(members)
-    _grow(groups, alike, edges, rule1, count)
+    without = alike.copy()
+    without[op_params[:, 0]] = -1  # what has parameters of its own is a pass of nothing but rule 1's
+    _grow(groups, without, edges, rule1, count)
     _back_to_back(groups, alike, edges, op_params, count)
     return groups.numbers()
 
@@ -105,26 +107,33 @@ def _grow(
     for members in seeds:
         for row in members:
             grouped[row] = 1
-    queue = list(seeds)
-    while queue:
-        members = queue.pop()
-        for neighbours in (children, parents):
-            buckets: dict[tuple[int, int, int], list[int]] = {}
-            for row in members:
-                rank: dict[tuple[int, int], int] = {}
-                for other, arg in neighbours[row]:
-                    if kinds[other] < 0 or grouped[other]:
-                        continue
-                    place = (kinds[other], arg)
-                    rank[place] = rank.get(place, -1) + 1
-                    buckets.setdefault((*place, rank[place]), []).append(other)
-            for bucket in buckets.values():
-                fresh = sorted(set(bucket))
-                if len(fresh) > 1:
-                    for row in fresh:
-                        grouped[row] = 1
-                    groups.join(fresh)
-                    queue.append(fresh)
+    # Down before up: what follows the seeds follows every pass of them, what precedes may lack the first.
+    down, up = list(seeds), list(seeds)
+    while down or up:
+        members, neighbours = (down.pop(), children) if down else (up.pop(), parents)
+        for bucket in _same_place(members, neighbours, kinds).values():
+            fresh = [row for row in bucket if not grouped[row]]
+            if fresh and len(bucket) > 1 and len({groups.find(row) for row in bucket if grouped[row]}) < 2:
+                for row in fresh:
+                    grouped[row] = 1
+                groups.join(bucket)
+                down.append(bucket)
+                up.append(bucket)
+
+
+def _same_place(
+    members: list[int], neighbours: list[list[tuple[int, int]]], kinds: list[int]
+) -> dict[tuple[int, int, int], list[int]]:
+    """The neighbours of a group's members, those together that are alike and stand in the same place."""
+    buckets: dict[tuple[int, int, int], set[int]] = {}
+    for row in members:
+        rank: dict[tuple[int, int], int] = {}
+        for other, arg in neighbours[row]:
+            if kinds[other] >= 0:
+                place = (kinds[other], arg)
+                rank[place] = rank.get(place, -1) + 1
+                buckets.setdefault((*place, rank[place]), set()).add(other)
+    return {place: sorted(bucket) for place, bucket in buckets.items()}
 
 
 def _back_to_back(
