@@ -235,23 +235,22 @@ def test_registering_functions_and_estimators(digits):
         Scorer([7])
 
 
-def test_scores_of_other_packages_are_found(monkeypatch, digits):
-    import importlib.metadata as metadata
+def test_scores_of_other_packages_are_found(monkeypatch, caplog, digits):
+    from importlib import metadata
 
-    class Point:
-        name = "entry_t"
+    from intus.scores import base
 
-        @staticmethod
-        def load():
-            return lambda behaviours: float(behaviours.max())
-
-    original = metadata.entry_points
-    monkeypatch.setattr(
-        metadata, "entry_points", lambda **k: [Point] if k.get("group") == "intus.scores" else original(**k)
-    )
-    from intus.scores.base import _SCORES
-
+    points = [
+        metadata.EntryPoint("broken_t", "intus.no_such_module:score", "intus.scores"),
+        metadata.EntryPoint("entry_t", "numpy:max", "intus.scores"),
+    ]
+    monkeypatch.setattr(base, "entry_points", lambda group: points if group == "intus.scores" else [])
+    base._load_entry_points.cache_clear()
     try:
         assert read(fed("entry_t", digits[0]), "entry_t").value == 16
+        assert "'broken_t'" in caplog.text
+        with pytest.raises(InputError, match="no score 'broken_t'"):
+            Scorer("broken_t")
     finally:
-        _SCORES.pop("entry_t", None)
+        base._SCORES.pop("entry_t", None)
+        base._load_entry_points.cache_clear()

@@ -14,6 +14,8 @@ from .labels import MISSING
 from .split import Places
 from .statistics import Statistics
 
+MOST_ROWS = 40_000  #: rows of the sample that estimators and functions of labels see
+
 
 def register(name: str, what: Any = None, *, per: Literal["layer", "unit"] = "layer") -> Any:
     """Make a function or a scikit-learn estimator a score by that name, directly or as a decorator.
@@ -69,11 +71,11 @@ def as_score(what: Any, name: str = "") -> Score:
 
 
 def labelled_rows(statistics: Statistics, target: str) -> tuple[Places, np.ndarray, np.ndarray]:
-    """Rows of the sample that have a label: where they belong, behaviours (rows, width), and their classes
-    numbered in the order of the labels."""
+    """Rows of the sample that have a label, MOST_ROWS at most: where they belong, behaviours (rows, width),
+    and their classes numbered in the order of the labels."""
     places, x, codes, _ = statistics.drawn()
     column = codes[:, statistics.targets.index(target)] if codes.size else np.empty(0, np.int64)
-    rows = np.flatnonzero(column != MISSING)
+    rows = np.flatnonzero(column != MISSING)[:MOST_ROWS]
     order = statistics.classes[target].order()
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))

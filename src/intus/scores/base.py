@@ -6,9 +6,12 @@ live training run, a file and a million symbols.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..core.errors import InputError, did_you_mean
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 Need = Literal["tally", "moments", "classes", "pairs", "sample"]
 ENTRY_POINTS = "intus.scores"
 NAN = float("nan")
+_log = logging.getLogger(__name__)
 
 
 class Reading(NamedTuple):
@@ -94,14 +98,16 @@ def get(name: str) -> Score:
     return _SCORES[name]
 
 
+@cache
 def _load_entry_points() -> None:
-    """Let other packages add theirs: an entry point of the group ``intus.scores`` names anything that
-    ``register`` takes."""
-    from importlib.metadata import entry_points
-
+    """Let other packages add theirs, once: an entry point of the group ``intus.scores`` names anything that
+    ``register`` takes. One that fails to load is logged and left out, for the others must go on."""
     from .adapters import as_score
 
     for point in entry_points(group=ENTRY_POINTS):
-        if point.name not in _SCORES:
-            loaded: Any = point.load()
-            _SCORES[point.name] = as_score(loaded, point.name)
+        if point.name in _SCORES:
+            continue
+        try:
+            _SCORES[point.name] = as_score(point.load(), point.name)
+        except Exception:
+            _log.warning("The score %r of another package could not be loaded.", point.name, exc_info=True)

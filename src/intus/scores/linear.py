@@ -83,7 +83,9 @@ class Judgement:
     @property
     def f1(self) -> float:
         """Macro F1 over the classes that occur or are predicted, as scikit-learn's."""
-        return float(_f1(*(part.sum(axis=0) for part in (self.right, self.predicted, self.true))))
+        return float(
+            _f1(*(part.sum(axis=0, dtype=np.float64) for part in (self.right, self.predicted, self.true)))
+        )
 
     @property
     def accuracy(self) -> float:
@@ -109,7 +111,7 @@ def judge(truth: np.ndarray, guess: np.ndarray, items: np.ndarray | None = None)
     """Compare classes (rows,), both of them numbers from 0; without ``items`` each row is one."""
     items = np.arange(len(truth)) if items is None else np.unique(items, return_inverse=True)[1]
     shape = (int(items.max()) + 1, int(max(truth.max(), guess.max())) + 1)
-    right, predicted, true = (np.zeros(shape) for _ in range(3))
+    right, predicted, true = (np.zeros(shape, np.float32) for _ in range(3))
     np.add.at(right, (items, truth), truth == guess)
     np.add.at(predicted, (items, guess), 1)
     np.add.at(true, (items, truth), 1)
