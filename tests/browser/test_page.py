@@ -10,24 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 from standin import LAYERS, Standin, Store, digits_graph, plausible
 
 pytestmark = pytest.mark.browser
 
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 SETTLED = 250  # milliseconds for a redraw and the graph's slide
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=[*FLAGS, "--disable-sync", "--no-first-run"]
-        )
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -337,11 +325,15 @@ def test_without_a_graph_the_layers_stand_as_bars(visit: Open) -> None:
 
 def test_names_are_text_whatever_they_hold(visit: Open) -> None:
     nasty = '<img src=x onerror="document.title=1">'
-    store = Store((nasty, "</script>", "x" * 500, "\u202eright to left"))
+    store = Store((nasty, "</script>", "x" * 500, "\u202eright to left", ""))
     store.add_run(nasty, 2)
     store.add_notice("warning", nasty, nasty)
-    page = settled(visit(store), 4)
+    page = settled(visit(store), 5)
     assert page.locator("img").count() == 0
+    assert page.locator(".layers .focus").count() == 0
+    page.get_by_role("option", name="(the model)").click()  # the model itself has the empty address
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "")
+    assert page.url.endswith("&address=")
     expect(page.locator(".notice-list")).to_contain_text(nasty)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 

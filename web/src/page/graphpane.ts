@@ -12,25 +12,25 @@ export function graphPane(dispatch: Dispatch, bars: HTMLElement): Part & { reado
   let graph: GraphView | null = null;
   let drawn: unknown = null;
   let painted: View | undefined;
-  let selected = "";
+  let selected: string | null = null;
   let telling = false;
   // The graph reports its selection also when the page made it; only what the person did goes on.
   const onSelect = (address: string | null): void => {
     if (telling) return;
-    selected = address ?? "";
+    selected = address;
     reach();
     dispatch({ type: "choose", choice: { address: selected } });
   };
 
   function select(): void {
     telling = true;
-    graph?.select(selected || null);
+    graph?.select(selected);
     telling = false;
   }
 
   /** The facts of what is selected take room from the graph; once they have it, bring the box back into sight. */
   function reach(): void {
-    if (selected) requestAnimationFrame(() => requestAnimationFrame(select));
+    if (selected !== null) requestAnimationFrame(() => requestAnimationFrame(select));
   }
 
   function rebuild(scene: unknown): void {
@@ -39,7 +39,7 @@ export function graphPane(dispatch: Dispatch, bars: HTMLElement): Part & { reado
     graph = scene ? new GraphView(host, scene as Scene, { onSelect }) : null;
     drawn = scene;
     painted = undefined;
-    selected = "";
+    selected = null;
   }
 
   return {

@@ -2,12 +2,13 @@
 
 import type { Choice } from "./state.ts";
 
-const TEXTS = ["run", "model", "score", "target", "kind", "address"] as const;
+const TEXTS = ["run", "model", "score", "target", "kind"] as const;
 
 /** `#run=…&model=…&score=…`; no epoch means the newest. */
 export function toHash(choice: Choice): string {
   const query = new URLSearchParams();
   for (const name of TEXTS) if (choice[name]) query.set(name, choice[name]);
+  if (choice.address !== null) query.set("address", choice.address);
   if (choice.epoch !== null) query.set("epoch", String(choice.epoch));
   const text = query.toString();
   return text ? `#${text}` : "";
@@ -24,7 +25,7 @@ export function fromHash(hash: string): Choice {
     score: text("score"),
     target: text("target"),
     kind: text("kind"),
-    address: text("address"),
+    address: query.get("address"),
     epoch: Number.isFinite(epoch) ? epoch : null,
   };
 }

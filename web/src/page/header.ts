@@ -12,7 +12,7 @@ const LINKS: Record<Link, string> = { connecting: "Connecting", live: "Live", lo
 export function header(dispatch: Dispatch): Part {
   const pick = (value: string): void => {
     const [run, model] = JSON.parse(value) as [string, string];
-    dispatch({ type: "choose", choice: { run, model, address: "", epoch: null } });
+    dispatch({ type: "choose", choice: { run, model, address: null, epoch: null } });
   };
   const runs = new Picker("Run", "run", pick);
   const counts = h("ul", { class: "counts", "aria-label": "What became of what was sent" });

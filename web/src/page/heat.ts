@@ -7,6 +7,7 @@ import { h, setText } from "./dom.ts";
 import { share } from "./series.ts";
 import { tokens } from "./theme.ts";
 import type { Dispatch, Part, View } from "./view.ts";
+import { addressLabel } from "./words.ts";
 
 const [FOOT, EDGE] = [24, 10]; // room for epochs at the foot and half a label at the right, in CSS pixels
 const LABEL = 18; // names need this much height; where rows are lower, only some bear one
@@ -55,13 +56,13 @@ export function heat(dispatch: Dispatch): Part {
   };
   canvas.addEventListener("pointermove", (event) => {
     const found = find(event);
-    dispatch({ type: "set", values: { hover: found?.series.address ?? "" } });
-    const text = found && `${found.series.address} · epoch ${epochText(found.epoch)} · ${number(found.series.value[found.at])}`;
+    dispatch({ type: "set", values: { hover: found?.series.address ?? null } });
+    const text = found && `${addressLabel(found.series.address)} · epoch ${epochText(found.epoch)} · ${number(found.series.value[found.at])}`;
     setText(readout, text ?? "");
   });
   canvas.addEventListener("pointerleave", () => {
     setText(readout, "");
-    dispatch({ type: "set", values: { hover: "" } });
+    dispatch({ type: "set", values: { hover: null } });
   });
   canvas.addEventListener("click", (event) => {
     const found = find(event);
@@ -69,7 +70,7 @@ export function heat(dispatch: Dispatch): Part {
   });
   const redraw = (): void => {
     if (!view || root.hidden) return;
-    drawn = grid(view.chart.series.map((s) => s.address), view.chart.epochs.length, stage.clientWidth);
+    drawn = grid(view.chart.series.map((s) => addressLabel(s.address)), view.chart.epochs.length, stage.clientWidth);
     draw(canvas, drawn, view);
   };
   new ResizeObserver(redraw).observe(stage);
@@ -165,7 +166,7 @@ function names(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Reco
     if (hidden && !on) return;
     ctx.font = `${on ? "600 " : ""}12px ${font}`;
     ctx.fillStyle = on ? inks.text : inks["text-soft"];
-    ctx.fillText(shorten(ctx, series.address, grid.names - 14), grid.names - 10, Math.max(7, (row + 0.5) * height));
+    ctx.fillText(shorten(ctx, addressLabel(series.address), grid.names - 14), grid.names - 10, Math.max(7, (row + 0.5) * height));
   });
   ctx.textAlign = "center";
   ctx.font = `12px ${font}`;

@@ -3,6 +3,7 @@
 import { number } from "./format.ts";
 import { h, setText } from "./dom.ts";
 import { share, type Series } from "./series.ts";
+import { addressLabel } from "./words.ts";
 import type { Dispatch, Part, View } from "./view.ts";
 
 export function layers(dispatch: Dispatch): Part {
@@ -21,28 +22,28 @@ export function layers(dispatch: Dispatch): Part {
   const hint = h("p", { class: "hint", hidden: true }, "No layer has this in its name.");
   const list = h("ul", { class: "layers", role: "listbox", tabindex: 0, "aria-label": "Layers, from input to output" });
   const root = h("div", { class: "legend" }, filter, hint, list);
-  const choose = (address: string): void => dispatch({ type: "choose", choice: { address } });
-  const hover = (address: string): void => dispatch({ type: "set", values: { hover: address } });
+  const choose = (address: string | null): void => dispatch({ type: "choose", choice: { address } });
+  const hover = (address: string | null): void => dispatch({ type: "set", values: { hover: address } });
   const rowOf = (event: Event): HTMLElement | null => (event.target as Element).closest<HTMLElement>("li");
 
   list.addEventListener("click", (event) => {
     const address = rowOf(event)?.dataset.address;
-    if (address !== undefined) choose(drawn?.state.choice.address === address ? "" : address);
+    if (address !== undefined) choose(drawn?.state.choice.address === address ? null : address);
   });
-  list.addEventListener("pointerover", (event) => hover(rowOf(event)?.dataset.address ?? ""));
-  list.addEventListener("pointerleave", () => hover(""));
+  list.addEventListener("pointerover", (event) => hover(rowOf(event)?.dataset.address ?? null));
+  list.addEventListener("pointerleave", () => hover(null));
   list.addEventListener("keydown", (event) => {
     const at = shown.findIndex((row) => row.dataset.address === drawn?.state.choice.address);
     const moves: Record<string, number> = { ArrowDown: at + 1, ArrowUp: at < 0 ? 0 : at - 1, Home: 0, End: shown.length - 1 };
     const to = moves[event.key];
-    if (event.key === "Escape") choose("");
+    if (event.key === "Escape") choose(null);
     else if (to === undefined) return;
-    else choose(shown[Math.min(shown.length - 1, Math.max(0, to))]?.dataset.address ?? "");
+    else choose(shown[Math.min(shown.length - 1, Math.max(0, to))]?.dataset.address ?? null);
     event.preventDefault();
   });
 
   function rebuild(view: View): void {
-    const series = view.chart.series.filter((s) => s.address.toLowerCase().includes(wanted));
+    const series = view.chart.series.filter((s) => addressLabel(s.address).toLowerCase().includes(wanted));
     shown = series.map((s, i) => row(s, i, view.colours.get(s.address) ?? ""));
     list.replaceChildren(...shown);
     filter.hidden = view.chart.series.length < 12;
@@ -84,7 +85,7 @@ function row(series: Series, i: number, colour: string): HTMLElement {
   swatch.style.background = colour;
   const bar = h("span", { class: "bar", "aria-hidden": "true" }, h("span"));
   (bar.firstChild as HTMLElement).style.background = colour;
-  const name = h("span", { class: "address", title: series.address }, series.address);
+  const name = h("span", { class: "address", title: addressLabel(series.address) }, addressLabel(series.address));
   const attributes = { role: "option", id: `intus-layer-${i}`, "data-address": series.address };
   return h("li", attributes, swatch, name, bar, h("span", { class: "value" }));
 }

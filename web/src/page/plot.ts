@@ -8,6 +8,7 @@ import { nearest } from "./series.ts";
 import { tokens } from "./theme.ts";
 import { tooltip } from "./tooltip.ts";
 import type { Dispatch, Part, View } from "./view.ts";
+import { addressLabel } from "./words.ts";
 
 const REACH = 28; // how near, in CSS pixels, the pointer must be to a line to mean it
 const ROOM = { left: 52, right: 14, top: 10, bottom: 44 }; // for the axes, in CSS pixels
@@ -23,7 +24,7 @@ export class Plot implements Part {
   constructor(private readonly dispatch: Dispatch) {
     new ResizeObserver(() => this.draw()).observe(this.root);
     this.canvas.addEventListener("pointermove", (event) => this.moved(event));
-    this.canvas.addEventListener("pointerleave", () => this.point(""));
+    this.canvas.addEventListener("pointerleave", () => this.point(null));
     this.canvas.addEventListener("click", (event) => this.clicked(event));
   }
 
@@ -62,11 +63,11 @@ export class Plot implements Part {
     const near = nearestLine(view, at, (value) => Math.abs(frame.y(value) - event.offsetY));
     this.point(near);
     const value = view.chart.series.find((s) => s.address === near)?.value[at];
-    if (value != null) this.tip.show(view, near, at, frame.x(view.chart.epochs[at] as number), frame.y(value));
+    if (near !== null && value != null) this.tip.show(view, near, at, frame.x(view.chart.epochs[at] as number), frame.y(value));
   }
 
-  private point(address: string): void {
-    if (address === "") this.tip.hide();
+  private point(address: string | null): void {
+    if (address === null) this.tip.hide();
     this.dispatch({ type: "set", values: { hover: address } });
   }
 
@@ -75,15 +76,15 @@ export class Plot implements Part {
     const { view, frame } = this;
     if (!view || !frame) return;
     const { hover, choice } = view.state;
-    if (hover) return this.dispatch({ type: "choose", choice: { address: hover === choice.address ? "" : hover } });
+    if (hover !== null) return this.dispatch({ type: "choose", choice: { address: hover === choice.address ? null : hover } });
     const epoch = view.chart.epochs[nearest(view.chart.epochs, frame.epochAt(event.offsetX))];
     if (epoch !== undefined) this.dispatch({ type: "choose", choice: { epoch } });
   }
 }
 
-/** The layer whose line passes nearest at an epoch, "" when none is within reach. */
-function nearestLine(view: View, at: number, distance: (value: number) => number): string {
-  let best = "";
+/** The layer whose line passes nearest at an epoch, null when none is within reach. */
+function nearestLine(view: View, at: number, distance: (value: number) => number): string | null {
+  let best: string | null = null;
   let least = REACH;
   for (const { address, value } of view.chart.series) {
     const away = value[at] == null ? Infinity : distance(value[at] as number);
@@ -95,6 +96,6 @@ function nearestLine(view: View, at: number, distance: (value: number) => number
 function describe({ chart, title, at, focused }: View): string {
   if (chart.series.length === 0) return `${title}: no points yet`;
   const when = `${chart.series.length} layers over ${chart.epochs.length} epochs`;
-  const one = focused ? `; ${focused.address} at this epoch: ${format.number(focused.value[at])}` : "";
+  const one = focused ? `; ${addressLabel(focused.address)} at this epoch: ${format.number(focused.value[at])}` : "";
   return `${title}: ${when}, from ${format.number(chart.low)} to ${format.number(chart.high)}${one}`;
 }

@@ -13,7 +13,8 @@ export interface Choice {
   score: string;
   target: string;
   kind: string;
-  address: string;
+  /** The layer picked, null for none; "" is the model itself. */
+  address: string | null;
   epoch: number | null;
 }
 
@@ -24,7 +25,8 @@ export interface State {
   runs: Run[];
   /** False until the first answer: the page must not claim there is no run before it knows. */
   loaded: boolean;
-  hover: string;
+  /** The layer pointed at. */
+  hover: string | null;
   playing: boolean;
   chart: Chart;
   units: UnitRow[];
@@ -44,14 +46,14 @@ export type Action =
   | { type: "hypothesis"; score: string; target: string }
   | { type: "set"; values: Partial<Omit<State, "choice" | "runs" | "loaded" | "hypothesis">> };
 
-const NOTHING: Choice = { run: "", model: "", score: "", target: "", kind: "", address: "", epoch: null };
+const NOTHING: Choice = { run: "", model: "", score: "", target: "", kind: "", address: null, epoch: null };
 
 export function initial(choice: Partial<Choice> = {}): State {
   return {
     choice: { ...NOTHING, ...choice },
     runs: [],
     loaded: false,
-    hover: "",
+    hover: null,
     playing: false,
     chart: EMPTY,
     units: [],
@@ -98,7 +100,7 @@ function settle(state: State): State {
   const moved = run.run !== asked.run || run.model !== asked.model;
   const known = run.units.some((u) => u.score === state.hypothesis.score && u.target === state.hypothesis.target);
   const hypothesis = known ? state.hypothesis : (run.units[0] ?? { score: "", target: "" });
-  return { ...state, choice: moved ? { ...choice, address: "", epoch: null } : choice, hypothesis };
+  return { ...state, choice: moved ? { ...choice, address: null, epoch: null } : choice, hypothesis };
 }
 
 function settleScore(asked: Choice, run: Run): { score: string; target: string } {

@@ -4,13 +4,14 @@ import { epoch as epochText } from "./format.ts";
 import { type Frame, frameOf, stretches } from "./frame.ts";
 import { tickText } from "./scales.ts";
 import { type Chart, highestBaseline } from "./series.ts";
+import { addressLabel } from "./words.ts";
 
 export interface Look {
   title: string;
   subtitle: string;
   colours: Map<string, string>;
-  /** The layer to show with its interval; "" for none. */
-  focus: string;
+  /** The layer to show with its interval. */
+  focus: string | null;
   text: string;
   soft: string;
   line: string;
@@ -86,7 +87,7 @@ function legend(chart: Chart, look: Look): string[] {
   const rows = shown.map((s, i) => {
     const y = BOX.top + 8 + i * 18;
     const rule = `<line x1="${left}" x2="${left + 16}" y1="${y}" y2="${y}" stroke="${look.colours.get(s.address)}" stroke-width="3"/>`;
-    return rule + text(left + 24, y + 4, s.address, `fill="${look.text}"`);
+    return rule + text(left + 24, y + 4, addressLabel(s.address), `fill="${look.text}"`);
   });
   const more = chart.series.length - shown.length;
   return more > 0 ? [...rows, text(left, BOX.top + 8 + LEGEND * 18 + 4, `and ${more} more`, `fill="${look.soft}"`)] : rows;

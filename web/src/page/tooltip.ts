@@ -3,6 +3,7 @@
 import * as format from "./format.ts";
 import { h } from "./dom.ts";
 import type { View } from "./view.ts";
+import { addressLabel } from "./words.ts";
 
 export interface Tooltip {
   /** The card, and the dot on the line that it speaks of. */
@@ -20,7 +21,7 @@ export function tooltip(): Tooltip {
       const swatch = h("span", { class: "swatch" });
       swatch.style.background = view.colours.get(address) ?? "";
       const rows = facts(view, address, at).map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)]);
-      root.replaceChildren(h("strong", {}, swatch, address), h("dl", {}, ...rows.flat()));
+      root.replaceChildren(h("strong", {}, swatch, addressLabel(address)), h("dl", {}, ...rows.flat()));
       root.hidden = pin.hidden = false;
       pin.style.background = view.colours.get(address) ?? "";
       pin.style.transform = `translate(${x}px, ${y}px)`;

@@ -21,8 +21,8 @@ export interface View {
   colours: Map<string, string>;
   /** Index into `chart.epochs` of the epoch shown, -1 when there is none. */
   at: number;
-  /** The layer pointed at, else the one picked, else "". */
-  focus: string;
+  /** The layer pointed at, else the one picked, else null. */
+  focus: string | null;
   focused: Series | undefined;
   /** "Linear probe, macro F1 of digit" */
   title: string;
@@ -31,7 +31,7 @@ export interface View {
 /** Colours are kept while the layers stay the same, so that parts can tell by reference what changed. */
 export function viewOf(state: State, before?: View): View {
   const same = before && before.chart === state.chart && before.state.theme === state.theme;
-  const focus = state.hover || state.choice.address;
+  const focus = state.hover ?? state.choice.address;
   const target = askedTarget(state.choice);
   return {
     state,

@@ -44,6 +44,11 @@ export function isIntrinsic(score: string): boolean {
   return score in INTRINSIC;
 }
 
+/** An address as shown: the model itself has the empty one. */
+export function addressLabel(address: string): string {
+  return address || "(the model)";
+}
+
 /** A baseline bears its score's name before a dot: `linear_f1.shuffled`. */
 export function isBaseline(score: string): boolean {
   return score.includes(".");
