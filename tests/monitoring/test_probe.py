@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import gc
 import logging
 import pickle
 import random
 import subprocess
 import sys
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -343,6 +345,25 @@ def test_a_probed_model_can_be_copied_and_pickled_and_the_copy_is_not_probed(ser
         for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
             assert torch.equal(twin(IMAGES[:4]), twin(IMAGES[:4]))
         assert watch.status()["passes"] == 0
+
+
+def test_a_probe_keeps_no_model_alive(server):
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+    watch = probe(model, HOST, server.port, kinds=KINDS)
+    gc.collect()
+    gc.disable()
+    try:
+        model(torch.ones(1, 3)).sum().backward()
+        ref = weakref.ref(model)
+        del model
+        assert ref() is None
+    finally:
+        gc.enable()
+    assert watch.status()["passes"] == 1
+    assert watch.mode == ""
+    watch.remove()
+    assert flush(HOST, server.port)
+    assert {one.kind for one in server.records()} == set(KINDS)  # gradients of a model that is gone, too
 
 
 def test_two_models_share_a_line_and_stay_apart(server):
