@@ -33,7 +33,9 @@ def test_units_second():
     assert units_second(np.zeros((4, 7)), 4, "a").shape == (4, 7)
     assert units_second(np.zeros(4), 4, "a").shape == (4, 1)
     assert units_second(np.zeros((4, 5, 7)), 4, "a").shape == (4, 7, 5)
-    assert units_second(np.zeros((4, 5, 7)), 4, "a", channels=True).shape == (4, 5, 7)
+    assert units_second(np.zeros((4, 5, 7)), 4, "a", last=False).shape == (4, 5, 7)
+    assert units_second(np.zeros((4, 8, 9, 7)), 4, "a").shape == (4, 8, 9, 7)
+    assert units_second(np.zeros((4, 8, 9, 7)), 4, "a", last=True).shape == (4, 7, 8, 9)
     assert units_second(np.zeros((5, 4, 7)), 4, "a").shape == (4, 7, 5)
     assert units_second(np.zeros((4, 4, 7)), 4, "a", time_first=True)[0].shape == (7, 4)
     with pytest.raises(InputError, match=r"'a' gave shape \(20, 7\) for 4 records: no axis is the batch"):

@@ -386,3 +386,19 @@ def test_a_layer_that_does_not_run(images):
 def test_public_names():
     assert intus.inspect is inspect
     assert intus.hypothesis is hypothesis
+
+
+def test_maps_with_channels_last(images):
+    """As in Swin: a linear layer over (n, h, w, c)."""
+
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mix = nn.Linear(1, 3)
+
+        def forward(self, x):
+            return self.mix(x.permute(0, 2, 3, 1))
+
+    frame = inspect(Last(), lambda image: image[0], "correlation", images[:50], "mix")
+    assert frame.unit.tolist() == [0, 1, 2]
+    assert frame.value.abs().tolist() == pytest.approx([1, 1, 1])

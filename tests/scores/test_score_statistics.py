@@ -168,3 +168,13 @@ def test_nothing_seen_yet():
     assert Scorer(ALL).result() == []
     assert Scorer("mean").merge(Scorer("mean")).result() == []
     assert {"linear_f1", "kmeans_ami", "iou", "dead"} <= set(names())
+
+
+def test_too_many_classes_merge_to_the_same_note():
+    x = np.random.default_rng(0).normal(size=(2400, 2))
+    y = np.arange(2400.0)
+    merged = fed("linear_f1", x[:1200], {"y": y[:1200]}).merge(fed("linear_f1", x[1200:], {"y": y[1200:]}))
+    assert read(merged, "linear_f1", "y").note == "too many different labels to be classes"
+    small = fed("linear_f1", x[:900], {"y": y[:900]}, np.arange(900))
+    small.merge(fed("linear_f1", x[900:1800], {"y": y[900:1800]}, np.arange(900, 1800)))
+    assert read(small, "linear_f1", "y").note == "too many different labels to be classes"

@@ -12,13 +12,18 @@ Grid = tuple[int, ...]
 
 
 def units_second(
-    behaviours: np.ndarray, records: int, address: str, *, channels: bool = False, time_first: bool = False
+    behaviours: np.ndarray,
+    records: int,
+    address: str,
+    *,
+    last: bool | None = None,
+    time_first: bool = False,
 ) -> np.ndarray:
     """What a layer gave for ``records`` records as (records, units, …positions).
 
-    (n, d) has no positions; (n, c, h, w) has units second; (n, t, d), the output of recurrent and attention
-    layers, has them last, unless ``channels`` says that a convolution gave (n, c, l); ``time_first`` says
-    (t, n, d). Raises InputError when no axis is the batch.
+    (n, d) has no positions. ``last`` says whether units are the last axis or the second; not given, they
+    are second in maps (n, c, h, w) and last in sequences (n, t, d). ``time_first`` says (t, n, d). Raises
+    InputError when no axis is the batch.
     """
     if behaviours.ndim == 3 and (time_first or len(behaviours) != records):
         behaviours = np.moveaxis(behaviours, 1, 0)
@@ -29,7 +34,8 @@ def units_second(
         )
     if behaviours.ndim == 1:
         return behaviours[:, None]
-    return np.moveaxis(behaviours, 2, 1) if behaviours.ndim == 3 and not channels else behaviours
+    last = behaviours.ndim == 3 if last is None else last
+    return np.moveaxis(behaviours, -1, 1) if last else behaviours
 
 
 def onto(behaviours: np.ndarray, grid: Grid, address: str, hypothesis: str) -> np.ndarray:

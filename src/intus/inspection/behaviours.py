@@ -81,7 +81,7 @@ class _Catch:
         self.found: dict[str, np.ndarray] = {}
         self.error: Exception | None = None
 
-    def begins(self) -> None:
+    def begins(self, inputs: Any) -> None:
         self.found.clear()
 
     def wants(self, operation: Operation) -> Any | None:
@@ -91,7 +91,7 @@ class _Catch:
         if seen.address in self.wanted:
             self.found[seen.address] = seen.copy(None, 0)
 
-    def ends(self) -> None:
+    def ends(self, output: Any) -> None:
         pass
 
     def fails(self, error: Exception) -> None:

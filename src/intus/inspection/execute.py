@@ -137,7 +137,7 @@ class _Feed:
         self.group, self.scores, self.seed, self.room = group, scores, seed, room
         name = str(Address(Address.parse(group.address).name))
         layer = next(operation for operation in operations if operation.address == name)
-        self.channels = bool(_CHANNELS_SECOND.search(layer.type))
+        self.layer = layer
         self.time_first = getattr(layer.module, "batch_first", True) is False
         self.picked, self.count = np.empty(0, dtype=np.int64), 0
         self.scorers: dict[Any, Scorer] = {}
@@ -147,7 +147,11 @@ class _Feed:
     ) -> None:
         """Add what the layer gave for a block of records, and their labels by hypothesis."""
         array = align.units_second(
-            array, count, self.group.address, channels=self.channels, time_first=self.time_first
+            array,
+            count,
+            self.group.address,
+            last=_units_last(self.layer, array.shape),
+            time_first=self.time_first,
         )
         self.count = array.shape[1]
         self.picked = self.group.pick(self.count)
@@ -196,6 +200,17 @@ class _Feed:
             some = f"{len(self.picked)} of {self.count} units"
             return reading._replace(note=f"{reading.note}, {some}" if reading.note else some)
         return reading
+
+
+def _units_last(layer: Operation, shape: tuple[int, ...]) -> bool | None:
+    """Whether a layer's units are the last axis of what it gives, None where its kind does not tell."""
+    if _CHANNELS_SECOND.search(layer.type):
+        return False
+    for name in ("out_features", "embedding_dim", "normalized_shape"):
+        size = getattr(layer.module, name, None)
+        if size is not None:
+            return shape[-1:] == (size if isinstance(size, tuple) else (size,))
+    return None
 
 
 def _table(readings: list[tuple[str, Reading]], run: str, model: str, epoch: float) -> Results:

@@ -83,14 +83,13 @@ class Judgement:
     @property
     def f1(self) -> float:
         """Macro F1 over the classes that occur or are predicted, as scikit-learn's."""
-        return float(
-            _f1(*(part.sum(axis=0, dtype=np.float64) for part in (self.right, self.predicted, self.true)))
-        )
+        parts = (self.right, self.predicted, self.true)
+        return float(_f1(*(part.sum(axis=0, dtype=np.float64) for part in parts)))
 
     @property
     def accuracy(self) -> float:
         """Share of rows predicted right."""
-        return float(self.right.sum() / self.true.sum())
+        return float(self.right.sum(dtype=np.float64) / self.true.sum(dtype=np.float64))
 
     def interval(self, what: str, seed: int) -> tuple[float, float]:
         """A seeded bootstrap 95 % interval of ``"f1"`` or ``"accuracy"``, resampling whole items."""

@@ -80,10 +80,11 @@ class Sums:
 
     def merge(self, other: Sums, codes: np.ndarray, gap: np.ndarray) -> None:
         """Add another's sums, whose class c is ``codes[c]`` here and whose rows move by ``gap``."""
-        codes = codes[: len(other.counts)]
-        self.grow(int(codes.max()) + 1 if len(codes) else 0)
-        self.counts[codes] += other.counts
-        self.totals[codes] += other.totals + other.counts[:, None] * gap
+        theirs = np.flatnonzero(codes[: len(other.counts)] != MISSING)
+        codes = codes[theirs]
+        self.grow(int(codes.max(initial=MISSING)) + 1)
+        self.counts[codes] += other.counts[theirs]
+        self.totals[codes] += other.totals[theirs] + other.counts[theirs, None] * gap
 
 
 class Moments:
