@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving_help import record
 
@@ -83,6 +83,17 @@ def test_an_older_epoch_that_comes_first_time_late_is_kept_apart():
     assert aggregator.accept([numbered(2, epoch=0)]).ready == []
     outcome = aggregator.accept([numbered(3, epoch=2)])
     assert ids(outcome.ready) == {("fc1", 1, "output", "train"): [1], ("fc1", 0, "output", "train"): [2]}
+
+
+def test_an_epoch_between_two_others_is_late_and_no_new_beginning():
+    aggregator = Aggregator()
+    for number, epoch in enumerate([0, 2, 1, 2]):
+        outcome = aggregator.accept([numbered(number, epoch=epoch)])
+        assert outcome.notices == []
+    assert ids(aggregator.flush()) == {
+        ("fc1", 1, "output", "train"): [2],
+        ("fc1", 2, "output", "train"): [1, 3],
+    }
 
 
 def test_a_training_begun_anew_is_noticed_and_scored():
@@ -196,6 +207,7 @@ EVENTS = st.lists(
 )
 
 
+@settings(max_examples=300)
 @given(EVENTS)
 def test_nothing_is_lost_and_nothing_is_mixed(events):
     """With two epochs at most in play, every array sent is in the last data point of its key and epoch."""

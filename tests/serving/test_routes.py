@@ -332,7 +332,7 @@ def test_a_swamped_server_asks_to_come_back(tmp_path):
         def backlog(self) -> int:
             return 1000
 
-    with TestClient(build(Roles(Collector(Swamped(), max_backlog=999)))) as client:
+    with TestClient(build(Roles(Collector(Swamped(), Aggregator(max_bytes=999))))) as client:
         answer = post(client, "/records", batch(0))
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
 

@@ -18,6 +18,7 @@ from serving_help import record
 
 from intus.core.errors import InputError, ServeError
 from intus.core.results import Results
+from intus.serving.links import RemoteFrontend
 from intus.serving.run import Server, serve
 from intus.storage.codec import encode_records
 from intus.storage.database import Database
@@ -192,6 +193,17 @@ def test_three_servers_apart_do_what_one_does(tmp_path):
     assert not [text for text in errors if "Traceback" in text]
 
 
+def test_windows_may_be_steps_and_a_token_may_be_asked(tmp_path):
+    with Server(database=tmp_path / "x.db", port=0, trigger="epoch,step", token="s3cret") as running:
+        assert ask(running.page_url, "/api/runs")[0] == 401
+        frontend = RemoteFrontend(running.page_url, "s3cret")
+        for step in (10, 20):
+            frontend._post("/records", encode_records([record(step=step)]))
+        frontend.flush()
+        points = frontend._ask("/api/points?run=r&model=m&score=mean")
+        assert (points["epoch"], points["step"]) == ([0, 0], [10, 20])
+
+
 def test_one_process_listens_on_three_ports(tmp_path):
     ports = free_ports(3)
     options = dict(zip(("aggregator_port", "evaluator_port", "frontend_port"), ports, strict=True))
@@ -220,6 +232,7 @@ def test_a_port_in_use_is_named(tmp_path):
         ({"host": "0.0.0.0"}, ServeError, "0.0.0.0 lets other machines in, so a token is needed"),
         ({"role": "king"}, InputError, "role='king' is not one of all, aggregator"),
         ({"port": 0, "database": "/nowhere/at/all.db"}, InputError, "Could not open the database"),
+        ({"port": 0, "trigger": "epoch,colour"}, InputError, "must name some of epoch, step, mode"),
         ({"port": 99999}, ServeError, "Port 99999 of 127.0.0.1"),
         ({"host": "no.such.host.invalid", "token": "t", "port": 0}, ServeError, "no.such.host.invalid"),
     ],

@@ -187,20 +187,27 @@ class Aggregator:
         self._main_modes.setdefault(group, record.mode)
         mark = (record.epoch, *(getattr(record, name) for name in self.trigger))
         if mark not in held:
-            newest = max((window.epoch for window in held.values()), key=_rank, default=None)
-            late = bool(held) and _rank(record.epoch) < _rank(newest)
-            if not late or len(held) >= HELD:
-                for window in held.values():
-                    ready += self._take(window)
-            if late and len(held) >= HELD:  # too old to be late: the training began anew
-                notices.append(_restarted(record, newest))
-                held.clear()
+            self._make_way(held, record, ready, notices)
             self._opened += 1
             step = record.step if "step" in self.trigger and record.step is not None else -1
             held[mark] = _Window(self._opened, group, record.epoch, step)
             for old in sorted(held, key=lambda mark: (_rank(held[mark].epoch), held[mark].number))[:-HELD]:
-                del held[old]
+                ready += self._take(held.pop(old))
         return held[mark]
+
+    def _make_way(
+        self, held: dict[Mark, _Window], record: Record, ready: list[DataPoint], notices: list[Notice]
+    ) -> None:
+        """Hand the windows on that end because this record's begins; a late one ends none."""
+        older = [_rank(record.epoch) < _rank(window.epoch) for window in held.values()]
+        anew = len(held) >= HELD and all(older)  # too old to be late: the training began anew
+        if anew or not any(older):
+            for window in held.values():
+                ready += self._take(window)
+        if anew:
+            newest = max((window.epoch for window in held.values()), key=_rank)
+            notices.append(_restarted(record, newest))
+            held.clear()
 
     def _take(self, window: _Window) -> list[DataPoint]:
         ready = window.take(self._main_modes[window.group])

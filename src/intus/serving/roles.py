@@ -261,13 +261,11 @@ class Evaluator:
 class Collector:
     """The aggregator as a server has it: a lock around the state machine, and the link to the evaluator.
 
-    More than ``max_backlog`` bytes waiting to be scored makes it ask senders to come back later.
+    When more bytes wait to be scored than the aggregator may hold, senders are asked to come back later.
     """
 
-    def __init__(
-        self, evaluator: EvaluatorLink, aggregator: Aggregator | None = None, max_backlog: int = 1 << 30
-    ) -> None:
-        self.evaluator, self.max_backlog = evaluator, max_backlog
+    def __init__(self, evaluator: EvaluatorLink, aggregator: Aggregator | None = None) -> None:
+        self.evaluator = evaluator
         self.aggregator = aggregator or Aggregator()
         self.malformed = 0
         self._lock = threading.Lock()
@@ -280,7 +278,7 @@ class Collector:
         if client is not None:
             check_text(client, "The envelope's client")
         seq, dropped = _count(envelope, "seq"), _count(envelope, "dropped") or 0
-        if self.evaluator.backlog() > self.max_backlog:
+        if self.evaluator.backlog() > self.aggregator.max_bytes:
             raise BusyError("More data points wait to be scored than may; send this again in a second.")
         with self._lock:
             outcome = self.aggregator.accept(records, client, seq, dropped)

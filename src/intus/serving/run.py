@@ -42,13 +42,15 @@ def serve(
     evaluator_url: str | None = None,
     frontend_url: str | None = None,
     max_bytes: int = 1 << 30,
+    trigger: str = "epoch",
 ) -> None:
     """Serve until SIGINT or SIGTERM, then finish what was received and return.
 
     All roles in one process by default, on all three ports, or on ``port`` alone (0 picks a free one). Of
     one role, ``port`` is its port, and the next of the chain is at ``evaluator_url`` or ``frontend_url``,
     by default on ``host``. ``token`` is asked of every request, and needed to listen beyond this machine.
-    ``max_bytes`` bounds the arrays that wait for their epoch to end. Raises ServeError or InputError.
+    ``max_bytes`` bounds the arrays that wait for their epoch to end; ``trigger`` names more fields whose
+    change ends a wait, "epoch,step" say. Raises ServeError or InputError.
     """
     if role not in ROLES:
         raise InputError(f"role={role!r} is not one of {', '.join(ROLES)}.")
@@ -63,7 +65,8 @@ def serve(
     evaluator_url = evaluator_url or f"http://{_bracketed(host)}:{evaluator_port}"
     frontend_url = frontend_url or f"http://{_bracketed(host)}:{frontend_port}"
     try:
-        roles = _roles(role, database, token, evaluator_url, frontend_url, max_bytes)
+        aggregator = Aggregator(trigger.split(","), max_bytes)
+        roles = _roles(role, database, token, evaluator_url, frontend_url, aggregator)
     except Exception:
         for listening in sockets:
             listening.close()
@@ -141,6 +144,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-bytes", type=int, default=1 << 30, help="arrays held until their epoch ends (default: 1 GiB)"
     )
+    parser.add_argument(
+        "--trigger", default="epoch", help="fields whose change completes a data point (default: %(default)s)"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -158,19 +164,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _roles(
-    role: str, database: str | Path, token: str | None, evaluator_url: str, frontend_url: str, max_bytes: int
+    role: str,
+    database: str | Path,
+    token: str | None,
+    evaluator_url: str,
+    frontend_url: str,
+    aggregator: Aggregator,
 ) -> Roles:
     if role == "aggregator":
-        return Roles(
-            Collector(RemoteEvaluator(evaluator_url, token), Aggregator(max_bytes=max_bytes), max_bytes)
-        )
+        return Roles(Collector(RemoteEvaluator(evaluator_url, token), aggregator))
     if role == "evaluator":
         return Roles(evaluator=Evaluator(RemoteFrontend(frontend_url, token)))
     frontend = Frontend(Database(database))
     if role == "frontend":
         return Roles(frontend=frontend)
     evaluator = Evaluator(frontend)
-    return Roles(Collector(evaluator, Aggregator(max_bytes=max_bytes), max_bytes), evaluator, frontend)
+    return Roles(Collector(evaluator, aggregator), evaluator, frontend)
 
 
 def _run(roles: Roles, sockets: list[socket.socket], token: str | None, *, loopback: bool) -> None:

@@ -1,0 +1,125 @@
+"""The next server over HTTP, when it is busy, away or says no; and the thread that waits for it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from serving_help import point, record
+
+from intus.core.errors import ServeError
+from intus.serving import links
+from intus.serving.links import RemoteEvaluator, RemoteFrontend
+from intus.serving.point import Notice
+from intus.serving.worker import Worker
+from intus.storage.codec import decode_records
+
+
+class Next(ThreadingHTTPServer):
+    """A server that answers with ``statuses`` one after the other, then 200, and keeps what it got."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.statuses: list[int] = []
+        self.got: list[tuple[str, bytes, str | None]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Next
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        status = self.server.statuses.pop(0) if self.server.statuses else 200
+        self.server.got.append((self.path, body, self.headers["Authorization"]))
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(b'{"error": "a sentence"}' if status >= 400 else b"{}")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setattr(links, "_RETRIES", (0.01, 0.01, 0.01))
+    with Next() as running:
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def test_a_busy_server_is_asked_again(server):
+    server.statuses = [429, 503]
+    RemoteFrontend(server.url, "t0ken").clear()
+    assert [(path, token) for path, _, token in server.got] == [("/clear", "Bearer t0ken")] * 3
+
+
+def test_a_refusal_is_not_repeated(server):
+    server.statuses = [400]
+    with pytest.raises(ServeError, match=r"/remove answered 400: .*a sentence"):
+        RemoteFrontend(server.url).remove("m")
+    assert len(server.got) == 1
+
+
+def test_a_server_that_stays_busy_or_away_is_given_up(server):
+    server.statuses = [503] * 9
+    with pytest.raises(ServeError, match="answered 503"):
+        RemoteFrontend(server.url).clear()
+    assert len(server.got) == 4
+    with pytest.raises(ServeError, match=r"http://127\.0\.0\.1:1 cannot be reached"):
+        RemoteFrontend("http://127.0.0.1:1").clear()
+
+
+def test_data_points_are_sent_in_order_and_flush_waits_for_them(server):
+    evaluator = RemoteEvaluator(server.url)
+    evaluator.points([point(record(address="a")), point(record(address="b"))])
+    evaluator.notices([Notice("code", "text")])
+    evaluator.report("aggregator", {"received": 2})
+    evaluator.flush("r", None)
+    evaluator.close()
+    paths = [path for path, _, _ in server.got]
+    assert paths == ["/datapoint", "/datapoint", "/notices", "/status", "/flush"]
+    sent = [decode_records(body) for _, body, _ in server.got[:2]]
+    assert [records[0].address for records, _ in sent] == ["a", "b"]
+    assert [envelope["last"] for _, envelope in sent] == [False, True]
+    assert json.loads(server.got[-1][1]) == {"run": "r", "model": None}
+
+
+def test_what_cannot_be_sent_does_not_stop_the_rest(server, caplog):
+    server.statuses = [400]
+    evaluator = RemoteEvaluator(server.url)
+    evaluator.points([point(record(address="a")), point(record(address="b"))])
+    evaluator.close()
+    assert len(server.got) == 2
+    assert "intus-to-evaluator failed" in caplog.text
+
+
+def test_a_worker_drops_what_is_unwanted_and_finishes_what_is_left():
+    begun, go, done = threading.Event(), threading.Event(), []
+
+    def handle(item: int) -> None:
+        begun.set()
+        go.wait(10)
+        done.append(item)
+
+    worker: Worker[int] = Worker("test", handle, lambda item: item)
+    for item in (1, 2, 3, 4):
+        worker.submit(item)
+    begun.wait(10)
+    assert (worker.pending, worker.nbytes) == (4, 9)
+    threading.Timer(0.05, go.set).start()
+    worker.drop(lambda item: item % 2 == 1)
+    assert done[0] == 1  # it was being worked on, and is waited for
+    worker.wait()
+    assert done == [1, 2, 4]
+    worker.submit(5)
+    worker.close()
+    assert done == [1, 2, 4, 5]
