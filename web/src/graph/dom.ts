@@ -40,7 +40,7 @@ export function icon(name: keyof typeof ICONS): SVGSVGElement {
   return svg;
 }
 
-export function iconButton(name: keyof typeof ICONS, label: string, press: () => void): HTMLButtonElement {
+export function iconButton(name: keyof typeof ICONS, label: string, press: (event: MouseEvent) => void): HTMLButtonElement {
   return el("button", { type: "button", class: "ig-icon", title: label, "aria-label": label, click: press }, icon(name));
 }
 

@@ -2,5 +2,6 @@
 import "./graph.css";
 
 export { GraphView } from "./view.ts";
-export type { GraphOptions, Paint, VisibleBox } from "./view.ts";
+export type { GraphOptions, Paint } from "./view.ts";
+export type { VisibleBox, VisibleRoute } from "./visible.ts";
 export type { Scene } from "./scene.ts";

@@ -1,8 +1,5 @@
 // Pointer, wheel and keys on the canvas, turned into what they mean.
-import type { Camera } from "./draw.ts";
-
 export interface Gestures {
-  camera(): Camera;
   pan(dx: number, dy: number): void;
   zoom(factor: number, x: number, y: number): void;
   /** A press without a drag, at a place of the canvas in CSS pixels. */

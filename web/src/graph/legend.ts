@@ -10,11 +10,8 @@ export function legend(paint: Paint | null): HTMLElement {
       "div",
       { class: "ig-legend ig-scale", role: "group", "aria-label": `Colour scale of ${paint.title}` },
       el("strong", {}, paint.title),
-      el("span", {}, formatValue(paint, paint.low)),
-      bar(),
-      el("span", {}, (beyond ? "≥ " : "") + formatValue(paint, paint.high)),
-      el("i", { class: "ig-key ig-key-missing" }),
-      el("span", {}, "no value"),
+      el("span", { class: "ig-scale-ends" }, formatValue(paint, paint.low), bar(), (beyond ? "≥ " : "") + formatValue(paint, paint.high)),
+      el("span", { class: "ig-scale-ends" }, el("i", { class: "ig-key ig-key-missing" }), "no value"),
     );
   }
   const keys = [

@@ -1,8 +1,9 @@
 // The whole graph in a corner, with the part in sight; press or drag to go elsewhere.
 import type { Theme } from "./colour.ts";
-import { paintOf, type Camera } from "./draw.ts";
+import { paintOf } from "./boxes.ts";
 import { el } from "./dom.ts";
 import type { Paint } from "./paint.ts";
+import type { Camera } from "./picture.ts";
 import type { Frame } from "./stage.ts";
 
 const WIDTH = 132;

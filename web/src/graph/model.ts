@@ -1,4 +1,6 @@
 // From the scene's columns to a tree of boxes and, for every container, the edges between what is in it.
+import { foldRepeats, groupEnds } from "./folds.ts";
+import { liftEdges } from "./levels.ts";
 import { BUFFER, CREATED, FAILED, INPUT, OP, OUTPUT, type Scene } from "./scene.ts";
 
 export type Kind = "root" | "module" | "op" | "input" | "output" | "buffer" | "group";
@@ -54,9 +56,6 @@ export interface Tree {
   firstPort: number;
 }
 
-const GROUP_FROM = 7; // so many inputs or outputs are one box that opens
-const FOLD_FROM = 3; // so many equal modules in a row are one box that opens
-
 export function buildTree(scene: Scene): Tree {
   const nodes: TreeNode[] = [];
   const boxOf = new Int32Array(scene.ops.kind.length).fill(-1);
@@ -76,13 +75,13 @@ export function buildTree(scene: Scene): Tree {
   return tree;
 }
 
-interface Builder {
+export interface Builder {
   scene: Scene;
   nodes: TreeNode[];
   boxOf: Int32Array;
 }
 
-function newNode({ nodes }: Builder, kind: Kind, parent: number, order: number): TreeNode {
+export function newNode({ nodes }: Builder, kind: Kind, parent: number, order: number): TreeNode {
   const node: TreeNode = {
     id: nodes.length,
     kind,
@@ -203,67 +202,6 @@ function commonParent(nodes: TreeNode[], a: number, b: number): number {
   return n;
 }
 
-/** Put many inputs, or many outputs, into one box: twenty-four cached keys must not hide the model. */
-function groupEnds(builder: Builder, rowKind: number, kind: Kind): void {
-  const { nodes } = builder;
-  const ends = nodes[0].children.filter((id) => nodes[id].kind === kind);
-  if (ends.length < GROUP_FROM) return;
-  wrap(builder, ends, `${ends.length} ${rowKind === INPUT ? "inputs" : "outputs"}`, kind);
-}
-
-function wrap(builder: Builder, members: number[], title: string, subtitle: string): void {
-  const { nodes } = builder;
-  const parent = nodes[members[0]].parent;
-  const group = newNode(builder, "group", parent, nodes[members[0]].order);
-  nodes[parent].children.pop();
-  const rest = new Set(members);
-  const at = nodes[parent].children.indexOf(members[0]);
-  nodes[parent].children = nodes[parent].children.filter((id) => !rest.has(id));
-  nodes[parent].children.splice(at, 0, group.id);
-  group.children = members;
-  group.title = title;
-  group.subtitle = subtitle;
-  for (const id of members) nodes[id].parent = group.id;
-}
-
-/** Fold structurally equal modules that follow one another into one box. */
-function foldRepeats(builder: Builder): void {
-  const { nodes } = builder;
-  const shape = signatures(builder);
-  const last = nodes.length;
-  for (let id = 0; id < last; id++) {
-    const children = nodes[id].children.slice();
-    if (nodes[id].kind === "group") continue;
-    for (let start = 0; start < children.length; ) {
-      let stop = start + 1;
-      while (stop < children.length && shape[children[stop]] === shape[children[start]]) stop++;
-      const first = nodes[children[start]];
-      const isFoldable = first.kind === "module" && first.children.length > 0;
-      const coversAll = start === 0 && stop === children.length && id !== 0;
-      if (isFoldable && stop - start >= FOLD_FROM && !coversAll) wrap(builder, children.slice(start, stop), "", "");
-      start = stop;
-    }
-  }
-}
-
-/** A number per box, equal where class and everything inside are equal, shapes too. */
-function signatures({ scene, nodes }: Builder): Int32Array {
-  const known = new Map<string, number>();
-  const out = new Int32Array(nodes.length);
-  const children = nodes.map(() => [] as number[]);
-  for (let id = nodes.length - 1; id >= 0; id--) {
-    const node = nodes[id];
-    const type = node.call >= 0 ? scene.modules[scene.calls.module[node.call]][1] : "";
-    const own = `${type}|${node.rows.map((row) => `${scene.ops.type[row]}:${scene.ops.meta[row]}`).join()}`;
-    const key = `${node.kind}|${own}|${children[id].reverse().join()}`;
-    let value = known.get(key);
-    if (value === undefined) known.set(key, (value = known.size));
-    out[id] = value;
-    if (node.parent >= 0) children[node.parent].push(value);
-  }
-  return out;
-}
-
 /** Boxes from the root downwards, each before what it holds. */
 export function preorder(nodes: TreeNode[], visit: (node: TreeNode) => boolean | void): void {
   const stack = [0];
@@ -322,77 +260,6 @@ function addressAround(nodes: TreeNode[], node: TreeNode): string {
 function below(address: string, around: string): string {
   const rest = around && address.startsWith(around + ".") ? address.slice(around.length + 1) : address;
   return /^\d+(:\d+)?$/.test(rest) && around ? `${around.slice(around.lastIndexOf(".") + 1)}.${rest}` : rest;
-}
-
-/** Give every container its level: edges between its children, and ports for what crosses its border. */
-function liftEdges(tree: Tree): void {
-  const { scene, nodes, boxOf } = tree;
-  const pending = new Map<number, Map<number, LevelEdge>>();
-  const add = (container: number, from: number, to: number, raw: number): void => {
-    let edges = pending.get(container);
-    if (!edges) pending.set(container, (edges = new Map()));
-    const key = from * 2 ** 26 + to;
-    const edge = edges.get(key);
-    if (edge) edge.raw.push(raw);
-    else edges.set(key, { from, to, raw: [raw], inPort: -1, outPort: -1 });
-  };
-  const { src, dst } = scene.edges;
-  for (let raw = 0; raw < src.length; raw++) {
-    let a = boxOf[src[raw]];
-    let b = boxOf[dst[raw]];
-    if (a < 0 || b < 0 || a === b) continue;
-    while (nodes[a].depth > nodes[b].depth) a = nodes[a].parent;
-    while (nodes[b].depth > nodes[a].depth) b = nodes[b].parent;
-    while (nodes[a].parent !== nodes[b].parent) {
-      a = nodes[a].parent;
-      b = nodes[b].parent;
-    }
-    add(nodes[a].parent, a, b, raw);
-  }
-  let nextPort = tree.firstPort;
-  const childTowards = (container: number, row: number): number => {
-    let n = boxOf[row];
-    while (nodes[n].parent !== container) n = nodes[n].parent;
-    return n;
-  };
-  const ports = new Map<number, Map<string, number>>(); // by container and side: key of tensors -> port
-  const portFor = (container: number, side: 0 | 1, edge: LevelEdge): number => {
-    const slot = container * 2 + side;
-    let known = ports.get(slot);
-    if (!known) ports.set(slot, (known = new Map()));
-    const key = tensorsOf(scene, edge).join();
-    let port = known.get(key);
-    if (port === undefined) known.set(key, (port = nextPort++));
-    return port;
-  };
-  preorder(nodes, (node) => {
-    if (node.children.length === 0) return;
-    const level: Level = { edges: [...(pending.get(node.id)?.values() ?? [])], ins: [], outs: [] };
-    pending.delete(node.id);
-    level.ins = [...(ports.get(node.id * 2)?.values() ?? [])];
-    level.outs = [...(ports.get(node.id * 2 + 1)?.values() ?? [])];
-    tree.levels.set(node.id, level);
-    for (const edge of level.edges) {
-      const { from, to } = edge;
-      if (to < tree.firstPort && nodes[to].children.length) {
-        const port = (edge.inPort = portFor(to, 0, edge));
-        for (const raw of edge.raw) add(to, port, childTowards(to, dst[raw]), raw);
-      }
-      if (from < tree.firstPort && nodes[from].children.length) {
-        const port = (edge.outPort = portFor(from, 1, edge));
-        const seen = new Set<number>(); // a tensor that leaves for two places leaves once
-        for (const raw of edge.raw) {
-          if (!seen.has(src[raw])) add(from, childTowards(from, src[raw]), port, raw);
-          seen.add(src[raw]);
-        }
-      }
-    }
-  });
-}
-
-/** Rows whose tensors run along an edge, each once. */
-export function tensorsOf(scene: Scene, edge: LevelEdge): number[] {
-  return [...new Set(edge.raw.map((raw) => scene.edges.src[raw]))].sort((a, b) => a - b);
 }
 
 export const isCreated = (node: TreeNode): boolean => (node.flags & CREATED) !== 0;

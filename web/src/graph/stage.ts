@@ -2,7 +2,8 @@
 // closing one lays out only that container and those around it.
 import { count, dimensions, type Figures } from "./facts.ts";
 import { layoutLevel, type Layout } from "./layout.ts";
-import { isCreated, isFailed, preorder, tensorsOf, type LevelEdge, type Tree, type TreeNode } from "./model.ts";
+import { tensorsOf } from "./levels.ts";
+import { isCreated, isFailed, preorder, type LevelEdge, type Tree, type TreeNode } from "./model.ts";
 
 export const HEADER = 30;
 const PAD = 14;

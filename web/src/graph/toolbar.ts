@@ -33,8 +33,8 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
     el(
       "div",
       { class: "ig-buttons" },
-      iconButton("collapse", "Close one level", () => actions.deeper(-1)),
-      iconButton("expand", "Open one level", () => actions.deeper(1)),
+      iconButton("collapse", "Close one level (Shift: all)", (event) => actions.deeper(event.shiftKey ? -Infinity : -1)),
+      iconButton("expand", "Open one level (Shift: all)", (event) => actions.deeper(event.shiftKey ? Infinity : 1)),
       el("i", { class: "ig-rule" }),
       iconButton("minus", "Zoom out", () => actions.zoom(1 / 1.25)),
       iconButton("plus", "Zoom in", () => actions.zoom(1.25)),

@@ -2,19 +2,22 @@
 // and lets the parts around it show it.
 import { readTheme, type Theme } from "./colour.ts";
 import { el } from "./dom.ts";
-import { drawPicture, paintOf, rectAt, type Camera, type Picture, type Rect } from "./draw.ts";
+import { drawPicture } from "./draw.ts";
 import { figures, type Figures } from "./facts.ts";
 import { listen } from "./input.ts";
 import { legend } from "./legend.ts";
+import { calm, ease, Lens, SLIDE } from "./lens.ts";
 import { Minimap } from "./minimap.ts";
 import { buildTree, isFailed, type Tree } from "./model.ts";
 import { Outline } from "./outline.ts";
 import { builtInPaint, type BuiltIn, type Paint } from "./paint.ts";
 import { panelFor } from "./panel.ts";
+import { rectAt, type Picture, type Rect } from "./picture.ts";
 import type { Scene } from "./scene.ts";
 import { searchField } from "./search.ts";
-import { captions, HEADER, Stage, type Box, type Frame } from "./stage.ts";
+import { HEADER, Stage, type Box, type Frame } from "./stage.ts";
 import { toolbar, type Toolbar } from "./toolbar.ts";
+import { visibleBoxes, visibleRoutes, type VisibleBox, type VisibleRoute } from "./visible.ts";
 import { neighbours, step } from "./walk.ts";
 
 export type { Paint } from "./paint.ts";
@@ -28,23 +31,8 @@ export interface GraphOptions {
   depth?: number | null;
 }
 
-/** A box as it stands on the screen, for tests: CSS pixels from the top left of the graph's canvas. */
-export interface VisibleBox {
-  address: string;
-  label: string;
-  kind: string;
-  open: boolean;
-  x: number;
-  y: number;
-  width: number;
-  height: number;
-  /** The colour it is painted with; null without paint, "missing" where the paint has no value. */
-  colour: string | null;
-}
-
 const READABLE = 26; // boxes open at first
 const ANIMATE_UP_TO = 4000; // boxes; more would not move smoothly
-const SLIDE = 220; // milliseconds
 
 declare global {
   interface HTMLElement {
@@ -61,7 +49,7 @@ export class GraphView {
   private readonly stage: Stage;
   private readonly canvas = el("canvas", { class: "ig-canvas", tabindex: 0, role: "application", "aria-label": "Graph. Arrows follow edges, Enter opens and closes, Escape goes up. The outline holds the same." });
   private readonly said = el("p", { class: "ig-said", "aria-live": "polite" });
-  private readonly minimap = new Minimap((x, y) => this.centre(x, y));
+  private readonly minimap = new Minimap((x, y) => this.lens.centre(x, y));
   private readonly outline: Outline;
   private readonly bar: Toolbar | null;
   private readonly area: HTMLElement;
@@ -72,7 +60,11 @@ export class GraphView {
   private panel: HTMLElement | null = null;
   private frame: Frame;
   private theme: Theme;
-  private camera: Camera = { x: 0, y: 0, scale: 1 };
+  private readonly lens = new Lens(
+    () => ({ width: this.area.clientWidth, height: this.area.clientHeight }),
+    () => this.frame,
+    () => this.redraw(),
+  );
   private shown: Paint | null = null;
   private given: Paint | null = null;
   private selected = -1;
@@ -159,10 +151,7 @@ export class GraphView {
 
   /** Show the whole graph. */
   fit(): void {
-    const { width, height } = this.area.getBoundingClientRect();
-    const scale = Math.min((width - 48) / this.frame.width, (height - 48) / this.frame.height, 1.25);
-    const x = this.frame.width / 2 - width / 2 / scale;
-    this.glide({ x, y: this.frame.height / 2 - height / 2 / scale, scale });
+    this.lens.fit();
   }
 
   destroy(): void {
@@ -175,38 +164,17 @@ export class GraphView {
 
   /** The visible boxes, as they stand. */
   boxes(): VisibleBox[] {
-    const picture = this.picture();
-    return this.frame.boxes.map((box) => {
-      const r = rectAt(picture, box);
-      const fill = paintOf(picture, box.node);
-      return {
-        address: box.node.address,
-        label: captions(box.node, this.figures)[0],
-        kind: box.node.kind,
-        open: box.open,
-        x: (r.x - this.camera.x) * this.camera.scale,
-        y: (r.y - this.camera.y) * this.camera.scale,
-        width: r.width * this.camera.scale,
-        height: r.height * this.camera.scale,
-        colour: fill ? (fill.colour ?? "missing") : null,
-      };
-    });
+    return visibleBoxes(this.picture());
   }
 
-  /** The routes of the visible edges, for tests: screen points, and the address of either end ("" for a port). */
-  routes(): { from: string; to: string; points: number[] }[] {
-    const { x, y, scale } = this.camera;
-    const name = (id: number): string => this.tree.nodes[id]?.address ?? "";
-    return this.frame.lines.map((line) => ({
-      from: name(line.edge.from),
-      to: name(line.edge.to),
-      points: Array.from(line.route, (at, i) => (i % 2 ? line.y + at - y : line.x + at - x) * scale),
-    }));
+  /** The routes of the visible edges. */
+  routes(): VisibleRoute[] {
+    return visibleRoutes(this.picture());
   }
 
   /** Whether nothing is moving. */
   get still(): boolean {
-    return this.progress >= 1 && !this.gliding;
+    return this.progress >= 1 && !this.lens.moving;
   }
 
   // -- state --------------------------------------------------------------------------------------------
@@ -230,7 +198,8 @@ export class GraphView {
     this.selected = id;
     const near = id >= 0 ? neighbours(this.tree, this.frame, id) : { before: [], after: [] };
     this.related = new Set([...near.before, ...near.after]);
-    if (reach && id >= 0) this.bringIntoView(id);
+    const box = this.frame.byId.get(id);
+    if (reach && box) this.lens.bringIntoView(box);
     this.showPanel();
     this.outline.update(id);
     const node = this.tree.nodes[id];
@@ -271,7 +240,7 @@ export class GraphView {
     if (was && is) {
       const at = rects.get(fixed) ?? was;
       const [dx, dy] = [is.x - at.x, is.y - at.y];
-      this.camera = { ...this.camera, x: this.camera.x + dx, y: this.camera.y + dy };
+      this.lens.shift(dx, dy);
       for (const rect of rects.values()) {
         rect.x += dx;
         rect.y += dy;
@@ -289,7 +258,7 @@ export class GraphView {
   /** The box to hold still: the one acted on if it was visible, else the nearest one around it, else any in sight. */
   private anchorOf(id: number, frame: Frame): number {
     for (let n = id; n > 0; n = this.tree.nodes[n].parent) if (frame.byId.has(n)) return n;
-    const inSight = frame.boxes.find((box) => box.y + HEADER > this.camera.y);
+    const inSight = frame.boxes.find((box) => box.y + HEADER > this.lens.camera.y);
     return inSight ? inSight.node.id : -1;
   }
 
@@ -299,7 +268,7 @@ export class GraphView {
     return depth;
   }
 
-  // -- camera -------------------------------------------------------------------------------------------
+  // -- size and movement -------------------------------------------------------------------------------------------
 
   private onResize(): void {
     const { width, height } = this.area.getBoundingClientRect();
@@ -308,85 +277,15 @@ export class GraphView {
     this.canvas.height = Math.max(1, Math.round(height * ratio));
     if (!this.started && width > 0 && height > 0) {
       this.started = true;
-      this.begin(width);
+      this.lens.begin(this.frame.boxes.find((box) => box.node.kind === "input") ?? this.frame.boxes[0]);
+      const failed = this.scene.error ? this.tree.nodes.find(isFailed) : undefined;
+      if (failed) this.goTo(failed.id);
     }
     this.paintNow();
   }
 
-  /** Start readable and at the top: never fit a graph forty times taller than it is wide. */
-  private begin(width: number): void {
-    const scale = Math.min(1, Math.max(0.62, (width - 40) / this.frame.width));
-    const first = this.frame.boxes.find((box) => box.node.kind === "input") ?? this.frame.boxes[0];
-    const fits = this.frame.width * scale <= width - 16;
-    const middle = fits || !first ? this.frame.width / 2 : first.x + first.width / 2;
-    this.camera = { x: middle - width / 2 / scale, y: -14 / scale, scale };
-    if (this.scene.error) {
-      const failed = this.tree.nodes.find(isFailed);
-      if (failed) this.goTo(failed.id);
-    }
-  }
-
-  private bringIntoView(id: number): void {
-    const box = this.frame.byId.get(id);
-    if (!box) return;
-    const { width, height } = this.area.getBoundingClientRect();
-    const scale = Math.max(this.camera.scale, 0.7);
-    const beside = width > 680; // the panel stands over the right side, or over the lower part
-    const [w, h] = [(width - (beside ? 320 : 0)) / scale, (height * (beside ? 1 : 0.54)) / scale];
-    const seen = this.camera;
-    const inside = seen.scale === scale && box.x > seen.x + 8 && box.x + Math.min(box.width, w - 40) < seen.x + w && box.y > seen.y + 8 && box.y + Math.min(box.height, h / 2) < seen.y + h - 40;
-    if (inside) return;
-    const tall = Math.min(box.height, h * 0.7);
-    this.glide({ scale, x: box.x + Math.min(box.width, w) / 2 - w / 2, y: box.y + tall / 2 - h * 0.45 });
-  }
-
-  private centre(x: number, y: number): void {
-    const { width, height } = this.area.getBoundingClientRect();
-    this.moveCamera({ ...this.camera, x: x - width / 2 / this.camera.scale, y: y - height / 2 / this.camera.scale });
-  }
-
-  private zoom(factor: number, x: number, y: number): void {
-    const { camera } = this;
-    const scale = Math.min(3, Math.max(0.02, camera.scale * factor));
-    this.moveCamera({ scale, x: camera.x + x / camera.scale - x / scale, y: camera.y + y / camera.scale - y / scale });
-  }
-
-  /** Keep some of the graph in sight, wherever it is dragged. */
-  private moveCamera(camera: Camera): void {
-    this.gliding = 0;
-    const { width, height } = this.area.getBoundingClientRect();
-    const [w, h] = [width / camera.scale, height / camera.scale];
-    const x = Math.min(this.frame.width - w * 0.15, Math.max(-w * 0.85, camera.x));
-    const y = Math.min(this.frame.height - h * 0.15, Math.max(-h * 0.85, camera.y));
-    this.camera = { scale: camera.scale, x, y };
-    this.redraw();
-  }
-
-  private gliding = 0;
-
-  private glide(to: Camera): void {
-    const from = this.camera;
-    const began = performance.now();
-    const run = (this.gliding = began);
-    if (calm()) {
-      this.camera = to;
-      this.gliding = 0;
-      return this.redraw();
-    }
-    const tick = (): void => {
-      if (this.gliding !== run) return;
-      const t = ease(Math.min(1, (performance.now() - began) / SLIDE));
-      this.camera = { x: from.x + (to.x - from.x) * t, y: from.y + (to.y - from.y) * t, scale: from.scale + (to.scale - from.scale) * t };
-      if (t >= 1) this.gliding = 0;
-      else requestAnimationFrame(tick);
-      this.redraw();
-    };
-    requestAnimationFrame(tick);
-  }
-
   private slide(before: Map<number, Rect>): void {
     this.before = before;
-    this.gliding = 0;
     if (calm() || before.size === 0) {
       this.progress = 1;
       return this.redraw();
@@ -395,7 +294,7 @@ export class GraphView {
     this.progress = 0;
     const tick = (): void => {
       if (this.before !== before) return;
-      this.progress = ease(Math.min(1, (performance.now() - began) / SLIDE));
+      this.progress = ease((performance.now() - began) / SLIDE);
       if (this.progress < 1) requestAnimationFrame(tick);
       this.paintNow();
     };
@@ -411,7 +310,7 @@ export class GraphView {
       tree: this.tree,
       figures: this.figures,
       theme: this.theme,
-      camera: this.camera,
+      camera: this.lens.camera,
       paint: this.shown,
       selected: this.selected,
       hovered: this.hovered,
@@ -435,7 +334,7 @@ export class GraphView {
     this.pending = 0;
     const picture = this.picture();
     drawPicture(this.canvas.getContext("2d")!, picture);
-    this.minimap.draw(this.frame, this.camera, this.theme, this.shown, picture.width, picture.height);
+    this.minimap.draw(this.frame, this.lens.camera, this.theme, this.shown, picture.width, picture.height);
   }
 
   private watchTheme(): void {
@@ -456,8 +355,8 @@ export class GraphView {
         this.root.classList.toggle("ig-no-outline");
         this.outline.update(this.selected);
       },
-      deeper: (by: number) => this.openToDepth(Math.min(this.depth + by, this.deepest())),
-      zoom: (factor: number) => this.zoom(factor, this.area.clientWidth / 2, this.area.clientHeight / 2),
+      deeper: (by: number) => this.openToDepth(Math.abs(by) === Infinity ? by : Math.min(this.depth, this.deepest()) + by),
+      zoom: (factor: number) => this.lens.zoom(factor),
       fit: () => this.fit(),
       paint: (which: BuiltIn | "given" | "") => {
         if (which === "given") this.show(this.given, "given");
@@ -483,9 +382,8 @@ export class GraphView {
 
   private gestures(): Parameters<typeof listen>[1] {
     return {
-      camera: () => this.camera,
-      pan: (dx, dy) => this.moveCamera({ ...this.camera, x: this.camera.x - dx / this.camera.scale, y: this.camera.y - dy / this.camera.scale }),
-      zoom: (factor, x, y) => this.zoom(factor, x, y),
+      pan: (dx, dy) => this.lens.pan(dx, dy),
+      zoom: (factor, x, y) => this.lens.zoom(factor, { x, y }),
       press: (x, y) => {
         const box = this.boxAt(x, y);
         if (box && this.onButton(box, x)) this.toggle(box.node.id);
@@ -511,7 +409,8 @@ export class GraphView {
 
   /** The innermost box at a place; of an open one, only its header. */
   private boxAt(x: number, y: number): Box | undefined {
-    const [wx, wy] = [this.camera.x + x / this.camera.scale, this.camera.y + y / this.camera.scale];
+    const { camera } = this.lens;
+    const [wx, wy] = [camera.x + x / camera.scale, camera.y + y / camera.scale];
     let found: Box | undefined;
     for (const box of this.frame.boxes) {
       const height = box.open ? HEADER : box.height;
@@ -522,7 +421,7 @@ export class GraphView {
   }
 
   private onButton(box: Box, x: number): boolean {
-    return box.node.children.length > 0 && this.camera.x + x / this.camera.scale <= box.x + 30;
+    return box.node.children.length > 0 && this.lens.camera.x + x / this.lens.camera.scale <= box.x + 30;
   }
 
   private onKey(event: KeyboardEvent): void {
@@ -537,17 +436,13 @@ export class GraphView {
       if (next >= 0) this.choose(next, true);
     } else if ((event.key === "Enter" || event.key === " ") && selected >= 0) this.toggle(selected);
     else if (event.key === "Escape") this.choose(selected > 0 && this.tree.nodes[selected].parent > 0 ? this.tree.nodes[selected].parent : -1, true);
-    else if (event.key === "+" || event.key === "=") this.zoom(1.25, this.area.clientWidth / 2, this.area.clientHeight / 2);
-    else if (event.key === "-") this.zoom(0.8, this.area.clientWidth / 2, this.area.clientHeight / 2);
+    else if (event.key === "+" || event.key === "=") this.lens.zoom(1.25);
+    else if (event.key === "-") this.lens.zoom(0.8);
     else if (event.key === "0") this.fit();
     else return;
     event.preventDefault();
   }
 }
-
-const ease = (t: number): number => 1 - (1 - t) ** 3;
-
-const calm = (): boolean => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 /** Text widths in the page's font, each measured once. */
 function measurer(host: HTMLElement): (text: string, size: number, bold: boolean) => number {

@@ -1,0 +1,251 @@
+// Drawing boxes: frames and headers of open ones, closed ones with their words, and how each kind looks.
+import { inkOn, type Theme } from "./colour.ts";
+import type { TreeNode } from "./model.ts";
+import { colourOf, formatValue, isPaintable, valueOf, type Paint } from "./paint.ts";
+import { isNew, rectAt, type Picture, type Rect } from "./picture.ts";
+import { accent, captions, HEADER, isBoxed, type Box } from "./stage.ts";
+
+export function drawFrame(ctx: CanvasRenderingContext2D, picture: Picture, box: Box): void {
+  const { theme } = picture;
+  const r = rectAt(picture, box);
+  ctx.globalAlpha = isNew(picture, box) ? picture.progress : 1;
+  ctx.fillStyle = box.node.depth % 2 ? theme["frame-a"] : theme["frame-b"];
+  ctx.strokeStyle = accent(box.node) === "failed" ? theme.error : theme["frame-line"];
+  ctx.lineWidth = 1;
+  round(ctx, r, 12);
+  ctx.fill();
+  ctx.stroke();
+  if (box.node.kind === "group") {
+    ctx.setLineDash([5, 4]);
+    ctx.strokeStyle = theme["module-line"];
+    ctx.stroke();
+    ctx.setLineDash([]);
+  }
+  outlineIfMarked(ctx, picture, box, r, 12);
+  ctx.globalAlpha = 1;
+}
+
+export function drawHeader(ctx: CanvasRenderingContext2D, picture: Picture, box: Box): void {
+  const { theme, camera } = picture;
+  const r = rectAt(picture, box);
+  const fill = paintOf(picture, box.node);
+  ctx.globalAlpha = isNew(picture, box) ? picture.progress : 1;
+  ctx.beginPath();
+  ctx.roundRect(r.x + 0.5, r.y + 0.5, r.width - 1, HEADER - 1, [11, 11, 0, 0]);
+  ctx.fillStyle = fill?.colour ?? (box.node.depth % 2 ? theme["frame-b"] : theme["frame-a"]);
+  ctx.fill();
+  if (fill && !fill.colour) hatch(ctx, theme, r.x, r.y, r.width, HEADER);
+  ctx.strokeStyle = theme["frame-line"];
+  ctx.lineWidth = 1;
+  line(ctx, r.x, r.y + HEADER, r.x + r.width, r.y + HEADER);
+  if (camera.scale * 13 >= 4.5) {
+    const ink = fill?.colour ? inkOn(fill.colour) : theme.text;
+    const [title, subtitle] = captions(box.node, picture.figures);
+    button(ctx, r.x + 15, r.y + HEADER / 2, true, ink, theme);
+    text(ctx, theme, title, r.x + 29, r.y + HEADER / 2, 13, ink, "left", true);
+    const at = r.x + 29 + ctx.measureText(title).width + 8;
+    text(ctx, theme, subtitle, at, r.y + HEADER / 2 + 0.5, 11, fill?.colour ? ink : theme["text-soft"], "left");
+  }
+  ctx.globalAlpha = 1;
+}
+
+export function drawBox(ctx: CanvasRenderingContext2D, picture: Picture, box: Box): void {
+  const { theme, camera } = picture;
+  const { node } = box;
+  const r = rectAt(picture, box);
+  const look = lookOf(theme, node);
+  const fill = paintOf(picture, node);
+  const radius = isBoxed(node) ? 9 : r.height / 2;
+  ctx.globalAlpha = isNew(picture, box) ? picture.progress : 1;
+  if (node.kind === "group" && camera.scale > 0.25) drawStack(ctx, r, look);
+  ctx.fillStyle = fill?.colour ?? look.fill;
+  ctx.strokeStyle = fill?.colour ?? look.line;
+  ctx.lineWidth = look.width;
+  if (look.dashed) ctx.setLineDash([4, 3]);
+  round(ctx, r, radius);
+  ctx.fill();
+  if (fill && !fill.colour) {
+    ctx.save();
+    ctx.clip();
+    hatch(ctx, theme, r.x, r.y, r.width, r.height);
+    ctx.restore();
+    round(ctx, r, radius);
+    ctx.strokeStyle = theme["line-strong"];
+  }
+  ctx.stroke();
+  ctx.setLineDash([]);
+  if (node.kind === "group" && picture.paint) drawStrip(ctx, picture, node, r);
+  outlineIfMarked(ctx, picture, box, r, radius);
+  if (camera.scale * 13 >= 4.5) drawWords(ctx, picture, box, r, fill?.colour ? inkOn(fill.colour) : look.ink);
+  ctx.globalAlpha = 1;
+}
+
+function drawWords(ctx: CanvasRenderingContext2D, picture: Picture, box: Box, r: Rect, ink: string): void {
+  const { theme, figures, paint } = picture;
+  const { node } = box;
+  const [title, subtitle] = captions(node, figures);
+  const middle = r.x + r.width / 2;
+  if (!isBoxed(node)) {
+    text(ctx, theme, title, middle, r.y + r.height / 2 + 0.5, 12, ink, "center", node.kind !== "op");
+    return;
+  }
+  const container = node.children.length > 0;
+  const centre = container ? middle + 9 : middle;
+  if (container) button(ctx, r.x + 17, r.y + r.height / 2, false, ink, theme);
+  const value = paint && isPaintable(node) ? valueOf(paint, node) : null;
+  const below = value !== null && paint ? formatValue(paint, value) : subtitle;
+  const soft = ink === theme.text ? theme["text-soft"] : ink;
+  const two = below !== "" && !(node.kind === "group" && paint);
+  text(ctx, theme, title, centre, r.y + r.height / 2 - (two ? 7.5 : node.kind === "group" && paint ? 7 : 0), 13, ink, "center", true);
+  if (two) text(ctx, theme, below, centre, r.y + r.height / 2 + 9.5, 11, soft, "center");
+}
+
+/** A fold lies on more of its kind. */
+function drawStack(ctx: CanvasRenderingContext2D, r: Rect, look: Look): void {
+  ctx.strokeStyle = look.line;
+  ctx.fillStyle = look.fill;
+  ctx.lineWidth = 1;
+  for (const [inset, drop] of [
+    [10, 7],
+    [5, 3.5],
+  ]) {
+    round(ctx, { x: r.x + inset, y: r.y + drop, width: r.width - 2 * inset, height: r.height }, 9);
+    ctx.fill();
+    ctx.stroke();
+  }
+}
+
+/** The values of a fold's members, side by side. */
+function drawStrip(ctx: CanvasRenderingContext2D, picture: Picture, node: TreeNode, r: Rect): void {
+  const { paint, tree, theme } = picture;
+  const left = r.x + 34;
+  const width = (r.width - 46) / node.children.length;
+  node.children.forEach((id, i) => {
+    const value = isPaintable(tree.nodes[id]) ? valueOf(paint!, tree.nodes[id]) : null;
+    const x = left + i * width;
+    if (value === null) {
+      ctx.save();
+      ctx.beginPath();
+      ctx.rect(x, r.y + r.height - 17, width, 9);
+      ctx.clip();
+      hatch(ctx, theme, x, r.y + r.height - 17, width, 9);
+      ctx.restore();
+      return;
+    }
+    ctx.fillStyle = colourOf(paint!, value);
+    ctx.fillRect(x, r.y + r.height - 17, width - (width > 6 ? 1 : 0), 9);
+  });
+}
+
+interface Look {
+  fill: string;
+  line: string;
+  ink: string;
+  width: number;
+  dashed: boolean;
+}
+
+/** The visual code of the TorchLens paper (Taylor and Kriegeskorte 2023): green in, red out, grey with parameters. */
+function lookOf(theme: Theme, node: TreeNode): Look {
+  const look: Look = { fill: theme["op-fill"], line: theme["op-line"], ink: theme.text, width: 1, dashed: false };
+  if (node.kind === "input") Object.assign(look, { fill: theme["input-fill"], line: theme["input-line"], ink: theme["input-text"] });
+  else if (node.kind === "output") Object.assign(look, { fill: theme["output-fill"], line: theme["output-line"], ink: theme["output-text"] });
+  else if (node.kind === "group" && node.subtitle === "input") Object.assign(look, { fill: theme["input-fill"], line: theme["input-line"], ink: theme["input-text"] });
+  else if (node.kind === "group" && node.subtitle === "output") Object.assign(look, { fill: theme["output-fill"], line: theme["output-line"], ink: theme["output-text"] });
+  else if (node.kind === "buffer") Object.assign(look, { fill: theme["buffer-fill"], line: theme["buffer-line"], ink: theme["text-soft"] });
+  else if (node.children.length) Object.assign(look, { fill: theme["module-fill"], line: theme["module-line"], width: 1.25 });
+  else if (node.hasParams) Object.assign(look, { fill: theme["param-fill"], line: theme["param-line"] });
+  const mark = accent(node);
+  if (mark === "created") look.dashed = true;
+  if (mark === "failed") Object.assign(look, { line: theme.error, ink: theme.error, width: 2 });
+  return look;
+}
+
+/** The colour a paint gives a box; a missing value has none, and what cannot be painted gets null. */
+export function paintOf(picture: { paint: Paint | null }, node: TreeNode): { colour: string | null } | null {
+  const { paint } = picture;
+  if (!paint || !isPaintable(node)) return null;
+  const value = valueOf(paint, node);
+  return { colour: value === null ? null : colourOf(paint, value) };
+}
+
+function outlineIfMarked(ctx: CanvasRenderingContext2D, picture: Picture, box: Box, r: Rect, radius: number): void {
+  const { theme, selected, hovered, related } = picture;
+  const id = box.node.id;
+  if (id !== selected && id !== hovered && !related.has(id)) return;
+  const wide = id === selected ? 2.5 : 1.5;
+  const away = id === selected ? 2.5 : 1;
+  ctx.strokeStyle = theme.accent;
+  ctx.lineWidth = wide / Math.min(1, picture.camera.scale);
+  if (id !== selected && related.has(id)) ctx.setLineDash([3, 3]);
+  round(ctx, { x: r.x - away, y: r.y - away, width: r.width + 2 * away, height: r.height + 2 * away }, radius + away);
+  ctx.stroke();
+  ctx.setLineDash([]);
+}
+
+function button(ctx: CanvasRenderingContext2D, x: number, y: number, open: boolean, ink: string, theme: Theme): void {
+  ctx.strokeStyle = ink === theme.text ? theme["text-soft"] : ink;
+  ctx.lineWidth = 1.6;
+  ctx.lineCap = ctx.lineJoin = "round";
+  ctx.beginPath();
+  if (open) {
+    ctx.moveTo(x - 4, y - 2);
+    ctx.lineTo(x, y + 2.5);
+    ctx.lineTo(x + 4, y - 2);
+  } else {
+    ctx.moveTo(x - 2, y - 4);
+    ctx.lineTo(x + 2.5, y);
+    ctx.lineTo(x - 2, y + 4);
+  }
+  ctx.stroke();
+  ctx.lineCap = "butt";
+  ctx.lineJoin = "miter";
+}
+
+function hatch(ctx: CanvasRenderingContext2D, theme: Theme, x: number, y: number, width: number, height: number): void {
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(x, y, width, height);
+  ctx.clip();
+  ctx.fillStyle = theme.surface;
+  ctx.fillRect(x, y, width, height);
+  ctx.strokeStyle = theme["line"];
+  ctx.lineWidth = 1.5;
+  ctx.beginPath();
+  for (let at = -height; at < width; at += 7) {
+    ctx.moveTo(x + at, y + height);
+    ctx.lineTo(x + at + height, y);
+  }
+  ctx.stroke();
+  ctx.restore();
+}
+
+function round(ctx: CanvasRenderingContext2D, r: Rect, radius: number): void {
+  ctx.beginPath();
+  ctx.roundRect(r.x, r.y, r.width, r.height, radius);
+}
+
+function line(ctx: CanvasRenderingContext2D, x1: number, y1: number, x2: number, y2: number): void {
+  ctx.beginPath();
+  ctx.moveTo(x1, y1);
+  ctx.lineTo(x2, y2);
+  ctx.stroke();
+}
+
+function text(
+  ctx: CanvasRenderingContext2D,
+  theme: Theme,
+  words: string,
+  x: number,
+  y: number,
+  size: number,
+  ink: string,
+  align: CanvasTextAlign,
+  bold = false,
+): void {
+  ctx.font = `${bold ? "600 " : ""}${size}px ${theme.font}`;
+  ctx.textAlign = align;
+  ctx.textBaseline = "middle";
+  ctx.fillStyle = ink;
+  ctx.fillText(words, x, y);
+}

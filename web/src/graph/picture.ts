@@ -1,0 +1,54 @@
+// Everything a drawing depends on, and where boxes are while they move.
+import type { Theme } from "./colour.ts";
+import type { Figures } from "./facts.ts";
+import type { Tree } from "./model.ts";
+import type { Paint } from "./paint.ts";
+import type { Box, Frame } from "./stage.ts";
+
+export interface Camera {
+  x: number;
+  y: number;
+  scale: number;
+}
+
+export interface Picture {
+  frame: Frame;
+  tree: Tree;
+  figures: Figures;
+  theme: Theme;
+  camera: Camera;
+  paint: Paint | null;
+  selected: number;
+  hovered: number;
+  focused: boolean;
+  /** Boxes to mark: neighbours of the selected one, or what a search found. */
+  related: Set<number>;
+  width: number;
+  height: number;
+  ratio: number;
+  /** Share of an opening or closing that has passed, and where boxes came from. */
+  progress: number;
+  before: Map<number, Rect>;
+}
+
+export interface Rect {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+/** Where a box is now: on its way from where it was, or in its place. */
+export function rectAt(picture: Picture, box: Box): Rect {
+  const from = picture.progress < 1 ? picture.before.get(box.node.id) : undefined;
+  if (!from) return box;
+  const t = picture.progress;
+  return {
+    x: from.x + (box.x - from.x) * t,
+    y: from.y + (box.y - from.y) * t,
+    width: from.width + (box.width - from.width) * t,
+    height: from.height + (box.height - from.height) * t,
+  };
+}
+
+export const isNew = (picture: Picture, box: Box): boolean => picture.progress < 1 && !picture.before.has(box.node.id);

@@ -1,0 +1,120 @@
+// Where cells stand from left to right: isotonic placement under their neighbours, then runs made straight.
+import { gap, type Cell, type Link } from "./cells.ts";
+
+export function placeX(ranks: Cell[][]): void {
+  for (const rank of ranks) {
+    let x = 0;
+    rank.forEach((cell, i) => {
+      x += i ? gap(rank[i - 1], cell) : 0;
+      cell.x = x;
+    });
+    for (const cell of rank) cell.x -= x / 2;
+  }
+  for (let sweep = 0; sweep < 8; sweep++) {
+    const order = sweep % 2 ? ranks.slice().reverse() : ranks;
+    for (const rank of order) settle(rank, sweep >= 6 ? "both" : sweep % 2 ? "down" : "up");
+  }
+  straighten(ranks);
+}
+
+interface Run {
+  cells: Cell[];
+  offsets: number[];
+}
+
+/** Move every run of cells that follow one another to one x, as far as their neighbours in the ranks allow. */
+function straighten(ranks: Cell[][]): void {
+  const beside = new Map<Cell, [left: Cell | undefined, right: Cell | undefined]>();
+  for (const rank of ranks) rank.forEach((cell, i) => beside.set(cell, [rank[i - 1], rank[i + 1]]));
+  const runs = findRuns(ranks);
+  for (let round = 0; round < 4; round++) {
+    for (const { cells, offsets } of round % 2 ? runs.slice().reverse() : runs) {
+      let [low, high] = [-Infinity, Infinity];
+      const own = new Set(cells);
+      const pulls: Link[] = [];
+      cells.forEach((cell, i) => {
+        const [left, right] = beside.get(cell)!;
+        if (left) low = Math.max(low, left.x + gap(left, cell) - offsets[i]);
+        if (right) high = Math.min(high, right.x - gap(cell, right) - offsets[i]);
+        for (const link of [...cell.up, ...cell.down]) {
+          if (!own.has(link.cell)) pulls.push({ ...link, shift: link.shift - offsets[i] });
+        }
+      });
+      if (low > high) continue;
+      const middle = (cells[0].x + cells[cells.length - 1].x - offsets[cells.length - 1]) / 2;
+      const want = pulls.length ? weightedMedian(pulls) : middle;
+      const x = Math.min(high, Math.max(low, want));
+      cells.forEach((cell, i) => (cell.x = x + offsets[i]));
+    }
+  }
+}
+
+/** Maximal runs in which each cell is what the one above it leads to first, and the other way round. */
+function findRuns(ranks: Cell[][]): Run[] {
+  const runs: Run[] = [];
+  const taken = new Set<Cell>();
+  for (const start of ranks.flat()) {
+    if (taken.has(start)) continue;
+    const run: Run = { cells: [start], offsets: [0] };
+    taken.add(start);
+    for (let cell = start; ; ) {
+      const next = favourite(cell.down);
+      const back = next && favourite(next.cell.up);
+      if (!next || back?.cell !== cell || taken.has(next.cell)) break;
+      run.offsets.push(run.offsets[run.offsets.length - 1] + back.shift);
+      run.cells.push(next.cell);
+      taken.add(next.cell);
+      cell = next.cell;
+    }
+    runs.push(run);
+  }
+  return runs;
+}
+
+/** The heaviest link; of several alike the middle one, and none when there is no middle. */
+function favourite(links: Link[]): Link | undefined {
+  const most = Math.max(...links.map((link) => link.weight));
+  const alike = links.filter((link) => link.weight === most).sort((a, b) => a.cell.x - b.cell.x);
+  return alike.length % 2 ? alike[alike.length >> 1] : undefined;
+}
+
+/** Move a rank's cells to where their neighbours want them, keeping order and distance: isotonic regression. */
+function settle(rank: Cell[], side: "up" | "down" | "both"): void {
+  const blocks: { sum: number; weight: number; count: number }[] = [];
+  const base: number[] = [];
+  let offset = 0;
+  rank.forEach((cell, i) => {
+    offset += i ? gap(rank[i - 1], cell) : 0;
+    base.push(offset);
+    const links = side === "both" ? [...cell.up, ...cell.down] : cell[side];
+    const pull = links.length ? 1 + links.reduce((sum, link) => sum + link.weight, 0) : 0.05;
+    const want = links.length ? weightedMedian(links) : cell.x;
+    blocks.push({ sum: (want - offset) * pull, weight: pull, count: 1 });
+    while (blocks.length > 1) {
+      const b = blocks[blocks.length - 1];
+      const a = blocks[blocks.length - 2];
+      if (a.sum / a.weight <= b.sum / b.weight) break;
+      a.sum += b.sum;
+      a.weight += b.weight;
+      a.count += b.count;
+      blocks.pop();
+    }
+  });
+  let i = 0;
+  for (const block of blocks) {
+    for (let k = 0; k < block.count; k++, i++) rank[i].x = block.sum / block.weight + base[i];
+  }
+}
+
+function weightedMedian(links: Link[]): number {
+  const points = links.map((link) => ({ x: link.cell.x + link.shift, weight: link.weight }));
+  points.sort((a, b) => a.x - b.x);
+  const half = points.reduce((sum, p) => sum + p.weight, 0) / 2;
+  let sum = 0;
+  for (let i = 0; i < points.length; i++) {
+    sum += points[i].weight;
+    if (sum > half) return points[i].x;
+    if (sum === half) return (points[i].x + points[Math.min(i + 1, points.length - 1)].x) / 2;
+  }
+  return points[points.length - 1].x;
+}

@@ -1,0 +1,53 @@
+// What is visible, in words and screen coordinates: for tests and scripts.
+import { paintOf } from "./boxes.ts";
+import { rectAt, type Picture } from "./picture.ts";
+import { captions } from "./stage.ts";
+
+/** A box as it stands on the screen: CSS pixels from the top left of the graph's canvas. */
+export interface VisibleBox {
+  address: string;
+  label: string;
+  kind: string;
+  open: boolean;
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+  /** The colour it is painted with; null without paint, "missing" where the paint has no value. */
+  colour: string | null;
+}
+
+/** A visible edge: screen points x, y, x, y, …, and the address of either end, "" for a port. */
+export interface VisibleRoute {
+  from: string;
+  to: string;
+  points: number[];
+}
+
+export function visibleBoxes(picture: Picture): VisibleBox[] {
+  const { camera, figures, frame } = picture;
+  return frame.boxes.map((box) => {
+    const r = rectAt(picture, box);
+    const fill = paintOf(picture, box.node);
+    return {
+      address: box.node.address,
+      label: captions(box.node, figures)[0],
+      kind: box.node.kind,
+      open: box.open,
+      x: (r.x - camera.x) * camera.scale,
+      y: (r.y - camera.y) * camera.scale,
+      width: r.width * camera.scale,
+      height: r.height * camera.scale,
+      colour: fill ? (fill.colour ?? "missing") : null,
+    };
+  });
+}
+
+export function visibleRoutes({ camera, frame, tree }: Picture): VisibleRoute[] {
+  const name = (id: number): string => tree.nodes[id]?.address ?? "";
+  return frame.lines.map((line) => ({
+    from: name(line.edge.from),
+    to: name(line.edge.to),
+    points: Array.from(line.route, (at, i) => (i % 2 ? line.y + at - camera.y : line.x + at - camera.x) * camera.scale),
+  }));
+}
