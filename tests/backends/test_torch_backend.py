@@ -31,7 +31,8 @@ class Collect:
         self.seen, self.order, self.errors, self.asked = {}, [], [], []
         self.decide = wants
 
-    def begins(self):
+    def begins(self, inputs):
+        self.given = [tensor.shape for tensor in tensors(inputs)]
         self.order.append("begins")
 
     def wants(self, operation):
@@ -42,7 +43,8 @@ class Collect:
         self.seen.setdefault((seen.kind, seen.address), []).append(seen.copy(None, 0))
         self.order.append(seen.address)
 
-    def ends(self):
+    def ends(self, output):
+        self.returned = [tensor.shape for tensor in tensors(output)]
         self.order.append("ends")
 
     def fails(self, error):
@@ -120,6 +122,7 @@ def test_outputs_and_inputs_are_what_they_were_before_in_place_writes():
     assert np.array_equal(tap.seen["output", ""][0], expected)
     assert tap.order[0] == "begins"
     assert tap.order[-1] == "ends"
+    assert (tap.given, tap.returned) == ([x.shape], [(4, 10)])
 
 
 def test_gradients_equal_autograds():
@@ -211,6 +214,7 @@ def test_nothing_stays_after_an_exception_and_the_pass_ends():
     with pytest.raises(RuntimeError, match="shape"):
         model(torch.randn(2, 1, 9, 9))
     assert tap.order[-1] == "ends"
+    assert tap.returned == []
     tap.order.clear()
     model(torch.randn(2, 1, 8, 8))
     assert tap.order[0] == "begins"
@@ -355,7 +359,7 @@ def test_what_the_tap_raises_reaches_fails_and_not_the_model():
         def take(self, ticket, seen):
             raise ZeroDivisionError(seen.address)
 
-        def begins(self):
+        def begins(self, inputs):
             raise KeyError("begins")
 
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())

@@ -439,12 +439,14 @@ class Sketch:
     def __init__(self, fail=""):
         self.log, self.fail = [], fail
 
-    def begin(self, model):
+    def begin(self, model, inputs):
+        assert inputs[0][0].ndim == 4
         self.log.append("begin")
         if self.fail == "begin":
             raise RuntimeError("cannot begin")
 
-    def end(self):
+    def end(self, output):
+        assert output is None or output.shape[1] == 10
         self.log.append("end")
         if self.fail == "end":
             raise RuntimeError("cannot end")

@@ -57,8 +57,8 @@ class Seen:
 class Tap(Protocol):
     """What looks at the tensors. Its exceptions never reach the model: they come back to ``fails``."""
 
-    def begins(self) -> None:
-        """The model is being called."""
+    def begins(self, inputs: Any) -> None:
+        """The model is being called with these arguments, nested as the framework passes them."""
 
     def wants(self, operation: Operation) -> Any | None:
         """Asked once per call of an operation, before any work on tensors. None means no; anything
@@ -67,8 +67,8 @@ class Tap(Protocol):
     def take(self, ticket: Any, seen: Seen) -> None:
         """A tensor of a call that was wanted."""
 
-    def ends(self) -> None:
-        """The model's call is over, also when it raised."""
+    def ends(self, output: Any) -> None:
+        """The model's call is over and returned this; None when it raised."""
 
     def fails(self, error: Exception) -> None:
         """Something above, or reading a tensor, raised. Must not raise itself."""

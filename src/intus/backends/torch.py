@@ -116,18 +116,18 @@ class _Session:
         self.tickets: dict[str, Any] = {}  # of the last pass, for gradients of parameters
         self.leaves: list[Callable[[], None]] = []  # take our hooks off tensors that outlive a pass
 
-    def begin(self) -> None:
+    def begin(self, inputs: Any) -> None:
         self.release()
         self.calls.clear()
         self.entered.clear()
         self.tickets.clear()
         self.running = True
-        self.tap.begins()
+        self.tap.begins(inputs)
 
-    def end(self) -> None:
+    def end(self, output: Any) -> None:
         if self.running:
             self.running = False
-            self.tap.ends()
+            self.tap.ends(output)
 
     def release(self) -> None:
         while self.leaves:
@@ -203,16 +203,16 @@ class _Hook:
 class _OnBegin(_Hook):
     __slots__ = ()
 
-    def look(self, module: nn.Module, args: Any) -> None:
+    def look(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if torch._C._current_graph_task_id() == -1:  # else a checkpoint runs the model again in backward
-            self.session.begin()
+            self.session.begin((args, kwargs))
 
 
 class _OnEnd(_Hook):
     __slots__ = ()
 
     def look(self, module: nn.Module, args: Any, output: Any) -> None:
-        self.session.end()
+        self.session.end(output)
 
 
 class _OnModule(_Hook):
@@ -296,7 +296,8 @@ class _Attachment:
         self._session = _Session(kinds, tap)
         self._undo: list[Callable[[], None]] = []
         try:
-            self._add(model.register_forward_pre_hook(_OnBegin(self._session), prepend=True))
+            begin = _OnBegin(self._session)
+            self._add(model.register_forward_pre_hook(begin, prepend=True, with_kwargs=True))
             owners: set[int] = set()
             for operation in operations:
                 self._watch(operation, owners)

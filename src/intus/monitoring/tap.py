@@ -22,11 +22,11 @@ _COMPILED = "What runs inside torch.compile is not seen: probe a model that is n
 class Structure(Protocol):
     """Records what runs in one call of a model, on the side."""
 
-    def begin(self, model: Any) -> None:
-        """The model's call begins."""
+    def begin(self, model: Any, inputs: Any) -> None:
+        """The model's call begins; ``inputs`` are its arguments, nested as they like."""
 
-    def end(self) -> Graph | None:
-        """It ended, or raised; None where nothing can be told."""
+    def end(self, output: Any) -> Graph | None:
+        """It returned ``output``, or None as it raised; None where nothing can be told."""
 
 
 class Facts(NamedTuple):
@@ -75,17 +75,15 @@ class ModelTap:
 
     # -- what the backend calls ----------------------------------------------------------------------
 
-    def begins(self) -> None:
-        if self.passes == 1:
-            self._say_silent()
+    def begins(self, inputs: Any) -> None:
         self._facts = Facts(self.epoch, self.step, self.current_mode(), self.items)
         self.step += 1
         self.passes += 1
         self.items = None
-        self._end_structure()  # of a pass that was interrupted
+        self._end_structure(None)  # of a pass that was interrupted
         if self._structure is not None:
             self._tracing = True
-            self._structure.begin(self._model())
+            self._structure.begin(self._model(), inputs)
 
     def wants(self, operation: Operation) -> Facts | None:
         self.heard.add(operation.address)
@@ -104,9 +102,11 @@ class ModelTap:
         self.sender.gather(record, nbytes)
         self.recorded += 1
 
-    def ends(self) -> None:
+    def ends(self, output: Any) -> None:
+        if self.passes == 1 and output is not None:
+            self._say_silent()
         try:
-            self._end_structure()
+            self._end_structure(output)
         finally:
             self.sender.post()
 
@@ -131,7 +131,7 @@ class ModelTap:
         if not self.passes and self.operations:
             logger.warning("intus: %s was never called while it was probed. %s", self.name, _COMPILED)
         try:
-            self.ends()
+            self.ends(None)
         except Exception as error:
             self.fails(error)
 
@@ -154,12 +154,12 @@ class ModelTap:
             items=items,
         )
 
-    def _end_structure(self) -> None:
+    def _end_structure(self, output: Any) -> None:
         """Send the graph of the pass that was traced, the first; later ones are not traced."""
         if not self._tracing or self._structure is None:
             return
         structure, self._structure, self._tracing = self._structure, None, False
-        graph = structure.end()
+        graph = structure.end(output)
         if graph is not None:
             where = urlencode({"run": self.run, "model": self.name})
             self.sender.send(f"/graph?{where}", lambda: encode_graph(graph))
