@@ -149,8 +149,8 @@ class Recorder(TorchFunctionMode):
                         number = sites_seen[key] = len(recording.sites)
                         recording.sites.append((code, frame.f_lasti))
                     return number
-                if kind == _ENTRY:
-                    return recording.calls[current * len(CALL) + 4] if current >= 0 else -1
+                if kind == _ENTRY and current >= 0:
+                    return recording.calls[current * len(CALL) + 4]
                 frame = frame.f_back
             return -1
 
@@ -232,16 +232,16 @@ class Recorder(TorchFunctionMode):
             for t, path in _walk(value, name, atoms):
                 inputs += (current_row(t), arg_number(path))
 
-        def before_writing(about: Function, args: Any, kwargs: Any) -> None:
+        def before_writing(targets: list[Tensor]) -> None:
             """Keep what is about to be overwritten: saved activations, and what was there before the pass."""
             with torch._C.DisableTorchFunction():
-                for target in written(about, args, kwargs):
+                for target in targets:
                     values.before_writing(target)
                     places.before_writing(target)
 
-        def note_writes(about: Function, args: Any, kwargs: Any, first: int) -> None:
+        def note_writes(targets: list[Tensor], first: int) -> None:
             """Who wrote a memory last; ``first`` is the first row of the call that did."""
-            for target in written(about, args, kwargs):
+            for target in targets:
                 entry = known.get(id(target))
                 if entry is not None and entry[0]() is target and entry[1] >= first:
                     writers[target.untyped_storage()._cdata] = entry[1]
@@ -303,9 +303,10 @@ class Recorder(TorchFunctionMode):
                         atoms.append(value)
                     else:
                         gather(value, name, inputs, atoms)
-            writes = about.writes or (kwargs is not None and not _WRITE_FLAGS.isdisjoint(kwargs))
-            if writes:
-                before_writing(about, args, kwargs or {})
+            writes = None  # the tensors this very call writes into
+            if about.writes or (kwargs and not _WRITE_FLAGS.isdisjoint(kwargs)):
+                writes = written(about, args, kwargs or {})
+                before_writing(writes)
             began = perf_counter_ns()
             try:
                 out = func(*args, **kwargs) if kwargs else func(*args)
@@ -318,24 +319,29 @@ class Recorder(TorchFunctionMode):
                 out = args[0]
             elif not isinstance(out, Tensor | tuple | list):
                 return out
-            before = None
-            if args and out is args[0] and not writes:
-                if id(out) in sources:
+            before, in_place = None, INPLACE if about.writes else 0
+            if args and out is args[0]:
+                if writes:  # F.relu(x, inplace=True)
+                    in_place = INPLACE
+                elif id(out) in sources:
                     return out  # a parameter as it is: no operation that anyone could see
-                before = known.get(id(out))
+                else:
+                    before = known.get(id(out))
+            elif writes and kwargs is not None and kwargs.get("out") is not None:
+                in_place = INPLACE
             site = site_number(sys._getframe(1))
             if about.by_index:
                 signature = -2 - site
             else:
                 signature = signatures.setdefault(tuple(atoms), len(signatures))
             if type(out) is Tensor:
-                flags = (0 if inputs else CREATED) | (INPLACE if about.writes else 0)
+                flags = (0 if inputs else CREATED) | in_place
                 connect(add_row(out, OP, type_, site, events, -1, time, flags, signature), inputs)
                 events += 1
             else:
-                add_outputs(out, type_, site, time, INPLACE if about.writes else 0, signature, inputs)
+                add_outputs(out, type_, site, time, in_place, signature, inputs)
             if writes:
-                note_writes(about, args, kwargs or {}, first)
+                note_writes(writes, first)
             elif before is not None:
                 pass_on(out, before)
             return returned
@@ -439,6 +445,8 @@ class Recorder(TorchFunctionMode):
             return source_row(t)
 
         def add_input(t: Tensor) -> None:
+            if is_known(t):  # one tensor given twice is one input
+                return
             places.outside(t)
             add_row(t, INPUT, type_number("input"), -1, -1, -1, 0, 0, -1)
 

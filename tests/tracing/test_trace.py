@@ -1,0 +1,102 @@
+"""The Trace as an object: indexing, finding, tables, text."""
+
+import pytest
+import torch
+from conftest import make
+
+import intus
+from intus.core.errors import AddressError, InputError
+
+
+@pytest.fixture(scope="module")
+def trace():
+    model, x = make("cnn")
+    return intus.trace(model, x)
+
+
+def test_indexing(trace):
+    assert trace["conv2d_1_1"] == trace["conv2d_1"] == trace["conv1"] == trace[0]
+    assert trace[-1] == trace["head"] == trace["linear_1"]
+    assert trace["relu:2"].label == "relu_2_5"
+    assert "conv1" in trace
+    assert "conv9" not in trace
+    assert len(trace) == 9 == len(list(trace))
+
+
+def test_a_name_that_does_not_exist_raises_with_the_nearest(trace):
+    with pytest.raises(AddressError, match=r"Cnn has no 'conv2d_7'\. Did you mean 'conv2d_"):
+        trace["conv2d_7"]
+    with pytest.raises(AddressError, match=r"\[9\] is out of range: there are 9 operations"):
+        trace[9]
+    with pytest.raises(InputError):
+        trace[1.5]
+
+
+def test_find(trace):
+    assert [op.label for op in trace.find(type="relu")] == ["relu_1_3", "relu_2_5"]
+    assert [op.label for op in trace.find("conv*")] == ["conv2d_1_1", "conv2d_2_4"]
+    assert [op.label for op in trace.find(lambda op: op.in_place)] == ["relu_1_3", "relu_2_5"]
+    assert trace.find("all", type="nothing") == []
+    assert len(trace.find()) == 9
+
+
+def test_an_op_tells_about_itself(trace):
+    op = trace["conv1"]
+    assert (op.type, op.kind, op.pass_number, op.shape, op.dtype, op.nbytes) == (
+        "conv2d", "op", 1, (2, 4, 6, 6), "float32", 2 * 4 * 6 * 6 * 4,
+    )  # fmt: skip
+    assert [parent.label for parent in op.parents] == ["input_1"]
+    assert [child.label for child in op.children] == ["batch_norm_1_2"]
+    assert [param.address for param in op.params] == ["conv1.weight", "conv1.bias"]
+    assert (op.module, op.modules, op.output_of) == ("conv1", ["", "conv1"], ["conv1"])
+    assert op.seconds > 0
+    assert op.saved
+    assert repr(op) == "<Op conv2d_1_1: 2×4×6×6 float32 in conv1>"
+    assert len({op, trace[0]}) == 1
+
+
+def test_pandas(trace):
+    frame = trace.to_pandas().set_index("label")
+    assert list(frame.index) == trace.graph.labels
+    assert frame.loc["linear_1_9", "parameters"] == 16 * 3 + 3
+    assert frame.loc["relu_1_3", "parents"] == ["batch_norm_1_2"]
+    assert frame.loc["conv2d_1_1", "module"] == "conv1"
+    assert frame.loc["conv2d_1_1", "source"].startswith(torch.nn.__path__[0].rpartition("torch")[0]) is False
+    assert (frame["kind"] == "op").sum() == 9
+
+
+def test_networkx(trace):
+    graph = trace.to_networkx()
+    assert set(graph.nodes) == set(trace.graph.labels)
+    assert {(a, b, d["arg"]) for a, b, d in graph.edges(data=True)} >= {
+        ("input_1", "conv2d_1_1", "0"),
+        ("buffer_1", "batch_norm_1_2", "1"),
+        ("buffer_2", "batch_norm_1_2", "2"),
+    }
+    assert graph.nodes["conv2d_1_1"]["shape"] == (2, 4, 6, 6)
+
+
+def test_text(trace):
+    assert repr(trace) == "<Trace of Cnn: 9 operations, 13 values saved>"
+    text = str(trace)
+    assert "Conv2d" in text
+    assert "2×4×6×6" in text
+
+
+def test_layers_and_modules(trace):
+    assert list(trace.layers)[:2] == ["conv2d_1_1", "batch_norm_1_2"]
+    assert trace.modules["conv1"].type == "Conv2d"
+    assert trace.modules[""].type == "Cnn"
+
+
+def test_draw_writes_a_page_and_refuses_other_endings(trace, tmp_path):
+    page = trace.draw(tmp_path / "net.html")
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    with pytest.raises(InputError, match=r"net\.svg"):
+        trace.draw(tmp_path / "net.svg")
+
+
+def test_view_traces_and_shows(tmp_path):
+    model, x = make("residual")
+    assert "Residual" in repr(intus.view(model, x))
+    assert "4 operations" in repr(intus.view(lambda x: model(x), x))

@@ -1,0 +1,107 @@
+"""Tiny transformers of the kinds people use: outputs bit-equal, nothing cut off, residuals in place."""
+
+import pytest
+import torch
+from conftest import tensors
+
+import intus
+
+transformers = pytest.importorskip("transformers")
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+IDS = torch.tensor([[3, 1, 4, 1, 5, 9]])
+TEXT = SMALL | {"vocab_size": 50, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+
+
+def gpt2():
+    t = transformers
+    config = t.GPT2Config(
+        n_layer=2, n_head=2, n_embd=16, vocab_size=50, n_positions=16, bos_token_id=1, eos_token_id=2
+    )
+    return t.GPT2LMHeadModel(config), {"input_ids": IDS}
+
+
+def bert():
+    return transformers.BertModel(transformers.BertConfig(**TEXT)), {"input_ids": IDS}
+
+
+def vit():
+    config = transformers.ViTConfig(**SMALL, image_size=16, patch_size=8)
+    return transformers.ViTModel(config), {"pixel_values": torch.randn(1, 3, 16, 16)}
+
+
+def llama():
+    config = transformers.LlamaConfig(**TEXT, num_key_value_heads=1)
+    return transformers.LlamaForCausalLM(config), {"input_ids": IDS}
+
+
+def t5():
+    config = transformers.T5Config(d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, vocab_size=50)
+    return transformers.T5ForConditionalGeneration(config), {
+        "input_ids": IDS,
+        "decoder_input_ids": IDS[:, :3],
+    }
+
+
+def mamba():
+    config = transformers.MambaConfig(
+        hidden_size=16, num_hidden_layers=2, state_size=4, vocab_size=50, bos_token_id=1, eos_token_id=2
+    )
+    return transformers.MambaForCausalLM(config), {"input_ids": IDS}
+
+
+@pytest.fixture(scope="module", params=[gpt2, bert, vit, llama, t5, mamba], ids=lambda build: build.__name__)
+def pass_of(request):
+    torch.manual_seed(0)
+    model, inputs = request.param()
+    model.eval()
+    with torch.no_grad():
+        expected = tensors(dict(model(**inputs)))
+        trace = intus.trace(model, inputs)
+    return request.param.__name__, model, expected, trace
+
+
+def test_outputs_are_bit_equal(pass_of):
+    _, _, expected, trace = pass_of
+    assert len(trace.outputs) >= len(expected) > 0
+    for value in expected:
+        assert any(torch.equal(op.value, value) for op in trace.outputs if op.shape == tuple(value.shape))
+
+
+def test_the_output_descends_from_every_input_and_every_parameter_that_ran(pass_of):
+    _, model, _, trace = pass_of
+    found, todo = set(), [trace.outputs[0]]
+    while todo:
+        op = todo.pop()
+        if op not in found:
+            found.add(op)
+            todo += op.parents
+    assert set(trace.inputs) <= found
+    used = {param.address for op in trace.ops for param in op.params}
+    assert {param.address for op in found for param in op.params} >= {
+        name for name in used if "pooler" not in name
+    }
+    assert len(used) >= 0.9 * len(list(model.named_parameters()))
+
+
+def test_layers_of_different_parameters_are_never_one(pass_of):
+    """A transformer has no loop but Mamba's scan over time: its layers look alike and are not."""
+    _, _, _, trace = pass_of
+    by_layer = {}
+    for op in trace.ops:
+        if op.params:
+            by_layer.setdefault(op.label.partition(":")[0], set()).add(
+                tuple(sorted(param.address for param in op.params))
+            )
+    assert all(len(params) == 1 for params in by_layer.values())
+
+
+def test_the_residual_goes_around_the_norm():
+    torch.manual_seed(0)
+    model, inputs = llama()
+    trace = intus.trace(model.eval(), inputs)
+    (add,) = [op for op in trace.find(type="add") if op.module == "model.layers.0"][:1]
+    assert [parent.module for parent in add.parents] == [
+        "model.embed_tokens",
+        "model.layers.0.self_attn.o_proj",
+    ]

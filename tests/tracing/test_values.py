@@ -1,0 +1,183 @@
+"""A value is what it was at its moment, and only what was asked for is kept."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import Cnn, make
+from torch import nn
+
+import intus
+from intus.core.errors import AddressError, CodecError, InputError
+
+
+class Clones(torch.overrides.TorchFunctionMode):
+    """The oracle: clones what every call returned, at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.values = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor) and getattr(func, "__name__", "") != "__get__":
+            self.values.append(out.detach().clone())
+        return out
+
+
+def overwriting(x):
+    a = x * 2
+    a.relu_()
+    b = a[0]
+    b.mul_(3)
+    c = a.clone()
+    torch.add(c, 1, out=c)
+    c = F.dropout(c, 0.5, False, True)
+    c += 1
+    return c.sub_(1)
+
+
+def test_later_writes_do_not_reach_saved_values():
+    x = torch.randn(2, 3)
+    with Clones() as clones:
+        overwriting(x)
+    trace = intus.trace(overwriting, x)
+    assert len(trace.ops) == len(clones.values)
+    for op, value in zip(trace.ops, clones.values, strict=True):
+        assert torch.equal(op.value, value), op
+        assert not op.unverified
+
+
+def test_what_was_written_unseen_is_said():
+    def model(x):
+        z = x + 1
+        with torch._C.DisableTorchFunction():
+            z.add_(1)
+        return z * 1
+
+    trace = intus.trace(model, torch.ones(2))
+    assert trace["add_1"].unverified
+    assert not trace["mul_1"].unverified
+
+
+def test_unverified_survives_saving(tmp_path):
+    def model(x):
+        y = x + 1
+        with torch._C.DisableTorchFunction():
+            y.add_(1)
+        return y * 2
+
+    trace = intus.trace(model, torch.ones(2))
+    trace.save(tmp_path / "t")
+    assert intus.load(tmp_path / "t")["add_1"].unverified
+
+
+def test_what_the_model_wrote_into_its_own_memory_is_shown_as_it_was():
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(3))
+
+        def forward(self, x):
+            self.count.add_(1)
+            self.count[0].add_(x.sum())
+            return self.count
+
+    model = Counter()
+    trace = intus.trace(model, torch.ones(2))
+    assert trace["buffer_1"].value.tolist() == [0, 0, 0]
+    assert trace["add_1"].value.tolist() == [1, 1, 1]
+    assert trace.outputs[0].value.tolist() == [3, 1, 1]
+    assert model.count.tolist() == [0, 0, 0]
+
+
+def test_values_are_detached_and_keep_no_graph():
+    model, x = make("mlp")
+    for op in intus.trace(model, x.requires_grad_()).ops:
+        assert not op.value.requires_grad
+
+
+SELECTIONS = [
+    ("conv2d_1_1", ["conv2d_1_1"]),
+    ("relu_1:2", None),
+    ("conv1", ["conv2d_1_1"]),
+    ("relu:2", ["relu_2_5"]),
+    ("conv2d", ["conv2d_1_1", "conv2d_2_4"]),
+    ("conv*", ["conv2d_1_1", "conv2d_2_4"]),
+    (["conv1", "linear_1"], ["conv2d_1_1", "linear_1_9"]),
+    (-1, ["linear_1_9"]),
+    (lambda op: op.type == "relu", ["relu_1_3", "relu_2_5"]),
+    ("none", []),
+    ("input_1", ["input_1"]),
+    ("output_1", ["output_1"]),
+    ("buffer_1", ["buffer_1"]),
+    ("bn.running_mean", ["buffer_1"]),
+    ([], []),
+]
+
+
+@pytest.mark.parametrize(("selection", "labels"), [s for s in SELECTIONS if s[1] is not None])
+def test_only_what_was_selected_is_kept(selection, labels):
+    model, x = make("cnn")
+    whole, trace = intus.trace(model, x), intus.trace(model, x, save=selection)
+    assert [trace.graph.label(row) for row in trace.values] == labels
+    for label in labels:
+        assert torch.equal(trace[label].value, whole[label].value)
+    if labels == ["linear_1_9"]:
+        assert trace[0].label == "linear_1_9"  # ordinals count over what was saved
+
+
+def test_a_selection_of_nothing_is_an_error_with_the_nearest_names():
+    with pytest.raises(AddressError, match="Did you mean 'conv2d_2"):
+        intus.trace(Cnn().eval(), torch.randn(1, 1, 8, 8), save="conv2d_9")
+
+
+def test_asking_for_a_value_that_was_not_saved_says_so():
+    model, x = make("mlp")
+    trace = intus.trace(model, x, save="linear")
+    with pytest.raises(AddressError, match="relu_1_2"):
+        _ = trace["relu_1"].value
+    assert "not saved" in repr(trace["relu_1"])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.bfloat16().sum(),
+        lambda x: x.half() * 2,
+        lambda x: torch.fft.fft(x).conj() * 2,
+        lambda x: x > 0,
+        lambda x: x.long().sum(),
+        lambda x: x[:0],
+        lambda x: x.T.expand(2, 3, 2),
+        lambda x: x.to(torch.float8_e4m3fn),
+    ],
+)
+def test_every_dtype_and_shape_survives_saving(function, tmp_path):
+    trace = intus.trace(function, torch.arange(6.0).reshape(2, 3))
+    trace.save(tmp_path / "t")
+    back = intus.load(tmp_path / "t")
+    for row, value in trace.values.items():
+        assert back.values[row].dtype == value.dtype
+        assert back.values[row].shape == value.shape
+        if value.dtype != torch.float8_e4m3fn:
+            assert torch.equal(back.values[row], value.resolve_conj())
+
+
+def test_a_value_that_has_no_plain_array_is_named(tmp_path):
+    trace = intus.trace(lambda x: x.to_sparse() * 2, torch.ones(2, 2))
+    with pytest.raises(InputError, match=r"to_sparse_1_1 is torch\.sparse_coo"):
+        trace.save(tmp_path / "t")
+
+
+def test_a_file_that_is_no_trace_is_refused(tmp_path):
+    path = tmp_path / "t"
+    path.write_bytes(b"not a trace")
+    with pytest.raises(CodecError):
+        intus.load(path)
+    from intus.storage.codec import encode_graph
+
+    trace = intus.trace(nn.ReLU(), torch.ones(2))
+    for name in ("99", "-1", "x"):
+        path.write_bytes(encode_graph(trace.graph, {name: trace[0].value.numpy()}))
+        with pytest.raises(CodecError, match="holds a value for row"):
+            intus.load(path)
