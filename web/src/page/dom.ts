@@ -36,6 +36,18 @@ export function setText(element: Element, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Size a canvas for the screen's pixels and give its cleared context, in CSS pixels. */
+export function canvasContext(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
+  const ratio = window.devicePixelRatio || 1;
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  const context = canvas.getContext("2d") as CanvasRenderingContext2D;
+  context.scale(ratio, ratio);
+  return context;
+}
+
 /** A small line drawing, 16 by 16. */
 export function icon(path: string): SVGElement {
   const shape = svg("path", { d: path, fill: "none", stroke: "currentColor", "stroke-width": 1.6 });

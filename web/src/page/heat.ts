@@ -3,7 +3,7 @@
 
 import { scaleColour, scaleGradient } from "../graph/colour.ts";
 import { epoch as epochText, number } from "./format.ts";
-import { h, setText } from "./dom.ts";
+import { canvasContext, h, setText } from "./dom.ts";
 import { share } from "./series.ts";
 import { tokens } from "./theme.ts";
 import type { Dispatch, Part, View } from "./view.ts";
@@ -48,6 +48,8 @@ export function heat(dispatch: Dispatch): Part {
   const root = h("section", { class: "panel heat" }, head, stage);
   let view: View | undefined;
   let drawn = grid([], 0, 0);
+  let inks: Inks;
+  const painted = h("canvas"); // the cells alone, kept: they are many, and change less often than what is marked
   const find = (event: MouseEvent) => {
     const box = canvas.getBoundingClientRect();
     const cell = cellAt(drawn, event.clientX - box.left, event.clientY - box.top);
@@ -68,19 +70,25 @@ export function heat(dispatch: Dispatch): Part {
     const found = find(event);
     if (found) dispatch({ type: "choose", choice: { address: found.series.address, epoch: found.epoch } });
   });
-  const redraw = (): void => {
+  const redraw = (marksOnly = false): void => {
     if (!view || root.hidden) return;
-    drawn = grid(view.chart.series.map((s) => addressLabel(s.address)), view.chart.epochs.length, stage.clientWidth);
-    draw(canvas, drawn, view);
+    if (!marksOnly) {
+      drawn = grid(view.chart.series.map((s) => addressLabel(s.address)), view.chart.epochs.length, stage.clientWidth);
+      inks = tokens(stage, ["text", "text-soft", "line", "warning", "accent"]);
+      cells(canvasContext(painted, drawn.width, drawn.height), drawn, view, inks);
+    }
+    mark(canvas, painted, drawn, view, inks);
   };
-  new ResizeObserver(redraw).observe(stage);
+  new ResizeObserver(() => redraw()).observe(stage);
 
   return {
     root,
     update(next: View): void {
-      const same = view && view.colours === next.colours && view.at === next.at && view.focus === next.focus;
+      const same = view && view.colours === next.colours;
+      const moved = !view || view.at !== next.at || view.focus !== next.focus;
       view = next;
       root.hidden = next.chart.series.length === 0;
+      if (same && moved) redraw(true);
       if (same) return;
       canvas.setAttribute("aria-label", `${next.title} as a heat map of ${next.chart.series.length} layers by ${next.chart.epochs.length} epochs`);
       scale.update(next);
@@ -103,25 +111,21 @@ function ramp(): Part {
   };
 }
 
-function draw(canvas: HTMLCanvasElement, grid: Grid, view: View): void {
-  const ratio = window.devicePixelRatio || 1;
-  canvas.width = Math.round(grid.width * ratio);
-  canvas.height = Math.round(grid.height * ratio);
-  canvas.style.width = `${grid.width}px`;
-  canvas.style.height = `${grid.height}px`;
-  const ctx = canvas.getContext("2d") as CanvasRenderingContext2D;
-  const inks = tokens(canvas.parentElement as HTMLElement, ["text", "text-soft", "line", "warning", "accent"]);
-  const font = getComputedStyle(canvas).fontFamily;
-  ctx.scale(ratio, ratio);
-  cells(ctx, grid, view, inks);
-  names(ctx, grid, view, inks, font);
+type Inks = Record<"text" | "text-soft" | "line" | "warning" | "accent", string>;
+
+/** The cells as they were painted, with names, epochs and a frame round the epoch on show. */
+function mark(canvas: HTMLCanvasElement, painted: HTMLCanvasElement, grid: Grid, view: View, inks: Inks): void {
+  const ctx = canvasContext(canvas, grid.width, grid.height);
+  if (painted.width > 0 && painted.height > 0) ctx.drawImage(painted, 0, 0, grid.width, grid.height);
+  names(ctx, grid, view, inks, getComputedStyle(canvas).fontFamily);
   if (view.at < 0) return;
+  const { width, height } = grid.cell;
   ctx.strokeStyle = inks.accent;
   ctx.lineWidth = 1.5;
-  ctx.strokeRect(grid.names + view.at * grid.cell.width + 0.25, 0.75, Math.max(2, grid.cell.width - 0.5), grid.rows * grid.cell.height - 1.5);
+  ctx.strokeRect(grid.names + view.at * width + 0.25, 0.75, Math.max(2, width - 0.5), grid.rows * height - 1.5);
 }
 
-function cells(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Record<"line" | "warning", string>): void {
+function cells(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Inks): void {
   const { chart } = view;
   const { width, height } = grid.cell;
   const gap = height > 8 && width > 6 ? 1 : 0;
@@ -153,7 +157,7 @@ function cross(ctx: CanvasRenderingContext2D, x: number, y: number, width: numbe
   ctx.stroke();
 }
 
-function names(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Record<"text" | "text-soft", string>, font: string): void {
+function names(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Inks, font: string): void {
   const { chart, focus } = view;
   const { width, height } = grid.cell;
   ctx.textBaseline = "middle";

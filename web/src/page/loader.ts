@@ -63,6 +63,7 @@ export class Loader {
   /** After the server reported a change. */
   changed(what: string[], runs: [string, string][]): void {
     const { run, model } = this.state().choice;
+    if (what.length === 0) return; // the greeting of a line just opened
     const ours = runs.length === 0 || runs.some(([r, m]) => r === run && m === model);
     this.status();
     if (what.includes("notices")) this.notices();

@@ -23,6 +23,7 @@ export function mountPage(host: HTMLElement): void {
   let state = initial(fromHash(location.hash));
   let view: View | undefined;
   let due = false;
+  let noted = 0;
   const dispatch = (action: Action): void => {
     const next = reduce(state, action);
     if (next === state) return;
@@ -37,29 +38,35 @@ export function mountPage(host: HTMLElement): void {
     due = false;
     view = viewOf(state, view);
     for (const part of parts) part.update(view);
-    remember(view);
+    window.clearTimeout(noted);
+    noted = remember(view);
   };
 
   watchTheme((theme) => dispatch({ type: "set", values: { theme } }));
   window.addEventListener("hashchange", () => dispatch({ type: "choose", choice: fromHash(location.hash) }));
   listen("/api/stream", {
+    // Everything is fetched once the line stands, so that no change falls between the two.
     onopen: () => {
       dispatch({ type: "set", values: { link: "live" } });
       loader.all();
     },
     onchange: ({ what, runs }) => loader.changed(what, runs),
-    onlost: () => dispatch({ type: "set", values: { link: "lost" } }),
+    onlost: () => {
+      dispatch({ type: "set", values: { link: "lost" } });
+      if (!state.loaded) loader.all();
+    },
   });
-  loader.all();
   draw();
 }
 
-/** The address bar follows without filling the history. */
-function remember({ state, run }: View): void {
-  if (!run) return;
-  const hash = toHash(state.choice);
-  if (hash !== location.hash) history.replaceState(null, "", hash);
-  document.title = `${run.run || run.model} · intus`;
+/** The address bar follows without filling the history, and at rest only: browsers refuse hundreds of changes. */
+function remember({ state, run }: View): number {
+  return window.setTimeout(() => {
+    if (!run) return;
+    const hash = toHash(state.choice);
+    if (hash !== location.hash) history.replaceState(null, "", hash);
+    document.title = `${run.run || run.model} · intus`;
+  }, 150);
 }
 
 function assemble(host: HTMLElement, dispatch: (action: Action) => void): Part[] {

@@ -1,7 +1,7 @@
 // The plot of one score over epochs, a line per layer: a canvas, what the pointer means on it, and a card beside it.
 
 import * as format from "./format.ts";
-import { h } from "./dom.ts";
+import { canvasContext, h } from "./dom.ts";
 import { type Frame, frameOf } from "./frame.ts";
 import { drawAxes, drawLines, drawOver, drawUnder, type Inks } from "./marks.ts";
 import { nearest } from "./series.ts";
@@ -14,46 +14,53 @@ const REACH = 28; // how near, in CSS pixels, the pointer must be to a line to m
 const ROOM = { left: 52, right: 14, top: 10, bottom: 44 }; // for the axes, in CSS pixels
 
 export class Plot implements Part {
-  private readonly canvas = h("canvas", { role: "img" });
+  // Two sheets: lines are many and change seldom, the epoch on show moves at every step of the slider.
+  private readonly lines = h("canvas", { role: "img" });
+  private readonly over = h("canvas", { class: "over", "aria-hidden": "true" });
   private readonly tip = tooltip();
-  readonly root = h("div", { class: "canvas" }, this.canvas, ...this.tip.parts);
+  readonly root = h("div", { class: "canvas" }, this.lines, this.over, ...this.tip.parts);
   private view: View | undefined;
   private frame: Frame | undefined;
   private inks: Inks | undefined;
 
   constructor(private readonly dispatch: Dispatch) {
     new ResizeObserver(() => this.draw()).observe(this.root);
-    this.canvas.addEventListener("pointermove", (event) => this.moved(event));
-    this.canvas.addEventListener("pointerleave", () => this.point(null));
-    this.canvas.addEventListener("click", (event) => this.clicked(event));
+    this.over.addEventListener("pointermove", (event) => this.moved(event));
+    this.over.addEventListener("pointerleave", () => this.point(null));
+    this.over.addEventListener("click", (event) => this.clicked(event));
   }
 
   update(view: View): void {
     const before = this.view;
     this.view = view;
-    if (before && before.colours === view.colours && before.at === view.at && before.focus === view.focus) return;
+    const same = before && before.colours === view.colours && before.focus === view.focus;
+    if (same && before.at === view.at) return;
     if (before?.state.theme !== view.state.theme) this.inks = undefined;
-    this.canvas.setAttribute("aria-label", describe(view));
-    this.draw();
+    this.lines.setAttribute("aria-label", describe(view));
+    if (same) this.drawOver();
+    else this.draw();
   }
 
   private draw(): void {
-    const { view, root, canvas } = this;
+    const { view, root } = this;
     if (!view) return;
     const { clientWidth: width, clientHeight: height } = root;
-    const ratio = window.devicePixelRatio || 1;
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
-    if (view.chart.series.length === 0 || width < 120 || height < 100) return;
-    this.inks ??= tokens(root, ["text-soft", "line", "surface", "warning", "accent"]);
-    const box = { left: ROOM.left, top: ROOM.top, width: width - ROOM.left - ROOM.right, height: height - ROOM.top - ROOM.bottom };
-    this.frame = frameOf(view.chart, box);
-    const ctx = canvas.getContext("2d") as CanvasRenderingContext2D;
-    ctx.scale(ratio, ratio);
-    drawAxes(ctx, this.frame, this.inks, getComputedStyle(root).fontFamily);
-    drawUnder(ctx, this.frame, view, this.inks);
-    drawLines(ctx, this.frame, view);
-    drawOver(ctx, this.frame, view, this.inks);
+    const ctx = canvasContext(this.lines, width, height);
+    this.frame = undefined;
+    if (view.chart.series.length > 0 && width >= 120 && height >= 100) {
+      this.inks ??= tokens(root, ["text-soft", "line", "surface", "warning", "accent"]);
+      const [across, up] = [width - ROOM.left - ROOM.right, height - ROOM.top - ROOM.bottom];
+      this.frame = frameOf(view.chart, { left: ROOM.left, top: ROOM.top, width: across, height: up });
+      drawAxes(ctx, this.frame, this.inks, getComputedStyle(root).fontFamily);
+      drawUnder(ctx, this.frame, view, this.inks);
+      drawLines(ctx, this.frame, view);
+    }
+    this.drawOver();
+  }
+
+  private drawOver(): void {
+    const ctx = canvasContext(this.over, this.root.clientWidth, this.root.clientHeight);
+    if (this.view && this.frame && this.inks) drawOver(ctx, this.frame, this.view, this.inks);
   }
 
   private moved(event: MouseEvent): void {
