@@ -96,7 +96,9 @@ def test_iou_says_the_most_that_was_possible():
     got = read(fed(["iou", "iou_max"], x, {"rare": h}), "iou", "rare", 0)
     assert got.value == pytest.approx(35 / 50)
     assert got.note.endswith("at most 0.7 possible")
-    assert read(fed("iou_max", x, {"rare": h}), "iou_max", "rare", 0).value == 1.0
+    best = read(fed("iou_max", x, {"rare": h}), "iou_max", "rare", 0)
+    assert best.value == 1.0
+    assert np.isnan(best.low)  # every part of the items says 1: nothing is known of the spread
 
 
 def test_iou_max_is_judged_on_other_items_than_its_threshold(world):

@@ -169,6 +169,14 @@ def test_bootstrap_covers_the_truth():
     assert 180 <= hits <= 200
 
 
+def test_interval_where_nothing_was_wrong():
+    truth = np.arange(60) % 3
+    low, high = judge(truth, truth).interval("accuracy", 0)
+    assert high == 1
+    assert low == pytest.approx(0.025 ** (1 / 60))  # scipy.stats.binomtest(60, 60).proportion_ci().low
+    assert judge(truth, (truth + 1) % 3).interval("accuracy", 0) == (0, pytest.approx(1 - low))
+
+
 def test_macro_f1_equals_sklearn(rng):
     for classes in (2, 5, 30):
         truth, guess = rng.integers(0, classes, 90), rng.integers(0, classes + 2, 90)

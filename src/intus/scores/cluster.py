@@ -41,7 +41,9 @@ def agreement(
     value = measure(truth, cluster)
     kept = (group != one for one in np.unique(group))
     without = np.array([measure(truth[rows], cluster[rows]) if rows.any() else NAN for rows in kept])
-    low, high = jackknife(np.asarray(value), without)
+    low, high = np.minimum(
+        jackknife(np.asarray(value), without), np.inf if measure is mutual_information else 1
+    )
     base = measure(shuffled(truth, statistics.seed), cluster)
     return Reading(
         name, value, target, -1, float(low), float(high), base, len(truth), statistics.projection.note

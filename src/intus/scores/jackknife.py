@@ -13,7 +13,8 @@ LEAST_GROUPS = 4
 def jackknife(value: np.ndarray, without: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """95 % interval around ``value`` (…) from the values ``without`` each group (groups, …).
 
-    Leave-outs that are NaN do not count; with fewer than four left the interval is NaN. A t interval
+    Leave-outs that are NaN do not count; with fewer than four left, or where all are equal and so say nothing
+    of the spread, the interval is NaN. A t interval
     with groups - 1 degrees of freedom (Shao and Tu 1995, section 2.3).
     """
     special = require("scipy.special", extra="server", why="to give intervals")
@@ -23,7 +24,7 @@ def jackknife(value: np.ndarray, without: np.ndarray) -> tuple[np.ndarray, np.nd
     mean = np.where(valid, without, 0).sum(axis=0) / enough
     spread = (np.where(valid, without - mean, 0) ** 2).sum(axis=0) * (count - 1) / enough
     half = special.stdtrit(np.maximum(count - 1, 1), 0.975) * np.sqrt(np.maximum(spread, 0))
-    half = np.where(count >= LEAST_GROUPS, half, np.nan)
+    half = np.where((count >= LEAST_GROUPS) & (half > 0), half, np.nan)
     return np.asarray(value - half), np.asarray(value + half)
 
 

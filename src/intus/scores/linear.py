@@ -92,7 +92,11 @@ class Judgement:
         return float(self.right.sum(dtype=np.float64) / self.true.sum(dtype=np.float64))
 
     def interval(self, what: str, seed: int) -> tuple[float, float]:
-        """A seeded bootstrap 95 % interval of ``"f1"`` or ``"accuracy"``, resampling whole items."""
+        """A seeded bootstrap 95 % interval of ``"f1"`` or ``"accuracy"``, resampling whole items.
+
+        Where nothing (or everything) was wrong a bootstrap is blind: there the bound is what so many items
+        in a row allow (the rule of three, Hanley and Lippman-Hand 1983).
+        """
         items = len(self.true)
         if items < 2:
             return NAN, NAN
@@ -103,7 +107,9 @@ class Judgement:
         else:
             values = right.sum(axis=1) / np.maximum(true.sum(axis=1), 1)
         low, high = np.quantile(values, [0.025, 0.975])
-        return float(low), float(high)
+        right_rows, rows = self.right.sum(dtype=np.float64), self.true.sum(dtype=np.float64)
+        unseen = 1 - 0.025 ** (1 / items)
+        return float(1 - unseen if right_rows == rows else low), float(high if right_rows else unseen)
 
 
 def judge(truth: np.ndarray, guess: np.ndarray, items: np.ndarray | None = None) -> Judgement:
