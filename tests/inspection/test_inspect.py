@@ -295,6 +295,7 @@ def test_a_hypothesis_may_write_into_its_record(model, images):
 
 
 def test_results_reach_the_database(checkpoints, images, tmp_path):
+    from intus.storage.codec import decode_graph
     from intus.storage.database import Database
 
     where = tmp_path / "x.db"
@@ -305,7 +306,11 @@ def test_results_reach_the_database(checkpoints, images, tmp_path):
         assert len(points) == len(frame) == 12
         assert points["value"].tolist() == pytest.approx(frame.value.tolist())
         assert points["epoch"].tolist() == frame.epoch.tolist()
-        assert database.runs()[0]["units"] == [{"score": "correlation", "target": "ink"}]
+        (kept,) = database.runs()
+        assert kept["units"] == [{"score": "correlation", "target": "ink"}]
+        assert kept["has_graph"]
+        graph, _ = decode_graph(database.graph("mine", "Small"))
+        assert graph.rows("conv1") is not None
     again = inspect(checkpoints[0], ink, "iou", images[:20], "conv1", store=f"sqlite:///{where}")
     assert again.run.iloc[0].startswith("inspect 20")
 
@@ -402,3 +407,17 @@ def test_maps_with_channels_last(images):
     frame = inspect(Last(), lambda image: image[0], "correlation", images[:50], "mix")
     assert frame.unit.tolist() == [0, 1, 2]
     assert frame.value.abs().tolist() == pytest.approx([1, 1, 1])
+
+
+def test_scores_are_stored_also_where_the_graph_cannot_be(checkpoints, images, tmp_path, monkeypatch, caplog):
+    from intus.storage.database import Database
+    from intus.tracing import trace as tracing
+
+    def fails(*_, **__):
+        raise RuntimeError("no trace today")
+
+    monkeypatch.setattr(tracing, "trace", fails)
+    inspect(checkpoints[0], ink, "correlation", images[:40], "conv1", store=tmp_path / "x.db", run="r")
+    assert "The graph of Small could not be recorded" in caplog.text
+    with Database(tmp_path / "x.db") as database:
+        assert len(database.points("r", "Small")) == 6

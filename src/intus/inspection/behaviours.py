@@ -104,12 +104,15 @@ def behaviours(
     """Run the model over all records; yields the number of each block's first record and what every
     address gave. Raises CaptureError when an address was never reached."""
     backend, catch = for_model(model), _Catch(addresses)
+    if backend.name != "torch":
+        raise InputError(f"Only PyTorch models can be inspected so far, this is one of {backend.name}.")
     watched = [o for o in backend.operations(model) if o.address in catch.operations]
     with quiet(model):
         handle = backend.attach(model, watched, ("output",), catch)
         try:
             for start in range(0, len(records), batch):
-                _call(model, records.model_input(start, batch))
+                args, kwargs = arguments(model, records.model_input(start, batch))
+                model(*args, **kwargs)
                 if catch.error is not None:
                     raise CaptureError(f"An output could not be read: {catch.error}") from catch.error
                 if missing := [a for a in addresses if a not in catch.found]:
@@ -138,13 +141,11 @@ def quiet(model: Any) -> Iterator[None]:
                 module.training = training
 
 
-def _call(model: Any, given: Any) -> None:
+def arguments(model: Any, given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A model's input as positional and keyword arguments, on its device."""
     if isinstance(given, Mapping):
-        model(**{name: _placed(value, model) for name, value in given.items()})
-    elif isinstance(given, tuple):
-        model(*(_placed(value, model) for value in given))
-    else:
-        model(_placed(given, model))
+        return (), {name: _placed(value, model) for name, value in given.items()}
+    return tuple(_placed(value, model) for value in (given if isinstance(given, tuple) else (given,))), {}
 
 
 def _placed(value: Any, model: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import time
@@ -18,7 +19,7 @@ from ..core.errors import InputError, require
 from ..core.results import COLUMNS, Results
 from ..scores import Reading, Score, Scorer
 from . import align
-from .behaviours import Inputs, Records, behaviours
+from .behaviours import Inputs, Records, arguments, behaviours, quiet
 from .hypotheses import Labels, as_hypotheses
 from .models import as_checkpoints
 from .units import UnitGroup, resolve
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _SAMPLES = 512 << 20  # bytes of all samples together
 _CHUNK = 64 << 20  # bytes of behaviours brought onto a grid at once
 _CHANNELS_SECOND = re.compile(r"Conv(Transpose)?[123]d|BatchNorm|InstanceNorm|GroupNorm|Pool")
+_log = logging.getLogger(__name__)
 _ALWAYS = {"model", "address", "unit", "target", "score", "value", "low", "high", "baseline", "n"}
 
 
@@ -57,7 +59,8 @@ def inspect(
                     the model's input where stacking them does not
     ``units``       ``(layer, units)``, a layer, or a list: ``[(1, "*")]`` all units of the first layer
                     with parameters, ``("conv2", [0, 3])``, ``"features.*"``
-    ``store``       also write the rows into this database (a path or URL), under the name ``run``
+    ``store``       also write the rows, and the network's graph, into this database (a path or URL)
+    ``run``         under this name, by default one with the time
 
     Models run in evaluation mode without gradients, ``batch`` records at a time, and are left as they were.
     Maps are resized to the labels' grid; layers without positions answer labels of whole records. Low and
@@ -74,15 +77,17 @@ def inspect(
         raise InputError("There are no hypotheses, and these scores need one.")
     database = _open(store)
     run = run if run is not None else time.strftime("inspect %Y-%m-%d %H:%M:%S") if store else ""
-    tables = []
+    tables: list[Results] = []
     try:
         for checkpoint in checkpoints:
             name, model = checkpoint.open()
             readings = _one(model, name, units, records, labels, wished, batch, seed, progress)
-            del model  # before the next is loaded
             tables.append(_table(readings, run, name, checkpoint.epoch))
             if database is not None:
                 database.add(tables[-1])
+                if database.graph(run, name) is None:
+                    _keep_graph(database, run, name, model, records)
+            del model  # before the next is loaded
     finally:
         if database is not None:
             database.close()
@@ -96,6 +101,20 @@ def _open(store: str | Path | None) -> Any:
     from ..storage.database import Database
 
     return Database(store)
+
+
+def _keep_graph(database: Any, run: str, name: str, model: Any, records: Records) -> None:
+    """Put the network's graph beside its scores, which the page then paints; scores stand without it."""
+    from ..storage.codec import encode_graph
+    from ..tracing.trace import trace
+
+    try:
+        with quiet(model):
+            args, kwargs = arguments(model, records.model_input(0, 1))
+            graph = trace(model, args, kwargs, save="none").graph
+        database.put_graph(run, name, encode_graph(graph))
+    except Exception:
+        _log.warning("The graph of %s could not be recorded; its scores are stored.", name, exc_info=True)
 
 
 def _one(
