@@ -323,6 +323,16 @@ def test_without_a_graph_the_layers_stand_as_bars(visit: Open) -> None:
     expect(page.get_by_text("No layer has this in its name.")).to_be_visible()
 
 
+def test_a_run_of_inspected_units_alone_shows_them(visit: Open, scene: dict[str, Any]) -> None:
+    store = Store(graph=scene)
+    store.add_run("asked later", 1, units=True)
+    store.rows = [row for row in store.rows if row["unit"] >= 0]
+    page = visit(store)
+    expect(page.get_by_text("No layer was scored in this run; its units stand below.")).to_be_visible()
+    expect(page.get_by_label("Target", exact=True)).to_be_hidden()
+    expect(page.locator(".units tbody tr")).to_have_count(10)
+
+
 def test_names_are_text_whatever_they_hold(visit: Open) -> None:
     nasty = '<img src=x onerror="document.title=1">'
     store = Store((nasty, "</script>", "x" * 500, "\u202eright to left", ""))

@@ -23,6 +23,7 @@ export function controls(dispatch: Dispatch): Part {
       const named = (names: string[], label: (name: string) => string) =>
         names.map((value) => ({ value, label: label(value) }));
       const groups = groupScores(run.scores).map((g) => ({ label: g.label, options: named(g.scores, scoreLabel) }));
+      scores.root.hidden = groups.length === 0;
       scores.update(groups, state.choice.score);
       targets.update([{ label: "", options: named(run.targets, (t) => t) }], state.choice.target);
       targets.root.hidden = run.targets.length === 0;

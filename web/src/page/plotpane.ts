@@ -3,6 +3,7 @@
 import { epoch as epochText } from "./format.ts";
 import { h, icon, ICONS, setText } from "./dom.ts";
 import { Plot } from "./plot.ts";
+import { hasBaseline } from "./series.ts";
 import { type Format, save } from "./save.ts";
 import { KINDS } from "./words.ts";
 import type { Dispatch, Part, View } from "./view.ts";
@@ -30,7 +31,7 @@ export function plotPane(dispatch: Dispatch): Part & { body: HTMLElement } {
   );
   const plot = new Plot(dispatch);
   const body = h("div", { class: "plot-body" }, plot.root);
-  const waiting = h("p", { class: "hint waiting", hidden: true }, "No points of this score yet.");
+  const waiting = h("p", { class: "hint waiting", hidden: true }, "");
   plot.root.append(waiting);
   const head = h("div", { class: "head" }, h("div", { class: "heading" }, title, about), h("div", { class: "saves" }, ...buttons));
   const root = h("section", { class: "panel plot", "aria-label": "Score over epochs" }, head, body);
@@ -41,9 +42,10 @@ export function plotPane(dispatch: Dispatch): Part & { body: HTMLElement } {
       view = next;
       const { chart, at, state } = next;
       const empty = chart.series.length === 0;
-      setText(title, next.title);
+      setText(title, next.title || "Layers");
       const kind = state.choice.kind === "output" ? "" : ` of the ${KINDS[state.choice.kind] ?? state.choice.kind}`;
-      const against = chart.series.some((s) => s.baseline.some((b) => b !== null)) ? " · dashed: baseline" : "";
+      const against = hasBaseline(chart) ? " · dashed: baseline" : "";
+      setText(waiting, next.run?.scores.length ? "No points of this score yet." : "No layer was scored in this run; its units stand below.");
       setText(about, empty ? "" : `${chart.series.length} layers${kind} · epoch ${epochText(chart.epochs[at])}${against}`);
       waiting.hidden = !empty;
       buttons.forEach((button) => (button.disabled = empty));

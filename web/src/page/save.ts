@@ -2,6 +2,7 @@
 
 import { toCsv } from "./csv.ts";
 import { epoch as epochText } from "./format.ts";
+import { hasBaseline } from "./series.ts";
 import { plotSvg, SIZE } from "./svg.ts";
 import { askedTarget } from "./state.ts";
 import { tokens } from "./theme.ts";
@@ -26,9 +27,10 @@ function draw(view: View): string {
   const inks = tokens(document.body, ["text", "text-soft", "line", "surface"]);
   const { run, model } = view.state.choice;
   const epochs = view.chart.epochs;
+  const dashed = hasBaseline(view.chart) ? "; dashed: baseline" : "";
   return plotSvg(view.chart, {
     title: view.title,
-    subtitle: `${[run, model].filter(Boolean).join(" · ")}, epochs ${epochText(epochs[0])} to ${epochText(epochs.at(-1))}; dashed: baseline`,
+    subtitle: `${[run, model].filter(Boolean).join(" · ")}, epochs ${epochText(epochs[0])} to ${epochText(epochs.at(-1))}${dashed}`,
     colours: view.colours,
     focus: view.state.choice.address,
     text: inks.text,

@@ -106,6 +106,11 @@ export function nearest(epochs: number[], epoch: number | null): number {
   return best;
 }
 
+/** Is there anything to compare with? */
+export function hasBaseline(chart: Chart): boolean {
+  return chart.series.some(({ baseline }) => baseline.some((value) => value !== null));
+}
+
 /** The common baseline when no layer is picked: at each epoch the highest any layer has to beat. */
 export function highestBaseline(series: Series[], size: number): (number | null)[] {
   return Array.from({ length: size }, (_, i) => {

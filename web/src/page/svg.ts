@@ -45,7 +45,7 @@ export function plotSvg(chart: Chart, look: Look): string {
     `<path d="${line(baseline)}" fill="none" stroke="${look.soft}" stroke-dasharray="5 4"/>`,
     ...chart.series.map((s) => {
       const dim = focused && s !== focused ? ' opacity="0.25"' : "";
-      return `<path d="${line(s.value)}" fill="none" stroke="${look.colours.get(s.address)}" stroke-width="1.75"${dim}/>`;
+      return `<path d="${line(s.value)}" fill="none" stroke="${look.colours.get(s.address)}" stroke-width="${s === focused ? 2.75 : 1.75}"${dim}/>`;
     }),
     ...(focused ? [bandPath(focused.low, focused.high, chart.epochs, frame, look.colours.get(focused.address) ?? "")] : []),
     ...legend(chart, look),
