@@ -50,7 +50,29 @@ _HOME = {
     "view": ".tracing.trace",
 }
 
-__all__ = sorted(_HOME)
+__all__ = [
+    "Address",
+    "Graph",
+    "IntusError",
+    "Op",
+    "Record",
+    "Results",
+    "Trace",
+    "View",
+    "backends",
+    "clear",
+    "flush",
+    "hypothesis",
+    "inspect",
+    "load",
+    "probe",
+    "register_targets",
+    "remove",
+    "scores",
+    "serve",
+    "trace",
+    "view",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,18 +5,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy import ndimage
 
 INK = 0.3  # from here on a pixel counts as ink
 
 
-def upright_stroke(image: np.ndarray) -> np.ndarray:
+def upright_stroke(image: np.ndarray) -> Any:
     """Ink that stands upright: at least four pixels of it on top of one another."""
     return ndimage.binary_opening(image[0] > INK, np.ones((4, 1))).astype(np.float32)
 
 
-def open_to_the_left(image: np.ndarray) -> np.ndarray:
+def open_to_the_left(image: np.ndarray) -> Any:
     """The bay of a 3 or a 5: paper with ink above, below and to the right, and none to the left."""
     ink = image[0] > INK
     above, below = _seen_before(ink), _seen_before(ink[::-1])[::-1]
@@ -24,7 +26,7 @@ def open_to_the_left(image: np.ndarray) -> np.ndarray:
     return (~ink & above & below & right & ~left).astype(np.float32)
 
 
-def upper_loop(image: np.ndarray) -> np.ndarray:
+def upper_loop(image: np.ndarray) -> Any:
     """The loop in the upper half of the stroke, as an 8 or a 9 has it: the hole and its rim."""
     ink = image[0] > INK
     holes, count = ndimage.label(~ink)
@@ -37,6 +39,6 @@ def upper_loop(image: np.ndarray) -> np.ndarray:
     return mask
 
 
-def _seen_before(ink: np.ndarray) -> np.ndarray:
+def _seen_before(ink: np.ndarray) -> Any:
     """Whether some row above has ink in the same column."""
     return (np.cumsum(ink, axis=0) - ink) > 0

@@ -32,7 +32,7 @@ def probe(
     batch_axis: int = 0,
     block: bool = False,
     queue_mb: float = 256,
-    structure: Structure | None = None,
+    structure: Structure | bool = True,
 ) -> Probe:
     """Watch a model while it trains: each call of it sends what its operations did to a server.
 
@@ -43,7 +43,7 @@ def probe(
     ``kinds``  of ``output``, ``input``, ``grad_output``, ``grad_input``, ``parameter``, ``parameter_grad``
     ``rows``   at most so many rows of each batch; targets then need ``Probe.items``
     ``block``  when the queue of ``queue_mb`` is full: wait, up to 30 s at a standstill, instead of dropping
-    ``structure``  records the first call's graph on the side
+    ``structure``  whether the first call's graph is recorded on the side, for the page to show
 
     The training is never harmed: nothing raises into it, results are the same to the last bit, and with
     no server up it goes on while one warning says that nothing is recorded. An operation is a module; one
@@ -71,7 +71,7 @@ def probe(
         run=_word("run", run) or f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}",
         name=_word("name", name) or type(model).__name__,
         wait=BLOCK_S if block else 0.0,
-        structure=structure,
+        structure=_aside(backend.name) if structure is True else structure or None,
     )
     operations = schedule.chosen(model, backend.operations(model))
     if not operations:
@@ -162,6 +162,15 @@ class Probe:
     def __repr__(self) -> str:
         where = f"{self._tap.sender.host}:{self._tap.sender.port}"
         return f"<Probe of {self.model}: {len(self.operations)} operations to {where}, run {self.run!r}>"
+
+
+def _aside(framework: str) -> Structure | None:
+    """What records the first call's graph; imported late, since only PyTorch can be traced."""
+    if framework != "torch":
+        return None
+    from ..tracing.aside import Aside
+
+    return Aside()
 
 
 def _word(what: str, value: str | None) -> str | None:

@@ -56,6 +56,12 @@ class Roles:
         counts |= {name: role.status() for name, role in own.items() if role is not None}
         return {name: counts.get(name, {}) for name in own}
 
+    def close(self) -> None:
+        """Finish what was received, along the chain."""
+        for role in (self.collector, self.evaluator, self.frontend):
+            if role is not None:
+                role.close()
+
 
 def build(
     roles: Roles,

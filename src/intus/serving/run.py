@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import logging
 import re
 import socket
@@ -106,7 +108,7 @@ class Server:
         self.page_url, self.host, self.port = f"http://{ready['page']}/", ready["host"], int(ready["port"])
         self.log: list[str] = []
         for stream in (self.process.stdout, self.process.stderr):
-            threading.Thread(target=self._listen, args=(stream,), daemon=True).start()
+            threading.Thread(target=self._drain, args=(stream,), daemon=True).start()
 
     def stop(self, timeout: float = 60.0) -> None:
         """Ask the server to end, and kill it when it has not after ``timeout`` seconds."""
@@ -123,7 +125,7 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _listen(self, stream: Any) -> None:
+    def _drain(self, stream: Any) -> None:
         with stream:  # an unread pipe would fill up and stop the server
             self.log.extend(stream)
 
@@ -192,27 +194,25 @@ def _run(roles: Roles, sockets: list[socket.socket], token: str | None, *, loopb
         timeout_graceful_shutdown=30,
         server_header=False,
     )
-    try:
-        _Uvicorn(config, feed).run(sockets=sockets)
-    except KeyboardInterrupt:
-        pass  # uvicorn raises the signal again once it has shut down
-    finally:
-        for role in (roles.collector, roles.evaluator, roles.frontend):
-            if role is not None:
-                role.close()
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises a signal again once it has shut down
+        _Uvicorn(config, roles, feed).run(sockets=sockets)
 
 
 class _Uvicorn(uvicorn.Server):
-    """Ends the open streams of events first, which would otherwise hold the shutdown up."""
+    """Ends the streams of events first, which would hold the shutdown up, and finishes the queues last."""
 
-    def __init__(self, config: uvicorn.Config, feed: Feed | None) -> None:
+    def __init__(self, config: uvicorn.Config, roles: Roles, feed: Feed | None) -> None:
         super().__init__(config)
-        self._feed = feed
+        self._roles, self._feed = roles, feed
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._feed is not None:
             self._feed.close()
         await super().shutdown(sockets)
+        finishing = threading.Thread(target=self._roles.close, name="intus-finish", daemon=True)
+        finishing.start()
+        while finishing.is_alive() and not self.force_exit:  # a second Ctrl+C ends it at once
+            await asyncio.sleep(0.05)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -76,6 +76,15 @@ class Capture:
             for number, tensor in enumerate(_tensors(values)):
                 self._recorder.add_output(tensor, str(number))
 
+    def begin_call(self, module: Module) -> int:
+        """Note that a call of ``module`` is under way which began before this capture did."""
+        return int(self._recorder.begin_call(module))
+
+    def end_call(self, call: int, module: Module, out: Any) -> None:
+        """Note what that call returned."""
+        self._recorder.end_call(call, module, (), {}, out)
+        self._recorder.leave_call(call)
+
     def __enter__(self) -> Capture:
         global _captures, _plain_call
         with _lock:

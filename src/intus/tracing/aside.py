@@ -1,0 +1,52 @@
+"""The graph of a pass that runs anyway: recorded on the side, nothing saved, nothing run twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core.graph import Graph
+from .interpose import Capture
+from .trace import structure
+
+
+class Aside:
+    """Records one call of a model from its hooks; what ``intus.monitoring`` calls a Structure.
+
+    >>> import torch
+    >>> net, x, aside = torch.nn.Linear(2, 1), torch.ones(1, 2), Aside()
+    >>> aside.begin(net, x)
+    >>> out = net(x)
+    >>> aside.end(out)
+    <Graph of Linear: 1 operations, 1 modules>
+    """
+
+    def __init__(self) -> None:
+        self._capture: Capture | None = None
+
+    def begin(self, model: Any, inputs: Any) -> None:
+        """The call begins: ``inputs`` are its arguments, nested as they like. A compiled model is left
+        alone: what it compiles while it is watched would be another program."""
+        if _is_compiled(model):
+            return
+        capture = Capture(model)
+        capture.inputs(inputs)
+        capture.__enter__()
+        self._capture, self._model, self._call = capture, model, capture.begin_call(model)
+
+    def end(self, out: Any) -> Graph | None:
+        """The call returned ``out``; the graph of it, or None where no call was under way."""
+        capture, self._capture = self._capture, None
+        if capture is None:
+            return None
+        model, self._model = self._model, None
+        capture.end_call(self._call, model, out)
+        capture.outputs(out)
+        capture.__exit__(None, None, None)
+        return structure(capture, model)
+
+
+def _is_compiled(model: Any) -> bool:
+    return any(
+        getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod")
+        for module in model.modules()
+    )
