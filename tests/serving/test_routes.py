@@ -38,8 +38,7 @@ def served(tmp_path_factory):
     roles = Roles(Collector(evaluator, Aggregator()), evaluator, frontend)
     with TestClient(build(roles, max_body=1 << 20), raise_server_exceptions=False) as client:
         yield client, roles
-    for role in (roles.collector, evaluator, frontend):
-        role.close()
+    roles.close()
 
 
 @pytest.fixture

@@ -132,11 +132,12 @@ def test_an_open_stream_does_not_hold_the_shutdown_up(tmp_path):
         events.close()
 
 
-def test_what_was_received_is_scored_before_the_end_and_labels_survive(tmp_path):
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_what_was_received_is_scored_before_the_end_and_labels_survive(tmp_path, sign):
     with Server(database=tmp_path / "x.db", port=0) as running:
         ask(running.page_url, "/targets", {"name": "parity", "targets": LABELS})
         ask(running.page_url, "/records", batch())
-        running.process.send_signal(signal.SIGINT)
+        running.process.send_signal(sign)
         running.process.wait(timeout=30)
         assert not [line for line in running.log if "Traceback" in line]
     with Server(database=tmp_path / "x.db", port=0) as running:
