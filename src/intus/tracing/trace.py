@@ -348,7 +348,7 @@ class Trace:
         """The output tensors."""
         return [Op(self, row) for row in self.graph.rows_of(OUTPUT)]
 
-    @cached_property
+    @property  # kept, it would be a cycle: an op holds its trace
     def layers(self) -> dict[str, list[Op]]:
         """Every layer's label without its pass, with its passes in order."""
         found: dict[str, list[Op]] = {}

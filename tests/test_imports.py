@@ -1,0 +1,182 @@
+"""The plan of the house: which room may use which, and that the door opens fast."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import intus
+
+ROOT = Path(intus.__file__).parent
+CORE = {"core"}
+ROOMS = {
+    "core": set(),
+    "scores": CORE,
+    "storage": CORE,
+    "backends": CORE,
+    "viewing": CORE,
+    "tracing": CORE | {"storage", "viewing"},
+    "monitoring": CORE | {"backends", "storage", "tracing"},
+    "serving": CORE | {"storage", "scores", "viewing"},
+    "inspection": CORE | {"backends", "storage", "scores", "tracing"},
+}
+#: Modules at the top: they may use everything.
+TOP = {"__init__", "__main__", "cli", "demo"}
+#: What a room must never import, at any depth of its own code.
+FORBIDDEN = {
+    "core": {"torch", "pandas", "sklearn", "scipy", "sqlalchemy", "starlette", "uvicorn", "safetensors"},
+    "scores": {"torch", "sqlalchemy", "starlette", "uvicorn"},
+    "storage": {"torch", "sklearn", "starlette", "uvicorn"},
+    "viewing": {"torch", "sklearn", "sqlalchemy", "starlette"},
+    "monitoring": {"torch", "sklearn", "scipy", "pandas", "sqlalchemy", "starlette", "uvicorn"},
+    "serving": {"torch", "tensorflow", "jax"},
+}
+
+
+def files():
+    return sorted(ROOT.rglob("*.py"))
+
+
+def module_name(path):
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path):
+    """(module, line) of everything a file imports, lazily or not, intus's own as full names; of what only
+    type checkers see, intus's own alone."""
+    package = module_name(path) if path.stem == "__init__" else module_name(path).rpartition(".")[0]
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Import) or (isinstance(inner, ast.ImportFrom) and not inner.level)
+    }
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            yield stem, node.lineno
+            yield from ((f"{stem}.{alias.name}", node.lineno) for alias in node.names)
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "import_module":
+            arguments = [a.value for a in node.args if isinstance(a, ast.Constant)]
+            if arguments and isinstance(arguments[0], str):
+                yield arguments[0].replace("..", "intus.", 1), node.lineno
+
+
+def room_of(name):
+    parts = name.split(".")
+    return parts[1] if parts[0] == "intus" and len(parts) > 1 else ""
+
+
+def test_the_scan_sees_something():
+    found = {name for path in files() for name, _ in imports(path)}
+    assert {"torch", "numpy", "intus.core.graph", "intus.storage.codec"} <= found
+    assert len(files()) > 40
+
+
+@pytest.mark.parametrize("path", files(), ids=module_name)
+def test_a_file_uses_only_the_rooms_it_may(path):
+    room = room_of(module_name(path)) or "__init__"
+    if room in TOP:
+        return
+    assert room in ROOMS, f"{room} is not on the plan"
+    for name, line in imports(path):
+        used = room_of(name)
+        if used and used != room:
+            assert used in ROOMS[room] or (used in TOP and used == "__init__"), f"{path}:{line} uses {name}"
+        assert name.split(".")[0] not in FORBIDDEN.get(room, set()), f"{path}:{line} imports {name}"
+
+
+def test_the_plan_has_no_circle():
+    done = set()
+    while ready := {room for room, uses in ROOMS.items() if room not in done and uses <= done}:
+        done |= ready
+    assert done == set(ROOMS)
+
+
+def test_no_module_needs_itself_at_import():
+    """Modules import each other in one direction only, late imports inside functions aside."""
+    graph = {}
+    for path in files():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        lazy = {
+            id(inner)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.If)
+            for inner in ast.walk(node)
+        }
+        package = module_name(path) if path.stem == "__init__" else module_name(path).rpartition(".")[0]
+        graph[module_name(path)] = {
+            ".".join([*package.split(".")[: len(package.split(".")) - node.level + 1], node.module or ""])
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.level and id(node) not in lazy
+        }
+    done = set()
+    names = set(graph)
+    while ready := {name for name in names - done if graph[name] & names <= done | {name}}:
+        done |= ready
+    assert names == done, f"a circle among {sorted(names - done)}"
+
+
+HEAVY = ["torch", "tensorflow", "jax", "sklearn", "scipy", "pandas", "sqlalchemy", "starlette", "uvicorn"]
+
+
+def child(code):
+    """Run code in a fresh interpreter; the modules it loaded, and the CPU seconds it took."""
+    script = (
+        "import sys, json, resource\n"
+        "used = lambda: sum(resource.getrusage(resource.RUSAGE_SELF)[:2])\n"
+        f"before = used()\n{code}\n"
+        "print(json.dumps([sorted(m for m in sys.modules if '.' not in m), used() - before]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded, seconds = json.loads(done.stdout)
+    return set(loaded), seconds
+
+
+def test_import_intus_is_light():
+    loaded, seconds = child("import intus")
+    assert not loaded & {*HEAVY, "numpy"}
+    best = min([seconds, *(child("import intus")[1] for _ in range(2))])
+    assert best < 0.150
+
+
+@pytest.mark.parametrize(
+    ("code", "never"),
+    [
+        ("import intus.monitoring", HEAVY),
+        ("import intus.core.graph, intus.core.results, intus.core.selection", HEAVY),
+        ("import intus.storage.codec", HEAVY),
+        ("import intus.viewing.html", HEAVY),
+        ("import intus.serving.run", ["torch", "tensorflow", "jax"]),
+        ("import intus.serving.app", ["torch", "tensorflow", "jax"]),
+        ("import intus.scores", ["torch", "pandas", "sqlalchemy", "starlette"]),
+        ("import intus.backends", HEAVY),
+        ("import intus.cli", HEAVY),
+    ],
+)
+def test_each_door_loads_only_what_lies_behind_it(code, never):
+    loaded, _ = child(code)
+    assert not loaded & set(never)
+
+
+def test_at_most_twenty_five_names_each_with_a_docstring():
+    assert len(intus.__all__) <= 25
+    for name in intus.__all__:
+        assert getattr(intus, name).__doc__, name
+    assert {*intus.__all__, "__version__"} <= set(dir(intus))
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'tracer'"):
+        _ = intus.tracer

@@ -1,0 +1,245 @@
+"""The laws that hold for the whole: nothing stays changed, training is never harmed, nothing is left over."""
+
+import contextlib
+import gc
+import random
+import weakref
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import intus
+
+
+class Stateful(nn.Module):
+    """Everything that a forward pass can change: statistics, a cache, a plain tensor, random state."""
+
+    def __init__(self, fails=False):
+        super().__init__()
+        self.conv, self.bn, self.drop = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5)
+        self.head = nn.Linear(4, 3)
+        self.register_buffer("cache", torch.zeros(2, 4))
+        self.plain, self.fails = torch.zeros(4), fails
+        self.conv.register_forward_hook(lambda module, args, out: out * 2)
+
+    def forward(self, x):
+        x = self.drop(F.relu(self.bn(self.conv(x)), inplace=True)).mean((2, 3))
+        self.cache[0].copy_(x[0].detach())
+        self.cache[1:] += 1
+        self.plain.add_(1)
+        x = x + torch.rand(4) + float(np.random.rand()) + random.random()
+        if self.fails:
+            raise ValueError("as it must")
+        return self.head(x)
+
+
+def attributes(thing):
+    return {name: id(value) for name, value in vars(thing).items()}
+
+
+def state_of(model):
+    """All there is to compare of a model: dicts, hooks, values, versions, gradients."""
+    modules = dict(model.named_modules())
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers()), "plain": model.plain}
+    return {
+        "dicts": {n: {k: id(v) for k, v in vars(m).items()} for n, m in modules.items()},
+        "inner": {
+            n: {k: list(v) for k, v in vars(m).items() if isinstance(v, dict)} for n, m in modules.items()
+        },
+        "classes": {n: type(m) for n, m in modules.items()},
+        "training": {n: m.training for n, m in modules.items()},
+        "tensors": {n: (id(t), t.detach().clone().tolist(), t.requires_grad) for n, t in tensors.items()},
+        "tensor dicts": {n: dict(vars(t)) for n, t in tensors.items()},
+        "grads": {n: None if p.grad is None else p.grad.tolist() for n, p in model.named_parameters()},
+        "state_dict": {k: v.tolist() for k, v in model.state_dict().items()},
+    }
+
+
+def state_of_the_process():
+    return {
+        "torch": attributes(torch),
+        "Tensor": attributes(torch.Tensor),
+        "Module": attributes(nn.Module),
+        "functional": attributes(F),
+        "TensorBase": attributes(torch._C.TensorBase),
+        "modes": torch._C._len_torch_function_stack(),
+        "grad": torch.is_grad_enabled(),
+        "rng": torch.get_rng_state().tolist(),
+        "random": random.getstate(),
+        "numpy": [np.asarray(part).tolist() for part in np.random.get_state()[1:]],
+        "global hooks": (
+            len(torch.nn.modules.module._global_forward_hooks),
+            len(torch.nn.modules.module._global_forward_pre_hooks),
+        ),
+    }
+
+
+IMAGES = torch.rand(2, 1, 6, 6)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("save", ["all", "none", "conv"])
+def test_nothing_is_changed_after_a_trace(training, fails, save):
+    torch.manual_seed(3)
+    model = Stateful(fails).train(training)
+    loss = model.head(torch.ones(1, 4)).sum()
+    loss.backward()  # gradients that must survive
+    image = IMAGES.clone()
+    before = state_of(model), state_of_the_process()
+    if fails:
+        with pytest.raises(ValueError, match="as it must"):
+            intus.trace(model, image, save=save, seed=1)
+    else:
+        intus.trace(model, image, save=save)
+        assert len(intus.trace(model, image, seed=5)) > 5
+    after = state_of(model), state_of_the_process()
+    for one, other in zip(before, after, strict=True):
+        for name in one:
+            assert other[name] == one[name], name
+    assert torch.equal(image, IMAGES)
+
+
+def test_inputs_written_in_place_are_put_back():
+    x = torch.arange(4.0)
+    trace = intus.trace(lambda x: x[:2].mul_(10).sum() + x.add_(1), x)
+    assert x.tolist() == [0, 1, 2, 3]
+    assert trace.inputs[0].value.tolist() == [0, 1, 2, 3]
+    assert trace["add_1"].value.tolist() == [1, 11, 3, 4]
+
+
+def test_a_training_step_is_the_same_with_traces_between():
+    def train(traced):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
+        optimizer = torch.optim.Adam(model.parameters())
+        for _ in range(4):
+            x = torch.randn(16, 4)
+            if traced:
+                intus.trace(model, x)
+            optimizer.zero_grad()
+            F.mse_loss(model(x), x[:, :1]).backward()
+            if traced:
+                intus.trace(model, x, save="none")
+            optimizer.step()
+        return model.state_dict()
+
+    for one, other in zip(train(False).values(), train(True).values(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_gradients_flow_as_before_through_what_a_trace_restored():
+    """A restored buffer must not look changed to an autograd graph that holds it."""
+    model = nn.BatchNorm1d(3).train()
+    x = torch.randn(4, 3, requires_grad=True)
+    model.eval()
+    out = model(x).sum()  # holds running_mean and running_var for backward
+    model.train()
+    versions = model.running_mean._version
+    intus.trace(model, x)
+    assert model.running_mean._version >= versions
+    fresh = torch.randn(4, 3, requires_grad=True)
+    nn.BatchNorm1d(3)(fresh).sum().backward()
+    assert fresh.grad is not None
+    del out
+
+
+@pytest.fixture
+def no_collector():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_a_trace_is_freed_when_its_last_name_goes(no_collector):
+    model = Stateful()
+    trace = intus.trace(model, IMAGES)
+    refs = [weakref.ref(trace), weakref.ref(trace.graph), weakref.ref(trace["conv2d_1"].value)]
+    trace.ops, trace.layers, trace.to_pandas(), str(trace), trace.show()._repr_html_()  # caches filled
+    del trace
+    assert [ref() for ref in refs] == [None, None, None]
+
+
+def test_what_a_trace_saw_is_freed_with_nothing_saved(no_collector):
+    model = Stateful()
+    ref = weakref.ref(model.head.weight)
+    graph = intus.trace(model, IMAGES, save="none").graph
+    del model
+    assert ref() is None
+    assert len(graph) > 0
+
+
+def test_a_trace_is_freed_after_an_exception(no_collector):
+    refs = []
+    try:
+        intus.trace(Stateful(fails=True), IMAGES)
+    except ValueError as error:
+        refs.append(weakref.ref(error.intus_trace))
+    kept = intus.trace(Stateful(fails=True), IMAGES, on_error="keep")
+    refs.append(weakref.ref(kept))
+    del kept
+    assert [ref() for ref in refs] == [None, None]
+
+
+def test_memory_does_not_grow_from_trace_to_trace(no_collector):
+    model, x = nn.Linear(4, 4), torch.ones(2, 4)
+    for _ in range(3):
+        intus.trace(model, x)
+    before = len(gc.get_objects())
+    for _ in range(10):
+        intus.trace(model, x)
+    assert len(gc.get_objects()) - before < 50
+
+
+def test_another_patch_of_module_call_stays():
+    plain = nn.Module.__call__
+
+    def theirs(self, *args, **kwargs):
+        return plain(self, *args, **kwargs)
+
+    nn.Module.__call__ = theirs
+    try:
+        assert len(intus.trace(nn.Linear(2, 2), torch.ones(1, 2))) == 1
+        assert nn.Module.__call__ is theirs
+    finally:
+        nn.Module.__call__ = plain
+
+
+def unheard(model):
+    """A probe whose server is down."""
+    return intus.probe(model, port=9, name="laws", kinds=("output", "grad_output", "parameter"))
+
+
+def train(probed):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(model.parameters())
+    with unheard(model) if probed else contextlib.nullcontext():
+        for _ in range(4):
+            x = torch.randn(16, 4)
+            optimizer.zero_grad()
+            F.mse_loss(model(x), x[:, :1]).backward()
+            optimizer.step()
+    return model.state_dict()
+
+
+@pytest.mark.filterwarnings("ignore")  # no server is up: it says so, once
+def test_training_under_a_probe_is_bit_identical():
+    for one, other in zip(train(False).values(), train(True).values(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_nothing_is_changed_after_a_probe():
+    model = Stateful(fails=True)
+    before = state_of(model), state_of_the_process()
+    with pytest.raises(TypeError), unheard(model):
+        model("no tensor")
+    after = state_of(model), state_of_the_process()
+    for one, other in zip(before, after, strict=True):
+        for name in one:
+            assert other[name] == one[name], name
