@@ -32,3 +32,9 @@ export interface Chain {
   edge: number;
   cells: Cell[];
 }
+
+export function countBy<T>(items: T[], key: (item: T) => number): Map<number, number> {
+  const counts = new Map<number, number>();
+  for (const item of items) counts.set(key(item), (counts.get(key(item)) ?? 0) + 1);
+  return counts;
+}

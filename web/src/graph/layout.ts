@@ -3,7 +3,7 @@
 // a few median sweeps and weighted isotonic placements do the rest. Edges that span many ranks run in lanes
 // beside the boxes, one lane for all edges of one source, so that they cross no box and cost no dummies.
 
-import { newCell, type Cell, type Chain } from "./cells.ts";
+import { countBy, newCell, type Cell, type Chain } from "./cells.ts";
 import { orderRanks } from "./order.ts";
 import { placeX } from "./place.ts";
 import { assemble } from "./route.ts";
@@ -46,6 +46,7 @@ export interface Layout {
 }
 
 const LONGEST = 6; // ranks an edge may span before it takes a lane
+const HUB = 3; // so many edges over more than one rank, from or to one box, share a lane
 
 export function layoutLevel(input: LayoutInput): Layout {
   const { nodes, edges } = input;
@@ -101,14 +102,18 @@ function rankNodes({ nodes, edges }: LayoutInput, place: Map<number, number>): I
 function splitEdges(edges: LayoutEdge[], byId: Map<number, Cell>, cells: Cell[]): { chains: Chain[]; lanes: number[] } {
   const chains: Chain[] = [];
   const lanes: number[] = [];
+  const spanOf = (edge: LayoutEdge): number => byId.get(edge.to)!.rank - byId.get(edge.from)!.rank;
+  const long = edges.filter((edge) => spanOf(edge) > 1);
+  const [leaving, arriving] = [countBy(long, (edge) => edge.from), countBy(long, (edge) => edge.to)];
+  const isHub = (edge: LayoutEdge): boolean => leaving.get(edge.from)! >= HUB || arriving.get(edge.to)! >= HUB;
   edges.forEach((edge, index) => {
-    const a = byId.get(edge.from)!;
-    const b = byId.get(edge.to)!;
-    const span = b.rank - a.rank;
-    if (span < 1 || span > LONGEST) {
+    const span = spanOf(edge);
+    if (span < 1 || span > LONGEST || (span > 1 && isHub(edge))) {
       lanes.push(index);
       return;
     }
+    const a = byId.get(edge.from)!;
+    const b = byId.get(edge.to)!;
     const chain = [a];
     for (let r = a.rank + 1; r < b.rank; r++) {
       const dummy = newCell(-1, -1, r, 8, 0);
@@ -119,7 +124,9 @@ function splitEdges(edges: LayoutEdge[], byId: Map<number, Cell>, cells: Cell[])
     for (let i = 1; i < chain.length; i++) {
       const [p, q] = [chain[i - 1], chain[i]];
       const weight = p.index === -1 && q.index === -1 ? 6 : span === 1 ? 4 : 1;
-      const shift = (i === 1 ? (edge.fromDx ?? 0) : 0) - (i === chain.length - 1 ? (edge.toDx ?? 0) : 0);
+      const straight = (i === 1 ? (edge.fromDx ?? 0) : 0) - (i === chain.length - 1 ? (edge.toDx ?? 0) : 0);
+      // Two open boxes stand centre under centre: a stack of them must not wander off along its ports.
+      const shift = edge.fromDx !== null && edge.toDx !== null && span === 1 ? 0 : straight;
       p.down.push({ cell: q, weight, shift: -shift });
       q.up.push({ cell: p, weight, shift });
     }

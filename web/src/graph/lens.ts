@@ -37,8 +37,10 @@ export class Lens {
   fit(): void {
     const { width, height } = this.sight();
     const graph = this.whole();
-    const scale = Math.min((width - 48) / graph.width, (height - 48) / graph.height, 1.25);
-    this.glide({ x: graph.width / 2 - width / 2 / scale, y: graph.height / 2 - height / 2 / scale, scale });
+    const legend = 44; // stands over the lower edge
+    const scale = Math.min((width - 32) / graph.width, (height - legend - 16) / graph.height, 1.25);
+    const y = graph.height / 2 - (height - legend) / 2 / scale;
+    this.glide({ x: graph.width / 2 - width / 2 / scale, y, scale });
   }
 
   bringIntoView(box: Rect): void {

@@ -17,6 +17,8 @@ export function placeX(ranks: Cell[][]): void {
   straighten(ranks);
 }
 
+const FARTHEST = 70; // a run may step aside so far, to be straight from port to port, before it steps back
+
 interface Run {
   cells: Cell[];
   offsets: number[];
@@ -61,7 +63,8 @@ function findRuns(ranks: Cell[][]): Run[] {
       const next = favourite(cell.down);
       const back = next && favourite(next.cell.up);
       if (!next || back?.cell !== cell || taken.has(next.cell)) break;
-      run.offsets.push(run.offsets[run.offsets.length - 1] + back.shift);
+      const offset = run.offsets[run.offsets.length - 1] + back.shift;
+      run.offsets.push(Math.abs(offset) > FARTHEST ? 0 : offset);
       run.cells.push(next.cell);
       taken.add(next.cell);
       cell = next.cell;

@@ -1,6 +1,24 @@
 // Heights of the ranks, and the routes of the edges between and beside them.
-import { SPACE, type Cell, type Chain } from "./cells.ts";
+import { countBy, SPACE, type Cell, type Chain } from "./cells.ts";
 import type { Layout, LayoutInput } from "./layout.ts";
+
+/** One end of an edge at a box: where its way comes from or goes to, and the lane it shares, -1 for none. */
+interface End {
+  edge: number;
+  start: boolean;
+  towards: number;
+  bus: number;
+}
+
+interface Bus {
+  id: number;
+  x: number;
+  from: number;
+  to: number;
+  /** Sum of the x of its ends: which side it belongs to. */
+  lean: number;
+  edges: number[];
+}
 
 interface Bands {
   top: Float64Array;
@@ -74,8 +92,8 @@ function placeY(input: LayoutInput, ranks: Cell[][]): Bands {
 /** Collects the routes: ends are spread over a box's side once all its edges are known. */
 class Router {
   private readonly routes: number[][];
-  private readonly sides = new Map<string, { edge: number; start: boolean; towards: number }[]>();
-  private readonly buses = new Map<number, { x: number; from: number; to: number; left: boolean; edges: number[] }>();
+  private readonly sides = new Map<string, End[]>();
+  private readonly buses = new Map<number, Bus>();
 
   constructor(
     private readonly input: LayoutInput,
@@ -96,14 +114,14 @@ class Router {
       else points.push(cell.x, top[r], cell.x, this.topOf(cell));
     });
     this.routes[edge] = points;
-    this.attach(edge, cells[0], true, cells[1].x);
-    this.attach(edge, cells[cells.length - 1], false, cells[cells.length - 2].x);
+    this.attach(cells[0], { edge, start: true, towards: cells[1].x, bus: -1 });
+    this.attach(cells[cells.length - 1], { edge, start: false, towards: cells[cells.length - 2].x, bus: -1 });
   }
 
   /** Long edges share a lane with those of the same source, or of the same target where those are more. */
   lanes(edges: number[]): void {
-    const from = countBy(edges, (edge) => this.input.edges[edge].from);
-    const to = countBy(edges, (edge) => this.input.edges[edge].to);
+    const ends = edges.map((edge) => this.input.edges[edge]);
+    const [from, to] = [countBy(ends, (edge) => edge.from), countBy(ends, (edge) => edge.to)];
     for (const index of edges) {
       const edge = this.input.edges[index];
       this.lane(index, to.get(edge.to)! > from.get(edge.from)! ? edge.to : edge.from);
@@ -114,7 +132,8 @@ class Router {
     const a = this.byId.get(this.input.edges[edge].from)!;
     const b = this.byId.get(this.input.edges[edge].to)!;
     const known = this.buses.get(shared);
-    const bus = known ?? { x: 0, from: Math.min(a.rank, b.rank), to: b.rank, left: b.x + a.x < 0, edges: [] };
+    const bus = known ?? { id: shared, x: 0, from: a.rank, to: b.rank, lean: 0, edges: [] };
+    bus.lean += a.x + b.x;
     bus.from = Math.min(bus.from, a.rank, b.rank);
     bus.to = Math.max(bus.to, a.rank, b.rank);
     bus.edges.push(edge);
@@ -135,11 +154,11 @@ class Router {
     return (this.y.get(cell.id) ?? this.bands.top[cell.rank + 1]) + cell.height;
   }
 
-  private attach(edge: number, cell: Cell, start: boolean, towards: number): void {
-    const key = (start ? "b" : "t") + cell.id;
+  private attach(cell: Cell, end: End): void {
+    const key = (end.start ? "b" : "t") + cell.id;
     const ends = this.sides.get(key);
-    if (ends) ends.push({ edge, start, towards });
-    else this.sides.set(key, [{ edge, start, towards }]);
+    if (ends) ends.push(end);
+    else this.sides.set(key, [end]);
   }
 
   /** Lanes outside everything, those of shorter reach nearer; two share a lane where they do not meet. */
@@ -158,18 +177,21 @@ class Router {
     const taken: Record<"left" | "right", number[][]> = { left: [], right: [] };
     const buses = [...this.buses.values()].sort((a, b) => a.to - a.from - (b.to - b.from));
     for (const bus of buses) {
-      const side = bus.left ? "left" : "right";
+      const middle = bus.lean / bus.edges.length - (edgesOf.left + edgesOf.right);
+      const emptier = taken.left.length < taken.right.length ? "left" : "right";
+      const balanced = Math.abs(middle) < Math.max(2 * SPACE.side, (edgesOf.right - edgesOf.left) / 2);
+      const side = balanced ? emptier : middle < 0 ? "left" : "right";
       const columns = taken[side];
       let column = 0;
       while (columns[column]?.some((_, i, all) => i % 2 === 0 && all[i] < bus.to && bus.from < all[i + 1])) column++;
       (columns[column] ??= []).push(bus.from, bus.to);
       const away = SPACE.side + column * SPACE.lane;
-      bus.x = bus.left ? edgesOf.left - away : edgesOf.right + away;
-      for (const edge of bus.edges) this.routeLane(edge, bus.x);
+      bus.x = side === "left" ? edgesOf.left - away : edgesOf.right + away;
+      for (const edge of bus.edges) this.routeLane(edge, bus);
     }
   }
 
-  private routeLane(edge: number, x: number): void {
+  private routeLane(edge: number, { id, x }: Bus): void {
     const a = this.byId.get(this.input.edges[edge].from)!;
     const b = this.byId.get(this.input.edges[edge].to)!;
     const { top, bottom } = this.bands;
@@ -180,35 +202,36 @@ class Router {
       ...[a.x, this.bottomOf(a), a.x, leave, x, Math.min(after, leave + SPACE.rank), x, Math.max(before, top[b.rank + 1] - SPACE.rank)],
       ...[b.x, top[b.rank + 1], b.x, this.topOf(b)],
     ];
-    this.attach(edge, a, true, x);
-    this.attach(edge, b, false, x);
+    this.attach(a, { edge, start: true, towards: x, bus: id });
+    this.attach(b, { edge, start: false, towards: x, bus: id });
   }
 
-  /** Spread the ends along one side of a box: the straightest in the middle, fixed ones where they must be. */
-  private spread(cell: Cell, ends: { edge: number; start: boolean; towards: number }[]): void {
+  /** Spread the ends along one side of a box: the straightest in the middle, fixed ones where they must be.
+   * Ends of one lane share a place. */
+  private spread(cell: Cell, ends: End[]): void {
     ends.sort((a, b) => a.towards - b.towards);
-    let straightest = 0;
-    ends.forEach((end, i) => {
-      if (Math.abs(end.towards - cell.x) < Math.abs(ends[straightest].towards - cell.x) - 0.5) straightest = i;
+    const slots: number[] = [];
+    const slotOf = ends.map((end, i) => {
+      const same = i > 0 && end.bus !== -1 && end.bus === ends[i - 1].bus;
+      if (!same) slots.push(end.towards - cell.x);
+      return slots.length - 1;
     });
-    const room = Math.max(0, cell.width / 2 - 12);
-    const reach = Math.max(straightest, ends.length - 1 - straightest, 1);
-    const step = cell.index === -2 ? 0 : Math.min(SPACE.step, room / reach);
+    let straightest = 0;
+    slots.forEach((away, i) => {
+      if (Math.abs(away) < Math.abs(slots[straightest]) - 0.5) straightest = i;
+    });
     // Two alike, one to each side: better than one straight and one askew.
-    const even = ends.length % 2 === 0 && Math.abs(ends[0].towards + ends[ends.length - 1].towards - 2 * cell.x) < 2;
-    const middle = even ? (ends.length - 1) / 2 : straightest;
+    const even = slots.length % 2 === 0 && Math.abs(slots[0] + slots[slots.length - 1]) < 2;
+    const middle = even ? (slots.length - 1) / 2 : straightest;
+    const room = Math.max(0, cell.width / 2 - 12);
+    const reach = Math.max(straightest, slots.length - 1 - straightest, 1);
+    const step = cell.index === -2 ? 0 : Math.min(SPACE.step, room / reach);
     ends.forEach((end, i) => {
       const { fromDx, toDx } = this.input.edges[end.edge];
-      const x = cell.x + ((end.start ? fromDx : toDx) ?? (i - middle) * step);
+      const x = cell.x + ((end.start ? fromDx : toDx) ?? (slotOf[i] - middle) * step);
       const route = this.routes[end.edge];
       const at = end.start ? 0 : route.length - 4;
       route[at] = route[at + 2] = x;
     });
   }
-}
-
-function countBy(edges: number[], key: (edge: number) => number): Map<number, number> {
-  const counts = new Map<number, number>();
-  for (const edge of edges) counts.set(key(edge), (counts.get(key(edge)) ?? 0) + 1);
-  return counts;
 }
