@@ -11,6 +11,7 @@ from typing import Any
 
 from . import __version__
 from .core.errors import InputError, IntusError, did_you_mean
+from .serving.options import add_options
 
 _EXAMPLES = """\
 examples:
@@ -94,19 +95,7 @@ def _serve(verbs: Any) -> None:
         "Runs the aggregator (8082, where probe() sends), the evaluator (8081) and the frontend (8080, the "
         "page) as one process, or one of them alone. Scores are kept in a SQLite file; activations are not.",
     )
-    verb.add_argument("--role", default="all", choices=("all", "aggregator", "evaluator", "frontend"),
-                      help="which part to run (default: all three in one process)")  # fmt: skip
-    verb.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    verb.add_argument("--port", type=int, help="everything on this one port; 0 picks a free one")
-    verb.add_argument("--aggregator-port", type=int, default=8082, metavar="N", help="(default: %(default)s)")
-    verb.add_argument("--evaluator-port", type=int, default=8081, metavar="N", help="(default: %(default)s)")
-    verb.add_argument("--frontend-port", type=int, default=8080, metavar="N", help="(default: %(default)s)")
-    verb.add_argument(
-        "--database", default="intus.db", help="file or URL of the scores (default: %(default)s)"
-    )
-    verb.add_argument(
-        "--token", help="secret that clients must send; needed on any address but this machine's"
-    )
+    add_options(verb)
     verb.set_defaults(run=_run_serve)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ..core.record import Record
-from ..core.results import Results
+from ..core.results import COLUMNS, Results
 from ..scores import Reading, Score, Scorer, get, names
 from .point import DataPoint
 from .targets import Misfit, Target, fit
@@ -125,19 +126,28 @@ def _equally_wide(records: Sequence[Record]) -> Iterable[np.ndarray]:
         yield np.pad(array, filling).reshape(len(array), -1)
 
 
-def _results(point: DataPoint, readings: Sequence[Reading]) -> Results:
-    key, count = point.key, len(readings)
-    epoch = np.nan if point.epoch is None else float(point.epoch)
-    doubt = "" if point.complete else "incomplete: the client dropped arrays of this epoch"
-    same = {
+def renamed(results: Results, point: DataPoint) -> Results:
+    """The scores of another data point that holds the very same arrays."""
+    columns = {name: results[name] for name in COLUMNS}
+    return Results(columns | {name: [value] * len(results) for name, value in _origin(point).items()})
+
+
+def _origin(point: DataPoint) -> dict[str, Any]:
+    """The columns that say whose scores these are."""
+    key = point.key
+    return {
         "run": key.run,
         "model": key.model,
-        "epoch": epoch,
+        "epoch": np.nan if point.epoch is None else float(point.epoch),
         "step": point.step,
         "address": key.address,
         "kind": point.kind,
     }
-    columns = {name: [value] * count for name, value in same.items()}
+
+
+def _results(point: DataPoint, readings: Sequence[Reading]) -> Results:
+    doubt = "" if point.complete else "incomplete: the client dropped arrays of this epoch"
+    columns = {name: [value] * len(readings) for name, value in _origin(point).items()}
     for name in ("unit", "target", "score", "value", "low", "high", "baseline", "n"):
         columns[name] = [getattr(reading, name) for reading in readings]
     columns["note"] = ["; ".join(filter(None, (reading.note, doubt))) for reading in readings]

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from ..core.errors import InputError, IntusError
@@ -19,7 +19,7 @@ from ..core.results import Results
 from ..storage.database import Database
 from .aggregator import Aggregator
 from .checks import check_record, check_text
-from .evaluator import Evaluation, evaluate
+from .evaluator import Evaluation, evaluate, renamed
 from .point import DataPoint, Notice
 from .targets import Target
 from .worker import Worker
@@ -126,6 +126,7 @@ class _Batch:
 
     fitted: set[str] = field(default_factory=set)
     misfits: dict[str, str] = field(default_factory=dict)
+    scored: dict[tuple[bytes, frozenset[str]], Evaluation] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,7 @@ class Evaluator:
     def _work(self, job: _Job) -> None:
         key = job.point.key
         try:
-            found = evaluate(job.point, list(self._known().values()), self.scores, seed=self.seed)
+            found = self._evaluate(job)
             self.frontend.results(found.results)
             self._counts["scored"] += 1
             self._notice(self._findings(job, found))
@@ -227,6 +228,17 @@ class Evaluator:
             self._notice([Notice("score_failed", text, "error", key.run, key.model)])
         if job.last:
             self.frontend.report("evaluator", self.status())
+
+    def _evaluate(self, job: _Job) -> Evaluation:
+        """Score a data point; a module that returns what its last child returned has its child's scores."""
+        targets = [target for target in self._known().values() if target.applies(job.point)]
+        content = job.point.digest(), frozenset(target.name for target in targets)
+        twin = job.batch.scored.get(content)
+        if twin is not None:
+            return replace(twin, results=renamed(twin.results, job.point))
+        found = evaluate(job.point, targets, self.scores, seed=self.seed)
+        job.batch.scored[content] = found
+        return found
 
     def _findings(self, job: _Job, found: Evaluation) -> list[Notice]:
         """What to tell of a data point, and with the last of a batch of the targets that fitted none."""

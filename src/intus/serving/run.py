@@ -25,9 +25,9 @@ from .app import MAX_BODY, Roles, build
 from .feed import Feed
 from .guard import LOOPBACK
 from .links import RemoteEvaluator, RemoteFrontend
+from .options import ROLES, add_options
 from .roles import Collector, Evaluator, Frontend
 
-ROLES = ("all", "aggregator", "evaluator", "frontend")
 _READY = re.compile(r"Page: http://(?P<page>\S+)/ · probes send to (?P<host>\S+):(?P<port>\d+)")
 
 
@@ -128,27 +128,6 @@ class Server:
     def _drain(self, stream: Any) -> None:
         with stream:  # an unread pipe would fill up and stop the server
             self.log.extend(stream)
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of ``serve``, for a command line; ``serve(**vars(parser.parse_args()))`` runs it."""
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument(
-        "--role", default="all", choices=ROLES, help="which server to be (default: %(default)s)"
-    )
-    parser.add_argument("--port", type=int, help="one port for everything; 0 picks a free one")
-    for name, number in (("aggregator", 8082), ("evaluator", 8081), ("frontend", 8080)):
-        parser.add_argument(f"--{name}-port", type=int, default=number, help="(default: %(default)s)")
-    parser.add_argument("--database", default="intus.db", help="file or URL (default: %(default)s)")
-    parser.add_argument("--token", help="asked of every request; needed to listen beyond this machine")
-    parser.add_argument("--evaluator-url", help="where the aggregator finds the evaluator")
-    parser.add_argument("--frontend-url", help="where the evaluator finds the frontend")
-    parser.add_argument(
-        "--max-bytes", type=int, default=1 << 30, help="arrays held until their epoch ends (default: 1 GiB)"
-    )
-    parser.add_argument(
-        "--trigger", default="epoch", help="fields whose change completes a data point (default: %(default)s)"
-    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

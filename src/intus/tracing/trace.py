@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     import networkx
     import pandas
 
+_FRAMEWORK = {"framework": "torch", "version": torch.__version__}
+
 
 def trace(
     model: Callable[..., Any],
@@ -86,7 +88,7 @@ def trace(
         "seed": seed,
         "training": bool(owner.training) if owner is not None else False,
         "seconds": (time.perf_counter_ns() - began) / 1e9,
-        "torch": torch.__version__,
+        **_FRAMEWORK,
     }
     result = _finish(capture, _name(model, owner), facts, save)
     try:
@@ -164,7 +166,7 @@ def view(
 def structure(capture: Capture, model: Callable[..., Any]) -> Graph:
     """The graph of what a finished capture saw, without values."""
     owner = _owner(model)
-    return assemble(capture.recording, _name(model, owner), {"torch": torch.__version__})[0]
+    return assemble(capture.recording, _name(model, owner), _FRAMEWORK)[0]
 
 
 class Op:

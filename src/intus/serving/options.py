@@ -1,0 +1,29 @@
+"""The options of ``serve`` on a command line; apart, so that asking for help loads no server."""
+
+from __future__ import annotations
+
+import argparse
+
+ROLES = ("all", "aggregator", "evaluator", "frontend")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options; ``serve(**vars(parser.parse_args()))`` runs what they say."""
+    add = parser.add_argument
+    add("--role", default="all", choices=ROLES, help="which part to run (default: all three in one process)")
+    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    add("--port", type=int, metavar="N", help="everything on this one port; 0 picks a free one")
+    for name, number, who in (
+        ("aggregator", 8082, "where probe() sends"),
+        ("evaluator", 8081, "between the two others"),
+        ("frontend", 8080, "the page"),
+    ):
+        add(f"--{name}-port", type=int, default=number, metavar="N", help=f"{who} (default: %(default)s)")
+    add("--database", default="intus.db", metavar="FILE", help="where scores are kept (default: %(default)s)")
+    add("--token", help="asked of every request; needed to listen beyond this machine")
+    add("--evaluator-url", metavar="URL", help="where an aggregator alone finds the evaluator")
+    add("--frontend-url", metavar="URL", help="where an evaluator alone finds the frontend")
+    add("--max-bytes", type=int, default=1 << 30, metavar="N",
+        help="arrays held until their epoch ends (default: 1 GiB)")  # fmt: skip
+    add("--trigger", default="epoch", metavar="FIELDS",
+        help="fields whose change completes a data point, by comma (default: %(default)s)")  # fmt: skip
