@@ -1,0 +1,106 @@
+"""How things are measured here: one thread, CPU seconds, contenders interleaved round by round."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def measure(
+    contenders: Mapping[str, Callable[[], object]], *, seconds: float, least: int = 3, most: int = 30
+) -> dict[str, list[float]]:
+    """CPU seconds of every contender, one number per round, after one round that is not counted.
+
+    A round runs each contender once, so that a machine that slows down slows all of them down; rounds go on
+    until ``seconds`` of CPU time are spent, at least ``least`` and at most ``most`` of them. The garbage
+    collector stays on, as it is for a user.
+    """
+    for run in contenders.values():
+        run()
+    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    began = time.process_time()
+    for number in range(most):
+        if number >= least and time.process_time() - began > seconds:
+            break
+        for name, run in contenders.items():
+            start = time.process_time_ns()
+            run()
+            taken[name].append((time.process_time_ns() - start) / 1e9)
+    return taken
+
+
+def summary(taken: Mapping[str, Sequence[float]], base: str) -> dict[str, dict[str, float]]:
+    """Median, minimum, number of rounds and the ratio of medians to the contender ``base``.
+
+    >>> summary({"plain": [1.0, 2.0, 3.0], "ours": [2.0, 3.0, 7.0]}, "plain")["ours"]["ratio"]
+    1.5
+    """
+    bottom = statistics.median(taken[base])
+    return {
+        name: {
+            "median": statistics.median(times),
+            "minimum": min(times),
+            "rounds": len(times),
+            "ratio": statistics.median(times) / bottom,
+        }
+        for name, times in taken.items()
+    }
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on; nothing that names the machine or its files."""
+    import numpy
+    import torch
+
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads used": torch.get_num_threads(),
+        "load before": round(os.getloadavg()[0], 1),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose columns line up in a terminal too.
+
+    >>> print(table(["a", "bb"], [["1", "2"]]))
+    | a | bb |
+    |---|----|
+    | 1 | 2  |
+    """
+    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in [heads, *rows]
+    ]
+    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
+
+
+def write(name: str, text: str, data: Any) -> None:
+    """Print a result, and keep it as results/NAME.md and .json."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+    (RESULTS / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    print(text)

@@ -1,0 +1,195 @@
+"""What does recording a forward pass cost, beside running it plainly, beside hooks, beside TorchLens?
+
+``python -m benchmarks.recording`` measures in a process of the environment that holds the neighbours
+(``make bench`` builds it), or, where there is none, in one of its own, and then says what is missing.
+TorchLens leaves torch wrapped once it has run, which would slow the others down: in each process it
+comes last, against a plain forward measured anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from . import harness
+
+ROOT = Path(__file__).parent.parent
+PEERS = ROOT / ".venvs" / "peers" / "bin" / "python"
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+#: TorchLens takes more than a millisecond for an operation: beyond this many it takes minutes.
+MOST_FOR_TORCHLENS = 5_000
+SECONDS = 5.0
+
+
+def main() -> None:
+    """Measure every workload in a process of its own and write results/recording.md and .json."""
+    names = _ask(["names"])
+    found = []
+    for name in names:
+        print(f"measuring {name} …", file=sys.stderr, flush=True)
+        found.append(_ask(["measure", name]))
+    facts = _ask(["machine"])
+    harness.write("recording", _report(found, facts), {"machine": facts, "workloads": found})
+
+
+def _ask(command: list[str]) -> Any:
+    """Let a fresh process of the neighbours' environment, or of ours, do one thing and answer in JSON."""
+    python = str(PEERS) if PEERS.exists() else sys.executable
+    environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    done = subprocess.run(
+        [python, "-W", "ignore", "-m", "benchmarks.recording", *command],
+        env=environment,
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+# -- in the measuring process ----------------------------------------------------------------------------
+
+
+def measure_workload(name: str) -> dict[str, Any]:
+    """Every contender on one workload: first those that leave torch alone, then TorchLens."""
+    import torch
+
+    import intus
+    from intus.tracing.interpose import Capture
+    from intus.tracing.values import Values, wanted
+
+    from .workloads import WORKLOADS
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model, inputs = WORKLOADS[name]()
+    model.eval()
+
+    def record(save: str) -> None:
+        capture = Capture(model, Values(wanted(save, [])))
+        capture.inputs(inputs)
+        with capture:
+            capture.outputs(model(**inputs))
+
+    contenders: dict[str, Callable[[], object]] = {
+        "plain": lambda: model(**inputs),
+        "recording": lambda: record("none"),
+        "structure": lambda: intus.trace(model, inputs, save="none"),
+        "values": lambda: intus.trace(model, inputs),
+    }
+    if len(list(model.modules())) > 1:
+        contenders["hooks"] = lambda: _with_hooks(model, inputs)
+    with torch.no_grad():
+        operations = len(intus.trace(model, inputs, save="none"))
+        ours = harness.summary(harness.measure(contenders, seconds=SECONDS), "plain")
+        theirs, note = _torchlens(model, inputs, operations)
+    return {"name": name, "operations": operations, "intus": ours, "torchlens": theirs, "note": note}
+
+
+def _with_hooks(model: Any, inputs: dict[str, Any]) -> list[Any]:
+    """The plainest way to have activations: a forward hook on every module that keeps what it returned."""
+    kept: list[Any] = []
+    handles = [
+        module.register_forward_hook(lambda _module, _args, out: kept.append(out))
+        for module in model.modules()
+    ]
+    model(**inputs)
+    for handle in handles:
+        handle.remove()
+    return kept
+
+
+def _torchlens(model: Any, inputs: dict[str, Any], operations: int) -> tuple[dict[str, Any], str]:
+    try:
+        import torchlens
+        from torchlens.options import CaptureOptions
+    except ImportError:
+        return {}, "TorchLens is not installed: run make bench, which puts it into .venvs/peers"
+    if operations > MOST_FOR_TORCHLENS:
+        return {}, "TorchLens skipped: at more than a millisecond an operation it takes minutes"
+
+    def run(save: str) -> Callable[[], object]:
+        options = CaptureOptions(layers_to_save=save)
+        return lambda: torchlens.trace(model, [*inputs.values()], capture=options)
+
+    contenders = {"plain": lambda: model(**inputs), "structure": run("none"), "values": run("all")}
+    return harness.summary(harness.measure(contenders, seconds=SECONDS, least=2), "plain"), ""
+
+
+# -- the report ------------------------------------------------------------------------------------------
+
+
+def _report(found: list[dict[str, Any]], facts: dict[str, Any]) -> str:
+    heads = ["work", "ops", "plain", "recording", "µs/op", "trace", "µs/op", "trace + values", "hooks"]
+    heads += ["TorchLens", "µs/op", "TorchLens + values"]
+    rows, notes = [], []
+    for one in found:
+        ours, theirs, ops = one["intus"], one["torchlens"], one["operations"]
+        rows.append(
+            [
+                *(one["name"], f"{ops:,}", f"{ours['plain']['median'] * 1e3:.1f} ms"),
+                *(_ratio(ours, "recording"), _each(ours, "recording", ops)),
+                *(_ratio(ours, "structure"), _each(ours, "structure", ops)),
+                *(_ratio(ours, "values"), _ratio(ours, "hooks")),
+                *(_ratio(theirs, "structure"), _each(theirs, "structure", ops), _ratio(theirs, "values")),
+            ]
+        )
+        if one["note"]:
+            notes.append(f"- {one['name']}: {one['note']}.")
+    about = ", ".join(f"{name} {value}" for name, value in facts.items())
+    return "\n".join(
+        [
+            "# What recording a forward pass costs\n",
+            "Medians of CPU time under `no_grad`, eval mode; × is the ratio to the plain forward that was",
+            "measured in the same process, round by round. µs/op is the time added per operation.\n",
+            harness.table(heads, rows),
+            "",
+            *notes,
+            f"\nMeasured with: {about}. How to read and repeat this: `benchmarks/README.md`.\n",
+        ]
+    )
+
+
+def _ratio(summary: dict[str, Any], name: str) -> str:
+    return f"{_plain(summary[name]['ratio'])} ×" if name in summary else "–"
+
+
+def _each(summary: dict[str, Any], name: str, operations: int) -> str:
+    if name not in summary:
+        return "–"
+    return _plain((summary[name]["median"] - summary["plain"]["median"]) / operations * 1e6)
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _answer(command: list[str]) -> Any:
+    if command[0] == "names":
+        from .workloads import WORKLOADS
+
+        return list(WORKLOADS)
+    if command[0] == "machine":
+        import torch
+
+        torch.set_num_threads(1)
+        facts = harness.machine()
+        try:
+            import torchlens
+
+            facts["torchlens"] = torchlens.__version__
+        except ImportError:
+            pass
+        return facts
+    return measure_workload(command[1])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(_answer(sys.argv[1:])))
+    else:
+        main()
