@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import random
 import warnings
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from intus.core.graph import Graph
 from intus.tracing.trace import trace
 from intus.viewing.html import View
+from intus.viewing.scene import scene
 
 pytestmark = pytest.mark.browser
 VIEW = "document.querySelector('#intus-graph').intusView"
@@ -453,6 +455,59 @@ def test_hostile_names_do_nothing(open_graph: Open) -> None:
     page.get_by_role("combobox", name="Find in the graph").fill("img")
     assert page.evaluate("window.hurt") is None
     assert page.locator("img").count() == 0
+
+
+SHOW = """(scene) => {
+    const host = document.createElement('div');
+    host.style.cssText = 'height: 600px; width: 900px';
+    document.body.append(host);
+    const view = new intus.GraphView(host, scene);
+    view.openToDepth(Infinity);
+    view.fit();
+    view.paintBuiltIn('time');
+    for (const name of view.addresses.slice(0, 12)) {
+        view.select(name);
+        view.close(name);
+        view.open(name);
+    }
+    const said = [view.boxes().length, host.innerText];
+    view.destroy();
+    host.remove();
+    return said;
+}"""
+
+
+def test_a_graph_of_nothing(open_graph: Open) -> None:
+    page = open_graph(View(digits()))
+    nothing = scene(digits())
+    nothing["ops"] = {key: [] for key in nothing["ops"]}
+    nothing["edges"] = {key: [] for key in nothing["edges"]}
+    nothing["opParams"] = {key: [] for key in nothing["opParams"]}
+    nothing["error"] = "ValueError: before the first operation"
+    count, text = page.evaluate(SHOW, nothing)
+    assert count == 0
+    assert "No operation ran." in text
+    assert "ValueError: before the first operation" in text
+
+
+def test_no_scene_of_valid_indices_breaks_it(open_graph: Open) -> None:
+    """A server shows graphs it was sent: loops, edges back in time and odd nesting included."""
+    page = open_graph(View(digits()))
+    whole = scene(MODELS["encoder"]())
+    rows, calls = len(whole["ops"]["kind"]), len(whole["calls"]["parent"])
+    for seed in range(25):
+        pick = random.Random(seed)
+        odd = copy.deepcopy(whole)
+        for _ in range(pick.randint(1, 60)):
+            row, edge = pick.randrange(rows), pick.randrange(len(odd["edges"]["src"]))
+            call = pick.randrange(1, calls)
+            odd["edges"][pick.choice(("src", "dst"))][edge] = row
+            odd["ops"]["call"][row] = pick.randrange(-1, calls)
+            odd["ops"]["kind"][pick.randrange(rows)] = pick.randrange(4)
+            odd["ops"]["event"][pick.randrange(rows)] = pick.randrange(-1, 5)
+            odd["calls"]["parent"][call] = pick.randrange(-1, call)
+        count, _ = page.evaluate(SHOW, odd)
+        assert count > 5, seed
 
 
 def test_a_long_chain_stays_quick(open_graph: Open) -> None:

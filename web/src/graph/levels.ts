@@ -8,7 +8,7 @@ export function liftEdges(tree: Tree): void {
   const lifter = new Lifter(tree);
   lifter.startAtCommonContainers();
   preorder(tree.nodes, (node) => {
-    if (node.children.length) tree.levels.set(node.id, lifter.finish(node.id));
+    if (node.id === 0 || node.children.length) tree.levels.set(node.id, lifter.finish(node.id));
   });
 }
 

@@ -120,7 +120,7 @@ function operationsInside(scene: Scene): Int32Array {
 
 /** Whether the row is a further tensor of the function call the row before it came from. */
 function isLaterTensor({ ops }: Scene, row: number): boolean {
-  return row > 0 && ops.event[row] >= 0 && ops.event[row] === ops.event[row - 1];
+  return row > 0 && ops.kind[row - 1] === OP && ops.event[row] >= 0 && ops.event[row] === ops.event[row - 1];
 }
 
 /** Make the boxes of all rows but buffers, and of the module calls around them; returns the box of each call. */

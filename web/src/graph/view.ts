@@ -93,6 +93,7 @@ export class GraphView {
     this.outline = new Outline(this.stage, actions);
     this.bar = options.toolbar === false ? null : this.makeToolbar();
     this.area = el("div", { class: "ig-area" }, this.canvas, this.key, this.minimap.element, this.said);
+    if (this.tree.nodes.length === 1) this.area.append(el("p", { class: "ig-nothing" }, "No operation ran."));
     this.root = el("div", { class: "intus-graph" }, this.bar?.element, this.errorNote(), el("div", { class: "ig-body" }, this.outline.element, this.area));
     if (options.toolbar === false || host.clientWidth < 1000) this.root.classList.add("ig-no-outline");
     host.replaceChildren(this.root);
