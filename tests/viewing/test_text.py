@@ -68,6 +68,17 @@ def test_shared_parameters_count_once() -> None:
     assert next(row for row in walk(draft.graph()) if row.name == "body").parameters == 4
 
 
+def test_a_function_that_returns_several_tensors_is_one_operation() -> None:
+    draft = Draft("Split")
+    x = draft.input(4)
+    with draft.module("", "Split"), draft.module("halves", "Halves"):
+        draft.op("split", x, shape=(2,))
+        draft.op("split", x, shape=(2,))
+        draft.rows[-1]["event"] = draft.rows[-2]["event"]
+    names = [row.name for row in walk(draft.graph())]
+    assert names == ["input_1", "halves"]
+
+
 def test_a_failure_is_named_where_it_happened() -> None:
     draft = Draft("Bad")
     x = draft.input(2)

@@ -84,9 +84,8 @@ class _Inside:
         calls = len(graph.calls)
         self.operations = np.zeros(calls, dtype=np.int64)
         self.time = np.zeros(calls, dtype=np.int64)
-        ran = graph.ops.kind == OP
         inside = graph.ops.call >= 0
-        np.add.at(self.operations, graph.ops.call[ran & inside], 1)
+        np.add.at(self.operations, graph.ops.call[_first_tensors(graph) & inside], 1)
         np.add.at(self.time, graph.ops.call[inside], graph.ops.time[inside])
         self.params: list[set[int]] = [set() for _ in range(calls)]
         self.op_params: dict[int, set[int]] = {}
@@ -130,6 +129,14 @@ class _Inside:
 
     def _size(self, params: set[int]) -> int:
         return sum(math.prod(self.graph.params[p].shape) for p in params)
+
+
+def _first_tensors(graph: Graph) -> np.ndarray:
+    """Which rows are operations, a function that returned several tensors counted at its first."""
+    ran, event = graph.ops.kind == OP, graph.ops.event
+    later = np.zeros(len(ran), dtype=bool)
+    later[1:] = ran[:-1] & (event[1:] >= 0) & (event[1:] == event[:-1])
+    return ran & ~later
 
 
 def dimensions(shape: tuple[int, ...]) -> str:
