@@ -69,7 +69,7 @@ def _demo(verbs: Any) -> None:
     verb.add_argument(
         "--port", type=int, default=8080, help="port, or a free one if it is taken (default: 8080)"
     )
-    verb.add_argument("--epochs", type=int, default=12, help="how long to train (default: %(default)s)")
+    verb.add_argument("--epochs", type=int, default=10, help="how long to train (default: %(default)s)")
     verb.add_argument("--database", help="keep the scores in this file (default: a temporary one)")
     verb.add_argument(
         "--no-wait", dest="wait", action="store_false", help="end when done instead of serving on"

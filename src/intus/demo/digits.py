@@ -1,6 +1,6 @@
 """A plain PyTorch training script, with intus's few lines in it: a small network learns handwritten digits.
 
-Run it beside ``intus serve``:  python -m intus.demo.digits --epochs 12
+Run it beside ``intus serve``:  python -m intus.demo.digits --epochs 10
 """
 
 import argparse
@@ -42,8 +42,8 @@ def train(
     model = DigitsNet()
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
 
-    # Watch the model whenever it looks at all images at the end of an epoch.
-    watch = probe(model, host, port, run=run, when=lambda model, operation: not model.training)
+    # Watch the model whenever it looks at all images at the end of an epoch; rather wait than miss one.
+    watch = probe(model, host, port, run=run, when=lambda model, operation: not model.training, block=True)
     ink = images.flatten(1)
     register_targets(host, port, name="digit", targets=labels)
     register_targets(
@@ -77,7 +77,7 @@ if __name__ == "__main__":
     )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8082)
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--run")
     parser.add_argument("--checkpoints", type=Path)
     train(**vars(parser.parse_args()))

@@ -32,7 +32,7 @@ def demo(
     *,
     host: str = "127.0.0.1",
     port: int = 8080,
-    epochs: int = 12,
+    epochs: int = 10,
     database: str | None = None,
     wait: bool = True,
 ) -> int:
