@@ -136,7 +136,8 @@ def _first_tensors(graph: Graph) -> np.ndarray:
     ran, event = graph.ops.kind == OP, graph.ops.event
     later = np.zeros(len(ran), dtype=bool)
     later[1:] = ran[:-1] & (event[1:] >= 0) & (event[1:] == event[:-1])
-    return ran & ~later
+    first: np.ndarray = ran & ~later
+    return first
 
 
 def dimensions(shape: tuple[int, ...]) -> str:
