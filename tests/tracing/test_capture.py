@@ -13,6 +13,7 @@ from torch import nn
 from torch import relu as bound_before
 
 import intus
+from intus.core.address import Address
 from intus.core.errors import InputError
 
 
@@ -284,6 +285,35 @@ def test_a_module_made_while_the_model_runs():
             return nn.Tanh()(nn.ReLU()(x))
 
     assert [op.module for op in intus.trace(Model(), x).ops] == ["ReLU", "Tanh"]
+
+
+def test_awkward_names_are_addresses_that_parse():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.heads = nn.ModuleDict({"a:2": nn.Linear(3, 3), "b[0]": nn.BatchNorm1d(3)})
+
+        def forward(self, x):
+            return self.heads["b[0]"](self.heads["a:2"](x))
+
+    trace = intus.trace(Model().eval(), x)
+    assert [op.module for op in trace.ops] == [r"heads.a\:2", r"heads.b\[0\]"]
+    assert trace[r"heads.a\:2"].params[0].address == r"heads.a\:2.weight"
+    assert trace[r"heads.b\[0\].running_mean"].kind == "buffer"
+    assert Address.parse(trace.ops[1].module) == Address("heads.b[0]")
+
+
+def test_a_module_made_inside_an_awkward_one_is_named_under_it():
+    class Maker(nn.Module):
+        def forward(self, x):
+            return nn.Tanh()(x)
+
+    trace = intus.trace(nn.ModuleDict({"a:2": Maker()})["a:2"], x)
+    assert [op.module for op in trace.ops] == ["Tanh"]
+    holder = nn.Module()
+    holder.add_module("a:2", Maker())
+    holder.forward = lambda x: holder.get_submodule("a:2")(x)
+    assert [op.module for op in intus.trace(holder, x).ops] == [r"a\:2.Tanh"]
 
 
 def test_a_bound_method_takes_its_names_from_its_module():

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import Module, Parameter
 
+from ..core.address import Address
+
 
 class Places:
     """Names for what belongs to a model; modules met on the way are named when they are met.
@@ -34,25 +36,26 @@ class Places:
             if id(module) not in self._numbers:
                 self._numbers[id(module)] = len(self.modules)
                 self.modules.append(module)
-                self.names.append(name)
+                self.names.append(str(Address(name)))
         for name, param in model.named_parameters(prefix=prefix):
             if id(param) not in self.sources:
                 self.sources[id(param)] = ("param", len(self.params))
-                self.params.append((name, param))
+                self.params.append((str(Address(name)), param))
                 self.outside(param)
         for name, buffer in model.named_buffers(prefix=prefix):
             if id(buffer) not in self.sources:
                 self.sources[id(buffer)] = ("buffer", len(self.buffers))
-                self.buffers.append((name, buffer))
+                self.buffers.append((str(Address(name)), buffer))
                 self.outside(buffer)
 
     def number(self, module: Any, parent: str) -> int:
         """The number of a module; one nobody named is called by its class under ``parent``."""
         number = self._numbers.get(id(module))
         if number is None:
-            plain = f"{parent}.{type(module).__name__}" if parent else type(module).__name__
+            above, own = Address.parse(parent).name, type(module).__name__
+            plain = f"{above}.{own}" if above else own
             name, count = plain, 1
-            while name in self.names:
+            while str(Address(name)) in self.names:
                 count += 1
                 name = f"{plain}_{count}"
             self.learn(module, name)

@@ -109,7 +109,7 @@ class Recorder(TorchFunctionMode):
         known: dict[int, tuple[weakref.ref[Tensor], int, float]] = {}
         writers: dict[int, int] = {}
         stack: list[int] = []  # rows of the calls table, innermost last
-        passed_on: list[tuple[int, int, int, Any]] = []  # see ``pass_on``
+        passed_on: dict[int, list[tuple[int, int, Any]]] = {}  # by module call; see ``pass_on``
         sources, buffers = places.sources, places.buffers
         held: list[CodeType] = []
         ref = weakref.ref
@@ -253,20 +253,22 @@ class Recorder(TorchFunctionMode):
             """A call returned its own argument (dropout in eval, ``to`` of the same dtype). What reads that
             tensor from here on reads it after the call, but only within the module the call ran in, and
             wherever that module hands it to: to others it is still what it was before."""
-            passed_on.append((current, id(t), row_count - 1, before))
+            passed_on.setdefault(current, []).append((id(t), row_count - 1, before))
 
         def settle(call: int) -> None:
             """Take back what was passed on in a module call that did not return it."""
-            mine = [entry for entry in passed_on if entry[0] == call]
-            passed_on[:] = [entry for entry in passed_on if entry[0] != call]
             parent = stack[-1] if stack else -1
-            exits = recording.exits
-            for _, key, row, before in reversed(mine):
+            exits, returned = recording.exits, set()
+            for i in range(len(exits) - 2, -1, -2):  # what a call returned was noted just before it ended
+                if exits[i + 1] != call:
+                    break
+                returned.add(exits[i])
+            for key, row, before in reversed(passed_on.pop(call)):
                 entry = known.get(key)
                 if entry is None or entry[1] != row:
                     continue
-                if any(exits[i] == row and exits[i + 1] == call for i in range(len(exits) - 2, -1, -2)):
-                    passed_on.append((parent, key, row, before))
+                if row in returned:
+                    passed_on.setdefault(parent, []).append((key, row, before))
                 elif before is not None:
                     known[key] = before
 
@@ -431,7 +433,7 @@ class Recorder(TorchFunctionMode):
             recording.calls[call * len(CALL) + 3] = row_count
             stack.pop()
             current = stack[-1] if stack else -1
-            if passed_on:
+            if call in passed_on:
                 settle(call)
 
         def is_known(t: Tensor) -> bool:
