@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import Residual, make
 from torch import nn
 from torch import relu as bound_before
+from tracing_zoo import Residual, make
 
 import intus
 from intus.core.address import Address

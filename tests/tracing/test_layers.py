@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from conftest import make
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from tracing_zoo import make
 
 import intus
 from intus.tracing.loops import _runs

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import make
+from tracing_zoo import make
 
 import intus
 from intus.core.errors import AddressError, InputError

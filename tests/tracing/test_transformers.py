@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import tensors
+from tracing_zoo import tensors
 
 import intus
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import Cnn, make
 from torch import nn
+from tracing_zoo import Cnn, make
 
 import intus
 from intus.core.errors import AddressError, CodecError, InputError

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from conftest import ZOO, make, tensors
 from torch.utils._python_dispatch import TorchDispatchMode
+from tracing_zoo import ZOO, make, tensors
 
 import intus
 
