@@ -134,6 +134,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
         blob_of([FACT, FACT]),
         blob_of([None]),
         blob_of([{}]),
+        *(blob_of([{name: value for name, value in FACT.items() if name != gone}]) for gone in FACT),
         blob_of([FACT | {"address": 5}]),
         blob_of([FACT | {"kind": "outputs"}]),
         blob_of([FACT | {"step": 1.5}]),

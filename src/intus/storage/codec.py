@@ -244,7 +244,7 @@ def _record(array: np.ndarray, fact: Any, items: np.ndarray | None) -> Record:
         raise CodecError(f"A record's facts must be an object, got {fact!r}.")
     for name, types in _FACT_TYPES.items():
         value = fact.get(name)
-        if isinstance(value, bool) or not isinstance(value, types):
+        if name not in fact or isinstance(value, bool) or not isinstance(value, types):
             raise CodecError(
                 f"A record's {name} must be {' or '.join(t.__name__ for t in types)}, got {value!r}."
             )

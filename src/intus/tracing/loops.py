@@ -161,11 +161,8 @@ def _back_to_back(
     fed = _feeds(edges)
     free = np.ones(len(line), dtype=bool)
     for start, stop, period in _runs(word):
-        stretch = np.arange(start, stop)
-        if not free[stretch].all():
-            continue
-        if _flows(line, start, stop, period, fed):
-            free[stretch] = False
+        if free[start:stop].all() and _flows(line, start, stop, period, fed):
+            free[start:stop] = False
             for offset in range(period):
                 members = line[np.arange(start + offset, stop, period)].tolist()
                 groups.join(members)
