@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 import pytest
+from conftest import FakeServer  # now: while tests run, the name may be another folder's
 
 from intus.core.errors import InputError
 from intus.core.record import Record
@@ -136,7 +137,6 @@ def test_no_server_is_said_once_and_costs_nothing(nobody, caplog):
 
 
 def test_a_server_that_comes_late_gets_the_targets_and_what_follows(nobody, monkeypatch):
-    from conftest import FakeServer
 
     sender = Sender("127.0.0.1", nobody, MB)
     job = sender.send_json("/targets", {"name": "digit"})
