@@ -107,6 +107,12 @@ class FakeServer:
 
 
 @pytest.fixture
+def fake_server() -> type[FakeServer]:
+    """The class itself: `conftest` is a name that other folders have too, and cannot be imported."""
+    return FakeServer
+
+
+@pytest.fixture
 def server() -> Iterator[FakeServer]:
     fake = FakeServer()
     yield fake

@@ -13,7 +13,6 @@ import time
 
 import numpy as np
 import pytest
-from conftest import FakeServer  # now: while tests run, the name may be another folder's
 
 from intus.core.errors import InputError
 from intus.core.record import Record
@@ -136,13 +135,12 @@ def test_no_server_is_said_once_and_costs_nothing(nobody, caplog):
     assert sender.counts().waiting == 0
 
 
-def test_a_server_that_comes_late_gets_the_targets_and_what_follows(nobody, monkeypatch):
-
+def test_a_server_that_comes_late_gets_the_targets_and_what_follows(nobody, fake_server, monkeypatch):
     sender = Sender("127.0.0.1", nobody, MB)
     job = sender.send_json("/targets", {"name": "digit"})
     give(sender, 0)
     assert not sender.wait(job, 10)
-    late = FakeServer(nobody)
+    late = fake_server(nobody)
     try:
         assert sender.drain(5)
         assert late.messages("/targets") == [{"name": "digit"}]
