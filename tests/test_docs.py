@@ -1,4 +1,4 @@
-"""Every Python block of the README and the docs runs, one file's blocks in one namespace, warnings being errors."""
+"""Every Python block of the README and the docs runs, the blocks of one file in one namespace."""
 
 from __future__ import annotations
 
