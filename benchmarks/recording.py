@@ -23,7 +23,7 @@ PEERS = ROOT / ".venvs" / "peers" / "bin" / "python"
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 #: TorchLens takes more than a millisecond for an operation: beyond this many it takes minutes.
 MOST_FOR_TORCHLENS = 5_000
-SECONDS = 5.0
+SECONDS = 4.0
 
 
 def main() -> None:
