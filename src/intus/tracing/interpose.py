@@ -47,10 +47,12 @@ class Capture:
     put back on exit when ``restore`` is set, so outputs are declared inside the block.
 
     >>> net, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
-    >>> with Capture(net) as capture:
-    ...     _ = net(x)
+    >>> capture = Capture(net)
+    >>> capture.inputs(x)
+    >>> with capture:
+    ...     capture.outputs(net(x))
     >>> capture.recording.types
-    ['linear']
+    ['input', 'linear', 'output']
     """
 
     def __init__(self, model: Module | None, values: Values | None = None, *, restore: bool = False) -> None:
