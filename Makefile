@@ -22,8 +22,8 @@ test: .venv/.ready browser  ## the test suite
 	$(ONE_THREAD) $(PY) -m pytest -n 2 --dist loadfile $(ARGS)
 
 check: .venv/.ready web-check  ## style, types, and that the committed page is what its sources build
-	$(PY) -m ruff format --check src tests benchmarks examples
-	$(PY) -m ruff check src tests benchmarks examples
+	$(PY) -m ruff format --check src tests benchmarks
+	$(PY) -m ruff check src tests benchmarks
 	$(PY) -m mypy
 
 bench: .venv/.ready .venvs/peers/.ready  ## ratios to plain PyTorch, hooks and the nearest neighbours
@@ -54,8 +54,8 @@ browser:
 	  else echo "please run: sudo apt-get install chromium"; exit 1; fi; }
 
 format: .venv/.ready  ## rewrite the sources in the project's style
-	$(PY) -m ruff format src tests benchmarks examples
-	$(PY) -m ruff check --fix src tests benchmarks examples
+	$(PY) -m ruff format src tests benchmarks
+	$(PY) -m ruff check --fix src tests benchmarks
 
 clean:          ## remove what the targets made
 	rm -rf .venv .venvs web/node_modules .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
-
-from conftest import until
+from waiting import until
 
 pytestmark = pytest.mark.browser
 
