@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
+import pkgutil
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
+import numpy
 import pytest
+import torch
 
 import intus
 from intus.cli import parser
@@ -56,3 +62,19 @@ def test_glossary_is_short() -> None:
 def test_changelog_has_the_version_or_unreleased() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert "## Unreleased" in changelog or f"## {intus.__version__}" in changelog
+
+
+MODULES = sorted(
+    name
+    for _, name, is_package in pkgutil.walk_packages(intus.__path__, "intus.")
+    if not is_package
+    and not name.endswith("__main__")
+    and ">>>" in (find_spec(name).loader.get_source(name) or "")
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings_run(name: str) -> None:
+    module = importlib.import_module(name)
+    given = {"np": numpy, "torch": torch, "intus": intus}
+    assert doctest.testmod(module, extraglobs=given, optionflags=doctest.ELLIPSIS).failed == 0

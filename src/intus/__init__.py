@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from .inspection import hypothesis, inspect
     from .monitoring import clear, flush, probe, register_targets, remove
     from .serving.run import serve
-    from .tracing.trace import Op, Trace, load, trace, view
+    from .tracing.op import Op
+    from .tracing.run import trace, view
+    from .tracing.trace import Trace, load
     from .viewing.html import View
 
 __version__ = "0.1.0"
@@ -30,7 +32,7 @@ _HOME = {
     "Address": ".core.address",
     "Graph": ".core.graph",
     "IntusError": ".core.errors",
-    "Op": ".tracing.trace",
+    "Op": ".tracing.op",
     "Record": ".core.record",
     "Results": ".core.results",
     "Trace": ".tracing.trace",
@@ -46,8 +48,8 @@ _HOME = {
     "remove": ".monitoring",
     "scores": "",
     "serve": ".serving.run",
-    "trace": ".tracing.trace",
-    "view": ".tracing.trace",
+    "trace": ".tracing.run",
+    "view": ".tracing.run",
 }
 
 __all__ = [

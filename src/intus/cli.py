@@ -148,7 +148,7 @@ def _view_of_model(source: Path, name: str, inputs: str, depth: int | None) -> A
 
     import torch
 
-    from .tracing.trace import view
+    from .tracing.run import view
 
     names = runpy.run_path(str(source), run_name="__intus_view__")
     if name not in names:

@@ -15,7 +15,7 @@ from playwright.sync_api import Page
 from torch import Tensor, nn
 
 from intus.core.graph import Graph
-from intus.tracing.trace import trace
+from intus.tracing.run import trace
 from intus.viewing.html import View
 from intus.viewing.scene import scene
 

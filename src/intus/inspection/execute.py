@@ -106,7 +106,7 @@ def _open(store: str | Path | None) -> Any:
 def _keep_graph(database: Any, run: str, name: str, model: Any, records: Records) -> None:
     """Put the network's graph beside its scores, which the page then paints; scores stand without it."""
     from ..storage.codec import encode_graph
-    from ..tracing.trace import trace
+    from ..tracing.run import trace
 
     try:
         with quiet(model):

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core.graph import Graph
 from .interpose import Capture
-from .trace import structure
+from .run import structure
 
 
 class Aside:

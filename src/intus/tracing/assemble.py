@@ -5,7 +5,7 @@ Orphans are trimmed, what is left is renumbered, layers and passes are found, li
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any
 
@@ -13,16 +13,19 @@ import numpy as np
 
 from ..core.graph import FAILED, INPUT, OUTPUT, Calls, Edges, Graph, Module, Ops, Param, Source
 from .loops import find_layers
-from .recorder import CALL, EDGE, ROW, Recording
+from .recording import CALL, ROW, Recording
 
 
-def assemble(recording: Recording, model: str, facts: Mapping[str, Any]) -> tuple[Graph, np.ndarray]:
-    """Build the graph; also returns for each recorded row its row in the graph, -1 where it was trimmed."""
+def assemble(
+    recording: Recording, model: str, facts: Mapping[str, Any]
+) -> tuple[Graph, Callable[[int], int]]:
+    """Build the graph; also returns what tells a recorded row's place in it, -1 where it was trimmed."""
     rows = _table(recording.rows, ROW)
-    edges = _table(recording.edges, EDGE)
     calls = _table(recording.calls, CALL)
     exits = np.array(recording.exits, dtype=np.int64).reshape(-1, 2)
-    op_params = np.array(recording.op_params, dtype=np.int64).reshape(-1, 2)
+    for column in (rows["event"], calls["start"], calls["stop"], exits[:, 0]):
+        column[column >= 0] //= len(ROW)  # from where a row begins in the flat list to its number
+    edges, op_params = _inputs(recording.inputs, rows["inputs"])
 
     _blame(rows["flags"], recording)
     keep = _connected(rows["kind"], edges, whole=recording.failure is not None)
@@ -51,7 +54,7 @@ def assemble(recording: Recording, model: str, facts: Mapping[str, Any]) -> tupl
         error=_error_text(recording.failure),
         facts=dict(facts),
     )
-    return graph, where
+    return graph, lambda row: int(where[row // len(ROW)])
 
 
 def _blame(flags: np.ndarray, recording: Recording) -> None:
@@ -59,7 +62,9 @@ def _blame(flags: np.ndarray, recording: Recording) -> None:
     culprit = -1
     if recording.raised is not None and recording.failure is not None:
         row, error = recording.raised
-        culprit = row if error is recording.failure or error is recording.failure.__cause__ else -1
+        culprit = (
+            row // len(ROW) if error is recording.failure or error is recording.failure.__cause__ else -1
+        )
     failed = np.flatnonzero(flags & FAILED)
     flags[failed[failed != culprit]] &= ~FAILED
     recording.raised = None  # an exception holds its frames, and they hold us
@@ -68,6 +73,15 @@ def _blame(flags: np.ndarray, recording: Recording) -> None:
 def _table(flat: list[int], names: tuple[str, ...]) -> dict[str, np.ndarray]:
     whole = np.array(flat, dtype=np.int64).reshape(-1, len(names))
     return {name: np.ascontiguousarray(whole[:, i]) for i, name in enumerate(names)}
+
+
+def _inputs(flat: list[int], counts: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """What went into each row: edges from other rows, and pairs of a row and a parameter's number."""
+    pairs = np.array(flat, dtype=np.int64).reshape(-1, 2)
+    into = np.repeat(np.arange(len(counts)), counts // 2)
+    param = pairs[:, 0] < 0
+    edges = {"src": pairs[~param, 0] // len(ROW), "dst": into[~param], "arg": pairs[~param, 1]}
+    return edges, np.stack([into[param], -1 - pairs[param, 0]], axis=1)
 
 
 def _connected(kind: np.ndarray, edges: Mapping[str, np.ndarray], *, whole: bool) -> np.ndarray:

@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch.nn import Module
 
-from .recorder import Recorder, Recording, _tensors
+from .containers import tensors
+from .recorder import Recorder
+from .recording import Recording
 from .values import Values
 
 _local = threading.local()
@@ -57,8 +59,7 @@ class Capture:
 
     def __init__(self, model: Module | None, values: Values | None = None, *, restore: bool = False) -> None:
         self.values = values or Values(None)
-        self._recorder = Recorder(model, self.values)
-        self._recorder.mark_entry(_call_module.__code__)
+        self._recorder = Recorder(model, self.values, _call_module.__code__)
         self._restore = self.recording.places.watch = restore
 
     @property
@@ -69,13 +70,13 @@ class Capture:
     def inputs(self, values: Any) -> None:
         """Declare the tensors in ``values`` as the inputs of the pass."""
         with torch._C.DisableTorchFunction():  # a trace inside a trace: our own work is no part of the outer
-            for tensor in _tensors(values):
+            for tensor in tensors(values):
                 self._recorder.add_input(tensor)
 
     def outputs(self, values: Any) -> None:
         """Declare the tensors in ``values`` as the outputs of the pass."""
         with torch._C.DisableTorchFunction():
-            for number, tensor in enumerate(_tensors(values)):
+            for number, tensor in enumerate(tensors(values)):
                 self._recorder.add_output(tensor, str(number))
 
     def begin_call(self, module: Module) -> int:

@@ -19,20 +19,20 @@ from ..core.selection import is_glob
 class Values:
     """The activations of one pass, by row.
 
-    ``wanted`` is None (keep nothing) or a function ``(kind, type, module calls around it) -> bool`` that may
-    say yes too often, never no wrongly: what a selection means exactly is known when the pass is over.
+    ``wanted`` is None (keep nothing) or a function ``(kind, type) -> bool`` that may say yes too often, never
+    no wrongly: what a selection means exactly is known when the pass is over.
     """
 
-    def __init__(self, wanted: Callable[[int, str, list[int]], bool] | None) -> None:
+    def __init__(self, wanted: Callable[[int, str], bool] | None) -> None:
         self.wanted = wanted
         self.nested = False
         self.kept: dict[int, Tensor] = {}
         self._versions: dict[int, int] = {}
         self._by_storage: dict[int, list[int]] = {}
 
-    def offer(self, row: int, kind: int, type_: str, t: Tensor, calls: list[int]) -> None:
+    def offer(self, row: int, kind: int, type_: str, t: Tensor) -> None:
         """Keep a tensor if it is wanted."""
-        if self.wanted is None or not self.wanted(kind, type_, calls):
+        if self.wanted is None or not self.wanted(kind, type_):
             return
         if self.nested:  # a trace around this one must not see our own work
             with torch._C.DisableTorchFunction():
@@ -63,7 +63,7 @@ class Values:
         return {row for row, version in self._versions.items() if self.kept[row]._version != version}
 
 
-def wanted(selection: Any, modules: Iterable[str]) -> Callable[[int, str, list[int]], bool] | None:
+def wanted(selection: Any, modules: Iterable[str]) -> Callable[[int, str], bool] | None:
     """Turn what the user asked to save into a quick test for the pass; see ``Values``.
 
     Labels name an operation's type, which is known at once; anything that needs the finished graph
@@ -73,8 +73,8 @@ def wanted(selection: Any, modules: Iterable[str]) -> Callable[[int, str, list[i
         return None
     types = _types_of_labels(selection, set(modules))
     if types is None:
-        return lambda kind, type_, calls: True
-    return lambda kind, type_, calls: kind != OP or type_ in types
+        return lambda kind, type_: True
+    return lambda kind, type_: kind != OP or type_ in types
 
 
 def _types_of_labels(selection: Any, modules: set[str]) -> set[str] | None:

@@ -1,0 +1,50 @@
+"""Finding tensors in what functions take and return; foreign objects are never looked into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+#: Types that are compared as they are when operations are told apart.
+ATOMS = frozenset(
+    {int, float, bool, str, bytes, complex, type(None), type(...), torch.dtype, torch.device, torch.layout,
+     torch.memory_format, torch.Size, torch.Generator}
+)  # fmt: skip
+_NESTING = 8
+
+
+def walk(value: Any, name: str, atoms: list[Any], depth: int = 0) -> Iterator[tuple[Tensor, str]]:
+    """The tensors in one argument with their paths (``"1.2"``); what else is in it is added to ``atoms``."""
+    if isinstance(value, Tensor):
+        yield value, name
+    elif isinstance(value, tuple | list) and depth < _NESTING:
+        atoms.append(len(value))
+        for number, part in enumerate(value):
+            yield from walk(part, f"{name}.{number}", atoms, depth + 1)
+    elif isinstance(value, dict) and depth < _NESTING:
+        for key, part in value.items():
+            yield from walk(part, f"{name}.{key}", atoms, depth + 1)
+    elif isinstance(value, slice):
+        yield from walk((value.start, value.stop, value.step), name, atoms, depth + 1)
+    else:
+        atoms.append(value if type(value) in ATOMS else type(value).__name__)
+
+
+def tensors(value: Any, depth: int = 0) -> list[Tensor]:
+    """The tensors in what a function or module returned, in order."""
+    if isinstance(value, Tensor):
+        return [value]
+    if depth > _NESTING:
+        return []
+    if isinstance(value, tuple | list):
+        parts: Any = value
+    elif isinstance(value, dict):
+        parts = value.values()
+    elif hasattr(value, "__dataclass_fields__"):
+        parts = [getattr(value, name, None) for name in value.__dataclass_fields__]
+    else:
+        return []
+    return [t for part in parts for t in tensors(part, depth + 1)]

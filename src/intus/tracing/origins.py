@@ -1,0 +1,139 @@
+"""Which row each tensor comes from.
+
+Tensors are known by identity: ``known[id(t)]`` is a weak reference, the row and the version the tensor had. A
+version that moved means that something wrote to the tensor's memory; the last writer of that memory is then
+its origin, so a write through a view is seen by whoever reads the base.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import ref
+
+from torch import Tensor
+
+from ..core.graph import BUFFER, CONSTANT
+from .recording import Recording
+from .values import Values
+
+Known = tuple[ref[Tensor], int, int | None]
+
+
+class Origins:
+    """The tensors of one pass. ``known`` is open to the recorder, which reads and fills it in its stride; a
+    version of None means that the tensor keeps none, and its memory is asked every time."""
+
+    def __init__(self, recording: Recording, values: Values) -> None:
+        self.known: dict[int, Known] = {}
+        self._recording, self._values = recording, values
+        self._writers: dict[int, int] = {}
+        self._passed_on: dict[int, list[tuple[int, int, Known]]] = {}  # by module call; see ``pass_on``
+
+    def add(
+        self, t: Tensor, kind: int, type_: int, inputs: list[int] | tuple[int, ...] = (), **facts: int
+    ) -> int:
+        """Append a row for a tensor that is new; returns the row."""
+        row = self._recording.add(kind, type_, self._recording.meta_number(t), inputs, **facts)
+        self.note(t, row)
+        self._values.offer(row, kind, self._recording.types[type_], t)
+        return row
+
+    def note(self, t: Tensor, row: int) -> None:
+        """From now on ``t`` comes from ``row``."""
+        self.known[id(t)] = (ref(t), row, version_of(t))
+
+    def is_known(self, t: Tensor) -> bool:
+        """Whether the tensor has been met, or belongs to the model."""
+        seen = self.known.get(id(t))
+        return (seen is not None and seen[0]() is t) or id(t) in self._recording.places.sources
+
+    def row(self, t: Tensor) -> int:
+        """The row a tensor comes from; below zero a parameter, -1 - its number."""
+        seen = self.known.get(id(t))
+        if seen is not None and seen[0]() is t:
+            if seen[2] is not None and seen[2] == version_of(t):
+                return seen[1]
+            # its memory was written to since
+            row = max(self._writers.get(t.untyped_storage()._cdata, -1), seen[1])
+            self.note(t, row)
+            return row
+        return self._stranger(t)
+
+    def _stranger(self, t: Tensor) -> int:
+        recording = self._recording
+        kind, number = recording.places.sources.get(id(t), ("", -1))
+        if kind == "param":
+            return -1 - number
+        if kind == "buffer":
+            return self.add(t, BUFFER, recording.type_number(recording.places.buffers[number][0]))
+        twin = self._twin(t)
+        if twin >= 0:
+            self.note(t, twin)
+            return twin
+        recording.places.outside(t)
+        return self.add(t, CONSTANT, recording.type_number("constant"))
+
+    def _twin(self, t: Tensor) -> int:
+        """A tensor made out of our sight may share memory with one we know: ``from_numpy(x.numpy())``."""
+        pointer = _pointer(t)
+        if not pointer:
+            return -1
+        for reference, row, _ in reversed(list(self.known.values())):
+            other: Tensor | None = reference()
+            if other is not None and other.device == t.device and _pointer(other) == pointer:
+                return row
+        return -1
+
+    # -- writes --------------------------------------------------------------------------------------
+
+    def wrote(self, targets: list[Tensor], first: int, last: int) -> None:
+        """Note who wrote a memory last: the call whose rows are ``first`` to ``last``."""
+        for target in targets:
+            seen = self.known.get(id(target))
+            if seen is not None and seen[0]() is target and seen[1] >= first:
+                self._writers[target.untyped_storage()._cdata] = seen[1]
+            elif id(target) not in self._recording.places.sources:  # running statistics feed nothing here
+                self._writers[target.untyped_storage()._cdata] = last
+                self.note(target, last)
+
+    # -- operations that return what they were given -------------------------------------------------
+
+    def pass_on(self, t: Tensor, row: int, before: Known) -> None:
+        """A call returned its own argument (dropout in eval, ``to`` of the same dtype). What reads that
+        tensor from here on reads it after the call, but only within the module the call ran in, and
+        wherever that module hands it to: to others it is still what it was before."""
+        self._passed_on.setdefault(self._recording.stack[-1], []).append((id(t), row, before))
+
+    def settle(self, call: int) -> None:
+        """Take back what was passed on in a module call that has ended and did not return it."""
+        if call not in self._passed_on:
+            return
+        exits, returned = self._recording.exits, set()
+        for i in range(len(exits) - 2, -1, -2):  # what a call returned was noted just before it ended
+            if exits[i + 1] != call:
+                break
+            returned.add(exits[i])
+        parent = self._recording.stack[-1]
+        for key, row, before in reversed(self._passed_on.pop(call)):
+            seen = self.known.get(key)
+            if seen is None or seen[1] != row:
+                continue
+            if row in returned:
+                self._passed_on.setdefault(parent, []).append((key, row, before))
+            else:
+                self.known[key] = before
+
+
+def version_of(t: Tensor) -> int | None:
+    """How often a tensor's memory has been written to; None for inference tensors, which do not count."""
+    try:
+        return t._version
+    except RuntimeError:
+        return None
+
+
+def _pointer(t: Any) -> int:
+    try:
+        return int(t.untyped_storage().data_ptr())
+    except (RuntimeError, NotImplementedError):
+        return 0

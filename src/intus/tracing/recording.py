@@ -1,0 +1,109 @@
+"""What one pass leaves behind: flat lists of integers, and what the integers mean.
+
+A flat list holds a fixed number of integers a row, and Python's garbage collector never has to walk it. A row
+is named by where it begins in ``rows``, which costs nothing to know; ``assemble`` counts them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+from torch import Tensor
+
+from ..core.graph import Meta
+from .places import Places
+
+#: Integers per row of each flat list.
+ROW = (
+    *("kind", "type", "call", "meta", "site", "event", "output", "time", "flags", "signature"),
+    "inputs",  # how many integers of ``Recording.inputs`` are the row's
+)
+CALL = ("module", "parent", "start", "stop", "site")
+#: Positional arguments whose place is known without looking its name up.
+POSITIONS = 32
+
+
+@dataclass(slots=True)
+class Recording:
+    """The tables of one pass.
+
+    ``inputs``  pairs of what went into a row: a row, or below zero a parameter (-1 - its number), and the
+                number of the argument's name
+    ``exits``   pairs: a row, and the module call that returned it
+    ``stack``   the module calls under way, innermost last; -1 stands below them
+    ``raised``  the row of the last operation that raised, and its exception
+    """
+
+    rows: list[int] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
+    exits: list[int] = field(default_factory=list)
+    types: list[str] = field(default_factory=list)
+    metas: list[Meta] = field(default_factory=list)
+    sites: list[tuple[CodeType, int]] = field(default_factory=list)
+    args: list[str] = field(default_factory=lambda: [str(i) for i in range(POSITIONS)])
+    places: Places = field(default_factory=Places)
+    stack: list[int] = field(default_factory=lambda: [-1])
+    failure: BaseException | None = None
+    raised: tuple[int, BaseException] | None = None
+    type_numbers: dict[str, int] = field(default_factory=dict)
+    meta_numbers: dict[Any, int] = field(default_factory=dict)
+    _arg_numbers: dict[str, int] = field(default_factory=dict)
+
+    def type_number(self, name: str) -> int:
+        """The number of an operation's type."""
+        return _number(name, name, self.type_numbers, self.types)
+
+    def arg_number(self, name: str) -> int:
+        """The number of an argument's name: ``"0"``, ``"1.2"``, ``"weight"``."""
+        return (
+            int(name)
+            if name.isdigit() and int(name) < POSITIONS
+            else _number(name, name, self._arg_numbers, self.args)
+        )
+
+    def meta_number(self, t: Tensor | None) -> int:
+        """The number of a tensor's shape, dtype and device; None for what was never returned."""
+        key = None if t is None else (t.shape, t.dtype, t.device)
+        number = self.meta_numbers.get(key)
+        return _number(key, _meta(t), self.meta_numbers, self.metas) if number is None else number
+
+    def add(
+        self,
+        kind: int,
+        type_: int,
+        meta: int,
+        inputs: list[int] | tuple[int, ...] = (),
+        *,
+        site: int = -1,
+        event: int = -1,
+        output: int = -1,
+        time: int = 0,
+        flags: int = 0,
+        signature: int = -1,
+    ) -> int:
+        """Append a row and return its name."""
+        row = len(self.rows)
+        call = self.stack[-1]
+        self.rows.extend((kind, type_, call, meta, site, event, output, time, flags, signature, len(inputs)))
+        self.inputs.extend(inputs)
+        return row
+
+
+def _number(key: Any, value: Any, numbers: dict[Any, int], values: list[Any]) -> int:
+    number = numbers.get(key)
+    if number is None:
+        number = numbers[key] = len(values)
+        values.append(value)
+    return number
+
+
+def _meta(t: Tensor | None) -> Meta:
+    if t is None:
+        return Meta((), "", "", 0)
+    size = t.dtype.itemsize
+    for length in t.shape:
+        size *= length
+    return Meta(tuple(t.shape), str(t.dtype).removeprefix("torch."), str(t.device), size)

@@ -1,0 +1,167 @@
+"""``trace`` and ``view``: run a model once and look at what happened."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..core.errors import InputError
+from ..core.graph import Graph
+from ..core.selection import Selection, select
+from ..viewing.html import View
+from ..viewing.overlay import Overlay
+from .assemble import assemble
+from .interpose import Capture
+from .op import Op
+from .trace import Trace
+from .values import Values, wanted
+
+_FRAMEWORK = {"framework": "torch", "version": torch.__version__}
+
+
+def trace(
+    model: Callable[..., Any],
+    inputs: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    save: Selection = "all",
+    seed: int | None = None,
+    on_error: str = "raise",
+) -> Trace:
+    """Run ``model`` once and record every operation; model, torch and random state are left as they were.
+
+    ``inputs`` is a tensor, a tuple of positional arguments, or a mapping passed as keywords (a tokenizer's
+    output); any other object is passed as the one argument. ``save`` chooses the activations to keep:
+    ``"all"``, ``"none"``, or one or many of label, module address, type, glob, ordinal and predicate on the
+    op. ``seed`` seeds torch for this pass alone. An exception of the model is raised unchanged, with the
+    partial trace as its ``intus_trace``; with ``on_error="keep"`` the partial trace is returned instead.
+
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
+    >>> t = trace(net, torch.ones(2, 4))
+    >>> [op.label for op in t.ops], tuple(t["1"].shape)
+    (['linear_1_1', 'relu_1_2'], (2, 3))
+    """
+    if not callable(model):
+        raise InputError(f"trace needs a module or a function to run, got {model!r}.")
+    if on_error not in ("raise", "keep"):
+        raise InputError(f"on_error={on_error!r} is not one of 'raise', 'keep'.")
+    args, keywords = _arguments(inputs, kwargs)
+    owner = _owner(model)
+    names = [name for name, _ in owner.named_modules()] if owner is not None else []
+    capture = Capture(owner, Values(wanted(save, names)), restore=True)
+    began = time.perf_counter_ns()
+    failure: BaseException | None = None
+    with _same_random_state(seed):
+        try:
+            capture.inputs((args, keywords))
+            with capture:
+                capture.outputs(model(*args, **keywords))
+        except BaseException as error:
+            failure = error
+    facts = {
+        "seed": seed,
+        "training": bool(owner.training) if owner is not None else False,
+        "seconds": (time.perf_counter_ns() - began) / 1e9,
+        **_FRAMEWORK,
+    }
+    result = _finish(capture, _name(model, owner), facts, save)
+    try:
+        if failure is None or (on_error == "keep" and isinstance(failure, Exception)):
+            return result
+        with suppress(Exception):  # an exception may refuse attributes; it is the model's, not ours
+            failure.intus_trace = result  # type: ignore[attr-defined]
+        raise failure
+    finally:
+        del failure  # it holds this frame, which would hold it: a cycle
+
+
+def view(
+    model_or_trace: Callable[..., Any] | Trace | Graph,
+    inputs: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    depth: int | None = None,
+    overlay: Overlay = None,
+) -> View:
+    """The model's graph as a page to walk in: a model is traced once, with nothing saved.
+
+    ``depth`` is how many levels of modules stand open at first; ``overlay`` colours the boxes: ``"time"``,
+    ``"memory"``, ``"parameters"``, a dict from address to number, or Results of one score.
+
+    >>> view(torch.nn.Linear(2, 1), torch.ones(1, 2))  # doctest: +ELLIPSIS
+    <View of Linear: 1 operation, 0 modules, 3 parameters (12 B), ...>
+    """
+    if isinstance(model_or_trace, Graph):
+        graph = model_or_trace
+    elif isinstance(model_or_trace, Trace):
+        graph = model_or_trace.graph
+    else:
+        graph = trace(model_or_trace, inputs, kwargs, save="none").graph
+    return View(graph, depth=depth, overlay=overlay)
+
+
+def structure(capture: Capture, model: Callable[..., Any]) -> Graph:
+    """The graph of what a finished capture saw, without values."""
+    owner = _owner(model)
+    return assemble(capture.recording, _name(model, owner), _FRAMEWORK)[0]
+
+
+@contextmanager
+def _same_random_state(seed: int | None) -> Iterator[None]:
+    """Leave torch's, numpy's and Python's random state as they were; ``seed`` holds for torch inside."""
+    cuda = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    ours, theirs = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if cuda else []):
+        if seed is not None:
+            torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(ours)
+            np.random.set_state(theirs)
+
+
+def _finish(capture: Capture, name: str, facts: dict[str, Any], save: Selection) -> Trace:
+    graph, where = assemble(capture.recording, name, facts)
+    capture.recording.failure = None  # it holds frames, and they hold the recording: a cycle
+    kept = capture.values.kept
+    values = {where(row): kept[row] for row in sorted(kept) if where(row) >= 0}
+    unverified = frozenset(where(row) for row in capture.values.unverified() if where(row) >= 0)
+    result = Trace(graph, values, unverified)
+    if save != "all" and save != "none":
+        chosen = set(select(graph, save, handle=lambda row: Op(result, row)))
+        result.values = {row: value for row, value in values.items() if row in chosen}
+    return result
+
+
+def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(inputs, tuple) and not hasattr(inputs, "_fields"):
+        args, keywords = inputs, {}
+    elif isinstance(inputs, Mapping):
+        args, keywords = (), {str(name): value for name, value in inputs.items()}
+    else:
+        args, keywords = (inputs,), {}
+    twice = set(keywords) & set(kwargs or {})
+    if twice:
+        raise InputError(f"{sorted(twice)} are given in both inputs and kwargs.")
+    return args, {**keywords, **(kwargs or {})}
+
+
+def _owner(model: Callable[..., Any]) -> torch.nn.Module | None:
+    """The module whose parameters and submodules give names: the model, or what a bound method belongs to."""
+    for candidate in (model, getattr(model, "__self__", None)):
+        if isinstance(candidate, torch.nn.Module):
+            return candidate
+    return None
+
+
+def _name(model: Callable[..., Any], owner: torch.nn.Module | None) -> str:
+    if owner is model:
+        return type(model).__name__
+    return getattr(model, "__qualname__", type(model).__name__)

@@ -1,0 +1,49 @@
+"""Which line of the user's code runs an operation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import torch
+
+from .recording import CALL, Recording
+
+#: Whose lines are never the user's: torch's, and ours where one trace runs inside another.
+_LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<__array_function__")
+_USER, _LIBRARY, _ENTRY = range(3)
+
+
+class Sites:
+    """Numbers instructions. ``entry`` is the code through which modules are called: what lies beyond it
+    is its caller's, and was found when the module's call began."""
+
+    def __init__(self, recording: Recording, entry: CodeType | None) -> None:
+        self._recording = recording
+        self._kinds: dict[int, int] = {} if entry is None else {id(entry): _ENTRY}
+        self._held: list[CodeType | None] = [entry]  # so that ids stay their own
+        self._numbers: dict[tuple[int, int], int] = {}
+
+    def number(self, frame: Any) -> int:
+        """The nearest frame outside torch: what torch's own modules run counts as their caller's."""
+        kinds = self._kinds
+        while frame is not None:
+            code = frame.f_code
+            kind = kinds.get(id(code))
+            if kind is None:
+                kind = kinds[id(code)] = _LIBRARY if code.co_filename.startswith(_LIBRARIES) else _USER
+                self._held.append(code)
+            if kind == _USER:
+                key = (id(code), frame.f_lasti)
+                number = self._numbers.get(key)
+                return self._learn(key, code) if number is None else number
+            if kind == _ENTRY and self._recording.stack[-1] >= 0:
+                return self._recording.calls[self._recording.stack[-1] * len(CALL) + 4]
+            frame = frame.f_back
+        return -1
+
+    def _learn(self, key: tuple[int, int], code: CodeType) -> int:
+        number = self._numbers[key] = len(self._recording.sites)
+        self._recording.sites.append((code, key[1]))
+        return number
