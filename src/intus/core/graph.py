@@ -61,6 +61,21 @@ class Module(NamedTuple):
     args: str
 
 
+class Branch(NamedTuple):
+    """A tensor's plain value that Python asked for, and what it decided.
+
+    ``row`` is the tensor's row in Ops; ``kind`` one of ``if``, ``elif``, ``while``, ``ternary``, ``assert``,
+    ``comprehension``, ``guard``, or ``read`` where it decided nothing that can be told; ``way`` is True where
+    the condition held, False where it did not, None where that cannot be told; ``how`` the method that asked:
+    ``bool``, ``item``, ``equal``.
+    """
+
+    row: int
+    kind: str
+    way: bool | None
+    how: str
+
+
 def _ints(*values: int) -> np.ndarray:
     return np.array(values, dtype=np.int64)
 
@@ -135,7 +150,8 @@ class Graph:
     """Everything known of one forward pass but the values.
 
     ``op_params`` holds pairs (row of Ops, index into ``params``); ``exits`` pairs (row of Ops, row of
-    Calls): that tensor was what that call returned. ``error`` is the text of the exception that ended the
+    Calls): that tensor was what that call returned. ``branches`` are the tensors whose plain value Python
+    asked for, in order. ``error`` is the text of the exception that ended the
     pass, ``""`` if none did. ``facts`` is a small JSON-able dict for whatever is known once: seconds, seed,
     mode, versions.
     """
@@ -152,6 +168,7 @@ class Graph:
     calls: Calls
     op_params: np.ndarray
     exits: np.ndarray
+    branches: tuple[Branch, ...] = ()
     error: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
 

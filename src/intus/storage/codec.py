@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 from safetensors.numpy import load as _load
 from safetensors.numpy import save as _save
 
 from ..core.errors import CodecError, InputError
-from ..core.graph import OP_KINDS, Calls, Edges, Graph, Meta, Module, Ops, Param, Source
+from ..core.graph import OP_KINDS, Branch, Calls, Edges, Graph, Meta, Module, Ops, Param, Source
 from ..core.record import KINDS, Record
 
 FORMAT = "1"
@@ -123,6 +123,7 @@ def encode_graph(graph: Graph, arrays: Mapping[str, np.ndarray] | None = None) -
         "args": graph.args,
         "params": graph.params,
         "modules": graph.modules,
+        "branches": graph.branches,
         "error": graph.error,
         "facts": dict(graph.facts),
     }
@@ -147,6 +148,7 @@ def decode_graph(blob: bytes) -> tuple[Graph, dict[str, np.ndarray]]:
             calls=_table(Calls, "calls", columns),
             op_params=columns["op_params"],
             exits=columns["exits"],
+            branches=_named(Branch, facts["branches"]),
             error=facts["error"],
             facts=facts["facts"],
         )
@@ -172,7 +174,7 @@ def _named(cls: Any, rows: Any) -> tuple[Any, ...]:
 def _is(value: Any, hint: Any) -> bool:
     if get_origin(hint) is tuple:
         return isinstance(value, tuple) and all(type(part) is int for part in value)
-    return type(value) is hint
+    return any(type(value) is one for one in (get_args(hint) or (hint,)))
 
 
 def _check(graph: Graph) -> None:
@@ -191,6 +193,8 @@ def _check(graph: Graph) -> None:
             raise CodecError(f"The graph's {name} must be pairs of integers.")
         if pairs.size and (pairs.min() < 0 or (pairs >= limits).any()):
             raise CodecError(f"The graph's pairs {name} point outside it.")
+    if any(not 0 <= branch.row < rows for branch in graph.branches):
+        raise CodecError("The graph's branches name rows outside it.")
     if (graph.calls.parent >= np.arange(calls)).any():
         raise CodecError("The graph's column calls/parent names a call that began later.")
     if (graph.calls.start > graph.calls.stop).any():

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..core.graph import FAILED, INPUT, OUTPUT, Calls, Edges, Graph, Module, Ops, Param, Source
+from .branches import find_branches
 from .loops import find_layers
 from .recording import CALL, ROW, Recording
 
@@ -28,7 +29,11 @@ def assemble(
     edges, op_params = _inputs(recording.inputs, rows["inputs"])
 
     _blame(rows["flags"], recording)
-    keep = _connected(rows["kind"], edges, whole=recording.failure is not None)
+    reads = [read._replace(row=read.row // len(ROW), rows=read.rows // len(ROW)) for read in recording.reads]
+    branches = find_branches(reads, recording.sites, rows["site"].tolist() if reads else [])
+    ends = rows["kind"] == OUTPUT
+    ends[[branch.row for branch in branches]] = True  # what decides where the model goes is no orphan
+    keep = _connected(rows["kind"], edges, ends, whole=recording.failure is not None)
     where = np.where(keep, np.cumsum(keep) - 1, -1)
     rows = {name: column[keep] for name, column in rows.items()}
     edges = _sorted_edges(edges, where)
@@ -51,6 +56,7 @@ def assemble(
         calls=_calls(calls, starts),
         op_params=np.unique(op_params, axis=0),
         exits=_renumber(exits, where),
+        branches=tuple(branch._replace(row=int(where[branch.row])) for branch in branches),
         error=_error_text(recording.failure),
         facts=dict(facts),
     )
@@ -84,11 +90,13 @@ def _inputs(flat: list[int], counts: np.ndarray) -> tuple[dict[str, np.ndarray],
     return edges, np.stack([into[param], -1 - pairs[param, 0]], axis=1)
 
 
-def _connected(kind: np.ndarray, edges: Mapping[str, np.ndarray], *, whole: bool) -> np.ndarray:
-    """Rows that descend from an input or lead to an output; all of them when the pass did not end."""
+def _connected(
+    kind: np.ndarray, edges: Mapping[str, np.ndarray], ends: np.ndarray, *, whole: bool
+) -> np.ndarray:
+    """Rows that descend from an input or lead to an end; all of them when the pass did not end."""
     if whole or not (kind == OUTPUT).any():
         return np.ones(len(kind), dtype=bool)
-    from_input, to_output = (kind == INPUT).tolist(), (kind == OUTPUT).tolist()
+    from_input, to_output = (kind == INPUT).tolist(), ends.tolist()
     pairs = sorted(zip(edges["dst"].tolist(), edges["src"].tolist(), strict=True))  # time only moves on
     for dst, src in pairs:
         from_input[dst] = from_input[dst] or from_input[src]

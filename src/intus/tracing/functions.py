@@ -18,12 +18,16 @@ _BOOKKEEPING = frozenset(
         "__repr__", "__format__", "__len__", "__hash__", "__dir__", "__reduce_ex__", "__setstate__",
         "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "storage",
         "element_size",
-        "untyped_storage", "data_ptr", "is_contiguous", "is_floating_point", "is_complex", "is_nonzero",
+        "untyped_storage", "data_ptr", "is_contiguous", "is_floating_point", "is_complex",
         "get_device", "is_same_size", "has_names", "requires_grad_", "retain_grad", "register_hook",
         "register_post_accumulate_grad_hook", "backward", "_is_view", "_set_grad_enabled", "is_tensor",
         "result_type", "can_cast", "is_inference", "__deepcopy__", "__contains__", "type_promotion",
     }
 )  # fmt: skip
+#: Calls by which Python learns a tensor's plain value, and may decide something on it.
+_ASKS = frozenset(
+    {"__bool__", "__int__", "__float__", "__index__", "item", "tolist", "is_nonzero", "equal", "allclose"}
+)
 _OPERATORS = (
     *("add", "sub", "mul", "div", "truediv", "floordiv", "mod", "pow", "matmul"),
     *("and", "or", "xor", "lshift", "rshift"),
@@ -44,12 +48,13 @@ _WRITE_WHEN_TRAINING = {"batch_norm": (5, "training"), "instance_norm": (5, "use
 
 class Function(NamedTuple):
     """``type`` names the operation; ``record`` is whether it makes rows; ``writes`` whether its first
-    argument is written into."""
+    argument is written into; ``asks`` whether it gives Python a tensor's plain value."""
 
     type: str
     record: bool
     writes: bool
     by_index: bool = False  # its arguments are an index: loops compare the source line instead
+    asks: bool = False
 
 
 def describe(func: Any) -> Function:
@@ -57,6 +62,8 @@ def describe(func: Any) -> Function:
     name = getattr(func, "__name__", None) or type(func).__name__
     if name in ("__get__", "__set__", "__delete__"):
         return _describe_property(name, getattr(getattr(func, "__self__", None), "__name__", ""))
+    if name in _ASKS:
+        return Function(name.strip("_"), False, False, asks=True)
     if name in _BOOKKEEPING or name.startswith("_record_function"):
         return Function(name, False, False)
     if name in _IN_PLACE_OPERATORS:

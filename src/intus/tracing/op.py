@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from ..core import walks
 from ..core.errors import AddressError
 from ..core.graph import CREATED, FAILED, INPLACE, OP_KINDS, Graph, Meta, Param, Source
 
@@ -98,6 +99,26 @@ class Op:
     def children(self) -> list[Op]:
         """The ops that took this tensor."""
         return [Op(self._trace, row) for row in self._graph.children(self.row)]
+
+    @property
+    def ancestors(self) -> list[Op]:
+        """Everything it was computed from, in order of execution."""
+        return [Op(self._trace, row) for row in walks.ancestors(self._graph, [self.row])]
+
+    @property
+    def descendants(self) -> list[Op]:
+        """Everything computed from it, in order of execution."""
+        return [Op(self._trace, row) for row in walks.descendants(self._graph, [self.row])]
+
+    @property
+    def siblings(self) -> list[Op]:
+        """The ops that share a parent with it."""
+        return [Op(self._trace, row) for row in walks.siblings(self._graph, self.row)]
+
+    @property
+    def spouses(self) -> list[Op]:
+        """The ops that share a child with it."""
+        return [Op(self._trace, row) for row in walks.spouses(self._graph, self.row)]
 
     @property
     def params(self) -> list[Param]:

@@ -20,6 +20,7 @@ from torch.nn import Module, Parameter
 from torch.overrides import TorchFunctionMode
 
 from ..core.graph import CREATED, FAILED, INPLACE, INPUT, OP, OUTPUT
+from .branches import Read
 from .containers import ATOMS, tensors, walk
 from .functions import Function, describe, written
 from .origins import Origins
@@ -158,6 +159,13 @@ def _handler(recording: Recording, origins: Origins, sites: Sites, values: Value
         entry = functions[func] = (about, type_, len(functions))
         return entry
 
+    def note_read(how: str, args: tuple[Any, ...], out: Any, frame: Any) -> None:
+        """Python asked for a tensor's plain value; what torch asks for itself is not the model's choice."""
+        row = find(args[0]) if args and isinstance(args[0], Tensor) else -1
+        if row >= 0 and sites.is_users(frame):
+            value = out if isinstance(out, bool) else None
+            recording.reads.append(Read(row, how, frame.f_code, frame.f_lasti, value, len(rows)))
+
     def before_writing(targets: list[Tensor]) -> None:
         """Keep what is about to be overwritten: saved activations, and what was there before the pass."""
         with torch._C.DisableTorchFunction():
@@ -170,7 +178,10 @@ def _handler(recording: Recording, origins: Origins, sites: Sites, values: Value
     ) -> Any:
         about, type_, function = functions.get(func) or learn(func)
         if not about.record:
-            return func(*args, **kwargs) if kwargs else func(*args)
+            out = func(*args, **kwargs) if kwargs else func(*args)
+            if about.asks:
+                note_read(about.type, args, out, sys._getframe(1))
+            return out
         inputs: list[int] = []
         atoms: list[Any] = [function]  # what is not a tensor, to tell alike operations by
         position = -1

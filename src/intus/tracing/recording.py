@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from ..core.graph import Meta
+from .branches import Read
 from .places import Places
 
 #: Integers per row of each flat list.
@@ -33,6 +34,7 @@ class Recording:
                 number of the argument's name
     ``exits``   pairs: a row, and the module call that returned it
     ``stack``   the module calls under way, innermost last; -1 stands below them
+    ``reads``   the times Python asked for a tensor's plain value
     ``raised``  the row of the last operation that raised, and its exception
     """
 
@@ -48,6 +50,7 @@ class Recording:
     stack: list[int] = field(default_factory=lambda: [-1])
     failure: BaseException | None = None
     raised: tuple[int, BaseException] | None = None
+    reads: list[Read] = field(default_factory=list)
     type_numbers: dict[str, int] = field(default_factory=dict)
     meta_numbers: dict[Any, int] = field(default_factory=dict)
     _arg_numbers: dict[str, int] = field(default_factory=dict)

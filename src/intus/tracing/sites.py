@@ -43,6 +43,11 @@ class Sites:
             frame = frame.f_back
         return -1
 
+    def is_users(self, frame: Any) -> bool:
+        """Whether a frame runs code of the user's, not of torch."""
+        self.number(frame)
+        return self._kinds[id(frame.f_code)] == _USER
+
     def _learn(self, key: tuple[int, int], code: CodeType) -> int:
         number = self._numbers[key] = len(self._recording.sites)
         self._recording.sites.append((code, key[1]))

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..core import walks
 from ..core.errors import CodecError, InputError, require
-from ..core.graph import (
-    INPUT,
-    OP,
-    OUTPUT,
-    Graph,
-    Module,
-)
+from ..core.graph import INPUT, OP, OUTPUT, Branch, Graph, Module
 from ..core.selection import Selection, resolve, select
 from ..storage.codec import decode_graph, encode_graph
 from ..viewing.html import View
@@ -29,6 +24,23 @@ from .op import Op
 if TYPE_CHECKING:
     import networkx
     import pandas
+
+
+class Conditional(NamedTuple):
+    """A decision that a model took on a tensor.
+
+    ``op`` is the tensor; ``kind`` what it decided: ``if``, ``elif``, ``while``, ``ternary``, ``assert``,
+    ``comprehension``, ``guard``, or ``read`` where nothing is known; ``way`` True where the condition held,
+    False where not, None where that cannot be told; ``how`` the method that asked (``bool``, ``item``);
+    ``involved`` the ops that served the decision alone, ``starts`` those of them where it branches off.
+    """
+
+    op: Op
+    kind: str
+    way: bool | None
+    how: str
+    involved: list[Op]
+    starts: list[Op]
 
 
 class Trace:
@@ -79,6 +91,26 @@ class Trace:
     def modules(self) -> dict[str, Module]:
         """The modules that ran, by address; ``""`` is the model."""
         return {module.address: module for module in self.graph.modules}
+
+    @property
+    def conditionals(self) -> list[Conditional]:
+        """The tensors whose plain value Python asked for, with what that decided and which way it went."""
+        ends = self.graph.rows_of(OUTPUT)
+        leads = {*ends, *walks.ancestors(self.graph, ends)}
+        return [self._conditional(branch, leads) for branch in self.graph.branches]
+
+    def _conditional(self, branch: Branch, leads: set[int]) -> Conditional:
+        rows = [branch.row, *walks.ancestors(self.graph, [branch.row])]
+        involved = sorted(row for row in rows if row not in leads)
+        starts = [row for row in involved if not set(self.graph.parents(row)) & set(involved)]
+        return Conditional(
+            Op(self, branch.row),
+            branch.kind,
+            branch.way,
+            branch.how,
+            [Op(self, row) for row in involved],
+            [Op(self, row) for row in starts],
+        )
 
     def __getitem__(self, key: str | int) -> Op:
         return Op(self, resolve(self.graph, key, ordinals=self._ordinals)[0])

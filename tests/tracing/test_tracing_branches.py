@@ -1,0 +1,198 @@
+"""Which way a model went, told from the tensors whose plain value Python asked for."""
+
+from __future__ import annotations
+
+import linecache
+
+import pytest
+import torch
+
+from intus import load, trace
+
+UP, DOWN = torch.ones(3), -torch.ones(3)
+
+
+def ways(model, x):
+    return [(c.op.label.partition(":")[0], c.kind, c.way) for c in trace(model, x).conditionals]
+
+
+def if_else(x):
+    if x.sum() > 0:
+        x = x + 1
+    else:
+        x = x - 1
+    return x
+
+
+def if_not(x):
+    if not (x.sum() > 0):
+        x = x * 2
+    return x + 1
+
+
+def bare_name(x):
+    m = x.sum() > 0
+    if m:
+        x = x * 2
+    return x + m
+
+
+def elif_chain(x):
+    if x.sum() > 100:
+        x = x + 1
+    elif x.sum() > 0:
+        x = x + 2
+    elif x.sum() < -100:
+        x = x + 3
+    return x * 2
+
+
+def ternary(x):
+    y = x * 2 if x.sum() > 0 else x * 3
+    return y + 1
+
+
+def looping(x):
+    x = x.abs() + 1
+    while x.sum() < 20:
+        x = x * 2
+    return x
+
+
+def asserting(x):
+    assert (x.abs() < 1e9).all(), "too large"
+    return x + 1
+
+
+def by_item(x):
+    if x.sum().item() > 0.5:
+        return x * 2
+    return x * 3
+
+
+def by_equal(x):
+    if torch.equal(x, x):
+        x = x * 2
+    return x + 1
+
+
+def both(x):
+    if x.sum() > 0 and x.max() > 0:
+        x = x * 2
+    return x + 1
+
+
+def comprehension(x):
+    return sum([part for part in (x, x * 2) if part.sum() > 0], x)
+
+
+def only_read(x):
+    v = x.sum().item()
+    return x * v
+
+
+def never_tested(x):
+    flag = (x > 0).all()
+    return x + 1, flag
+
+
+@pytest.mark.parametrize(
+    ("model", "up", "down"),
+    [
+        (if_else, [("gt_1_2", "if", True)], [("gt_1_2", "if", False)]),
+        (if_not, [("gt_1_2", "if", False)], [("gt_1_2", "if", True)]),
+        (bare_name, [("gt_1_2", "if", True)], [("gt_1_2", "if", False)]),
+        (ternary, [("gt_1_2", "ternary", True)], [("gt_1_2", "ternary", False)]),
+        (asserting, [("all_1_3", "assert", True)], [("all_1_3", "assert", True)]),
+        (by_item, [("sum_1_1", "if", True)], [("sum_1_1", "if", None)]),  # no else: the lines cannot tell
+        (by_equal, [("input_1", "if", True)], [("input_1", "if", True)]),
+        (only_read, [("sum_1_1", "read", None)], [("sum_1_1", "read", None)]),
+        (never_tested, [], []),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_each_construct_says_what_was_decided_and_how(model, up, down):
+    assert ways(model, UP) == up
+    assert ways(model, DOWN) == down
+
+
+def test_a_chain_of_elifs_is_told_apart():
+    assert [(kind, way) for _, kind, way in ways(elif_chain, UP)] == [("if", False), ("elif", True)]
+    assert [(kind, way) for _, kind, way in ways(elif_chain, DOWN)] == [
+        ("if", False),
+        ("elif", False),
+        ("elif", False),
+    ]
+
+
+def test_a_while_asks_once_more_than_it_loops():
+    found = [(kind, way) for _, kind, way in ways(looping, UP)]
+    assert found == [("while", True), ("while", True), ("while", False)]
+
+
+def test_conditions_joined_by_and_are_told_by_the_lines_that_ran():
+    assert [(kind, way) for _, kind, way in ways(both, UP)] == [("if", None), ("if", True)]
+
+
+def test_a_comprehension_filters():
+    assert [(kind, way) for _, kind, way in ways(comprehension, UP)] == [("comprehension", True)] * 2
+    assert [(kind, way) for _, kind, way in ways(comprehension, DOWN)] == [("comprehension", False)] * 2
+
+
+def test_involved_are_the_ops_that_served_the_decision_alone():
+    (decision,) = trace(if_else, UP).conditionals
+    assert [op.label for op in decision.involved] == ["sum_1_1", "gt_1_2"]
+    assert [op.label for op in decision.starts] == ["sum_1_1"]
+    (shared,) = trace(bare_name, UP).conditionals  # the boolean is used besides: nothing served it alone
+    assert shared.involved == []
+
+
+CELL = """
+def cell(x):
+    if x.sum() > 0:
+        x = x + 1
+    return x
+"""
+
+
+def test_a_notebook_cell_has_its_source_where_ipython_puts_it():
+    name = "<ipython-input-7-abc>"
+    linecache.cache[name] = (len(CELL), None, CELL.splitlines(keepends=True), name)
+    names = {}
+    exec(compile(CELL, name, "exec"), names)
+    try:
+        assert ways(names["cell"], UP) == [("gt_1_2", "if", True)]
+    finally:
+        del linecache.cache[name]
+
+
+def test_without_source_only_the_read_is_known():
+    names = {}
+    exec(compile(CELL, "<nowhere>", "exec"), names)
+    assert ways(names["cell"], UP) == [("gt_1_2", "read", None)]
+
+
+def test_a_method_and_a_lambda_are_found_in_their_file():
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            if x.sum() > 0:
+                x = x.relu()
+            return x
+
+    assert ways(Net(), DOWN) == [("gt_1_2", "if", False)]
+    assert ways(lambda x: x + 1 if x.sum() > 0 else x - 1, UP) == [("gt_1_2", "ternary", True)]
+
+
+def test_what_decides_the_way_is_no_orphan_even_when_it_comes_from_no_input():
+    def gate(x):
+        if torch.zeros(1).sum() == 0:
+            x = x + 1
+        return x
+
+    assert [op.type for op in trace(gate, UP)] == ["zeros", "sum", "eq", "add"]
+
+
+def test_decisions_survive_saving(tmp_path):
+    trace(if_else, UP).save(tmp_path / "t.trace")
+    (decision,) = load(tmp_path / "t.trace").conditionals
+    assert (decision.op.label, decision.kind, decision.way, decision.how) == ("gt_1_2", "if", True, "bool")
