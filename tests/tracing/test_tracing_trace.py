@@ -100,3 +100,16 @@ def test_view_traces_and_shows(tmp_path):
     model, x = make("residual")
     assert "Residual" in repr(intus.view(model, x))
     assert "4 operations" in repr(intus.view(lambda x: model(x), x))
+
+
+def test_find_by_neighbours_and_by_module():
+    net = torch.nn.Sequential(
+        torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2)),
+        torch.nn.Sequential(torch.nn.Conv2d(4, 4, 3), torch.nn.MaxPool2d(2), torch.nn.ReLU()),
+    )
+    t = intus.trace(net, torch.ones(1, 1, 16, 16))
+    assert [op.output_of[0] for op in t.find(type="max_pool2d", after="relu")] == ["0.2"]
+    assert [op.output_of[0] for op in t.find("conv2d", before="max_pool2d")] == ["1.0"]
+    assert [op.type for op in t.find(inside="1")] == ["conv2d", "max_pool2d", "relu"]
+    with pytest.raises(AddressError, match="No module '2' ran"):
+        t.find(inside="2")

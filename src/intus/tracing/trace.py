@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..core import walks
-from ..core.errors import CodecError, InputError, require
+from ..core.errors import AddressError, CodecError, InputError, did_you_mean, require
 from ..core.graph import INPUT, OP, OUTPUT, Branch, Graph, Module
 from ..core.selection import Selection, resolve, select
 from ..storage.codec import decode_graph, encode_graph
@@ -115,6 +115,15 @@ class Trace:
     def __getitem__(self, key: str | int) -> Op:
         return Op(self, resolve(self.graph, key, ordinals=self._ordinals)[0])
 
+    def _select(self, selection: Selection) -> list[int]:
+        return select(self.graph, selection, handle=lambda row: Op(self, row))
+
+    def _known_module(self, address: str) -> None:
+        names = {self.graph.call_address(call) for call in range(len(self.graph.calls))}
+        names |= set(self.modules)
+        if address not in names:
+            raise AddressError(f"No module {address!r} ran. {did_you_mean(address, sorted(names - {''}))}")
+
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and self.graph.rows(key) is not None
 
@@ -127,21 +136,37 @@ class Trace:
     def _ipython_key_completions_(self) -> list[str]:
         return list(self.graph.names())
 
-    def find(self, selection: Selection | None = None, *, type: str | None = None) -> list[Op]:
+    def find(
+        self,
+        selection: Selection | None = None,
+        *,
+        type: str | None = None,
+        after: Selection | None = None,
+        before: Selection | None = None,
+        inside: str | None = None,
+    ) -> list[Op]:
         """All ops that a selection means: a name, a type, a glob, a predicate, or a list of these.
 
+        ``type`` keeps those of one type; ``after`` those that take a tensor of another selection, ``before``
+        those that give one to it; ``inside`` those that ran in a module, at any depth, by its address.
+
         >>> from intus import trace
-        >>> layers = [torch.nn.Linear(2, 2), torch.nn.ReLU(), torch.nn.Linear(2, 2), torch.nn.ReLU()]
-        >>> [op.label for op in trace(torch.nn.Sequential(*layers), torch.ones(1, 2)).find(type="relu")]
-        ['relu_1_2', 'relu_2_4']
+        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU(), torch.nn.Linear(2, 2))
+        >>> [op.label for op in trace(net, torch.ones(1, 2)).find(type="linear", after="relu")]
+        ['linear_2_3']
         """
-        rows = (
-            self.graph.rows_of(OP)
-            if selection is None
-            else select(self.graph, selection, handle=lambda row: Op(self, row))
-        )
-        found = [Op(self, row) for row in rows]
-        return [op for op in found if type is None or op.type == type]
+        rows = self.graph.rows_of(OP) if selection is None else self._select(selection)
+        found = [op for op in (Op(self, row) for row in rows) if type is None or op.type == type]
+        if after is not None:
+            fed = {child for row in self._select(after) for child in self.graph.children(row)}
+            found = [op for op in found if op.row in fed]
+        if before is not None:
+            feeding = {parent for row in self._select(before) for parent in self.graph.parents(row)}
+            found = [op for op in found if op.row in feeding]
+        if inside is not None:
+            self._known_module(inside)
+            found = [op for op in found if any(_is_call_of(name, inside) for name in op.modules)]
+        return found
 
     def save(self, path: str | Path) -> None:
         """Write graph and saved values into one safetensors file; ``intus.load`` reads it back.
@@ -208,6 +233,11 @@ class Trace:
         return (
             f"<Trace of {self.graph.model}: {len(self)} operations, {len(self.values)} values saved{error}>"
         )
+
+
+def _is_call_of(name: str, address: str) -> bool:
+    """Whether a call's address is the module's, or just that call's: ``fc:2`` is a call of ``fc``."""
+    return name == address or name.rpartition(":")[0] == address
 
 
 def load(path: str | Path) -> Trace:
