@@ -526,3 +526,31 @@ def test_what_a_library_module_runs_counts_as_the_line_that_called_it():
             return self.body(x)
 
     assert {op.source.function.rpartition(".")[2] for op in intus.trace(Model(), x).ops} == {"forward"}
+
+
+def test_a_write_through_one_view_is_no_parent_of_another_that_shares_none_of_it():
+    def model(x):
+        y = x + 0
+        first, second = y[:2], y[2:]
+        first.mul_(2)
+        return second + 1, y.sum()
+
+    t = intus.trace(model, torch.ones(4))
+    assert [op.label for op in t["add_2"].parents] == ["getitem_2_3"]
+    assert [op.label for op in t["sum_1"].parents] == ["mul_1_4"]
+
+
+def test_a_module_path_wins_over_a_label_of_the_same_name():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear_1, self.linear_2 = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.linear_1(self.linear_2(x))
+
+    t = intus.trace(Net(), torch.ones(1, 2))
+    assert t["linear_1"].output_of[0] == "linear_1"  # as probe, inspect and the page mean it
+    assert [op.label for op in t.find("linear_1")] == ["linear_2_2"]
+    assert list(intus.trace(Net(), torch.ones(1, 2), save="linear_1").values) == [t["linear_1"].row]
+    assert t["linear_1_1"].output_of[0] == "linear_2"  # the full label stays the operation's

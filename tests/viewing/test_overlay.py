@@ -39,7 +39,7 @@ def test_results_give_the_latest_epoch_of_whole_layers() -> None:
 
 def test_two_scores_are_refused_with_their_names() -> None:
     results = Results.from_rows([{"address": "fc1", "score": s, "value": 1.0} for s in ("mean", "std")])
-    with pytest.raises(InputError, match=r"these Results hold 2: mean, std\. Pick one with results\.where"):
+    with pytest.raises(InputError, match=r"these Results hold 2: 'mean', 'std'\. Pick one with results\.where"):
         paint(results)
 
 
@@ -54,3 +54,10 @@ def test_two_scores_are_refused_with_their_names() -> None:
 def test_wrong_overlays_are_told(overlay: object, says: str) -> None:
     with pytest.raises(InputError, match=says):
         paint(overlay)
+
+
+@pytest.mark.parametrize("column", ["kind", "run", "model"])
+def test_results_of_several_kinds_runs_or_models_are_not_mixed(column: str) -> None:
+    rows = [{"address": "fc", "score": "mean", "value": 1.0, column: name} for name in ("input", "output")]
+    with pytest.raises(InputError, match=f"shows one {column}, and these Results hold 2: 'input', 'output'"):
+        paint(Results.from_rows(rows))

@@ -23,7 +23,6 @@ OP, INPUT, OUTPUT, BUFFER, CONSTANT = range(5)
 INPLACE = 1  # it wrote into one of its arguments
 CREATED = 2  # it made a tensor out of nothing: torch.rand, torch.ones
 FAILED = 4  # it raised: the last thing that ran
-ORPHAN = 8  # it neither comes from an input nor reaches an output
 
 
 class Meta(NamedTuple):
@@ -94,7 +93,7 @@ class Ops:
     ``event``  number of the function call, shared by the tensors that one call returned; -1 for none
     ``output`` which of the call's tensors, -1 when it returned just one
     ``time``   nanoseconds the function took, on its first row
-    ``flags``  bits INPLACE, CREATED, FAILED, ORPHAN
+    ``flags``  bits INPLACE, CREATED, FAILED
     """
 
     kind: np.ndarray
@@ -294,12 +293,13 @@ class Graph:
                 names.setdefault(f"{name}:{passno}", []).append(row)
         for row in self.rows_of(BUFFER):  # a buffer's type is its address
             names.setdefault(self.types[self.ops.type[row]], []).append(row)
+        modules: dict[str, list[int]] = {}
         for call, rows in sorted(self.call_outputs.items()):
             module, passno = int(self.calls.module[call]), int(self.calls.passno[call])
             address = self.modules[module].address
             for name in (address, f"{address}:{passno}"):
-                names.setdefault(name, []).extend(rows)
-        return names
+                modules.setdefault(name, []).extend(rows)
+        return names | modules  # a module called linear_1 is what probe and inspect mean by that name
 
     def rows(self, name: str) -> list[int] | None:
         """Rows that answer to a label, short label, pass or module address; None if nothing does."""

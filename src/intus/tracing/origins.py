@@ -26,7 +26,7 @@ class Origins:
     def __init__(self, recording: Recording, values: Values) -> None:
         self.known: dict[int, Known] = {}
         self._recording, self._values = recording, values
-        self._writers: dict[int, int] = {}
+        self._writers: dict[int, list[tuple[int, int, int]]] = {}  # by memory: row, first and last element
         self._passed_on: dict[int, list[tuple[int, int, Known]]] = {}  # by module call; see ``pass_on``
 
     def add(
@@ -53,8 +53,7 @@ class Origins:
         if seen is not None and seen[0]() is t:
             if seen[2] is not None and seen[2] == version_of(t):
                 return seen[1]
-            # its memory was written to since
-            row = max(self._writers.get(t.untyped_storage()._cdata, -1), seen[1])
+            row = self._last_writer(t, seen[1])
             self.note(t, row)
             return row
         return self._stranger(t)
@@ -84,17 +83,30 @@ class Origins:
                 return row
         return -1
 
+    def _last_writer(self, t: Tensor, row: int) -> int:
+        """Who wrote last to the part of its memory that ``t`` sees; ``row`` where nobody has since."""
+        first, last = _extent(t)
+        for writer, low, high in reversed(self._writers.get(t.untyped_storage()._cdata, ())):
+            if writer <= row:
+                break
+            if low <= last and first <= high:
+                return writer
+        return row
+
     # -- writes --------------------------------------------------------------------------------------
 
     def wrote(self, targets: list[Tensor], first: int, last: int) -> None:
         """Note who wrote a memory last: the call whose rows are ``first`` to ``last``."""
         for target in targets:
             seen = self.known.get(id(target))
+            row = last
             if seen is not None and seen[0]() is target and seen[1] >= first:
-                self._writers[target.untyped_storage()._cdata] = seen[1]
+                row = seen[1]
             elif id(target) not in self._recording.places.sources:  # running statistics feed nothing here
-                self._writers[target.untyped_storage()._cdata] = last
                 self.note(target, last)
+            else:
+                continue
+            self._writers.setdefault(target.untyped_storage()._cdata, []).append((row, *_extent(target)))
 
     # -- operations that return what they were given -------------------------------------------------
 
@@ -130,6 +142,13 @@ def version_of(t: Tensor) -> int | None:
         return t._version
     except RuntimeError:
         return None
+
+
+def _extent(t: Tensor) -> tuple[int, int]:
+    """The first and last byte of its memory that a tensor may see."""
+    first = t.storage_offset()
+    last = first + sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True) if size)
+    return first * t.element_size(), (last + 1) * t.element_size() - 1
 
 
 def _pointer(t: Any) -> int:

@@ -63,14 +63,15 @@ def _number(address: object, value: object) -> float | None:
 
 
 def _score_of(results: Results) -> str:
-    pairs = sorted(set(zip(results["score"].tolist(), results["target"].tolist(), strict=True)))
-    if len(pairs) > 1:
-        shown = ", ".join(f"{score} of {target}" if target else score for score, target in pairs[:6])
-        raise InputError(
-            f"An overlay shows one score, and these Results hold {len(pairs)}: {shown}. "
-            "Pick one with results.where(score=..., target=...)."
-        )
-    score, target = pairs[0] if pairs else ("value", "")
+    for column in ("score", "target", "kind", "model", "run"):
+        several = sorted(set(results[column].tolist()))
+        if len(several) > 1:
+            shown = ", ".join(map(repr, several[:6])) + (", …" if len(several) > 6 else "")
+            raise InputError(
+                f"An overlay shows one {column}, and these Results hold {len(several)}: {shown}. "
+                f"Pick one with results.where({column}=...)."
+            )
+    score, target = (results["score"][0], results["target"][0]) if len(results) else ("value", "")
     return f"{score} · {target}" if target else str(score)
 
 

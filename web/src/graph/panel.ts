@@ -3,7 +3,7 @@ import { el, iconButton } from "./dom.ts";
 import { bytes, count, dimensions, duration, plural, product, type Figures } from "./facts.ts";
 import { formatValue, isPaintable, valueOf, type Paint } from "./paint.ts";
 import type { Tree, TreeNode } from "./model.ts";
-import { CREATED, FAILED, INPLACE, ORPHAN } from "./scene.ts";
+import { CREATED, FAILED, INPLACE } from "./scene.ts";
 
 export interface PanelActions {
   goTo(id: number): void;
@@ -51,7 +51,6 @@ function flagsOf(node: TreeNode): HTMLElement | null {
     [FAILED, "failed here"],
     [INPLACE, "in place"],
     [CREATED, "made from nothing"],
-    [ORPHAN, "reaches no output"],
   ] as const;
   const words = flags.filter(([bit]) => node.flags & bit).map(([bit, word]) => el("li", { class: bit === FAILED ? "ig-bad" : "" }, word));
   return words.length ? el("ul", { class: "ig-flags" }, ...words) : null;

@@ -60,4 +60,3 @@ export const BUFFER = 3;
 export const INPLACE = 1;
 export const CREATED = 2;
 export const FAILED = 4;
-export const ORPHAN = 8;
