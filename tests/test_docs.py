@@ -25,7 +25,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 def server(tmp_path_factory):
     from intus.serving.run import Server
 
-    with Server(database=tmp_path_factory.mktemp("docs") / "docs.db") as running:
+    with Server(database=tmp_path_factory.mktemp("docs") / "docs.db", port=0) as running:
         yield running
 
 

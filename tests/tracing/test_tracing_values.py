@@ -181,3 +181,13 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path):
         path.write_bytes(encode_graph(trace.graph, {name: trace[0].value.numpy()}))
         with pytest.raises(CodecError, match="holds a value for row"):
             intus.load(path)
+
+
+def test_a_value_is_kept_when_numpy_writes_into_its_memory():
+    def model(x):
+        y = x + 1
+        y.numpy()[:] = 0
+        return y * 2
+
+    t = intus.trace(model, torch.ones(3))
+    assert t["add_1"].value.tolist() == [2, 2, 2]

@@ -39,7 +39,7 @@ def test_results_give_the_latest_epoch_of_whole_layers() -> None:
 
 def test_two_scores_are_refused_with_their_names() -> None:
     results = Results.from_rows([{"address": "fc1", "score": s, "value": 1.0} for s in ("mean", "std")])
-    with pytest.raises(InputError, match=r"these Results hold 2: 'mean', 'std'\. Pick one with results\.where"):
+    with pytest.raises(InputError, match=r"hold 2: 'mean', 'std'\. Pick one with results\.where"):
         paint(results)
 
 

@@ -146,8 +146,8 @@ def version_of(t: Tensor) -> int | None:
 
 def _extent(t: Tensor) -> tuple[int, int]:
     """The first and last byte of its memory that a tensor may see."""
-    first = t.storage_offset()
-    last = first + sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True) if size)
+    first = int(t.storage_offset())
+    last = first + sum((n - 1) * int(step) for n, step in zip(t.shape, t.stride(), strict=True) if n)
     return first * t.element_size(), (last + 1) * t.element_size() - 1
 
 

@@ -178,6 +178,8 @@ def _handler(recording: Recording, origins: Origins, sites: Sites, values: Value
     ) -> Any:
         about, type_, function = functions.get(func) or learn(func)
         if not about.record:
+            if about.exposes and keeping:  # numpy may write where no version counts: keep what is there
+                before_writing([args[0]])
             out = func(*args, **kwargs) if kwargs else func(*args)
             if about.asks:
                 note_read(about.type, args, out, sys._getframe(1))
