@@ -16,6 +16,6 @@ def record(rows: int = 4, address: str = "fc1", **facts: Any) -> Record:
     return Record(array, address, **({"run": "r", "model": "m", "epoch": 0, "mode": "train"} | facts))
 
 
-def point(*records: Record, complete: bool = True) -> DataPoint:
+def point(*records: Record, lacks: str = "") -> DataPoint:
     """A data point of these records."""
-    return DataPoint(Key.of(records[0]), records[0].kind, records[0].epoch, -1, tuple(records), complete)
+    return DataPoint(Key.of(records[0]), records[0].kind, records[0].epoch, -1, tuple(records), lacks)

@@ -164,6 +164,43 @@ def test_what_was_handed_on_is_let_go_before_what_was_not():
     assert {p.key.model for p in aggregator.flush()} == {"waits", "new"}
 
 
+def test_an_epoch_that_lost_its_beginning_to_memory_is_incomplete():
+    aggregator = Aggregator(max_bytes=100)  # four records of 24 bytes
+    notices = [n for number in range(5) for n in aggregator.accept([numbered(number)]).notices]
+    assert [n.code for n in notices] == ["memory"]
+    assert "which=, when=, rows=" in notices[0].text
+    (tail,) = aggregator.accept([numbered(5, epoch=1)]).ready
+    assert (tail.rows, tail.complete) == (2, False)
+    assert "let go for memory" in tail.lacks
+    assert aggregator.status()["incomplete"] == 1
+    assert [p.complete for p in aggregator.flush()] == [True]  # the next epoch is whole
+
+
+def test_what_comes_late_does_not_replace_a_whole_that_was_let_go():
+    aggregator = Aggregator(max_bytes=100)
+    aggregator.accept([numbered(0), numbered(1)])
+    assert [p.rows for p in aggregator.flush()] == [4]
+    aggregator.accept([numbered(2, model="other") for _ in range(4)])
+    late = aggregator.accept([numbered(3), numbered(3), numbered(4, address="fc2")])
+    assert late.accepted == 1
+    assert [n.code for n in late.notices] == ["memory", "too_late"]
+    assert [(p.key.address, p.complete) for p in aggregator.flush(model="m")] == [("fc2", True)]
+    assert aggregator.status()["refused"] == 4 + 2
+    for epoch in (1, 2, 0):  # begun anew, the epoch is taken again
+        outcome = aggregator.accept([numbered(5, epoch=epoch)])
+    assert (outcome.accepted, [n.code for n in outcome.notices]) == (1, ["restarted"])
+
+
+def test_of_a_parameter_nothing_is_lost_with_its_older_states():
+    aggregator = Aggregator(max_bytes=100)
+    weight = {"kind": "parameter", "batch_axis": None}
+    aggregator.accept([numbered(0, **weight)])
+    aggregator.flush()
+    aggregator.accept([numbered(2, model="other") for _ in range(4)])
+    assert aggregator.accept([numbered(1, **weight)]).accepted == 1
+    assert [p.complete for p in aggregator.flush(model="m")] == [True]
+
+
 def test_an_array_too_big_for_the_whole_is_refused_with_its_size():
     outcome = Aggregator(max_bytes=10).accept([numbered(1)])
     assert outcome.accepted == 0

@@ -115,8 +115,8 @@ def test_of_a_parameter_only_its_entries_are_described():
 
 
 def test_an_incomplete_data_point_says_so():
-    found = evaluate(point(record(), complete=False), [], ["mean"])
-    assert found.results["note"].tolist() == ["incomplete: the client dropped arrays of this epoch"]
+    found = evaluate(point(record(), lacks="a disk was full"), [], ["mean"])
+    assert found.results["note"].tolist() == ["incomplete: a disk was full"]
 
 
 def test_scores_of_units_are_not_asked_of_layers():

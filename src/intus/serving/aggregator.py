@@ -4,6 +4,9 @@ A *window* holds what one (run, model) sent in one epoch, or for one value of th
 It is complete when a newer window opens, or when someone asks for a flush. The last windows are kept after
 they were handed on, so that an array that comes late (from the slower of two workers, say) joins the rows
 it belongs to, and that data point is handed on again, whole.
+
+A window let go for memory stays as an empty shell that remembers what it held: what comes after is scored
+as incomplete, or, where the whole was scored already, refused, for a part must not replace the whole.
 """
 
 from __future__ import annotations
@@ -26,10 +29,19 @@ CLIENTS, SEQUENCES = 1000, 4096
 Group = tuple[str, str]
 Mark = tuple[float | int | str | None, ...]
 
+_DROPPED = "the client dropped arrays of this epoch"
+_LET_GO = (
+    "arrays of this epoch were let go for memory; send fewer layers, steps or rows (which=, when=, rows=)"
+)
+
 
 @dataclass(slots=True)
 class _Window:
-    """``fresh`` are the data points not handed on yet, or not since they grew."""
+    """``fresh`` are the data points not handed on yet, or not since they grew; ``handed`` those handed on.
+
+    ``lacks`` says what is missing of the window. Of the data points let go, ``lost`` were never handed on
+    and ``closed`` were.
+    """
 
     number: int
     group: Group
@@ -37,8 +49,11 @@ class _Window:
     step: int
     points: dict[Key, list[Record]] = field(default_factory=dict)
     fresh: dict[Key, None] = field(default_factory=dict)
+    handed: set[Key] = field(default_factory=set)
+    lost: set[Key] = field(default_factory=set)
+    closed: set[Key] = field(default_factory=set)
     nbytes: int = 0
-    complete: bool = True
+    lacks: str = ""
 
     def add(self, record: Record) -> None:
         key = Key.of(record)
@@ -55,9 +70,20 @@ class _Window:
         out = []
         for key in self.fresh:
             kind, blocks = key.shown_kind(main_mode), tuple(self.points[key])
-            out.append(DataPoint(key, kind, self.epoch, self.step, blocks, self.complete))
+            lacks = self.lacks or (_LET_GO if key in self.lost else "")
+            out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks))
+        self.handed.update(self.fresh)
         self.fresh = {}
         return out
+
+    def let_go(self) -> int:
+        """Free the arrays, and return how many of them were never handed on."""
+        rows = {key for key, blocks in self.points.items() if blocks[0].batch_axis is not None}
+        self.closed |= rows & self.handed
+        self.lost |= rows - self.handed
+        unscored = sum(len(self.points[key]) for key in self.fresh)
+        self.points, self.fresh, self.nbytes = {}, {}, 0
+        return unscored
 
 
 @dataclass(slots=True)
@@ -110,7 +136,7 @@ class Aggregator:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays held."""
-        return sum(window.nbytes for window in self._all())
+        return sum(window.nbytes for held in self._windows.values() for window in held.values())
 
     def accept(
         self, records: Sequence[Record], client: str | None = None, seq: int | None = None, dropped: int = 0
@@ -137,7 +163,7 @@ class Aggregator:
             notices += [_dropped(*group) for group in {(record.run, record.model) for record in records}]
         self._counts["received"] += kept
         self._counts["dropped"] += lost
-        return Outcome(kept, False, ready, notices)
+        return Outcome(kept, False, ready, list(dict.fromkeys(notices)))
 
     def flush(self, run: str | None = None, model: str | None = None) -> list[DataPoint]:
         """Everything not handed on yet, of all runs and models or of those named."""
@@ -177,7 +203,12 @@ class Aggregator:
             notices.append(_too_big(record, self.max_bytes))
             return False
         self._make_room(size_of(record), notices)
-        self._window(record, ready, notices).add(record)
+        window = self._window(record, ready, notices)
+        if Key.of(record) in window.closed:
+            self._counts["refused"] += 1
+            notices.append(_too_late(record))
+            return False
+        window.add(record)
         return True
 
     def _window(self, record: Record, ready: list[DataPoint], notices: list[Notice]) -> _Window:
@@ -211,7 +242,7 @@ class Aggregator:
 
     def _take(self, window: _Window) -> list[DataPoint]:
         ready = window.take(self._main_modes[window.group])
-        self._counts["incomplete"] += 0 if window.complete else len(ready)
+        self._counts["incomplete"] += sum(not point.complete for point in ready)
         return ready
 
     def _make_room(self, nbytes: int, notices: list[Notice]) -> None:
@@ -220,14 +251,11 @@ class Aggregator:
         if excess <= 0:
             return
         for window in sorted(self._all(), key=lambda window: bool(window.fresh)):
-            held = self._windows[window.group]
-            for mark in [mark for mark, other in held.items() if other is window]:
-                del held[mark]
-            if window.fresh:
-                lost = sum(len(window.points[key]) for key in window.fresh)
-                self._counts["refused"] += lost
-                notices.append(_evicted(window, lost, self.max_bytes))
             excess -= window.nbytes
+            unscored = window.let_go()
+            if unscored:
+                self._counts["refused"] += unscored
+                notices.append(_evicted(window, unscored, self.max_bytes))
             if excess <= 0:
                 return
 
@@ -244,7 +272,7 @@ class Aggregator:
     def _mark_incomplete(self, records: Iterable[Record]) -> None:
         for group in {(record.run, record.model) for record in records}:
             for window in self._windows.get(group, {}).values():
-                window.complete = False
+                window.lacks = _DROPPED
 
 
 def _rank(epoch: float | None) -> float:
@@ -270,9 +298,19 @@ def _too_big(record: Record, limit: int) -> Notice:
 def _evicted(window: _Window, lost: int, limit: int) -> Notice:
     text = (
         f"{lost} arrays of epoch {window.epoch} were let go unscored: the aggregator holds at most {limit:,} "
-        "bytes. Send fewer layers or rows, or give it more memory (--max-bytes)."
+        "bytes. Send fewer layers, steps or rows (which=, when=, rows=), or give it more memory "
+        "(--max-bytes)."
     )
     return Notice("memory", text, "warning", *window.group)
+
+
+def _too_late(record: Record) -> Notice:
+    text = (
+        f"Arrays of epoch {record.epoch} were refused: they came after that epoch was scored and its rows "
+        "let go for memory. Its scores stand for the rows before. Give the aggregator more memory "
+        "(--max-bytes), and each run its own name."
+    )
+    return Notice("too_late", text, "warning", record.run, record.model)
 
 
 def _restarted(record: Record, newest: float | None) -> Notice:

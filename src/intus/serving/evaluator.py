@@ -146,7 +146,7 @@ def _origin(point: DataPoint) -> dict[str, Any]:
 
 
 def _results(point: DataPoint, readings: Sequence[Reading]) -> Results:
-    doubt = "" if point.complete else "incomplete: the client dropped arrays of this epoch"
+    doubt = f"incomplete: {point.lacks}" if point.lacks else ""
     columns = {name: [value] * len(readings) for name, value in _origin(point).items()}
     for name in ("unit", "target", "score", "value", "low", "high", "baseline", "n"):
         columns[name] = [getattr(reading, name) for reading in readings]

@@ -135,5 +135,5 @@ class RemoteEvaluator(Remote):
         self._worker.close()
 
     def _send(self, point: DataPoint, *, last: bool) -> None:
-        envelope = {"kind": point.kind, "step": point.step, "complete": point.complete, "last": last}
+        envelope = {"kind": point.kind, "step": point.step, "lacks": point.lacks, "last": last}
         self._post("/datapoint", encode_records(point.records, envelope))

@@ -44,8 +44,8 @@ class Key(NamedTuple):
 class DataPoint:
     """All the arrays one layer gave in one window, usually an epoch, as blocks in order of arrival.
 
-    ``kind`` is what results call it. ``step`` is -1 unless windows are made per step; ``complete`` is
-    False when the sender says that it dropped some of the window's arrays.
+    ``kind`` is what results call it. ``step`` is -1 unless windows are made per step; ``lacks`` says why
+    some of the window's arrays are not in it.
     """
 
     key: Key
@@ -53,7 +53,12 @@ class DataPoint:
     epoch: float | None
     step: int
     records: tuple[Record, ...]
-    complete: bool = True
+    lacks: str = ""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all the window's arrays are in it."""
+        return not self.lacks
 
     @property
     def rows(self) -> int:
@@ -66,8 +71,8 @@ class DataPoint:
         return sum(size_of(record) for record in self.records)
 
     def digest(self) -> bytes:
-        """A hash of all that scores depend on: arrays, rows' ids, completeness."""
-        sha = hashlib.blake2b(bytes([self.complete]), digest_size=16)
+        """A hash of all that scores depend on: arrays, rows' ids, what is missing."""
+        sha = hashlib.blake2b(self.lacks.encode(), digest_size=16)
         for record in self.records:
             sha.update(f"{record.array.dtype}{record.array.shape}{record.batch_axis}".encode())
             for part in (record.array, record.items):

@@ -63,10 +63,11 @@ def point_from_wire(records: list[Record], envelope: Mapping[str, Any]) -> tuple
     if len(keys) != 1:
         raise InputError(f"A data point holds records of one address and kind, got {len(keys)} of them.")
     kind = check_text(envelope.get("kind"), "A data point's kind", empty=False)
-    step, complete, last = (envelope.get(name) for name in ("step", "complete", "last"))
-    if not isinstance(complete, bool) or not isinstance(last, bool) or not _is_int(step):
-        raise InputError("A data point's envelope has a step (int), and complete and last (bool).")
-    return DataPoint(keys.pop(), kind, records[0].epoch, int(step or 0), tuple(records), complete), last
+    step, lacks, last = (envelope.get(name) for name in ("step", "lacks", "last"))
+    if not isinstance(lacks, str) or not isinstance(last, bool) or not _is_int(step):
+        raise InputError("A data point's envelope has a step (int), lacks (str) and last (bool).")
+    check_text(lacks, "What a data point lacks")
+    return DataPoint(keys.pop(), kind, records[0].epoch, int(step or 0), tuple(records), lacks), last
 
 
 def _column(name: str, values: Any) -> list[Any]:
