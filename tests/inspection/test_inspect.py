@@ -209,6 +209,35 @@ def test_layer_scores_and_functions_come_along(model, images, digit):
     assert set(some.note) == {"2 of 10 units"}
 
 
+@pytest.mark.parametrize(
+    "hypotheses",
+    [{}, {"digit": np.arange(600) % 2}, {"grid": np.random.default_rng(0).random((600, 16, 16)) > 0.5}],
+)
+def test_scores_of_a_layer_read_it_as_it_is(images, hypotheses):
+    """Not averaged for labels of records, not up-sampled for those of large grids: a row per record."""
+    net = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU())
+    with torch.no_grad():
+        truth = net(torch.from_numpy(images)).numpy()
+    frame = inspect(net, hypotheses, ["max", "sparsity", "std", "mean"], images, ("1", "*"))
+    want = {"max": truth.max(), "sparsity": (truth == 0).mean(), "std": truth.std(), "mean": truth.mean()}
+    for name, value in want.items():
+        assert row(frame, score=name).value == pytest.approx(value, abs=1e-5), name
+        assert row(frame, score=name).n == 600
+
+
+def test_scores_of_a_layer_over_texts_of_unlike_length():
+    net = nn.Sequential(nn.Embedding(9, 3))
+    texts = [[1, 2, 3], [4, 5, 6], [7, 8], [1, 2]]
+    with torch.no_grad():
+        full = [net(torch.tensor(text)).numpy() for text in texts]
+    frame = inspect(net, [], ["mean_abs"], texts, "0", inputs=torch.tensor, batch=2)
+    assert frame.value[0] == pytest.approx(np.mean([np.abs(one).sum() / 9 for one in full]), abs=1e-6)
+    with pytest.raises(
+        InputError, match=r"'0' gave records of shape \(3, 2\) at first and of \(3, 3\) later"
+    ):
+        inspect(net, [], ["mean_abs"], texts[::-1], "0", inputs=torch.tensor, batch=2)
+
+
 def test_seed_decides(model, images, digit):
     ask = lambda seed: inspect(model, {"d": digit}, "linear_f1", images, "conv2", seed=seed)  # noqa: E731
     pd.testing.assert_frame_equal(ask(1), ask(1))
@@ -411,12 +440,11 @@ def test_maps_with_channels_last(images):
 
 def test_scores_are_stored_also_where_the_graph_cannot_be(checkpoints, images, tmp_path, monkeypatch, caplog):
     from intus.storage.database import Database
-    from intus.tracing import trace as tracing
 
     def fails(*_, **__):
         raise RuntimeError("no trace today")
 
-    monkeypatch.setattr(tracing, "trace", fails)
+    monkeypatch.setattr("intus.tracing.run.trace", fails)
     inspect(checkpoints[0], ink, "correlation", images[:40], "conv1", store=tmp_path / "x.db", run="r")
     assert "The graph of Small could not be recorded" in caplog.text
     with Database(tmp_path / "x.db") as database:
