@@ -1,0 +1,54 @@
+"""The targets that an evaluator has in use: requests write them while its thread reads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from .point import DataPoint
+from .targets import Target
+
+
+class TargetStore(Protocol):
+    """Where targets are kept from one life of the server to the next."""
+
+    def put_target(self, facts: Mapping[str, Any]) -> None: ...
+    def targets(self) -> list[dict[str, Any]]: ...
+
+
+class KnownTargets:
+    """Targets by name; those of an earlier life are fetched from the store when first needed.
+
+    The dict is replaced, never changed, so that who reads it needs no lock.
+    """
+
+    def __init__(self, store: TargetStore) -> None:
+        self._store = store
+        self._targets: dict[str, Target] | None = None
+        self._lock = threading.Lock()
+
+    def put(self, facts: Mapping[str, Any]) -> str:
+        """Take a target into use and store it, replacing one of the same name; returns the name."""
+        target = Target.parse(facts)
+        with self._lock:
+            self._store.put_target(facts)
+            self._targets = self._known() | {target.name: target}
+        return target.name
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        with self._lock:
+            self._targets = {}
+
+    def of(self, point: DataPoint) -> list[Target]:
+        """The targets that apply to a data point."""
+        with self._lock:
+            known = self._targets = self._known()
+        return [target for target in known.values() if target.applies(point)]
+
+    def _known(self) -> dict[str, Target]:
+        if self._targets is None:
+            stored = [Target.parse(facts) for facts in self._store.targets()]
+            return {target.name: target for target in stored}
+        return self._targets

@@ -1,0 +1,98 @@
+"""The roles as objects: what several threads may do to them at once, and what they pass on."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from serving_help import point, record
+
+from intus.serving.aggregator import Aggregator
+from intus.serving.roles import Collector, Evaluator, Frontend
+from intus.serving.targets import Target
+from intus.storage.database import Database
+
+
+@pytest.fixture
+def database(tmp_path):
+    with Database(tmp_path / "intus.db") as database:
+        yield database
+
+
+@pytest.fixture
+def collector(database):
+    collector = Collector(Evaluator(Frontend(database), ["mean", "linear_f1"]))
+    yield collector
+    collector.close()
+
+
+def elsewhere(work, timeout=None):
+    """Call it in another thread."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(timeout)
+    return thread
+
+
+def test_a_target_may_arrive_while_the_targets_are_gone_through(collector, monkeypatch):
+    applies, names = Target.applies, iter("abcdefgh")
+
+    def slow(self, point):
+        elsewhere(lambda: collector.put_target({"name": next(names), "targets": [1, 2]}), 5)
+        return applies(self, point)
+
+    collector.put_target({"name": "first", "targets": [1, 2]})
+    collector.put_target({"name": "second", "targets": [1, 2]})
+    monkeypatch.setattr(Target, "applies", slow)
+    collector.records([record()], {})
+    collector.flush()
+    assert collector.evaluator.status() == {"scored": 1, "failed": 0, "pending": 0}
+
+
+def test_a_target_that_arrives_while_the_stored_ones_are_fetched_is_kept(database):
+    class Slow(Frontend):
+        putting = None
+
+        def targets(self):
+            found = super().targets()
+            if self.putting is None:
+                self.putting = threading.current_thread()
+                self.putting = elsewhere(lambda: evaluator.put_target(facts), 0.3)
+            return found
+
+    facts = {"name": "new", "targets": [0, 1] * 10}
+    evaluator = Evaluator(Slow(database), ["linear_f1"])
+    block = record(20, array=np.random.default_rng(0).normal(size=(20, 2)))
+    evaluator.points([point(block)])
+    evaluator.flush()
+    evaluator.frontend.putting.join()
+    evaluator.points([point(block)])
+    evaluator.close()
+    assert "new" in database.points("r", "m")["target"].tolist()
+
+
+def test_the_status_waits_until_a_request_is_placed(database):
+    class Slow(Aggregator):
+        inside, seen = False, ()
+
+        def accept(self, *args, **facts):
+            self.inside = True
+            time.sleep(0.1)
+            self.inside = False
+            return super().accept(*args, **facts)
+
+        def status(self):
+            self.seen = (*self.seen, self.inside)
+            return super().status()
+
+    collector = Collector(Evaluator(Frontend(database), ["mean"]), Slow())
+    thread = threading.Thread(target=collector.records, args=([record()], {}))
+    thread.start()
+    while thread.is_alive():
+        collector.status()
+        time.sleep(0.01)
+    collector.close()
+    assert collector.aggregator.seen
+    assert not any(collector.aggregator.seen)
