@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlencode
@@ -26,7 +27,8 @@ class Structure(Protocol):
         """The model's call begins; ``inputs`` are its arguments, nested as they like."""
 
     def end(self, output: Any) -> Graph | None:
-        """It returned ``output``, or None as it raised; None where nothing can be told."""
+        """It returned ``output``, or None as it raised; None where nothing can be told. Comes on the thread
+        that ``begin`` came on."""
 
 
 class Facts(NamedTuple):
@@ -64,8 +66,9 @@ class ModelTap:
         self.heard: set[str] = set()
         self._model = weakref.ref(model)
         self._backend, self._schedule, self._wait = backend, schedule, wait
-        self._structure = structure
-        self._tracing = False
+        self._structure = structure  # until the first pass begins
+        self._traced: Structure | None = None
+        self._tracer: int | None = None  # the thread whose pass is traced
         self._facts = Facts(0, 0, "", None)
 
     def current_mode(self) -> str:
@@ -81,9 +84,10 @@ class ModelTap:
         self.passes += 1
         self.items = None
         self._end_structure(None)  # of a pass that was interrupted
-        if self._structure is not None:
-            self._tracing = True
-            self._structure.begin(self._model(), inputs)
+        structure, self._structure = self._structure, None
+        if structure is not None:
+            self._traced, self._tracer = structure, threading.get_ident()
+            structure.begin(self._model(), inputs)
 
     def wants(self, operation: Operation) -> Facts | None:
         self.heard.add(operation.address)
@@ -156,9 +160,9 @@ class ModelTap:
 
     def _end_structure(self, output: Any) -> None:
         """Send the graph of the pass that was traced, the first; later ones are not traced."""
-        if not self._tracing or self._structure is None:
-            return
-        structure, self._structure, self._tracing = self._structure, None, False
+        if self._traced is None or self._tracer != threading.get_ident():
+            return  # another thread's pass is its own to end
+        structure, self._traced = self._traced, None
         graph = structure.end(output)
         if graph is not None:
             where = urlencode({"run": self.run, "model": self.name})

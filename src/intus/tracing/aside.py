@@ -8,6 +8,8 @@ from ..core.graph import Graph
 from .interpose import Capture
 from .run import structure
 
+MOST = 1_000_000  # operations of one pass: some 100 MB of integers
+
 
 class Aside:
     """Records one call of a model from its hooks; what ``intus.monitoring`` calls a Structure.
@@ -28,21 +30,24 @@ class Aside:
         alone: what it compiles while it is watched would be another program."""
         if _is_compiled(model):
             return
-        capture = Capture(model)
+        capture = Capture(model, most=MOST)
         capture.inputs(inputs)
         capture.__enter__()
         self._capture, self._model, self._call = capture, model, capture.begin_call(model)
 
     def end(self, out: Any) -> Graph | None:
-        """The call returned ``out``; the graph of it, or None where no call was under way."""
+        """The call returned ``out``; the graph of it, or None where no call was recorded or it ran more
+        operations than a page can show. To be called on the thread that began."""
         capture, self._capture = self._capture, None
         if capture is None:
             return None
         model, self._model = self._model, None
-        capture.end_call(self._call, model, out)
-        capture.outputs(out)
-        capture.__exit__(None, None, None)
-        return structure(capture, model)
+        try:
+            capture.end_call(self._call, model, out)
+            capture.outputs(out)
+        finally:
+            capture.__exit__(None, None, None)
+        return None if capture.full else structure(capture, model)
 
 
 def _is_compiled(model: Any) -> bool:

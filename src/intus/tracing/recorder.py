@@ -24,7 +24,7 @@ from .branches import Read
 from .containers import ATOMS, tensors, walk
 from .functions import Function, describe, written
 from .origins import Origins
-from .recording import CALL, POSITIONS, Recording
+from .recording import CALL, POSITIONS, ROW, Recording
 from .sites import Sites
 from .values import Values
 
@@ -36,10 +36,13 @@ class Recorder(TorchFunctionMode):
     """Records what runs while it is entered, on this thread; see ``intus.tracing.interpose`` for its use.
 
     ``model`` gives parameters, buffers and modules their addresses (None for a plain function); ``values``
-    decides which activations are kept; ``entry`` is the code through which modules are called.
+    decides which activations are kept; ``entry`` is the code through which modules are called; after ``most``
+    operations no more are noted.
     """
 
-    def __init__(self, model: Module | None, values: Values, entry: CodeType | None = None) -> None:
+    def __init__(
+        self, model: Module | None, values: Values, entry: CodeType | None = None, most: int = sys.maxsize
+    ) -> None:
         super().__init__()
         self.recording = Recording()
         self.values = values
@@ -47,7 +50,7 @@ class Recorder(TorchFunctionMode):
         self._sites = Sites(self.recording, entry)
         if model is not None:
             self.recording.places.learn(model)
-        self._handler = _handler(self.recording, self._origins, self._sites, values)
+        self._handler = _handler(self.recording, self._origins, self._sites, values, most * len(ROW))
 
     def __enter__(self) -> Recorder:
         # Bound for the time of the pass alone: a mode that held itself would wait for the garbage collector.
@@ -144,7 +147,9 @@ def _add_all(
         origins.add(t, OP, type_, inputs, event=event, output=output, time=spent, flags=flags, **facts)
 
 
-def _handler(recording: Recording, origins: Origins, sites: Sites, values: Values) -> Callable[..., Any]:
+def _handler(
+    recording: Recording, origins: Origins, sites: Sites, values: Values, most: int
+) -> Callable[..., Any]:
     """The function that stands between Python and torch; see the module's head."""
     functions: dict[Any, tuple[Function, int, int]] = {}
     signatures: dict[Any, int] = {}
@@ -176,6 +181,8 @@ def _handler(recording: Recording, origins: Origins, sites: Sites, values: Value
     def handler(
         mode: Any, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if len(rows) >= most:
+            return func(*args, **(kwargs or {}))
         about, type_, function = functions.get(func) or learn(func)
         if not about.record:
             if about.exposes and keeping:  # numpy may write where no version counts: keep what is there
