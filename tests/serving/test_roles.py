@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from serving_help import point, record
 
+from intus.core.errors import InputError
 from intus.serving.aggregator import Aggregator
 from intus.serving.roles import Collector, Evaluator, Frontend
 from intus.serving.targets import Target
@@ -71,6 +72,22 @@ def test_a_target_that_arrives_while_the_stored_ones_are_fetched_is_kept(databas
     evaluator.points([point(block)])
     evaluator.close()
     assert "new" in database.points("r", "m")["target"].tolist()
+
+
+@pytest.mark.parametrize("facts", [{"array": np.zeros((1,) * 9, np.float32)}, {"run": "a\0b"}, {"step": -5}])
+def test_one_odd_record_does_not_take_the_others_with_it(collector, database, facts):
+    odd = record(**({"address": "odd"} | facts))
+    envelope = {"client": "c", "seq": 1}
+    assert collector.records([odd, record()], envelope)["accepted"] == 1
+    assert collector.records([odd, record()], envelope) == {"accepted": 0, "duplicate": True}
+    collector.flush()
+    assert set(database.points("r", "m")["address"]) == {"fc1"}
+    assert collector.status()["refused"] == 1
+    (notice,) = database.notices()
+    assert (notice["code"], notice["count"]) == ("refused", 1)
+    assert notice["run"] == ("" if "run" in facts else "r")
+    with pytest.raises(InputError):
+        collector.records([odd, odd], {})
 
 
 def test_the_status_waits_until_a_request_is_placed(database):

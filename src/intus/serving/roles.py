@@ -282,9 +282,11 @@ class Collector:
         self._lock = threading.Lock()
 
     def records(self, records: Sequence[Record], envelope: Mapping[str, Any]) -> dict[str, Any]:
-        """Take one request's records; raises InputError for what cannot be used, BusyError when swamped."""
-        for record in records:
-            check_record(record)
+        """Take one request's records; one that cannot be used is refused with a notice, and the others kept.
+
+        Raises InputError when none of them can be used, BusyError when swamped.
+        """
+        usable, unusable = _sift(records)
         client = envelope.get("client")
         if client is not None:
             check_text(client, "The envelope's client")
@@ -292,7 +294,7 @@ class Collector:
         if self.evaluator.backlog() > self.aggregator.max_bytes:
             raise BusyError("More data points wait to be scored than may; send this again in a second.")
         with self._lock:
-            outcome = self.aggregator.accept(records, client, seq, dropped)
+            outcome = self.aggregator.accept(usable, client, seq, dropped, unusable)
             self._hand_on(outcome.ready)  # within the lock, so that batches keep their order
         if outcome.notices:
             self.evaluator.notices(outcome.notices)
@@ -343,6 +345,30 @@ class Collector:
 
     def _status(self) -> dict[str, int]:
         return self.aggregator.status() | {"malformed": self.malformed}
+
+
+def _sift(records: Sequence[Record]) -> tuple[list[Record], list[Notice]]:
+    """The records that can be used, and a notice for each of the others; raises InputError when there
+    are only others."""
+    usable: list[Record] = []
+    unusable: list[Notice] = []
+    for record in records:
+        try:
+            check_record(record)
+            usable.append(record)
+        except InputError as error:
+            if len(records) == len(unusable) + 1:
+                raise
+            unusable.append(Notice("refused", f"Refused: {error}", "warning", *_origin(record)))
+    return usable, unusable
+
+
+def _origin(record: Record) -> tuple[str, str]:
+    """The record's run and model, where they can be stored."""
+    try:
+        return check_text(record.run, "run"), check_text(record.model, "model")
+    except InputError:
+        return "", ""
 
 
 def _count(envelope: Mapping[str, Any], name: str) -> int | None:
