@@ -147,6 +147,44 @@ def test_control_moves_hypotheses_between_items_and_keeps_positions():
         assert all(len(came) == 1 for came in source.values())
 
 
+def test_control_of_a_trimmed_sample():
+    """The unit is the upper half of every item: other items' hypotheses fit it as well as its own."""
+    rng = np.random.default_rng(0)
+    items, position = np.repeat(np.arange(200), 64), np.tile(np.arange(64), 200)
+    x = np.stack([position < 32, rng.random(12800)], axis=1) + rng.normal(0, 0.01, (12800, 2))
+    scorer = Scorer(["correlation", "iou_max"], sample_bytes=1 << 18)
+    scorer.update(x.astype(np.float32), {"upper": (position < 32).astype(float)}, items)
+    where = scorer.statistics.drawn()[0]
+    assert not scorer.statistics.sample.complete
+    counts = np.unique(where.item, return_counts=True)[1]
+    assert len(counts) > 30
+    assert (counts != 64).sum() <= 1  # items are kept whole, but for the last
+    assert 0.15 < where.held.mean() < 0.35
+    for name in ("correlation", "iou_max"):
+        got = read(scorer, name, "upper", 0)
+        assert got.value > 0.99
+        assert got.baseline > 0.97, name
+
+
+def test_control_of_items_of_unlike_length():
+    length = np.random.default_rng(0).integers(20, 64, 200)
+    items, position = np.repeat(np.arange(200), length), np.concatenate([np.arange(n) for n in length])
+    first = (position < 10).astype(float)
+    scorer = fed("correlation", first[:, None], {"first": first, "position": position}, items)
+    assert read(scorer, "correlation", "first", 0).baseline == pytest.approx(1)
+    where = scorer.statistics.drawn()[0]
+    for moved in rolls(scorer.statistics):
+        there = np.isfinite(moved[:, 1])
+        assert 0.6 < there.mean() < 1
+        assert (moved[there, 1] == where.position[there]).all()
+
+
+def test_an_item_that_does_not_fit_the_sample_is_kept_in_part():
+    scorer = Scorer("iou_max", sample_bytes=1)
+    scorer.update(np.random.default_rng(0).random((5000, 1)), {"h": np.arange(5000) % 2}, np.zeros(5000, int))
+    assert 1000 < len(scorer.statistics.drawn()[1]) <= 1024
+
+
 def test_confound_of_position_reaches_the_baseline():
     """A unit that tells where, not what, must not look better than its control."""
     position = np.tile(np.arange(20), 200)

@@ -71,8 +71,8 @@ class Feed:
         if min(gaps, default=0) < 0:
             raise InputError(
                 f"{self.group.address!r} gave records of shape {self.shape} at first and of "
-                f"{array.shape[1:]} later, and scores of a layer alone need one width. Fill all records up to one length "
-                "(inputs= may), or ask for scores of units and hypotheses only."
+                f"{array.shape[1:]} later, and scores of a layer alone need one width. Fill "
+                "all records up to one length (inputs= may), or ask for scores of units and hypotheses only."
             )
         return np.pad(array, [(0, 0), *((0, gap) for gap in gaps)]) if any(gaps) else array
 

@@ -50,7 +50,7 @@ class Statistics:
         self.moments = Moments(self.width if "moments" in self.needs else 0, targets)
         self.pairs = Pairs(*((features, len(targets)) if "pairs" in self.needs else (0, 0)))
         kept = features if self.raw else self.width
-        self.sample = Sample(max(1024, self.sample_bytes // (4 * (kept + 4 * len(targets) + 12))), kept)
+        self.sample = Sample(max(1024, self.sample_bytes // (4 * (kept + 4 * len(targets) + 14))), kept)
 
     # -- feeding -------------------------------------------------------------------------------------
 
