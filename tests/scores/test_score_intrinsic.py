@@ -40,6 +40,17 @@ def test_interval_of_the_mean_covers():
     assert 180 <= hits <= 200
 
 
+def test_interval_of_the_mean_covers_where_rows_of_an_item_are_alike():
+    """40 images of one level each, a row per pixel: 64 times as many rows say no more."""
+    rng = np.random.default_rng(0)
+    hits = 0
+    for _ in range(200):
+        level = np.repeat(rng.normal(2, 1, size=(40, 1)), 64, axis=0)
+        r = read(fed("mean", level, items=np.repeat(np.arange(40), 64)), "mean")
+        hits += r.low <= 2 <= r.high
+    assert 180 <= hits <= 200
+
+
 def test_dead_features_are_always_zero(digits):
     x = digits[0]
     assert read(fed("dead", x), "dead").value == pytest.approx((x == 0).all(axis=0).mean())

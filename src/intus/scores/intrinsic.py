@@ -8,25 +8,25 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from .base import NAN, Reading, score
+from .jackknife import jackknife, leave_one_out
 from .statistics import Statistics
 from .tally import ROW_SCALARS
 
-_Z = 1.959963984540054  # 97.5 % point of the normal distribution
-
 
 def _row_mean(name: str, meaning: str) -> None:
-    """Register the mean over rows of one number per row, with the interval of a mean."""
+    """Register the mean over rows of one number per row; the interval is a jackknife over items."""
     place = ROW_SCALARS.index(name)
 
     def compute(statistics: Statistics) -> Iterable[Reading]:
         tally = statistics.tally
         if not tally.rows:
             return [_reading(name, NAN, statistics)]
-        value = float(tally.mean[place])
-        half = NAN
-        if tally.rows > 1:
-            half = _Z * math.sqrt(float(tally.m2[place]) / (tally.rows - 1) / tally.rows)
-        return [_reading(name, value, statistics, value - half, value + half)]
+        value = tally.mean()[place]
+        sums = np.stack([tally.counts, tally.counts * tally.means[:, place]])
+        with np.errstate(all="ignore"):
+            without = np.array([total / rows for rows, total in leave_one_out(sums, 1)])
+            low, high = jackknife(value, without)
+        return [_reading(name, float(value), statistics, float(low), float(high))]
 
     compute.__doc__ = meaning
     score(name, "tally")(compute)
@@ -48,7 +48,7 @@ def std(statistics: Statistics) -> Iterable[Reading]:
     tally = statistics.tally
     if not tally.rows:
         return [_reading("std", NAN, statistics)]
-    within, between = tally.mean[ROW_SCALARS.index("variance")], tally.m2[ROW_SCALARS.index("mean")]
+    within, between = tally.mean()[ROW_SCALARS.index("variance")], tally.m2()[ROW_SCALARS.index("mean")]
     return [_reading("std", math.sqrt(within + between / tally.rows), statistics)]
 
 

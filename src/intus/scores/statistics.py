@@ -85,7 +85,7 @@ class Statistics:
         matrix = _stacked(values, len(x), np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             if "tally" in self.needs:
-                self.tally.update(wide, finite)
+                self.tally.update(wide, finite, where.group)
             if "pairs" in self.needs:
                 self.pairs.update(wide, matrix, where.group)
             if not self.needs & {"moments", "sample"}:
