@@ -65,6 +65,20 @@ def test_the_order_of_the_rows_does_not_matter_where_they_have_ids():
         assert values(shuffled.results)[key] == pytest.approx(value, nan_ok=True)
 
 
+def test_the_note_says_where_labels_leave_room_for_doubt():
+    rng = np.random.default_rng(0)
+    array = rng.normal(size=(30, 3)).astype(np.float32)
+    labels = [target("t", rng.integers(0, 2, 40).tolist()), target("u", [0, 1] * 15)]
+
+    def note(**facts):
+        found = evaluate(point(record(array=array, **facts)), labels, ["linear_accuracy", "mean"])
+        return {row["target"] or "": row["note"] for row in found.results}
+
+    assert note() == {"": None, "u": "labels matched by order of arrival"}
+    assert note(items=np.arange(30)) == {"": None, "t": "matched 30 of 40 labels", "u": None}
+    assert note(items=np.arange(30) % 20)["u"] == "matched 20 of 30 labels"
+
+
 def test_what_is_not_finite_is_counted_and_the_rest_scored():
     data = DIGITS.data.astype(np.float32)
     data[3, 5], data[10, 0] = np.nan, np.inf

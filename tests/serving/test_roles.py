@@ -74,6 +74,26 @@ def test_a_target_that_arrives_while_the_stored_ones_are_fetched_is_kept(databas
     assert "new" in database.points("r", "m")["target"].tolist()
 
 
+def test_labels_of_an_earlier_life_are_for_the_runs_that_have_scores_of_them(collector, database):
+    block = np.random.default_rng(0).normal(size=(20, 2))
+    collector.put_target({"name": "digit", "targets": [0, 1] * 10})
+    collector.records([record(20, array=block)], {})
+    collector.flush()
+    later = Collector(Evaluator(Frontend(database), ["linear_f1"]))
+    for run, epoch in (("r", 1), ("new", 0), ("new", 1)):
+        later.records([record(20, array=block, run=run, epoch=epoch)], {})
+    later.flush()
+    assert database.points("r", "m", score="linear_f1")["epoch"].tolist() == [0, 1]
+    assert len(database.points("new", "m", score="linear_f1")) == 0
+    (notice,) = database.notices()
+    assert (notice["code"], notice["run"], notice["count"]) == ("target_kept", "new", 1)
+    assert "(digit) are not used for this run" in notice["text"]
+    later.put_target({"name": "digit", "targets": [1, 0] * 10})
+    later.records([record(20, array=block, run="new", epoch=2)], {})
+    later.close()
+    assert database.points("new", "m", score="linear_f1")["epoch"].tolist() == [2]
+
+
 @pytest.mark.parametrize("facts", [{"array": np.zeros((1,) * 9, np.float32)}, {"run": "a\0b"}, {"step": -5}])
 def test_one_odd_record_does_not_take_the_others_with_it(collector, database, facts):
     odd = record(**({"address": "odd"} | facts))

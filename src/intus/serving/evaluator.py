@@ -14,7 +14,7 @@ from ..core.record import Record
 from ..core.results import COLUMNS, Results
 from ..scores import Reading, Score, Scorer, get, names
 from .point import DataPoint
-from .targets import Misfit, Target, fit
+from .targets import Misfit, Target, coverage, fit
 
 _log = logging.getLogger("intus.serving")
 
@@ -46,6 +46,7 @@ def evaluate(
     chosen = [get(name) for name in (default_scores() if scores is None else scores)]
     labels: dict[str, list[np.ndarray]] = {}
     per_position: dict[str, list[np.ndarray]] = {}
+    doubts: dict[str, str] = {}
     out = Evaluation(Results())
     for target in targets:
         if not target.applies(point):
@@ -55,6 +56,7 @@ def evaluate(
         except Misfit as reason:
             out.misfits[target.name] = str(reason)
             continue
+        doubts[target.name] = coverage(target, point)
         (per_position if target.per_position else labels)[target.name] = blocks
     out.fitted = {*labels, *per_position}
     readings: list[Reading] = []
@@ -62,7 +64,7 @@ def evaluate(
         for scorer, note in _scorers(point, chosen, labels, per_position, seed):
             readings += (_noted(reading, note) for reading in _read(scorer, out.failures))
     out.nonfinite = int(sum(r.value for r in readings if r.score == "nonfinite"))
-    out.results = _results(point, readings)
+    out.results = _results(point, [_noted(r, doubts.get(r.target, "")) for r in readings])
     return out
 
 
@@ -158,8 +160,10 @@ def _read(scorer: Scorer, failures: dict[str, str]) -> list[Reading]:
     return readings
 
 
-def _noted(reading: Reading, *notes: str) -> Reading:
-    return reading._replace(note="; ".join(filter(None, (reading.note, *notes))))
+def _noted(reading: Reading, note: str) -> Reading:
+    """The reading with one more note; a number that is none, and that nothing explains, is named first."""
+    own = reading.note or ("" if math.isfinite(reading.value) else str(reading.value))
+    return reading._replace(note="; ".join(filter(None, (own, note))))
 
 
 def renamed(results: Results, point: DataPoint) -> Results:

@@ -1,9 +1,15 @@
-"""The targets that an evaluator has in use: requests write them while its thread reads."""
+"""The targets that an evaluator has in use: requests write them while its thread reads.
+
+A target registered since the server started is for every run that its patterns match. One kept from an
+earlier life is for the runs that have scores of it, so that a training goes on where the server was
+restarted, and labels of one project are not scored for the next; registering it again makes it new.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from .point import DataPoint
@@ -47,8 +53,16 @@ class KnownTargets:
             known = self._targets = self._known()
         return [target for target in known.values() if target.applies(point)]
 
+    def set_aside(self, point: DataPoint) -> list[str]:
+        """The names of targets that match a data point but are kept for other runs."""
+        with self._lock:
+            known = self._targets = self._known()
+        return [name for name, target in known.items() if target.matches(point) and not target.applies(point)]
+
     def _known(self) -> dict[str, Target]:
         if self._targets is None:
-            stored = [Target.parse(facts) for facts in self._store.targets()]
-            return {target.name: target for target in stored}
+            stored = self._store.targets()
+            runs = [frozenset((run, model) for run, model in facts["runs"]) for facts in stored]
+            kept = [replace(Target.parse(f), runs=of) for f, of in zip(stored, runs, strict=True)]
+            return {target.name: target for target in kept}
         return self._targets

@@ -244,6 +244,13 @@ class Evaluator:
         if found.nonfinite and self._first_time("", key.run, key.model, "nonfinite"):
             text = f"NaN or infinite values, first at {key.address!r} in epoch {job.point.epoch}."
             out.append(Notice("nonfinite", text, "warning", key.run, key.model))
+        aside = [] if found.fitted or found.misfits else self._targets.set_aside(job.point)
+        if aside and self._first_time("", key.run, key.model, "kept"):
+            text = (
+                f"Labels kept from before the server began ({', '.join(aside)[:200]}) are not used for "
+                "this run, which has no scores of them. Register them again to use them (register_targets)."
+            )
+            out.append(Notice("target_kept", text, "info", key.run, key.model))
         for name, reason in found.failures.items():
             text = f"Score {name!r} failed on {key.address!r}: {reason}"
             out.append(Notice("score_failed", text, "error", key.run, key.model))
