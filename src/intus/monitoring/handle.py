@@ -43,7 +43,9 @@ def probe(
     ``kinds``  of ``output``, ``input``, ``grad_output``, ``grad_input``, ``parameter``, ``parameter_grad``
     ``rows``   at most so many rows of each batch; targets then need ``Probe.items``
     ``block``  when the queue of ``queue_mb`` is full: wait, up to 30 s at a standstill, instead of dropping
-    ``structure``  whether the first call's graph is recorded on the side, for the page to show
+    ``structure``  whether the first call's graph is recorded on the side, for the page to show; a model
+        that leads to a function made by ``torch.compile`` is left alone, and has no graph: watched, such code
+        would run uncompiled (so does what is only compiled during the first call: then say False)
 
     The training is never harmed: nothing raises into it, results are the same to the last bit, and with
     no server up it goes on while one warning says that nothing is recorded. An operation is a module; one

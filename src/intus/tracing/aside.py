@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.graph import Graph
+from .compiled import reaches_compiled
 from .interpose import Capture
 from .run import structure
 
@@ -26,9 +27,9 @@ class Aside:
         self._capture: Capture | None = None
 
     def begin(self, model: Any, inputs: Any) -> None:
-        """The call begins: ``inputs`` are its arguments, nested as they like. A compiled model is left
-        alone: what it compiles while it is watched would be another program."""
-        if _is_compiled(model):
+        """The call begins: ``inputs`` are its arguments, nested as they like. A model that leads to compiled
+        code is left alone: such code would run uncompiled while it is watched."""
+        if reaches_compiled(model):
             return
         capture = Capture(model, most=MOST)
         capture.inputs(inputs)
@@ -48,10 +49,3 @@ class Aside:
         finally:
             capture.__exit__(None, None, None)
         return None if capture.full else structure(capture, model)
-
-
-def _is_compiled(model: Any) -> bool:
-    return any(
-        getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod")
-        for module in model.modules()
-    )
