@@ -12,6 +12,7 @@ import numpy as np
 from ..backends.base import Backend, Operation, Seen
 from ..core.graph import Graph
 from ..core.record import Record
+from ..core.unwatched import is_unwatched
 from ..storage.codec import encode_graph
 from .schedule import Schedule
 from .sender import Sender
@@ -70,6 +71,7 @@ class ModelTap:
         self._traced: Structure | None = None
         self._tracer: int | None = None  # the thread whose pass is traced
         self._facts = Facts(0, 0, "", None)
+        self._away = False
 
     def current_mode(self) -> str:
         """The caller's word, else what the model is in."""
@@ -79,6 +81,9 @@ class ModelTap:
     # -- what the backend calls ----------------------------------------------------------------------
 
     def begins(self, inputs: Any) -> None:
+        self._away = is_unwatched()  # trace or inspect runs the model: no part of the training
+        if self._away:
+            return
         self._facts = Facts(self.epoch, self.step, self.current_mode(), self.items)
         self.step += 1
         self.passes += 1
@@ -90,6 +95,8 @@ class ModelTap:
             structure.begin(self._model(), inputs)
 
     def wants(self, operation: Operation) -> Facts | None:
+        if self._away:
+            return None
         self.heard.add(operation.address)
         return self._facts if self._schedule.wants(self._model(), operation) else None
 
@@ -107,6 +114,9 @@ class ModelTap:
         self.recorded += 1
 
     def ends(self, output: Any) -> None:
+        if self._away:
+            self._away = False
+            return
         if self.passes == 1 and output is not None:
             self._say_silent()
         try:
@@ -166,4 +176,4 @@ class ModelTap:
         graph = structure.end(output)
         if graph is not None:
             where = urlencode({"run": self.run, "model": self.name})
-            self.sender.send(f"/graph?{where}", lambda: encode_graph(graph))
+            self.sender.send(f"/graph?{where}", encode_graph(graph), topic="graph")
