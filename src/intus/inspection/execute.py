@@ -17,6 +17,7 @@ from ..scores import Reading, Score, Scorer
 from .behaviours import Inputs, Records, arguments, behaviours, quiet
 from .feed import Feed
 from .hypotheses import Labels, as_hypotheses
+from .layout import decide
 from .models import as_checkpoints
 from .units import resolve
 
@@ -40,6 +41,7 @@ def inspect(
     run: str | None = None,
     batch: int = 256,
     seed: int = 0,
+    units_axis: int | None = None,
     progress: bool = False,
 ) -> pandas.DataFrame:
     """Which units respond to which hypothesis? One row per model, unit, hypothesis and score.
@@ -55,6 +57,8 @@ def inspect(
                     with parameters, ``("conv2", [0, 3])``, ``"features.*"``
     ``store``       also write the rows, and the network's graph, into this database (a path or URL)
     ``run``         under this name, by default one with the time
+    ``units_axis``  which axis of what the layers give are the units (1 or -1 as a rule), for layers whose
+                    kind does not tell
 
     Models run in evaluation mode without gradients, ``batch`` records at a time, and are left as they were.
     Maps are resized to the labels' grid; layers without positions answer labels of whole records; scores of
@@ -76,7 +80,7 @@ def inspect(
     try:
         for checkpoint in checkpoints:
             name, model = checkpoint.open()
-            readings = _one(model, name, units, records, labels, wished, batch, seed, progress)
+            readings = _one(model, name, units, records, labels, wished, batch, seed, units_axis, progress)
             tables.append(_table(readings, run, name, checkpoint.epoch))
             if database is not None:
                 database.add(tables[-1])
@@ -121,19 +125,25 @@ def _one(
     scores: Sequence[Score],
     batch: int,
     seed: int,
+    units_axis: int | None,
     progress: bool,
 ) -> list[tuple[str, Reading]]:
     """Every reading of one model, with its address."""
     operations = for_model(model).operations(model)
     groups = resolve(units, operations, name)
-    feeds = [Feed(group, operations, scores, seed, _SAMPLES // len(groups)) for group in groups]
+    feeds = [Feed(group, scores, seed, _SAMPLES // len(groups)) for group in groups]
     addresses = list(dict.fromkeys(group.address for group in groups))
+    named, layouts = {operation.address: operation for operation in operations}, {}
     began = time.monotonic()
-    for start, found in behaviours(model, addresses, records, batch):
+    for start, found, outputs in behaviours(model, addresses, records, batch):
         given = labels.of(start, partial(records.block, start, batch))
         done = min(start + batch, len(records))
+        for address, array in found.items():
+            if address not in layouts:
+                layouts[address] = decide(address, outputs, named, done - start, units_axis)
+            found[address] = layouts[address].apply(array, done - start, address)
         for feed in feeds:
-            feed.update(found[feed.group.address], given, labels.ragged, start, done - start)
+            feed.update(found[feed.group.address], given, labels.ragged, start)
         if progress:
             took = time.monotonic() - began
             print(f"\r{name}: {done} of {len(records)} records, {took:.0f} s", end="", file=sys.stderr)

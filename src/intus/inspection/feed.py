@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..backends.base import Operation
-from ..core.address import Address
 from ..core.errors import InputError
 from ..scores import Reading, Score, Scorer
 from . import align
@@ -17,44 +14,29 @@ from .units import UnitGroup
 
 _CHUNK = 64 << 20  # bytes of behaviours brought onto a grid at once
 _LEAST = 1 << 20  # bytes of a sample
-_CHANNELS_SECOND = re.compile(r"Conv(Transpose)?[123]d|BatchNorm|InstanceNorm|GroupNorm|Pool")
 
 
 class Feed:
     """One group of units: a scorer for each grid of labels that hypotheses give, and one for the scores of
     the layer alone, which read what it gave as it is, a row per record."""
 
-    def __init__(
-        self, group: UnitGroup, operations: Sequence[Operation], scores: Sequence[Score], seed: int, room: int
-    ) -> None:
+    def __init__(self, group: UnitGroup, scores: Sequence[Score], seed: int, room: int) -> None:
         self.group, self.seed, self.room = group, seed, room
         self.scores = [score for score in scores if score.per != "layer"]
         alone = [score for score in scores if score.per == "layer"]
         self.alone = Scorer(alone, seed=seed, sample_bytes=max(room, _LEAST)) if alone else None
         self.shape: tuple[int, ...] = ()
-        name = str(Address(Address.parse(group.address).name))
-        layer = next(operation for operation in operations if operation.address == name)
-        self.layer = layer
-        self.time_first = getattr(layer.module, "batch_first", True) is False
         self.picked, self.count = np.empty(0, dtype=np.int64), 0
         self.scorers: dict[Any, Scorer] = {}
 
-    def update(
-        self, array: np.ndarray, labels: dict[str, np.ndarray], ragged: set[str], start: int, count: int
-    ) -> None:
-        """Add what the layer gave for a block of records, and their labels by hypothesis."""
-        array = align.units_second(
-            array,
-            count,
-            self.group.address,
-            last=_units_last(self.layer, array.shape),
-            time_first=self.time_first,
-        )
+    def update(self, array: np.ndarray, labels: dict[str, np.ndarray], ragged: set[str], start: int) -> None:
+        """Add what the layer gave for a block of records, (records, units, …positions), and their labels by
+        hypothesis."""
         self.count = array.shape[1]
         self.picked = self.group.pick(self.count)
         array = array[:, self.picked]
         if self.alone is not None:
-            self.alone.update(self._as_wide(array), items=np.arange(start, start + count))
+            self.alone.update(self._as_wide(array), items=np.arange(start, start + len(array)))
         shapes: dict[Any, dict[str, np.ndarray]] = {}
         for name, column in labels.items() if self.scores else ():
             if name in ragged and array.ndim == 3 and column.shape[1] < array.shape[2]:
@@ -110,14 +92,3 @@ class Feed:
             some = f"{len(self.picked)} of {self.count} units"
             return reading._replace(note=f"{reading.note}, {some}" if reading.note else some)
         return reading
-
-
-def _units_last(layer: Operation, shape: tuple[int, ...]) -> bool | None:
-    """Whether a layer's units are the last axis of what it gives, None where its kind does not tell."""
-    if _CHANNELS_SECOND.search(layer.type):
-        return False
-    for name in ("out_features", "embedding_dim", "normalized_shape"):
-        size = getattr(layer.module, name, None)
-        if size is not None:
-            return shape[-1:] == (size if isinstance(size, tuple) else (size,))
-    return None
