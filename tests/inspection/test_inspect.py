@@ -344,6 +344,28 @@ def test_results_reach_the_database(checkpoints, images, tmp_path):
     assert again.run.iloc[0].startswith("inspect 20")
 
 
+def test_scores_of_a_training_run_stay_in_the_database(checkpoints, images, tmp_path):
+    from intus.core.results import Results
+    from intus.storage.database import Database
+
+    where = tmp_path / "x.db"
+    seen = {
+        "run": "r",
+        "model": "Small",
+        "epoch": 3,
+        "address": "conv1",
+        "score": "mean",
+        "value": 123.0,
+        "n": 9,
+    }
+    with Database(where) as database:
+        database.add(Results.from_rows([seen]))
+    frame = inspect({3: checkpoints[0]}, [], "mean", images[:40], "conv1", store=where, run="r")
+    with Database(where) as database:
+        kept = {row["kind"]: row["value"] for row in database.points("r", "Small", score="mean")}
+    assert kept == {"output": 123.0, "inspect": pytest.approx(frame.value[0])}
+
+
 # -- mistakes ----------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..backends.base import for_model
 from ..core.errors import InputError, require
 from ..core.results import COLUMNS, Results
@@ -56,7 +58,8 @@ def inspect(
     ``units``       ``(layer, units)``, a layer, or a list: ``[(1, "*")]`` all units of the first layer
                     with parameters, ``("conv2", [0, 3])``, ``"features.*"``
     ``store``       also write the rows, and the network's graph, into this database (a path or URL)
-    ``run``         under this name, by default one with the time
+    ``run``         under this name, by default one with the time; beside a training run of that name, whose
+                    layers' scores are kept: those of ``inspect`` have the kind "inspect"
     ``units_axis``  which axis of what the layers give are the units (1 or -1 as a rule), for layers whose
                     kind does not tell
 
@@ -83,7 +86,7 @@ def inspect(
             readings = _one(model, name, units, records, labels, wished, batch, seed, units_axis, progress)
             tables.append(_table(readings, run, name, checkpoint.epoch))
             if database is not None:
-                database.add(tables[-1])
+                database.add(_apart(tables[-1]))
                 if database.graph(run, name) is None:
                     _keep_graph(database, run, name, model, records)
             del model  # before the next is loaded
@@ -163,6 +166,12 @@ def _table(readings: list[tuple[str, Reading]], run: str, model: str, epoch: flo
     for name in Reading._fields:
         columns[name] = [getattr(reading, name) for _, reading in readings]
     return Results(columns)
+
+
+def _apart(table: Results) -> Results:
+    """For the store: scores of layers of a kind of their own, so that those of a training run stay."""
+    kinds = np.where(table["unit"] == -1, "inspect", table["kind"])
+    return Results({name: table[name] for name in COLUMNS} | {"kind": kinds})
 
 
 def _tidy(results: Results) -> pandas.DataFrame:
