@@ -117,8 +117,6 @@ def test_trace_and_inspect_of_a_watched_model_are_no_part_of_its_training():
         trace(model, IMAGES[:5])
         ink = lambda image: float(image.sum() > 0)  # noqa: E731
         inspect(model, [ink], ["correlation"], IMAGES[:20].numpy(), [("1", "*")])
-            model, [lambda image: float(image.sum() > 0)], ["correlation"], IMAGES[:20].numpy(), [("1", "*")]
-        )
         assert watch.status()["passes"] == 0
         model(IMAGES[:5])
         assert watch.status()["passes"] == 1
