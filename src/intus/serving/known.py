@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
+import numpy as np
+
 from .point import DataPoint
 from .targets import Target
 
@@ -34,13 +36,17 @@ class KnownTargets:
         self._targets: dict[str, Target] | None = None
         self._lock = threading.Lock()
 
-    def put(self, facts: Mapping[str, Any]) -> str:
-        """Take a target into use and store it, replacing one of the same name; returns the name."""
+    def put(self, facts: Mapping[str, Any]) -> tuple[str, bool]:
+        """Take a target into use and store it, replacing one of the same name; returns the name, and whether
+        one that was in use had other labels."""
         target = Target.parse(facts)
         with self._lock:
             self._store.put_target(facts)
-            self._targets = self._known() | {target.name: target}
-        return target.name
+            known = self._known()
+            before = known.get(target.name)
+            self._targets = known | {target.name: target}
+        in_use = before is not None and before.runs is None
+        return target.name, in_use and not np.array_equal(before.labels, target.labels)  # type: ignore[union-attr]
 
     def clear(self) -> None:
         """Forget all of them."""

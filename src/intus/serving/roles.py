@@ -167,9 +167,15 @@ class Evaluator:
 
     def put_target(self, facts: Mapping[str, Any]) -> None:
         """Take a target into use, replacing one of the same name."""
-        name = self._targets.put(facts)
+        name, changed = self._targets.put(facts)
         with self._lock:
             self._told = {told for told in self._told if told[0] != name}
+        if changed:
+            text = (
+                f"Target {name!r} was registered again with other labels: from now on every run is scored on the "
+                "new ones. Runs that go on side by side need names of their own, or a model_pattern each."
+            )
+            self._notice([Notice("target_replaced", text, "warning")])
 
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
         """Pass a graph on."""
