@@ -78,6 +78,22 @@ def test_dimension_of_isotropic_noise():
     assert read(scorer, "effective_rank").value == pytest.approx(20, abs=0.1)
 
 
+@pytest.mark.parametrize("directions", [5, 300, 1500])
+def test_dimension_of_layers_too_wide_to_keep(directions):
+    """1,500 features are projected to 1,024."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3000, directions))
+    if directions < 1500:
+        x = x @ np.linalg.qr(rng.normal(size=(1500, directions)))[0].T
+    scatter = np.cov(x.T)
+    want = np.trace(scatter) ** 2 / (scatter**2).sum()
+    scorer = fed(["participation_ratio", "effective_rank"], x)
+    assert read(scorer, "participation_ratio").value == pytest.approx(want, rel=0.03)
+    assert read(scorer, "participation_ratio").note == "1500 features projected to 1024"
+    assert np.isnan(read(scorer, "effective_rank").value)
+    assert read(scorer, "effective_rank").note == "not for more than 1024 features"
+
+
 def test_nan_and_infinity_are_counted_and_left_out(digits):
     x = digits[0].copy()
     x[3, 5], x[3, 6], x[10, 0] = np.nan, np.inf, -np.inf

@@ -66,16 +66,27 @@ def nonfinite(statistics: Statistics) -> Iterable[Reading]:
 
 @score("participation_ratio", "moments")
 def participation_ratio(statistics: Statistics) -> Iterable[Reading]:
-    """(tr C)² / tr(C²) of the covariance C: how many directions the layer uses, without an eigenvalue."""
+    """(tr C)² / tr(C²) of the covariance C: how many directions the layer uses, without an eigenvalue.
+
+    A random projection to m features gives 1/PR + 1/m instead of 1/PR on average: that is taken off.
+    """
     scatter, n = _scatter(statistics)
     square = float((scatter * scatter).sum())
     value = float(np.trace(scatter)) ** 2 / square if square > 0 else NAN
+    if statistics.projected and value == value:
+        value = 1 / max(1 / value - 1 / statistics.width, 1 / statistics.features)
     return [_of_covariance("participation_ratio", value, n, statistics)]
 
 
 @score("effective_rank", "moments")
 def effective_rank(statistics: Statistics) -> Iterable[Reading]:
-    """exp of the entropy of the normalised singular values of the centred rows (Roy and Vetterli 2007)."""
+    """exp of the entropy of the normalised singular values of the centred rows (Roy and Vetterli 2007).
+
+    NaN for layers so wide that they are projected: small singular values do not survive that.
+    """
+    if statistics.projected:
+        note = f"not for more than {statistics.width} features"
+        return [Reading("effective_rank", NAN, n=_scatter(statistics)[1], note=note)]
     scatter, n = _scatter(statistics)
     value = NAN
     if n > 1 and np.isfinite(scatter).all() and np.trace(scatter) > 0:

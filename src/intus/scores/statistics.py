@@ -42,6 +42,11 @@ class Statistics:
         """Features of the moments: those of the layer, projected where they are too many."""
         return self.projection.width
 
+    @property
+    def projected(self) -> bool:
+        """Whether the moments are of projected features."""
+        return self.width < self.features
+
     def _start(self, features: int, targets: tuple[str, ...]) -> None:
         self.features, self.targets = features, targets
         self.classes = {target: Classes() for target in targets}
