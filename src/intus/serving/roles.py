@@ -172,8 +172,8 @@ class Evaluator:
             self._told = {told for told in self._told if told[0] != name}
         if changed:
             text = (
-                f"Target {name!r} was registered again with other labels: from now on every run is scored on the "
-                "new ones. Runs that go on side by side need names of their own, or a model_pattern each."
+                f"Target {name!r} was registered again with other labels: every run is now scored on the new "
+                "ones. Runs that go on side by side need names of their own, or a model_pattern each."
             )
             self._notice([Notice("target_replaced", text, "warning")])
 
