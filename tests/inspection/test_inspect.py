@@ -93,6 +93,22 @@ def test_a_unit_that_is_the_hypothesis_is_found(images):
     assert row(frame, unit=2, score="mean_difference").value == pytest.approx(5.0, abs=1e-5)
 
 
+def test_an_address_may_name_its_unit(model, images):
+    from intus.core.address import Address
+
+    for units in ("conv1[4]", "conv1:1[4]", Address("conv1", unit=4), [("conv1[4]", "*")]):
+        frame = inspect(model, ink, "correlation", images[:50], units)
+        assert (frame.address.tolist(), frame.unit.tolist()) == (["conv1"], [4])
+    both = inspect(model, ink, "correlation", images[:50], ["conv1[4]", "conv1[1]", Address("conv2")])
+    assert both.unit.tolist() == [4, 1, *range(8)]
+    with pytest.raises(AddressError, match="'conv1' has no unit 6"):
+        inspect(model, ink, "correlation", images[:50], "conv1[6]")
+    with pytest.raises(InputError, match=r"'conv1\[4\]' names a unit already"):
+        inspect(model, ink, "correlation", images[:50], ("conv1[4]", [1]))
+    assert (
+        len(inspect(model, ink, "correlation", images[:50], "conv[12]")) == 14
+
+
 def test_checkpoints_are_epochs(checkpoints, images):
     frame = inspect(checkpoints, ink, "correlation", images, [("conv1", [4, 1])])
     assert frame.epoch.tolist() == [0, 0, 1, 1, 2, 2]
