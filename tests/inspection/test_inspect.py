@@ -440,6 +440,18 @@ def test_kind_is_checked(model, images):
     assert np.isfinite(row(frame, score="linear_f1").value)
 
 
+@pytest.mark.parametrize("missing", [np.nan, None])
+def test_what_is_not_annotated_is_no_class(model, images, missing):
+    def parity(image):
+        return missing if image[0, 3, 3] > 0.5 else float(image.sum() > 20)
+
+    numbers = lambda image: np.nan if parity(image) is missing else parity(image)  # noqa: E731
+    named = {"named": hypothesis("named", "categorical")(parity), "plain": numbers}
+    frame = inspect(model, named, "linear_f1", images, "head")
+    one, other = (row(frame, score="linear_f1", target=target) for target in named)
+    assert (one.n, one.value) == (other.n, pytest.approx(other.value))
+
+
 def test_a_layer_that_does_not_run(images):
     class Lazy(nn.Module):
         def __init__(self):
