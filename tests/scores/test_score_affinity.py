@@ -40,6 +40,21 @@ def test_correlation_equals_scipy(world):
     assert hit.baseline < 0.06
 
 
+def test_correlation_with_a_hypothesis_far_from_zero():
+    """Seconds since 1970: large beside their spread. Also where two scorers are merged."""
+    x = np.random.default_rng(0).normal(size=(2000, 1))
+    h = 1.7e9 + 1000 * (x[:, 0] + np.random.default_rng(1).normal(size=2000))
+    h[5] = np.nan
+    want = stats.pearsonr(np.delete(x[:, 0], 5), np.delete(h, 5)).statistic
+    parts = [Scorer("correlation") for _ in range(2)]
+    for part, rows in zip(parts, (slice(0, 700), slice(700, None)), strict=True):
+        part.update(x[rows], {"h": h[rows]}, np.arange(2000)[rows])
+    for scorer in (fed("correlation", x, {"h": h}), parts[0].merge(parts[1])):
+        got = read(scorer, "correlation", "h", 0)
+        assert got.value == pytest.approx(want, abs=1e-8)
+        assert got.baseline < 0.1
+
+
 def test_missing_values_are_left_out_pairwise(world):
     x, h, items = (part.copy() for part in world)
     h[::7, 0], x[3, 1], x[5, 1] = np.nan, np.nan, np.inf

@@ -54,7 +54,8 @@ def _control(statistics: Statistics, measure: Callable[[np.ndarray], np.ndarray]
         out, x = [], drawn(statistics)[1]
         for values in rolls(statistics):
             moved = pairs.Pairs(x.shape[1], values.shape[1])
-            moved.shift = np.zeros(x.shape[1]) if statistics.pairs.shift is None else statistics.pairs.shift
+            if statistics.pairs.shift is not None:
+                moved.shift, moved.level = statistics.pairs.shift, statistics.pairs.level
             for start in range(0, len(x), BLOCK):
                 part = slice(start, start + BLOCK)
                 moved.update(x[part].astype(np.float64), values[part], np.zeros(len(x[part]), int))
