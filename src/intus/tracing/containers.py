@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 
 #: Types that are compared as they are when operations are told apart.
 ATOMS = frozenset(
@@ -48,3 +49,15 @@ def tensors(value: Any, depth: int = 0) -> list[Tensor]:
     else:
         return []
     return [t for part in parts for t in tensors(part, depth + 1)]
+
+
+def is_wrapped(t: Tensor) -> bool:
+    """Whether ``vmap`` or a ``torch.func`` transform is looking through this tensor at another."""
+    return is_functorch_wrapped_tensor(t)
+
+
+def unwrapped(t: Tensor) -> Tensor:
+    """The tensor under all transforms."""
+    while is_functorch_wrapped_tensor(t):
+        t = get_unwrapped(t)
+    return t

@@ -10,10 +10,14 @@ from __future__ import annotations
 from typing import Any
 from weakref import ref
 
+import numpy as np
 from torch import Tensor
+from torch._C._functorch import get_unwrapped
 
-from ..core.graph import BUFFER, CONSTANT
-from .recording import Recording
+from ..core.graph import BUFFER, CONSTANT, OP
+from .containers import is_wrapped
+from .places import memory_of
+from .recording import POSITIONS, Recording
 from .values import Values
 
 Known = tuple[ref[Tensor], int, int | None]
@@ -26,7 +30,10 @@ class Origins:
     def __init__(self, recording: Recording, values: Values) -> None:
         self.known: dict[int, Known] = {}
         self._recording, self._values = recording, values
-        self._writers: dict[int, int] = {}
+        self._writers: dict[int | None, int] = {}
+        self.transformed: list[int] = []  # not empty once ``vmap`` or ``torch.func`` has been met
+        self._on_host: list[int] = []  # inputs of what comes back from numpy: what went there
+        self._losses: list[int] = []  # inputs of gradients: what ``backward`` was called on
         self._passed_on: dict[int, list[tuple[int, int, Known]]] = {}  # by module call; see ``pass_on``
 
     def add(
@@ -41,6 +48,9 @@ class Origins:
     def note(self, t: Tensor, row: int) -> None:
         """From now on ``t`` comes from ``row``."""
         self.known[id(t)] = (ref(t), row, version_of(t))
+        while self.transformed and is_wrapped(t):  # what comes out when the transform ends is the inner one
+            t = get_unwrapped(t)
+            self.known[id(t)] = (ref(t), row, version_of(t))
 
     def is_known(self, t: Tensor) -> bool:
         """Whether the tensor has been met, or belongs to the model."""
@@ -54,7 +64,7 @@ class Origins:
             if seen[2] is not None and seen[2] == version_of(t):
                 return seen[1]
             # its memory was written to since
-            row = max(self._writers.get(t.untyped_storage()._cdata, -1), seen[1])
+            row = max(self._writers.get(memory_of(t), -1), seen[1])
             self.note(t, row)
             return row
         return self._stranger(t)
@@ -66,10 +76,17 @@ class Origins:
             return -1 - number
         if kind == "buffer":
             return self.add(t, BUFFER, recording.type_number(recording.places.buffers[number][0]))
+        if is_wrapped(t):
+            self.transformed.append(1)
+            row = self.row(get_unwrapped(t))
+            self.note(t, row)
+            return row
         twin = self._twin(t)
         if twin >= 0:
             self.note(t, twin)
             return twin
+        if self._on_host and _is_foreign(t):
+            return self.add(t, OP, recording.type_number("host"), self._on_host)
         recording.places.outside(t)
         return self.add(t, CONSTANT, recording.type_number("constant"))
 
@@ -84,6 +101,29 @@ class Origins:
                 return row
         return -1
 
+    # -- what goes out of sight and comes back ---------------------------------------------------------
+
+    def to_host(self, t: Tensor) -> None:
+        """numpy was given the memory of ``t``: whatever it computes may come back, and it may write."""
+        row = self.row(t)
+        if row not in self._on_host[::2]:
+            self._on_host += (row, len(self._on_host) // 2 % POSITIONS)
+        self._values.before_writing(t)
+
+    def from_host(self, value: Any) -> list[int]:
+        """The inputs of a call that is given something of numpy's."""
+        return self._on_host if self._on_host and isinstance(value, np.ndarray | np.generic) else []
+
+    def differentiated(self, t: Tensor) -> None:
+        """``t.backward()`` was called."""
+        self._losses += (self.row(t), 1)
+
+    def gradient(self, grad: Tensor, of: Tensor) -> None:
+        """``of.grad`` was read: where that is news, it comes from ``of`` and what was differentiated."""
+        if self._losses and not self.is_known(grad):
+            inputs = [self.row(of), 0, *self._losses]
+            self.add(grad, OP, self._recording.type_number("grad"), inputs)
+
     # -- writes --------------------------------------------------------------------------------------
 
     def wrote(self, targets: list[Tensor], first: int, last: int) -> None:
@@ -91,9 +131,9 @@ class Origins:
         for target in targets:
             seen = self.known.get(id(target))
             if seen is not None and seen[0]() is target and seen[1] >= first:
-                self._writers[target.untyped_storage()._cdata] = seen[1]
+                self._writers[memory_of(target)] = seen[1]
             elif id(target) not in self._recording.places.sources:  # running statistics feed nothing here
-                self._writers[target.untyped_storage()._cdata] = last
+                self._writers[memory_of(target)] = last
                 self.note(target, last)
 
     # -- operations that return what they were given -------------------------------------------------
@@ -137,3 +177,11 @@ def _pointer(t: Any) -> int:
         return int(t.untyped_storage().data_ptr())
     except (RuntimeError, NotImplementedError):
         return 0
+
+
+def _is_foreign(t: Tensor) -> bool:
+    """Whether the memory of a tensor is not torch's own: ``from_numpy`` and ``from_dlpack`` make such."""
+    try:
+        return not t.untyped_storage().resizable()
+    except (RuntimeError, NotImplementedError):
+        return False

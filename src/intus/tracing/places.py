@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 
 from ..core.address import Address
+from .containers import unwrapped
 
 
 class Places:
@@ -66,13 +67,13 @@ class Places:
 
     def outside(self, t: Tensor) -> None:
         """Remember that the memory of ``t`` was there before the pass."""
-        storage = _storage(t)
+        storage = memory_of(t)
         if storage is not None:
             self._outside.add(storage)
 
     def before_writing(self, t: Tensor) -> None:
         """Copy what stands where ``t`` is about to be written, if it came from outside."""
-        storage = _storage(t)
+        storage = memory_of(t)
         if storage not in self._outside or not self.watch:
             return
         place = (storage, t.storage_offset(), t.shape, t.stride(), t.dtype)
@@ -91,9 +92,9 @@ class Places:
         self._undo.clear()
 
 
-def _storage(t: Tensor) -> int | None:
+def memory_of(t: Tensor) -> int | None:
     """The identity of a tensor's memory; None where it has none to speak of (sparse, uninitialised)."""
     try:
-        return int(t.untyped_storage()._cdata)
+        return int(unwrapped(t).untyped_storage()._cdata)
     except (RuntimeError, NotImplementedError, ValueError):
         return None

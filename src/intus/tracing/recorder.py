@@ -31,15 +31,25 @@ from .values import Values
 #: Keywords that may make a function write into an argument; ``functions.written`` tells whether it does.
 _WRITE_FLAGS = frozenset({"out", "inplace", "training", "use_input_stats"})
 
+#: Gives the plain value of a tensor that has none: how it is asked (``"bool"``, ``"item"`` …), and the tensor.
+Answer = Callable[[str, Tensor], Any]
+
 
 class Recorder(TorchFunctionMode):
     """Records what runs while it is entered, on this thread; see ``intus.tracing.interpose`` for its use.
 
     ``model`` gives parameters, buffers and modules their addresses (None for a plain function); ``values``
-    decides which activations are kept; ``entry`` is the code through which modules are called.
+    decides which activations are kept; ``entry`` is the code through which modules are called; ``answer``
+    gives the plain values of tensors on ``meta``.
     """
 
-    def __init__(self, model: Module | None, values: Values, entry: CodeType | None = None) -> None:
+    def __init__(
+        self,
+        model: Module | None,
+        values: Values,
+        entry: CodeType | None = None,
+        answer: Answer | None = None,
+    ) -> None:
         super().__init__()
         self.recording = Recording()
         self.values = values
@@ -47,7 +57,7 @@ class Recorder(TorchFunctionMode):
         self._sites = Sites(self.recording, entry)
         if model is not None:
             self.recording.places.learn(model)
-        self._handler = _handler(self.recording, self._origins, self._sites, values)
+        self._handler = _handler(self.recording, self._origins, self._sites, values, answer)
 
     def __enter__(self) -> Recorder:
         # Bound for the time of the pass alone: a mode that held itself would wait for the garbage collector.
@@ -120,6 +130,7 @@ def _gather(
     recording: Recording, origins: Origins, value: Any, name: str, inputs: list[int], atoms: list[Any]
 ) -> None:
     """Find the tensors in one argument, and what is to be compared of the rest."""
+    inputs += origins.from_host(value)
     for t, path in walk(value, name, atoms):
         inputs += (origins.row(t), recording.arg_number(path))
 
@@ -144,7 +155,9 @@ def _add_all(
         origins.add(t, OP, type_, inputs, event=event, output=output, time=spent, flags=flags, **facts)
 
 
-def _handler(recording: Recording, origins: Origins, sites: Sites, values: Values) -> Callable[..., Any]:
+def _handler(
+    recording: Recording, origins: Origins, sites: Sites, values: Values, answer: Answer | None
+) -> Callable[..., Any]:
     """The function that stands between Python and torch; see the module's head."""
     functions: dict[Any, tuple[Function, int, int]] = {}
     signatures: dict[Any, int] = {}
@@ -152,6 +165,7 @@ def _handler(recording: Recording, origins: Origins, sites: Sites, values: Value
     extend_rows, extend_inputs, types = rows.extend, recording.inputs.extend, recording.types
     new_meta, find, site_number = recording.meta_number, origins.row, sites.number
     sources, keeping = recording.places.sources, values.wanted is not None
+    transformed = origins.transformed
 
     def learn(func: Any) -> tuple[Function, int, int]:
         about = describe(func)
@@ -159,12 +173,21 @@ def _handler(recording: Recording, origins: Origins, sites: Sites, values: Value
         entry = functions[func] = (about, type_, len(functions))
         return entry
 
-    def note_read(how: str, args: tuple[Any, ...], out: Any, frame: Any) -> None:
-        """Python asked for a tensor's plain value; what torch asks for itself is not the model's choice."""
-        row = find(args[0]) if args and isinstance(args[0], Tensor) else -1
-        if row >= 0 and sites.is_users(frame):
-            value = out if isinstance(out, bool) else None
-            recording.reads.append(Read(row, how, frame.f_code, frame.f_lasti, value, len(rows)))
+    def note(about: Function, t: Tensor, out: Any, frame: Any) -> None:
+        """What makes no row and is worth knowing all the same."""
+        with torch._C.DisableTorchFunction():
+            if about.note == "read":  # what torch asks for itself is not the model's choice
+                row = find(t)
+                if row >= 0 and sites.is_users(frame):
+                    value = out if isinstance(out, bool) else None
+                    read = Read(row, about.type, frame.f_code, frame.f_lasti, value, len(rows))
+                    recording.reads.append(read)
+            elif about.note == "host":
+                origins.to_host(t)
+            elif about.note == "backward":
+                origins.differentiated(t)
+            elif isinstance(out, Tensor):
+                origins.gradient(out, t)
 
     def before_writing(targets: list[Tensor]) -> None:
         """Keep what is about to be overwritten: saved activations, and what was there before the pass."""
@@ -178,9 +201,12 @@ def _handler(recording: Recording, origins: Origins, sites: Sites, values: Value
     ) -> Any:
         about, type_, function = functions.get(func) or learn(func)
         if not about.record:
-            out = func(*args, **kwargs) if kwargs else func(*args)
-            if about.asks:
-                note_read(about.type, args, out, sys._getframe(1))
+            if about.note == "read" and answer is not None and args and args[0].is_meta:
+                out = answer(about.type, args[0])
+            else:
+                out = func(*args, **kwargs) if kwargs else func(*args)
+            if about.note and args and isinstance(args[0], Tensor):
+                note(about, args[0], out, sys._getframe(1))
             return out
         inputs: list[int] = []
         atoms: list[Any] = [function]  # what is not a tensor, to tell alike operations by
@@ -243,8 +269,9 @@ def _handler(recording: Recording, origins: Origins, sites: Sites, values: Value
         signature = -2 - site if about.by_index else signatures.setdefault(tuple(atoms), len(signatures))
         row = len(rows)
         if type(out) is Tensor:
-            meta = metas.get((out.shape, out.dtype, out.device))
-            if meta is None:
+            try:
+                meta = metas[out.shape, out.dtype, out.device]
+            except (KeyError, RuntimeError):  # met for the first time; or nested, which has no shape
                 meta = new_meta(out)
             extend_rows((OP, type_, stack[-1], meta, site, row, -1, time, flags, signature, len(inputs)))
             extend_inputs(inputs)
@@ -252,6 +279,8 @@ def _handler(recording: Recording, origins: Origins, sites: Sites, values: Value
                 known[id(out)] = (ref(out), row, out._version)
             except RuntimeError:  # an inference tensor counts no writes
                 known[id(out)] = (ref(out), row, None)
+            if transformed:
+                origins.note(out, row)
             if keeping:
                 values.offer(row, OP, types[type_], out)
         else:
