@@ -41,6 +41,6 @@ def _need_no_loop(out: Any) -> None:
     if inspect.iscoroutine(out):
         out.close()  # or Python warns that it was never awaited
     raise CaptureError(
-        f"{out.__qualname__} is asynchronous and an event loop is running in this thread, which it would have "
+        f"{out.__qualname__} is asynchronous and an event loop is running in this thread, which it has "
         "to wait for. Trace it in a thread of its own: await asyncio.to_thread(intus.trace, model, inputs)."
     )

@@ -31,7 +31,7 @@ from .values import Values
 #: Keywords that may make a function write into an argument; ``functions.written`` tells whether it does.
 _WRITE_FLAGS = frozenset({"out", "inplace", "training", "use_input_stats"})
 
-#: Gives the plain value of a tensor that has none: how it is asked (``"bool"``, ``"item"`` …), and the tensor.
+#: Gives the plain value of a tensor that has none: how it is asked (``"bool"`` …), and the tensor.
 Answer = Callable[[str, Tensor], Any]
 
 

@@ -20,6 +20,7 @@ from .assemble import assemble
 from .drain import drained
 from .interpose import Capture
 from .op import Op
+from .surroundings import refused_compiling
 from .trace import Trace
 from .values import Values, wanted
 
@@ -71,7 +72,7 @@ def trace(
             with capture:
                 capture.outputs(drained(model(*args, **keywords)))
         except BaseException as error:
-            failure = error
+            failure = refused_compiling(error)
     facts = {
         "seed": seed,
         "training": bool(owner.training) if owner is not None else False,

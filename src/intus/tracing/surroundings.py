@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch.nn import Module
 
+from ..core.errors import CaptureError
+
 
 class Surroundings:
     """Shared by all captures; ``call`` stands in for ``Module.__call__`` while any of them is under way."""
@@ -62,3 +64,16 @@ def _run_eagerly() -> Callable[[], None]:
             stance = torch.compiler.set_stance("force_eager")
             return lambda: stance.__exit__(None, None, None)
     return lambda: None
+
+
+def refused_compiling(error: BaseException) -> BaseException:
+    """What to raise for ``error``: itself, or the way out where torch's compiler came in with the pass
+    (``torch.cond`` imports it when first called), too late to be told to run everything as it is written."""
+    if not type(error).__module__.startswith("torch._dynamo"):
+        return error
+    refusal = CaptureError(
+        "The model calls torch.cond or the like, and torch's compiler was first imported by that call, too "
+        "late to be told to let everything run as it is written. Say import torch._dynamo before tracing."
+    )
+    refusal.__cause__ = error
+    return refusal
