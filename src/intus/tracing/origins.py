@@ -73,6 +73,7 @@ class Origins:
         recording = self._recording
         kind, number = recording.places.sources.get(id(t), ("", -1))
         if kind == "param":
+            self.note(t, -1 - number)
             return -1 - number
         if kind == "buffer":
             return self.add(t, BUFFER, recording.type_number(recording.places.buffers[number][0]))
@@ -96,7 +97,7 @@ class Origins:
         if not pointer:
             return -1
         for reference, row, _ in reversed(list(self.known.values())):
-            other: Tensor | None = reference()
+            other: Tensor | None = reference() if row >= 0 else None
             if other is not None and other.device == t.device and _pointer(other) == pointer:
                 return row
         return -1

@@ -49,11 +49,12 @@ class Places:
                 self.buffers.append((str(Address(name)), buffer))
                 self.outside(buffer)
 
-    def number(self, module: Any, parent: str) -> int:
-        """The number of a module; one nobody named is called by its class under ``parent``."""
+    def number(self, module: Any, parent: int) -> int:
+        """The number of a module; one nobody named is called by its class under the module ``parent``."""
         number = self._numbers.get(id(module))
         if number is None:
-            above, own = Address.parse(parent).name, type(module).__name__
+            above = Address.parse(self.names[parent]).name if parent >= 0 else ""
+            own = type(module).__name__
             plain = f"{above}.{own}" if above else own
             name, count = plain, 1
             while str(Address(name)) in self.names:

@@ -86,7 +86,7 @@ class Recorder(TorchFunctionMode):
     def begin_call(self, module: Module) -> int:
         """A module is being called from the caller's caller; returns the call's number."""
         recording, parent = self.recording, self.recording.stack[-1]
-        above = recording.places.names[recording.calls[parent * len(CALL)]] if parent >= 0 else ""
+        above = recording.calls[parent * len(CALL)] if parent >= 0 else -1
         number = recording.places.number(module, above)
         call = len(recording.calls) // len(CALL)
         recording.calls.extend(
@@ -97,6 +97,11 @@ class Recorder(TorchFunctionMode):
 
     def end_call(self, call: int, module: Module, args: Any, kwargs: Any, out: Any) -> None:
         """A module's call has returned ``out``."""
+        seen = self._origins.known.get(id(out))
+        if seen is not None and type(out) is Tensor and seen[0]() is out and seen[1] >= 0:
+            if seen[2] is not None and seen[2] == out._version:
+                self.recording.exits.extend((seen[1], call))
+                return
         with torch._C.DisableTorchFunction():  # our own look at the tensors is no part of the pass
             returned = tensors(out)
             unseen = [t for t in returned if not self._origins.is_known(t)]
@@ -123,7 +128,7 @@ class Recorder(TorchFunctionMode):
             _gather(self.recording, self._origins, value, name, inputs, [])
         type_ = self.recording.type_number(type(module).__name__.lower())
         site = self.recording.calls[call * len(CALL) + 4]
-        _add_all(self.recording, self._origins, unseen, type_, inputs, site=site)
+        _add_all(self.recording, self._origins, self.values, unseen, type_, inputs, site=site)
 
 
 def _gather(
@@ -138,21 +143,29 @@ def _gather(
 def _add_all(
     recording: Recording,
     origins: Origins,
+    values: Values,
     made: list[Tensor],
     type_: int,
     inputs: list[int],
     *,
+    site: int,
     time: int = 0,
     flags: int = 0,
-    **facts: int,
+    signature: int = -1,
 ) -> None:
     """Note the tensors that one call returned together."""
     event = len(recording.rows)
     if not inputs:
         flags |= CREATED
+    rows, several, call = recording.rows, len(made) > 1, recording.stack[-1]
     for number, t in enumerate(made):
-        output, spent = (number if len(made) > 1 else -1), (0 if number else time)
-        origins.add(t, OP, type_, inputs, event=event, output=output, time=spent, flags=flags, **facts)
+        row, output = len(rows), number if several else -1
+        meta = recording.meta_number(t)
+        rows += (OP, type_, call, meta, site, event, output, time, flags, signature, len(inputs))
+        recording.inputs += inputs
+        time = 0  # of the call, once
+        origins.note(t, row)
+        values.offer(row, OP, recording.types[type_], t)
 
 
 def _handler(
@@ -165,7 +178,7 @@ def _handler(
     extend_rows, extend_inputs, types = rows.extend, recording.inputs.extend, recording.types
     new_meta, find, site_number = recording.meta_number, origins.row, sites.number
     sources, keeping = recording.places.sources, values.wanted is not None
-    transformed = origins.transformed
+    transformed, returnable = origins.transformed, (Tensor, tuple, list)
 
     def learn(func: Any) -> tuple[Function, int, int]:
         about = describe(func)
@@ -252,7 +265,7 @@ def _handler(
         returned = out
         if out is None and about.writes:
             out = args[0]
-        elif not isinstance(out, Tensor | tuple | list):
+        elif not isinstance(out, returnable):
             return out
         flags = (INPLACE if about.writes else 0) if inputs else CREATED
         before = None  # what an argument that is simply returned was until now
@@ -288,6 +301,7 @@ def _handler(
             _add_all(
                 recording,
                 origins,
+                values,
                 made,
                 type_,
                 inputs,
