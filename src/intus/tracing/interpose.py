@@ -26,10 +26,10 @@ _local = threading.local()
 
 def _call_module(module: Module, *args: Any, **kwargs: Any) -> Any:
     """Stands in for ``Module.__call__`` while any capture is under way."""
-    recorders = getattr(_local, "recorders", None)
-    if not recorders:
+    try:
+        recorder = _local.recorders[-1]
+    except (AttributeError, IndexError):  # a thread without a capture
         return _surroundings.plain_call(module, *args, **kwargs)
-    recorder = recorders[-1]
     call = recorder.begin_call(module)
     try:
         out = _surroundings.plain_call(module, *args, **kwargs)

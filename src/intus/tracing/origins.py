@@ -34,7 +34,7 @@ class Origins:
         self.transformed: list[int] = []  # not empty once ``vmap`` or ``torch.func`` has been met
         self._on_host: list[int] = []  # inputs of what comes back from numpy: what went there
         self._losses: list[int] = []  # inputs of gradients: what ``backward`` was called on
-        self._passed_on: dict[int, list[tuple[int, int, Known]]] = {}  # by module call; see ``pass_on``
+        self.passed_on: dict[int, list[tuple[int, int, Known]]] = {}  # by module call; see ``pass_on``
 
     def add(
         self, t: Tensor, kind: int, type_: int, inputs: list[int] | tuple[int, ...] = (), **facts: int
@@ -143,24 +143,23 @@ class Origins:
         """A call returned its own argument (dropout in eval, ``to`` of the same dtype). What reads that
         tensor from here on reads it after the call, but only within the module the call ran in, and
         wherever that module hands it to: to others it is still what it was before."""
-        self._passed_on.setdefault(self._recording.stack[-1], []).append((id(t), row, before))
+        self.passed_on.setdefault(self._recording.stack[-1], []).append((id(t), row, before))
 
     def settle(self, call: int) -> None:
-        """Take back what was passed on in a module call that has ended and did not return it."""
-        if call not in self._passed_on:
-            return
+        """Take back what was passed on in a module call that has ended (one in ``passed_on``) and did not
+        return it."""
         exits, returned = self._recording.exits, set()
         for i in range(len(exits) - 2, -1, -2):  # what a call returned was noted just before it ended
             if exits[i + 1] != call:
                 break
             returned.add(exits[i])
         parent = self._recording.stack[-1]
-        for key, row, before in reversed(self._passed_on.pop(call)):
+        for key, row, before in reversed(self.passed_on.pop(call)):
             seen = self.known.get(key)
             if seen is None or seen[1] != row:
                 continue
             if row in returned:
-                self._passed_on.setdefault(parent, []).append((key, row, before))
+                self.passed_on.setdefault(parent, []).append((key, row, before))
             else:
                 self.known[key] = before
 

@@ -16,7 +16,7 @@ from .containers import unwrapped
 class Places:
     """Names for what belongs to a model; modules met on the way are named when they are met.
 
-    ``modules`` and ``names`` run side by side; ``sources`` tells of a tensor's id whether it is a parameter
+    ``modules`` and ``names`` run side by side, ``numbers`` has their place by a module's id; ``sources`` tells of a tensor's id whether it is a parameter
     or a buffer, and which.
     """
 
@@ -26,7 +26,7 @@ class Places:
         self.params: list[tuple[str, Parameter]] = []
         self.buffers: list[tuple[str, Tensor]] = []
         self.sources: dict[int, tuple[str, int]] = {}
-        self._numbers: dict[int, int] = {}
+        self.numbers: dict[int, int] = {}
         self._outside: set[int] = set()
         self.watch = False  # whether what is written outside is to be put back
         self._undo: dict[Any, tuple[Tensor, Tensor]] = {}
@@ -34,8 +34,8 @@ class Places:
     def learn(self, model: Module, prefix: str = "") -> None:
         """Name a model's modules, parameters and buffers, those already named aside."""
         for name, module in model.named_modules(prefix=prefix):
-            if id(module) not in self._numbers:
-                self._numbers[id(module)] = len(self.modules)
+            if id(module) not in self.numbers:
+                self.numbers[id(module)] = len(self.modules)
                 self.modules.append(module)
                 self.names.append(str(Address(name)))
         for name, param in model.named_parameters(prefix=prefix):
@@ -49,20 +49,17 @@ class Places:
                 self.buffers.append((str(Address(name)), buffer))
                 self.outside(buffer)
 
-    def number(self, module: Any, parent: int) -> int:
-        """The number of a module; one nobody named is called by its class under the module ``parent``."""
-        number = self._numbers.get(id(module))
-        if number is None:
-            above = Address.parse(self.names[parent]).name if parent >= 0 else ""
-            own = type(module).__name__
-            plain = f"{above}.{own}" if above else own
-            name, count = plain, 1
-            while str(Address(name)) in self.names:
-                count += 1
-                name = f"{plain}_{count}"
-            self.learn(module, name)
-            number = self._numbers[id(module)]
-        return number
+    def add(self, module: Any, parent: int) -> int:
+        """Number a module that nobody named: it is called by its class under the module ``parent``."""
+        above = Address.parse(self.names[parent]).name if parent >= 0 else ""
+        own = type(module).__name__
+        plain = f"{above}.{own}" if above else own
+        name, count = plain, 1
+        while str(Address(name)) in self.names:
+            count += 1
+            name = f"{plain}_{count}"
+        self.learn(module, name)
+        return self.numbers[id(module)]
 
     # -- memory --------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from .values import Values
 
 #: Keywords that may make a function write into an argument; ``functions.written`` tells whether it does.
 _WRITE_FLAGS = frozenset({"out", "inplace", "training", "use_input_stats"})
+_CALL = len(CALL)
 
 #: Gives the plain value of a tensor that has none: how it is asked (``"bool"`` …), and the tensor.
 Answer = Callable[[str, Tensor], Any]
@@ -85,14 +86,14 @@ class Recorder(TorchFunctionMode):
 
     def begin_call(self, module: Module) -> int:
         """A module is being called from the caller's caller; returns the call's number."""
-        recording, parent = self.recording, self.recording.stack[-1]
-        above = recording.calls[parent * len(CALL)] if parent >= 0 else -1
-        number = recording.places.number(module, above)
-        call = len(recording.calls) // len(CALL)
-        recording.calls.extend(
-            (number, parent, len(recording.rows), -1, self._sites.number(sys._getframe(2)))
-        )
-        recording.stack.append(call)
+        recording = self.recording
+        stack, calls = recording.stack, recording.calls
+        parent, call = stack[-1], len(calls) // _CALL
+        number = recording.places.numbers.get(id(module))
+        if number is None:
+            number = recording.places.add(module, calls[parent * _CALL] if parent >= 0 else -1)
+        calls += (number, parent, len(recording.rows), -1, self._sites.number(sys._getframe(2)))
+        stack.append(call)
         return call
 
     def end_call(self, call: int, module: Module, args: Any, kwargs: Any, out: Any) -> None:
@@ -115,9 +116,10 @@ class Recorder(TorchFunctionMode):
     def leave_call(self, call: int) -> None:
         """A module's call is over, whether it returned or raised."""
         recording = self.recording
-        recording.calls[call * len(CALL) + 3] = len(recording.rows)
+        recording.calls[call * _CALL + 3] = len(recording.rows)
         recording.stack.pop()
-        self._origins.settle(call)
+        if call in self._origins.passed_on:
+            self._origins.settle(call)
 
     def _opaque(self, call: int, module: Module, arguments: tuple[Any, Any], unseen: list[Tensor]) -> None:
         """What ran out of Python's sight (a ScriptModule) is one operation with its edges kept."""
@@ -127,7 +129,7 @@ class Recorder(TorchFunctionMode):
         for name, value in named.items():
             _gather(self.recording, self._origins, value, name, inputs, [])
         type_ = self.recording.type_number(type(module).__name__.lower())
-        site = self.recording.calls[call * len(CALL) + 4]
+        site = self.recording.calls[call * _CALL + 4]
         _add_all(self.recording, self._origins, self.values, unseen, type_, inputs, site=site)
 
 
@@ -172,18 +174,19 @@ def _handler(
     recording: Recording, origins: Origins, sites: Sites, values: Values, answer: Answer | None
 ) -> Callable[..., Any]:
     """The function that stands between Python and torch; see the module's head."""
-    functions: dict[Any, tuple[Function, int, int]] = {}
+    functions: dict[Any, tuple[Function, int, int, bool]] = {}
     signatures: dict[Any, int] = {}
     rows, stack, known, metas = recording.rows, recording.stack, origins.known, recording.meta_numbers
     extend_rows, extend_inputs, types = rows.extend, recording.inputs.extend, recording.types
     new_meta, find, site_number = recording.meta_number, origins.row, sites.number
+    known_sites, getframe = sites.numbers, sys._getframe
     sources, keeping = recording.places.sources, values.wanted is not None
     transformed, returnable = origins.transformed, (Tensor, tuple, list)
 
-    def learn(func: Any) -> tuple[Function, int, int]:
+    def learn(func: Any) -> tuple[Function, int, int, bool]:
         about = describe(func)
         type_ = recording.type_number(about.type) if about.record else -1
-        entry = functions[func] = (about, type_, len(functions))
+        entry = functions[func] = (about, type_, len(functions), about.writes)
         return entry
 
     def note(about: Function, t: Tensor, out: Any, frame: Any) -> None:
@@ -212,8 +215,8 @@ def _handler(
     def handler(
         mode: Any, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        about, type_, function = functions.get(func) or learn(func)
-        if not about.record:
+        about, type_, function, may_write = functions.get(func) or learn(func)
+        if type_ < 0:
             if about.note == "read" and answer is not None and args and args[0].is_meta:
                 out = answer(about.type, args[0])
             else:
@@ -249,7 +252,7 @@ def _handler(
                 else:
                     _gather(recording, origins, value, name, inputs, atoms)
         writes = None  # the tensors this very call writes into
-        if about.writes or (kwargs and not _WRITE_FLAGS.isdisjoint(kwargs)):
+        if may_write or (kwargs and not _WRITE_FLAGS.isdisjoint(kwargs)):
             writes = written(about, args, kwargs or {})
             before_writing(writes)
         began = perf_counter_ns()
@@ -263,11 +266,12 @@ def _handler(
             raise
         time = perf_counter_ns() - began
         returned = out
-        if out is None and about.writes:
-            out = args[0]
-        elif not isinstance(out, returnable):
-            return out
-        flags = (INPLACE if about.writes else 0) if inputs else CREATED
+        if type(out) is not Tensor:
+            if out is None and may_write:
+                out = args[0]
+            elif not isinstance(out, returnable):
+                return out
+        flags = (INPLACE if may_write else 0) if inputs else CREATED
         before = None  # what an argument that is simply returned was until now
         if args and out is args[0]:
             if writes:  # F.relu(x, inplace=True)
@@ -278,7 +282,10 @@ def _handler(
                 before = known.get(id(out))
         elif writes and kwargs is not None and kwargs.get("out") is not None:
             flags = INPLACE
-        site = site_number(sys._getframe(1))
+        frame = getframe(1)
+        site = known_sites.get((id(frame.f_code), frame.f_lasti))
+        if site is None:
+            site = site_number(frame)
         signature = -2 - site if about.by_index else signatures.setdefault(tuple(atoms), len(signatures))
         row = len(rows)
         if type(out) is Tensor:
