@@ -54,7 +54,7 @@ def assemble(
         ops=_ops(rows, layers),
         edges=Edges(**edges),
         calls=_calls(calls, starts),
-        op_params=np.unique(op_params, axis=0),
+        op_params=_unique(op_params),
         exits=_renumber(exits, where),
         branches=tuple(branch._replace(row=int(where[branch.row])) for branch in branches),
         error=_error_text(recording.failure),
@@ -120,6 +120,16 @@ def _renumber(pairs: np.ndarray, where: np.ndarray) -> np.ndarray:
         return pairs
     rows = where[pairs[:, 0]]
     return np.stack([rows[rows >= 0], pairs[rows >= 0, 1]], axis=1)
+
+
+def _unique(pairs: np.ndarray) -> np.ndarray:
+    """Each pair once, in order; as single numbers they sort several times faster.
+
+    >>> _unique(np.array([[2, 0], [1, 7], [2, 0]])).tolist()
+    [[1, 7], [2, 0]]
+    """
+    base = int(pairs[:, 1].max(initial=0)) + 1
+    return np.stack(np.divmod(np.unique(pairs[:, 0] * base + pairs[:, 1]), base), axis=1)
 
 
 def _ops(rows: Mapping[str, np.ndarray], layers: np.ndarray) -> Ops:

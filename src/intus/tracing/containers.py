@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 
 #: Types that are compared as they are when operations are told apart.
 ATOMS = frozenset(
@@ -14,16 +15,20 @@ ATOMS = frozenset(
      torch.memory_format, torch.Size, torch.Generator}
 )  # fmt: skip
 _NESTING = 8
+_SEQUENCES = (tuple, list)
 
 
 def walk(value: Any, name: str, atoms: list[Any], depth: int = 0) -> Iterator[tuple[Tensor, str]]:
     """The tensors in one argument with their paths (``"1.2"``); what else is in it is added to ``atoms``."""
     if isinstance(value, Tensor):
         yield value, name
-    elif isinstance(value, tuple | list) and depth < _NESTING:
+    elif isinstance(value, _SEQUENCES) and depth < _NESTING:
         atoms.append(len(value))
         for number, part in enumerate(value):
-            yield from walk(part, f"{name}.{number}", atoms, depth + 1)
+            if type(part) in ATOMS:
+                atoms.append(part)
+            else:
+                yield from walk(part, f"{name}.{number}", atoms, depth + 1)
     elif isinstance(value, dict) and depth < _NESTING:
         for key, part in value.items():
             yield from walk(part, f"{name}.{key}", atoms, depth + 1)
@@ -39,7 +44,7 @@ def tensors(value: Any, depth: int = 0) -> list[Tensor]:
         return [value]
     if depth > _NESTING:
         return []
-    if isinstance(value, tuple | list):
+    if isinstance(value, _SEQUENCES):
         parts: Any = value
     elif isinstance(value, dict):
         parts = value.values()
@@ -47,4 +52,16 @@ def tensors(value: Any, depth: int = 0) -> list[Tensor]:
         parts = [getattr(value, name, None) for name in value.__dataclass_fields__]
     else:
         return []
-    return [t for part in parts for t in tensors(part, depth + 1)]
+    return [t for part in parts for t in ((part,) if type(part) is Tensor else tensors(part, depth + 1))]
+
+
+def is_wrapped(t: Tensor) -> bool:
+    """Whether ``vmap`` or a ``torch.func`` transform is looking through this tensor at another."""
+    return is_functorch_wrapped_tensor(t)
+
+
+def unwrapped(t: Tensor) -> Tensor:
+    """The tensor under all transforms."""
+    while is_functorch_wrapped_tensor(t):
+        t = get_unwrapped(t)
+    return t

@@ -18,9 +18,9 @@ _BOOKKEEPING = frozenset(
         "__repr__", "__format__", "__len__", "__hash__", "__dir__", "__reduce_ex__", "__setstate__",
         "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "storage",
         "element_size",
-        "untyped_storage", "is_contiguous", "is_floating_point", "is_complex",
+        "untyped_storage", "data_ptr", "is_contiguous", "is_floating_point", "is_complex",
         "get_device", "is_same_size", "has_names", "requires_grad_", "retain_grad", "register_hook",
-        "register_post_accumulate_grad_hook", "backward", "_is_view", "_set_grad_enabled", "is_tensor",
+        "register_post_accumulate_grad_hook", "_is_view", "_set_grad_enabled", "is_tensor",
         "result_type", "can_cast", "is_inference", "__deepcopy__", "__contains__", "type_promotion",
     }
 )  # fmt: skip
@@ -28,8 +28,8 @@ _BOOKKEEPING = frozenset(
 _ASKS = frozenset(
     {"__bool__", "__int__", "__float__", "__index__", "item", "tolist", "is_nonzero", "equal", "allclose"}
 )
-#: Calls that hand a tensor's memory out of torch's sight.
-_EXPOSES = frozenset({"numpy", "__array__", "__dlpack__", "data_ptr"})
+#: Calls that hand a tensor's memory, or what it holds, to what is not torch.
+_TO_HOST = frozenset({"numpy", "__array__", "__dlpack__"})
 _OPERATORS = (
     *("add", "sub", "mul", "div", "truediv", "floordiv", "mod", "pow", "matmul"),
     *("and", "or", "xor", "lshift", "rshift"),
@@ -50,15 +50,15 @@ _WRITE_WHEN_TRAINING = {"batch_norm": (5, "training"), "instance_norm": (5, "use
 
 class Function(NamedTuple):
     """``type`` names the operation; ``record`` is whether it makes rows; ``writes`` whether its first
-    argument is written into; ``asks`` whether it gives Python a tensor's plain value;
-    ``exposes`` whether it hands a tensor's memory to whoever may write there unseen."""
+    argument is written into. A function that makes no row may be noted otherwise: ``note`` is ``"read"`` if
+    it gives Python a tensor's plain value, ``"host"`` if it gives numpy its memory, ``"backward"`` if it
+    computes gradients, ``"grad"`` if it reads one."""
 
     type: str
     record: bool
     writes: bool
     by_index: bool = False  # its arguments are an index: loops compare the source line instead
-    asks: bool = False
-    exposes: bool = False
+    note: str = ""
 
 
 def describe(func: Any) -> Function:
@@ -67,9 +67,11 @@ def describe(func: Any) -> Function:
     if name in ("__get__", "__set__", "__delete__"):
         return _describe_property(name, getattr(getattr(func, "__self__", None), "__name__", ""))
     if name in _ASKS:
-        return Function(name.strip("_"), False, False, asks=True)
-    if name in _EXPOSES:
-        return Function(name.strip("_"), False, False, exposes=True)
+        return Function(name.strip("_"), False, False, note="read")
+    if name in _TO_HOST:
+        return Function(name.strip("_"), False, False, note="host")
+    if name == "backward":
+        return Function(name, False, False, note=name)
     if name in _BOOKKEEPING or name.startswith("_record_function"):
         return Function(name, False, False)
     if name in _IN_PLACE_OPERATORS:
@@ -87,7 +89,7 @@ def describe(func: Any) -> Function:
 
 def _describe_property(access: str, name: str) -> Function:
     if access == "__get__":
-        return Function(name, name in _TENSOR_PROPERTIES, False)
+        return Function(name, name in _TENSOR_PROPERTIES, False, note="grad" if name == "grad" else "")
     return Function(f"set_{name}", name in ("data", "real", "imag"), True)
 
 

@@ -17,29 +17,30 @@ import torch
 from torch.nn import Module
 
 from .containers import tensors
-from .recorder import Recorder
+from .recorder import Answer, Recorder
 from .recording import ROW, Recording
+from .surroundings import Surroundings
 from .values import Values
 
 _local = threading.local()
-_lock = threading.Lock()
-_plain_call = Module.__call__  # what stood there when the first of the captures under way came in
-_captures = 0
 
 
 def _call_module(module: Module, *args: Any, **kwargs: Any) -> Any:
     """Stands in for ``Module.__call__`` while any capture is under way."""
-    recorders = getattr(_local, "recorders", None)
-    if not recorders:
-        return _plain_call(module, *args, **kwargs)
-    recorder = recorders[-1]
+    try:
+        recorder = _local.recorders[-1]
+    except (AttributeError, IndexError):  # a thread without a capture
+        return _surroundings.plain_call(module, *args, **kwargs)
     call = recorder.begin_call(module)
     try:
-        out = _plain_call(module, *args, **kwargs)
+        out = _surroundings.plain_call(module, *args, **kwargs)
         recorder.end_call(call, module, args, kwargs, out)
     finally:
         recorder.leave_call(call)
     return out
+
+
+_surroundings = Surroundings(_call_module)
 
 
 class Capture:
@@ -48,7 +49,8 @@ class Capture:
     ``model`` is where names come from (None for plain functions); ``values`` keeps activations. What the
     pass wrote into memory that was there before it (BatchNorm's running statistics, a cache, the inputs) is
     put back on exit when ``restore`` is set, so outputs are declared inside the block. After ``most``
-    operations no more are noted.
+    operations no more are noted. ``answer`` is asked for the plain value of a tensor on ``meta``, which has
+    none.
 
     >>> net, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
     >>> capture = Capture(net)
@@ -66,9 +68,10 @@ class Capture:
         *,
         restore: bool = False,
         most: int = sys.maxsize,
+        answer: Answer | None = None,
     ) -> None:
         self.values = values or Values(None)
-        self._recorder = Recorder(model, self.values, _call_module.__code__, most)
+        self._recorder = Recorder(model, self.values, _call_module.__code__, most=most, answer=answer)
         self._most = most
         self._restore = self.recording.places.watch = restore
 
@@ -104,12 +107,7 @@ class Capture:
         self._recorder.leave_call(call)
 
     def __enter__(self) -> Capture:
-        global _captures, _plain_call
-        with _lock:
-            _captures += 1
-            if _captures == 1:
-                _plain_call = Module.__call__
-                Module.__call__ = _call_module  # type: ignore[method-assign]
+        _surroundings.enter()
         if not hasattr(_local, "recorders"):
             _local.recorders = []
         _local.recorders.append(self._recorder)
@@ -119,13 +117,9 @@ class Capture:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        global _captures
         self._recorder.__exit__(kind, error, where)
         _local.recorders.remove(self._recorder)
-        with _lock:
-            _captures -= 1
-            if _captures == 0:
-                Module.__call__ = _plain_call  # type: ignore[method-assign]
+        _surroundings.leave()
         self.recording.failure = error
         if self._restore:
             self._put_back()

@@ -10,10 +10,14 @@ from __future__ import annotations
 from typing import Any
 from weakref import ref
 
+import numpy as np
 from torch import Tensor
+from torch._C._functorch import get_unwrapped
 
-from ..core.graph import BUFFER, CONSTANT
-from .recording import Recording
+from ..core.graph import BUFFER, CONSTANT, OP
+from .containers import is_wrapped
+from .places import memory_of
+from .recording import POSITIONS, Recording
 from .values import Values
 
 Known = tuple[ref[Tensor], int, int | None]
@@ -26,8 +30,11 @@ class Origins:
     def __init__(self, recording: Recording, values: Values) -> None:
         self.known: dict[int, Known] = {}
         self._recording, self._values = recording, values
-        self._writers: dict[int, list[tuple[int, int, int]]] = {}  # by memory: row, first and last element
-        self._passed_on: dict[int, list[tuple[int, int, Known]]] = {}  # by module call; see ``pass_on``
+        self._writers: dict[int | None, list[tuple[int, int, int]]] = {}  # row, first, last byte
+        self.transformed: list[int] = []  # not empty once ``vmap`` or ``torch.func`` has been met
+        self._on_host: list[int] = []  # inputs of what comes back from numpy: what went there
+        self._losses: list[int] = []  # inputs of gradients: what ``backward`` was called on
+        self.passed_on: dict[int, list[tuple[int, int, Known]]] = {}  # by module call; see ``pass_on``
 
     def add(
         self, t: Tensor, kind: int, type_: int, inputs: list[int] | tuple[int, ...] = (), **facts: int
@@ -41,6 +48,9 @@ class Origins:
     def note(self, t: Tensor, row: int) -> None:
         """From now on ``t`` comes from ``row``."""
         self.known[id(t)] = (ref(t), row, version_of(t))
+        while self.transformed and is_wrapped(t):  # what comes out when the transform ends is the inner one
+            t = get_unwrapped(t)
+            self.known[id(t)] = (ref(t), row, version_of(t))
 
     def is_known(self, t: Tensor) -> bool:
         """Whether the tensor has been met, or belongs to the model."""
@@ -62,13 +72,21 @@ class Origins:
         recording = self._recording
         kind, number = recording.places.sources.get(id(t), ("", -1))
         if kind == "param":
+            self.note(t, -1 - number)
             return -1 - number
         if kind == "buffer":
             return self.add(t, BUFFER, recording.type_number(recording.places.buffers[number][0]))
+        if is_wrapped(t):
+            self.transformed.append(1)
+            row = self.row(get_unwrapped(t))
+            self.note(t, row)
+            return row
         twin = self._twin(t)
         if twin >= 0:
             self.note(t, twin)
             return twin
+        if self._on_host and _is_foreign(t):
+            return self.add(t, OP, recording.type_number("host"), self._on_host)
         recording.places.outside(t)
         return self.add(t, CONSTANT, recording.type_number("constant"))
 
@@ -78,20 +96,46 @@ class Origins:
         if not pointer:
             return -1
         for reference, row, _ in reversed(list(self.known.values())):
-            other: Tensor | None = reference()
+            other: Tensor | None = reference() if row >= 0 else None
             if other is not None and other.device == t.device and _pointer(other) == pointer:
                 return row
         return -1
 
     def _last_writer(self, t: Tensor, row: int) -> int:
         """Who wrote last to the part of its memory that ``t`` sees; ``row`` where nobody has since."""
+        writers = self._writers.get(memory_of(t))
+        if not writers:
+            return row
         first, last = _extent(t)
-        for writer, low, high in reversed(self._writers.get(t.untyped_storage()._cdata, ())):
+        for writer, low, high in reversed(writers):
             if writer <= row:
                 break
             if low <= last and first <= high:
                 return writer
         return row
+
+    # -- what goes out of sight and comes back ---------------------------------------------------------
+
+    def to_host(self, t: Tensor) -> None:
+        """numpy was given the memory of ``t``: whatever it computes may come back, and it may write."""
+        row = self.row(t)
+        if row not in self._on_host[::2]:
+            self._on_host += (row, len(self._on_host) // 2 % POSITIONS)
+        self._values.before_writing(t)
+
+    def from_host(self, value: Any) -> list[int]:
+        """The inputs of a call that is given something of numpy's."""
+        return self._on_host if self._on_host and isinstance(value, np.ndarray | np.generic) else []
+
+    def differentiated(self, t: Tensor) -> None:
+        """``t.backward()`` was called."""
+        self._losses += (self.row(t), 1)
+
+    def gradient(self, grad: Tensor, of: Tensor) -> None:
+        """``of.grad`` was read: where that is news, it comes from ``of`` and what was differentiated."""
+        if self._losses and not self.is_known(grad):
+            inputs = [self.row(of), 0, *self._losses]
+            self.add(grad, OP, self._recording.type_number("grad"), inputs)
 
     # -- writes --------------------------------------------------------------------------------------
 
@@ -106,7 +150,7 @@ class Origins:
                 self.note(target, last)
             else:
                 continue
-            self._writers.setdefault(target.untyped_storage()._cdata, []).append((row, *_extent(target)))
+            self._writers.setdefault(memory_of(target), []).append((row, *_extent(target)))
 
     # -- operations that return what they were given -------------------------------------------------
 
@@ -114,24 +158,23 @@ class Origins:
         """A call returned its own argument (dropout in eval, ``to`` of the same dtype). What reads that
         tensor from here on reads it after the call, but only within the module the call ran in, and
         wherever that module hands it to: to others it is still what it was before."""
-        self._passed_on.setdefault(self._recording.stack[-1], []).append((id(t), row, before))
+        self.passed_on.setdefault(self._recording.stack[-1], []).append((id(t), row, before))
 
     def settle(self, call: int) -> None:
-        """Take back what was passed on in a module call that has ended and did not return it."""
-        if call not in self._passed_on:
-            return
+        """Take back what was passed on in a module call that has ended (one in ``passed_on``) and did not
+        return it."""
         exits, returned = self._recording.exits, set()
         for i in range(len(exits) - 2, -1, -2):  # what a call returned was noted just before it ended
             if exits[i + 1] != call:
                 break
             returned.add(exits[i])
         parent = self._recording.stack[-1]
-        for key, row, before in reversed(self._passed_on.pop(call)):
+        for key, row, before in reversed(self.passed_on.pop(call)):
             seen = self.known.get(key)
             if seen is None or seen[1] != row:
                 continue
             if row in returned:
-                self._passed_on.setdefault(parent, []).append((key, row, before))
+                self.passed_on.setdefault(parent, []).append((key, row, before))
             else:
                 self.known[key] = before
 
@@ -156,3 +199,11 @@ def _pointer(t: Any) -> int:
         return int(t.untyped_storage().data_ptr())
     except (RuntimeError, NotImplementedError):
         return 0
+
+
+def _is_foreign(t: Tensor) -> bool:
+    """Whether the memory of a tensor is not torch's own: ``from_numpy`` and ``from_dlpack`` make such."""
+    try:
+        return not t.untyped_storage().resizable()
+    except (RuntimeError, NotImplementedError):
+        return False

@@ -11,13 +11,14 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn import Module, Parameter
 
 from ..core.address import Address
+from .containers import unwrapped
 
 
 class Places:
     """Names for what belongs to a model; modules met on the way are named when they are met.
 
-    ``modules`` and ``names`` run side by side; ``sources`` tells of a tensor's id whether it is a parameter
-    or a buffer, and which.
+    ``modules`` and ``names`` run side by side, ``numbers`` has their place by a module's id; ``sources`` tells of
+    a tensor's id whether it is a parameter or a buffer, and which.
     """
 
     def __init__(self) -> None:
@@ -26,7 +27,7 @@ class Places:
         self.params: list[tuple[str, Parameter]] = []
         self.buffers: list[tuple[str, Tensor]] = []
         self.sources: dict[int, tuple[str, int]] = {}
-        self._numbers: dict[int, int] = {}
+        self.numbers: dict[int, int] = {}
         self._outside: set[int] = set()
         self.watch = False  # whether what is written outside is to be put back
         self._undo: dict[Any, tuple[Tensor, Tensor]] = {}
@@ -35,8 +36,8 @@ class Places:
     def learn(self, model: Module, prefix: str = "") -> None:
         """Name a model's modules, parameters and buffers, those already named aside."""
         for name, module in model.named_modules(prefix=prefix):
-            if id(module) not in self._numbers:
-                self._numbers[id(module)] = len(self.modules)
+            if id(module) not in self.numbers:
+                self.numbers[id(module)] = len(self.modules)
                 self.modules.append(module)
                 self.names.append(str(Address(name)))
         for name, param in model.named_parameters(prefix=prefix):
@@ -50,31 +51,29 @@ class Places:
                 self.buffers.append((str(Address(name)), buffer))
                 self.outside(buffer)
 
-    def number(self, module: Any, parent: str) -> int:
-        """The number of a module; one nobody named is called by its class under ``parent``."""
-        number = self._numbers.get(id(module))
-        if number is None:
-            above, own = Address.parse(parent).name, type(module).__name__
-            plain = f"{above}.{own}" if above else own
-            name, count = plain, 1
-            while str(Address(name)) in self.names:
-                count += 1
-                name = f"{plain}_{count}"
-            self.learn(module, name)
-            number = self._numbers[id(module)]
-        return number
+    def add(self, module: Any, parent: int) -> int:
+        """Number a module that nobody named: it is called by its class under the module ``parent``."""
+        above = Address.parse(self.names[parent]).name if parent >= 0 else ""
+        own = type(module).__name__
+        plain = f"{above}.{own}" if above else own
+        name, count = plain, 1
+        while str(Address(name)) in self.names:
+            count += 1
+            name = f"{plain}_{count}"
+        self.learn(module, name)
+        return self.numbers[id(module)]
 
     # -- memory --------------------------------------------------------------------------------------
 
     def outside(self, t: Tensor) -> None:
         """Remember that the memory of ``t`` was there before the pass."""
-        storage = _storage(t)
+        storage = memory_of(t)
         if storage is not None:
             self._outside.add(storage)
 
     def before_writing(self, t: Tensor) -> None:
         """Copy what stands where ``t`` is about to be written, if it came from outside."""
-        storage = _storage(t)
+        storage = memory_of(t)
         if storage not in self._outside or not self.watch:
             return
         place = (storage, t.storage_offset(), t.shape, t.stride(), t.dtype)
@@ -98,9 +97,9 @@ class Places:
         self._undo.clear()
 
 
-def _storage(t: Tensor) -> int | None:
+def memory_of(t: Tensor) -> int | None:
     """The identity of a tensor's memory; None where it has none to speak of (sparse, uninitialised)."""
     try:
-        return int(t.untyped_storage()._cdata)
+        return int(unwrapped(t).untyped_storage()._cdata)
     except (RuntimeError, NotImplementedError, ValueError):
         return None

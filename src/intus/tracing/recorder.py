@@ -30,6 +30,10 @@ from .values import Values
 
 #: Keywords that may make a function write into an argument; ``functions.written`` tells whether it does.
 _WRITE_FLAGS = frozenset({"out", "inplace", "training", "use_input_stats"})
+_CALL = len(CALL)
+
+#: Gives the plain value of a tensor that has none: how it is asked (``"bool"`` …), and the tensor.
+Answer = Callable[[str, Tensor], Any]
 
 
 class Recorder(TorchFunctionMode):
@@ -37,11 +41,17 @@ class Recorder(TorchFunctionMode):
 
     ``model`` gives parameters, buffers and modules their addresses (None for a plain function); ``values``
     decides which activations are kept; ``entry`` is the code through which modules are called; after ``most``
-    operations no more are noted.
+    operations no more are noted; ``answer`` gives the plain values of tensors on ``meta``.
     """
 
     def __init__(
-        self, model: Module | None, values: Values, entry: CodeType | None = None, most: int = sys.maxsize
+        self,
+        model: Module | None,
+        values: Values,
+        entry: CodeType | None = None,
+        *,
+        most: int = sys.maxsize,
+        answer: Answer | None = None,
     ) -> None:
         super().__init__()
         self.recording = Recording()
@@ -50,7 +60,8 @@ class Recorder(TorchFunctionMode):
         self._sites = Sites(self.recording, entry)
         if model is not None:
             self.recording.places.learn(model)
-        self._handler = _handler(self.recording, self._origins, self._sites, values, most * len(ROW))
+        limit = most * len(ROW)
+        self._handler = _handler(self.recording, self._origins, self._sites, values, limit, answer)
 
     def __enter__(self) -> Recorder:
         # Bound for the time of the pass alone: a mode that held itself would wait for the garbage collector.
@@ -78,18 +89,23 @@ class Recorder(TorchFunctionMode):
 
     def begin_call(self, module: Module) -> int:
         """A module is being called from the caller's caller; returns the call's number."""
-        recording, parent = self.recording, self.recording.stack[-1]
-        above = recording.places.names[recording.calls[parent * len(CALL)]] if parent >= 0 else ""
-        number = recording.places.number(module, above)
-        call = len(recording.calls) // len(CALL)
-        recording.calls.extend(
-            (number, parent, len(recording.rows), -1, self._sites.number(sys._getframe(2)))
-        )
-        recording.stack.append(call)
+        recording = self.recording
+        stack, calls = recording.stack, recording.calls
+        parent, call = stack[-1], len(calls) // _CALL
+        number = recording.places.numbers.get(id(module))
+        if number is None:
+            number = recording.places.add(module, calls[parent * _CALL] if parent >= 0 else -1)
+        calls += (number, parent, len(recording.rows), -1, self._sites.number(sys._getframe(2)))
+        stack.append(call)
         return call
 
     def end_call(self, call: int, module: Module, args: Any, kwargs: Any, out: Any) -> None:
         """A module's call has returned ``out``."""
+        seen = self._origins.known.get(id(out))
+        if seen is not None and type(out) is Tensor and seen[0]() is out and seen[1] >= 0:
+            if seen[2] is not None and seen[2] == out._version:
+                self.recording.exits.extend((seen[1], call))
+                return
         with torch._C.DisableTorchFunction():  # our own look at the tensors is no part of the pass
             returned = tensors(out)
             unseen = [t for t in returned if not self._origins.is_known(t)]
@@ -103,9 +119,10 @@ class Recorder(TorchFunctionMode):
     def leave_call(self, call: int) -> None:
         """A module's call is over, whether it returned or raised."""
         recording = self.recording
-        recording.calls[call * len(CALL) + 3] = len(recording.rows)
+        recording.calls[call * _CALL + 3] = len(recording.rows)
         recording.stack.pop()
-        self._origins.settle(call)
+        if call in self._origins.passed_on:
+            self._origins.settle(call)
 
     def _opaque(self, call: int, module: Module, arguments: tuple[Any, Any], unseen: list[Tensor]) -> None:
         """What ran out of Python's sight (a ScriptModule) is one operation with its edges kept."""
@@ -115,14 +132,15 @@ class Recorder(TorchFunctionMode):
         for name, value in named.items():
             _gather(self.recording, self._origins, value, name, inputs, [])
         type_ = self.recording.type_number(type(module).__name__.lower())
-        site = self.recording.calls[call * len(CALL) + 4]
-        _add_all(self.recording, self._origins, unseen, type_, inputs, site=site)
+        site = self.recording.calls[call * _CALL + 4]
+        _add_all(self.recording, self._origins, self.values, unseen, type_, inputs, site=site)
 
 
 def _gather(
     recording: Recording, origins: Origins, value: Any, name: str, inputs: list[int], atoms: list[Any]
 ) -> None:
     """Find the tensors in one argument, and what is to be compared of the rest."""
+    inputs += origins.from_host(value)
     for t, path in walk(value, name, atoms):
         inputs += (origins.row(t), recording.arg_number(path))
 
@@ -130,46 +148,70 @@ def _gather(
 def _add_all(
     recording: Recording,
     origins: Origins,
+    values: Values,
     made: list[Tensor],
     type_: int,
     inputs: list[int],
     *,
+    site: int,
     time: int = 0,
     flags: int = 0,
-    **facts: int,
+    signature: int = -1,
 ) -> None:
     """Note the tensors that one call returned together."""
     event = len(recording.rows)
     if not inputs:
         flags |= CREATED
+    rows, several, call = recording.rows, len(made) > 1, recording.stack[-1]
     for number, t in enumerate(made):
-        output, spent = (number if len(made) > 1 else -1), (0 if number else time)
-        origins.add(t, OP, type_, inputs, event=event, output=output, time=spent, flags=flags, **facts)
+        row, output = len(rows), number if several else -1
+        meta = recording.meta_number(t)
+        rows += (OP, type_, call, meta, site, event, output, time, flags, signature, len(inputs))
+        recording.inputs += inputs
+        time = 0  # of the call, once
+        origins.note(t, row)
+        values.offer(row, OP, recording.types[type_], t)
 
 
 def _handler(
-    recording: Recording, origins: Origins, sites: Sites, values: Values, most: int
+    recording: Recording,
+    origins: Origins,
+    sites: Sites,
+    values: Values,
+    most: int,
+    answer: Answer | None,
 ) -> Callable[..., Any]:
     """The function that stands between Python and torch; see the module's head."""
-    functions: dict[Any, tuple[Function, int, int]] = {}
+    functions: dict[Any, tuple[Function, int, int, bool]] = {}
     signatures: dict[Any, int] = {}
     rows, stack, known, metas = recording.rows, recording.stack, origins.known, recording.meta_numbers
     extend_rows, extend_inputs, types = rows.extend, recording.inputs.extend, recording.types
     new_meta, find, site_number = recording.meta_number, origins.row, sites.number
+    known_sites, getframe = sites.numbers, sys._getframe
     sources, keeping = recording.places.sources, values.wanted is not None
+    transformed, returnable = origins.transformed, (Tensor, tuple, list)
 
-    def learn(func: Any) -> tuple[Function, int, int]:
+    def learn(func: Any) -> tuple[Function, int, int, bool]:
         about = describe(func)
         type_ = recording.type_number(about.type) if about.record else -1
-        entry = functions[func] = (about, type_, len(functions))
+        entry = functions[func] = (about, type_, len(functions), about.writes)
         return entry
 
-    def note_read(how: str, args: tuple[Any, ...], out: Any, frame: Any) -> None:
-        """Python asked for a tensor's plain value; what torch asks for itself is not the model's choice."""
-        row = find(args[0]) if args and isinstance(args[0], Tensor) else -1
-        if row >= 0 and sites.is_users(frame):
-            value = out if isinstance(out, bool) else None
-            recording.reads.append(Read(row, how, frame.f_code, frame.f_lasti, value, len(rows)))
+    def note(about: Function, t: Tensor, out: Any, frame: Any) -> None:
+        """What makes no row and is worth knowing all the same."""
+        with torch._C.DisableTorchFunction():
+            if about.note == "read":  # what torch asks for itself is not the model's choice
+                row = find(t)
+                if row >= 0 and sites.is_users(frame):
+                    value = out if isinstance(out, bool) else None
+                    read = Read(row, about.type, frame.f_code, frame.f_lasti, value, len(rows))
+                    recording.reads.append(read)
+            elif about.note == "host":
+                origins.to_host(t)
+            elif about.note == "backward":
+                origins.differentiated(t)
+            elif isinstance(out, Tensor):
+                origins.gradient(out, t)
 
     def before_writing(targets: list[Tensor]) -> None:
         """Keep what is about to be overwritten: saved activations, and what was there before the pass."""
@@ -183,13 +225,14 @@ def _handler(
     ) -> Any:
         if len(rows) >= most:
             return func(*args, **(kwargs or {}))
-        about, type_, function = functions.get(func) or learn(func)
-        if not about.record:
-            if about.exposes and keeping:  # numpy may write where no version counts: keep what is there
-                before_writing([args[0]])
-            out = func(*args, **kwargs) if kwargs else func(*args)
-            if about.asks:
-                note_read(about.type, args, out, sys._getframe(1))
+        about, type_, function, may_write = functions.get(func) or learn(func)
+        if type_ < 0:
+            if about.note == "read" and answer is not None and args and args[0].is_meta:
+                out = answer(about.type, args[0])
+            else:
+                out = func(*args, **kwargs) if kwargs else func(*args)
+            if about.note and args and isinstance(args[0], Tensor):
+                note(about, args[0], out, sys._getframe(1))
             return out
         inputs: list[int] = []
         atoms: list[Any] = [function]  # what is not a tensor, to tell alike operations by
@@ -219,7 +262,7 @@ def _handler(
                 else:
                     _gather(recording, origins, value, name, inputs, atoms)
         writes = None  # the tensors this very call writes into
-        if about.writes or (kwargs and not _WRITE_FLAGS.isdisjoint(kwargs)):
+        if may_write or (kwargs and not _WRITE_FLAGS.isdisjoint(kwargs)):
             writes = written(about, args, kwargs or {})
             before_writing(writes)
         began = perf_counter_ns()
@@ -233,11 +276,12 @@ def _handler(
             raise
         time = perf_counter_ns() - began
         returned = out
-        if out is None and about.writes:
-            out = args[0]
-        elif not isinstance(out, Tensor | tuple | list):
-            return out
-        flags = (INPLACE if about.writes else 0) if inputs else CREATED
+        if type(out) is not Tensor:
+            if out is None and may_write:
+                out = args[0]
+            elif not isinstance(out, returnable):
+                return out
+        flags = (INPLACE if may_write else 0) if inputs else CREATED
         before = None  # what an argument that is simply returned was until now
         if args and out is args[0]:
             if writes:  # F.relu(x, inplace=True)
@@ -248,12 +292,16 @@ def _handler(
                 before = known.get(id(out))
         elif writes and kwargs is not None and kwargs.get("out") is not None:
             flags = INPLACE
-        site = site_number(sys._getframe(1))
+        frame = getframe(1)
+        site = known_sites.get((id(frame.f_code), frame.f_lasti))
+        if site is None:
+            site = site_number(frame)
         signature = -2 - site if about.by_index else signatures.setdefault(tuple(atoms), len(signatures))
         row = len(rows)
         if type(out) is Tensor:
-            meta = metas.get((out.shape, out.dtype, out.device))
-            if meta is None:
+            try:
+                meta = metas[out.shape, out.dtype, out.device]
+            except (KeyError, RuntimeError):  # met for the first time; or nested, which has no shape
                 meta = new_meta(out)
             extend_rows((OP, type_, stack[-1], meta, site, row, -1, time, flags, signature, len(inputs)))
             extend_inputs(inputs)
@@ -261,6 +309,8 @@ def _handler(
                 known[id(out)] = (ref(out), row, out._version)
             except RuntimeError:  # an inference tensor counts no writes
                 known[id(out)] = (ref(out), row, None)
+            if transformed:
+                origins.note(out, row)
             if keeping:
                 values.offer(row, OP, types[type_], out)
         else:
@@ -268,6 +318,7 @@ def _handler(
             _add_all(
                 recording,
                 origins,
+                values,
                 made,
                 type_,
                 inputs,

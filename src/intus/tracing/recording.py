@@ -7,6 +7,7 @@ is named by where it begins in ``rows``, which costs nothing to know; ``assemble
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from types import CodeType
 from typing import Any
 
@@ -69,7 +70,7 @@ class Recording:
 
     def meta_number(self, t: Tensor | None) -> int:
         """The number of a tensor's shape, dtype and device; None for what was never returned."""
-        key = None if t is None else (t.shape, t.dtype, t.device)
+        key = None if t is None else (_shape(t), t.dtype, t.device)
         number = self.meta_numbers.get(key)
         return _number(key, _meta(t), self.meta_numbers, self.metas) if number is None else number
 
@@ -106,7 +107,14 @@ def _number(key: Any, value: Any, numbers: dict[Any, int], values: list[Any]) ->
 def _meta(t: Tensor | None) -> Meta:
     if t is None:
         return Meta((), "", "", 0)
-    size = t.dtype.itemsize
-    for length in t.shape:
-        size *= length
-    return Meta(tuple(t.shape), str(t.dtype).removeprefix("torch."), str(t.device), size)
+    shape = tuple(length if type(length) is int else -1 for length in _shape(t))
+    size = t.dtype.itemsize * (t.numel() if -1 in shape else prod(shape))
+    return Meta(shape, str(t.dtype).removeprefix("torch."), str(t.device), int(size))
+
+
+def _shape(t: Tensor) -> tuple[Any, ...]:
+    """A tensor's shape; -1 stands for a length that differs from item to item."""
+    try:
+        return t.shape
+    except RuntimeError:  # a nested tensor of strided layout
+        return (t.size(0), *(-1 for _ in range(t.dim() - 1)))

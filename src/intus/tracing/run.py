@@ -18,8 +18,10 @@ from ..core.unwatched import unwatched
 from ..viewing.html import View
 from ..viewing.overlay import Overlay
 from .assemble import assemble
+from .drain import drained
 from .interpose import Capture
 from .op import Op
+from .surroundings import refused_compiling
 from .trace import Trace
 from .values import Values, wanted
 
@@ -34,6 +36,7 @@ def trace(
     save: Selection = "all",
     seed: int | None = None,
     on_error: str = "raise",
+    if_meta: bool | Callable[[str, torch.Tensor], Any] | None = None,
 ) -> Trace:
     """Run ``model`` once and record every operation; model, torch and random state are left as they were.
 
@@ -42,6 +45,11 @@ def trace(
     ``"all"``, ``"none"``, or one or many of label, module address, type, glob, ordinal and predicate on the
     op. ``seed`` seeds torch for this pass alone. An exception of the model is raised unchanged, with the
     partial trace as its ``intus_trace``; with ``on_error="keep"`` the partial trace is returned instead.
+    A tensor on the ``meta`` device has no value: where the model asks for one (``if t.any():``), it is given
+    ``if_meta``, or what that returns for how it was asked (``"bool"``, ``"item"``) and the tensor.
+
+    A generator or coroutine runs while it is recorded, and what it yields or returns is the output. What
+    else is special stands in ``docs/limits.md``, with what happens there.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
     >>> t = trace(net, torch.ones(2, 4))
@@ -55,16 +63,17 @@ def trace(
     args, keywords = _arguments(inputs, kwargs)
     owner = _owner(model)
     names = [name for name, _ in owner.named_modules()] if owner is not None else []
-    capture = Capture(owner, Values(wanted(save, names)), restore=True)
+    answer = if_meta if callable(if_meta) or if_meta is None else lambda how, tensor: if_meta
+    capture = Capture(owner, Values(wanted(save, names)), restore=True, answer=answer)
     began = time.perf_counter_ns()
     failure: BaseException | None = None
     with _same_random_state(seed):
         try:
             capture.inputs((args, keywords))
             with capture, unwatched():
-                capture.outputs(model(*args, **keywords))
+                capture.outputs(drained(model(*args, **keywords)))
         except BaseException as error:
-            failure = error
+            failure = refused_compiling(error)
     facts = {
         "seed": seed,
         "training": bool(owner.training) if owner is not None else False,

@@ -17,13 +17,14 @@ _USER, _LIBRARY, _ENTRY = range(3)
 
 class Sites:
     """Numbers instructions. ``entry`` is the code through which modules are called: what lies beyond it
-    is its caller's, and was found when the module's call began."""
+    is its caller's, and was found when the module's call began. ``numbers`` is open to the recorder: it holds
+    the user's instructions met so far, by the code's id and the place in it."""
 
     def __init__(self, recording: Recording, entry: CodeType | None) -> None:
         self._recording = recording
         self._kinds: dict[int, int] = {} if entry is None else {id(entry): _ENTRY}
         self._held: list[CodeType | None] = [entry]  # so that ids stay their own
-        self._numbers: dict[tuple[int, int], int] = {}
+        self.numbers: dict[tuple[int, int], int] = {}
 
     def number(self, frame: Any) -> int:
         """The nearest frame outside torch: what torch's own modules run counts as their caller's."""
@@ -36,7 +37,7 @@ class Sites:
                 self._held.append(code)
             if kind == _USER:
                 key = (id(code), frame.f_lasti)
-                number = self._numbers.get(key)
+                number = self.numbers.get(key)
                 return self._learn(key, code) if number is None else number
             if kind == _ENTRY and self._recording.stack[-1] >= 0:
                 return self._recording.calls[self._recording.stack[-1] * len(CALL) + 4]
@@ -49,6 +50,6 @@ class Sites:
         return self._kinds[id(frame.f_code)] == _USER
 
     def _learn(self, key: tuple[int, int], code: CodeType) -> int:
-        number = self._numbers[key] = len(self._recording.sites)
+        number = self.numbers[key] = len(self._recording.sites)
         self._recording.sites.append((code, key[1]))
         return number

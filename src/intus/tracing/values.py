@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..core.graph import OP
 from ..core.selection import is_glob
+from .containers import is_wrapped
 
 
 class Values:
@@ -32,8 +33,8 @@ class Values:
 
     def offer(self, row: int, kind: int, type_: str, t: Tensor) -> None:
         """Keep a tensor if it is wanted."""
-        if self.wanted is None or not self.wanted(kind, type_):
-            return
+        if self.wanted is None or not self.wanted(kind, type_) or is_wrapped(t):
+            return  # what a transform looks through is gone when the transform ends
         if self.nested:  # a trace around this one must not see our own work
             with torch._C.DisableTorchFunction():
                 held = t.detach()

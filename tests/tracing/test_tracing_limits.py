@@ -1,0 +1,171 @@
+"""Every row of docs/limits.md is run: what happens is what the table says, and nothing stays changed."""
+
+import asyncio
+import inspect
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from tracing_limits import CASES, numbers, small
+
+import intus
+from intus.core import walks
+from intus.core.errors import CaptureError
+from intus.core.graph import INPUT, OUTPUT
+
+TABLE = Path(__file__).parents[2] / "docs" / "limits.md"
+
+
+def table():
+    """case -> what happens"""
+    lines = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in line.split("|")[1:4]] for line in lines]
+    return {name: what for name, what, _ in cells[1:]}
+
+
+def test_the_table_and_the_cases_are_the_same():
+    assert list(table()) == list(CASES)
+
+
+@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.filterwarnings("ignore")  # torch warns of half of what is traced here
+def test_what_happens_is_what_the_table_says(name):
+    case = CASES[name]
+    torch.manual_seed(0)
+    made = case.build()
+    model, options = made if isinstance(made, tuple) else (made, {})
+    given = case.given()
+    call, limit = nn.Module.__call__, sys.getrecursionlimit()
+    try:
+        trace = intus.trace(model, given, **options)
+    except CaptureError:
+        assert table()[name] == "refused"
+        return
+    finally:
+        assert nn.Module.__call__ is call
+        assert sys.getrecursionlimit() == limit
+        assert torch._C._len_torch_function_stack() == 0
+        assert (
+            torch._dynamo.eval_frame._stance.stance == "default" if "torch._dynamo" in sys.modules else True
+        )
+    assert what_happened(trace, case.opaque) == table()[name]
+    str(trace), trace.to_pandas(), trace.show()
+    if case.same:
+        for op, expected in zip(trace.outputs, plainly(model, given), strict=True):
+            assert torch.equal(op.value, expected)
+
+
+def what_happened(trace, opaque):
+    """``recorded``, ``one operation``, or ``constant`` where the way from the input to the output is cut."""
+    graph = trace.graph
+    above = set(walks.ancestors(graph, graph.rows_of(OUTPUT)))
+    if trace.inputs and not above & set(graph.rows_of(INPUT)):
+        return "constant"
+    return "one operation" if opaque in {op.type for op in trace} else "recorded"
+
+
+def plainly(model, given):
+    out = model(*given)
+    if inspect.isgenerator(out):
+        return list(out)
+    return [asyncio.run(out) if inspect.iscoroutine(out) else out]
+
+
+def test_the_first_torch_cond_of_a_process_says_what_to_do():
+    script = (
+        "import intus, torch\n"
+        "try: intus.trace(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), torch.ones(2))\n"
+        "except intus.core.errors.CaptureError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True
+    )
+    assert "import torch._dynamo before tracing" in done.stdout
+
+
+def test_compiled_code_is_compiled_again_after_a_trace():
+    compiled = []
+
+    def backend(module, _inputs):
+        compiled.append(module)
+        return module.forward
+
+    model = torch.compile(small(), backend=backend)
+    intus.trace(model, numbers())
+    assert not compiled
+    model(numbers())
+    assert len(compiled) == 1
+
+
+def test_a_decision_on_a_meta_tensor_without_a_policy_is_torchs_own_error():
+    with pytest.raises(RuntimeError, match="meta"):
+        intus.trace(lambda x: x * 2 if x.sum() > 0 else x, numbers().to("meta"))
+
+
+def test_a_value_is_what_it_was_though_numpy_writes_to_it():
+    def forward(x):
+        y = x * 2
+        y.numpy()[:] = 0
+        return y + 1
+
+    trace = intus.trace(forward, numbers())
+    assert torch.equal(trace["mul_1"].value, numbers() * 2)
+
+
+def test_a_limit_of_recursion_that_the_model_sets_is_kept():
+    before = sys.getrecursionlimit()
+
+    def forward(x):
+        sys.setrecursionlimit(before + 17)
+        return x + 1
+
+    try:
+        intus.trace(forward, numbers())
+        assert sys.getrecursionlimit() == before + 17
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def test_endless_recursion_is_still_an_error():
+    def forward(x):
+        return forward(x + 1)
+
+    with pytest.raises(RecursionError):
+        intus.trace(forward, numbers())
+
+
+def test_traces_in_four_threads_share_their_surroundings():
+    limit, call, found = sys.getrecursionlimit(), nn.Module.__call__, []
+    barrier = threading.Barrier(4)
+
+    def forward(x):
+        barrier.wait()
+        return x + 1
+
+    def run():
+        found.append(intus.trace(forward, numbers()))
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [[op.label for op in trace] for trace in found] == [["add_1_1"]] * 4
+    assert (sys.getrecursionlimit(), nn.Module.__call__) == (limit, call)
+
+
+def test_an_interrupt_leaves_nothing_behind_and_reaches_the_caller():
+    def forward(x):
+        x = x + 1
+        raise KeyboardInterrupt
+
+    limit, call = sys.getrecursionlimit(), nn.Module.__call__
+    with pytest.raises(KeyboardInterrupt) as caught:
+        intus.trace(forward, numbers())
+    assert [op.label for op in caught.value.intus_trace] == ["add_1_1"]
+    assert (sys.getrecursionlimit(), nn.Module.__call__) == (limit, call)
+    assert torch._C._len_torch_function_stack() == 0
