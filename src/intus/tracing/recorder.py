@@ -102,10 +102,10 @@ class Recorder(TorchFunctionMode):
     def end_call(self, call: int, module: Module, args: Any, kwargs: Any, out: Any) -> None:
         """A module's call has returned ``out``."""
         seen = self._origins.known.get(id(out))
-        if seen is not None and type(out) is Tensor and seen[0]() is out and seen[1] >= 0:
-            if seen[2] is not None and seen[2] == out._version:
-                self.recording.exits.extend((seen[1], call))
-                return
+        plain = seen is not None and type(out) is Tensor and seen[0]() is out and seen[1] >= 0
+        if plain and seen[2] is not None and seen[2] == out._version:  # type: ignore[index]
+            self.recording.exits.extend((seen[1], call))  # type: ignore[index]
+            return
         with torch._C.DisableTorchFunction():  # our own look at the tensors is no part of the pass
             returned = tensors(out)
             unseen = [t for t in returned if not self._origins.is_known(t)]
