@@ -17,8 +17,8 @@ from .containers import unwrapped
 class Places:
     """Names for what belongs to a model; modules met on the way are named when they are met.
 
-    ``modules`` and ``names`` run side by side, ``numbers`` has their place by a module's id; ``sources`` tells
-    of a tensor's id whether it is a parameter or a buffer, and which.
+    ``modules`` and ``names`` run side by side, ``numbers`` has their place by a module's id; ``sources``
+    tells of a tensor's id whether it is a parameter or a buffer, and which.
     """
 
     def __init__(self) -> None:
