@@ -7,6 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -169,3 +170,15 @@ def test_an_interrupt_leaves_nothing_behind_and_reaches_the_caller():
     assert [op.label for op in caught.value.intus_trace] == ["add_1_1"]
     assert (sys.getrecursionlimit(), nn.Module.__call__) == (limit, call)
     assert torch._C._len_torch_function_stack() == 0
+
+
+def test_an_inference_tensor_may_have_the_place_of_a_tensor_that_is_gone():
+    ones = np.ones((2, 3), dtype=np.float32)
+
+    def forward(x):
+        gone = {id(x * 2) for _ in range(50)}
+        with torch.inference_mode():
+            unseen = [torch.from_numpy(ones) for _ in range(50)]
+            return sum((t for t in unseen if id(t) in gone), x + 0)
+
+    assert torch.equal(intus.trace(forward, numbers()).outputs[0].value, forward(numbers()))

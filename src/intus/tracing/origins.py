@@ -20,7 +20,7 @@ from .places import memory_of
 from .recording import POSITIONS, Recording
 from .values import Values
 
-Known = tuple[ref[Tensor], int, int | None]
+Known = tuple[ref[Any], int, int | None]
 
 
 class Origins:

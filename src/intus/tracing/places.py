@@ -17,8 +17,8 @@ from .containers import unwrapped
 class Places:
     """Names for what belongs to a model; modules met on the way are named when they are met.
 
-    ``modules`` and ``names`` run side by side, ``numbers`` has their place by a module's id; ``sources``
-    tells of a tensor's id whether it is a parameter or a buffer, and which.
+    ``modules`` and ``names`` run side by side, ``numbers`` has a place by a module's id; ``sources`` tells
+    of a tensor's id whether it is a parameter or a buffer, and which.
     """
 
     def __init__(self) -> None:
@@ -36,20 +36,21 @@ class Places:
     def learn(self, model: Module, prefix: str = "") -> None:
         """Name a model's modules, parameters and buffers, those already named aside."""
         for name, module in model.named_modules(prefix=prefix):
-            if id(module) not in self.numbers:
-                self.numbers[id(module)] = len(self.modules)
-                self.modules.append(module)
-                self.names.append(str(Address(name)))
-        for name, param in model.named_parameters(prefix=prefix):
-            if id(param) not in self.sources:
-                self.sources[id(param)] = ("param", len(self.params))
-                self.params.append((str(Address(name)), param))
-                self.outside(param)
-        for name, buffer in model.named_buffers(prefix=prefix):
-            if id(buffer) not in self.sources:
-                self.sources[id(buffer)] = ("buffer", len(self.buffers))
-                self.buffers.append((str(Address(name)), buffer))
-                self.outside(buffer)
+            if id(module) in self.numbers:
+                continue
+            self.numbers[id(module)] = len(self.modules)
+            self.modules.append(module)
+            self.names.append(str(Address(name)))
+            own = f"{self.names[-1]}." if name else ""
+            self._learn_tensors("param", own, module._parameters, self.params)
+            self._learn_tensors("buffer", own, module._buffers, self.buffers)
+
+    def _learn_tensors(self, kind: str, prefix: str, tensors: Any, found: list[tuple[str, Any]]) -> None:
+        for key, t in tensors.items():
+            if t is not None and id(t) not in self.sources:
+                self.sources[id(t)] = (kind, len(found))
+                found.append((prefix + (key if key.isidentifier() else str(Address(key))), t))
+                self.outside(t)
 
     def add(self, module: Any, parent: int) -> int:
         """Number a module that nobody named: it is called by its class under the module ``parent``."""

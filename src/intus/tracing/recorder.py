@@ -102,9 +102,14 @@ class Recorder(TorchFunctionMode):
     def end_call(self, call: int, module: Module, args: Any, kwargs: Any, out: Any) -> None:
         """A module's call has returned ``out``."""
         seen = self._origins.known.get(id(out))
-        plain = seen is not None and type(out) is Tensor and seen[0]() is out and seen[1] >= 0
-        if plain and seen[2] is not None and seen[2] == out._version:  # type: ignore[index]
-            self.recording.exits.extend((seen[1], call))  # type: ignore[index]
+        if (
+            seen is not None
+            and seen[0]() is out
+            and seen[2] is not None
+            and seen[2] == out._version
+            and seen[1] >= 0
+        ):
+            self.recording.exits.extend((seen[1], call))
             return
         with torch._C.DisableTorchFunction():  # our own look at the tensors is no part of the pass
             returned = tensors(out)
@@ -244,9 +249,9 @@ def _handler(
                 seen = known.get(id(value))
                 if (
                     seen is not None
+                    and seen[0]() is value  # before its version: an id may be an inference tensor's by now
                     and seen[2] is not None
                     and seen[2] == value._version
-                    and seen[0]() is value
                 ):
                     inputs += (seen[1], position)
                 else:
