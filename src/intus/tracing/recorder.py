@@ -106,7 +106,7 @@ class Recorder(TorchFunctionMode):
             seen is not None
             and seen[0]() is out
             and seen[2] is not None
-            and seen[2] == out._version
+            and seen[2] == out._version  # type: ignore[union-attr]
             and seen[1] >= 0
         ):
             self.recording.exits.extend((seen[1], call))
@@ -251,7 +251,7 @@ def _handler(
                     seen is not None
                     and seen[0]() is value  # before its version: an id may be an inference tensor's by now
                     and seen[2] is not None
-                    and seen[2] == value._version
+                    and seen[2] == value._version  # type: ignore[union-attr]
                 ):
                     inputs += (seen[1], position)
                 else:
