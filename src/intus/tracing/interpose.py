@@ -16,6 +16,7 @@ import torch
 from torch.nn import Module
 
 from .containers import tensors
+from .invocation import Invocation
 from .recorder import Recorder
 from .recording import Recording
 from .values import Values
@@ -66,6 +67,12 @@ class Capture:
     def recording(self) -> Recording:
         """What has been recorded so far."""
         return self._recorder.recording
+
+    @property
+    def calls(self) -> dict[int, Invocation] | None:
+        """What it takes to run each call again, by row; None where no activations are kept."""
+        keeper = self._recorder.keeper
+        return None if keeper is None else keeper.calls
 
     def inputs(self, values: Any) -> None:
         """Declare the tensors in ``values`` as the inputs of the pass."""

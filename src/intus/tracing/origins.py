@@ -13,6 +13,7 @@ from weakref import ref
 from torch import Tensor
 
 from ..core.graph import BUFFER, CONSTANT
+from .invocation import Geometry, Keeper, Patch
 from .recording import Recording
 from .values import Values
 
@@ -23,8 +24,10 @@ class Origins:
     """The tensors of one pass. ``known`` is open to the recorder, which reads and fills it in its stride; a
     version of None means that the tensor keeps none, and its memory is asked every time."""
 
-    def __init__(self, recording: Recording, values: Values) -> None:
+    def __init__(self, recording: Recording, values: Values, keeper: Keeper | None = None) -> None:
         self.known: dict[int, Known] = {}
+        self._keeper = keeper
+        self._writes: dict[int, list[tuple[int, Geometry | None]]] = {}  # by memory; kept for the keeper
         self._recording, self._values = recording, values
         self._writers: dict[int, list[tuple[int, int, int]]] = {}  # by memory: row, first and last element
         self._passed_on: dict[int, list[tuple[int, int, Known]]] = {}  # by module call; see ``pass_on``
@@ -54,6 +57,8 @@ class Origins:
             if seen[2] is not None and seen[2] == version_of(t):
                 return seen[1]
             row = self._last_writer(t, seen[1])
+            if self._keeper is not None:
+                self._patch(self._keeper, t, seen, row)
             self.note(t, row)
             return row
         return self._stranger(t)
@@ -67,6 +72,8 @@ class Origins:
             return self.add(t, BUFFER, recording.type_number(recording.places.buffers[number][0]))
         twin = self._twin(t)
         if twin >= 0:
+            if self._keeper is not None:
+                self._keeper.patches[id(t), twin] = Patch(twin, (), None, unseen=True)
             self.note(t, twin)
             return twin
         recording.places.outside(t)
@@ -107,6 +114,21 @@ class Origins:
             else:
                 continue
             self._writers.setdefault(target.untyped_storage()._cdata, []).append((row, *_extent(target)))
+            if self._keeper is not None:
+                own = seen is not None and row == seen[1]  # the row's value is what was written
+                place = place_of(target) if own else None
+                self._writes.setdefault(target.untyped_storage()._cdata, []).append((row, place))
+                if not own:
+                    self._keeper.patches[id(target), row] = Patch(row, (), None, unseen=True)
+
+    def _patch(self, keeper: Keeper, t: Tensor, seen: Known, row: int) -> None:
+        """``t`` may not be what its row returned any more: note what was written to its memory since."""
+        earlier = keeper.patches.get((id(t), seen[1]))
+        base = earlier.base if earlier is not None else seen[1]
+        since = self._writes.get(t.untyped_storage()._cdata, ())
+        writes = tuple(write for write in since if write[0] > base)
+        if row != base or (seen[2] is not None and not writes):
+            keeper.patches[id(t), row] = Patch(base, writes, place_of(t), unseen=not writes)
 
     # -- operations that return what they were given -------------------------------------------------
 
@@ -149,6 +171,11 @@ def _extent(t: Tensor) -> tuple[int, int]:
     first = int(t.storage_offset())
     last = first + sum((n - 1) * int(step) for n, step in zip(t.shape, t.stride(), strict=True) if n)
     return first * t.element_size(), (last + 1) * t.element_size() - 1
+
+
+def place_of(t: Tensor) -> Geometry:
+    """Where a tensor lies in its memory."""
+    return t.storage_offset(), tuple(t.shape), t.stride()
 
 
 def _pointer(t: Any) -> int:

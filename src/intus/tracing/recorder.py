@@ -23,6 +23,7 @@ from ..core.graph import CREATED, FAILED, INPLACE, INPUT, OP, OUTPUT
 from .branches import Read
 from .containers import ATOMS, tensors, walk
 from .functions import Function, describe, written
+from .invocation import Keeper
 from .origins import Origins
 from .recording import CALL, POSITIONS, Recording
 from .sites import Sites
@@ -43,11 +44,12 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self.recording = Recording()
         self.values = values
-        self._origins = Origins(self.recording, values)
+        self.keeper = Keeper() if values.wanted is not None else None
+        self._origins = Origins(self.recording, values, self.keeper)
         self._sites = Sites(self.recording, entry)
         if model is not None:
             self.recording.places.learn(model)
-        self._handler = _handler(self.recording, self._origins, self._sites, values)
+        self._handler = _handler(self.recording, self._origins, self._sites, values, self.keeper)
 
     def __enter__(self) -> Recorder:
         # Bound for the time of the pass alone: a mode that held itself would wait for the garbage collector.
@@ -91,7 +93,8 @@ class Recorder(TorchFunctionMode):
             returned = tensors(out)
             unseen = [t for t in returned if not self._origins.is_known(t)]
             if unseen:
-                self._opaque(call, module, (args, kwargs), unseen)
+                picks = tuple(n for n, t in enumerate(returned) if any(t is other for other in unseen))
+                self._opaque(call, module, (args, kwargs), unseen, picks)
             for t in returned:
                 row = self._origins.row(t)
                 if row >= 0:
@@ -104,7 +107,14 @@ class Recorder(TorchFunctionMode):
         recording.stack.pop()
         self._origins.settle(call)
 
-    def _opaque(self, call: int, module: Module, arguments: tuple[Any, Any], unseen: list[Tensor]) -> None:
+    def _opaque(
+        self,
+        call: int,
+        module: Module,
+        arguments: tuple[Any, Any],
+        unseen: list[Tensor],
+        picks: tuple[int, ...],
+    ) -> None:
         """What ran out of Python's sight (a ScriptModule) is one operation with its edges kept."""
         args, kwargs = arguments
         named = {**{str(number): value for number, value in enumerate(args)}, **(kwargs or {})}
@@ -113,6 +123,10 @@ class Recorder(TorchFunctionMode):
             _gather(self.recording, self._origins, value, name, inputs, [])
         type_ = self.recording.type_number(type(module).__name__.lower())
         site = self.recording.calls[call * len(CALL) + 4]
+        if self.keeper is not None:
+            asked = self.keeper.before(module, args, kwargs, inputs)
+            if asked is not None:
+                self.keeper.calls[len(self.recording.rows)] = asked._replace(picks=picks, states=())
         _add_all(self.recording, self._origins, unseen, type_, inputs, site=site)
 
 
@@ -144,7 +158,9 @@ def _add_all(
         origins.add(t, OP, type_, inputs, event=event, output=output, time=spent, flags=flags, **facts)
 
 
-def _handler(recording: Recording, origins: Origins, sites: Sites, values: Values) -> Callable[..., Any]:
+def _handler(
+    recording: Recording, origins: Origins, sites: Sites, values: Values, keeper: Keeper | None
+) -> Callable[..., Any]:
     """The function that stands between Python and torch; see the module's head."""
     functions: dict[Any, tuple[Function, int, int]] = {}
     signatures: dict[Any, int] = {}
@@ -215,6 +231,7 @@ def _handler(recording: Recording, origins: Origins, sites: Sites, values: Value
         if about.writes or (kwargs and not _WRITE_FLAGS.isdisjoint(kwargs)):
             writes = written(about, args, kwargs or {})
             before_writing(writes)
+        call = None if keeper is None else keeper.before(func, args, kwargs, inputs)
         began = perf_counter_ns()
         try:
             out = func(*args, **kwargs) if kwargs else func(*args)
@@ -244,6 +261,8 @@ def _handler(recording: Recording, origins: Origins, sites: Sites, values: Value
         site = site_number(sys._getframe(1))
         signature = -2 - site if about.by_index else signatures.setdefault(tuple(atoms), len(signatures))
         row = len(rows)
+        if keeper is not None and call is not None:
+            keeper.after(row, call)
         if type(out) is Tensor:
             meta = metas.get((out.shape, out.dtype, out.device))
             if meta is None:

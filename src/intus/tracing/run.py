@@ -19,6 +19,7 @@ from ..viewing.overlay import Overlay
 from .assemble import assemble
 from .interpose import Capture
 from .op import Op
+from .replay import finish
 from .trace import Trace
 from .values import Values, wanted
 
@@ -133,7 +134,9 @@ def _finish(capture: Capture, name: str, facts: dict[str, Any], save: Selection)
     kept = capture.values.kept
     values = {where(row): kept[row] for row in sorted(kept) if where(row) >= 0}
     unverified = frozenset(where(row) for row in capture.values.unverified() if where(row) >= 0)
-    result = Trace(graph, values, unverified)
+    calls = capture.calls
+    replays = None if calls is None else finish(capture.recording, calls, where, kept)
+    result = Trace(graph, values, unverified, replays)
     if save != "all" and save != "none":
         chosen = set(select(graph, save, handle=lambda row: Op(result, row)))
         result.values = {row: value for row, value in values.items() if row in chosen}

@@ -1,0 +1,173 @@
+"""Running the calls of a finished pass again, each on what it was given: nothing outside is changed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .containers import tensors
+from .functions import describe, written
+from .invocation import USUAL, Geometry, Hole, Invocation, Patch, filled
+from .origins import version_of
+from .recording import ROW, Recording
+from .values import copied
+
+#: A hole's source where the tensor came from a row that leads nowhere and was left out of the graph.
+LEFT_OUT = -(1 << 62)
+
+
+class Unproven(Exception):
+    """Why a call cannot be run again on what it was given."""
+
+
+@dataclass(slots=True)
+class Replays:
+    """The calls of a pass by event number, and the parameters they used, each with its count of writes."""
+
+    calls: dict[int, Invocation]
+    params: list[tuple[Tensor, int | None]]
+
+
+def finish(
+    recording: Recording,
+    calls: Mapping[int, Invocation],
+    where: Callable[[int], int],
+    kept: Mapping[int, Tensor],
+) -> Replays:
+    """Renumber what the recorder noted as ``assemble`` renumbered the rows; ``kept`` are the saved values."""
+
+    def place(row: int) -> int:
+        return row if row < 0 else where(row) if where(row) >= 0 else LEFT_OUT
+
+    def renumbered(hole: Hole) -> Hole:
+        patch = hole.patch
+        if patch is not None:
+            writes = tuple((place(row), geometry) for row, geometry in patch.writes)
+            patch = patch._replace(base=place(patch.base), writes=writes)
+        source = place(hole.source)
+        left = kept.get(hole.source) if source == LEFT_OUT and patch is None else None
+        return hole._replace(source=source, patch=patch, left=left)
+
+    found = {
+        row // len(ROW): call._replace(holes=tuple(renumbered(hole) for hole in call.holes))
+        for row, call in calls.items()
+    }
+    return Replays(found, [(p, version_of(p)) for _, p in recording.places.params])
+
+
+def run(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
+    """Run a call on ``given``, one tensor for each of its holes, and return the tensors it returns.
+
+    What it writes into is copied first, random state is what it was then, and what it is now afterwards.
+    """
+    with _as_then(call), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        targets = {id(t) for t in written(describe(call.func), *_arguments(call, given))}
+        foreign = _may_write_anywhere(call.func)
+        ready: dict[int, Tensor] = {}  # one for each: functions ask whether query and key are the same object
+        for t, hole in zip(given, call.holes, strict=True):
+            if id(t) not in ready:
+                mine = t.detach()
+                if hole.grad and (t.is_floating_point() or t.is_complex()):
+                    mine.requires_grad_()
+                ready[id(t)] = copied(mine) if foreign or id(t) in targets else mine
+        args, kwargs = _arguments(call, [ready[id(t)] for t in given])
+        out = call.func(*args, **kwargs)
+        returned = tensors(args[0] if out is None and args else out)
+        return [t.detach() for t in returned] if call.picks is None else [returned[n] for n in call.picks]
+
+
+def patched(value: Tensor, patch: Patch, written_by: Callable[[int], Tensor]) -> Tensor:
+    """What an argument was after the writes of ``patch``; Unproven where that cannot be told."""
+    if patch.unseen or patch.place is None or any(place is None for _, place in patch.writes):
+        raise Unproven("its memory was written to out of sight")
+    places = [patch.place, *(place for _, place in patch.writes if place is not None)]
+    low, high = min(place[0] for place in places), max(_end(place) for place in places)
+    memory = value.new_empty(high - low)
+
+    def view(place: Geometry) -> Tensor:
+        offset, shape, stride = place
+        return memory.as_strided(shape, stride, offset - low)
+
+    try:
+        with torch.no_grad():
+            view(patch.place).copy_(value)
+            for row, place in patch.writes:
+                source = written_by(row)
+                if place is None or source.dtype != value.dtype:
+                    raise Unproven("its memory was written to as another dtype")
+                view(place).copy_(source)
+    except RuntimeError as error:
+        raise Unproven(f"what was written to its memory cannot be put together ({error})") from None
+    return view(patch.place)
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are equal bit for bit; NaN equals itself, 0.0 is not -0.0.
+
+    >>> nan = torch.tensor([float("nan"), 0.0])
+    >>> same(nan, nan.clone()), same(nan, -nan)
+    (True, False)
+    """
+    if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device or a.layout != b.layout:
+        return False
+    if a.layout != torch.strided or a.is_quantized:
+        return bool(torch.equal(a, b))
+    one, other = _bits(a), _bits(b)
+    return bool(torch.equal(one, other))
+
+
+def _bits(t: Tensor) -> Tensor:
+    plain = t.detach().resolve_conj().resolve_neg().contiguous()
+    if plain.is_complex():
+        plain = torch.view_as_real(plain)
+    width = (torch.int8, torch.int16, torch.int32, torch.int64)
+    return plain.view(width[plain.element_size().bit_length() - 1])
+
+
+def _end(place: Geometry) -> int:
+    offset, shape, stride = place
+    return offset + 1 + sum((length - 1) * step for length, step in zip(shape, stride, strict=True))
+
+
+def _arguments(call: Invocation, given: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    args = tuple(filled(value, given.__getitem__) for value in call.args)
+    return args, {name: filled(value, given.__getitem__) for name, value in call.kwargs.items()}
+
+
+def _may_write_anywhere(func: Any) -> bool:
+    """A module, or an operator whose schema says that it writes: every argument is copied."""
+    schema = getattr(func, "_schema", None)
+    overloads = getattr(func, "overloads", None)
+    return isinstance(func, torch.nn.Module) or bool(getattr(schema, "is_mutable", overloads is not None))
+
+
+@contextmanager
+def _as_then(call: Invocation) -> Iterator[None]:
+    """Grad mode, autocast, default dtype and random state as they were when the call first ran."""
+    ambient = call.ambient or USUAL
+    dtype = torch.get_default_dtype()
+    now = [(generator, generator.get_state()) for generator, _ in call.states]
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(ambient.inference))
+        stack.enter_context(torch.set_grad_enabled(ambient.grad))
+        wanted = dict(ambient.autocast)
+        for device in {"cpu", *wanted}:
+            if device in wanted or torch.is_autocast_enabled(device):
+                on = torch.autocast(device, dtype=wanted.get(device), enabled=device in wanted)
+                stack.enter_context(on)
+        try:
+            torch.set_default_dtype(ambient.dtype)
+            for generator, state in call.states:
+                generator.set_state(state)
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
+            for generator, state in now:
+                generator.set_state(state)

@@ -1,0 +1,260 @@
+"""Proof of a trace: every op is run again on its saved parents, and on random ones; see ``Trace.validate``.
+
+Parents are taken from the graph's own edges, so a lost or a wrong edge shows as well as a wrong value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..core.errors import InputError
+from ..core.graph import OP, OUTPUT
+from ..core.walks import ancestors
+from .exempt import UNINITIALISED, Case, reason, stand_ins
+from .invocation import Hole, Invocation
+from .replay import LEFT_OUT, Replays, Unproven, patched, run, same
+from .report import EXEMPT, FAILED, PROVEN, UNPROVEN, Check, Report
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+
+class Wrong(Exception):
+    """What the graph says cannot be."""
+
+
+def validate(
+    model: Callable[..., Any],
+    inputs: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    seed: int | None = None,
+) -> Report:
+    """Trace ``model`` on ``inputs`` with everything saved, and prove every saved activation.
+
+    The arguments are those of ``trace``; the Report is true when all is proven or rightly exempt.
+
+    >>> print(validate(torch.nn.Linear(2, 1), torch.ones(1, 2)))
+    valid: 2 of 2 ops proven
+    """
+    from .run import trace
+
+    return trace(model, inputs, kwargs, seed=seed).validate()
+
+
+def check(trace: Trace) -> Report:
+    """Check every op and output of a trace."""
+    if trace._replays is None:
+        raise InputError(
+            "This trace has no calls to run again: it was taken with save='none', copied, or read from a file. "
+            "Trace the model again with save='all'."
+        )
+    return _Checker(trace, trace._replays).report()
+
+
+class _Checker:
+    """One validation; ``chance`` draws the random values, the same in every run."""
+
+    def __init__(self, trace: Trace, replays: Replays) -> None:
+        self.trace, self.graph, self.replays = trace, trace.graph, replays
+        self.chance = torch.Generator().manual_seed(0)
+        self.into: dict[int, dict[int, int]] = {}  # row -> argument's number -> parent
+        edges = self.graph.edges
+        for src, dst, arg in zip(edges.src.tolist(), edges.dst.tolist(), edges.arg.tolist(), strict=True):
+            self.into.setdefault(dst, {})[arg] = src
+
+    def report(self) -> Report:
+        events: dict[int, list[int]] = {}
+        for row, (kind, event) in enumerate(
+            zip(self.graph.ops.kind.tolist(), self.graph.ops.event.tolist(), strict=True)
+        ):
+            if kind in (OP, OUTPUT):
+                events.setdefault(event if kind == OP else -1 - row, []).append(row)
+        devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+        with torch.random.fork_rng(devices=devices), torch._C.DisableTorchFunction():
+            found = {row: one for event, rows in events.items() for row, one in self._event(event, rows)}
+        return Report([found[row] for row in sorted(found)])
+
+    def _event(self, event: int, rows: list[int]) -> list[tuple[int, Check]]:
+        """The checks of the rows that one call returned."""
+        try:
+            checks = [self._output(rows[0])] if event < 0 else self._call(event, rows)
+        except (Unproven, Wrong) as error:
+            status = UNPROVEN if isinstance(error, Unproven) else FAILED
+            checks = [Check(self.graph.label(row), status, (str(error),)) for row in rows]
+        return list(zip(rows, checks, strict=True))
+
+    def _output(self, row: int) -> Check:
+        parents = self.into.get(row, {})
+        if not parents:
+            if row in self.graph.row_params:
+                return Check(self.graph.label(row), EXEMPT, ("it is a parameter as it stands",))
+            raise Wrong("it has no parent")
+        (parent,) = parents.values()
+        if not same(self._value(row), self._value(parent)):
+            raise Wrong(f"it is not what {self.graph.label(parent)} returned")
+        return Check(self.graph.label(row), PROVEN)
+
+    # -- one call ------------------------------------------------------------------------------------
+
+    def _call(self, event: int, rows: list[int]) -> list[Check]:
+        call = self.replays.calls.get(event)
+        if call is None:
+            raise Unproven("its call was not noted: it ran out of sight, or raised")
+        saved = {self._output_number(row): self._value(row) for row in rows}
+        self._same_edges(call, rows)
+        given = [self._given(hole, rows[0]) for hole in call.holes]
+        try:
+            out = run(call, given)
+        except Exception as error:
+            raise Wrong(f"run again it raised {type(error).__name__}: {error}") from None
+        type_ = self.trace.graph.types[int(self.graph.ops.type[rows[0]])]
+        blank = type_ in UNINITIALISED
+        checks = {row: self._compare(call, row, saved, out, blank) for row in rows}
+        if all(status == PROVEN for status, _ in checks.values()):
+            reasons = self._sensitive(call, type_, given, out)
+            if blank:
+                reasons = [(EXEMPT, "its memory is not initialised, so only shape and dtype were compared")]
+            status = FAILED if any(s == FAILED for s, _ in reasons) else EXEMPT if reasons else PROVEN
+            said = tuple(why for s, why in reasons if s == status)
+            return [Check(self.graph.label(row), status, said) for row in rows]
+        return [Check(self.graph.label(row), *checks[row]) for row in rows]
+
+    def _compare(
+        self, call: Invocation, row: int, saved: dict[int, Tensor], out: list[Tensor], blank: bool
+    ) -> tuple[str, tuple[str, ...]]:
+        number = self._output_number(row)
+        if number >= len(out):
+            return FAILED, (f"run again it returned {len(out)} tensors, not {number + 1}",)
+        was, now = saved[number], out[number]
+        if blank:
+            same_kind = (was.shape, was.dtype) == (now.shape, now.dtype)
+            return (PROVEN, ()) if same_kind else (FAILED, ("run again its shape or dtype is another",))
+        if same(was, now):
+            return PROVEN, ()
+        return FAILED, (
+            f"run again on its saved parents it gives something else{_how_far(was, now)}"
+            + self._excuse(call, row),
+        )
+
+    def _excuse(self, call: Invocation, row: int) -> str:
+        """What may explain a difference."""
+        changed = [
+            self.graph.params[-1 - hole.source].address
+            for hole in call.holes
+            if LEFT_OUT < hole.source < 0 and self._changed(-1 - hole.source)
+        ]
+        if changed:
+            return f"; {', '.join(changed)} changed since the trace was taken"
+        return "; something unseen wrote to its memory" if row in self.trace.unverified else ""
+
+    def _sensitive(
+        self, call: Invocation, type_: str, given: list[Tensor], out: list[Tensor]
+    ) -> list[tuple[str, str]]:
+        """What is to be said of arguments that are not seen to matter: a status and why, for each."""
+        said = []
+        for number, hole in enumerate(call.holes):
+            name = f"argument {self.graph.args[hole.arg]!r}: "
+            if hole.left is not None:
+                said.append((EXEMPT, name + "it came from an op that leads nowhere and is not in the graph"))
+                continue
+            if not (given[number].is_floating_point() or given[number].is_complex()):
+                said.append((EXEMPT, name + "whole numbers, indices and masks are not replaced"))
+                continue
+            refused = self._matters(call, number, given, out)
+            if refused is None:
+                continue
+            case = Case(type_, call, given, number, self.graph.args[hole.arg], out)
+            why = reason(case) or (f"random values are refused ({refused})" if refused else None)
+            said.append(
+                (EXEMPT, name + why) if why else (FAILED, name + "random values give the same result")
+            )
+        return said
+
+    def _matters(self, call: Invocation, number: int, given: list[Tensor], out: list[Tensor]) -> str | None:
+        """None where other values give another result, else why none could be tried ("" if some were)."""
+        refused: list[str] = []
+        tried = 0
+        for value in stand_ins(given[number], self.chance):
+            try:
+                other = run(call, [value if n == number else t for n, t in enumerate(given)])
+            except Exception as error:
+                refused.append(f"{type(error).__name__}: {error}")
+                continue
+            tried += 1
+            if len(other) != len(out) or not all(map(same, other, out)):
+                return None
+        return "" if tried else refused[0]
+
+    # -- what went in --------------------------------------------------------------------------------
+
+    def _same_edges(self, call: Invocation, rows: list[int]) -> None:
+        """Every tensor that went in has an edge, and every edge a tensor that went in."""
+        asked = {hole.arg for hole in call.holes if hole.source >= 0}
+        for row in rows:
+            extra = [arg for arg in self.into.get(row, {}) if arg not in asked]
+            if extra:
+                raise Wrong(
+                    f"the graph has an edge into argument {self.graph.args[extra[0]]!r}, which took none"
+                )
+
+    def _given(self, hole: Hole, row: int) -> Tensor:
+        """What stood in a hole, by the graph's edges."""
+        name = self.graph.args[hole.arg]
+        if hole.left is not None:
+            return hole.left
+        if hole.source == LEFT_OUT:
+            raise Unproven(f"argument {name!r} came from an op that leads nowhere and is not in the graph")
+        if hole.source < 0:
+            number = -1 - hole.source
+            if number not in self.graph.row_params.get(row, ()):
+                raise Wrong(
+                    f"the graph has lost parameter {self.graph.params[number].address} of argument {name!r}"
+                )
+            return self.replays.params[number][0]
+        parent = self.into.get(row, {}).get(hole.arg)
+        if parent is None:
+            raise Wrong(f"the graph has lost the edge into argument {name!r}")
+        if hole.patch is None:
+            return self._value(parent)
+        above = {row, *ancestors(self.graph, [row])}
+        for writer, _ in hole.patch.writes:
+            if writer not in above:
+                raise Unproven(f"argument {name!r} was also written to by {self._label(writer)}, no ancestor")
+        base = hole.patch.base
+        value = self.replays.params[-1 - base][0] if LEFT_OUT < base < 0 else self._value(base)
+        return patched(value, hole.patch, self._value)
+
+    def _value(self, row: int) -> Tensor:
+        value = self.trace.values.get(row)
+        if value is None:
+            raise Unproven(f"{self._label(row)} was not saved")
+        return value
+
+    def _label(self, row: int) -> str:
+        return self.graph.label(row) if row >= 0 else "an op that is not in the graph"
+
+    def _output_number(self, row: int) -> int:
+        return max(int(self.graph.ops.output[row]), 0)
+
+    def _changed(self, number: int) -> bool:
+        value, version = self.replays.params[number]
+        return version is not None and value._version != version
+
+
+def _how_far(was: Tensor, now: Tensor) -> str:
+    """The greatest difference, where there is one to tell."""
+    if was.shape != now.shape:
+        return f" (shape {tuple(now.shape)}, saved {tuple(was.shape)})"
+    if was.dtype != now.dtype:
+        return f" ({now.dtype}, saved {was.dtype})"
+    far = (
+        (was.to(torch.float64) - now.to(torch.float64)).abs().max()
+        if not was.is_complex()
+        else torch.zeros(0)
+    )
+    return f" (differs by up to {far.item():.3g})" if far.numel() else ""
