@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from .containers import walk
-from .invocation import Invocation, Slot, filled
+from .functions import describe, written
+from .invocation import Invocation, filled
 
 _LIKE = ("zeros", "ones", "empty", "full", "rand", "randn", "randint")
-#: Functions that take nothing from an argument but its shape, dtype or device: type -> from which argument on.
+#: Functions that take nothing but shape, dtype or device: type -> from which argument on.
 _SHAPE_ONLY = {
     **{f"{name}_like": 0 for name in _LIKE},
     **{f"new_{name}": 0 for name in (*_LIKE, "tensor", "empty_strided")},
@@ -36,12 +37,12 @@ UNINITIALISED = frozenset(
     }
 )
 _OVERWRITES = frozenset(
-    {"setitem", "copy", "fill", "zero", "normal", "uniform", "bernoulli", "random", "exponential", "geometric",
-     "cauchy", "log_normal", "set_data", "index_copy", "masked_scatter", "scatter"}
+    {"setitem", "copy", "fill", "zero", "normal", "uniform", "bernoulli", "random", "exponential",
+     "geometric", "cauchy", "log_normal", "set_data", "index_copy", "masked_scatter", "scatter"}
 )  # fmt: skip
 _PRODUCTS = frozenset(
-    {"mul", "multiply", "div", "matmul", "mm", "bmm", "mv", "dot", "linear", "bilinear", "einsum", "addmm", "addcmul",
-     "baddbmm", "conv1d", "conv2d", "conv3d", "outer", "pow", "lerp", "add", "sub", "tensordot",
+    {"mul", "multiply", "div", "matmul", "mm", "bmm", "mv", "dot", "linear", "bilinear", "einsum", "addmm",
+     "addcmul", "baddbmm", "conv1d", "conv2d", "conv3d", "outer", "pow", "lerp", "add", "sub", "tensordot",
      "scaled_dot_product_attention", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
 )  # fmt: skip
 _SELECTS = frozenset({"where", "masked_fill", "masked_select", "setitem", "getitem", "masked_scatter"})
@@ -73,13 +74,18 @@ class Case(NamedTuple):
         ]
 
     @property
+    def written(self) -> list[Tensor]:
+        """The arguments that the call writes into."""
+        args = tuple(filled(value, self.given.__getitem__) for value in self.call.args)
+        kwargs = {name: filled(value, self.given.__getitem__) for name, value in self.call.kwargs.items()}
+        return written(describe(self.call.func), args, kwargs)
+
+    @property
     def constants(self) -> list[Any]:
         """The plain numbers among the arguments."""
         atoms: list[Any] = []
-        plain = [filled(value, lambda number: None) for value in self.call.args]
-        for value in (*plain, *self.call.kwargs.values()):
-            if type(value) is not Slot:
-                list(walk(value, "", atoms))
+        for value in (*self.call.args, *self.call.kwargs.values()):
+            list(walk(filled(value, lambda number: None), "", atoms))
         return [atom for atom in atoms if isinstance(atom, int | float)]
 
     @property
@@ -138,7 +144,7 @@ def _dropped(case: Case) -> str | None:
 
 
 def _statistics(case: Case) -> str | None:
-    if case.type in _NORMS and (case.place in (1, 2, 3, 4) or case.arg.startswith("running_")):
+    if case.type in _NORMS and any(t is case.given[case.number] for t in case.written):
         return "in training the batch's own statistics are used"
     return None
 

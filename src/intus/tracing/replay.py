@@ -22,7 +22,7 @@ from .values import copied
 LEFT_OUT = -(1 << 62)
 
 
-class Unproven(Exception):
+class UnprovenError(Exception):
     """Why a call cannot be run again on what it was given."""
 
 
@@ -84,9 +84,9 @@ def run(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
 
 
 def patched(value: Tensor, patch: Patch, written_by: Callable[[int], Tensor]) -> Tensor:
-    """What an argument was after the writes of ``patch``; Unproven where that cannot be told."""
+    """What an argument was after the writes of ``patch``; UnprovenError where that cannot be told."""
     if patch.unseen or patch.place is None or any(place is None for _, place in patch.writes):
-        raise Unproven("its memory was written to out of sight")
+        raise UnprovenError("its memory was written to out of sight")
     places = [patch.place, *(place for _, place in patch.writes if place is not None)]
     low, high = min(place[0] for place in places), max(_end(place) for place in places)
     memory = value.new_empty(high - low)
@@ -101,10 +101,10 @@ def patched(value: Tensor, patch: Patch, written_by: Callable[[int], Tensor]) ->
             for row, place in patch.writes:
                 source = written_by(row)
                 if place is None or source.dtype != value.dtype:
-                    raise Unproven("its memory was written to as another dtype")
+                    raise UnprovenError("its memory was written to as another dtype")
                 view(place).copy_(source)
     except RuntimeError as error:
-        raise Unproven(f"what was written to its memory cannot be put together ({error})") from None
+        raise UnprovenError(f"what was written to its memory cannot be put together ({error})") from None
     return view(patch.place)
 
 
@@ -121,6 +121,15 @@ def same(a: Tensor, b: Tensor) -> bool:
         return bool(torch.equal(a, b))
     one, other = _bits(a), _bits(b)
     return bool(torch.equal(one, other))
+
+
+def equal(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have the same values; NaN equals itself, and 0.0 is -0.0 (a product with zero)."""
+    if same(a, b):
+        return True
+    if a.shape != b.shape or a.dtype != b.dtype or a.layout != torch.strided or a.is_quantized:
+        return False
+    return bool(torch.isclose(a, b, rtol=0, atol=0, equal_nan=True).all())
 
 
 def _bits(t: Tensor) -> Tensor:

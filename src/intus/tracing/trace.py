@@ -179,8 +179,8 @@ class Trace:
         return found
 
     def validate(self) -> Report:
-        """Prove the saved activations: every op, run again on its saved parents, must give what was saved, bit
-        for bit (no tolerance), and something else when a parent is replaced by random values.
+        """Prove the saved activations: every op, run again on its saved parents, must give what was saved,
+        bit for bit (no tolerance), and something else when a parent is replaced by random values.
 
         An op whose result rightly stays the same, or that cannot be tested so (whole numbers, masks, shapes),
         is exempt with its reason. Raises InputError where the calls were not kept: ``save="none"``, a copy, a

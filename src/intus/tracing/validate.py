@@ -16,14 +16,14 @@ from ..core.graph import OP, OUTPUT
 from ..core.walks import ancestors
 from .exempt import UNINITIALISED, Case, reason, stand_ins
 from .invocation import Hole, Invocation
-from .replay import LEFT_OUT, Replays, Unproven, patched, run, same
+from .replay import LEFT_OUT, Replays, UnprovenError, equal, patched, run, same
 from .report import EXEMPT, FAILED, PROVEN, UNPROVEN, Check, Report
 
 if TYPE_CHECKING:
     from .trace import Trace
 
 
-class Wrong(Exception):
+class WrongError(Exception):
     """What the graph says cannot be."""
 
 
@@ -50,8 +50,8 @@ def check(trace: Trace) -> Report:
     """Check every op and output of a trace."""
     if trace._replays is None:
         raise InputError(
-            "This trace has no calls to run again: it was taken with save='none', copied, or read from a file. "
-            "Trace the model again with save='all'."
+            "This trace has no calls to run again: it was taken with save='none', copied, or read from a "
+            "file. Trace the model again with save='all'."
         )
     return _Checker(trace, trace._replays).report()
 
@@ -83,9 +83,12 @@ class _Checker:
         """The checks of the rows that one call returned."""
         try:
             checks = [self._output(rows[0])] if event < 0 else self._call(event, rows)
-        except (Unproven, Wrong) as error:
-            status = UNPROVEN if isinstance(error, Unproven) else FAILED
+        except (UnprovenError, WrongError) as error:
+            status = UNPROVEN if isinstance(error, UnprovenError) else FAILED
             checks = [Check(self.graph.label(row), status, (str(error),)) for row in rows]
+        except Exception as error:  # values that cannot be compared: on meta, nested, of a foreign class
+            why = f"it cannot be checked: {type(error).__name__}: {error}"
+            checks = [Check(self.graph.label(row), UNPROVEN, (why,)) for row in rows]
         return list(zip(rows, checks, strict=True))
 
     def _output(self, row: int) -> Check:
@@ -93,10 +96,10 @@ class _Checker:
         if not parents:
             if row in self.graph.row_params:
                 return Check(self.graph.label(row), EXEMPT, ("it is a parameter as it stands",))
-            raise Wrong("it has no parent")
+            raise WrongError("it has no parent")
         (parent,) = parents.values()
         if not same(self._value(row), self._value(parent)):
-            raise Wrong(f"it is not what {self.graph.label(parent)} returned")
+            raise WrongError(f"it is not what {self.graph.label(parent)} returned")
         return Check(self.graph.label(row), PROVEN)
 
     # -- one call ------------------------------------------------------------------------------------
@@ -104,14 +107,14 @@ class _Checker:
     def _call(self, event: int, rows: list[int]) -> list[Check]:
         call = self.replays.calls.get(event)
         if call is None:
-            raise Unproven("its call was not noted: it ran out of sight, or raised")
+            raise UnprovenError("its call was not noted: it ran out of sight, or raised")
         saved = {self._output_number(row): self._value(row) for row in rows}
         self._same_edges(call, rows)
         given = [self._given(hole, rows[0]) for hole in call.holes]
         try:
             out = run(call, given)
         except Exception as error:
-            raise Wrong(f"run again it raised {type(error).__name__}: {error}") from None
+            raise WrongError(f"run again it raised {type(error).__name__}: {error}") from None
         type_ = self.trace.graph.types[int(self.graph.ops.type[rows[0]])]
         blank = type_ in UNINITIALISED
         checks = {row: self._compare(call, row, saved, out, blank) for row in rows}
@@ -186,7 +189,7 @@ class _Checker:
                 refused.append(f"{type(error).__name__}: {error}")
                 continue
             tried += 1
-            if len(other) != len(out) or not all(map(same, other, out)):
+            if len(other) != len(out) or not all(map(equal, other, out)):
                 return None
         return "" if tried else refused[0]
 
@@ -198,7 +201,7 @@ class _Checker:
         for row in rows:
             extra = [arg for arg in self.into.get(row, {}) if arg not in asked]
             if extra:
-                raise Wrong(
+                raise WrongError(
                     f"the graph has an edge into argument {self.graph.args[extra[0]]!r}, which took none"
                 )
 
@@ -208,23 +211,27 @@ class _Checker:
         if hole.left is not None:
             return hole.left
         if hole.source == LEFT_OUT:
-            raise Unproven(f"argument {name!r} came from an op that leads nowhere and is not in the graph")
+            raise UnprovenError(
+                f"argument {name!r} came from an op that leads nowhere and is not in the graph"
+            )
         if hole.source < 0:
             number = -1 - hole.source
             if number not in self.graph.row_params.get(row, ()):
-                raise Wrong(
+                raise WrongError(
                     f"the graph has lost parameter {self.graph.params[number].address} of argument {name!r}"
                 )
             return self.replays.params[number][0]
         parent = self.into.get(row, {}).get(hole.arg)
         if parent is None:
-            raise Wrong(f"the graph has lost the edge into argument {name!r}")
+            raise WrongError(f"the graph has lost the edge into argument {name!r}")
         if hole.patch is None:
             return self._value(parent)
         above = {row, *ancestors(self.graph, [row])}
         for writer, _ in hole.patch.writes:
             if writer not in above:
-                raise Unproven(f"argument {name!r} was also written to by {self._label(writer)}, no ancestor")
+                raise UnprovenError(
+                    f"argument {name!r} was also written to by {self._label(writer)}, no ancestor"
+                )
         base = hole.patch.base
         value = self.replays.params[-1 - base][0] if LEFT_OUT < base < 0 else self._value(base)
         return patched(value, hole.patch, self._value)
@@ -232,7 +239,7 @@ class _Checker:
     def _value(self, row: int) -> Tensor:
         value = self.trace.values.get(row)
         if value is None:
-            raise Unproven(f"{self._label(row)} was not saved")
+            raise UnprovenError(f"{self._label(row)} was not saved")
         return value
 
     def _label(self, row: int) -> str:
