@@ -231,9 +231,39 @@ def test_a_numpy_round_trip_is_unproven_not_passed_off():
         y.numpy()[0] = 7
         return torch.from_numpy(y.numpy()[:2]) + 1
 
-    report = intus.validate(forward, torch.ones(3))
-    assert not report
-    assert "out of sight" in str(report) or report.failed
+    (check,) = intus.validate(forward, torch.ones(3)).unproven
+    assert (check.label, check.reasons) == ("add_1_2", ("its memory was written to out of sight",))
+
+
+def test_a_write_that_the_graph_does_not_lead_to_is_unproven():
+    """Two views taken ahead, both written: the base descends from the later write alone."""
+
+    def forward(x):
+        y = x.clone()
+        first, second = y[0], y[1]
+        first.mul_(2)
+        second.add_(1)
+        return y.sum()
+
+    (check,) = intus.validate(forward, torch.ones(2, 2)).unproven
+    assert check.reasons == ("argument '0' was also written to by mul_1_4, no ancestor",)
+
+
+def test_an_output_made_out_of_sight_is_unproven():
+    report = intus.validate(lambda x: torch.func.vmap(lambda a: a * 2)(x), torch.ones(3, 2))
+    assert labels(report.unproven) == ["output_1"]
+
+
+def test_a_gradient_taken_inside_is_unproven():
+    x = torch.ones(3, requires_grad=True)
+    report = intus.validate(lambda x: torch.autograd.grad((x * x).sum(), x)[0], x)
+    assert labels(report.unproven) == ["grad_1_3"]
+    assert "autograd" in report.unproven[0].reasons[0]
+
+
+def test_sparse_tensors_are_compared():
+    report = intus.validate(lambda x: torch.sparse.mm(x.to_sparse(), x.T), torch.ones(3, 2))
+    assert report, str(report)
 
 
 # -- random state and ambient state ----------------------------------------------------------------------

@@ -175,7 +175,7 @@ def _extent(t: Tensor) -> tuple[int, int]:
 
 def place_of(t: Tensor) -> Geometry:
     """Where a tensor lies in its memory."""
-    return t.storage_offset(), tuple(t.shape), t.stride()
+    return int(t.storage_offset()), tuple(t.shape), t.stride()
 
 
 def _pointer(t: Any) -> int:

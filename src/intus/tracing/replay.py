@@ -117,8 +117,10 @@ def same(a: Tensor, b: Tensor) -> bool:
     """
     if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device or a.layout != b.layout:
         return False
-    if a.layout != torch.strided or a.is_quantized:
+    if a.is_quantized:
         return bool(torch.equal(a, b))
+    if a.layout != torch.strided:
+        a, b = a.to_dense(), b.to_dense()
     one, other = _bits(a), _bits(b)
     return bool(torch.equal(one, other))
 

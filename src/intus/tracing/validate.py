@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError
-from ..core.graph import OP, OUTPUT
+from ..core.graph import CONSTANT, INPUT, OP, OUTPUT
 from ..core.walks import ancestors
 from .exempt import UNINITIALISED, Case, reason, stand_ins
 from .invocation import Hole, Invocation
@@ -87,7 +87,7 @@ class _Checker:
             status = UNPROVEN if isinstance(error, UnprovenError) else FAILED
             checks = [Check(self.graph.label(row), status, (str(error),)) for row in rows]
         except Exception as error:  # values that cannot be compared: on meta, nested, of a foreign class
-            why = f"it cannot be checked: {type(error).__name__}: {error}"
+            why = f"it cannot be checked: {_told(error)}"
             checks = [Check(self.graph.label(row), UNPROVEN, (why,)) for row in rows]
         return list(zip(rows, checks, strict=True))
 
@@ -100,6 +100,11 @@ class _Checker:
         (parent,) = parents.values()
         if not same(self._value(row), self._value(parent)):
             raise WrongError(f"it is not what {self.graph.label(parent)} returned")
+        kinds = {int(self.graph.ops.kind[above]) for above in (parent, *ancestors(self.graph, [parent]))}
+        if CONSTANT in kinds and INPUT not in kinds and self.graph.rows_of(INPUT):
+            raise UnprovenError(
+                "it descends from no input, only from tensors made before the pass or out of sight"
+            )
         return Check(self.graph.label(row), PROVEN)
 
     # -- one call ------------------------------------------------------------------------------------
@@ -114,7 +119,9 @@ class _Checker:
         try:
             out = run(call, given)
         except Exception as error:
-            raise WrongError(f"run again it raised {type(error).__name__}: {error}") from None
+            if getattr(call.func, "__module__", None) == "torch.autograd":
+                raise UnprovenError("it needs what autograd had recorded, which is gone") from None
+            raise WrongError(f"run again it raised {_told(error)}") from None
         type_ = self.trace.graph.types[int(self.graph.ops.type[rows[0]])]
         blank = type_ in UNINITIALISED
         checks = {row: self._compare(call, row, saved, out, blank) for row in rows}
@@ -186,7 +193,7 @@ class _Checker:
             try:
                 other = run(call, [value if n == number else t for n, t in enumerate(given)])
             except Exception as error:
-                refused.append(f"{type(error).__name__}: {error}")
+                refused.append(_told(error))
                 continue
             tried += 1
             if len(other) != len(out) or not all(map(equal, other, out)):
@@ -251,6 +258,10 @@ class _Checker:
     def _changed(self, number: int) -> bool:
         value, version = self.replays.params[number]
         return version is not None and value._version != version
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
 
 
 def _how_far(was: Tensor, now: Tensor) -> str:
