@@ -16,7 +16,7 @@ import torch
 from torch.nn import Module
 
 from .containers import tensors
-from .invocation import Invocation
+from .invocation import Keeper
 from .recorder import Recorder
 from .recording import Recording
 from .values import Values
@@ -69,10 +69,9 @@ class Capture:
         return self._recorder.recording
 
     @property
-    def calls(self) -> dict[int, Invocation] | None:
-        """What it takes to run each call again, by row; None where no activations are kept."""
-        keeper = self._recorder.keeper
-        return None if keeper is None else keeper.calls
+    def keeper(self) -> Keeper | None:
+        """What it takes to run each call again; None where no activations are kept."""
+        return self._recorder.keeper
 
     def inputs(self, values: Any) -> None:
         """Declare the tensors in ``values`` as the inputs of the pass."""

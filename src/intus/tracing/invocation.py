@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .containers import ATOMS
+
 #: Where a tensor lies in its memory: offset, shape, strides, in elements.
 Geometry = tuple[int, tuple[int, ...], tuple[int, ...]]
 
@@ -79,59 +81,82 @@ _NESTING = 8  # as deep as ``containers.walk`` looks
 _SLOTS = [Slot(number) for number in range(64)]
 
 
+#: A call as it is noted while the pass runs: function, arguments, keywords, pairs of a row and an argument's
+#: number, whether each tensor required a gradient, their patches, states, ambient state, picks.
+Note = tuple[
+    Callable[..., Any],
+    tuple[Any, ...],
+    dict[str, Any],
+    tuple[int, ...],
+    tuple[bool, ...],
+    tuple[Patch | None, ...] | None,
+    tuple[tuple[Any, Tensor], ...],
+    Ambient | None,
+]
+_NO_KEYWORDS: dict[str, Any] = {}
+
+
 class Keeper:
-    """Notes the calls of one pass, by the row of the first tensor each returned."""
+    """Notes the calls of one pass, by the row of the first tensor each returned. Runs once per operation, so
+    it makes few objects; ``Replays`` makes Invocations of the notes when someone asks."""
 
     def __init__(self) -> None:
-        self.calls: dict[int, Invocation] = {}
+        self.calls: dict[int, Note] = {}
+        self.picks: dict[int, tuple[int, ...]] = {}
         #: Arguments written through a view, by the tensor's id and the row it came from.
         self.patches: dict[tuple[int, int], Patch] = {}
+        self.nested = False
         self._draws: dict[Any, bool] = {}
+        self._ambients: dict[Any, Ambient | None] = {USUAL: None}
 
     def before(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, inputs: list[int]
-    ) -> Invocation | None:
+    ) -> Note | None:
         """Note a call that is about to run; ``inputs`` pairs each tensor's row with its argument's number.
         None for arguments that cannot be kept (a container that cannot be made again)."""
-        with torch._C.DisableTorchFunction():  # our own look at the tensors is no part of the pass
-            try:
-                return self._note(func, args, kwargs or {}, inputs)
-            except Exception:  # a foreign container may refuse anything; the pass goes on, unproven here
-                return None
+        try:
+            if self.nested:  # a trace around this one must not see our own look at the tensors
+                with torch._C.DisableTorchFunction():
+                    return self._note(func, args, kwargs, inputs)
+            return self._note(func, args, kwargs, inputs)
+        except Exception:  # a foreign container may refuse anything; the pass goes on, unproven here
+            return None
 
     def _note(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[int]
-    ) -> Invocation:
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, inputs: list[int]
+    ) -> Note | None:
         found: list[Tensor] = []
         plain = tuple([emptied(value, found) for value in args])
-        named = {name: emptied(value, found) for name, value in kwargs.items()}
-        patches = self.patches
-        holes = tuple(
-            [
-                Hole(arg, row, t.requires_grad, patches.get((id(t), row)) if patches else None)
-                for t, row, arg in zip(found, inputs[::2], inputs[1::2], strict=True)
-            ]
-        )
+        named = {name: emptied(value, found) for name, value in kwargs.items()} if kwargs else _NO_KEYWORDS
+        if 2 * len(found) != len(inputs):
+            return None
+        grads = tuple([t.requires_grad for t in found])
+        patches = None
+        if self.patches:
+            patches = tuple(
+                [self.patches.get((id(t), row)) for t, row in zip(found, inputs[::2], strict=True)]
+            )
         draws = self._draws.get(func)
         if draws is None:
             draws = self._draws[func] = may_draw(func)
-        states = tuple((g, g.get_state()) for g in _generators(named)) if draws else ()
-        return Invocation(func, plain, named, holes, states, self._ambient())
+        states = tuple([(g, g.get_state()) for g in _generators(named)]) if draws else ()
+        return func, plain, named, tuple(inputs), grads, patches, states, self._ambient()
 
-    def after(self, row: int, call: Invocation) -> None:
+    def after(self, row: int, note: Note) -> None:
         """Note that the call has returned what begins at ``row``."""
-        if call.states:
+        if note[6]:
             with torch._C.DisableTorchFunction():
-                drawn = tuple((g, state) for g, state in call.states if _moved(state, g.get_state()))
-            call = call._replace(states=drawn)
-        self.calls[row] = call
+                drawn = tuple((g, state) for g, state in note[6] if _moved(state, g.get_state()))
+            note = (*note[:6], drawn, note[7])
+        self.calls[row] = note
 
     def _ambient(self) -> Ambient | None:
         cast = _autocast() if torch._C._is_any_autocast_enabled() else ()
-        now = Ambient(
-            torch.is_grad_enabled(), torch.is_inference_mode_enabled(), cast, torch.get_default_dtype()
-        )
-        return None if now == USUAL else now
+        grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        now = (grad, inference, cast, torch.get_default_dtype())
+        if now not in self._ambients:
+            self._ambients[now] = Ambient(*now)
+        return self._ambients[now]
 
 
 def emptied(value: Any, found: list[Tensor], depth: int = 0) -> Any:
@@ -141,6 +166,8 @@ def emptied(value: Any, found: list[Tensor], depth: int = 0) -> Any:
     >>> emptied((torch.ones(1), "mean"), found)[1], len(found)
     ('mean', 1)
     """
+    if type(value) in ATOMS:
+        return value
     if isinstance(value, Tensor):
         found.append(value)
         return _SLOTS[len(found) - 1] if len(found) <= len(_SLOTS) else Slot(len(found) - 1)

@@ -91,7 +91,7 @@ class Op:
     @property
     def _call(self) -> Invocation | None:
         replays = self._trace._replays
-        return None if replays is None else replays.calls.get(int(self._graph.ops.event[self.row]))
+        return None if replays is None else replays.call(int(self._graph.ops.event[self.row]))
 
     def _names(self, call: Invocation) -> Callable[[int], str]:
         def name(number: int) -> str:

@@ -55,6 +55,8 @@ class Recorder(TorchFunctionMode):
         # Bound for the time of the pass alone: a mode that held itself would wait for the garbage collector.
         self.__torch_function__ = MethodType(self._handler, self)  # type: ignore[method-assign]
         self.values.nested = torch._C._len_torch_function_stack() > 0
+        if self.keeper is not None:
+            self.keeper.nested = self.values.nested
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -126,7 +128,8 @@ class Recorder(TorchFunctionMode):
         if self.keeper is not None:
             asked = self.keeper.before(module, args, kwargs, inputs)
             if asked is not None:
-                self.keeper.calls[len(self.recording.rows)] = asked._replace(picks=picks, states=())
+                row = len(self.recording.rows)
+                self.keeper.calls[row], self.keeper.picks[row] = (*asked[:6], (), asked[7]), picks
         _add_all(self.recording, self._origins, unseen, type_, inputs, site=site)
 
 

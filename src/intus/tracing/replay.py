@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from .containers import tensors
 from .functions import describe, written
-from .invocation import USUAL, Geometry, Hole, Invocation, Patch, filled
+from .invocation import USUAL, Geometry, Hole, Invocation, Keeper, Patch, filled
 from .origins import version_of
 from .recording import ROW, Recording
 from .values import copied
@@ -26,39 +25,51 @@ class UnprovenError(Exception):
     """Why a call cannot be run again on what it was given."""
 
 
-@dataclass(slots=True)
 class Replays:
-    """The calls of a pass by event number, and the parameters they used, each with its count of writes."""
+    """The calls of a finished pass by event number; ``params`` are the parameters with their write counts.
 
-    calls: dict[int, Invocation]
-    params: list[tuple[Tensor, int | None]]
+    ``where`` tells a recorded row's place in the graph, as ``assemble`` renumbered them; ``kept`` are the
+    saved values, of which those are held that calls took and that the graph left out.
+    """
 
+    def __init__(
+        self, recording: Recording, keeper: Keeper, where: Callable[[int], int], kept: Mapping[int, Tensor]
+    ) -> None:
+        self._notes, self._picks, self._where = keeper.calls, keeper.picks, where
+        self.params = [(p, version_of(p)) for _, p in recording.places.params]
+        left = [row for row in kept if where(row) < 0]
+        used = {row for note in keeper.calls.values() for row in note[3][::2]} if left else set()
+        self._left = {row: kept[row] for row in left if row in used}
 
-def finish(
-    recording: Recording,
-    calls: Mapping[int, Invocation],
-    where: Callable[[int], int],
-    kept: Mapping[int, Tensor],
-) -> Replays:
-    """Renumber what the recorder noted as ``assemble`` renumbered the rows; ``kept`` are the saved values."""
+    def call(self, event: int) -> Invocation | None:
+        """The call of that number, its rows as the graph's; None where it was not noted."""
+        row = event * len(ROW)
+        note = self._notes.get(row)
+        if event < 0 or note is None:
+            return None
+        func, args, kwargs, inputs, grads, patches, states, ambient = note
+        holes = tuple(
+            self._hole(source, arg, grad, patch)
+            for source, arg, grad, patch in zip(
+                inputs[::2], inputs[1::2], grads, patches or (None,) * len(grads), strict=True
+            )
+        )
+        return Invocation(func, args, kwargs, holes, states, ambient, self._picks.get(row))
 
-    def place(row: int) -> int:
-        return row if row < 0 else where(row) if where(row) >= 0 else LEFT_OUT
+    def _hole(self, source: int, arg: int, grad: bool, patch: Patch | None) -> Hole:
+        left = None
+        if patch is None:
+            left = self._left.get(source)
+        else:
+            writes = tuple((self._place(row), geometry) for row, geometry in patch.writes)
+            patch = patch._replace(base=self._place(patch.base), writes=writes)
+        return Hole(arg, self._place(source), grad, patch, left)
 
-    def renumbered(hole: Hole) -> Hole:
-        patch = hole.patch
-        if patch is not None:
-            writes = tuple((place(row), geometry) for row, geometry in patch.writes)
-            patch = patch._replace(base=place(patch.base), writes=writes)
-        source = place(hole.source)
-        left = kept.get(hole.source) if source == LEFT_OUT and patch is None else None
-        return hole._replace(source=source, patch=patch, left=left)
-
-    found = {
-        row // len(ROW): call._replace(holes=tuple(renumbered(hole) for hole in call.holes))
-        for row, call in calls.items()
-    }
-    return Replays(found, [(p, version_of(p)) for _, p in recording.places.params])
+    def _place(self, row: int) -> int:
+        if row < 0:
+            return row
+        place = self._where(row)
+        return place if place >= 0 else LEFT_OUT
 
 
 def run(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:

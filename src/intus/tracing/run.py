@@ -19,7 +19,7 @@ from ..viewing.overlay import Overlay
 from .assemble import assemble
 from .interpose import Capture
 from .op import Op
-from .replay import finish
+from .replay import Replays
 from .trace import Trace
 from .values import Values, wanted
 
@@ -134,8 +134,8 @@ def _finish(capture: Capture, name: str, facts: dict[str, Any], save: Selection)
     kept = capture.values.kept
     values = {where(row): kept[row] for row in sorted(kept) if where(row) >= 0}
     unverified = frozenset(where(row) for row in capture.values.unverified() if where(row) >= 0)
-    calls = capture.calls
-    replays = None if calls is None else finish(capture.recording, calls, where, kept)
+    keeper = capture.keeper
+    replays = None if keeper is None else Replays(capture.recording, keeper, where, kept)
     result = Trace(graph, values, unverified, replays)
     if save != "all" and save != "none":
         chosen = set(select(graph, save, handle=lambda row: Op(result, row)))

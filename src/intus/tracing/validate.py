@@ -110,7 +110,7 @@ class _Checker:
     # -- one call ------------------------------------------------------------------------------------
 
     def _call(self, event: int, rows: list[int]) -> list[Check]:
-        call = self.replays.calls.get(event)
+        call = self.replays.call(event)
         if call is None:
             raise UnprovenError("its call was not noted: it ran out of sight, or raised")
         saved = {self._output_number(row): self._value(row) for row in rows}
