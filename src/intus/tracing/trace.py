@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -193,6 +193,32 @@ class Trace:
         from .validate import check
 
         return check(self)
+
+    def rerun(
+        self,
+        changes: Mapping[str | int, Tensor | float | Callable[[Tensor], Any]] | None = None,
+        *,
+        swap: Mapping[str | int, Callable[..., Any]] | None = None,
+    ) -> Trace:
+        """The trace of the same pass with something changed; only what lies downstream is computed again.
+
+        ``changes`` maps an address to what its value becomes: a tensor, a number, or a function of the value.
+        An address may name one unit, ``conv1[3]``: a channel (axis 1) of a value of four or more dimensions,
+        else one of the last axis. ``swap`` maps an address to a function to run instead, which is given the
+        op's tensors alone, parameters included. Noise is drawn as it was. A change of a trace that was
+        itself changed starts from its values; what lies downstream is run with the model's own functions.
+
+        Raises AddressError for an unknown address, InputError where a shape or dtype would change,
+        CaptureError where something downstream cannot be run again or the model might decide otherwise.
+
+        >>> from intus import trace
+        >>> net = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(2, 1, bias=False))
+        >>> float(trace(net, torch.ones(1, 2)).rerun({"0": 0})["output_1"].value)
+        0.0
+        """
+        from .rerun import rerun
+
+        return rerun(self, changes or {}, swap or {})
 
     def save(self, path: str | Path) -> None:
         """Write graph and saved values into one safetensors file; ``intus.load`` reads it back.

@@ -12,19 +12,16 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError
-from ..core.graph import CONSTANT, INPUT, OP, OUTPUT
+from ..core.graph import CONSTANT, INPUT
 from ..core.walks import ancestors
 from .exempt import UNINITIALISED, Case, reason, stand_ins
-from .invocation import Hole, Invocation
-from .replay import LEFT_OUT, Replays, UnprovenError, equal, patched, run, same
+from .given import Parents, WrongError, calls_of
+from .invocation import Invocation
+from .replay import LEFT_OUT, Replays, UnprovenError, equal, run, same
 from .report import EXEMPT, FAILED, PROVEN, UNPROVEN, Check, Report
 
 if TYPE_CHECKING:
     from .trace import Trace
-
-
-class WrongError(Exception):
-    """What the graph says cannot be."""
 
 
 def validate(
@@ -62,18 +59,10 @@ class _Checker:
     def __init__(self, trace: Trace, replays: Replays) -> None:
         self.trace, self.graph, self.replays = trace, trace.graph, replays
         self.chance = torch.Generator().manual_seed(0)
-        self.into: dict[int, dict[int, int]] = {}  # row -> argument's number -> parent
-        edges = self.graph.edges
-        for src, dst, arg in zip(edges.src.tolist(), edges.dst.tolist(), edges.arg.tolist(), strict=True):
-            self.into.setdefault(dst, {})[arg] = src
+        self.parents = Parents(trace.graph, replays, trace.values)
 
     def report(self) -> Report:
-        events: dict[int, list[int]] = {}
-        for row, (kind, event) in enumerate(
-            zip(self.graph.ops.kind.tolist(), self.graph.ops.event.tolist(), strict=True)
-        ):
-            if kind in (OP, OUTPUT):
-                events.setdefault(event if kind == OP else -1 - row, []).append(row)
+        events = calls_of(self.graph)
         devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
         with torch.random.fork_rng(devices=devices), torch._C.DisableTorchFunction():
             found = {row: one for event, rows in events.items() for row, one in self._event(event, rows)}
@@ -92,13 +81,13 @@ class _Checker:
         return list(zip(rows, checks, strict=True))
 
     def _output(self, row: int) -> Check:
-        parents = self.into.get(row, {})
+        parents = self.parents.into.get(row, {})
         if not parents:
             if row in self.graph.row_params:
                 return Check(self.graph.label(row), EXEMPT, ("it is a parameter as it stands",))
             raise WrongError("it has no parent")
         (parent,) = parents.values()
-        if not same(self._value(row), self._value(parent)):
+        if not same(self.parents.value(row), self.parents.value(parent)):
             raise WrongError(f"it is not what {self.graph.label(parent)} returned")
         kinds = {int(self.graph.ops.kind[above]) for above in (parent, *ancestors(self.graph, [parent]))}
         if CONSTANT in kinds and INPUT not in kinds and self.graph.rows_of(INPUT):
@@ -113,9 +102,9 @@ class _Checker:
         call = self.replays.call(event)
         if call is None:
             raise UnprovenError("its call was not noted: it ran out of sight, or raised")
-        saved = {self._output_number(row): self._value(row) for row in rows}
-        self._same_edges(call, rows)
-        given = [self._given(hole, rows[0]) for hole in call.holes]
+        saved = {self._output_number(row): self.parents.value(row) for row in rows}
+        self.parents.agree(call, rows)
+        given = [self.parents.given(hole, rows[0]) for hole in call.holes]
         try:
             out = run(call, given)
         except Exception as error:
@@ -146,6 +135,8 @@ class _Checker:
             return (PROVEN, ()) if same_kind else (FAILED, ("run again its shape or dtype is another",))
         if same(was, now):
             return PROVEN, ()
+        if self.graph.label(row) in self.graph.facts.get("changed", ()):
+            return EXEMPT, ("it was changed in a rerun",)
         return FAILED, (
             f"run again on its saved parents it gives something else{_how_far(was, now)}"
             + self._excuse(call, row),
@@ -199,58 +190,6 @@ class _Checker:
             if len(other) != len(out) or not all(map(equal, other, out)):
                 return None
         return "" if tried else refused[0]
-
-    # -- what went in --------------------------------------------------------------------------------
-
-    def _same_edges(self, call: Invocation, rows: list[int]) -> None:
-        """Every tensor that went in has an edge, and every edge a tensor that went in."""
-        asked = {hole.arg for hole in call.holes if hole.source >= 0}
-        for row in rows:
-            extra = [arg for arg in self.into.get(row, {}) if arg not in asked]
-            if extra:
-                raise WrongError(
-                    f"the graph has an edge into argument {self.graph.args[extra[0]]!r}, which took none"
-                )
-
-    def _given(self, hole: Hole, row: int) -> Tensor:
-        """What stood in a hole, by the graph's edges."""
-        name = self.graph.args[hole.arg]
-        if hole.left is not None:
-            return hole.left
-        if hole.source == LEFT_OUT:
-            raise UnprovenError(
-                f"argument {name!r} came from an op that leads nowhere and is not in the graph"
-            )
-        if hole.source < 0:
-            number = -1 - hole.source
-            if number not in self.graph.row_params.get(row, ()):
-                raise WrongError(
-                    f"the graph has lost parameter {self.graph.params[number].address} of argument {name!r}"
-                )
-            return self.replays.params[number][0]
-        parent = self.into.get(row, {}).get(hole.arg)
-        if parent is None:
-            raise WrongError(f"the graph has lost the edge into argument {name!r}")
-        if hole.patch is None:
-            return self._value(parent)
-        above = {row, *ancestors(self.graph, [row])}
-        for writer, _ in hole.patch.writes:
-            if writer not in above:
-                raise UnprovenError(
-                    f"argument {name!r} was also written to by {self._label(writer)}, no ancestor"
-                )
-        base = hole.patch.base
-        value = self.replays.params[-1 - base][0] if LEFT_OUT < base < 0 else self._value(base)
-        return patched(value, hole.patch, self._value)
-
-    def _value(self, row: int) -> Tensor:
-        value = self.trace.values.get(row)
-        if value is None:
-            raise UnprovenError(f"{self._label(row)} was not saved")
-        return value
-
-    def _label(self, row: int) -> str:
-        return self.graph.label(row) if row >= 0 else "an op that is not in the graph"
 
     def _output_number(self, row: int) -> int:
         return max(int(self.graph.ops.output[row]), 0)
