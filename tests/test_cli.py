@@ -24,6 +24,10 @@ class Net(torch.nn.Module):
         return torch.relu(self.fc(x))
 
 ready = Net()
+
+class Sized(torch.nn.Linear):
+    def __init__(self, size):
+        super().__init__(size, 1)
 """
 
 
@@ -79,7 +83,18 @@ def test_view_shows_a_saved_trace(tmp_path: Path) -> None:
         (["view", "nowhere.py:Net"], "no file 'nowhere.py'"),
         (["view", "{net}:Nett", "--no-open"], "Did you mean 'Net'?"),
         (["view", "{net}:Net", "--inputs", "rann(3)", "--no-open"], "--inputs 'rann(3)'"),
-        (["view", "{net}", "--no-open"], "Not a safetensors blob"),
+        (["view", "{net}", "--no-open"], "may hold several models: write"),
+        (
+            ["view", "{net}:Net", "--inputs", "randn(3, 5)", "--no-open"],
+            "Net cannot run on --inputs 'randn(3, 5)'",
+        ),
+        (["view", "{net}:Net", "--no-open"], "Net cannot run on --inputs '()'"),
+        (["view", "{net}:Sized", "--no-open"], "Write {net}:'Sized(...)' with its arguments"),
+        (
+            ["view", "{net}:Net", "--inputs", "ones(4)", "--output", "/no/x.html", "--no-open"],
+            "--output /no/x.html",
+        ),
+        (["view", "{net}:Net", "--depth", "-1"], "--depth -1"),
         (["demo", "--epochs", "0"], "--epochs 0 trains nothing"),
     ],
 )
@@ -87,7 +102,13 @@ def test_what_cannot_be_done_ends_with_1_and_the_reason(
     net: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     assert main([argument.format(net=net) for argument in arguments]) == 1
-    assert words in capsys.readouterr().err
+    assert words.format(net=net) in capsys.readouterr().err
+
+
+def test_view_takes_a_class_with_its_arguments(net: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.html"
+    assert main(["view", f"{net}:Sized(3)", "--inputs", "ones(3)", "--output", str(out), "--no-open"]) == 0
+    assert "<title>Sized</title>" in out.read_text()
 
 
 def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

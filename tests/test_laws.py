@@ -131,20 +131,38 @@ def test_a_training_step_is_the_same_with_traces_between():
         assert torch.equal(one, other)
 
 
+class Moving(nn.Module):
+    """Scales by a running mean, and by what it keeps in a plain tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.bn, self.kept = nn.BatchNorm1d(3), torch.ones(3)
+        self.register_buffer("mean", torch.ones(3))
+
+    def forward(self, x):
+        if self.training:
+            self.mean.mul_(0.9).add_(0.1 * x.detach().mean(0))
+            self.kept[1:] += 1
+        return self.bn(x) * self.mean * self.bn.running_mean * self.kept
+
+
 def test_gradients_flow_as_before_through_what_a_trace_restored():
     """A restored buffer must not look changed to an autograd graph that holds it."""
-    model = nn.BatchNorm1d(3).train()
-    x = torch.randn(4, 3, requires_grad=True)
-    model.eval()
-    out = model(x).sum()  # holds running_mean and running_var for backward
-    model.train()
-    versions = model.running_mean._version
-    intus.trace(model, x)
-    assert model.running_mean._version >= versions
-    fresh = torch.randn(4, 3, requires_grad=True)
-    nn.BatchNorm1d(3)(fresh).sum().backward()
-    assert fresh.grad is not None
-    del out
+
+    def gradient(traced):
+        torch.manual_seed(0)
+        model, x = Moving().eval(), torch.randn(4, 3, requires_grad=True)
+        model(x + 1).sum().backward()  # moves nothing
+        out = model(x).sum()  # holds the buffers for backward
+        if traced:
+            before = [one.clone() for one in (*model.buffers(), model.kept)]
+            trace = intus.trace(model.train(), torch.randn(8, 3) + 5)
+            assert not torch.equal(trace["add_1"].value, before[-2])  # it was moved while it ran
+            assert all(map(torch.equal, (*model.buffers(), model.kept), before))
+        out.backward()
+        return x.grad
+
+    assert torch.equal(gradient(True), gradient(False))
 
 
 @pytest.fixture
@@ -235,11 +253,35 @@ def test_training_under_a_probe_is_bit_identical():
 
 @pytest.mark.filterwarnings("ignore")
 def test_nothing_is_changed_after_a_probe():
-    model = Stateful(fails=True)
+    plain, model = (Stateful() for _ in range(2))
+    model.load_state_dict(plain.state_dict())
+    for one in (plain, model):  # what the model's own passes leave, a cache of autograd's included
+        one.eval()(IMAGES)
     before = state_of(model), state_of_the_process()
-    with pytest.raises(TypeError), unheard(model):
-        model("no tensor")
+    rng = torch.get_rng_state(), np.random.get_state(), random.getstate()
+
+    def two_passes(model):
+        torch.set_rng_state(rng[0])
+        np.random.set_state(rng[1])
+        random.setstate(rng[2])
+        model.train()(IMAGES).sum().backward()
+        with pytest.raises(TypeError):
+            model("no tensor")
+        return model.eval()
+
+    two_passes(plain)
+    expected = state_of(plain), state_of_the_process()
+    with unheard(model):
+        two_passes(model)
     after = state_of(model), state_of_the_process()
+    for name in ("tensors", "state_dict", "grads"):
+        expected_, got = expected[0][name], after[0][name]
+        if name == "tensors":
+            expected_, got = ({k: v[1:] for k, v in side.items()} for side in (expected_, got))
+        assert got == expected_, name
+    for name in ("dicts", "inner", "classes", "training", "tensor dicts"):
+        assert after[0][name] == before[0][name], name
+    before, after = (expected[1],), (after[1],)
     for one, other in zip(before, after, strict=True):
         for name in one:
             assert other[name] == one[name], name

@@ -126,17 +126,29 @@ def _view(verbs: Any) -> None:
 
 
 def _run_view(chosen: argparse.Namespace) -> int:
-    path, _, name = chosen.what.rpartition(":") if ".py:" in chosen.what else (chosen.what, "", "")
-    source = Path(path)
+    path, _, name = chosen.what.partition(".py:")
+    source = Path(f"{path}.py" if name else path)
     if not source.is_file():
-        raise InputError(f"There is no file {path!r}. Write FILE.py:NAME, or the path of a saved trace.")
+        raise InputError(
+            f"There is no file {str(source)!r}. Write FILE.py:NAME, or the path of a saved trace."
+        )
+    if source.suffix == ".py" and not name:
+        raise InputError(
+            f"{source} may hold several models: write {source}:NAME, the module, its class or a function."
+        )
+    if chosen.depth is not None and chosen.depth < 0:
+        raise InputError(f"--depth {chosen.depth} is less than none; write 0 or more.")
     if name:
         shown = _view_of_model(source, name, chosen.inputs, chosen.depth)
     else:
         from .tracing.trace import load
 
         shown = load(source).show(depth=chosen.depth)
-    output = shown.save(chosen.output or Path(f"{name or source.stem}.html"))
+    output = chosen.output or Path(f"{shown.title}.html")
+    try:
+        shown.save(output)
+    except OSError as error:
+        raise InputError(f"--output {output} cannot be written: {error.strerror}.") from None
     print(f"{shown.title}: {output}")
     if chosen.open:
         webbrowser.open(output.resolve().as_uri())
@@ -151,17 +163,33 @@ def _view_of_model(source: Path, name: str, inputs: str, depth: int | None) -> A
     from .tracing.run import view
 
     names = runpy.run_path(str(source), run_name="__intus_view__")
-    if name not in names:
+    if name.isidentifier() and name not in names:
         known = [key for key, value in names.items() if callable(value) and not key.startswith("_")]
         raise InputError(f"{source} has no {name!r}. {did_you_mean(name, known)}")
-    model = names[name]
-    if not isinstance(model, torch.nn.Module) and isinstance(model, type):
-        model = model()
+    model = _evaluate(name, names, f"{source}:{name}")
+    if isinstance(model, type):
+        model = _evaluate(
+            f"{name}()", names, f"{source}:{name}", f"Write {source}:'{name}(...)' with its arguments."
+        )
+    values = _evaluate(inputs, {**vars(torch), **names}, f"--inputs {inputs!r}")
     try:
-        values = eval(inputs, {**vars(torch), **names})
+        return view(model, values, depth=depth)
+    except IntusError:
+        raise
     except Exception as error:
-        raise InputError(f"--inputs {inputs!r} is no Python in torch's namespace: {error}.") from None
-    return view(model, values, depth=depth)
+        raise InputError(
+            f"{name} cannot run on --inputs {inputs!r}: {type(error).__name__}: {error}"
+        ) from None
+
+
+def _evaluate(expression: str, names: dict[str, Any], what: str, advice: str = "") -> Any:
+    """The value of what the caller wrote as Python, or what is wrong with it in a sentence."""
+    try:
+        return eval(expression, dict(names))
+    except Exception as error:
+        raise InputError(
+            f"{what} does not work: {type(error).__name__}: {error}. {advice}".rstrip()
+        ) from None
 
 
 def _verb(verbs: Any, name: str, line: str, text: str) -> argparse.ArgumentParser:

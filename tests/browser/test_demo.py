@@ -11,6 +11,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -149,6 +150,14 @@ def test_it_tells_what_it_found_in_three_sentences_with_figures(demo: Demo) -> N
     assert learned
     assert float(learned.group(2)) > float(learned.group(1)) + 0.1
     assert f"Over {EPOCHS} epochs" in sentences[0]
+
+
+def test_ctrl_c_ends_it_while_it_works(tmp_path: Path) -> None:
+    busy = Demo(str(tmp_path))
+    busy.wait_for(r"epoch  1")
+    assert busy.interrupt() == 130
+    assert busy.lines[-1] == "Interrupted."
+    assert not any("Traceback" in line for line in busy.lines), "\n".join(busy.lines)
 
 
 def test_ctrl_c_ends_it_and_its_server(demo: Demo) -> None:

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intus.core.errors import InputError
-from intus.inspection.align import onto, resize, rows, units_second
+from intus.inspection.align import onto, resize, rows
 
 sides = st.integers(1, 9)
 
@@ -27,19 +25,6 @@ def test_rows_keep_symbols_of_a_record_together():
     flat = rows(array)
     assert flat.shape == (8, 3)
     assert flat[5].tolist() == array[1, :, 0, 1].tolist()
-
-
-def test_units_second():
-    assert units_second(np.zeros((4, 7)), 4, "a").shape == (4, 7)
-    assert units_second(np.zeros(4), 4, "a").shape == (4, 1)
-    assert units_second(np.zeros((4, 5, 7)), 4, "a").shape == (4, 7, 5)
-    assert units_second(np.zeros((4, 5, 7)), 4, "a", last=False).shape == (4, 5, 7)
-    assert units_second(np.zeros((4, 8, 9, 7)), 4, "a").shape == (4, 8, 9, 7)
-    assert units_second(np.zeros((4, 8, 9, 7)), 4, "a", last=True).shape == (4, 7, 8, 9)
-    assert units_second(np.zeros((5, 4, 7)), 4, "a").shape == (4, 7, 5)
-    assert units_second(np.zeros((4, 4, 7)), 4, "a", time_first=True)[0].shape == (7, 4)
-    with pytest.raises(InputError, match=r"'a' gave shape \(20, 7\) for 4 records: no axis is the batch"):
-        units_second(np.zeros((20, 7)), 4, "a")
 
 
 def test_record_labels_average_positions():

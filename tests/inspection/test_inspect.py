@@ -93,6 +93,20 @@ def test_a_unit_that_is_the_hypothesis_is_found(images):
     assert row(frame, unit=2, score="mean_difference").value == pytest.approx(5.0, abs=1e-5)
 
 
+def test_an_address_may_name_its_unit(model, images):
+    from intus.core.address import Address
+
+    for units in ("conv1[4]", "conv1:1[4]", Address("conv1", unit=4), [("conv1[4]", "*")]):
+        frame = inspect(model, ink, "correlation", images[:50], units)
+        assert (frame.address.tolist(), frame.unit.tolist()) == (["conv1"], [4])
+    both = inspect(model, ink, "correlation", images[:50], ["conv1[4]", "conv1[1]", Address("conv2")])
+    assert both.unit.tolist() == [4, 1, *range(8)]
+    with pytest.raises(AddressError, match="'conv1' has no unit 6"):
+        inspect(model, ink, "correlation", images[:50], "conv1[6]")
+    with pytest.raises(InputError, match=r"'conv1\[4\]' names a unit already"):
+        inspect(model, ink, "correlation", images[:50], ("conv1[4]", [1]))
+
+
 def test_checkpoints_are_epochs(checkpoints, images):
     frame = inspect(checkpoints, ink, "correlation", images, [("conv1", [4, 1])])
     assert frame.epoch.tolist() == [0, 0, 1, 1, 2, 2]
@@ -209,6 +223,35 @@ def test_layer_scores_and_functions_come_along(model, images, digit):
     assert set(some.note) == {"2 of 10 units"}
 
 
+@pytest.mark.parametrize(
+    "hypotheses",
+    [{}, {"digit": np.arange(600) % 2}, {"grid": np.random.default_rng(0).random((600, 16, 16)) > 0.5}],
+)
+def test_scores_of_a_layer_read_it_as_it_is(images, hypotheses):
+    """Not averaged for labels of records, not up-sampled for those of large grids: a row per record."""
+    net = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU())
+    with torch.no_grad():
+        truth = net(torch.from_numpy(images)).numpy()
+    frame = inspect(net, hypotheses, ["max", "sparsity", "std", "mean"], images, ("1", "*"))
+    want = {"max": truth.max(), "sparsity": (truth == 0).mean(), "std": truth.std(), "mean": truth.mean()}
+    for name, value in want.items():
+        assert row(frame, score=name).value == pytest.approx(value, abs=1e-5), name
+        assert row(frame, score=name).n == 600
+
+
+def test_scores_of_a_layer_over_texts_of_unlike_length():
+    net = nn.Sequential(nn.Embedding(9, 3))
+    texts = [[1, 2, 3], [4, 5, 6], [7], [1]]
+    with torch.no_grad():
+        full = [net(torch.tensor(text)).numpy() for text in texts]
+    frame = inspect(net, [], ["mean_abs"], texts, "0", inputs=torch.tensor, batch=2)
+    assert frame.value[0] == pytest.approx(np.mean([np.abs(one).sum() / 9 for one in full]), abs=1e-6)
+    with pytest.raises(
+        InputError, match=r"'0' gave records of shape \(3, 1\) at first and of \(3, 3\) later"
+    ):
+        inspect(net, [], ["mean_abs"], texts[::-1], "0", inputs=torch.tensor, batch=2)
+
+
 def test_seed_decides(model, images, digit):
     ask = lambda seed: inspect(model, {"d": digit}, "linear_f1", images, "conv2", seed=seed)  # noqa: E731
     pd.testing.assert_frame_equal(ask(1), ask(1))
@@ -315,6 +358,28 @@ def test_results_reach_the_database(checkpoints, images, tmp_path):
     assert again.run.iloc[0].startswith("inspect 20")
 
 
+def test_scores_of_a_training_run_stay_in_the_database(checkpoints, images, tmp_path):
+    from intus.core.results import Results
+    from intus.storage.database import Database
+
+    where = tmp_path / "x.db"
+    seen = {
+        "run": "r",
+        "model": "Small",
+        "epoch": 3,
+        "address": "conv1",
+        "score": "mean",
+        "value": 123.0,
+        "n": 9,
+    }
+    with Database(where) as database:
+        database.add(Results.from_rows([seen]))
+    frame = inspect({3: checkpoints[0]}, [], "mean", images[:40], "conv1", store=where, run="r")
+    with Database(where) as database:
+        kept = {row["kind"]: row["value"] for row in database.points("r", "Small", score="mean")}
+    assert kept == {"output": 123.0, "inspect": pytest.approx(frame.value[0])}
+
+
 # -- mistakes ----------------------------------------------------------------------------------------
 
 
@@ -375,6 +440,18 @@ def test_kind_is_checked(model, images):
     assert np.isfinite(row(frame, score="linear_f1").value)
 
 
+@pytest.mark.parametrize("missing", [np.nan, None])
+def test_what_is_not_annotated_is_no_class(model, images, missing):
+    def parity(image):
+        return missing if image[0, 3, 3] > 0.5 else float(image.sum() > 20)
+
+    numbers = lambda image: np.nan if parity(image) is missing else parity(image)  # noqa: E731
+    named = {"named": hypothesis("named", "categorical")(parity), "plain": numbers}
+    frame = inspect(model, named, "linear_f1", images, "head")
+    one, other = (row(frame, score="linear_f1", target=target) for target in named)
+    assert (one.n, one.value) == (other.n, pytest.approx(other.value))
+
+
 def test_a_layer_that_does_not_run(images):
     class Lazy(nn.Module):
         def __init__(self):
@@ -411,12 +488,11 @@ def test_maps_with_channels_last(images):
 
 def test_scores_are_stored_also_where_the_graph_cannot_be(checkpoints, images, tmp_path, monkeypatch, caplog):
     from intus.storage.database import Database
-    from intus.tracing import trace as tracing
 
     def fails(*_, **__):
         raise RuntimeError("no trace today")
 
-    monkeypatch.setattr(tracing, "trace", fails)
+    monkeypatch.setattr("intus.tracing.run.trace", fails)
     inspect(checkpoints[0], ink, "correlation", images[:40], "conv1", store=tmp_path / "x.db", run="r")
     assert "The graph of Small could not be recorded" in caplog.text
     with Database(tmp_path / "x.db") as database:

@@ -9,6 +9,7 @@ import pickle
 import random
 import subprocess
 import sys
+import threading
 import time
 import weakref
 
@@ -25,6 +26,7 @@ from intus.core.record import KINDS
 from intus.monitoring import Probe, flush, probe
 from intus.monitoring.sender import line
 from intus.storage.codec import decode_graph
+from intus.tracing.recording import ROW
 
 HOST = "127.0.0.1"
 IMAGES = torch.tensor(load_digits().images[:192], dtype=torch.float32)[:, None] / 16
@@ -415,6 +417,7 @@ def test_numbers_that_cannot_be_recorded_are_counted_and_said_once(server, caplo
             model(torch.ones(2, 4))
     assert watch.status()["troubles"] == 9
     assert len([entry for entry in caplog.records if "complex tensors" in entry.message]) == 1
+    assert flush(HOST, server.port)
     assert line(HOST, server.port)._bytes == 0
 
 
@@ -484,6 +487,99 @@ def test_a_graph_that_cannot_be_recorded_harms_nothing(server, fail):
     assert flush(HOST, server.port)
     assert len(server.records()) == 16
     assert watch.status()["troubles"] == (0 if fail == "none" else 1)
+
+
+def of_the_process():
+    return nn.Module.__call__, torch._C._len_torch_function_stack()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_an_interrupted_first_pass_is_undone_at_once(server, error):
+    class Interrupted(nn.Module):
+        def forward(self, x):
+            raise error
+
+    before, model = of_the_process(), nn.Sequential(nn.Linear(3, 3), Interrupted())
+    watch = probe(model, HOST, server.port)
+    with pytest.raises(error):
+        model(torch.ones(1, 3))
+    assert of_the_process() == before
+    model[1].forward = lambda x: x + 1
+    model(torch.ones(1, 3))
+    watch.remove()
+    assert of_the_process() == before
+    assert watch.status()["troubles"] == 0
+    assert watch.status()["recorded"] == 1 + 3  # the passes' outputs
+
+
+def test_a_removed_probe_leaves_nothing_in_a_call_that_goes_on(server):
+    before, model = of_the_process(), nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    watch = probe(model, HOST, server.port)
+    model[0].register_forward_hook(lambda *args: watch.remove())
+    model(torch.ones(1, 3))
+    assert of_the_process() == before
+
+
+@pytest.mark.parametrize("first_out", ["first in", "last in"])
+@pytest.mark.parametrize("removed", [False, True])
+def test_calls_on_several_threads_do_not_meet(server, first_out, removed):
+    """One thread's pass is traced; the other's comes and goes meanwhile, and so may the probe."""
+    inside, go_on, left = threading.Event(), threading.Event(), {}
+
+    class Meeting(nn.Module):
+        def forward(self, x):
+            if threading.current_thread().name == "a":
+                inside.set()
+                go_on.wait(10)  # no assert: what pytest makes of it leads to all that it has collected
+            elif first_out == "first in":
+                go_on.set()
+                a.join(10)
+            return x * 2
+
+    def work():
+        model(torch.ones(1, 3))
+        left[threading.current_thread().name] = torch._C._len_torch_function_stack()
+
+    model, before = nn.Sequential(nn.Linear(3, 3), Meeting()), of_the_process()
+    watch = probe(model, HOST, server.port, run="r")
+    a, b = (threading.Thread(target=work, name=name) for name in "ab")
+    a.start()
+    assert inside.wait(10)
+    b.start()
+    if first_out == "last in":
+        b.join(10)
+        if removed:
+            watch.remove()
+        go_on.set()
+    a.join(10)
+    b.join(10)
+    assert left == {"a": 0, "b": 0}
+    assert of_the_process() == before
+    watch.remove()
+    assert watch.status()["troubles"] == 0
+    assert flush(HOST, server.port)
+    ((_, body),) = [(path, body) for path, body in server.got if path.startswith("/graph")]
+    graph = decode_graph(body)[0]
+    types = [graph.types[k] for k in graph.ops.type]
+    assert types == ["input", "linear", "mul"] + ["output"] * (not removed or first_out == "first in")
+
+
+def test_a_pass_of_too_many_operations_is_recorded_up_to_a_bound_and_has_no_graph(server, monkeypatch):
+    class Long(nn.Module):
+        def forward(self, x):
+            for _ in range(100):
+                x = x + 1
+            sizes.append(len(watch._tap._traced._capture.recording.rows))
+            return x
+
+    sizes = []
+    monkeypatch.setattr("intus.tracing.aside.MOST", 10)
+    long = Long()
+    with probe(long, HOST, server.port) as watch:
+        assert long(torch.ones(1)).item() == 101
+    assert sizes == [10 * len(ROW)]
+    assert flush(HOST, server.port)
+    assert [path for path, _ in server.got] == ["/records", "/flush"]
 
 
 def test_importing_it_needs_no_framework_and_no_server_package():

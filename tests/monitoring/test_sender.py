@@ -333,6 +333,61 @@ def test_exit_is_not_held_up_when_no_server_is_there(nobody):
     assert out.stdout == ""
 
 
+def test_the_first_who_asks_sets_the_queue_of_a_line_that_exists(nobody):
+    first = line("127.0.0.1", nobody)
+    assert first.capacity == 256 * MB
+    assert line("127.0.0.1", nobody, 1).capacity == MB
+    assert line("127.0.0.1", nobody).capacity == MB
+    assert line("127.0.0.1", nobody, 3).capacity == 3 * MB
+    assert line("127.0.0.1", nobody, 2).capacity == 3 * MB
+
+
+def test_messages_take_room_and_give_it_back(server, caplog):
+    server.answer = lambda path: 503 if len(server.tries) < 3 else 200
+    sender = Sender("127.0.0.1", server.port, 10_000)
+    kept = [sender.send(f"/graph?run={number}", bytes(3000)) for number in range(5)]
+    assert sender._bytes == 9000
+    assert not sender.reserve(4000)
+    assert [job.state for job in kept] == ["waiting"] * 3 + ["dropped"] * 2
+    assert caplog.text.count("no room for /graph?run=3 (3000 bytes)") == 1
+    assert sender.drain(10)
+    assert [job.state for job in kept[:3]] == ["sent"] * 3
+    assert sender._bytes == 0
+
+
+def test_with_no_server_what_waits_is_bounded_and_the_newest_of_a_topic_is_kept(nobody, fake_server):
+    sender = Sender("127.0.0.1", nobody, 10_000)
+    for number in range(200):
+        sender.send_json("/targets", {"number": number, "pad": "x" * 400}, topic="digit")
+    assert len(sender._jobs) <= 2  # one may be on its way
+    other = sender.send_json("/targets", {"other": 1}, topic="letter")
+    assert sender._bytes < 2000
+    assert not sender.wait(other, 10)
+    late = fake_server(nobody)
+    try:
+        assert sender.drain(5)
+        assert late.messages("/targets")[-2:] == [{"number": 199, "pad": "x" * 400}, {"other": 1}]
+        assert sender._bytes == 0
+    finally:
+        late.die()
+
+
+def test_tries_that_nobody_answered_do_not_count_against_a_batch(server, monkeypatch):
+    monkeypatch.setattr("intus.monitoring.breaker.MOST_S", 0.01)
+    sender = Sender("127.0.0.1", server.port, MB)
+    assert give(sender, 0)
+    assert sender.drain(5)
+    server.die()
+    give(sender, 1)
+    assert not sender.drain(3)
+    server.tries.clear()
+    server.answer = lambda path: 500 if len(server.tries) < 2 else 200
+    server.start()
+    assert sender.drain(5)
+    assert [status for _, status in server.tries] == [500, 500, 200]
+    assert steps(server) == [0, 1]
+
+
 def test_there_is_one_line_to_a_server_with_the_largest_queue(nobody):
     first = line("127.0.0.1", nobody, 1)
     assert line("127.0.0.1", nobody, 2) is first

@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 
+from intus import inspect, trace
 from intus.monitoring import clear, flush, probe, register_targets, remove
 from intus.serving.run import Server
 
@@ -108,3 +109,14 @@ def test_a_guarded_server_takes_the_token_of_the_environment(tmp_path, monkeypat
         monkeypatch.setenv("INTUS_TOKEN", "open sesame")
         assert register_targets(server.host, server.port, name="digit", targets=[1, 2])
         assert flush(server.host, server.port)
+
+
+def test_trace_and_inspect_of_a_watched_model_are_no_part_of_its_training():
+    model = nn.Sequential(nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10))
+    with probe(model, "127.0.0.1", 9) as watch:
+        trace(model, IMAGES[:5])
+        ink = lambda image: float(image.sum() > 0)  # noqa: E731
+        inspect(model, [ink], ["correlation"], IMAGES[:20].numpy(), [("1", "*")])
+        assert watch.status()["passes"] == 0
+        model(IMAGES[:5])
+        assert watch.status()["passes"] == 1

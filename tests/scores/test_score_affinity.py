@@ -40,6 +40,21 @@ def test_correlation_equals_scipy(world):
     assert hit.baseline < 0.06
 
 
+def test_correlation_with_a_hypothesis_far_from_zero():
+    """Seconds since 1970: large beside their spread. Also where two scorers are merged."""
+    x = np.random.default_rng(0).normal(size=(2000, 1))
+    h = 1.7e9 + 1000 * (x[:, 0] + np.random.default_rng(1).normal(size=2000))
+    h[5] = np.nan
+    want = stats.pearsonr(np.delete(x[:, 0], 5), np.delete(h, 5)).statistic
+    parts = [Scorer("correlation") for _ in range(2)]
+    for part, rows in zip(parts, (slice(0, 700), slice(700, None)), strict=True):
+        part.update(x[rows], {"h": h[rows]}, np.arange(2000)[rows])
+    for scorer in (fed("correlation", x, {"h": h}), parts[0].merge(parts[1])):
+        got = read(scorer, "correlation", "h", 0)
+        assert got.value == pytest.approx(want, abs=1e-8)
+        assert got.baseline < 0.1
+
+
 def test_missing_values_are_left_out_pairwise(world):
     x, h, items = (part.copy() for part in world)
     h[::7, 0], x[3, 1], x[5, 1] = np.nan, np.nan, np.inf
@@ -145,6 +160,44 @@ def test_control_moves_hypotheses_between_items_and_keeps_positions():
         assert sorted(values[:, 0]) == sorted(item)
         source = {int(a): set(values[where.item == a, 0]) for a in range(40)}
         assert all(len(came) == 1 for came in source.values())
+
+
+def test_control_of_a_trimmed_sample():
+    """The unit is the upper half of every item: other items' hypotheses fit it as well as its own."""
+    rng = np.random.default_rng(0)
+    items, position = np.repeat(np.arange(200), 64), np.tile(np.arange(64), 200)
+    x = np.stack([position < 32, rng.random(12800)], axis=1) + rng.normal(0, 0.01, (12800, 2))
+    scorer = Scorer(["correlation", "iou_max"], sample_bytes=1 << 18)
+    scorer.update(x.astype(np.float32), {"upper": (position < 32).astype(float)}, items)
+    where = scorer.statistics.drawn()[0]
+    assert not scorer.statistics.sample.complete
+    counts = np.unique(where.item, return_counts=True)[1]
+    assert len(counts) > 30
+    assert (counts != 64).sum() <= 1  # items are kept whole, but for the last
+    assert 0.15 < where.held.mean() < 0.35
+    for name in ("correlation", "iou_max"):
+        got = read(scorer, name, "upper", 0)
+        assert got.value > 0.99
+        assert got.baseline > 0.97, name
+
+
+def test_control_of_items_of_unlike_length():
+    length = np.random.default_rng(0).integers(20, 64, 200)
+    items, position = np.repeat(np.arange(200), length), np.concatenate([np.arange(n) for n in length])
+    first = (position < 10).astype(float)
+    scorer = fed("correlation", first[:, None], {"first": first, "position": position}, items)
+    assert read(scorer, "correlation", "first", 0).baseline == pytest.approx(1)
+    where = scorer.statistics.drawn()[0]
+    for moved in rolls(scorer.statistics):
+        there = np.isfinite(moved[:, 1])
+        assert 0.6 < there.mean() < 1
+        assert (moved[there, 1] == where.position[there]).all()
+
+
+def test_an_item_that_does_not_fit_the_sample_is_kept_in_part():
+    scorer = Scorer("iou_max", sample_bytes=1)
+    scorer.update(np.random.default_rng(0).random((5000, 1)), {"h": np.arange(5000) % 2}, np.zeros(5000, int))
+    assert 1000 < len(scorer.statistics.drawn()[1]) <= 1024
 
 
 def test_confound_of_position_reaches_the_baseline():

@@ -56,5 +56,23 @@ def test_nothing_to_cluster_is_nan_with_a_note(x, y, note):
     assert note in reading.note
 
 
+def test_bounds_of_mutual_information_are_not_negative():
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    for seed in range(8):
+        got = read(fed("kmeans_mi", x, {"y": np.arange(60) % 2}, seed=seed), "kmeans_mi", "y")
+        assert 0 <= got.low <= got.value <= got.high
+
+
+def test_too_many_labels_are_no_classes_for_functions_and_estimators():
+    from sklearn.cluster import KMeans as Means
+    from sklearn.neighbors import KNeighborsClassifier
+
+    x = np.random.default_rng(0).normal(size=(3000, 2))
+    scores = [lambda behaviours, labels: 1.0, KNeighborsClassifier(1), Means(3)]
+    for reading in fed(scores, x, {"y": x[:, 0]}).result():
+        assert np.isnan(reading.value)
+        assert reading.note == "too many different labels to be classes"
+
+
 def test_constant_behaviours_give_one_cluster_without_a_warning():
     assert read(fed("kmeans_mi", np.ones((30, 2)), {"y": [0, 1] * 15}), "kmeans_mi", "y").value == 0

@@ -40,6 +40,17 @@ def test_interval_of_the_mean_covers():
     assert 180 <= hits <= 200
 
 
+def test_interval_of_the_mean_covers_where_rows_of_an_item_are_alike():
+    """40 images of one level each, a row per pixel: 64 times as many rows say no more."""
+    rng = np.random.default_rng(0)
+    hits = 0
+    for _ in range(200):
+        level = np.repeat(rng.normal(2, 1, size=(40, 1)), 64, axis=0)
+        r = read(fed("mean", level, items=np.repeat(np.arange(40), 64)), "mean")
+        hits += r.low <= 2 <= r.high
+    assert 180 <= hits <= 200
+
+
 def test_dead_features_are_always_zero(digits):
     x = digits[0]
     assert read(fed("dead", x), "dead").value == pytest.approx((x == 0).all(axis=0).mean())
@@ -65,6 +76,22 @@ def test_dimension_of_isotropic_noise():
     scorer = fed(["participation_ratio", "effective_rank"], x)
     assert read(scorer, "participation_ratio").value == pytest.approx(20, abs=0.1)
     assert read(scorer, "effective_rank").value == pytest.approx(20, abs=0.1)
+
+
+@pytest.mark.parametrize("directions", [5, 300, 1500])
+def test_dimension_of_layers_too_wide_to_keep(directions):
+    """1,500 features are projected to 1,024."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3000, directions))
+    if directions < 1500:
+        x = x @ np.linalg.qr(rng.normal(size=(1500, directions)))[0].T
+    scatter = np.cov(x.T)
+    want = np.trace(scatter) ** 2 / (scatter**2).sum()
+    scorer = fed(["participation_ratio", "effective_rank"], x)
+    assert read(scorer, "participation_ratio").value == pytest.approx(want, rel=0.03)
+    assert read(scorer, "participation_ratio").note == "1500 features projected to 1024"
+    assert np.isnan(read(scorer, "effective_rank").value)
+    assert read(scorer, "effective_rank").note == "not for more than 1024 features"
 
 
 def test_nan_and_infinity_are_counted_and_left_out(digits):

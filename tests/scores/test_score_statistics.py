@@ -99,7 +99,7 @@ def test_sample_is_the_smallest_keys_however_it_was_made(rows, capacity, cut, se
     merged = sample(index[cut:])
     merged.merge(sample(*np.array_split(index[:cut], 7)), [])
     want = np.argsort(where.key)[:capacity]
-    assert merged.rows()[1][:, 0].tolist() == want.tolist()
+    assert merged.rows()[1][:, 0].tolist() == want[np.argsort(where.turn[want])].tolist()
     assert merged.complete == (rows <= capacity)
 
 

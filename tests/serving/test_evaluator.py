@@ -65,6 +65,20 @@ def test_the_order_of_the_rows_does_not_matter_where_they_have_ids():
         assert values(shuffled.results)[key] == pytest.approx(value, nan_ok=True)
 
 
+def test_the_note_says_where_labels_leave_room_for_doubt():
+    rng = np.random.default_rng(0)
+    array = rng.normal(size=(30, 3)).astype(np.float32)
+    labels = [target("t", rng.integers(0, 2, 40).tolist()), target("u", [0, 1] * 15)]
+
+    def note(**facts):
+        found = evaluate(point(record(array=array, **facts)), labels, ["linear_accuracy", "mean"])
+        return {row["target"] or "": row["note"] for row in found.results}
+
+    assert note() == {"": None, "u": "labels matched by order of arrival"}
+    assert note(items=np.arange(30)) == {"": None, "t": "matched 30 of 40 labels", "u": None}
+    assert note(items=np.arange(30) % 20)["u"] == "matched 20 of 30 labels"
+
+
 def test_what_is_not_finite_is_counted_and_the_rest_scored():
     data = DIGITS.data.astype(np.float32)
     data[3, 5], data[10, 0] = np.nan, np.inf
@@ -98,10 +112,38 @@ def test_positions_are_rows_where_each_has_a_label():
     assert values(found.results)["word", "linear_accuracy"] > 0.97
 
 
-def test_texts_of_different_lengths_are_filled_up():
-    short, long = np.ones((2, 3, 4), np.float32), np.ones((2, 5, 4), np.float32)
-    found = evaluate(point(record(array=short), record(array=long)), [], ["mean"])
-    assert values(found.results)["", "mean"] == pytest.approx((24 + 40) / 80)
+def test_of_texts_of_different_lengths_each_position_is_a_row():
+    rng = np.random.default_rng(0)
+    short, long = np.maximum(rng.normal(size=(4, 3, 2)), 0), np.maximum(rng.normal(size=(10, 4, 2)), 0)
+    rows = np.concatenate([short.reshape(-1, 2), long.reshape(-1, 2)])
+    found = evaluate(point(record(array=short), record(array=long, batch_axis=1)), [])
+    got = values(found.results)
+    assert got["", "mean"] == pytest.approx(rows.mean())
+    assert got["", "std"] == pytest.approx(rows.std())
+    assert got["", "sparsity"] == pytest.approx((rows == 0).mean())
+    spectrum = np.linalg.eigvalsh(np.cov(rows.T))
+    assert got["", "participation_ratio"] == pytest.approx(spectrum.sum() ** 2 / (spectrum**2).sum())
+    assert set(found.results["n"]) == {4 * 3 + 4 * 10}
+    assert set(found.results["note"]) == {"each position is a row"}
+    assert found.failures == {}
+
+
+def test_maps_of_different_sizes_have_no_zeros_in_them_either():
+    ones = [record(array=np.ones((2, 3, side, side), np.float32)) for side in (2, 5)]
+    got = values(evaluate(point(*ones), []).results)
+    assert (got["", "mean"], got["", "sparsity"], got["", "min"]) == (1, 0, 1)
+
+
+def test_labels_of_texts_of_different_lengths_stay_with_their_items():
+    rng, labels = np.random.default_rng(0), [0, 1] * 40
+    blocks = [record(array=rng.normal(size=(40, width, 3)).astype(np.float32)) for width in (2, 6)]
+    for block in blocks:
+        block.array[1::2, 0, 0] += 8
+    found = evaluate(point(*blocks), [target("t", labels)], ["linear_accuracy", "mean"])
+    row = next(row for row in found.results if row["score"] == "linear_accuracy")
+    assert row["value"] > 0.97
+    assert 8 < row["n"] < 30  # held-out items, not positions
+    assert "filled up with zeros" in row["note"]
 
 
 def test_of_a_parameter_only_its_entries_are_described():

@@ -115,6 +115,14 @@ def test_a_target_that_fits_one_layer_is_no_cause_for_notice(fresh):
     assert fresh.get("/api/runs").json()["runs"][0]["targets"] == ["parity"]
 
 
+def test_a_target_that_is_registered_with_other_labels_is_told(fresh):
+    for labels in ([0, 1], [0, 1], [1, 1]):
+        fresh.post("/targets", json={"name": "digit", "targets": labels})
+    told = [n for n in fresh.get("/api/notices").json()["notices"] if n["code"] == "target_replaced"]
+    assert [n["count"] for n in told] == [1]
+    assert "'digit' was registered again with other labels" in told[0]["text"]
+
+
 def test_the_client_of_2018_is_served(fresh):
     meta = {
         "model_name": "MLP",

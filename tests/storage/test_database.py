@@ -159,6 +159,9 @@ def test_labels_survive(tmp_path):
     with Database(tmp_path / "x.db") as first:
         first.put_target("digit", [1, 2.5, "a", True, None], "M.*", "conv")
         first.put_target("digit", [1, None, [1, None]], "M.*", "conv")
+        first.put_target("unused", [1])
+        for facts in ({}, {"model": "other"}, {"run": "z", "unit": 3}, {"run": "y", "target": "unknown"}):
+            first.add(rows(**({"target": "digit"} | facts)))
     with Database(tmp_path / "x.db") as again:
         assert again.targets() == [
             {
@@ -166,7 +169,15 @@ def test_labels_survive(tmp_path):
                 "targets": [1, None, [1, None]],
                 "model_pattern": "M.*",
                 "layer_pattern": "conv",
-            }
+                "runs": [["r", "m"], ["r", "other"]],
+            },
+            {
+                "name": "unused",
+                "targets": [1],
+                "model_pattern": ".*",
+                "layer_pattern": ".*",
+                "runs": [],
+            },
         ]
 
 

@@ -1,5 +1,7 @@
 """A rerun is what the changed model computes, bit for bit, and runs only what lies downstream."""
 
+import contextlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -159,3 +161,14 @@ def test_a_model_that_would_have_gone_another_way_is_refused():
     assert trace.rerun({"mul_1": 5})["output_1"].value.tolist() == [6, 6, 6]
     with pytest.raises(RuntimeError, match="might have gone another way"):
         trace.rerun({"mul_1": -5})
+
+
+def test_an_exception_that_the_model_caught_is_passed_by():
+    def forward(x):
+        y = x * 2
+        with contextlib.suppress(RuntimeError):
+            y @ torch.ones(5)
+        return y + 1
+
+    trace = intus.trace(forward, torch.ones(3))
+    assert trace.rerun({"mul_1": 5})["output_1"].value.tolist() == [6, 6, 6]

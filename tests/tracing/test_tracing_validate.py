@@ -396,6 +396,46 @@ def test_a_pass_that_raised_is_proven_up_to_there():
     assert labels(report.unproven) == ["matmul_1_3"]
 
 
+def test_an_exception_that_the_model_caught_is_exempt():
+    def forward(x):
+        with contextlib.suppress(RuntimeError):
+            x @ torch.ones(3)
+        return x + 1
+
+    report = intus.validate(forward, torch.ones(2))
+    assert report, str(report)
+    assert [(check.label, check.reasons) for check in report.exempt] == [
+        ("matmul_1_1", ("it raised, and the model went on",))
+    ]
+
+
+class Tripled(torch.Tensor):
+    """A tensor whose sums are three times what they should be."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        out = super().__torch_function__(func, types, args, kwargs or {})
+        return out * 3 if func is torch.sum else out
+
+
+def test_a_subclass_keeps_its_ways():
+    trace = intus.trace(lambda x: torch.sum(x * 2) + 1, torch.ones(3).as_subclass(Tripled))
+    assert float(trace["output_1"].value) == 19
+    report = trace.validate()
+    assert report, str(report)
+
+
+def test_validation_inside_a_trace_is_no_part_of_it():
+    inner = intus.trace(Net(), torch.ones(1, 4))
+
+    def forward(x):
+        assert inner.validate()
+        inner.rerun({"relu_1": 0})
+        return x + 1
+
+    assert [op.type for op in intus.trace(forward, torch.ones(2)).ops] == ["add"]
+
+
 def test_meta_tensors_are_unproven():
     report = intus.validate(lambda x: x * 2, torch.ones(2, device="meta"))
     assert labels(report.unproven) == ["mul_1_1", "output_1"]

@@ -68,7 +68,8 @@ class Tap(Protocol):
         """A tensor of a call that was wanted."""
 
     def ends(self, output: Any) -> None:
-        """The model's call is over and returned this; None when it raised."""
+        """The model's call is over and returned this; None when it raised or was interrupted. Comes on the
+        thread that ``begins`` came on; calls on several threads may overlap."""
 
     def fails(self, error: Exception) -> None:
         """Something above, or reading a tensor, raised. Must not raise itself."""

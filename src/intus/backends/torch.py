@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from ..core.address import Address
 from .base import Handle, Operation, Seen, Tap, check_kinds
+from .first_call import after_first_call
 
 #: Real dtypes that numpy knows; any other is widened to float32.
 _NUMPY = {
@@ -109,25 +110,40 @@ class _Session:
     def __init__(self, kinds: tuple[str, ...], tap: Tap) -> None:
         self.kinds = frozenset(kinds)
         self.tap = tap
-        self.running = False  # inside a call of the model
+        self.inside: set[int] = set()  # threads that are inside a call of the model
+        self.removed = False
         self.lock = threading.Lock()  # DataParallel calls replicas from threads
         self.calls: dict[str, int] = {}
         self.entered: dict[str, list[_Visit | None]] = {}
         self.tickets: dict[str, Any] = {}  # of the last pass, for gradients of parameters
         self.leaves: list[Callable[[], None]] = []  # take our hooks off tensors that outlive a pass
 
+    @property
+    def running(self) -> bool:
+        """Whether what runs now is looked at."""
+        return bool(self.inside) and not self.removed
+
     def begin(self, inputs: Any) -> None:
         self.release()
         self.calls.clear()
         self.entered.clear()
         self.tickets.clear()
-        self.running = True
+        self.inside.add(threading.get_ident())
         self.tap.begins(inputs)
 
     def end(self, output: Any) -> None:
-        if self.running:
-            self.running = False
+        thread = threading.get_ident()
+        if thread in self.inside:
+            self.inside.discard(thread)
             self.tap.ends(output)
+
+    def left(self) -> None:
+        """The first call is over; where ``end`` did not hear of it, it was interrupted."""
+        try:
+            with torch._C.DisableTorchFunction():
+                self.end(None)
+        except Exception as error:
+            self.tap.fails(error)
 
     def release(self) -> None:
         while self.leaves:
@@ -302,12 +318,13 @@ class _Attachment:
             for operation in operations:
                 self._watch(operation, owners)
             self._add(model.register_forward_hook(_OnEnd(self._session), always_call=True))
+            self._undo.append(after_first_call(model, self._session.left))
         except BaseException:
             self.remove()
             raise
 
     def remove(self) -> None:
-        self._session.running = False
+        self._session.removed = True
         self._session.kinds = frozenset()  # gradients still to come in a backward pass are not looked at
         self._session.tickets.clear()
         self._session.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -47,11 +48,14 @@ def demo(
                 accuracy = _train(server, epochs, run, Path(folder))
                 table = _ask(Path(folder), epochs, store, run)
                 _tell(store, run, accuracy, table, server.page_url, time.monotonic() - began)
-                if wait:
-                    print("\nThe page stays up; press Ctrl+C to end.", flush=True)
-                    server.process.wait()
             except KeyboardInterrupt:
-                print()
+                server.process.kill()  # it would finish scoring what nobody waits for
+                print("\nInterrupted.", flush=True)
+                return 130
+            if wait:
+                print("\nThe page stays up; press Ctrl+C to end.", flush=True)
+                with contextlib.suppress(KeyboardInterrupt):
+                    server.process.wait()
     return 0
 
 
@@ -60,14 +64,23 @@ def _train(server: Server, epochs: int, run: str, folder: Path) -> str:
     command = [sys.executable, "-m", "intus.demo.digits", "--host", server.host, "--port", str(server.port)]
     command += ["--epochs", str(epochs), "--run", run, "--checkpoints", str(folder)]
     accuracy = "an unknown share of the unseen digits"
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **ONE_THREAD}
-    ) as script:
+    script = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ONE_THREAD},
+        start_new_session=True,  # Ctrl+C is for the demo, which ends the script in turn
+    )
+    try:
         assert script.stdout is not None
         for line in script.stdout:
             print(line, end="", flush=True)
             if found := re.search(r"([\d.]+%) of the unseen digits", line):
                 accuracy = f"{found.group(1)} of the unseen digits"
+        script.wait()
+    finally:
+        script.kill()
+        script.communicate()
     if script.returncode:
         raise ServeError(
             f"The training script ended with exit code {script.returncode}; its output stands above."

@@ -11,33 +11,6 @@ from ..core.errors import InputError
 Grid = tuple[int, ...]
 
 
-def units_second(
-    behaviours: np.ndarray,
-    records: int,
-    address: str,
-    *,
-    last: bool | None = None,
-    time_first: bool = False,
-) -> np.ndarray:
-    """What a layer gave for ``records`` records as (records, units, …positions).
-
-    (n, d) has no positions. ``last`` says whether units are the last axis or the second; not given, they
-    are second in maps (n, c, h, w) and last in sequences (n, t, d). ``time_first`` says (t, n, d). Raises
-    InputError when no axis is the batch.
-    """
-    if behaviours.ndim == 3 and (time_first or len(behaviours) != records):
-        behaviours = np.moveaxis(behaviours, 1, 0)
-    if not behaviours.ndim or len(behaviours) != records:
-        raise InputError(
-            f"{address!r} gave shape {behaviours.shape} for {records} records: no axis is the batch, so it "
-            "cannot be inspected. Choose a layer that keeps the records apart."
-        )
-    if behaviours.ndim == 1:
-        return behaviours[:, None]
-    last = behaviours.ndim == 3 if last is None else last
-    return np.moveaxis(behaviours, -1, 1) if last else behaviours
-
-
 def onto(behaviours: np.ndarray, grid: Grid, address: str, hypothesis: str) -> np.ndarray:
     """Behaviours (records, units, …positions) on a hypothesis's grid: (records, units, …grid).
 

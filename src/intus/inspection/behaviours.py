@@ -15,6 +15,7 @@ import numpy as np
 from ..backends.base import Operation, Seen, for_model
 from ..core.address import Address
 from ..core.errors import CaptureError, InputError
+from ..core.unwatched import unwatched
 
 Inputs = Callable[[list[Any]], Any]
 
@@ -73,26 +74,31 @@ def _as_numpy(value: Any) -> Any:
 
 
 class _Catch:
-    """A tap that keeps the outputs of the wanted addresses of one forward pass."""
+    """A tap that keeps the outputs of the wanted addresses of one forward pass, and of the first pass the
+    shapes of all outputs in the order in which modules finished."""
 
     def __init__(self, wanted: Collection[str]) -> None:
         self.wanted = frozenset(wanted)
         self.operations = {str(Address(Address.parse(address).name)) for address in wanted}
         self.found: dict[str, np.ndarray] = {}
+        self.outputs: list[tuple[str, tuple[int, ...]]] = []
+        self.first = True
         self.error: Exception | None = None
 
     def begins(self, inputs: Any) -> None:
         self.found.clear()
 
     def wants(self, operation: Operation) -> Any | None:
-        return operation.address if operation.address in self.operations else None
+        return operation.address if self.first or operation.address in self.operations else None
 
     def take(self, ticket: Any, seen: Seen) -> None:
+        if self.first:
+            self.outputs.append((seen.address, seen.shape))
         if seen.address in self.wanted:
             self.found[seen.address] = seen.copy(None, 0)
 
     def ends(self, output: Any) -> None:
-        pass
+        self.first = False
 
     def fails(self, error: Exception) -> None:
         self.error = error
@@ -100,15 +106,15 @@ class _Catch:
 
 def behaviours(
     model: Any, addresses: Sequence[str], records: Records, batch: int
-) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-    """Run the model over all records; yields the number of each block's first record and what every
-    address gave. Raises CaptureError when an address was never reached."""
+) -> Iterator[tuple[int, dict[str, np.ndarray], list[tuple[str, tuple[int, ...]]]]]:
+    """Run the model over all records; yields the number of each block's first record, what every address
+    gave, and the (address, shape) of all outputs of the first block as modules finished.
+    Raises CaptureError when an address was never reached."""
     backend, catch = for_model(model), _Catch(addresses)
     if backend.name != "torch":
         raise InputError(f"Only PyTorch models can be inspected so far, this is one of {backend.name}.")
-    watched = [o for o in backend.operations(model) if o.address in catch.operations]
     with quiet(model):
-        handle = backend.attach(model, watched, ("output",), catch)
+        handle = backend.attach(model, backend.operations(model), ("output",), catch)
         try:
             for start in range(0, len(records), batch):
                 args, kwargs = arguments(model, records.model_input(start, batch))
@@ -120,7 +126,7 @@ def behaviours(
                         f"{missing[0]!r} did not run for record {start}, or gave no tensor. "
                         "Choose a layer that every record passes through."
                     )
-                yield start, dict(catch.found)
+                yield start, dict(catch.found), catch.outputs
         finally:
             handle.remove()
 
@@ -132,7 +138,7 @@ def quiet(model: Any) -> Iterator[None]:
 
     flags = [(module, module.training) for module in model.modules()]
     devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
-    with torch.random.fork_rng(devices=devices), torch.no_grad():
+    with torch.random.fork_rng(devices=devices), torch.no_grad(), unwatched():
         try:
             model.eval()
             yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -13,23 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backends.base import Operation, for_model
-from ..core.address import Address
+from ..backends.base import for_model
 from ..core.errors import InputError, require
 from ..core.results import COLUMNS, Results
 from ..scores import Reading, Score, Scorer
-from . import align
 from .behaviours import Inputs, Records, arguments, behaviours, quiet
+from .feed import Feed
 from .hypotheses import Labels, as_hypotheses
+from .layout import decide
 from .models import as_checkpoints
-from .units import UnitGroup, resolve
+from .units import resolve
 
 if TYPE_CHECKING:
     import pandas
 
 _SAMPLES = 512 << 20  # bytes of all samples together
-_CHUNK = 64 << 20  # bytes of behaviours brought onto a grid at once
-_CHANNELS_SECOND = re.compile(r"Conv(Transpose)?[123]d|BatchNorm|InstanceNorm|GroupNorm|Pool")
 _log = logging.getLogger(__name__)
 _ALWAYS = {"model", "address", "unit", "target", "score", "value", "low", "high", "baseline", "n"}
 
@@ -46,6 +43,7 @@ def inspect(
     run: str | None = None,
     batch: int = 256,
     seed: int = 0,
+    units_axis: int | None = None,
     progress: bool = False,
 ) -> pandas.DataFrame:
     """Which units respond to which hypothesis? One row per model, unit, hypothesis and score.
@@ -60,12 +58,16 @@ def inspect(
     ``units``       ``(layer, units)``, a layer, or a list: ``[(1, "*")]`` all units of the first layer
                     with parameters, ``("conv2", [0, 3])``, ``"features.*"``
     ``store``       also write the rows, and the network's graph, into this database (a path or URL)
-    ``run``         under this name, by default one with the time
+    ``run``         under this name, by default one with the time; beside a training run of that name, whose
+                    layers' scores are kept: those of ``inspect`` have the kind "inspect"
+    ``units_axis``  which axis of what the layers give are the units (1 or -1 as a rule), for layers whose
+                    kind does not tell
 
     Models run in evaluation mode without gradients, ``batch`` records at a time, and are left as they were.
-    Maps are resized to the labels' grid; layers without positions answer labels of whole records. Low and
-    high bound a 95 % interval over records; the baseline is what hypotheses of other records reach;
-    unit -1 is the layer as a whole. Raises InputError or AddressError where the parts do not fit.
+    Maps are resized to the labels' grid; layers without positions answer labels of whole records; scores of
+    a layer alone read what it gave as it is, a row per record. Low and high bound a 95 % interval over
+    records; the baseline is what hypotheses of other records reach; unit -1 is the layer as a whole.
+    Raises InputError or AddressError where the parts do not fit.
     """
     require("pandas", extra="inspect", why="to return a DataFrame")
     if batch < 1:
@@ -81,10 +83,10 @@ def inspect(
     try:
         for checkpoint in checkpoints:
             name, model = checkpoint.open()
-            readings = _one(model, name, units, records, labels, wished, batch, seed, progress)
+            readings = _one(model, name, units, records, labels, wished, batch, seed, units_axis, progress)
             tables.append(_table(readings, run, name, checkpoint.epoch))
             if database is not None:
-                database.add(tables[-1])
+                database.add(_apart(tables[-1]))
                 if database.graph(run, name) is None:
                     _keep_graph(database, run, name, model, records)
             del model  # before the next is loaded
@@ -126,110 +128,31 @@ def _one(
     scores: Sequence[Score],
     batch: int,
     seed: int,
+    units_axis: int | None,
     progress: bool,
 ) -> list[tuple[str, Reading]]:
     """Every reading of one model, with its address."""
     operations = for_model(model).operations(model)
     groups = resolve(units, operations, name)
-    feeds = [_Feed(group, operations, scores, seed, _SAMPLES // len(groups)) for group in groups]
+    feeds = [Feed(group, scores, seed, _SAMPLES // len(groups)) for group in groups]
     addresses = list(dict.fromkeys(group.address for group in groups))
+    named, layouts = {operation.address: operation for operation in operations}, {}
     began = time.monotonic()
-    for start, found in behaviours(model, addresses, records, batch):
+    for start, found, outputs in behaviours(model, addresses, records, batch):
         given = labels.of(start, partial(records.block, start, batch))
         done = min(start + batch, len(records))
+        for address, array in found.items():
+            if address not in layouts:
+                layouts[address] = decide(address, outputs, named, done - start, units_axis)
+            found[address] = layouts[address].apply(array, done - start, address)
         for feed in feeds:
-            feed.update(found[feed.group.address], given, labels.ragged, start, done - start)
+            feed.update(found[feed.group.address], given, labels.ragged, start)
         if progress:
             took = time.monotonic() - began
             print(f"\r{name}: {done} of {len(records)} records, {took:.0f} s", end="", file=sys.stderr)
     if progress:
         print(file=sys.stderr)
     return [(feed.group.address, reading) for feed in feeds for reading in feed.result()]
-
-
-class _Feed:
-    """One group of units, and a scorer for each grid of labels that hypotheses give."""
-
-    def __init__(
-        self, group: UnitGroup, operations: Sequence[Operation], scores: Sequence[Score], seed: int, room: int
-    ) -> None:
-        self.group, self.scores, self.seed, self.room = group, scores, seed, room
-        name = str(Address(Address.parse(group.address).name))
-        layer = next(operation for operation in operations if operation.address == name)
-        self.layer = layer
-        self.time_first = getattr(layer.module, "batch_first", True) is False
-        self.picked, self.count = np.empty(0, dtype=np.int64), 0
-        self.scorers: dict[Any, Scorer] = {}
-
-    def update(
-        self, array: np.ndarray, labels: dict[str, np.ndarray], ragged: set[str], start: int, count: int
-    ) -> None:
-        """Add what the layer gave for a block of records, and their labels by hypothesis."""
-        array = align.units_second(
-            array,
-            count,
-            self.group.address,
-            last=_units_last(self.layer, array.shape),
-            time_first=self.time_first,
-        )
-        self.count = array.shape[1]
-        self.picked = self.group.pick(self.count)
-        array = array[:, self.picked]
-        shapes: dict[Any, dict[str, np.ndarray]] = {} if labels else {0: {}}
-        for name, column in labels.items():
-            if name in ragged and array.ndim == 3 and column.shape[1] < array.shape[2]:
-                column = align.fill(column, array.shape[2])
-            key = column.shape[1:] if column.ndim > 2 else column.ndim - 1
-            shapes.setdefault(key, {})[name] = column
-        for key, columns in shapes.items():
-            self._add(self._scorer(key, len(shapes)), array, columns, start)
-
-    def _scorer(self, key: Any, grids: int) -> Scorer:
-        """The scorer of one grid; scores of the layer alone are taken on the first grid only."""
-        if key not in self.scorers:
-            some = [s for s in self.scores if not self.scorers or s.per != "layer"]
-            self.scorers[key] = Scorer(some, seed=self.seed, sample_bytes=max(self.room // grids, 1 << 20))
-        return self.scorers[key]
-
-    def _add(self, scorer: Scorer, array: np.ndarray, columns: dict[str, np.ndarray], start: int) -> None:
-        """In chunks, since a small map on a large grid takes much room."""
-        first = next(iter(columns), "")
-        grid = columns[first].shape[1:] if columns else ()
-        symbols = int(np.prod(grid)) if grid else 1
-        size = max(1, _CHUNK // (4 * max(1, symbols * array.shape[1])))
-        for at in range(0, len(array), size):
-            part = slice(at, at + size)
-            aligned = align.onto(array[part], grid, self.group.address, first)
-            items = np.repeat(np.arange(start + at, start + at + len(aligned)), symbols)
-            flat = {name: column[part].reshape(-1) for name, column in columns.items()}
-            scorer.update(align.rows(aligned), flat, items)
-
-    def result(self) -> list[Reading]:
-        """All readings, units by their own numbers, in their order."""
-        found = [reading for scorer in self.scorers.values() for reading in scorer.result()]
-        found = [self._renamed(reading) for reading in found]
-        order = {unit: place for place, unit in enumerate([-1, *self.picked.tolist()])}
-        return sorted(found, key=lambda reading: order[reading.unit])
-
-    def _renamed(self, reading: Reading) -> Reading:
-        """With the unit's own number; a reading of the layer says when it is of some units only."""
-        if reading.unit >= 0:
-            return reading._replace(unit=int(self.picked[reading.unit]))
-        if len(self.picked) < self.count:
-            some = f"{len(self.picked)} of {self.count} units"
-            return reading._replace(note=f"{reading.note}, {some}" if reading.note else some)
-        return reading
-
-
-def _units_last(layer: Operation, shape: tuple[int, ...]) -> bool | None:
-    """Whether a layer's units are the last axis of what it gives, None where its kind does not tell."""
-    if _CHANNELS_SECOND.search(layer.type):
-        return False
-    for name in ("out_features", "embedding_dim", "normalized_shape"):
-        size = getattr(layer.module, name, None)
-        if size is not None:
-            return shape[-1:] == (size if isinstance(size, tuple) else (size,))
-    return None
 
 
 def _table(readings: list[tuple[str, Reading]], run: str, model: str, epoch: float) -> Results:
@@ -243,6 +166,12 @@ def _table(readings: list[tuple[str, Reading]], run: str, model: str, epoch: flo
     for name in Reading._fields:
         columns[name] = [getattr(reading, name) for _, reading in readings]
     return Results(columns)
+
+
+def _apart(table: Results) -> Results:
+    """For the store: scores of layers of a kind of their own, so that those of a training run stay."""
+    kinds = np.where(table["unit"] == -1, "inspect", table["kind"])
+    return Results({name: table[name] for name in COLUMNS} | {"kind": kinds})
 
 
 def _tidy(results: Results) -> pandas.DataFrame:

@@ -36,7 +36,9 @@ class Hypothesis:
                 "or strings."
             )
         if self.kind == "categorical" and labels.dtype.kind != "O":
-            return labels.astype(str)
+            named = labels.astype(str).astype(object)
+            named[labels != labels] = None
+            return named
         if self.kind == "binary" and not np.isin(labels[labels == labels], (0, 1)).all():
             raise InputError(
                 f"The hypothesis {self.name!r} is binary, but record {number} got more than 0 and 1."

@@ -48,14 +48,15 @@ def resolve(wrote: Any, operations: Sequence[Operation], model: str) -> list[Uni
 
     ``(layer, units)`` or just the layer, one or a list. A layer is a number counting the layers with
     parameters from 1, a module's address, or a glob over these; units are ``"*"``, a number, a slice, a list
-    or a mask. Raises AddressError with the nearest names.
+    or a mask. An address, as text or as an Address, may name its one unit itself: ``"features.6[14]"``.
+    Raises AddressError with the nearest names.
     """
     parts = wrote if isinstance(wrote, list) else [wrote]
     if not parts:
         raise InputError("There are no units to inspect: write units=[(1, '*')] for all of the first layer.")
     groups: list[UnitGroup] = []
     for part in parts:
-        layer, wanted = _pair(part)
+        layer, wanted = _apart(*_pair(part), operations)
         groups += [UnitGroup(address, wanted) for address in _layers(layer, operations, model)]
     return list({(g.address, repr(g.wanted)): g for g in groups}.values())
 
@@ -74,6 +75,23 @@ def _pair(part: Any) -> tuple[Any, Any]:
     return layer, wanted
 
 
+def _apart(layer: Any, wanted: Any, operations: Sequence[Operation]) -> tuple[Any, Any]:
+    """The layer and the wanted units, the unit that an address names taken out of it."""
+    if isinstance(layer, Address):
+        layer = str(layer)
+    if not isinstance(layer, str):
+        return layer, wanted
+    try:
+        address = Address.parse(layer)
+    except InputError:
+        return layer, wanted
+    if address.unit is None or str(Address(address.name)) not in {o.address for o in operations}:
+        return layer, wanted
+    if not isinstance(wanted, str):
+        raise InputError(f"{layer!r} names a unit already, so write {layer!r} alone, without {wanted!r}.")
+    return str(Address(address.name, address.call)), [address.unit]
+
+
 def _layers(layer: Any, operations: Sequence[Operation], model: str) -> list[str]:
     names = [operation.address for operation in operations]
     if isinstance(layer, Integral) and not isinstance(layer, bool):
@@ -87,7 +105,7 @@ def _layers(layer: Any, operations: Sequence[Operation], model: str) -> list[str
     except InputError:
         address = Address(layer)
     plain = str(Address(address.name))
-    if plain in names and plain and address.unit is None:
+    if plain in names and plain:
         return [plain if address.call in (None, 1) else f"{plain}:{address.call}"]
     if is_glob(layer):
         pool = parametric(operations) if layer == "*" else [name for name in names if name]

@@ -31,7 +31,8 @@ def register_targets(
     batch's ``Probe.items``, else in order of arrival within an epoch, which needs an unshuffled loader.
     The patterns are regular expressions on a model's name and a layer's address.
 
-    Returns whether the server has them; if it is down they stay queued and arrive when it comes up.
+    Returns whether the server has them; if it is down they stay queued, while
+    there is room, and arrive when it comes up.
     Raises InputError for targets that are empty, ragged or no labels.
     """
     if not isinstance(name, str) or not name:
@@ -42,8 +43,8 @@ def register_targets(
         "model_pattern": check_pattern("model_pattern", model_pattern),
         "layer_pattern": check_pattern("layer_pattern", layer_pattern),
     }
-    sender = line(host, port)
-    return sender.wait(sender.send_json("/targets", message), ANSWER_S)
+    sender, topic = line(host, port), json.dumps([name, model_pattern, layer_pattern])
+    return sender.wait(sender.send_json("/targets", message, topic), ANSWER_S)
 
 
 def flush(

@@ -31,7 +31,7 @@ def probe(
     rows: int | None = None,
     batch_axis: int = 0,
     block: bool = False,
-    queue_mb: float = 256,
+    queue_mb: float | None = None,
     structure: Structure | bool = True,
 ) -> Probe:
     """Watch a model while it trains: each call of it sends what its operations did to a server.
@@ -42,8 +42,11 @@ def probe(
     ``when``   ``when(model, operation)``, asked at each call before any work: is it sent? Always by default
     ``kinds``  of ``output``, ``input``, ``grad_output``, ``grad_input``, ``parameter``, ``parameter_grad``
     ``rows``   at most so many rows of each batch; targets then need ``Probe.items``
-    ``block``  when the queue of ``queue_mb`` is full: wait, up to 30 s at a standstill, instead of dropping
-    ``structure``  whether the first call's graph is recorded on the side, for the page to show
+    ``block``  when the queue is full: wait, up to 30 s at a standstill, instead of dropping
+    ``queue_mb``  megabytes of the queue, 256 by default; probes to one server share it, the largest counts
+    ``structure``  whether the first call's graph is recorded on the side, for the page to show; a model
+        that leads to a function made by ``torch.compile`` is left alone, and has no graph: watched, such code
+        would run uncompiled (so does what is only compiled during the first call: then say False)
 
     The training is never harmed: nothing raises into it, results are the same to the last bit, and with
     no server up it goes on while one warning says that nothing is recorded. An operation is a module; one
@@ -58,10 +61,11 @@ def probe(
     backend = for_model(model)
     troubles = Troubles()
     schedule = Schedule(which, when, rows, batch_axis, troubles)
-    if isinstance(queue_mb, bool) or not isinstance(queue_mb, int | float) or not queue_mb > 0:
+    is_size = isinstance(queue_mb, int | float) and not isinstance(queue_mb, bool) and queue_mb > 0
+    if queue_mb is not None and not is_size:
         raise InputError(f"queue_mb={queue_mb!r} is not a size. Write the megabytes that may wait.")
     kinds = check_kinds(kinds)
-    sender = line(host, port, queue_mb)
+    sender = line(host, port, queue_mb or 0.0)
     tap = ModelTap(
         model,
         backend,

@@ -30,21 +30,27 @@ BATCH_BYTES = 32 << 20  # a pass larger than this goes out in several requests
 BLOCK_S = 30.0  # the longest that ``block`` may hold the training up while nothing moves
 EXIT_S = 5.0
 IDLE_S = 5.0  # an idle thread ends; the next batch starts another
-ATTEMPTS = 3  # at a request that the server answers with its own failure
+ATTEMPTS = 3  # answers to a request, after which the server's own failure is its last word
 
 
 @dataclass(slots=True, eq=False)
 class Job:
     """One request. ``records`` counts those inside; a job without any is a message: kept until the server
-    has it. ``state`` becomes ``"sent"``, ``"failed"`` or ``"dropped"``."""
+    has it, or a newer one takes its place. ``answers`` counts the tries that the server answered. ``state``
+    becomes ``"sent"``, ``"failed"`` or ``"dropped"``."""
 
     path: str
     body: Callable[[], bytes]
     content: str = BINARY
     nbytes: int = 0
     records: int = 0
-    attempts: int = 0
+    answers: int = 0
+    topic: str = ""
     state: str = "waiting"
+
+    def is_replaced_by(self, other: Job) -> bool:
+        """Whether ``other`` says anew what this message says."""
+        return not self.records and bool(other.topic) and (self.path, self.topic) == (other.path, other.topic)
 
 
 @dataclass(slots=True)
@@ -71,6 +77,7 @@ class Sender:
 
     def __init__(self, host: str, port: int, capacity: int) -> None:
         self.host, self.port, self.capacity = host, port, capacity
+        self.asked = False  # whether the capacity is what a caller asked for
         self._chance = random.Random()  # its own: the global generator belongs to the training
         self._fresh()
         atexit.register(self._at_exit)
@@ -81,6 +88,7 @@ class Sender:
         self._client = Client(self.host, self.port)
         self._id, self._seq = str(uuid.uuid4()), 0
         self._jobs: deque[Job] = deque()
+        self._trying: Job | None = None  # what the thread is at, or was last
         self._gathering = _Gathering()
         self._bytes = 0
         self._counts = Counts()
@@ -155,19 +163,31 @@ class Sender:
 
         return encode
 
-    def send(self, path: str, body: Callable[[], bytes], content: str = BINARY) -> Job:
-        """Queue a message behind what was gathered; it is kept until the server has it."""
+    def send(self, path: str, body: bytes, content: str = BINARY, topic: str = "") -> Job:
+        """Queue a message behind what was gathered; it is kept until the server has it.
+
+        It replaces one of the same path and ``topic`` that still waits. A message takes room like records;
+        without room it is dropped, said, and its job comes back as such.
+        """
         self._own()
+        job = Job(path, lambda: body, content, nbytes=len(body), topic=topic)
         with self._changed:
             self._post()
-            job = Job(path, body, content)
-            self._push(job)
-            return job
+            for old in [one for one in self._jobs if one is not self._trying and one.is_replaced_by(job)]:
+                self._finish(old, "dropped")
+            if self._bytes + job.nbytes > self.capacity:
+                job.state = "dropped"
+            else:
+                self._bytes += job.nbytes
+                self._push(job)
+        if job.state == "dropped":
+            text = "intus: no room for %s (%s bytes): it is not sent. A larger queue_mb gives more."
+            self.troubles.count(f"room {path}", text, path, job.nbytes)
+        return job
 
-    def send_json(self, path: str, value: Any) -> Job:
+    def send_json(self, path: str, value: Any, topic: str = "") -> Job:
         """Queue a JSON message."""
-        body = json.dumps(value, allow_nan=False).encode()
-        return self.send(path, lambda: body, JSON)
+        return self.send(path, json.dumps(value, allow_nan=False).encode(), JSON, topic)
 
     def wait(self, job: Job, timeout: float) -> bool:
         """Wait until a job is done, the server counts as absent or the time is up: was it delivered?"""
@@ -236,12 +256,12 @@ class Sender:
                     return None
                 pause = self._breaker.wait(time.monotonic())
                 if not pause:
-                    return self._jobs[0]
+                    self._trying = self._jobs[0]
+                    return self._trying
                 self._changed.wait(pause)
 
     def _attempt(self, job: Job) -> None:
         body = job.body()
-        job.attempts += 1
         try:
             answer = self._client.post(job.path, body, job.content)
         except ServeError as error:
@@ -249,7 +269,8 @@ class Sender:
             return
         with self._changed:
             self._reached = True
-        if answer.status in (429, 503) or (answer.status >= 500 and job.attempts < ATTEMPTS):
+            job.answers += 1
+        if answer.status in (429, 503) or (answer.status >= 500 and job.answers < ATTEMPTS):
             with self._changed:
                 self._breaker.busy(time.monotonic(), self._chance.random(), answer.retry_after)
         else:
@@ -308,7 +329,7 @@ _LINES_LOCK = threading.Lock()
 
 
 def line(host: str, port: int, queue_mb: float = 0.0) -> Sender:
-    """This process's line to a server; its queue is the largest that was asked for, 256 MB by default.
+    """This process's line to a server; its queue is the largest that was asked for, 256 MB if nobody asked.
 
     Raises InputError for what cannot be a host or a port.
     """
@@ -321,5 +342,7 @@ def line(host: str, port: int, queue_mb: float = 0.0) -> Sender:
         if sender is None:
             sender = _LINES[host, port] = Sender(host, port, int((queue_mb or 256) * 2**20))
         elif queue_mb:
-            sender.capacity = max(sender.capacity, int(queue_mb * 2**20))
+            wanted = int(queue_mb * 2**20)
+            sender.capacity = max(sender.capacity, wanted) if sender.asked else wanted
+        sender.asked |= bool(queue_mb)
         return sender

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlencode
@@ -11,6 +12,7 @@ import numpy as np
 from ..backends.base import Backend, Operation, Seen
 from ..core.graph import Graph
 from ..core.record import Record
+from ..core.unwatched import is_unwatched
 from ..storage.codec import encode_graph
 from .schedule import Schedule
 from .sender import Sender
@@ -26,7 +28,8 @@ class Structure(Protocol):
         """The model's call begins; ``inputs`` are its arguments, nested as they like."""
 
     def end(self, output: Any) -> Graph | None:
-        """It returned ``output``, or None as it raised; None where nothing can be told."""
+        """It returned ``output``, or None as it raised; None where nothing can be told. Comes on the thread
+        that ``begin`` came on."""
 
 
 class Facts(NamedTuple):
@@ -64,9 +67,11 @@ class ModelTap:
         self.heard: set[str] = set()
         self._model = weakref.ref(model)
         self._backend, self._schedule, self._wait = backend, schedule, wait
-        self._structure = structure
-        self._tracing = False
+        self._structure = structure  # until the first pass begins
+        self._traced: Structure | None = None
+        self._tracer: int | None = None  # the thread whose pass is traced
         self._facts = Facts(0, 0, "", None)
+        self._away = False
 
     def current_mode(self) -> str:
         """The caller's word, else what the model is in."""
@@ -76,16 +81,22 @@ class ModelTap:
     # -- what the backend calls ----------------------------------------------------------------------
 
     def begins(self, inputs: Any) -> None:
+        self._away = is_unwatched()  # trace or inspect runs the model: no part of the training
+        if self._away:
+            return
         self._facts = Facts(self.epoch, self.step, self.current_mode(), self.items)
         self.step += 1
         self.passes += 1
         self.items = None
         self._end_structure(None)  # of a pass that was interrupted
-        if self._structure is not None:
-            self._tracing = True
-            self._structure.begin(self._model(), inputs)
+        structure, self._structure = self._structure, None
+        if structure is not None:
+            self._traced, self._tracer = structure, threading.get_ident()
+            structure.begin(self._model(), inputs)
 
     def wants(self, operation: Operation) -> Facts | None:
+        if self._away:
+            return None
         self.heard.add(operation.address)
         return self._facts if self._schedule.wants(self._model(), operation) else None
 
@@ -103,6 +114,9 @@ class ModelTap:
         self.recorded += 1
 
     def ends(self, output: Any) -> None:
+        if self._away:
+            self._away = False
+            return
         if self.passes == 1 and output is not None:
             self._say_silent()
         try:
@@ -156,10 +170,10 @@ class ModelTap:
 
     def _end_structure(self, output: Any) -> None:
         """Send the graph of the pass that was traced, the first; later ones are not traced."""
-        if not self._tracing or self._structure is None:
-            return
-        structure, self._structure, self._tracing = self._structure, None, False
+        if self._traced is None or self._tracer != threading.get_ident():
+            return  # another thread's pass is its own to end
+        structure, self._traced = self._traced, None
         graph = structure.end(output)
         if graph is not None:
             where = urlencode({"run": self.run, "model": self.name})
-            self.sender.send(f"/graph?{where}", lambda: encode_graph(graph))
+            self.sender.send(f"/graph?{where}", encode_graph(graph), topic="graph")

@@ -9,12 +9,12 @@ from typing import Any, Literal
 import numpy as np
 
 from ..core.errors import InputError
+from .affinity import of_pairs
 from .base import NAN, Reading, Score, add_score, get
-from .labels import MISSING
-from .split import Places
+from .cluster import adjusted, agreement
+from .labelled import TOO_MANY, labelled_rows, shuffled, too_few
+from .linear import judge, majority_f1
 from .statistics import Statistics
-
-MOST_ROWS = 40_000  #: rows of the sample that estimators and functions of labels see
 
 
 def register(name: str, what: Any = None, *, per: Literal["layer", "unit"] = "layer") -> Any:
@@ -42,8 +42,6 @@ def register(name: str, what: Any = None, *, per: Literal["layer", "unit"] = "la
 
         return decorate
     if per == "unit":
-        from .affinity import of_pairs
-
         add_score(of_pairs(what, name))
     else:
         add_score(as_score(what, name))
@@ -70,24 +68,6 @@ def as_score(what: Any, name: str = "") -> Score:
     )
 
 
-def labelled_rows(statistics: Statistics, target: str) -> tuple[Places, np.ndarray, np.ndarray]:
-    """Rows of the sample that have a label, MOST_ROWS at most: where they belong, behaviours (rows, width),
-    and their classes numbered in the order of the labels."""
-    places, x, codes, _ = statistics.drawn()
-    column = codes[:, statistics.targets.index(target)] if codes.size else np.empty(0, np.int64)
-    rows = np.flatnonzero(column != MISSING)[:MOST_ROWS]
-    order = statistics.classes[target].order()
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    x = statistics.projection.apply(x[rows]) if statistics.raw else x[rows]
-    return places.take(rows), x, rank[column[rows]]
-
-
-def shuffled(codes: np.ndarray, seed: int) -> np.ndarray:
-    """The labels in a seeded random order."""
-    return np.random.default_rng(seed).permutation(codes)
-
-
 def _of_function(function: Callable[..., Any], name: str) -> Score:
     wants = len([p for p in inspect.signature(function).parameters.values() if p.default is p.empty])
     if wants not in (1, 2):
@@ -103,6 +83,9 @@ def _of_function(function: Callable[..., Any], name: str) -> Score:
 
     def of_target(statistics: Statistics, target: str) -> Iterable[Reading]:
         _, x, codes = labelled_rows(statistics, target)
+        if statistics.classes[target].overflowed:
+            yield Reading(name, NAN, target, n=len(x), note=TOO_MANY)
+            return
         base = _number(function, x, shuffled(codes, statistics.seed))
         value = _number(function, x, codes)
         yield Reading(name, value, target, baseline=base, n=len(x), note=statistics.projection.note)
@@ -118,11 +101,9 @@ def _number(function: Callable[..., Any], *arguments: np.ndarray) -> float:
 
 def _of_classifier(estimator: Any, name: str) -> Score:
     def compute(statistics: Statistics, target: str) -> Iterable[Reading]:
-        from .linear import judge, majority_f1
-
         places, x, codes = labelled_rows(statistics, target)
         held = places.held
-        if note := too_few(codes, held):
+        if note := too_few(statistics, target, codes, held):
             return [Reading(name, NAN, target, n=int(held.sum()), note=note)]
         fake = shuffled(codes, statistics.seed)
         value, control = (
@@ -137,26 +118,13 @@ def _of_classifier(estimator: Any, name: str) -> Score:
 
 def _of_clusterer(estimator: Any, name: str) -> Score:
     def compute(statistics: Statistics, target: str) -> Iterable[Reading]:
-        from .cluster import agreement
-
         places, x, codes = labelled_rows(statistics, target)
-        if note := too_few(codes):
+        if note := too_few(statistics, target, codes):
             return [Reading(name, NAN, target, n=len(x), note=note)]
-        return [agreement(name, target, codes, _clone(estimator).fit_predict(x), places.group, statistics)]
+        found = _clone(estimator).fit_predict(x)
+        return [agreement(name, target, adjusted, codes, found, places.group, statistics)]
 
     return Score(name, compute, frozenset({"sample", "classes"}), per="target")
-
-
-def too_few(codes: np.ndarray, held: np.ndarray | None = None) -> str:
-    """Why nothing can be learnt from these labels, "" if something can."""
-    classes = len(np.unique(codes))
-    if classes < 2:
-        return "a single class" if classes else "no labelled rows"
-    if held is not None and len(np.unique(codes[~held])) < 2:
-        return "a single class among the training rows"
-    if held is not None and held.sum() < 2:
-        return "too few rows to hold any out"
-    return ""
 
 
 def _fitted(estimator: Any, x: np.ndarray, y: np.ndarray) -> Any:

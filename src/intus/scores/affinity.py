@@ -54,7 +54,8 @@ def _control(statistics: Statistics, measure: Callable[[np.ndarray], np.ndarray]
         out, x = [], drawn(statistics)[1]
         for values in rolls(statistics):
             moved = pairs.Pairs(x.shape[1], values.shape[1])
-            moved.shift = np.zeros(x.shape[1]) if statistics.pairs.shift is None else statistics.pairs.shift
+            if statistics.pairs.shift is not None:
+                moved.shift, moved.level = statistics.pairs.shift, statistics.pairs.level
             for start in range(0, len(x), BLOCK):
                 part = slice(start, start + BLOCK)
                 moved.update(x[part].astype(np.float64), values[part], np.zeros(len(x[part]), int))
@@ -96,8 +97,8 @@ def of_pairs(function: Callable[[np.ndarray, np.ndarray], float], name: str) -> 
 def rolls(statistics: Statistics) -> list[np.ndarray]:
     """The sample's hypotheses moved to other items, ROLLS times: (rows, hypotheses) each.
 
-    Items are put in a seeded order and each gets the hypotheses of the one some places on; rows keep their
-    order within the item. Empty where there are fewer than two items.
+    Items are put in a seeded order and each row gets the hypotheses of the row in the same position of the
+    item some places on, NaN where that item has no such row. Empty where there are fewer than two items.
     """
     return statistics.once("rolls", lambda: _rolls(*drawn(statistics)[::2], statistics.seed))
 
@@ -105,12 +106,15 @@ def rolls(statistics: Statistics) -> list[np.ndarray]:
 def _rolls(places: Places, values: np.ndarray, seed: int) -> list[np.ndarray]:
     items, which = np.unique(places.item, return_inverse=True)
     rank = np.random.default_rng(seed).permutation(len(items))[which]
-    here = np.lexsort((places.position, rank))
-    out = []
+    width = int(places.position.max(initial=0)) + 1
+    cell = rank * width + places.position
+    order = np.argsort(cell, kind="stable")
+    known, out = cell[order], []
     for roll in range(1, min(ROLLS, len(items) - 1) + 1):
-        moved = np.empty_like(values)
-        moved[here] = values[np.lexsort((places.position, (rank - roll) % len(items)))]
-        out.append(moved)
+        wanted = (rank + roll) % len(items) * width + places.position
+        found = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        there = (known[found] == wanted)[:, None]
+        out.append(np.where(there, values[order[found]], NAN))
     return out
 
 

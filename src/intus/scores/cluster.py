@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from ..core.errors import require
-from .adapters import labelled_rows, shuffled, too_few
 from .base import NAN, Reading, score
 from .jackknife import jackknife
+from .labelled import labelled_rows, shuffled, too_few
 from .statistics import Statistics
 
 MOST_ROWS = 2000  #: k-means sees at most so many rows
@@ -34,32 +34,31 @@ def adjusted(truth: np.ndarray, cluster: np.ndarray) -> float:
 def agreement(
     name: str,
     target: str,
+    measure: Callable[[np.ndarray, np.ndarray], float],
     truth: np.ndarray,
     cluster: np.ndarray,
     group: np.ndarray,
     statistics: Statistics,
 ) -> Reading:
-    """How clusters agree with classes, with the interval of leaving out groups of items and the
-    agreement of shuffled labels."""
-    measure = mutual_information if name.endswith("_mi") else adjusted
+    """How clusters agree with classes by that measure, with the interval of leaving out groups of items and
+    the agreement of shuffled labels."""
     value = measure(truth, cluster)
     kept = (group != one for one in np.unique(group))
     without = np.array([measure(truth[rows], cluster[rows]) if rows.any() else NAN for rows in kept])
-    low, high = np.minimum(
-        jackknife(np.asarray(value), without), np.inf if measure is mutual_information else 1
-    )
+    least, most = (0, np.inf) if measure is mutual_information else (-np.inf, 1)
+    low, high = np.clip(jackknife(np.asarray(value), without), least, most)
     base = measure(shuffled(truth, statistics.seed), cluster)
     return Reading(
         name, value, target, -1, float(low), float(high), base, len(truth), statistics.projection.note
     )
 
 
-def _kmeans(name: str, statistics: Statistics, target: str) -> Reading:
+def _kmeans(
+    name: str, measure: Callable[[np.ndarray, np.ndarray], float], statistics: Statistics, target: str
+) -> Reading:
     places, x, truth = labelled_rows(statistics, target)
     places, x, truth = places.take(np.arange(len(x)) < MOST_ROWS), x[:MOST_ROWS], truth[:MOST_ROWS]
-    note = too_few(truth)
-    if statistics.classes[target].overflowed:
-        note = "too many different labels to be classes"
+    note = too_few(statistics, target, truth)
     count = len(np.unique(truth))
     if not note and len(x) <= count:
         note = f"{len(x)} rows are too few for {count} clusters"
@@ -67,7 +66,7 @@ def _kmeans(name: str, statistics: Statistics, target: str) -> Reading:
         return Reading(name, NAN, target, n=len(x), note=note)
     key = ("kmeans", count, places.key.tobytes())
     cluster = statistics.once(key, lambda: _clusters(x, count, statistics.seed))
-    return agreement(name, target, truth, cluster, places.group, statistics)
+    return agreement(name, target, measure, truth, cluster, places.group, statistics)
 
 
 def _clusters(x: np.ndarray, count: int, seed: int) -> np.ndarray:
@@ -81,10 +80,10 @@ def _clusters(x: np.ndarray, count: int, seed: int) -> np.ndarray:
 @score("kmeans_mi", "sample", "classes", per="target")
 def kmeans_mi(statistics: Statistics, target: str) -> Iterable[Reading]:
     """Mutual information in nats of k-means clusters and classes."""
-    return [_kmeans("kmeans_mi", statistics, target)]
+    return [_kmeans("kmeans_mi", mutual_information, statistics, target)]
 
 
 @score("kmeans_ami", "sample", "classes", per="target")
 def kmeans_ami(statistics: Statistics, target: str) -> Iterable[Reading]:
     """Adjusted mutual information of k-means clusters and classes."""
-    return [_kmeans("kmeans_ami", statistics, target)]
+    return [_kmeans("kmeans_ami", adjusted, statistics, target)]

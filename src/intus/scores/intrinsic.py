@@ -8,25 +8,25 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from .base import NAN, Reading, score
+from .jackknife import jackknife, leave_one_out
 from .statistics import Statistics
 from .tally import ROW_SCALARS
 
-_Z = 1.959963984540054  # 97.5 % point of the normal distribution
-
 
 def _row_mean(name: str, meaning: str) -> None:
-    """Register the mean over rows of one number per row, with the interval of a mean."""
+    """Register the mean over rows of one number per row; the interval is a jackknife over items."""
     place = ROW_SCALARS.index(name)
 
     def compute(statistics: Statistics) -> Iterable[Reading]:
         tally = statistics.tally
         if not tally.rows:
             return [_reading(name, NAN, statistics)]
-        value = float(tally.mean[place])
-        half = NAN
-        if tally.rows > 1:
-            half = _Z * math.sqrt(float(tally.m2[place]) / (tally.rows - 1) / tally.rows)
-        return [_reading(name, value, statistics, value - half, value + half)]
+        value = tally.mean()[place]
+        sums = np.stack([tally.counts, tally.counts * tally.means[:, place]])
+        with np.errstate(all="ignore"):
+            without = np.array([total / rows for rows, total in leave_one_out(sums, 1)])
+            low, high = jackknife(value, without)
+        return [_reading(name, float(value), statistics, float(low), float(high))]
 
     compute.__doc__ = meaning
     score(name, "tally")(compute)
@@ -48,7 +48,7 @@ def std(statistics: Statistics) -> Iterable[Reading]:
     tally = statistics.tally
     if not tally.rows:
         return [_reading("std", NAN, statistics)]
-    within, between = tally.mean[ROW_SCALARS.index("variance")], tally.m2[ROW_SCALARS.index("mean")]
+    within, between = tally.mean()[ROW_SCALARS.index("variance")], tally.m2()[ROW_SCALARS.index("mean")]
     return [_reading("std", math.sqrt(within + between / tally.rows), statistics)]
 
 
@@ -66,16 +66,27 @@ def nonfinite(statistics: Statistics) -> Iterable[Reading]:
 
 @score("participation_ratio", "moments")
 def participation_ratio(statistics: Statistics) -> Iterable[Reading]:
-    """(tr C)² / tr(C²) of the covariance C: how many directions the layer uses, without an eigenvalue."""
+    """(tr C)² / tr(C²) of the covariance C: how many directions the layer uses, without an eigenvalue.
+
+    A random projection to m features gives 1/PR + 1/m instead of 1/PR on average: that is taken off.
+    """
     scatter, n = _scatter(statistics)
     square = float((scatter * scatter).sum())
     value = float(np.trace(scatter)) ** 2 / square if square > 0 else NAN
+    if statistics.projected and value == value:
+        value = 1 / max(1 / value - 1 / statistics.width, 1 / statistics.features)
     return [_of_covariance("participation_ratio", value, n, statistics)]
 
 
 @score("effective_rank", "moments")
 def effective_rank(statistics: Statistics) -> Iterable[Reading]:
-    """exp of the entropy of the normalised singular values of the centred rows (Roy and Vetterli 2007)."""
+    """exp of the entropy of the normalised singular values of the centred rows (Roy and Vetterli 2007).
+
+    NaN for layers so wide that they are projected: small singular values do not survive that.
+    """
+    if statistics.projected:
+        note = f"not for more than {statistics.width} features"
+        return [Reading("effective_rank", NAN, n=_scatter(statistics)[1], note=note)]
     scatter, n = _scatter(statistics)
     value = NAN
     if n > 1 and np.isfinite(scatter).all() and np.trace(scatter) > 0:

@@ -84,7 +84,7 @@ def numbers(column: np.ndarray) -> np.ndarray | None:
     """The column as float64 with NaN for missing labels; None where they are not numbers."""
     if column.dtype.kind in "fiub":
         return column.astype(np.float64)
-    if column.dtype == object:
+    if column.dtype == object and not any(isinstance(value, str) for value in column):
         try:
             return np.array([np.nan if value is None else value for value in column], dtype=np.float64)
         except (TypeError, ValueError):

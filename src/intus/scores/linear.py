@@ -19,6 +19,7 @@ import numpy as np
 
 from ..core.errors import require
 from .base import NAN, Reading, score
+from .labelled import TOO_MANY, labelled_rows
 from .moments import Gram, Sums
 from .split import BUCKETS
 from .statistics import Statistics
@@ -154,8 +155,6 @@ def outcome(statistics: Statistics, target: str) -> Outcome:
 
 
 def _outcome(statistics: Statistics, target: str) -> Outcome:
-    from .adapters import labelled_rows
-
     moments, classes = statistics.moments, statistics.classes[target]
     places, x, truth = labelled_rows(statistics, target)
     x, truth, places = x[places.held], truth[places.held], places.take(places.held)
@@ -180,7 +179,7 @@ def _outcome(statistics: Statistics, target: str) -> Outcome:
 def _why_not(overflowed: bool, sums: Sums, held: int) -> str:
     """Why a classifier cannot be trained or judged, "" if it can."""
     if overflowed:
-        return "too many different labels to be classes"
+        return TOO_MANY
     present = int((sums.counts > 0).sum())
     if present < 2:
         return "a single class among the training rows" if present else "no labelled training rows"

@@ -16,11 +16,13 @@ N, U, UU, H, HH, UH = range(6)
 
 
 class Pairs:
-    """``sums`` (6, groups, units, hypotheses), kept per group of items for the jackknife."""
+    """``sums`` (6, groups, units, hypotheses), kept per group of items for the jackknife, of units less
+    ``shift`` and hypotheses less ``level``."""
 
     def __init__(self, units: int, hypotheses: int) -> None:
         self.sums = np.zeros((6, GROUPS, units, hypotheses))
         self.shift: np.ndarray | None = None
+        self.level = np.zeros(hypotheses)
         self.binary = np.ones(hypotheses, dtype=bool)
 
     def update(self, x: np.ndarray, values: np.ndarray, group: np.ndarray) -> None:
@@ -28,9 +30,10 @@ class Pairs:
         finite, annotated = np.isfinite(x), np.isfinite(values)
         if self.shift is None:
             self.shift = np.where(finite, x, 0).sum(axis=0) / np.maximum(finite.sum(axis=0), 1)
+            self.level = _level(values, annotated)
+        self.binary &= ((values == 0) | (values == 1) | ~annotated).all(axis=0)
         x = np.where(finite, x - self.shift, 0.0)
-        values = np.where(annotated, values, 0.0)
-        self.binary &= ((values == 0) | (values == 1)).all(axis=0)
+        values = np.where(annotated, values - self.level, 0.0)
         whole = bool(finite.all() and annotated.all())
         for number in np.unique(group):
             rows = group == number
@@ -41,14 +44,22 @@ class Pairs:
         if other.shift is None:
             return
         if self.shift is None:
-            self.shift = other.shift.copy()
-        gap = (other.shift - self.shift)[:, None]
+            self.shift, self.level = other.shift.copy(), other.level.copy()
+        gap, rise = (other.shift - self.shift)[:, None], other.level - self.level
         moved = other.sums.copy()
         moved[U] += gap * other.sums[N]
         moved[UU] += 2 * gap * other.sums[U] + gap**2 * other.sums[N]
-        moved[UH] += gap * other.sums[H]
+        moved[UH] += gap * other.sums[H] + rise * other.sums[U] + gap * rise * other.sums[N]
+        moved[HH] += 2 * rise * other.sums[H] + rise**2 * other.sums[N]
+        moved[H] += rise * other.sums[N]
         self.sums += moved
         self.binary &= other.binary
+
+
+def _level(values: np.ndarray, annotated: np.ndarray) -> np.ndarray:
+    """The mean of each hypothesis; 0 where it may be binary, whose sums are counts."""
+    mean = np.where(annotated, values, 0).sum(axis=0) / np.maximum(annotated.sum(axis=0), 1)
+    return np.where(((values == 0) | (values == 1) | ~annotated).all(axis=0), 0.0, mean)
 
 
 def _products(

@@ -1,7 +1,9 @@
-"""A bounded, seeded, uniform sample of rows that merges exactly.
+"""A bounded, seeded sample of whole items, uniform over these, that merges exactly.
 
-It keeps the rows with the smallest keys, and keys are hashes: so which rows are kept depends on the
-rows alone. A sample that never overflowed holds everything, and what is computed from it is exact.
+It keeps the rows with the smallest keys, and keys are hashes of their items: so which rows are kept depends
+on the rows alone, and at most one item is kept in part. (Rows drawn one by one would leave hardly a pair of
+items with the same positions, which the control of moved hypotheses compares.) A sample that never
+overflowed holds everything, and what is computed from it is exact.
 """
 
 from __future__ import annotations
@@ -49,13 +51,13 @@ class Sample:
             self.add(*parts.pop())
 
     def rows(self) -> tuple[Places, np.ndarray, np.ndarray, np.ndarray]:
-        """The sample: places, x, codes, values, in the order of their keys."""
+        """The sample: places, x, codes, values, in a seeded random order."""
         self._trim()
         if not self._parts:
             none = np.empty(0, np.int64)
             return places_of(none, 0), np.empty((0, self.features)), none.reshape(0, 0), np.empty((0, 0))
         places = Places(*(np.concatenate(c) for c in zip(*(part[0] for part in self._parts), strict=True)))
-        order = np.lexsort((places.position, places.item, places.key))
+        order = np.lexsort((places.position, places.item, places.turn))
         x, codes, values = (np.concatenate([part[i] for part in self._parts])[order] for i in (1, 2, 3))
         self._parts, self._rows = [(places.take(order), x, codes, values)], len(order)
         return self._parts[0]

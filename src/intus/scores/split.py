@@ -13,12 +13,14 @@ import numpy as np
 
 HELD_OUT = 0.25  #: share of the items that classifiers are judged on and never trained on
 GROUPS = 16  #: groups of items for the delete-a-group jackknife
+_WITHIN = np.uint64(2**24 - 1)  # bits of a key that tell the rows of an item apart
 BUCKETS = 256  #: groups of rows that get one random label each in the control task
 
 
 class Places(NamedTuple):
     """For each row: its item, its number among the rows of that item, whether it is held out, its group
-    for the jackknife, its bucket for the control task, and its key, by which samples are drawn."""
+    for the jackknife, its bucket for the control task, its key, by which samples are drawn (all but equal for
+    the rows of an item, so that items stay whole), and its turn, by which the drawn rows are shuffled."""
 
     item: np.ndarray
     position: np.ndarray
@@ -26,6 +28,7 @@ class Places(NamedTuple):
     group: np.ndarray
     bucket: np.ndarray
     key: np.ndarray
+    turn: np.ndarray
 
     def take(self, rows: np.ndarray) -> Places:
         """The places of some rows, by mask or index."""
@@ -36,6 +39,7 @@ def places(items: np.ndarray, seed: int) -> Places:
     """Place every row; ``items`` int64 (rows,)."""
     position = _occurrence(items)
     by_item = _mix(items.astype(np.uint64), seed)
+    by_position = _mix(position.astype(np.uint64), seed + 5)
     by_row = _mix(by_item ^ (position.astype(np.uint64) << np.uint64(1)), seed + 1)
     return Places(
         items,
@@ -43,6 +47,7 @@ def places(items: np.ndarray, seed: int) -> Places:
         by_item < np.uint64(HELD_OUT * 2**64),
         (_mix(by_item, seed + 2) % np.uint64(GROUPS)).astype(np.int64),
         (_mix(by_row, seed + 3) % np.uint64(BUCKETS)).astype(np.int64),
+        (_mix(by_item, seed + 4) & ~_WITHIN) | (by_position & _WITHIN),
         by_row,
     )
 

@@ -42,6 +42,11 @@ class Statistics:
         """Features of the moments: those of the layer, projected where they are too many."""
         return self.projection.width
 
+    @property
+    def projected(self) -> bool:
+        """Whether the moments are of projected features."""
+        return self.width < self.features
+
     def _start(self, features: int, targets: tuple[str, ...]) -> None:
         self.features, self.targets = features, targets
         self.classes = {target: Classes() for target in targets}
@@ -50,7 +55,7 @@ class Statistics:
         self.moments = Moments(self.width if "moments" in self.needs else 0, targets)
         self.pairs = Pairs(*((features, len(targets)) if "pairs" in self.needs else (0, 0)))
         kept = features if self.raw else self.width
-        self.sample = Sample(max(1024, self.sample_bytes // (4 * (kept + 4 * len(targets) + 12))), kept)
+        self.sample = Sample(max(1024, self.sample_bytes // (4 * (kept + 4 * len(targets) + 14))), kept)
 
     # -- feeding -------------------------------------------------------------------------------------
 
@@ -85,7 +90,7 @@ class Statistics:
         matrix = _stacked(values, len(x), np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             if "tally" in self.needs:
-                self.tally.update(wide, finite)
+                self.tally.update(wide, finite, where.group)
             if "pairs" in self.needs:
                 self.pairs.update(wide, matrix, where.group)
             if not self.needs & {"moments", "sample"}:

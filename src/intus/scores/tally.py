@@ -4,30 +4,39 @@ from __future__ import annotations
 
 import numpy as np
 
+from .split import GROUPS
+
 #: Numbers taken of each row; their means over rows, and how sure these are, are the layer's scores.
 ROW_SCALARS = ("mean", "mean_abs", "variance", "norm", "sparsity")
 
 
 class Tally:
-    """Counts, extremes and Welford sums of per-row scalars.
+    """Counts, extremes and Welford sums of per-row scalars, kept per group of items for the jackknife.
 
-    ``mean`` and ``m2`` (len(ROW_SCALARS),) are the mean over rows and the sum of squared deviations;
-    rows that hold a NaN or an infinity are counted and left out.
+    ``counts`` (GROUPS,) are rows, ``means`` and ``m2s`` (GROUPS, len(ROW_SCALARS)) the mean over them and the
+    sum of squared deviations; rows that hold a NaN or an infinity are counted and left out.
     """
 
     def __init__(self, features: int) -> None:
-        self.seen = self.rows = self.nonfinite = 0
-        self.mean = np.zeros(len(ROW_SCALARS))
-        self.m2 = np.zeros(len(ROW_SCALARS))
+        self.seen = self.nonfinite = 0
+        self.counts = np.zeros(GROUPS, dtype=np.int64)
+        self.means = np.zeros((GROUPS, len(ROW_SCALARS)))
+        self.m2s = np.zeros((GROUPS, len(ROW_SCALARS)))
         self.low, self.high = np.inf, -np.inf
         self.alive = np.zeros(features, dtype=bool)
 
-    def update(self, x: np.ndarray, finite: np.ndarray) -> None:
-        """Add rows (rows, features); ``finite`` (rows,) says which hold only finite numbers."""
+    @property
+    def rows(self) -> int:
+        """How many rows were finite."""
+        return int(self.counts.sum())
+
+    def update(self, x: np.ndarray, finite: np.ndarray, group: np.ndarray) -> None:
+        """Add rows (rows, features); ``finite`` (rows,) says which hold only finite numbers,
+        ``group`` (rows,) where they belong."""
         self.seen += len(x)
         if not finite.all():
             self.nonfinite += int((~np.isfinite(x)).sum())
-            x = x[finite]
+            x, group = x[finite], group[finite]
         if not x.size:
             return
         means = x.mean(axis=1)
@@ -40,27 +49,43 @@ class Tally:
                 ((x - means[:, None]) ** 2).mean(axis=1),
                 np.sqrt(square),
                 zeros.mean(axis=1),
-            ]
+            ],
+            axis=1,
         )
-        centre = scalars.mean(axis=1)
-        self._add(len(x), centre, ((scalars - centre[:, None]) ** 2).sum(axis=1))
+        counts = np.bincount(group, minlength=GROUPS)
+        means = _by_group(scalars, group) / np.maximum(counts, 1)[:, None]
+        self._add(counts, means, _by_group((scalars - means[group]) ** 2, group))
         self.low, self.high = min(self.low, float(x.min())), max(self.high, float(x.max()))
         self.alive |= ~zeros.all(axis=0)
 
-    def _add(self, rows: int, mean: np.ndarray, m2: np.ndarray) -> None:
+    def _add(self, counts: np.ndarray, means: np.ndarray, m2s: np.ndarray) -> None:
         """Chan, Golub and LeVeque 1979: the update that loses no digits."""
-        total = self.rows + rows
-        if not total:
-            return
-        gap = mean - self.mean
-        self.mean = self.mean + gap * (rows / total)
-        self.m2 = self.m2 + m2 + gap**2 * (self.rows * rows / total)
-        self.rows = total
+        total = self.counts + counts
+        share = (counts / np.maximum(total, 1))[:, None]
+        gap = means - self.means
+        self.means = np.where(share > 0, self.means + gap * share, self.means)
+        self.m2s = self.m2s + m2s + np.where(share > 0, gap**2 * (self.counts[:, None] * share), 0)
+        self.counts = total
+
+    def mean(self) -> np.ndarray:
+        """The mean of each scalar over all rows, (len(ROW_SCALARS),)."""
+        return np.asarray((self.means * self.counts[:, None]).sum(axis=0) / max(self.rows, 1))
+
+    def m2(self) -> np.ndarray:
+        """The sum of squared deviations from it."""
+        with np.errstate(all="ignore"):  # where squares overflowed
+            gap = self.means - self.mean()
+            return np.asarray((self.m2s + gap**2 * self.counts[:, None]).sum(axis=0))
 
     def merge(self, other: Tally) -> None:
         """Add what another saw."""
-        self._add(other.rows, other.mean, other.m2)
+        self._add(other.counts, other.means, other.m2s)
         self.seen += other.seen
         self.nonfinite += other.nonfinite
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.alive |= other.alive
+
+
+def _by_group(scalars: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Sums of columns (rows, scalars) within each group, (GROUPS, scalars)."""
+    return np.stack([np.bincount(group, column, GROUPS) for column in scalars.T], axis=1)

@@ -139,18 +139,24 @@ class Aggregator:
         return sum(window.nbytes for held in self._windows.values() for window in held.values())
 
     def accept(
-        self, records: Sequence[Record], client: str | None = None, seq: int | None = None, dropped: int = 0
+        self,
+        records: Sequence[Record],
+        client: str | None = None,
+        seq: int | None = None,
+        dropped: int = 0,
+        unusable: Sequence[Notice] = (),
     ) -> Outcome:
         """Take one request's records. The same (client, seq) again changes nothing.
 
-        ``dropped`` is how many records that client has dropped since it began.
+        ``dropped`` is how many records that client has dropped since it began; ``unusable`` are the notices
+        of those of its records that were refused before they came here.
         """
         sender = self._client(client)
         if sender is not None and seq is not None and not sender.first_time(seq):
             self._counts["duplicates"] += 1
             return Outcome(0, True, [], [])
         ready: list[DataPoint] = []
-        notices: list[Notice] = []
+        notices = list(unusable)
         kept = 0
         lost = max(0, dropped - sender.dropped) if sender is not None else 0
         if lost:  # it is missing from a window that stands, or from one that this request opens
@@ -163,6 +169,7 @@ class Aggregator:
             notices += [_dropped(*group) for group in {(record.run, record.model) for record in records}]
         self._counts["received"] += kept
         self._counts["dropped"] += lost
+        self._counts["refused"] += len(unusable)
         return Outcome(kept, False, ready, list(dict.fromkeys(notices)))
 
     def flush(self, run: str | None = None, model: str | None = None) -> list[DataPoint]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ from ..core.record import Record
 from ..core.results import COLUMNS, Results
 from ..scores import Reading, Score, Scorer, get, names
 from .point import DataPoint
-from .targets import Misfit, Target, fit
+from .targets import Misfit, Target, coverage, fit
 
 _log = logging.getLogger("intus.serving")
 
@@ -45,6 +46,7 @@ def evaluate(
     chosen = [get(name) for name in (default_scores() if scores is None else scores)]
     labels: dict[str, list[np.ndarray]] = {}
     per_position: dict[str, list[np.ndarray]] = {}
+    doubts: dict[str, str] = {}
     out = Evaluation(Results())
     for target in targets:
         if not target.applies(point):
@@ -54,51 +56,96 @@ def evaluate(
         except Misfit as reason:
             out.misfits[target.name] = str(reason)
             continue
+        doubts[target.name] = coverage(target, point)
         (per_position if target.per_position else labels)[target.name] = blocks
     out.fitted = {*labels, *per_position}
     readings: list[Reading] = []
     with np.errstate(all="ignore"):  # what overflows is shown as infinite, not warned of
-        for scorer in (
-            _score_items(point, chosen, labels, seed),
-            _score_positions(point, chosen, per_position, seed),
-        ):
-            readings += _read(scorer, out.failures)
+        for scorer, note in _scorers(point, chosen, labels, per_position, seed):
+            readings += (_noted(reading, note) for reading in _read(scorer, out.failures))
     out.nonfinite = int(sum(r.value for r in readings if r.score == "nonfinite"))
-    out.results = _results(point, readings)
+    out.results = _results(point, [_noted(r, doubts.get(r.target, "")) for r in readings])
     return out
 
 
-def _score_items(
-    point: DataPoint, scores: list[Score], labels: dict[str, list[np.ndarray]], seed: int
-) -> Scorer:
-    """A scorer fed with the items as rows."""
-    if any(record.batch_axis is None for record in point.records):
+def _scorers(
+    point: DataPoint,
+    scores: Sequence[Score],
+    labels: dict[str, list[np.ndarray]],
+    per_position: dict[str, list[np.ndarray]],
+    seed: int,
+) -> Iterator[tuple[Scorer, str]]:
+    """Scorers that were fed with the data point, and what to note with all that each one reads."""
+    describing = [score for score in scores if score.per == "layer"]
+    using_labels = [score for score in scores if score.per != "layer"] if labels else []
+    records = point.records
+    if any(record.batch_axis is None for record in records):
         # One row: a parameter has a state, so what describes a spread over rows says nothing of it.
-        scorer = Scorer([s for s in scores if s.per == "layer" and s.needs <= {"tally"}], seed=seed)
+        scorer = Scorer([score for score in describing if score.needs <= {"tally"}], seed=seed)
+        yield _fed(scorer, ((record.features(), record.items) for record in records), {}), ""
+    elif axes := _uneven(records):
+        yield _fed(Scorer(describing, seed=seed), _positions(records, axes), {}), "each position is a row"
+        filled = zip(_filled(records), (record.items for record in records), strict=True)
+        note = "shorter items were filled up with zeros"
+        yield _fed(Scorer(using_labels, seed=seed), filled, labels), note
     else:
-        scorer = Scorer([s for s in scores if labels or s.per == "layer"], seed=seed)
-    for number, (record, rows) in enumerate(zip(point.records, _equally_wide(point.records), strict=True)):
-        scorer.update(rows, {name: blocks[number] for name, blocks in labels.items()}, record.items)
-    return scorer
+        rows = ((record.features(), record.items) for record in records)
+        yield _fed(Scorer([*describing, *using_labels], seed=seed), rows, labels), ""
+    if per_position:
+        flat = {name: [block.reshape(-1) for block in blocks] for name, blocks in per_position.items()}
+        scorer = Scorer([score for score in scores if score.per == "target"], seed=seed)
+        yield _fed(scorer, _positions(records, [1]), flat), ""
 
 
-def _score_positions(
-    point: DataPoint, scores: list[Score], labels: dict[str, list[np.ndarray]], seed: int
+def _fed(
+    scorer: Scorer,
+    blocks: Iterable[tuple[np.ndarray, np.ndarray | None]],
+    labels: dict[str, list[np.ndarray]],
 ) -> Scorer:
-    """A scorer fed with positions as rows, a token each; those of one item are held out together."""
-    scorer = Scorer([score for score in scores if score.per == "target"], seed=seed)
-    arrived = 0
-    for number, record in enumerate(point.records if labels else ()):
-        array = np.moveaxis(record.array, record.batch_axis or 0, 0)
-        rows, positions, features = array.shape
-        items = np.arange(arrived, arrived + rows) if record.items is None else record.items
-        arrived += rows
-        scorer.update(
-            array.reshape(rows * positions, features),
-            {name: blocks[number].reshape(-1) for name, blocks in labels.items()},
-            np.repeat(items, positions),
-        )
+    """The scorer, fed with blocks of rows and their ids."""
+    for number, (rows, items) in enumerate(blocks if scorer.scores else ()):
+        scorer.update(rows, {name: of_blocks[number] for name, of_blocks in labels.items()}, items)
     return scorer
+
+
+def _positions(records: Sequence[Record], axes: Sequence[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Blocks with the positions along ``axes`` as rows, a token each, and the id of the item that each
+    belongs to: those of one item are held out together."""
+    arrived = 0
+    for record in records:
+        array = _batch_first(record)
+        items = np.arange(arrived, arrived + len(array)) if record.items is None else record.items
+        arrived += len(array)
+        array = np.moveaxis(array, axes, range(1, 1 + len(axes)))
+        positions, features = (
+            math.prod(s) for s in (array.shape[1 : 1 + len(axes)], array.shape[1 + len(axes) :])
+        )
+        yield array.reshape(len(array) * positions, features), np.repeat(items, positions)
+
+
+def _uneven(records: Sequence[Record]) -> list[int]:
+    """The axes, counted with the batch first, whose length differs from block to block, such as the
+    positions of texts of several lengths."""
+    shapes = [_batch_first(record).shape for record in records]
+    if len({len(shape) for shape in shapes}) > 1:
+        return []
+    return [axis for axis, sizes in enumerate(zip(*shapes, strict=True)) if axis and len(set(sizes)) > 1]
+
+
+def _filled(records: Sequence[Record]) -> Iterator[np.ndarray]:
+    """Each block as (rows, features), filled up with zeros to the longest item's length."""
+    arrays = [_batch_first(record) for record in records]
+    longest = np.max([array.shape[1:] for array in arrays], axis=0)
+    for array in arrays:
+        filling = [
+            (0, 0),
+            *((0, int(most) - size) for most, size in zip(longest, array.shape[1:], strict=True)),
+        ]
+        yield np.pad(array, filling).reshape(len(array), int(longest.prod()))
+
+
+def _batch_first(record: Record) -> np.ndarray:
+    return np.moveaxis(record.array, record.batch_axis or 0, 0) if record.array.ndim else record.array
 
 
 def _read(scorer: Scorer, failures: dict[str, str]) -> list[Reading]:
@@ -113,17 +160,10 @@ def _read(scorer: Scorer, failures: dict[str, str]) -> list[Reading]:
     return readings
 
 
-def _equally_wide(records: Sequence[Record]) -> Iterable[np.ndarray]:
-    """Each block as (rows, features); where shapes differ (texts of several lengths), zeros fill up."""
-    shapes = {np.moveaxis(r.array, r.batch_axis or 0, 0).shape[1:] for r in records if r.array.ndim}
-    if len(shapes) <= 1 or len({len(shape) for shape in shapes}) > 1:
-        yield from (record.features() for record in records)
-        return
-    widest = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
-    for record in records:
-        array = np.moveaxis(record.array, record.batch_axis or 0, 0)
-        filling = [(0, 0), *((0, most - size) for most, size in zip(widest, array.shape[1:], strict=True))]
-        yield np.pad(array, filling).reshape(len(array), -1)
+def _noted(reading: Reading, note: str) -> Reading:
+    """The reading with one more note; a number that is none, and that nothing explains, is named first."""
+    own = reading.note or ("" if math.isfinite(reading.value) else str(reading.value))
+    return reading._replace(note="; ".join(filter(None, (own, note))))
 
 
 def renamed(results: Results, point: DataPoint) -> Results:
@@ -150,5 +190,5 @@ def _results(point: DataPoint, readings: Sequence[Reading]) -> Results:
     columns = {name: [value] * len(readings) for name, value in _origin(point).items()}
     for name in ("unit", "target", "score", "value", "low", "high", "baseline", "n"):
         columns[name] = [getattr(reading, name) for reading in readings]
-    columns["note"] = ["; ".join(filter(None, (reading.note, doubt))) for reading in readings]
+    columns["note"] = [_noted(reading, doubt).note for reading in readings]
     return Results(columns)

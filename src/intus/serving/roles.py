@@ -20,6 +20,7 @@ from ..storage.database import Database
 from .aggregator import Aggregator
 from .checks import check_record, check_text
 from .evaluator import Evaluation, evaluate, renamed
+from .known import KnownTargets
 from .point import DataPoint, Notice
 from .targets import Target
 from .worker import Worker
@@ -126,7 +127,7 @@ class _Batch:
 
     fitted: set[str] = field(default_factory=set)
     misfits: dict[str, str] = field(default_factory=dict)
-    scored: dict[tuple[bytes, frozenset[str]], Evaluation] = field(default_factory=dict)
+    scored: dict[tuple[bytes, frozenset[Target]], Evaluation] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +142,9 @@ class Evaluator:
 
     def __init__(self, frontend: FrontendLink, scores: Sequence[str] | None = None, seed: int = 0) -> None:
         self.frontend, self.scores, self.seed = frontend, scores, seed
-        self._targets: dict[str, Target] | None = None
+        self._targets = KnownTargets(frontend)
         self._told: set[tuple[str, ...]] = set()
+        self._lock = threading.Lock()  # around _told and _batch
         self._batch = _Batch()
         self._counts: Counter[str] = Counter(scored=0, failed=0)
         self._worker: Worker[_Job] = Worker("intus-evaluator", self._work, lambda job: job.point.nbytes)
@@ -154,9 +156,10 @@ class Evaluator:
 
     def point(self, point: DataPoint, *, last: bool) -> None:
         """Queue one of the data points that became complete together."""
-        self._worker.submit(_Job(point, self._batch, last))
-        if last:
-            self._batch = _Batch()
+        with self._lock:
+            self._worker.submit(_Job(point, self._batch, last))
+            if last:
+                self._batch = _Batch()
 
     def backlog(self) -> int:
         """Bytes of the data points that wait."""
@@ -164,10 +167,15 @@ class Evaluator:
 
     def put_target(self, facts: Mapping[str, Any]) -> None:
         """Take a target into use, replacing one of the same name."""
-        target = Target.parse(facts)
-        self.frontend.put_target(facts)
-        self._known()[target.name] = target
-        self._told = {told for told in self._told if told[0] != target.name}
+        name, changed = self._targets.put(facts)
+        with self._lock:
+            self._told = {told for told in self._told if told[0] != name}
+        if changed:
+            text = (
+                f"Target {name!r} was registered again with other labels: every run is now scored on the new "
+                "ones. Runs that go on side by side need names of their own, or a model_pattern each."
+            )
+            self._notice([Notice("target_replaced", text, "warning")])
 
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
         """Pass a graph on."""
@@ -189,14 +197,17 @@ class Evaluator:
     def clear(self) -> None:
         """Forget everything, targets too."""
         self._worker.drop(lambda job: True)
-        self._targets, self._told = {}, set()
+        self._targets.clear()
+        with self._lock:
+            self._told = set()
         self._counts = Counter(scored=0, failed=0)
         self.frontend.clear()
 
     def remove(self, model: str) -> None:
         """Forget a model."""
         self._worker.drop(lambda job: job.point.key.model == model)
-        self._told = {told for told in self._told if told[2] != model}
+        with self._lock:
+            self._told = {told for told in self._told if told[2] != model}
         self.frontend.remove(model)
 
     def status(self) -> dict[str, int]:
@@ -206,13 +217,6 @@ class Evaluator:
     def close(self) -> None:
         """Finish the queue."""
         self._worker.close()
-
-    def _known(self) -> dict[str, Target]:
-        """The targets; those of an earlier life are fetched when first needed."""
-        if self._targets is None:
-            stored = [Target.parse(facts) for facts in self.frontend.targets()]
-            self._targets = {target.name: target for target in stored}
-        return self._targets
 
     def _work(self, job: _Job) -> None:
         key = job.point.key
@@ -231,8 +235,8 @@ class Evaluator:
 
     def _evaluate(self, job: _Job) -> Evaluation:
         """Score a data point; a module that returns what its last child returned has its child's scores."""
-        targets = [target for target in self._known().values() if target.applies(job.point)]
-        content = job.point.digest(), frozenset(target.name for target in targets)
+        targets = self._targets.of(job.point)
+        content = job.point.digest(), frozenset(targets)
         twin = job.batch.scored.get(content)
         if twin is not None:
             return replace(twin, results=renamed(twin.results, job.point))
@@ -246,6 +250,13 @@ class Evaluator:
         if found.nonfinite and self._first_time("", key.run, key.model, "nonfinite"):
             text = f"NaN or infinite values, first at {key.address!r} in epoch {job.point.epoch}."
             out.append(Notice("nonfinite", text, "warning", key.run, key.model))
+        aside = [] if found.fitted or found.misfits else self._targets.set_aside(job.point)
+        if aside and self._first_time("", key.run, key.model, "kept"):
+            text = (
+                f"Labels kept from before the server began ({', '.join(aside)[:200]}) are not used for "
+                "this run, which has no scores of them. Register them again to use them (register_targets)."
+            )
+            out.append(Notice("target_kept", text, "info", key.run, key.model))
         for name, reason in found.failures.items():
             text = f"Score {name!r} failed on {key.address!r}: {reason}"
             out.append(Notice("score_failed", text, "error", key.run, key.model))
@@ -259,8 +270,9 @@ class Evaluator:
         return out
 
     def _first_time(self, *what: str) -> bool:
-        new = what not in self._told
-        self._told.add(what)
+        with self._lock:
+            new = what not in self._told
+            self._told.add(what)
         return new
 
     def _notice(self, notices: Sequence[Notice]) -> None:
@@ -283,9 +295,11 @@ class Collector:
         self._lock = threading.Lock()
 
     def records(self, records: Sequence[Record], envelope: Mapping[str, Any]) -> dict[str, Any]:
-        """Take one request's records; raises InputError for what cannot be used, BusyError when swamped."""
-        for record in records:
-            check_record(record)
+        """Take one request's records; one that cannot be used is refused with a notice, and the others kept.
+
+        Raises InputError when none of them can be used, BusyError when swamped.
+        """
+        usable, unusable = _sift(records)
         client = envelope.get("client")
         if client is not None:
             check_text(client, "The envelope's client")
@@ -293,7 +307,7 @@ class Collector:
         if self.evaluator.backlog() > self.aggregator.max_bytes:
             raise BusyError("More data points wait to be scored than may; send this again in a second.")
         with self._lock:
-            outcome = self.aggregator.accept(records, client, seq, dropped)
+            outcome = self.aggregator.accept(usable, client, seq, dropped, unusable)
             self._hand_on(outcome.ready)  # within the lock, so that batches keep their order
         if outcome.notices:
             self.evaluator.notices(outcome.notices)
@@ -328,7 +342,8 @@ class Collector:
 
     def status(self) -> dict[str, int]:
         """Counts of the state machine, and of requests that were malformed."""
-        return self.aggregator.status() | {"malformed": self.malformed}
+        with self._lock:
+            return self._status()
 
     def close(self) -> None:
         """Hand on what is left, and see it off."""
@@ -339,7 +354,34 @@ class Collector:
     def _hand_on(self, ready: Sequence[DataPoint]) -> None:
         if ready:
             self.evaluator.points(ready)
-            self.evaluator.report("aggregator", self.status())
+            self.evaluator.report("aggregator", self._status())
+
+    def _status(self) -> dict[str, int]:
+        return self.aggregator.status() | {"malformed": self.malformed}
+
+
+def _sift(records: Sequence[Record]) -> tuple[list[Record], list[Notice]]:
+    """The records that can be used, and a notice for each of the others; raises InputError when there
+    are only others."""
+    usable: list[Record] = []
+    unusable: list[Notice] = []
+    for record in records:
+        try:
+            check_record(record)
+            usable.append(record)
+        except InputError as error:
+            if len(records) == len(unusable) + 1:
+                raise
+            unusable.append(Notice("refused", f"Refused: {error}", "warning", *_origin(record)))
+    return usable, unusable
+
+
+def _origin(record: Record) -> tuple[str, str]:
+    """The record's run and model, where they can be stored."""
+    try:
+        return check_text(record.run, "run"), check_text(record.model, "model")
+    except InputError:
+        return "", ""
 
 
 def _count(envelope: Mapping[str, Any], name: str) -> int | None:

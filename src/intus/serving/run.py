@@ -218,8 +218,10 @@ def _listen(host: str, port: int) -> socket.socket:
 def _announce(host: str, role: str, ports: list[int]) -> None:
     """One line that says where things are; ports are in the order aggregator, evaluator, frontend."""
     place = _bracketed(host)
-    if role in ("all", "frontend"):
+    if role == "all":
         line = f"Page: http://{place}:{ports[-1]}/ · probes send to {host}:{ports[0]}"
+    elif role == "frontend":
+        line = f"Page: http://{place}:{ports[0]}/"
     else:
         line = f"The {role} listens on {place}:{ports[0]}"
     print(line, flush=True)

@@ -26,6 +26,7 @@ class Target:
 
     ``labels`` is (items,); with ``per_position`` it is (items, positions), None where there is no label.
     The patterns are regular expressions that must be found in the model's name and the layer's address.
+    ``runs`` are the only (run, model) it is for, None where it is for any.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Target:
     per_position: bool
     model_pattern: re.Pattern[str]
     layer_pattern: re.Pattern[str]
+    runs: frozenset[tuple[str, str]] | None = None
 
     @classmethod
     def parse(cls, facts: Mapping[str, Any]) -> Target:
@@ -64,6 +66,10 @@ class Target:
         return len(self.labels)
 
     def applies(self, point: DataPoint) -> bool:
+        """Whether it matches the data point, and is for its run."""
+        return self.matches(point) and (self.runs is None or (point.key.run, point.key.model) in self.runs)
+
+    def matches(self, point: DataPoint) -> bool:
         """Whether the patterns are found in the data point's model and address, and it has a batch."""
         batched = all(record.batch_axis is not None for record in point.records)
         return (
@@ -112,6 +118,15 @@ def fit(target: Target, point: DataPoint) -> list[np.ndarray]:
             for block, record in zip(blocks, point.records, strict=True)
         ]
     return blocks
+
+
+def coverage(target: Target, point: DataPoint) -> str:
+    """How labels that fit found their rows, where that leaves room for doubt: a note for the scores."""
+    known = [record.items for record in point.records if record.items is not None]
+    if not known:
+        return "labels matched by order of arrival"
+    used = np.unique(np.concatenate(known)).size
+    return f"matched {used} of {len(target)} labels" if used < len(target) else ""
 
 
 def _positions(target: Target, labels: np.ndarray, record: Record, where: str) -> np.ndarray:

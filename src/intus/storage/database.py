@@ -197,8 +197,19 @@ class Database:
             upsert(connection, t.target, [row | {"layer_pattern": layer_pattern}], ["name"])
 
     def targets(self) -> list[dict[str, Any]]:
-        """Registered targets in order of name: name, targets, model_pattern, layer_pattern."""
+        """Registered targets in order of name: name, targets, model_pattern, layer_pattern, and runs, the
+        [run, model] pairs whose layers have scores for it."""
+        pairs = (
+            sa.select(t.series.c.target, t.run.c.run, t.run.c.model)
+            .join(t.run, t.run.c.id == t.series.c.run)
+            .where(t.series.c.unit < 0, t.series.c.target.in_(sa.select(t.target.c.name)))
+            .distinct()
+            .order_by(t.run.c.run, t.run.c.model)
+        )
+        runs: dict[str, list[list[str]]] = {}
         with self._read() as connection:
+            for target, run, model in connection.execute(pairs):
+                runs.setdefault(target, []).append([run, model])
             rows = connection.execute(sa.select(t.target).order_by(t.target.c.name)).mappings()
             return [
                 {
@@ -206,6 +217,7 @@ class Database:
                     "targets": json.loads(row["labels"]),
                     "model_pattern": row["model_pattern"],
                     "layer_pattern": row["layer_pattern"],
+                    "runs": runs.get(row["name"], []),
                 }
                 for row in rows
             ]

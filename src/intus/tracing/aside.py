@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.graph import Graph
+from .compiled import reaches_compiled
 from .interpose import Capture
 from .run import structure
+
+MOST = 1_000_000  # operations of one pass: some 100 MB of integers
 
 
 class Aside:
@@ -24,29 +27,25 @@ class Aside:
         self._capture: Capture | None = None
 
     def begin(self, model: Any, inputs: Any) -> None:
-        """The call begins: ``inputs`` are its arguments, nested as they like. A compiled model is left
-        alone: what it compiles while it is watched would be another program."""
-        if _is_compiled(model):
+        """The call begins: ``inputs`` are its arguments, nested as they like. A model that leads to compiled
+        code is left alone: such code would run uncompiled while it is watched."""
+        if reaches_compiled(model):
             return
-        capture = Capture(model)
+        capture = Capture(model, most=MOST)
         capture.inputs(inputs)
         capture.__enter__()
         self._capture, self._model, self._call = capture, model, capture.begin_call(model)
 
     def end(self, out: Any) -> Graph | None:
-        """The call returned ``out``; the graph of it, or None where no call was under way."""
+        """The call returned ``out``; the graph of it, or None where no call was recorded or it ran more
+        operations than a page can show. To be called on the thread that began."""
         capture, self._capture = self._capture, None
         if capture is None:
             return None
         model, self._model = self._model, None
-        capture.end_call(self._call, model, out)
-        capture.outputs(out)
-        capture.__exit__(None, None, None)
-        return structure(capture, model)
-
-
-def _is_compiled(model: Any) -> bool:
-    return any(
-        getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod")
-        for module in model.modules()
-    )
+        try:
+            capture.end_call(self._call, model, out)
+            capture.outputs(out)
+        finally:
+            capture.__exit__(None, None, None)
+        return None if capture.full else structure(capture, model)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.graph import FAILED, INPUT, OUTPUT, Calls, Edges, Graph, Module, Ops, Param, Source
+from ..core.graph import BUFFER, FAILED, INPUT, OUTPUT, Calls, Edges, Graph, Module, Ops, Param, Source
 from .branches import find_branches
 from .loops import find_layers
 from .recording import CALL, ROW, Recording
@@ -31,7 +31,7 @@ def assemble(
     _blame(rows["flags"], recording)
     reads = [read._replace(row=read.row // len(ROW), rows=read.rows // len(ROW)) for read in recording.reads]
     branches = find_branches(reads, recording.sites, rows["site"].tolist() if reads else [])
-    ends = rows["kind"] == OUTPUT
+    ends = (rows["kind"] == OUTPUT) | (rows["flags"] & FAILED > 0)
     ends[[branch.row for branch in branches]] = True  # what decides where the model goes is no orphan
     keep = _connected(rows["kind"], edges, ends, whole=recording.failure is not None)
     where = np.where(keep, np.cumsum(keep) - 1, -1)
@@ -93,10 +93,11 @@ def _inputs(flat: list[int], counts: np.ndarray) -> tuple[dict[str, np.ndarray],
 def _connected(
     kind: np.ndarray, edges: Mapping[str, np.ndarray], ends: np.ndarray, *, whole: bool
 ) -> np.ndarray:
-    """Rows that descend from an input or lead to an end; all of them when the pass did not end."""
-    if whole or not (kind == OUTPUT).any():
-        return np.ones(len(kind), dtype=bool)
-    from_input, to_output = (kind == INPUT).tolist(), ends.tolist()
+    """Rows that descend from an input or lead to an end. When the pass did not end, everything may have been
+    on its way to one, but for what only counts in the model's own buffers (BatchNorm's batches)."""
+    whole = whole or not (kind == OUTPUT).any()
+    starts = (kind != BUFFER) & ~np.isin(np.arange(len(kind)), edges["dst"]) if whole else kind == INPUT
+    from_input, to_output = starts.tolist(), ends.tolist()
     pairs = sorted(zip(edges["dst"].tolist(), edges["src"].tolist(), strict=True))  # time only moves on
     for dst, src in pairs:
         from_input[dst] = from_input[dst] or from_input[src]

@@ -17,11 +17,11 @@ class WrongError(Exception):
 
 
 def calls_of(graph: Graph) -> dict[int, list[int]]:
-    """The rows of each call by event number, in order; an output stands alone as -1 - its row."""
+    """The rows of each call by event number, in order; what no call returned has -1 - its row."""
     found: dict[int, list[int]] = {}
     for row, (kind, event) in enumerate(zip(graph.ops.kind.tolist(), graph.ops.event.tolist(), strict=True)):
         if kind in (OP, OUTPUT):
-            found.setdefault(event if kind == OP else -1 - row, []).append(row)
+            found.setdefault(event if event >= 0 else -1 - row, []).append(row)
     return found
 
 

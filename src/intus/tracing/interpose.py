@@ -8,6 +8,7 @@ which recorder to tell. Traces may run in several threads, and inside one anothe
 
 from __future__ import annotations
 
+import sys
 import threading
 from types import TracebackType
 from typing import Any
@@ -18,7 +19,7 @@ from torch.nn import Module
 from .containers import tensors
 from .invocation import Keeper
 from .recorder import Recorder
-from .recording import Recording
+from .recording import ROW, Recording
 from .values import Values
 
 _local = threading.local()
@@ -47,7 +48,8 @@ class Capture:
 
     ``model`` is where names come from (None for plain functions); ``values`` keeps activations. What the
     pass wrote into memory that was there before it (BatchNorm's running statistics, a cache, the inputs) is
-    put back on exit when ``restore`` is set, so outputs are declared inside the block.
+    put back on exit when ``restore`` is set, so outputs are declared inside the block. After ``most``
+    operations no more are noted.
 
     >>> net, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
     >>> capture = Capture(net)
@@ -58,9 +60,17 @@ class Capture:
     ['input', 'linear', 'output']
     """
 
-    def __init__(self, model: Module | None, values: Values | None = None, *, restore: bool = False) -> None:
+    def __init__(
+        self,
+        model: Module | None,
+        values: Values | None = None,
+        *,
+        restore: bool = False,
+        most: int = sys.maxsize,
+    ) -> None:
         self.values = values or Values(None)
-        self._recorder = Recorder(model, self.values, _call_module.__code__)
+        self._recorder = Recorder(model, self.values, _call_module.__code__, most)
+        self._most = most
         self._restore = self.recording.places.watch = restore
 
     @property
@@ -72,6 +82,11 @@ class Capture:
     def keeper(self) -> Keeper | None:
         """What it takes to run each call again; None where no activations are kept."""
         return self._recorder.keeper
+
+    @property
+    def full(self) -> bool:
+        """Whether there were more operations than are noted."""
+        return len(self.recording.rows) >= self._most * len(ROW)
 
     def inputs(self, values: Any) -> None:
         """Declare the tensors in ``values`` as the inputs of the pass."""

@@ -211,6 +211,6 @@ class Op:
         return hash((id(self._trace), self.row))
 
     def __repr__(self) -> str:
-        shape = "×".join(map(str, self.shape)) or "scalar"
+        shape = "failed" if self.failed else "×".join(map(str, self.shape)) or "scalar"
         where = f" in {self.module}" if self.module else ""
         return f"<Op {self.label}: {shape} {self.dtype}{where}{'' if self.saved else ', not saved'}>"

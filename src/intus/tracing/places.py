@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn import Module, Parameter
 
 from ..core.address import Address
@@ -29,6 +30,7 @@ class Places:
         self._outside: set[int] = set()
         self.watch = False  # whether what is written outside is to be put back
         self._undo: dict[Any, tuple[Tensor, Tensor]] = {}
+        self._versions: list[_unsafe_preserve_version_counter] = []  # as they were before each first write
 
     def learn(self, model: Module, prefix: str = "") -> None:
         """Name a model's modules, parameters and buffers, those already named aside."""
@@ -78,16 +80,21 @@ class Places:
         place = (storage, t.storage_offset(), t.shape, t.stride(), t.dtype)
         if place not in self._undo:
             self._undo[place] = (t.data, t.detach().clone())
+            if not t.is_inference():
+                self._versions.append(_unsafe_preserve_version_counter(t))
 
     def written(self) -> list[Tensor]:
         """Everything from outside that the pass wrote to."""
         return [t for t, _ in self._undo.values()]
 
     def put_back(self) -> None:
-        """Undo what the pass wrote outside, the last first; ``.data`` keeps it from autograd's sight."""
+        """Undo what the pass wrote outside, the last first; ``.data`` keeps it from autograd's sight. The
+        counts of writes are put back too: a backward pass yet to come would refuse what looks changed."""
         for t, before in reversed(list(self._undo.values())):
             with torch.no_grad(), torch.inference_mode(t.is_inference()):
                 t.copy_(before)
+        while self._versions:
+            self._versions.pop().__exit__()
         self._undo.clear()
 
 

@@ -25,7 +25,7 @@ from .containers import ATOMS, tensors, walk
 from .functions import Function, describe, written
 from .invocation import Keeper
 from .origins import Origins
-from .recording import CALL, POSITIONS, Recording
+from .recording import CALL, POSITIONS, ROW, Recording
 from .sites import Sites
 from .values import Values
 
@@ -37,10 +37,13 @@ class Recorder(TorchFunctionMode):
     """Records what runs while it is entered, on this thread; see ``intus.tracing.interpose`` for its use.
 
     ``model`` gives parameters, buffers and modules their addresses (None for a plain function); ``values``
-    decides which activations are kept; ``entry`` is the code through which modules are called.
+    decides which activations are kept; ``entry`` is the code through which modules are called; after ``most``
+    operations no more are noted.
     """
 
-    def __init__(self, model: Module | None, values: Values, entry: CodeType | None = None) -> None:
+    def __init__(
+        self, model: Module | None, values: Values, entry: CodeType | None = None, most: int = sys.maxsize
+    ) -> None:
         super().__init__()
         self.recording = Recording()
         self.values = values
@@ -49,7 +52,9 @@ class Recorder(TorchFunctionMode):
         self._sites = Sites(self.recording, entry)
         if model is not None:
             self.recording.places.learn(model)
-        self._handler = _handler(self.recording, self._origins, self._sites, values, self.keeper)
+        self._handler = _handler(
+            self.recording, self._origins, self._sites, values, self.keeper, most * len(ROW)
+        )
 
     def __enter__(self) -> Recorder:
         # Bound for the time of the pass alone: a mode that held itself would wait for the garbage collector.
@@ -162,7 +167,12 @@ def _add_all(
 
 
 def _handler(
-    recording: Recording, origins: Origins, sites: Sites, values: Values, keeper: Keeper | None
+    recording: Recording,
+    origins: Origins,
+    sites: Sites,
+    values: Values,
+    keeper: Keeper | None,
+    most: int,
 ) -> Callable[..., Any]:
     """The function that stands between Python and torch; see the module's head."""
     functions: dict[Any, tuple[Function, int, int]] = {}
@@ -195,6 +205,8 @@ def _handler(
     def handler(
         mode: Any, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if len(rows) >= most:
+            return func(*args, **(kwargs or {}))
         about, type_, function = functions.get(func) or learn(func)
         if not about.record:
             if about.exposes and keeping:  # numpy may write where no version counts: keep what is there

@@ -15,7 +15,7 @@ from ..core.graph import OUTPUT
 from ..core.selection import resolve
 from .given import Parents, WrongError, calls_of
 from .invocation import Invocation, Slot
-from .replay import Replays, UnprovenError, run, same
+from .replay import Replays, UnprovenError, run, same, unwatched
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -65,7 +65,7 @@ class _Rerun:
         """All values after the change."""
         calls = calls_of(self.graph)
         in_calls = {row for rows in calls.values() for row in rows}
-        with torch._C.DisableTorchFunction():
+        with unwatched():
             for row in sorted(set(self.edits) - in_calls):  # inputs, buffers and constants come before all
                 self._put(row, self._value(row))
             for event, rows in calls.items():
@@ -74,6 +74,8 @@ class _Rerun:
         return self.new
 
     def _call(self, event: int, rows: list[int]) -> None:
+        if self.graph.metas[int(self.graph.ops.meta[rows[0]])].dtype == "":
+            return  # it raised, and returned nothing that could change
         swapped = next((self.functions[row] for row in rows if row in self.functions), None)
         if swapped is not None or self._touched(event, rows):
             out = self._run(event, rows, swapped)

@@ -14,6 +14,7 @@ import torch
 from ..core.errors import InputError
 from ..core.graph import Graph
 from ..core.selection import Selection, select
+from ..core.unwatched import unwatched
 from ..viewing.html import View
 from ..viewing.overlay import Overlay
 from .assemble import assemble
@@ -61,7 +62,7 @@ def trace(
     with _same_random_state(seed):
         try:
             capture.inputs((args, keywords))
-            with capture:
+            with capture, unwatched():
                 capture.outputs(model(*args, **keywords))
         except BaseException as error:
             failure = error

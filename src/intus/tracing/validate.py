@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError
-from ..core.graph import CONSTANT, INPUT
+from ..core.graph import CONSTANT, INPUT, OUTPUT
+from ..core.graph import FAILED as RAISED
 from ..core.walks import ancestors
 from .exempt import UNINITIALISED, Case, reason, stand_ins
 from .given import Parents, WrongError, calls_of
 from .invocation import Invocation
-from .replay import LEFT_OUT, Replays, UnprovenError, equal, run, same
+from .replay import LEFT_OUT, Replays, UnprovenError, equal, run, same, unwatched
 from .report import EXEMPT, FAILED, PROVEN, UNPROVEN, Check, Report
 
 if TYPE_CHECKING:
@@ -64,14 +65,18 @@ class _Checker:
     def report(self) -> Report:
         events = calls_of(self.graph)
         devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-        with torch.random.fork_rng(devices=devices), torch._C.DisableTorchFunction():
+        with torch.random.fork_rng(devices=devices), unwatched():
             found = {row: one for event, rows in events.items() for row, one in self._event(event, rows)}
         return Report([found[row] for row in sorted(found)])
 
     def _event(self, event: int, rows: list[int]) -> list[tuple[int, Check]]:
         """The checks of the rows that one call returned."""
         try:
-            checks = [self._output(rows[0])] if event < 0 else self._call(event, rows)
+            checks = (
+                [self._output(rows[0])]
+                if int(self.graph.ops.kind[rows[0]]) == OUTPUT
+                else self._call(event, rows)
+            )
         except (UnprovenError, WrongError) as error:
             status = UNPROVEN if isinstance(error, UnprovenError) else FAILED
             checks = [Check(self.graph.label(row), status, (str(error),)) for row in rows]
@@ -100,6 +105,8 @@ class _Checker:
 
     def _call(self, event: int, rows: list[int]) -> list[Check]:
         call = self.replays.call(event)
+        if self._was_caught(rows[0]):
+            return [Check(self.graph.label(rows[0]), EXEMPT, ("it raised, and the model went on",))]
         if call is None:
             raise UnprovenError("its call was not noted: it ran out of sight, or raised")
         saved = {self._output_number(row): self.parents.value(row) for row in rows}
@@ -190,6 +197,11 @@ class _Checker:
             if len(other) != len(out) or not all(map(equal, other, out)):
                 return None
         return "" if tried else refused[0]
+
+    def _was_caught(self, row: int) -> bool:
+        """Whether the op returned nothing, and is not the one that ended the pass."""
+        nothing = self.graph.metas[int(self.graph.ops.meta[row])].dtype == ""
+        return nothing and not self.graph.ops.flags[row] & RAISED
 
     def _output_number(self, row: int) -> int:
         return max(int(self.graph.ops.output[row]), 0)

@@ -121,7 +121,7 @@ class _Inside:
             depth,
             graph.labels[row],
             (graph.types[graph.ops.type[row]] if kind == OP else OP_KINDS[kind]) + failed,
-            dimensions(graph.metas[graph.ops.meta[row]].shape),
+            "" if failed else dimensions(graph.metas[graph.ops.meta[row]].shape),
             self._size(self.op_params.get(row, set())),
             int(graph.ops.time[row]),
             False,

@@ -14,9 +14,13 @@ export function snippet(host: string, pagePort: string): string {
   return [
     "import intus",
     "",
-    `intus.probe(model, ${at})`,
-    `intus.register_targets(${at}, name="digit", targets=labels)`,
-    `intus.flush(${at})  # when the training is done`,
+    `watch = intus.probe(model, ${at})`,
+    `intus.register_targets(${at}, name="class", targets=labels)`,
+    "for watch.epoch in range(epochs):",
+    "    for rows in batches:",
+    "        watch.items = rows  # which rows of the labels these are: needed when batches are shuffled",
+    "        ...                 # your training step",
+    `intus.flush(${at})`,
   ].join("\n");
 }
 

@@ -21,12 +21,16 @@ export function notices(): Part {
       if (drawn === state.notices && shownRun === run) return;
       drawn = state.notices;
       shownRun = run;
-      const troubles = drawn.filter((n) => n.level !== "info").length;
+      const ours = drawn.filter((n) => !n.run || n.run === state.choice.run);
+      const troubles = ours.filter((n) => n.level !== "info").length;
       setText(badge, troubles ? String(troubles) : "");
       badge.hidden = troubles === 0;
       badge.title = `${troubles} warnings or errors`;
-      const rows = drawn.map((notice) => item(notice, state.choice.run, Date.now() / 1000));
-      list.replaceChildren(...(rows.length ? rows : [h("li", { class: "calm" }, "Nothing to report.")]));
+      const rows = ours.map((notice) => item(notice, state.choice.run, Date.now() / 1000));
+      const others = drawn.length - ours.length;
+      if (!rows.length) rows.push(h("li", { class: "calm" }, "Nothing to report."));
+      if (others) rows.push(h("li", { class: "calm" }, `${others} more of other runs.`));
+      list.replaceChildren(...rows);
     },
   };
 }

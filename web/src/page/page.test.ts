@@ -177,7 +177,7 @@ const checks: Record<string, () => void> = {
   },
   "the lines to paste name the port that takes records": () => {
     same([probePort("8080"), probePort("9000"), probePort("")], [8082, 9000, 8082]);
-    holds(snippet("localhost", "8080").includes('intus.probe(model, "localhost", 8082)'), "the snippet names another port");
+    holds(snippet("localhost", "8080").includes(`intus.probe(model, "localhost", 8082)`), "the snippet names another port");
   },
 };
 

@@ -1,0 +1,44 @@
+"""The sample's rows that have a label of a target, as clusterings, estimators and functions see them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .labels import MISSING
+from .split import Places
+from .statistics import Statistics
+
+MOST_ROWS = 40_000  #: rows of the sample that estimators and functions of labels see
+TOO_MANY = "too many different labels to be classes"
+
+
+def labelled_rows(statistics: Statistics, target: str) -> tuple[Places, np.ndarray, np.ndarray]:
+    """Rows of the sample that have a label, MOST_ROWS at most: where they belong, behaviours (rows, width),
+    and their classes numbered in the order of the labels."""
+    places, x, codes, _ = statistics.drawn()
+    column = codes[:, statistics.targets.index(target)] if codes.size else np.empty(0, np.int64)
+    rows = np.flatnonzero(column != MISSING)[:MOST_ROWS]
+    order = statistics.classes[target].order()
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    x = statistics.projection.apply(x[rows]) if statistics.raw else x[rows]
+    return places.take(rows), x, rank[column[rows]]
+
+
+def shuffled(codes: np.ndarray, seed: int) -> np.ndarray:
+    """The labels in a seeded random order."""
+    return np.random.default_rng(seed).permutation(codes)
+
+
+def too_few(statistics: Statistics, target: str, codes: np.ndarray, held: np.ndarray | None = None) -> str:
+    """Why nothing can be learnt from these labels, "" if something can."""
+    if statistics.classes[target].overflowed:
+        return TOO_MANY
+    classes = len(np.unique(codes))
+    if classes < 2:
+        return "a single class" if classes else "no labelled rows"
+    if held is not None and len(np.unique(codes[~held])) < 2:
+        return "a single class among the training rows"
+    if held is not None and held.sum() < 2:
+        return "too few rows to hold any out"
+    return ""

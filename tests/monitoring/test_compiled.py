@@ -1,0 +1,158 @@
+"""A training that runs compiled code is the same to the last bit: its first pass is not traced."""
+
+from __future__ import annotations
+
+import functools
+import types
+
+import pytest
+import torch
+from torch import nn
+
+from intus.monitoring import flush, probe
+from intus.tracing.compiled import reaches_compiled
+
+HOST = "127.0.0.1"
+RAN: list[str] = []
+
+
+def backend(graph, inputs):
+    """Runs a compiled graph as it is, and says that it was run."""
+
+    def run(*args):
+        RAN.append("compiled")
+        return graph(*args)
+
+    return run
+
+
+def plain(x):
+    return torch.sin(x) + 1
+
+
+fast = torch.compile(plain, backend=backend)
+ops = types.ModuleType("ops")
+ops.inner = types.ModuleType("ops.inner")
+ops.inner.fast = fast
+
+
+@torch.compiler.disable
+def never_compiled(x):
+    return x * 2
+
+
+def by_name(module, x):
+    return fast(x)
+
+
+def by_module(module, x):
+    return ops.inner.fast(x)
+
+
+def by_helper(module, x):
+    def deeper(x):
+        return by_name(None, x)
+
+    return next(deeper(one) for one in (x,))
+
+
+def by_default(module, x, f=fast):
+    return f(x)
+
+
+def by_attribute(module, x):
+    return module.table["f"][0](x)
+
+
+def by_closure(f):
+    return lambda module, x: f(x)
+
+
+def by_none(module, x):
+    return never_compiled(plain(x))
+
+
+class Ops:
+    """An object that is no module, and holds what it runs."""
+
+    def __init__(self, f):
+        self.f = f
+
+    def __call__(self, x):
+        return self.f(x)
+
+    @staticmethod
+    def steady(x):
+        return fast(x)
+
+
+def net(how, f=fast):
+    forward = functools.wraps(how)(lambda self, x: how(self, self.linear(x)))
+    model = type("Net", (nn.Module,), {"forward": forward})()
+    model.linear = nn.Linear(3, 2).requires_grad_(False)  # dynamo warns of a gradient it asks for itself
+    model.table = {"f": (f,)}
+    return model
+
+
+WAYS = [
+    (by_name, plain), (by_module, plain), (by_helper, plain), (by_default, plain), (by_attribute, fast),
+    (by_closure(fast), plain), (by_closure(functools.partial(fast)), plain), (by_attribute, Ops(fast)),
+    (by_closure(Ops.steady), plain), (by_closure(Ops(plain)), plain),
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo():
+    torch._dynamo.reset()
+    RAN.clear()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(("how", "f"), WAYS)
+def test_compiled_code_runs_compiled_in_every_probed_pass(server, how, f):
+    model = net(how, f)
+    expected = model(torch.ones(1, 3))
+    compiled = len(RAN)
+    RAN.clear()
+    torch._dynamo.reset()
+    with probe(model, HOST, server.port) as watch:
+        assert torch.equal(model(torch.ones(1, 3)), expected)
+        assert len(RAN) == compiled
+    assert watch.status()["recorded"] == 2
+    assert flush(HOST, server.port)
+    assert not [path for path, _ in server.got if path.startswith("/graph")]
+
+
+def test_what_leads_to_nothing_compiled_keeps_its_graph(server):
+    """``plain`` itself was compiled elsewhere, and a function is kept from being compiled."""
+    model = net(by_none, plain)
+    with probe(model, HOST, server.port):
+        model(torch.ones(1, 3))
+    assert flush(HOST, server.port)
+    assert [path for path, _ in server.got if path.startswith("/graph")]
+
+
+def test_models_that_are_compiled_lead_to_it():
+    model = net(by_none, plain)
+    assert not reaches_compiled(model)
+    assert reaches_compiled(torch.compile(model, backend="eager"))
+    outer = nn.Sequential(model)
+    model.compile(backend="eager")
+    assert reaches_compiled(outer)
+
+
+def test_objects_that_answer_to_anything_are_not_asked():
+    class Touchy:
+        def __getattribute__(self, name):
+            raise AssertionError(f"asked for {name}")
+
+    assert not reaches_compiled(net(by_none, Touchy()))
+
+
+def test_a_model_that_leads_far_counts_as_compiled(monkeypatch):
+    model = net(by_none, plain)
+    model.table["many"] = [[k] for k in range(100)]
+    assert not reaches_compiled(model)
+    monkeypatch.setattr("intus.tracing.compiled.MOST", 100)
+    assert reaches_compiled(model)
