@@ -25,7 +25,8 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None), torch.Tensor, Built
 def reaches_compiled(model: Any) -> bool:
     """Whether a function that ``torch.compile`` made can be come to from ``model``.
 
-    >>> reaches_compiled(torch.nn.Linear(2, 2)), reaches_compiled(torch.compile(torch.nn.Linear(2, 2)))
+    >>> net = torch.nn.Linear(2, 2)
+    >>> reaches_compiled(net), reaches_compiled(torch.compile(net, backend="eager"))
     (False, True)
     """
     todo: list[Any] = [model] if "torch._dynamo.eval_frame" in sys.modules else []
