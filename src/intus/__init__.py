@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from .monitoring import clear, flush, probe, register_targets, remove
     from .serving.run import serve
     from .tracing.op import Op
+    from .tracing.report import Report
     from .tracing.run import trace, view
     from .tracing.trace import Trace, load
+    from .tracing.validate import validate
     from .viewing.html import View
 
 __version__ = "0.1.0"
@@ -34,6 +36,7 @@ _HOME = {
     "IntusError": ".core.errors",
     "Op": ".tracing.op",
     "Record": ".core.record",
+    "Report": ".tracing.report",
     "Results": ".core.results",
     "Trace": ".tracing.trace",
     "View": ".viewing.html",
@@ -49,6 +52,7 @@ _HOME = {
     "scores": "",
     "serve": ".serving.run",
     "trace": ".tracing.run",
+    "validate": ".tracing.validate",
     "view": ".tracing.run",
 }
 
@@ -58,6 +62,7 @@ __all__ = [
     "IntusError",
     "Op",
     "Record",
+    "Report",
     "Results",
     "Trace",
     "View",
@@ -73,6 +78,7 @@ __all__ = [
     "scores",
     "serve",
     "trace",
+    "validate",
     "view",
 ]
 

@@ -17,6 +17,7 @@ import torch
 from torch.nn import Module
 
 from .containers import tensors
+from .invocation import Keeper
 from .recorder import Answer, Recorder
 from .recording import ROW, Recording
 from .surroundings import Surroundings
@@ -79,6 +80,11 @@ class Capture:
     def recording(self) -> Recording:
         """What has been recorded so far."""
         return self._recorder.recording
+
+    @property
+    def keeper(self) -> Keeper | None:
+        """What it takes to run each call again; None where no activations are kept."""
+        return self._recorder.keeper
 
     @property
     def full(self) -> bool:

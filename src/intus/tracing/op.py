@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from ..core import walks
 from ..core.errors import AddressError
 from ..core.graph import CREATED, FAILED, INPLACE, OP_KINDS, Graph, Meta, Param, Source
+from .invocation import Invocation, filled
+from .replay import LEFT_OUT
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -64,6 +67,40 @@ class Op:
     def saved(self) -> bool:
         """Whether ``value`` is there."""
         return self.row in self._trace.values
+
+    @property
+    def func(self) -> Callable[..., Any] | None:
+        """The function that was called; None where it was not kept: nothing was saved, or it is no call."""
+        return None if self._call is None else self._call.func
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The positional arguments it was called with, each tensor as the label or address it came from."""
+        if self._call is None:
+            return ()
+        return tuple(filled(value, self._names(self._call)) for value in self._call.args)
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The keyword arguments it was called with, each tensor as the label or address it came from."""
+        if self._call is None:
+            return {}
+        names = self._names(self._call)
+        return {name: filled(value, names) for name, value in self._call.kwargs.items()}
+
+    @property
+    def _call(self) -> Invocation | None:
+        replays = self._trace._replays
+        return None if replays is None else replays.call(int(self._graph.ops.event[self.row]))
+
+    def _names(self, call: Invocation) -> Callable[[int], str]:
+        def name(number: int) -> str:
+            source = call.holes[number].source
+            if source >= 0:
+                return self._graph.label(source)
+            return "left out" if source == LEFT_OUT else self._graph.params[-1 - source].address
+
+        return name
 
     @property
     def meta(self) -> Meta:

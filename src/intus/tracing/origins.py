@@ -16,6 +16,7 @@ from torch._C._functorch import get_unwrapped
 
 from ..core.graph import BUFFER, CONSTANT, OP
 from .containers import is_wrapped
+from .invocation import Geometry, Keeper, Patch
 from .places import memory_of
 from .recording import POSITIONS, Recording
 from .values import Values
@@ -27,8 +28,12 @@ class Origins:
     """The tensors of one pass. ``known`` is open to the recorder, which reads and fills it in its stride; a
     version of None means that the tensor keeps none, and its memory is asked every time."""
 
-    def __init__(self, recording: Recording, values: Values) -> None:
+    def __init__(self, recording: Recording, values: Values, keeper: Keeper | None = None) -> None:
         self.known: dict[int, Known] = {}
+        self._keeper = keeper
+        self._writes: dict[
+            int | None, list[tuple[int, Geometry | None]]
+        ] = {}  # by memory; kept for the keeper
         self._recording, self._values = recording, values
         self._writers: dict[int | None, list[tuple[int, int, int]]] = {}  # row, first, last byte
         self.transformed: list[int] = []  # not empty once ``vmap`` or ``torch.func`` has been met
@@ -64,6 +69,8 @@ class Origins:
             if seen[2] is not None and seen[2] == version_of(t):
                 return seen[1]
             row = self._last_writer(t, seen[1])
+            if self._keeper is not None:
+                self._patch(self._keeper, t, seen, row)
             self.note(t, row)
             return row
         return self._stranger(t)
@@ -83,6 +90,8 @@ class Origins:
             return row
         twin = self._twin(t)
         if twin >= 0:
+            if self._keeper is not None:
+                self._keeper.patches[id(t), twin] = Patch(twin, (), None, unseen=True)
             self.note(t, twin)
             return twin
         if self._on_host and _is_foreign(t):
@@ -151,6 +160,21 @@ class Origins:
             else:
                 continue
             self._writers.setdefault(memory_of(target), []).append((row, *_extent(target)))
+            if self._keeper is not None:
+                own = seen is not None and row == seen[1]  # the row's value is what was written
+                place = place_of(target) if own else None
+                self._writes.setdefault(memory_of(target), []).append((row, place))
+                if not own:
+                    self._keeper.patches[id(target), row] = Patch(row, (), None, unseen=True)
+
+    def _patch(self, keeper: Keeper, t: Tensor, seen: Known, row: int) -> None:
+        """``t`` may not be what its row returned any more: note what was written to its memory since."""
+        earlier = keeper.patches.get((id(t), seen[1]))
+        base = earlier.base if earlier is not None else seen[1]
+        since = self._writes.get(memory_of(t), ())
+        writes = tuple(write for write in since if write[0] > base)
+        if row != base or (seen[2] is not None and not writes):
+            keeper.patches[id(t), row] = Patch(base, writes, place_of(t), unseen=not writes)
 
     # -- operations that return what they were given -------------------------------------------------
 
@@ -192,6 +216,11 @@ def _extent(t: Tensor) -> tuple[int, int]:
     first = int(t.storage_offset())
     last = first + sum((n - 1) * int(step) for n, step in zip(t.shape, t.stride(), strict=True) if n)
     return first * t.element_size(), (last + 1) * t.element_size() - 1
+
+
+def place_of(t: Tensor) -> Geometry:
+    """Where a tensor lies in its memory."""
+    return int(t.storage_offset()), tuple(t.shape), t.stride()
 
 
 def _pointer(t: Any) -> int:

@@ -23,6 +23,7 @@ from ..core.graph import CREATED, FAILED, INPLACE, INPUT, OP, OUTPUT
 from .branches import Read
 from .containers import ATOMS, tensors, walk
 from .functions import Function, describe, written
+from .invocation import Keeper
 from .origins import Origins
 from .recording import CALL, POSITIONS, ROW, Recording
 from .sites import Sites
@@ -56,17 +57,22 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self.recording = Recording()
         self.values = values
-        self._origins = Origins(self.recording, values)
+        self.keeper = Keeper() if values.wanted is not None else None
+        self._origins = Origins(self.recording, values, self.keeper)
         self._sites = Sites(self.recording, entry)
         if model is not None:
             self.recording.places.learn(model)
         limit = most * len(ROW)
-        self._handler = _handler(self.recording, self._origins, self._sites, values, limit, answer)
+        self._handler = _handler(
+            self.recording, self._origins, self._sites, values, self.keeper, limit, answer
+        )
 
     def __enter__(self) -> Recorder:
         # Bound for the time of the pass alone: a mode that held itself would wait for the garbage collector.
         self.__torch_function__ = MethodType(self._handler, self)  # type: ignore[method-assign]
         self.values.nested = torch._C._len_torch_function_stack() > 0
+        if self.keeper is not None:
+            self.keeper.nested = self.values.nested
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -115,7 +121,8 @@ class Recorder(TorchFunctionMode):
             returned = tensors(out)
             unseen = [t for t in returned if not self._origins.is_known(t)]
             if unseen:
-                self._opaque(call, module, (args, kwargs), unseen)
+                picks = tuple(n for n, t in enumerate(returned) if any(t is other for other in unseen))
+                self._opaque(call, module, (args, kwargs), unseen, picks)
             for t in returned:
                 row = self._origins.row(t)
                 if row >= 0:
@@ -129,7 +136,14 @@ class Recorder(TorchFunctionMode):
         if call in self._origins.passed_on:
             self._origins.settle(call)
 
-    def _opaque(self, call: int, module: Module, arguments: tuple[Any, Any], unseen: list[Tensor]) -> None:
+    def _opaque(
+        self,
+        call: int,
+        module: Module,
+        arguments: tuple[Any, Any],
+        unseen: list[Tensor],
+        picks: tuple[int, ...],
+    ) -> None:
         """What ran out of Python's sight (a ScriptModule) is one operation with its edges kept."""
         args, kwargs = arguments
         named = {**{str(number): value for number, value in enumerate(args)}, **(kwargs or {})}
@@ -138,6 +152,11 @@ class Recorder(TorchFunctionMode):
             _gather(self.recording, self._origins, value, name, inputs, [])
         type_ = self.recording.type_number(type(module).__name__.lower())
         site = self.recording.calls[call * _CALL + 4]
+        if self.keeper is not None:
+            asked = self.keeper.before(module, args, kwargs, inputs)
+            if asked is not None:
+                row = len(self.recording.rows)
+                self.keeper.calls[row], self.keeper.picks[row] = (*asked[:6], (), asked[7]), picks
         _add_all(self.recording, self._origins, self.values, unseen, type_, inputs, site=site)
 
 
@@ -183,6 +202,7 @@ def _handler(
     origins: Origins,
     sites: Sites,
     values: Values,
+    keeper: Keeper | None,
     most: int,
     answer: Answer | None,
 ) -> Callable[..., Any]:
@@ -270,6 +290,7 @@ def _handler(
         if may_write or (kwargs and not _WRITE_FLAGS.isdisjoint(kwargs)):
             writes = written(about, args, kwargs or {})
             before_writing(writes)
+        call = None if keeper is None else keeper.before(func, args, kwargs, inputs)
         began = perf_counter_ns()
         try:
             out = func(*args, **kwargs) if kwargs else func(*args)
@@ -303,6 +324,8 @@ def _handler(
             site = site_number(frame)
         signature = -2 - site if about.by_index else signatures.setdefault(tuple(atoms), len(signatures))
         row = len(rows)
+        if keeper is not None and call is not None:
+            keeper.after(row, call)
         if type(out) is Tensor:
             try:
                 meta = metas[out.shape, out.dtype, out.device]

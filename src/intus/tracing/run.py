@@ -21,6 +21,7 @@ from .assemble import assemble
 from .drain import drained
 from .interpose import Capture
 from .op import Op
+from .replay import Replays
 from .surroundings import refused_compiling
 from .trace import Trace
 from .values import Values, wanted
@@ -143,7 +144,9 @@ def _finish(capture: Capture, name: str, facts: dict[str, Any], save: Selection)
     kept = capture.values.kept
     values = {where(row): kept[row] for row in sorted(kept) if where(row) >= 0}
     unverified = frozenset(where(row) for row in capture.values.unverified() if where(row) >= 0)
-    result = Trace(graph, values, unverified)
+    keeper = capture.keeper
+    replays = None if keeper is None else Replays(capture.recording, keeper, where, kept)
+    result = Trace(graph, values, unverified, replays)
     if save != "all" and save != "none":
         chosen = set(select(graph, save, handle=lambda row: Op(result, row)))
         result.values = {row: value for row, value in values.items() if row in chosen}

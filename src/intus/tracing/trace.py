@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,8 @@ from ..viewing.html import View
 from ..viewing.overlay import Overlay
 from ..viewing.text import outline
 from .op import Op
+from .replay import Replays
+from .report import Report
 
 if TYPE_CHECKING:
     import networkx
@@ -52,11 +54,19 @@ class Trace:
     """
 
     def __init__(
-        self, graph: Graph, values: dict[int, Tensor], unverified: frozenset[int] = frozenset()
+        self,
+        graph: Graph,
+        values: dict[int, Tensor],
+        unverified: frozenset[int] = frozenset(),
+        replays: Replays | None = None,
     ) -> None:
         self.graph = graph
         self.values = values
         self.unverified = unverified
+        self._replays = replays
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_replays": None}  # functions do not travel; a copy cannot be run again
 
     @cached_property
     def _ordinals(self) -> list[int]:
@@ -167,6 +177,48 @@ class Trace:
             self._known_module(inside)
             found = [op for op in found if any(_is_call_of(name, inside) for name in op.modules)]
         return found
+
+    def validate(self) -> Report:
+        """Prove the saved activations: every op, run again on its saved parents, must give what was saved,
+        bit for bit (no tolerance), and something else when a parent is replaced by random values.
+
+        An op whose result rightly stays the same, or that cannot be tested so (whole numbers, masks, shapes),
+        is exempt with its reason. Raises InputError where the calls were not kept: ``save="none"``, a copy, a
+        file.
+
+        >>> from intus import trace
+        >>> bool(trace(torch.nn.Linear(2, 1), torch.ones(1, 2)).validate())
+        True
+        """
+        from .validate import check
+
+        return check(self)
+
+    def rerun(
+        self,
+        changes: Mapping[str | int, Tensor | float | Callable[[Tensor], Any]] | None = None,
+        *,
+        swap: Mapping[str | int, Callable[..., Any]] | None = None,
+    ) -> Trace:
+        """The trace of the same pass with something changed; only what lies downstream is computed again.
+
+        ``changes`` maps an address to what its value becomes: a tensor, a number, or a function of the value.
+        An address may name one unit, ``conv1[3]``: a channel (axis 1) of a value of four or more dimensions,
+        else one of the last axis. ``swap`` maps an address to a function to run instead, which is given the
+        op's tensors alone, parameters included. Noise is drawn as it was. A change of a trace that was
+        itself changed starts from its values; what lies downstream is run with the model's own functions.
+
+        Raises AddressError for an unknown address, InputError where a shape or dtype would change,
+        CaptureError where something downstream cannot be run again or the model might decide otherwise.
+
+        >>> from intus import trace
+        >>> net = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(2, 1, bias=False))
+        >>> float(trace(net, torch.ones(1, 2)).rerun({"0": 0})["output_1"].value)
+        0.0
+        """
+        from .rerun import rerun
+
+        return rerun(self, changes or {}, swap or {})
 
     def save(self, path: str | Path) -> None:
         """Write graph and saved values into one safetensors file; ``intus.load`` reads it back.

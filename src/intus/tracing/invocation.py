@@ -1,0 +1,238 @@
+"""What is needed to run one function call again: the function, its arguments with holes where tensors went
+in, the random state it drew from and the ambient state it ran in. Kept only when activations are saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .containers import ATOMS
+
+#: Where a tensor lies in its memory: offset, shape, strides, in elements.
+Geometry = tuple[int, tuple[int, ...], tuple[int, ...]]
+
+
+class Patch(NamedTuple):
+    """An argument that was not what its parent returned: its memory had been written to through a view.
+
+    It was the value of row ``base``, with each of ``writes`` (the writer's row, and where it wrote; None
+    where that is not known) put in its place. ``unseen`` means that something the recorder did not see wrote.
+    """
+
+    base: int
+    writes: tuple[tuple[int, Geometry | None], ...]
+    place: Geometry | None
+    unseen: bool
+
+
+class Hole(NamedTuple):
+    """A place in the arguments where a tensor stood: ``arg`` is the number of the argument's name, ``source``
+    the row it came from (below zero a parameter, -1 - its number), ``grad`` whether it required a gradient,
+    ``left`` its value where its row is not in the graph."""
+
+    arg: int
+    source: int
+    grad: bool
+    patch: Patch | None
+    left: Tensor | None = None
+
+
+class Ambient(NamedTuple):
+    """What a call depends on besides its arguments; ``autocast`` pairs a device type with its dtype."""
+
+    grad: bool
+    inference: bool
+    autocast: tuple[tuple[str, torch.dtype], ...]
+    dtype: torch.dtype
+
+
+class Invocation(NamedTuple):
+    """One call. In ``args`` and ``kwargs`` a ``Slot`` stands for the hole of that number; ``states`` are the
+    generators it drew from with what they held before; ``picks`` says which of the returned tensors are
+    rows, None for all; ``ambient`` is None where nothing was out of the ordinary."""
+
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    holes: tuple[Hole, ...]
+    states: tuple[tuple[Any, Tensor], ...] = ()
+    ambient: Ambient | None = None
+    picks: tuple[int, ...] | None = None
+
+
+USUAL = Ambient(True, False, (), torch.float32)
+
+
+class Slot:
+    """Stands in an argument where a tensor was."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+_NESTING = 8  # as deep as ``containers.walk`` looks
+_SLOTS = [Slot(number) for number in range(64)]
+
+
+#: A call as it is noted while the pass runs: function, arguments, keywords, pairs of a row and an argument's
+#: number, whether each tensor required a gradient, their patches, states, ambient state, picks.
+Note = tuple[
+    Callable[..., Any],
+    tuple[Any, ...],
+    dict[str, Any],
+    tuple[int, ...],
+    tuple[bool, ...],
+    tuple[Patch | None, ...] | None,
+    tuple[tuple[Any, Tensor], ...],
+    Ambient | None,
+]
+_NO_KEYWORDS: dict[str, Any] = {}
+
+
+class Keeper:
+    """Notes the calls of one pass, by the row of the first tensor each returned. Runs once per operation, so
+    it makes few objects; ``Replays`` makes Invocations of the notes when someone asks."""
+
+    def __init__(self) -> None:
+        self.calls: dict[int, Note] = {}
+        self.picks: dict[int, tuple[int, ...]] = {}
+        #: Arguments written through a view, by the tensor's id and the row it came from.
+        self.patches: dict[tuple[int, int], Patch] = {}
+        self.nested = False
+        self._draws: dict[Any, bool] = {}
+        self._ambients: dict[Any, Ambient | None] = {USUAL: None}
+
+    def before(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, inputs: list[int]
+    ) -> Note | None:
+        """Note a call that is about to run; ``inputs`` pairs each tensor's row with its argument's number.
+        None for arguments that cannot be kept (a container that cannot be made again)."""
+        try:
+            if self.nested:  # a trace around this one must not see our own look at the tensors
+                with torch._C.DisableTorchFunction():
+                    return self._note(func, args, kwargs, inputs)
+            return self._note(func, args, kwargs, inputs)
+        except Exception:  # a foreign container may refuse anything; the pass goes on, unproven here
+            return None
+
+    def _note(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, inputs: list[int]
+    ) -> Note | None:
+        found: list[Tensor] = []
+        plain = tuple([emptied(value, found) for value in args])
+        named = {name: emptied(value, found) for name, value in kwargs.items()} if kwargs else _NO_KEYWORDS
+        if 2 * len(found) != len(inputs):
+            return None
+        grads = tuple([t.requires_grad for t in found])
+        patches = None
+        if self.patches:
+            patches = tuple(
+                [self.patches.get((id(t), row)) for t, row in zip(found, inputs[::2], strict=True)]
+            )
+        draws = self._draws.get(func)
+        if draws is None:
+            draws = self._draws[func] = may_draw(func)
+        states = tuple([(g, g.get_state()) for g in _generators(named)]) if draws else ()
+        return func, plain, named, tuple(inputs), grads, patches, states, self._ambient()
+
+    def after(self, row: int, note: Note) -> None:
+        """Note that the call has returned what begins at ``row``."""
+        if note[6]:
+            try:
+                with torch._C.DisableTorchFunction():
+                    drawn = tuple((g, state) for g, state in note[6] if _moved(state, g.get_state()))
+            except Exception:  # within ``torch.func`` or a fake mode a generator's state cannot be looked at
+                return
+            note = (*note[:6], drawn, note[7])
+        self.calls[row] = note
+
+    def _ambient(self) -> Ambient | None:
+        cast = _autocast() if torch._C._is_any_autocast_enabled() else ()
+        grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        now = (grad, inference, cast, torch.get_default_dtype())
+        if now not in self._ambients:
+            self._ambients[now] = Ambient(*now)
+        return self._ambients[now]
+
+
+def emptied(value: Any, found: list[Tensor], depth: int = 0) -> Any:
+    """An argument with slots for its tensors, which are added to ``found`` in the order of ``walk``.
+
+    >>> found = []
+    >>> emptied((torch.ones(1), "mean"), found)[1], len(found)
+    ('mean', 1)
+    """
+    if type(value) in ATOMS:
+        return value
+    if isinstance(value, Tensor):
+        found.append(value)
+        return _SLOTS[len(found) - 1] if len(found) <= len(_SLOTS) else Slot(len(found) - 1)
+    return rebuilt(value, lambda part: emptied(part, found, depth + 1), depth)
+
+
+def filled(value: Any, tensor: Callable[[int], Any], depth: int = 0) -> Any:
+    """The argument again, with ``tensor(number)`` in each slot."""
+    if type(value) is Slot:
+        return tensor(value.number)
+    return rebuilt(value, lambda part: filled(part, tensor, depth + 1), depth)
+
+
+def rebuilt(value: Any, each: Callable[[Any], Any], depth: int) -> Any:
+    """A container of the same kind with ``each`` of its parts; anything else as it is."""
+    if isinstance(value, tuple | list) and depth < _NESTING:
+        parts = [each(part) for part in value]
+        if isinstance(value, list):
+            return parts
+        if type(value) is tuple or isinstance(value, torch.Size):
+            return tuple(parts)
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if isinstance(value, dict) and depth < _NESTING:
+        return {key: each(part) for key, part in value.items()}
+    if isinstance(value, slice):
+        return slice(each(value.start), each(value.stop), each(value.step))
+    return value
+
+
+def may_draw(func: Any) -> bool:
+    """Whether a function may draw random numbers: torch tags its own; of others it is not known.
+
+    >>> may_draw(torch.add), may_draw(torch.rand), may_draw(torch.Tensor.normal_)
+    (False, True, True)
+    """
+    if isinstance(func, FunctionType):
+        return True
+    name = getattr(func, "__name__", "").partition(".")[0]
+    if name.startswith("__"):
+        return False
+    packet = getattr(torch.ops.aten, name, None)
+    if packet is None:
+        return True
+    return any(torch.Tag.nondeterministic_seeded in getattr(packet, o).tags for o in packet.overloads())
+
+
+def _generators(kwargs: dict[str, Any]) -> Iterator[Any]:
+    own = kwargs.get("generator")
+    if isinstance(own, torch.Generator):
+        yield own
+        return
+    yield torch.default_generator
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        yield from torch.cuda.default_generators
+
+
+def _moved(before: Tensor, after: Tensor) -> bool:
+    return bytes(before.numpy().data) != bytes(after.numpy().data)
+
+
+def _autocast() -> tuple[tuple[str, torch.dtype], ...]:
+    devices = ("cpu", "cuda", "mps", "xpu")
+    return tuple(
+        (device, torch.get_autocast_dtype(device)) for device in devices if torch.is_autocast_enabled(device)
+    )

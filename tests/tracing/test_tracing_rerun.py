@@ -1,0 +1,174 @@
+"""A rerun is what the changed model computes, bit for bit, and runs only what lies downstream."""
+
+import contextlib
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_tracing_transformers import gpt2
+from torch import nn
+from tracing_zoo import ZOO, Cnn, make
+
+import intus
+
+
+def hooked(model, x, name, change):
+    """The model's output with a forward hook that changes what one module returns."""
+    module = dict(model.named_modules())[name]
+    handle = module.register_forward_hook(lambda module, args, out: change(out))
+    try:
+        return model(x)
+    finally:
+        handle.remove()
+
+
+@pytest.fixture
+def cnn():
+    torch.manual_seed(0)
+    model, x = Cnn().eval(), torch.randn(2, 1, 8, 8)
+    return model, x, intus.trace(model, x)
+
+
+def ablated(unit):
+    def change(out):
+        out = out.clone()
+        out[:, unit] = 0
+        return out
+
+    return change
+
+
+CHANGES = {
+    "zero": ({"conv2": 0}, "conv2", lambda out: out * 0),
+    "scale": ({"conv2": lambda value: value * 3}, "conv2", lambda out: out * 3),
+    "tensor": ({"conv1": torch.ones(2, 4, 6, 6)}, "conv1", torch.ones_like),
+    "one unit": ({"conv1[3]": 0}, "conv1", ablated(3)),
+    "unit of the last axis": ({"head[1]": 0.0}, "head", ablated(1)),
+    "unit by function": (
+        {"conv1[2]": lambda unit: unit - unit},
+        "conv1",
+        ablated(2),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(CHANGES))
+def test_a_rerun_is_what_a_hook_would_give(cnn, name):
+    model, x, trace = cnn
+    changes, module, change = CHANGES[name]
+    after = trace.rerun(changes)
+    assert torch.equal(after["output_1"].value, hooked(model, x, module, change))
+    assert not torch.equal(after["output_1"].value, trace["output_1"].value)
+    assert torch.equal(trace["output_1"].value, model(x))  # the trace itself stays
+
+
+def test_a_function_is_swapped(cnn):
+    model, x, trace = cnn
+    after = trace.rerun(swap={"relu_1": torch.tanh, "relu_2": torch.tanh})
+    model.relu = nn.Tanh()
+    assert torch.equal(after["output_1"].value, model(x))
+    assert after.graph.facts["changed"] == ["relu_1_3", "relu_2_5"]
+
+
+def test_only_what_lies_downstream_runs(cnn):
+    _, _, trace = cnn
+
+    ran = []
+    originals = {row: note[0] for row, note in trace._replays._notes.items()}
+    for row, note in trace._replays._notes.items():
+
+        def counted(*args, _row=row, **kwargs):
+            ran.append(_row)
+            return originals[_row](*args, **kwargs)
+
+        trace._replays._notes[row] = (counted, *note[1:])
+    after = trace.rerun({"conv2": 0})
+    downstream = trace["conv2"].descendants
+    assert len(ran) == sum(op.kind == "op" for op in downstream)
+    for op in trace.ops:
+        assert (after.values[op.row] is trace.values[op.row]) == (op not in [*downstream, trace["conv2"]])
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", list(ZOO))
+def test_no_change_of_the_input_changes_nothing(name, training):
+    model, x = make(name, training)
+    trace = intus.trace(model, x)
+    after = trace.rerun({"input_1": lambda value: value})
+    for row, value in trace.values.items():
+        assert torch.equal(after.values[row], value)
+    assert after.validate()
+
+
+@pytest.mark.parametrize("name", list(ZOO))
+def test_another_input_gives_what_the_model_gives(name):
+    model, x = make(name)
+    other = torch.randn_like(x)
+    after, fresh = intus.trace(model, x).rerun({"input_1": other}), intus.trace(model, other)
+    for op in fresh.outputs:
+        assert torch.equal(after[op.label].value, op.value)
+    assert after.validate()
+
+
+def test_a_patch_from_another_pass():
+    torch.manual_seed(0)
+    model, inputs = gpt2()
+    model.eval()
+    one = intus.trace(model, inputs)
+    two = intus.trace(model, {"input_ids": inputs["input_ids"].flip(1)})
+    patched = one.rerun({"transformer.ln_f": two["transformer.ln_f"].value})
+    assert torch.equal(patched["lm_head"].value, two["lm_head"].value)
+
+
+def test_writes_through_views_are_followed():
+    def forward(x, scale=2):
+        y = x * scale
+        y[:2].mul_(10)
+        return y + F.dropout(torch.ones(4), 0.5)
+
+    x = torch.arange(1.0, 5)
+    trace = intus.trace(forward, x, seed=1)
+    after = trace.rerun({"mul_1": lambda value: value / 2})
+    assert torch.equal(
+        after["output_1"].value, intus.trace(lambda x: forward(x, 1), x, seed=1)["output_1"].value
+    )
+    assert after.validate()["mul_1_1"].reasons == ("it was changed in a rerun",)
+
+
+def test_what_cannot_be_is_said(cnn):
+    _, _, trace = cnn
+    with pytest.raises(intus.IntusError, match=r"Did you mean 'conv2'") as error:
+        trace.rerun({"conv22": 0})
+    assert isinstance(error.value, KeyError)
+    with pytest.raises(KeyError, match=r"'conv1\[4\]' is out of range: there are 4 units"):
+        trace.rerun({"conv1[4]": 0})
+    with pytest.raises(ValueError, match="is of shape"):
+        trace.rerun({"conv1": torch.ones(3)})
+    with pytest.raises(ValueError, match="must give a tensor or a number"):
+        trace.rerun({"conv1": lambda value: "no"})
+    with pytest.raises(ValueError, match="keeps shapes and dtypes"):
+        trace.rerun(swap={"relu_2": lambda x: x[:1]})
+    with pytest.raises(ValueError, match="Trace the model again"):
+        intus.trace(nn.Linear(2, 1), torch.ones(1, 2), save="none").rerun({"linear_1": 0})
+
+
+def test_a_model_that_would_have_gone_another_way_is_refused():
+    def forward(x):
+        y = x * 2
+        return y + 1 if y.sum() > 0 else y - 1
+
+    trace = intus.trace(forward, torch.ones(3))
+    assert trace.rerun({"mul_1": 5})["output_1"].value.tolist() == [6, 6, 6]
+    with pytest.raises(RuntimeError, match="might have gone another way"):
+        trace.rerun({"mul_1": -5})
+
+
+def test_an_exception_that_the_model_caught_is_passed_by():
+    def forward(x):
+        y = x * 2
+        with contextlib.suppress(RuntimeError):
+            y @ torch.ones(5)
+        return y + 1
+
+    trace = intus.trace(forward, torch.ones(3))
+    assert trace.rerun({"mul_1": 5})["output_1"].value.tolist() == [6, 6, 6]

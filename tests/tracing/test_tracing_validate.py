@@ -1,0 +1,480 @@
+"""Proof by replay: every model of the zoo is valid, and every kind of lie is caught and named."""
+
+import contextlib
+import copy
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from test_tracing_transformers import bert, gpt2, llama, mamba, t5, vit
+from torch import nn
+from tracing_zoo import ZOO, make
+
+import intus
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", list(ZOO))
+def test_the_zoo_is_valid(name, training):
+    model, x = make(name, training)
+    trace = intus.trace(model, x)
+    report = trace.validate()
+    assert report, str(report)
+    assert [check.label for check in report] == [
+        op.label for op in map(trace.__getitem__, trace.graph.labels) if op.kind in ("op", "output")
+    ]
+    assert len(report.proven) >= 0.8 * len(report)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("build", [gpt2, bert, vit, llama, t5, mamba], ids=lambda build: build.__name__)
+def test_transformers_are_valid(build, training, grad):
+    torch.manual_seed(0)
+    model, inputs = build()
+    with torch.set_grad_enabled(grad):
+        report = intus.validate(model.train(training), inputs)
+    assert report, str(report)
+    assert len(report.proven) > 0.75 * len(report)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = torch.relu(self.a(x))
+        return torch.sub(self.b(y), y)
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    return intus.trace(Net(), torch.randn(3, 4))
+
+
+def labels(checks):
+    return [check.label for check in checks]
+
+
+def with_edges(trace, change):
+    """The trace with ``change`` done to its edges, a list of [src, dst, arg]."""
+    edges = trace.graph.edges
+    rows = change([list(edge) for edge in zip(edges.src, edges.dst, edges.arg, strict=True)])
+    columns = [np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)]
+    trace.graph = copy.copy(trace.graph)
+    object.__setattr__(trace.graph, "edges", type(edges)(*columns))
+    return trace
+
+
+def test_the_net_itself_is_valid(net):
+    assert labels(net.validate().proven) == ["linear_1_1", "relu_1_2", "linear_2_3", "sub_1_4", "output_1"]
+
+
+@pytest.mark.parametrize("label", ["linear_1_1", "relu_1_2", "linear_2_3", "sub_1_4"])
+def test_a_corrupted_activation_is_caught_and_named(net, label):
+    row = net[label].row
+    net.values[row] = net.values[row].clone()
+    net.values[row][0, 0] = torch.nextafter(net.values[row][0, 0], torch.tensor(9.0))  # one bit
+    report = net.validate()
+    assert not report
+    assert report.failed[0].label == label
+    assert "something else" in report[label].reasons[0]
+    assert f"failed    {label}" in str(report)
+
+
+def test_a_corrupted_input_or_output_is_caught(net):
+    net.values[net.outputs[0].row] = torch.zeros(3, 4)
+    assert labels(net.validate().failed) == ["output_1"]
+    net.values[net.inputs[0].row] = torch.zeros(3, 4)
+    assert labels(net.validate().failed) == ["linear_1_1", "output_1"]
+
+
+def test_a_wrong_parent_is_caught(net):
+    sub, wrong = net["sub_1_4"].row, net["linear_1_1"].row
+    with_edges(net, lambda edges: [[wrong if d == sub and a == 0 else s, d, a] for s, d, a in edges])
+    assert labels(net.validate().failed) == ["sub_1_4"]
+
+
+def test_swapped_arguments_are_caught(net):
+    sub = net["sub_1_4"].row
+    with_edges(net, lambda edges: [[s, d, 1 - a if d == sub else a] for s, d, a in edges])
+    assert labels(net.validate().failed) == ["sub_1_4"]
+
+
+@pytest.mark.parametrize("label", ["linear_2_3", "sub_1_4", "output_1"])
+def test_a_lost_edge_is_caught(net, label):
+    row = net[label].row
+    at = next(n for n, dst in enumerate(net.graph.edges.dst) if dst == row)
+    with_edges(net, lambda edges: edges[:at] + edges[at + 1 :])
+    report = net.validate()
+    assert labels(report.failed) == [label]
+
+
+def test_an_edge_too_many_is_caught(net):
+    relu = net["relu_1_2"].row
+    with_edges(net, lambda edges: sorted([*edges, [net.inputs[0].row, relu, 1]], key=lambda edge: edge[1]))
+    (check,) = net.validate().failed
+    assert check.label == "relu_1_2"
+    assert "argument '1', which took none" in check.reasons[0]
+
+
+def test_a_lost_parameter_is_caught(net):
+    net.graph = copy.copy(net.graph)
+    object.__setattr__(net.graph, "op_params", net.graph.op_params[1:])
+    (check,) = net.validate().failed
+    assert check.label == "linear_1_1"
+    assert "a.weight" in check.reasons[0]
+
+
+def test_an_argument_that_does_not_matter_is_caught():
+    """A function that ignores what the graph says it reads."""
+    trace = intus.trace(lambda x, y: torch.add(x, y, alpha=1), (torch.ones(3), torch.ones(3)))
+    (row,) = trace._replays._notes
+    trace._replays._notes[row] = (lambda x, y, alpha: x + 1, *trace._replays._notes[row][1:])
+    (check,) = trace.validate().failed
+    assert (check.label, check.reasons) == ("add_1_1", ("argument '1': random values give the same result",))
+
+
+def test_parameters_that_were_trained_since_are_told():
+    model = Net()
+    trace = intus.trace(model, torch.randn(3, 4))
+    with torch.no_grad():
+        model.a.weight.add_(1)
+    (check,) = trace.validate().failed
+    assert check.label == "linear_1_1"
+    assert "a.weight changed since the trace was taken" in check.reasons[0]
+
+
+# -- writes and views ------------------------------------------------------------------------------------
+
+
+def through_a_view(x):
+    y = x * 2
+    y[:2].mul_(10)
+    return y + 1
+
+
+def through_two_views_in_turn(x):
+    y = x * 2
+    y[:2].mul_(10)
+    y[1:].sub_(1)
+    return (y + 1) * y[1:3].sum()
+
+
+def onto_itself(x):
+    y = x * 2
+    y.add_(y)
+    y += x
+    return y.T if y.dim() > 1 else y
+
+
+def by_assignment(x):
+    y = torch.zeros(4)
+    y[1:3] = x[1:3]
+    y[0], y[:] = x[0], y * 2
+    return y
+
+
+def transposed(x):
+    y = x.reshape(2, 2).clone()
+    y.t()[0].fill_(x.sum().item())
+    y.diagonal().copy_(x[:2])
+    return y.t() @ y
+
+
+def out_argument(x):
+    y = torch.empty(4)
+    torch.mul(x, 3, out=y)
+    F.relu(y, inplace=True)
+    return y
+
+
+def in_the_input(x):
+    x[:2].mul_(10)
+    return x.add_(1).sum()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        through_a_view,
+        through_two_views_in_turn,
+        onto_itself,
+        by_assignment,
+        transposed,
+        out_argument,
+        in_the_input,
+    ],
+)
+def test_what_an_argument_was_at_that_moment(function):
+    trace = intus.trace(function, torch.arange(1.0, 5))
+    report = trace.validate()
+    assert report, str(report)
+    assert not trace.unverified
+
+
+def test_a_write_through_a_view_that_is_corrupted_is_caught():
+    trace = intus.trace(through_a_view, torch.arange(1.0, 5))
+    trace.values[trace["mul_2"].row] = torch.zeros(2)
+    assert labels(trace.validate().failed) == ["mul_2_3", "add_1_4"]
+
+
+def test_a_numpy_round_trip_is_unproven_not_passed_off():
+    def forward(x):
+        y = x * 2
+        y.numpy()[0] = 7
+        return torch.from_numpy(y.numpy()[:2]) + 1
+
+    (check,) = intus.validate(forward, torch.ones(3)).unproven
+    assert (check.label, check.reasons) == ("add_1_2", ("its memory was written to out of sight",))
+
+
+def test_a_write_that_the_graph_does_not_lead_to_is_unproven():
+    """Two views taken ahead, both written: the base descends from the later write alone."""
+
+    def forward(x):
+        y = x.clone()
+        first, second = y[0], y[1]
+        first.mul_(2)
+        second.add_(1)
+        return y.sum()
+
+    (check,) = intus.validate(forward, torch.ones(2, 2)).unproven
+    assert check.reasons == ("argument '0' was also written to by mul_1_4, no ancestor",)
+
+
+def test_what_is_made_inside_vmap_is_unproven():
+    report = intus.validate(lambda x: torch.func.vmap(lambda a: a * 2)(x), torch.ones(3, 2))
+    assert labels(report.unproven) == ["mul_1_1", "output_1"]
+
+
+def test_a_gradient_taken_inside_is_unproven():
+    x = torch.ones(3, requires_grad=True)
+    report = intus.validate(lambda x: torch.autograd.grad((x * x).sum(), x)[0], x)
+    assert labels(report.unproven) == ["grad_1_3"]
+    assert "autograd" in report.unproven[0].reasons[0]
+
+
+def test_sparse_tensors_are_compared():
+    report = intus.validate(lambda x: torch.sparse.mm(x.to_sparse(), x.T), torch.ones(3, 2))
+    assert report, str(report)
+
+
+# -- random state and ambient state ----------------------------------------------------------------------
+
+
+def noisy(x):
+    own = torch.Generator().manual_seed(4)
+    y = F.dropout(x, 0.5) + torch.rand(64) + torch.randn_like(x)
+    y.normal_(generator=own)
+    return y * torch.rand(64, generator=own) + torch.bernoulli(torch.full((64,), 0.5))
+
+
+def test_calls_that_draw_random_numbers_draw_the_same_again():
+    trace = intus.trace(noisy, torch.ones(64))
+    state = torch.get_rng_state()
+    report = trace.validate()
+    assert report, str(report)
+    assert torch.equal(torch.get_rng_state(), state)
+    drawn = [op.type for op in trace.ops if trace._replays.call(int(trace.graph.ops.event[op.row])).states]
+    assert drawn == ["dropout", "rand", "randn_like", "normal", "rand", "bernoulli"]
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        torch.no_grad,
+        torch.inference_mode,
+        contextlib.nullcontext,
+        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    ],
+)
+def test_ambient_state_is_what_it_was(around):
+    model, x = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(), torch.randn(2, 5, 8)
+    with around():
+        trace = intus.trace(model, x)
+    with torch.no_grad():
+        report = trace.validate()
+        assert not torch.is_grad_enabled()
+    assert report, str(report)
+    assert torch.is_grad_enabled()
+
+
+def test_a_default_dtype_is_what_it_was():
+    torch.set_default_dtype(torch.float64)
+    try:
+        trace = intus.trace(lambda x: x + torch.ones(3), torch.randn(3))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert trace.validate()
+    assert torch.get_default_dtype() == torch.float32
+
+
+# -- exemptions ------------------------------------------------------------------------------------------
+
+EXEMPT = {
+    "multiplied by zero": lambda x: x * 0,
+    "only the argument's shape": torch.zeros_like,
+    "not initialised": lambda x: torch.empty_like(x).fill_(1) * x,
+    "whole numbers or truths": lambda x: x.reshape(1, 4).argmax(0),
+    "dropout dropped all of it": lambda x: F.dropout(x, 1.0),
+    "all of it is overwritten": lambda x: (x * 2).copy_(torch.ones(4)),
+    "where the result goes": lambda x: torch.mul(x, 2, out=x.clone()),
+    "one element": lambda x: torch.softmax(x.reshape(4, 1), 1),
+    "the mask selects none": lambda x: torch.where(torch.zeros(4, dtype=torch.bool), x, 1.0),
+    "NaN or infinity": lambda x: x * float("nan"),
+    "whole numbers, indices and masks": lambda x: x[torch.tensor([0, 2])],
+    "it is empty": lambda x: torch.cat([x[:0], x]),
+    "batch's own statistics": lambda x: F.batch_norm(
+        x.reshape(4, 1), torch.zeros(1), torch.ones(1), training=True
+    ),
+    "clamping": lambda x: x.clamp(5.0, 5.0),
+}
+
+
+@pytest.mark.parametrize("reason", list(EXEMPT))
+def test_what_rightly_does_not_matter_is_exempt_with_its_reason(reason):
+    report = intus.validate(EXEMPT[reason], torch.tensor([1.0, -2, 3, 4]))
+    assert report, str(report)
+    assert any(reason in why for check in report.exempt for why in check.reasons), str(report)
+    assert reason in str(report)
+
+
+def test_nan_is_compared_bit_by_bit():
+    assert intus.validate(lambda x: torch.log(x), torch.tensor([-1.0, 2.0]))
+
+
+def test_functions_with_a_domain_are_tried_within_it():
+    spd = torch.eye(3) * 2 + 0.1
+    report = intus.validate(lambda x: torch.linalg.cholesky(x) + torch.multinomial(x[0].abs(), 3), spd)
+    assert report, str(report)
+    assert "linalg_cholesky_1_1" in labels(report.proven)
+
+
+def test_several_outputs_one_call():
+    report = intus.validate(lambda x: sum(torch.chunk(x, 2)) + x.max(0)[0], torch.randn(4))
+    assert report, str(report)
+
+
+def test_complex_and_half_precision():
+    assert intus.validate(lambda x: torch.fft.ifft(torch.fft.fft(x) * 2j).real, torch.randn(8))
+    assert intus.validate(nn.Linear(4, 4).half(), torch.randn(2, 4).half())
+    assert intus.validate(nn.Linear(4, 4).bfloat16(), torch.randn(2, 4).bfloat16())
+
+
+# -- what there is to validate ---------------------------------------------------------------------------
+
+
+def test_without_calls_it_says_what_to_do(net, tmp_path):
+    net.save(tmp_path / "a.trace")
+    for trace in (
+        intus.trace(Net(), torch.ones(1, 4), save="none"),
+        intus.load(tmp_path / "a.trace"),
+        copy.deepcopy(net),
+    ):
+        with pytest.raises(intus.IntusError, match="Trace the model again with save='all'"):
+            trace.validate()
+
+
+def test_what_was_not_saved_is_unproven():
+    report = intus.trace(Net(), torch.ones(1, 4), save="relu_1").validate()
+    assert not report
+    assert "was not saved" in report["sub_1_4"].reasons[0]
+
+
+def test_a_pass_that_raised_is_proven_up_to_there():
+    def forward(x):
+        return (x * 2) @ torch.ones(3)
+
+    report = intus.trace(forward, torch.ones(2), on_error="keep").validate()
+    assert labels(report.proven) == ["mul_1_1", "ones_1_2"]
+    assert labels(report.unproven) == ["matmul_1_3"]
+
+
+def test_an_exception_that_the_model_caught_is_exempt():
+    def forward(x):
+        with contextlib.suppress(RuntimeError):
+            x @ torch.ones(3)
+        return x + 1
+
+    report = intus.validate(forward, torch.ones(2))
+    assert report, str(report)
+    assert [(check.label, check.reasons) for check in report.exempt] == [
+        ("matmul_1_1", ("it raised, and the model went on",))
+    ]
+
+
+class Tripled(torch.Tensor):
+    """A tensor whose sums are three times what they should be."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        out = super().__torch_function__(func, types, args, kwargs or {})
+        return out * 3 if func is torch.sum else out
+
+
+def test_a_subclass_keeps_its_ways():
+    trace = intus.trace(lambda x: torch.sum(x * 2) + 1, torch.ones(3).as_subclass(Tripled))
+    assert float(trace["output_1"].value) == 19
+    report = trace.validate()
+    assert report, str(report)
+
+
+def test_validation_inside_a_trace_is_no_part_of_it():
+    inner = intus.trace(Net(), torch.ones(1, 4))
+
+    def forward(x):
+        assert inner.validate()
+        inner.rerun({"relu_1": 0})
+        return x + 1
+
+    assert [op.type for op in intus.trace(forward, torch.ones(2)).ops] == ["add"]
+
+
+def test_meta_tensors_are_unproven():
+    report = intus.validate(lambda x: x * 2, torch.ones(2, device="meta"))
+    assert labels(report.unproven) == ["mul_1_1", "output_1"]
+
+
+def test_an_op_tells_its_function_and_arguments():
+    trace = intus.trace(lambda x: torch.cat([x, F.linear(x, x, bias=None)], dim=1), torch.ones(2, 2))
+    cat = trace["cat_1"]
+    assert (cat.func, cat.args, cat.kwargs) == (torch.cat, (["input_1", "linear_1_1"],), {"dim": 1})
+    linear = trace["linear_1"]
+    assert (linear.args, linear.kwargs) == (("input_1", "input_1"), {"bias": None})
+    assert (trace.inputs[0].func, trace.inputs[0].args) == (None, ())
+    assert intus.trace(Net(), torch.ones(1, 4))["linear_1"].args == ("input_1", "a.weight", "a.bias")
+
+
+def test_validation_changes_nothing(net):
+    model = make("cnn", training=True)[0]
+    x = torch.randn(2, 1, 8, 8)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    trace = intus.trace(model, x)
+    values = {row: value.clone() for row, value in trace.values.items()}
+    state = torch.get_rng_state()
+    assert trace.validate()
+    assert trace.validate()
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(torch.equal(value, values[row]) for row, value in trace.values.items())
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_a_validated_trace_is_freed_when_its_last_name_goes():
+    gc.collect()
+    gc.disable()
+    try:
+        trace = intus.trace(Net(), torch.ones(1, 4))
+        report = trace.validate()
+        refs = [weakref.ref(trace), weakref.ref(trace["sub_1"].value)]
+        del trace
+        assert [ref() for ref in refs] == [None, None]
+        assert report
+    finally:
+        gc.enable()
