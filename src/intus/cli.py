@@ -11,7 +11,7 @@ from typing import Any
 
 from . import __version__
 from .core.errors import InputError, IntusError, did_you_mean
-from .serving.options import add_options
+from .serving.options import add_options, one_thread
 
 _EXAMPLES = """\
 examples:
@@ -100,6 +100,7 @@ def _serve(verbs: Any) -> None:
 
 
 def _run_serve(chosen: argparse.Namespace) -> int:
+    one_thread()
     from .serving.run import serve
 
     options = {name: value for name, value in vars(chosen).items() if name != "run"}

@@ -2,6 +2,10 @@
 
 import sys
 
-from .run import main
+from .options import one_thread
+
+one_thread()
+
+from .run import main  # noqa: E402 - numerical libraries load with it
 
 sys.exit(main())

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 ROLES = ("all", "aggregator", "evaluator", "frontend")
+
+
+def one_thread() -> None:
+    """Let scoring take one core, so that it does not get in a training's way. Numerical libraries read these
+    variables when they are loaded, some only when the first score needs them: call it before anything."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
