@@ -113,3 +113,36 @@ def test_find_by_neighbours_and_by_module():
     assert [op.type for op in t.find(inside="1")] == ["conv2d", "max_pool2d", "relu"]
     with pytest.raises(AddressError, match="No module '2' ran"):
         t.find(inside="2")
+
+
+def test_a_graph_knows_what_calls_were_given_besides_tensors():
+    net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3, stride=2), torch.nn.MaxPool2d(2, ceil_mode=True))
+    graph = intus.trace(net, torch.ones(1, 1, 9, 9), save="none").graph
+    settings = [graph.settings[number] if number >= 0 else "" for number in graph.op_settings.tolist()]
+    assert settings == [
+        "",
+        "(2, 2), (0, 0), (1, 1), 1",
+        "2, stride=2, padding=0, dilation=1, ceil_mode=True, return_indices=False",
+        "",
+    ]
+
+
+def test_a_graph_knows_what_modules_hold_even_where_parameters_are_tied():
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2)).eval()
+    net[2].weight = net[0].weight
+    net[0].train()
+    graph = intus.trace(net, torch.ones(1, 2)).graph
+    held = {m.address: [graph.params[p].address for p in m.params] for m in graph.modules}
+    assert held == {
+        "": [],
+        "0": ["0.weight", "0.bias"],
+        "1": ["1.weight", "1.bias"],
+        "2": ["0.weight", "2.bias"],
+    }
+    assert [graph.buffers[b].address for b in graph.modules[2].buffers] == [
+        "1.running_mean",
+        "1.running_var",
+        "1.num_batches_tracked",
+    ]
+    assert [m.training for m in graph.modules] == [False, True, False, False]
+    assert graph.sites[graph.modules[1].site].function == "Linear.forward"

@@ -53,11 +53,17 @@ class Param(NamedTuple):
 
 
 class Module(NamedTuple):
-    """A module: its address (``""`` is the model), class name and the arguments its repr shows."""
+    """A module: its address (``""`` is the model), class name and the arguments its repr shows; whether it
+    was in training mode; where its ``forward`` is written (index into ``Graph.sites``, -1 unknown); and what
+    it holds itself, submodules aside: indices into ``Graph.params`` and ``Graph.buffers``."""
 
     address: str
     type: str
     args: str
+    training: bool = False
+    site: int = -1
+    params: tuple[int, ...] = ()
+    buffers: tuple[int, ...] = ()
 
 
 class Branch(NamedTuple):
@@ -150,7 +156,9 @@ class Graph:
 
     ``op_params`` holds pairs (row of Ops, index into ``params``); ``exits`` pairs (row of Ops, row of
     Calls): that tensor was what that call returned. ``branches`` are the tensors whose plain value Python
-    asked for, in order. ``error`` is the text of the exception that ended the
+    asked for, in order. ``buffers`` are the model's, read or not. ``settings`` are texts of what a call was
+    given besides tensors (``"(3, 3), stride=2"``), ``op_settings`` says which is each row's, -1 for none; it
+    is empty where nothing is known of any. ``error`` is the text of the exception that ended the
     pass, ``""`` if none did. ``facts`` is a small JSON-able dict for whatever is known once: seconds, seed,
     mode, versions.
     """
@@ -168,6 +176,9 @@ class Graph:
     op_params: np.ndarray
     exits: np.ndarray
     branches: tuple[Branch, ...] = ()
+    buffers: tuple[Param, ...] = ()
+    settings: tuple[str, ...] = ()
+    op_settings: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     error: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
 

@@ -114,7 +114,7 @@ def encode_graph(graph: Graph, arrays: Mapping[str, np.ndarray] | None = None) -
     for table in ("ops", "edges", "calls"):
         part = getattr(graph, table)
         columns |= {f"{table}/{f.name}": np.ascontiguousarray(getattr(part, f.name)) for f in fields(part)}
-    columns |= {"op_params": graph.op_params, "exits": graph.exits}
+    columns |= {"op_params": graph.op_params, "exits": graph.exits, "op_settings": graph.op_settings}
     facts = {
         "model": graph.model,
         "types": graph.types,
@@ -124,6 +124,8 @@ def encode_graph(graph: Graph, arrays: Mapping[str, np.ndarray] | None = None) -
         "params": graph.params,
         "modules": graph.modules,
         "branches": graph.branches,
+        "buffers": graph.buffers,
+        "settings": graph.settings,
         "error": graph.error,
         "facts": dict(graph.facts),
     }
@@ -149,6 +151,9 @@ def decode_graph(blob: bytes) -> tuple[Graph, dict[str, np.ndarray]]:
             op_params=columns["op_params"],
             exits=columns["exits"],
             branches=_named(Branch, facts["branches"]),
+            buffers=_named(Param, facts["buffers"]),
+            settings=tuple(facts["settings"]),
+            op_settings=columns["op_settings"],
             error=facts["error"],
             facts=facts["facts"],
         )
@@ -179,7 +184,10 @@ def _is(value: Any, hint: Any) -> bool:
 
 def _check(graph: Graph) -> None:
     """Names must be text, and every index a graph from outside holds must point at something."""
-    if not all(isinstance(text, str) for text in (graph.model, graph.error, *graph.types, *graph.args)):
+    if not all(
+        isinstance(text, str)
+        for text in (graph.model, graph.error, *graph.types, *graph.args, *graph.settings)
+    ):
         raise CodecError("The graph's names must be text.")
     if not isinstance(graph.facts, dict):
         raise CodecError(f"The graph's facts must be an object, got {graph.facts!r}.")
@@ -193,6 +201,16 @@ def _check(graph: Graph) -> None:
             raise CodecError(f"The graph's {name} must be pairs of integers.")
         if pairs.size and (pairs.min() < 0 or (pairs >= limits).any()):
             raise CodecError(f"The graph's pairs {name} point outside it.")
+    for module in graph.modules:
+        for name, numbers, limit in (
+            ("params", module.params, len(graph.params)),
+            ("buffers", module.buffers, len(graph.buffers)),
+            ("site", (module.site,) * (module.site != -1), len(graph.sites)),
+        ):
+            if not all(0 <= number < limit for number in numbers):
+                raise CodecError(f"The module {module.address!r} has {name} outside the graph.")
+    if len(graph.op_settings) not in (0, rows):
+        raise CodecError("The graph's column op_settings is not as long as its ops.")
     if any(not 0 <= branch.row < rows for branch in graph.branches):
         raise CodecError("The graph's branches name rows outside it.")
     if (graph.calls.parent >= np.arange(calls)).any():
@@ -223,6 +241,7 @@ def _check_columns(graph: Graph) -> None:
         "edges/src": (graph.edges.src, 0, rows),
         "edges/dst": (graph.edges.dst, 0, rows),
         "edges/arg": (graph.edges.arg, 0, len(graph.args)),
+        "op_settings": (graph.op_settings, -1, len(graph.settings)),
         "calls/module": (graph.calls.module, 0, len(graph.modules)),
         "calls/passno": (graph.calls.passno, 1, calls + 1),
         "calls/parent": (graph.calls.parent, -1, calls),

@@ -5,7 +5,7 @@ Orphans are trimmed, what is left is renumbered, layers and passes are found, li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
 from typing import Any
 
@@ -40,23 +40,25 @@ def assemble(
     op_params = _renumber(op_params, where)
     starts = np.concatenate([[0], np.cumsum(keep)])  # where a recorded boundary falls in the kept rows
     layers = find_layers(rows, edges, op_params)
+    settings, op_settings = written_settings(recording.signatures, rows["signature"])
+    modules, forwards = _modules(recording)
     graph = Graph(
         model=model,
         types=tuple(recording.types),
         metas=tuple(recording.metas),
-        sites=tuple(_source(code, at) for code, at in recording.sites),
+        sites=(*(_source(code, at) for code, at in recording.sites), *forwards),
         args=tuple(recording.args),
         params=tuple(_param(name, p) for name, p in recording.places.params),
-        modules=tuple(
-            Module(name, type(module).__name__, _arguments(module))
-            for name, module in zip(recording.places.names, recording.places.modules, strict=True)
-        ),
+        modules=modules,
         ops=_ops(rows, layers),
         edges=Edges(**edges),
         calls=_calls(calls, starts),
         op_params=_unique(op_params),
         exits=_renumber(exits, where),
         branches=tuple(branch._replace(row=int(where[branch.row])) for branch in branches),
+        buffers=tuple(_param(name, t) for name, t in recording.places.buffers),
+        settings=settings,
+        op_settings=op_settings,
         error=_error_text(recording.failure),
         facts=dict(facts),
     )
@@ -201,6 +203,58 @@ def _arguments(module: Any) -> str:
         return str(module.extra_repr())[:500] if hasattr(module, "extra_repr") else ""
     except Exception:  # a user's extra_repr may rely on what only exists elsewhere
         return ""
+
+
+def _modules(recording: Recording) -> tuple[tuple[Module, ...], list[Source]]:
+    """The modules, and where their classes' ``forward`` is written, which are numbered after the sites."""
+    places, numbers = recording.places, dict[Any, int]()
+    forwards: list[Source] = []
+    modules = []
+    for name, module in zip(places.names, places.modules, strict=True):
+        code = getattr(getattr(type(module), "forward", None), "__code__", None)
+        if code is not None and code not in numbers:
+            numbers[code] = len(recording.sites) + len(forwards)
+            forwards.append(Source(code.co_filename, code.co_firstlineno, code.co_qualname))
+        modules.append(
+            Module(
+                name,
+                type(module).__name__,
+                _arguments(module),
+                bool(module.training),
+                numbers.get(code, -1),
+                _known(module._parameters, places.sources),
+                _known(module._buffers, places.sources),
+            )
+        )
+    return tuple(modules), forwards
+
+
+def _known(held: Mapping[str, Any], sources: Mapping[int, tuple[str, int]]) -> tuple[int, ...]:
+    """The numbers of a module's own parameters or buffers, as they were named before the pass."""
+    return tuple(sources[id(t)][1] for t in held.values() if t is not None and id(t) in sources)
+
+
+def written_settings(
+    signatures: Mapping[tuple[Any, ...], int], column: np.ndarray
+) -> tuple[tuple[str, ...], np.ndarray]:
+    """What calls were given besides tensors as texts, and which of them is each row's, -1 for none.
+
+    >>> written_settings({(0, ("", (3, 3)), ("stride", 2)): 0, (1,): 1}, np.array([1, 0, -1, 0]))
+    (('(3, 3), stride=2',), array([-1,  0, -1,  0], dtype=int32))
+    """
+    numbers: dict[str, int] = {"": -1}
+    of = np.full(len(signatures) + 1, -1, np.int32)  # the last for rows without a signature
+    for atoms, number in signatures.items():
+        of[number] = numbers.setdefault(_written(atoms[1:]), len(numbers) - 1)
+    del numbers[""]
+    return tuple(numbers), of[np.where(column < 0, -1, column)]
+
+
+def _written(atoms: Iterable[Any]) -> str:
+    pairs = (atom if type(atom) is tuple else ("", atom) for atom in atoms)
+    return ", ".join(
+        (f"{name}={value!r}" if name else repr(value))[:200] for name, value in pairs if name is not None
+    )
 
 
 def _error_text(failure: BaseException | None) -> str:

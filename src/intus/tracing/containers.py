@@ -19,14 +19,25 @@ _SEQUENCES = (tuple, list)
 
 
 def walk(value: Any, name: str, atoms: list[Any], depth: int = 0) -> Iterator[tuple[Tensor, str]]:
-    """The tensors in one argument with their paths (``"1.2"``); what else is in it is added to ``atoms``."""
+    """The tensors in one argument with their paths (``"1.2"``); what else is in it is added to ``atoms``.
+
+    Atoms are plain values, or pairs: a keyword (``""`` for a positional argument) and its value, or None and
+    what is there to be compared but is no argument as it was written.
+
+    >>> atoms = []
+    >>> [path for _, path in walk([torch.ones(1), 2], "0", atoms)], list(walk((3, 3), "stride", atoms)), atoms
+    (['0.0'], [], [(None, 2), (None, 2), ('stride', (3, 3))])
+    """
     if isinstance(value, Tensor):
         yield value, name
     elif isinstance(value, _SEQUENCES) and depth < _NESTING:
-        atoms.append(len(value))
+        if not depth and all(type(part) in ATOMS for part in value):
+            atoms.append(("" if name.isdigit() else name, tuple(value)))
+            return
+        atoms.append((None, len(value)))
         for number, part in enumerate(value):
             if type(part) in ATOMS:
-                atoms.append(part)
+                atoms.append((None, part))
             else:
                 yield from walk(part, f"{name}.{number}", atoms, depth + 1)
     elif isinstance(value, dict) and depth < _NESTING:
@@ -35,7 +46,7 @@ def walk(value: Any, name: str, atoms: list[Any], depth: int = 0) -> Iterator[tu
     elif isinstance(value, slice):
         yield from walk((value.start, value.stop, value.step), name, atoms, depth + 1)
     else:
-        atoms.append(value if type(value) in ATOMS else type(value).__name__)
+        atoms.append((None, value if type(value) in ATOMS else type(value).__name__))
 
 
 def tensors(value: Any, depth: int = 0) -> list[Tensor]:

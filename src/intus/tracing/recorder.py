@@ -208,7 +208,7 @@ def _handler(
 ) -> Callable[..., Any]:
     """The function that stands between Python and torch; see the module's head."""
     functions: dict[Any, tuple[Function, int, int, bool]] = {}
-    signatures: dict[Any, int] = {}
+    signatures = recording.signatures
     rows, stack, known, metas = recording.rows, recording.stack, origins.known, recording.meta_numbers
     extend_rows, extend_inputs, types = rows.extend, recording.inputs.extend, recording.types
     new_meta, find, site_number = recording.meta_number, origins.row, sites.number
@@ -283,7 +283,7 @@ def _handler(
         if kwargs:
             for name, value in kwargs.items():
                 if type(value) in ATOMS:
-                    atoms.append(value)
+                    atoms.append((name, value))
                 else:
                     _gather(recording, origins, value, name, inputs, atoms)
         writes = None  # the tensors this very call writes into

@@ -35,6 +35,7 @@ class Recording:
                 number of the argument's name
     ``exits``   pairs: a row, and the module call that returned it
     ``stack``   the module calls under way, innermost last; -1 stands below them
+    ``signatures``  numbers of what functions were given besides tensors, function first; see ``walk``
     ``reads``   the times Python asked for a tensor's plain value
     ``raised``  the row of the last operation that raised, and its exception
     """
@@ -52,6 +53,7 @@ class Recording:
     failure: BaseException | None = None
     raised: tuple[int, BaseException] | None = None
     reads: list[Read] = field(default_factory=list)
+    signatures: dict[tuple[Any, ...], int] = field(default_factory=dict)
     type_numbers: dict[str, int] = field(default_factory=dict)
     meta_numbers: dict[Any, int] = field(default_factory=dict)
     _arg_numbers: dict[str, int] = field(default_factory=dict)
