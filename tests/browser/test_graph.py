@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import random
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,8 @@ import pytest
 import torch
 from playwright.sync_api import Page
 from torch import Tensor, nn
+from zoo import MODELS as ZOO
+from zoo import Chain, graph_of
 
 from intus.core.graph import Graph
 from intus.tracing.run import trace
@@ -54,33 +55,6 @@ class Residual(nn.Module):
         return torch.relu(y + (x if self.down is None else self.down(x)))
 
 
-class Wild(nn.Module):
-    """A random web: every value may be used again anywhere later, in nested modules or out of them."""
-
-    def __init__(self, seed: int, depth: int = 2) -> None:
-        super().__init__()
-        self.seed = seed
-        self.inner = nn.ModuleList(Wild(seed * 7 + i + 1, depth - 1) for i in range(3)) if depth else []
-
-    def forward(self, *given: Tensor) -> Tensor:
-        pick = random.Random(self.seed)
-        values = list(given)
-        for number in range(pick.randint(3, 14)):
-            some = pick.choices(values, k=pick.randint(1, 3))
-            if pick.random() < 0.15:
-                some.append(torch.ones(2))
-            if len(self.inner) and number % 4 == 1:
-                values.append(self.inner[number // 4 % 3](*some))
-            else:
-                values.append(sum(some[1:], torch.tanh(some[0])))
-        return values[-1] + values[len(values) // 2]
-
-
-def graph_of(model: nn.Module, *inputs: Tensor) -> Graph:
-    torch.manual_seed(0)
-    return trace(model.eval(), inputs, save="none").graph
-
-
 def digits() -> Graph:
     return graph_of(Digits(), torch.zeros(4, 1, 8, 8))
 
@@ -90,36 +64,10 @@ def resnet() -> Graph:
     return graph_of(nn.Sequential(nn.Conv2d(3, 8, 3), *blocks), torch.zeros(1, 3, 16, 16))
 
 
-def transformer(which: str) -> Graph:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import transformers
-
-        small: dict[str, Any] = {"vocab_size": 50, "bos_token_id": 0, "eos_token_id": 1}
-        if which == "gpt2":
-            config = transformers.GPT2Config(n_layer=12, n_embd=16, n_head=2, **small)
-            model = transformers.GPT2LMHeadModel(config)
-        else:
-            heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
-            config = transformers.LlamaConfig(
-                num_hidden_layers=6, hidden_size=16, intermediate_size=32, **heads, **small
-            )
-            model = transformers.LlamaForCausalLM(config)
-        return graph_of(model, torch.zeros(1, 8, dtype=torch.long))
-
-
 MODELS: dict[str, Callable[[], Graph]] = {
     "digits": digits,
     "resnet": resnet,
-    "gpt2": lambda: transformer("gpt2"),
-    "llama": lambda: transformer("llama"),
-    "encoder": lambda: graph_of(
-        nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32), 3, enable_nested_tensor=False),
-        torch.zeros(5, 1, 16),
-    ),
-    "lstm": lambda: graph_of(nn.LSTM(4, 8, 2), torch.zeros(5, 1, 4)),
-    "one operation": lambda: graph_of(nn.Linear(2, 2), torch.zeros(1, 2)),
-    **{f"wild {seed}": lambda seed=seed: graph_of(Wild(seed), torch.zeros(2)) for seed in range(6)},
+    **{name: ZOO[name] for name in ("gpt2", "llama", "encoder", "lstm", "one operation", "wild 1", "wild 4")},
 }
 
 
@@ -511,13 +459,7 @@ def test_no_scene_of_valid_indices_breaks_it(open_graph: Open) -> None:
 
 
 def test_a_long_chain_stays_quick(open_graph: Open) -> None:
-    class Chain(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            for _ in range(10_000):
-                x = x.neg()
-            return x
-
-    page = open_graph(View(graph_of(Chain(), torch.zeros(1))))
+    page = open_graph(View(graph_of(Chain(10_000), torch.zeros(1))))
     assert len(boxes(page)) == 10_002
     took = page.evaluate(
         f"""() => {{

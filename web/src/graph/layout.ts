@@ -69,33 +69,55 @@ export function layoutLevel(input: LayoutInput): Layout {
   return assemble(input, ranks, byId, chains, lanes);
 }
 
+/** Longest paths from above. What nothing holds up moves down to just above the first it feeds: constants, and
+ * what takes its part of one tensor late, such as a loop's steps from their sequence. */
 function rankNodes({ nodes, edges }: LayoutInput, place: Map<number, number>): Int32Array {
   const rank = new Int32Array(nodes.length);
   const into: number[][] = nodes.map(() => []);
   const outOf: number[][] = nodes.map(() => []);
-  const fed = new Uint8Array(nodes.length); // by something that cannot move down with it
-  for (const { from, to } of edges) {
-    const a = place.get(from);
-    const b = place.get(to);
-    if (b !== undefined && a === undefined) fed[b] = 1;
-    if (a === undefined || b === undefined || a >= b) continue;
-    into[b].push(a);
-    outOf[a].push(b);
+  const forward = edges.filter(({ from, to }) => place.has(to) && (place.get(from) ?? -1) < place.get(to)!);
+  forward.sort((a, b) => place.get(a.to)! - place.get(b.to)!);
+  for (const { from, to } of forward) {
+    if (!place.has(from)) continue;
+    into[place.get(to)!].push(place.get(from)!);
+    outOf[place.get(from)!].push(place.get(to)!);
   }
-  for (let i = 0; i < nodes.length; i++) {
-    if (nodes[i].pinned) fed[i] = 1;
-    for (const a of into[i]) {
-      rank[i] = Math.max(rank[i], rank[a] + 1);
-      if (fed[a]) fed[i] = 1;
-    }
-  }
+  for (let i = 0; i < nodes.length; i++) for (const a of into[i]) rank[i] = Math.max(rank[i], rank[a] + 1);
+  const held = heldUp(nodes, forward, place, rank, outOf);
   for (let i = nodes.length - 1; i >= 0; i--) {
-    if (fed[i] || outOf[i].length === 0) continue;
+    if (held[i] || outOf[i].length === 0) continue;
     let least = Infinity;
     for (const b of outOf[i]) least = Math.min(least, rank[b]);
     rank[i] = Math.max(rank[i], least - 1);
   }
   return rank;
+}
+
+/** Which nodes stay where their longest path puts them: those a chain leads to that begins at something pinned. */
+function heldUp(
+  nodes: LayoutNode[],
+  forward: LayoutEdge[],
+  place: Map<number, number>,
+  rank: Int32Array,
+  outOf: number[][],
+): Uint8Array {
+  const latest = new Int32Array(nodes.length);
+  for (let i = nodes.length - 1; i >= 0; i--) {
+    latest[i] = outOf[i].length ? outOf[i].reduce((least, b) => Math.min(least, latest[b] - 1), Infinity) : rank[i];
+  }
+  const reach = new Map<number, { low: number; high: number; count: number }>();
+  for (const { from, to } of forward) {
+    const at = latest[place.get(to)!];
+    const known = reach.get(from) ?? { low: at, high: at, count: 0 };
+    reach.set(from, { low: Math.min(known.low, at), high: Math.max(known.high, at), count: known.count + 1 });
+  }
+  const isSpread = (id: number): boolean => reach.get(id)!.count > HUB && reach.get(id)!.high - reach.get(id)!.low > LONGEST;
+  const held = Uint8Array.from(nodes, (node) => (node.pinned ? 1 : 0));
+  for (const { from, to } of forward) {
+    const a = place.get(from);
+    if ((a === undefined || held[a]) && !isSpread(from)) held[place.get(to)!] = 1;
+  }
+  return held;
 }
 
 /** Link cells along short edges, with a dummy in every rank they pass; leave the long ones to lanes. */

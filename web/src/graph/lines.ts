@@ -1,4 +1,5 @@
 // Drawing edges and the shapes beside them.
+import { curve } from "./curve.ts";
 import type { Picture, Rect } from "./picture.ts";
 import type { Line } from "./stage.ts";
 
@@ -45,8 +46,8 @@ function drawLine(ctx: CanvasRenderingContext2D, line: Line, scale: number): voi
     const by = y + route[i + 1] - (arrow && i === last ? ARROW - 1 : 0);
     if (Math.abs(ax - bx) < 0.5) ctx.lineTo(bx, by);
     else {
-      const reach = Math.max((by - ay) / 2, Math.min(Math.abs(bx - ax) * 0.35, 26));
-      ctx.bezierCurveTo(ax, ay + reach, bx, by - reach, bx, by);
+      const bend = curve(ax, ay, bx, by);
+      ctx.bezierCurveTo(ax, bend.ay, bx, bend.by, bx, by);
     }
   }
   ctx.stroke();

@@ -1,0 +1,50 @@
+"""What the layout promises, measured on many models: the page's own modules, run in node."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from zoo import MODELS
+
+from intus.viewing.scene import scene
+
+WEB = Path(__file__).parents[2] / "web"
+ESBUILD = WEB / "node_modules" / ".bin" / "esbuild"
+
+pytestmark = pytest.mark.skipif(
+    not ESBUILD.exists() or shutil.which("node") is None,
+    reason="needs node and the page's tools: run `npm ci` in web/",
+)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], dict[str, Any]]:
+    """What check.ts found, by model and depth."""
+    place = tmp_path_factory.mktemp("layout")
+    bundle, scenes = place / "check.cjs", place / "scenes.json"
+    command = [str(ESBUILD), "src/graph/check.ts", "--bundle", "--platform=node", "--format=cjs"]
+    subprocess.run([*command, "--log-level=error", f"--outfile={bundle}"], cwd=WEB, check=True, timeout=60)
+    scenes.write_text(json.dumps({name: scene(make()) for name, make in MODELS.items()}), encoding="utf-8")
+    run = "const [, check, scenes] = process.argv; const read = JSON.parse(require('fs').readFileSync(scenes));"
+    run += "console.log(JSON.stringify(require(check).measureAll(read)))"
+    told = subprocess.run(
+        ["node", "-e", run, str(bundle), str(scenes)], check=True, capture_output=True, text=True, timeout=60
+    )
+    return {(name, depth): found for name, depth, found in json.loads(told.stdout)}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_box_overlaps_and_no_edge_crosses_one(measured: dict[tuple[str, str], Any], name: str) -> None:
+    for depth in ("0", "1", "2", "Infinity"):
+        found = measured[name, depth]
+        assert found["overlaps"] == []
+        assert found["crossings"] == []
+    whole = measured[name, "Infinity"]
+    assert whole["boxes"] >= 3
+    assert whole["lines"] >= whole["boxes"] - 2
+    assert whole["boxes"] >= measured[name, "0"]["boxes"]

@@ -1,0 +1,107 @@
+// Measures drawn layouts, for tests: what overlaps, which edge crosses a box it does not belong to, which
+// text lies on another. Pure, run in node on the scenes of many models.
+import { figures } from "./facts.ts";
+import { buildTree } from "./model.ts";
+import type { Scene } from "./scene.ts";
+import { curve } from "./curve.ts";
+import { Stage, type Box, type Frame, type Line } from "./stage.ts";
+
+export interface Measured {
+  boxes: number;
+  lines: number;
+  overlaps: string[];
+  crossings: string[];
+}
+
+/** Every letter as wide as an average one: close enough to lay out by. */
+const measure = (text: string, size: number, bold: boolean): number => text.length * size * (bold ? 0.6 : 0.55);
+
+/** Lay a scene out with containers open to a depth, and measure what stands where. */
+export function measureScene(scene: Scene, depth: number): Measured {
+  const tree = buildTree(scene);
+  const stage = new Stage(tree, figures(tree), measure);
+  stage.openToDepth(depth);
+  return measureFrame(stage.frame());
+}
+
+function measureFrame(frame: Frame): Measured {
+  const byContainer = new Map<number, Box[]>();
+  for (const box of frame.boxes) {
+    const known = byContainer.get(box.node.parent);
+    if (known) known.push(box);
+    else byContainer.set(box.node.parent, [box]);
+  }
+  const overlaps: string[] = [];
+  const inBands = new Map<number, Bands>();
+  for (const [container, boxes] of byContainer) {
+    overlaps.push(...overlapping(boxes));
+    inBands.set(container, bands(boxes));
+  }
+  const crossings = frame.lines.flatMap((line) => crossed(line, inBands.get(line.container) ?? new Map()));
+  return { boxes: frame.boxes.length, lines: frame.lines.length, overlaps, crossings };
+}
+
+/** Pairs of boxes that share ground: sorted by height, so that only near ones are compared. */
+function overlapping(boxes: Box[]): string[] {
+  const found: string[] = [];
+  const sorted = boxes.slice().sort((a, b) => a.y - b.y);
+  sorted.forEach((a, i) => {
+    for (let j = i + 1; j < sorted.length && sorted[j].y < a.y + a.height - 0.01; j++) {
+      const b = sorted[j];
+      if (a.x + a.width > b.x + 0.01 && b.x + b.width > a.x + 0.01) found.push(`${name(a)} and ${name(b)}`);
+    }
+  });
+  return found;
+}
+
+/** Boxes of its own container that an edge runs through without starting or ending there. */
+function crossed(line: Line, boxes: Bands): string[] {
+  const found = new Set<string>();
+  for (const [x, y] of sample(line)) {
+    for (const box of boxes.get(Math.floor(y / BAND)) ?? []) {
+      if (box.node.id === line.edge.from || box.node.id === line.edge.to) continue;
+      const inside = x > box.x + 1 && x < box.x + box.width - 1 && y > box.y + 1 && y < box.y + box.height - 1;
+      if (inside) found.add(`${line.edge.from} to ${line.edge.to} through ${name(box)}`);
+    }
+  }
+  return [...found];
+}
+
+const BAND = 100;
+type Bands = Map<number, Box[]>;
+
+/** Boxes by the bands of height they reach into. */
+function bands(boxes: Box[]): Bands {
+  const found: Bands = new Map();
+  for (const box of boxes) {
+    for (let band = Math.floor(box.y / BAND); band <= (box.y + box.height) / BAND; band++) {
+      const known = found.get(band);
+      if (known) known.push(box);
+      else found.set(band, [box]);
+    }
+  }
+  return found;
+}
+
+const name = (box: Box): string => box.node.address || box.node.title;
+
+function sample(line: Line): [number, number][] {
+  const points: [number, number][] = [];
+  const { route } = line;
+  for (let i = 2; i < route.length; i += 2) {
+    const [ax, ay, bx, by] = [route[i - 2], route[i - 1], route[i], route[i + 1]];
+    const bend = curve(ax, ay, bx, by);
+    for (let k = 0; k <= 24; k++) {
+      const t = k / 24;
+      const s = 1 - t;
+      const y = s * s * s * ay + 3 * s * s * t * bend.ay + 3 * s * t * t * bend.by + t * t * t * by;
+      const x = (s * s * s + 3 * s * s * t) * ax + (3 * s * t * t + t * t * t) * bx;
+      points.push([line.x + x, line.y + y]);
+    }
+  }
+  return points;
+}
+
+/** The result for every scene of a list, with everything closed, half open and open. */
+export const measureAll = (scenes: Record<string, Scene>): [string, number | string, Measured][] =>
+  Object.entries(scenes).flatMap(([name, scene]) => [0, 1, 2, Infinity].map((depth) => [name, String(depth), measureScene(scene, depth)] as [string, string, Measured]));
