@@ -30,7 +30,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
     command = [str(ESBUILD), "src/graph/check.ts", "--bundle", "--platform=node", "--format=cjs"]
     subprocess.run([*command, "--log-level=error", f"--outfile={bundle}"], cwd=WEB, check=True, timeout=60)
     scenes.write_text(json.dumps({name: scene(make()) for name, make in MODELS.items()}), encoding="utf-8")
-    run = "const [, check, scenes] = process.argv; const read = JSON.parse(require('fs').readFileSync(scenes));"
+    run = "const [, check, path] = process.argv; const read = JSON.parse(require('fs').readFileSync(path));"
     run += "console.log(JSON.stringify(require(check).measureAll(read)))"
     told = subprocess.run(
         ["node", "-e", run, str(bundle), str(scenes)], check=True, capture_output=True, text=True, timeout=60
