@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .inspection import hypothesis, inspect
     from .monitoring import clear, flush, probe, register_targets, remove
     from .serving.run import serve
+    from .tracing.compare import compare
     from .tracing.op import Op
     from .tracing.report import Report
     from .tracing.run import trace, view
@@ -42,6 +43,7 @@ _HOME = {
     "View": ".viewing.html",
     "backends": "",
     "clear": ".monitoring",
+    "compare": ".tracing.compare",
     "flush": ".monitoring",
     "hypothesis": ".inspection",
     "inspect": ".inspection",
@@ -68,6 +70,7 @@ __all__ = [
     "View",
     "backends",
     "clear",
+    "compare",
     "flush",
     "hypothesis",
     "inspect",

@@ -1,0 +1,161 @@
+"""The table that ``compare`` returns, and how it reads. Imported when pandas is needed, not before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from ..core.graph import OUTPUT
+from .op import Op
+from .reasons import reasons
+
+if TYPE_CHECKING:
+    from .compare import Origin, Pair
+    from .trace import Trace
+
+_SHOWN = ["a", "b", "verdict", "made_here", "relative", "expected", "local"]
+_AROUND = 3  # rows shown before and after the place
+_NAMED = 5  # places named in the summary
+
+
+class Comparison(pd.DataFrame):  # type: ignore[misc]
+    """What ``compare`` found, a DataFrame that prints where the passes part; parts of it are plain ones."""
+
+    @property
+    def _constructor(self) -> Any:
+        return pd.DataFrame
+
+    @classmethod
+    def of(cls, a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin]) -> Comparison:
+        """The table of all pairs, with where differences are made."""
+        brought = {number for origin in origins if origin.region for number in pairs[origin.pair].through}
+        table = cls([_row(a, b, pair, number in brought) for number, pair in enumerate(pairs)])
+        report = _Report(a, b, pairs, origins)
+        first, at = report.first(), origins[0].pair if origins else None
+        table.attrs = {"first": first, "at": at, "summary": "\n".join(report.sentences(first))}
+        return table
+
+    def __str__(self) -> str:
+        at, summary = self.attrs.get("at"), str(self.attrs.get("summary", ""))
+        if at is None:
+            return summary
+        rows = self.iloc[max(0, at - _AROUND) : at + _AROUND + 1][_SHOWN]
+        return f"{summary}\n\n{rows.to_string(float_format=lambda x: f'{x:.2g}', na_rep='')}"
+
+    __repr__ = __str__
+
+
+def _row(a: Trace, b: Trace, pair: Pair, brought: bool) -> dict[str, Any]:
+    found = pair.difference
+    facts: dict[str, Any] = {
+        "a": a.graph.labels[pair.a] if pair.a >= 0 else "",
+        "b": b.graph.labels[pair.b] if pair.b >= 0 else "",
+        "verdict": pair.verdict,
+        "made_here": pair.made or brought,
+        "relative": found.relative if found else None,
+        "expected": pair.noise if found else None,
+        "local": pair.local,
+        "max_abs": found.largest if found else None,
+        "cosine": found.cosine if found else None,
+        "share": found.share if found else None,
+        "nan_a": found.nan if found else None,
+        "nan_b": found.other_nan if found else None,
+    }
+    for name, trace, row in (("a", a, pair.a), ("b", b, pair.b)):
+        op = Op(trace, row) if row >= 0 else None
+        facts[f"shape_{name}"] = op.shape if op else None
+        facts[f"dtype_{name}"] = op.dtype if op else ""
+        facts[f"module_{name}"] = (op.module or "") if op else ""
+    return facts
+
+
+class _Report:
+    """What there is to say of a comparison, in words."""
+
+    def __init__(self, a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin]) -> None:
+        self.a, self.b, self.pairs, self.origins = a, b, pairs, origins
+
+    def _op(self, number: int) -> Op:
+        """The pair's op, a's where it has one."""
+        pair = self.pairs[number]
+        return Op(self.a, pair.a) if pair.a >= 0 else Op(self.b, pair.b)
+
+    def _labels(self, numbers: Iterable[int]) -> tuple[list[str], list[str]]:
+        """The labels in a and in b of some pairs."""
+        found = [self.pairs[number] for number in numbers]
+        mine = [self.a.graph.labels[pair.a] for pair in found if pair.a >= 0]
+        return mine, [self.b.graph.labels[pair.b] for pair in found if pair.b >= 0]
+
+    def first(self) -> dict[str, Any] | None:
+        """The first operation that makes a difference, and why; None where there is none."""
+        if not self.origins:
+            return None
+        number, region = self.origins[0]
+        pair = self.pairs[number]
+        mine, theirs = self._labels(region or [number])
+        op = self.a[mine[-1]] if mine else self.b[theirs[-1]]
+        return {
+            "a": mine[-1] if mine else "",
+            "b": theirs[-1] if theirs else "",
+            "module": (op.output_of or [op.module or ""])[0],
+            "why": _apart(mine, theirs) if region else self._why(pair),
+        }
+
+    def _why(self, pair: Pair) -> list[str]:
+        shapes = Op(self.a, pair.a).shape, Op(self.b, pair.b).shape
+        shaped = [] if shapes[0] == shapes[1] else [f"its shape is {shapes[0]} in a, {shapes[1]} in b"]
+        return shaped + reasons(self.a, pair.a, self.b, pair.b)
+
+    def sentences(self, first: dict[str, Any] | None) -> list[str]:
+        """All there is to say, a line each."""
+        pairs = self.pairs
+        counts = Counter(pair.verdict for pair in pairs).most_common()
+        said = ", ".join(f"{count} {verdict}" for verdict, count in counts)
+        lines = [f"{self.a.graph.model} (a) and {self.b.graph.model} (b), {len(pairs)} pairs: {said}."]
+        if first is not None:
+            lines += self._parting(first)
+        elif apart := [number for number, pair in enumerate(pairs) if not pair.fine]:
+            lines.append(
+                f"The outputs agree; {len(apart)} on the way do not, from {self._op(apart[0]).label} on, and "
+                "come together again."
+            )
+        else:
+            lines.append("Nothing differs that rounding does not explain.")
+        ends = [pair for pair in pairs if pair.a >= 0 and self.a.graph.ops.kind[pair.a] == OUTPUT]
+        for pair in ends[:_NAMED]:
+            found = pair.difference
+            if found and found.share:
+                lines.append(
+                    f"{self.a.graph.labels[pair.a]}: relative difference {found.relative:.2g}, largest "
+                    f"{found.largest:.2g}, cosine {found.cosine:.4f}{', within rounding' * pair.fine}."
+                )
+        return lines
+
+    def _parting(self, first: dict[str, Any]) -> list[str]:
+        number, region = self.origins[0]
+        pair, op = self.pairs[number], self._op(number)
+        name = op.label if region else " and ".join(dict.fromkeys((first["a"], first["b"])))
+        where = f" in {op.module}" if op.module else ""
+        line = f" ({Path(op.source.file).name}, line {op.source.line})" if op.source else ""
+        lines = [f"They part {'before' if region else 'at'} {name}{where}{line}."]
+        if pair.difference is not None:
+            alone = f", and {pair.local:.2g} when run on the same inputs" if pair.local == pair.local else ""
+            lines.append(f"  It differs by {pair.difference.relative:.2g} of its norm{alone}.")
+        lines += [f"  {reason[0].upper()}{reason[1:]}." for reason in first["why"]]
+        if len(self.origins) > 1:
+            others = [self._op(origin.pair).label for origin in self.origins[1 : _NAMED + 1]]
+            more = len(self.origins) - 1 - len(others)
+            also = f"{', '.join(others)}{f' and {more} more' if more else ''}"
+            lines.append(f"  Differences are also made at {also}.")
+        return lines
+
+
+def _apart(mine: list[str], theirs: list[str]) -> list[str]:
+    """What ran on one side alone."""
+    if mine and theirs:
+        return [f"a runs {', '.join(mine)} where b runs {', '.join(theirs)}"]
+    return [f"{', '.join(mine or theirs)} ran only in {'a' if mine else 'b'}"]

@@ -1,0 +1,112 @@
+"""Which tensor of one pass is which of another, against a plain search and on graphs of real passes."""
+
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import intus
+from intus.core import alignment
+from intus.core.alignment import align
+
+STEPS = {
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "mul": lambda x: x * 2,
+    "cat": lambda x: torch.cat([x, x])[:4],
+    "first": lambda x: x[:2],
+}
+
+
+def run_of(names):
+    def run(x):
+        for name in names:
+            x = STEPS[name](x)
+        return x
+
+    return run
+
+
+def graph_of(names):
+    return intus.trace(run_of(names), torch.ones(4), save="none").graph
+
+
+programs = st.lists(st.sampled_from(list(STEPS)), max_size=9)
+
+
+def heaviest(weights):
+    """The weight of the heaviest common subsequence, searched plainly."""
+    best = np.zeros((weights.shape[0] + 1, weights.shape[1] + 1), int)
+    for i, row in enumerate(weights, 1):
+        for j, weight in enumerate(row, 1):
+            best[i, j] = max(best[i - 1, j], best[i, j - 1], best[i - 1, j - 1] + weight)
+    return best[-1, -1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(programs, programs)
+def test_pairs_are_the_heaviest_common_subsequence(one, other):
+    a, b = graph_of(one), graph_of(other)
+    numbers = {}
+    nothing = [np.full((len(g.ops), 3), np.nan) for g in (a, b)]
+    mine, theirs = (alignment._traits(g, numbers, n) for g, n in zip((a, b), nothing, strict=True))
+    whole = slice(0, len(b.ops))
+    weights = np.array([alignment._weights(mine, i, theirs, whole, 0) for i in range(len(a.ops))])
+    found = alignment._heaviest(mine, theirs, (0, len(a.ops)), (0, len(b.ops)), 0)
+    assert sum(weights[i, j] for i, j in found) == heaviest(weights)
+    assert all(weights[i, j] > 0 for i, j in found)
+    assert all(i > k and j > m for (i, j), (k, m) in pairwise(found))
+
+
+@settings(max_examples=60, deadline=None)
+@given(programs, programs)
+def test_every_row_stands_once_and_kinds_agree(one, other):
+    a, b = graph_of(one), graph_of(other)
+    pairs = align(a, b)
+    assert sorted(i for i, _ in pairs if i >= 0) == list(range(len(a.ops)))
+    assert sorted(j for _, j in pairs if j >= 0) == list(range(len(b.ops)))
+    for i, j in pairs:
+        if i >= 0 and j >= 0:
+            assert a.ops.kind[i] == b.ops.kind[j]
+            assert a.types[a.ops.type[i]] == b.types[b.ops.type[j]]
+    assert align(a, a) == [(row, row) for row in range(len(a.ops))]
+
+
+def test_what_was_put_in_is_what_has_no_partner():
+    a, b = graph_of(["tanh", "mul"] * 50), graph_of([*["tanh", "mul"] * 20, "relu", *["tanh", "mul"] * 30])
+    alone = [(i, j) for i, j in align(a, b) if i < 0 or j < 0]
+    assert [b.label(j) for _, j in alone] == ["relu_1_3"]
+
+
+def test_values_tell_which_of_two_alike_is_new():
+    x = torch.linspace(-1, 1, 5)
+    a = intus.trace(lambda x: (x * 3).sin(), x)
+    b = intus.trace(lambda x: (x * 2 * 1.5).sin(), x)
+    held = [
+        np.array([[float(v.abs().sum()), float(v.square().sum()), float(v.sum())] for v in t.values.values()])
+        for t in (a, b)
+    ]
+    assert (1, 2) in align(a.graph, b.graph, tuple(held))  # x * 3 is what x * 2 * 1.5 came to
+    assert (1, 1) in align(a.graph, b.graph)
+
+
+@pytest.mark.parametrize("size", [1000])
+def test_long_passes_are_aligned_in_time(size):
+    a, b = graph_of(["tanh", "mul", "relu", "mul"] * size), graph_of(["tanh", "mul", "mul", "relu"] * size)
+    began = time.process_time()
+    pairs = align(a, b)
+    assert time.process_time() - began < 3
+    assert sum(i >= 0 and j >= 0 for i, j in pairs) >= 3 * size
+
+
+def test_a_table_that_would_be_too_large_is_cut(monkeypatch):
+    monkeypatch.setattr(alignment, "_MOST", 500)
+    monkeypatch.setattr(alignment, "_LEFT", 2)
+    a, b = graph_of(["tanh", "mul"] * 50), graph_of(["relu", *["tanh", "mul"] * 50, "cat"])
+    pairs = align(a, b)
+    assert sorted(j for _, j in pairs if j >= 0) == list(range(len(b.ops)))
+    assert sum(i >= 0 and j >= 0 for i, j in pairs) > 90

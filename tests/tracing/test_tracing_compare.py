@@ -1,0 +1,295 @@
+"""``compare`` names the operation at which two passes part, and raises no false alarm."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from test_tracing_transformers import bert, gpt2, llama
+from torch import nn
+from tracing_compare import Llama
+from tracing_zoo import ZOO, Cnn, make
+
+import intus
+from intus import compare
+from intus.tracing.differences import difference, rounding
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """(BERT, its inputs, its trace), with weights large enough that a mistake reaches the output."""
+    torch.manual_seed(0)
+    model, inputs = bert()
+    model.eval()
+    return enlarged(model), inputs, intus.trace(model, inputs)
+
+
+def enlarged(model):
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.dim() > 1:
+                p.mul_(6)
+    return model
+
+
+def wrong_eps(model):
+    model.encoder.layer[1].attention.output.LayerNorm.eps = 1e-5
+    return "layer_norm", "encoder.layer.1.attention.output.LayerNorm", "eps is 1e-12 in a, 1e-05 in b"
+
+
+def tanh_gelu(model):
+    model.encoder.layer[0].intermediate.intermediate_act_fn = nn.GELU(approximate="tanh")
+    return "gelu", "encoder.layer.0.intermediate.intermediate_act_fn", "approximate is not given in a"
+
+
+def dropout_on(model):
+    model.encoder.layer[0].output.dropout.train()
+    return "dropout", "encoder.layer.0.output.dropout", "training is False in a, True in b"
+
+
+def transposed_weight(model):
+    weight = model.encoder.layer[1].attention.self.key.weight
+    weight.data = weight.data.T.contiguous()
+    return "linear", "encoder.layer.1.attention.self.key", "key.weight of a and of b differ by"
+
+
+def no_position(model):
+    model.embeddings.position_embeddings.weight.data.zero_()
+    return "embedding", "embeddings.position_embeddings", "position_embeddings.weight of a and of b"
+
+
+@pytest.mark.parametrize("bug", [wrong_eps, tanh_gelu, dropout_on, transposed_weight, no_position])
+def test_the_very_operation_is_named(pair, bug):
+    model, inputs, trace = pair
+    other = copy.deepcopy(model)
+    type_, module, why = bug(other)
+    table = compare(trace, intus.trace(other, inputs, seed=1))
+    first = table.attrs["first"]
+    assert first["a"].startswith(type_)
+    assert first["module"] == module
+    assert any(why in reason for reason in first["why"])
+    assert first["a"] in str(table)
+    assert module.removesuffix(".LayerNorm") in str(table)
+    made = table[table.made_here]
+    assert made.a.tolist() == [first["a"]]  # what lies downstream only inherits it
+    before = table.iloc[: made.index[0]]
+    assert set(before.verdict) == {"equal"}
+
+
+def test_two_bugs_are_both_named(pair):
+    model, inputs, trace = pair
+    other = copy.deepcopy(model)
+    wrong_eps(other), tanh_gelu(other)
+    table = compare(trace, intus.trace(other, inputs))
+    assert [label.partition("_")[0] for label in table[table.made_here].a] == ["gelu", "layer"]
+    assert "Differences are also made at layer_norm" in str(table)
+
+
+def test_a_scale_that_is_missing_is_only_in_a():
+    def attention(q, k, v, scale=True):
+        scores = q @ k.transpose(-2, -1)
+        if scale:
+            scores = scores / 3
+        return scores.softmax(-1) @ v
+
+    torch.manual_seed(0)
+    x = tuple(torch.randn(4, 5) for _ in range(3))
+    table = compare(intus.trace(attention, x), intus.trace(attention, (*x, False)))
+    first = table.attrs["first"]
+    assert (first["a"], first["b"]) == ("div_1_3", "")
+    assert first["why"] == ["div_1_3 ran only in a"]
+    assert table.set_index("a").verdict["div_1_3"] == "only in a"
+    assert "They part before softmax_1_4" in str(table)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("build", [bert, gpt2, llama])
+def test_another_dtype_raises_no_false_alarm(build, dtype):
+    torch.manual_seed(0)
+    model, inputs = build()
+    trace = intus.trace(model.eval(), inputs)
+    other = intus.trace(copy.deepcopy(model).to(dtype), inputs)
+    table = compare(trace, other)
+    assert table.attrs["first"] is None, str(table)
+    alone = table[table.verdict.isin(["only in a", "only in b"])]
+    assert (alone.a + alone.b).str.startswith("to_").all()  # casts that have nothing to do in the one
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        autocast = intus.trace(model, inputs)
+    assert compare(trace, autocast).attrs["first"] is None
+    ends = table[table.a == "output_1"]
+    assert ends.verdict.tolist() == ["close"]
+    assert 0 < float(ends.relative.iloc[0]) < 0.1
+
+
+def test_a_bug_in_another_dtype_is_named_all_the_same(pair):
+    model, inputs, trace = pair
+    other = copy.deepcopy(model).bfloat16()
+    _, module, _ = transposed_weight(other)
+    assert compare(trace, intus.trace(other, inputs)).attrs["first"]["module"] == module
+
+
+@pytest.mark.parametrize("build", [bert, gpt2, llama])
+def test_two_ways_of_attention_agree(build):
+    torch.manual_seed(0)
+    model, inputs = build()
+    trace = intus.trace(model.eval(), inputs)
+    model.set_attn_implementation("eager")
+    eager = intus.trace(model, inputs)
+    table = compare(trace, eager)
+    assert table.attrs["first"] is None, str(table)
+    assert {"only in b"} <= set(table.verdict)
+    for call, rows in trace.graph.call_outputs.items():  # what a module returned is what it returned
+        name = trace.graph.call_address(call)
+        pairs = table[table.a == trace.graph.label(rows[0])]
+        assert pairs.b.tolist() == [eager.graph.label(eager.graph.rows(name)[0])], name
+        assert pairs.verdict.isin(["equal", "close"]).all()
+
+
+def test_an_implementation_of_our_own_agrees():
+    torch.manual_seed(0)
+    model, inputs = llama()
+    enlarged(model).eval()
+    ours = Llama(model.config).take(model)
+    trace = intus.trace(model, inputs)
+    table = compare(trace, intus.trace(ours, inputs["input_ids"]))
+    assert table.attrs["first"] is None, str(table)
+    linears = table[table.a.str.startswith("linear")]
+    assert linears.b.str.startswith("linear").all()
+    assert linears.verdict.isin(["equal", "close"]).all()
+    q, k = table[table.module_a.str.endswith("0.self_attn.q_proj")], table[table.module_b == "blocks.0.wk"]
+    assert (q.module_b == "blocks.0.wq").all()  # ours runs k first
+    assert (k.module_a == "model.layers.0.self_attn.k_proj").all()
+    ours.blocks[1].scale = False
+    first = compare(trace, intus.trace(ours, inputs["input_ids"])).attrs["first"]
+    assert first["module"] == "model.layers.1.self_attn"
+    assert "scaled_dot_product_attention_2" in first["why"][0]
+
+
+def test_before_and_after_training():
+    torch.manual_seed(0)
+    model, x = make("cnn", training=True)
+    before = intus.trace(model, x, seed=0)
+    optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)
+    model(x).square().sum().backward()
+    kept = copy.deepcopy(model)
+    optimizer.step()
+    table = compare(intus.trace(kept, x, seed=0), intus.trace(model, x, seed=0))
+    assert table.attrs["first"]["module"] == "head"
+    assert table.attrs["first"]["why"][0].startswith("head.weight of a and of b differ by")
+    assert before["head"].value.shape == (2, 3)
+
+
+def test_another_seed_is_where_it_is_drawn():
+    model, x = make("cnn", training=True)
+    table = compare(intus.trace(model, x, seed=0), intus.trace(model, x, seed=1))
+    assert table.attrs["first"]["a"].startswith("dropout")
+    assert "it draws random numbers" in table.attrs["first"]["why"]
+    assert compare(intus.trace(model, x, seed=0), intus.trace(model, x, seed=0)).verdict.eq("equal").all()
+
+
+@pytest.mark.parametrize("name", list(ZOO))
+def test_training_and_eval_differ_where_they_say(name):
+    model, x = make(name)
+    trace = intus.trace(model, x)
+    assert compare(trace, intus.trace(model, x)).verdict.isin(["equal"]).all()
+    first = compare(trace, intus.trace(model.train(), x, seed=0)).attrs["first"]
+    if name in ("cnn", "encoder"):
+        assert first["module"] == {"cnn": "bn", "encoder": "self_attn"}[name]
+        assert "training is False in a, True in b" in first["why"]
+    else:
+        assert first is None
+
+
+def test_loaded_traces_are_compared_by_what_was_saved(pair, tmp_path):
+    model, inputs, trace = pair
+    other = copy.deepcopy(model)
+    _, module, _ = transposed_weight(other)
+    for name, one in (("a", trace), ("b", intus.trace(other, inputs)), ("c", intus.trace(model, inputs))):
+        one.save(tmp_path / name)
+    a, b, c = (intus.load(tmp_path / name) for name in "abc")
+    table = compare(a, b)
+    assert table.attrs["first"]["module"] == module
+    assert table.local.isna().all()
+    assert compare(a, c).attrs["first"] is None
+
+
+def test_only_what_was_saved_is_compared(pair):
+    model, inputs, _ = pair
+    save = ["encoder.layer.0", "encoder.layer.1", "output_1"]
+    a = intus.trace(model, inputs, save=save)
+    other = copy.deepcopy(model)
+    wrong_eps(other)
+    table = compare(a, intus.trace(other, inputs, save=save))
+    assert set(table[table.verdict != "not saved"].module_a) == {
+        "encoder.layer.0.output.LayerNorm",
+        "encoder.layer.1.output.LayerNorm",
+        "",
+    }
+
+
+def test_nan_and_shapes_are_told():
+    x = torch.tensor([1.0, -1.0])
+    table = compare(intus.trace(lambda x: (x * 1).sqrt(), x), intus.trace(lambda x: (x * -1).sqrt(), x))
+    row = table.set_index("a").loc["sqrt_1_2"]
+    assert (row.nan_a, row.nan_b, row.verdict) == (1, 1, "differs")
+    table = compare(intus.trace(lambda x: x.view(2, 1), x), intus.trace(lambda x: x.view(1, 2), x))
+    assert table.attrs["first"]["why"][0] == "its shape is (2, 1) in a, (1, 2) in b"
+    table = compare(intus.trace(torch.exp, x), intus.trace(torch.exp, x * 2))
+    assert table.attrs["first"] == {
+        "a": "input_1",
+        "b": "input_1",
+        "module": "",
+        "why": ["the inputs differ"],
+    }
+
+
+def test_the_table_is_a_plain_one_to_pandas(pair):
+    _, _, trace = pair
+    table = compare(trace, trace)
+    assert str(table).splitlines()[1] == "Nothing differs that rounding does not explain."
+    assert type(table[table.verdict == "equal"]).__name__ == "DataFrame"
+    assert list(table.columns[:5]) == ["a", "b", "verdict", "made_here", "relative"]
+
+
+def test_what_cannot_be_compared_is_said(pair):
+    model, inputs, trace = pair
+    with pytest.raises(ValueError, match="b is of type BertModel"):
+        compare(trace, model)
+    with pytest.raises(ValueError, match="save='all'"):
+        compare(trace, intus.trace(model, inputs, save="none"))
+
+
+def test_comparing_changes_nothing():
+    torch.manual_seed(0)
+    model, x = Cnn(), torch.randn(2, 1, 8, 8)
+    a, b = intus.trace(model, x, seed=0), intus.trace(model, x, seed=1)
+    kept = [{row: value.clone() for row, value in t.values.items()} for t in (a, b)]
+    state, before = torch.get_rng_state(), copy.deepcopy(model.state_dict())
+    compare(a, b)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
+    for trace, values in zip((a, b), kept, strict=True):
+        assert all(torch.equal(trace.values[row], value) for row, value in values.items())
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
+def test_a_difference_is_what_torch_says(numbers):
+    a = torch.tensor(numbers)
+    b = a.flip(0) * 0.5
+    found = difference(a, b)
+    x, y = a.double(), b.double()
+    assert found.largest == pytest.approx(float((x - y).abs().max()))
+    if found.share:
+        scale = max(float(x.norm()), float(y.norm()))
+        assert found.relative == pytest.approx(float((x - y).norm()) / scale)
+        if x.norm() * y.norm() > 0:
+            assert found.cosine == pytest.approx(float(F.cosine_similarity(x, y, dim=0, eps=0)), abs=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_rounding_once_is_within_what_rounding_explains(dtype):
+    x = torch.randn(10_000, dtype=torch.float64)
+    found = difference(x, x.to(dtype))
+    assert rounding(x, x.to(dtype)) / 40 < found.relative < rounding(x, x.to(dtype))
