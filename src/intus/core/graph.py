@@ -211,6 +211,19 @@ class Graph:
         full, _, passes = self._layer_names
         return f"{full[layer]}:{int(self.ops.passno[row])}" if passes[layer] > 1 else full[layer]
 
+    def layer_label(self, layer: int) -> str:
+        """The label that a layer's passes share: ``conv2d_3_7``."""
+        return self._layer_names[0][layer]
+
+    def layer_numbers(self, layer: int) -> tuple[int, int]:
+        """Which of its type a layer is and which of all, from 1: (3, 7); the latter 0 for no operation.
+
+        They are read off its names, which are made of them.
+        """
+        full, short, _ = (names[layer] for names in self._layer_names)
+        overall = full[len(short) + 1 :]
+        return int(short.rpartition("_")[2]), int(overall or 0)
+
     @cached_property
     def labels(self) -> list[str]:
         """Every row's label, in order."""

@@ -3,55 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
-from ..core import walks
 from ..core.errors import AddressError
-from ..core.graph import CREATED, FAILED, INPLACE, OP_KINDS, Graph, Meta, Param, Source
 from .invocation import Invocation, filled
+from .op_facts import OpFacts
 from .replay import LEFT_OUT
 
-if TYPE_CHECKING:
-    from .trace import Trace
 
-
-class Op:
+class Op(OpFacts):
     """One tensor of the pass: which operation made it, from what, where and when.
 
     ``value`` is the saved activation; asking for one that was not saved raises AddressError.
     """
 
-    __slots__ = ("_trace", "row")
-
-    def __init__(self, trace: Trace, row: int) -> None:
-        self._trace = trace
-        self.row = row
-
-    @property
-    def _graph(self) -> Graph:
-        return self._trace.graph
-
-    @property
-    def label(self) -> str:
-        """``conv2d_3_7``, or ``conv2d_3_7:2`` for the second pass of a recurrent layer."""
-        return self._graph.label(self.row)
-
-    @property
-    def type(self) -> str:
-        """The function's name: ``conv2d``."""
-        return self._graph.types[int(self._graph.ops.type[self.row])]
-
-    @property
-    def kind(self) -> str:
-        """``op``, ``input``, ``output``, ``buffer`` or ``constant``."""
-        return OP_KINDS[int(self._graph.ops.kind[self.row])]
-
-    @property
-    def pass_number(self) -> int:
-        """Which pass of its layer this is, from 1."""
-        return int(self._graph.ops.passno[self.row])
+    __slots__ = ()
 
     @property
     def value(self) -> Tensor:
@@ -89,6 +57,22 @@ class Op:
         return {name: filled(value, names) for name, value in self._call.kwargs.items()}
 
     @property
+    def func_name(self) -> str:
+        """The name of the function that was called; its type where the function was not kept."""
+        name = str(getattr(self.func, "__name__", self.type))
+        return self.type if name in ("__get__", "__set__") else name
+
+    @property
+    def plain_args(self) -> tuple[Any, ...]:
+        """The positional arguments that hold no tensor."""
+        return () if self._call is None else tuple(v for v in self._call.args if _is_plain(v))
+
+    @property
+    def plain_kwargs(self) -> dict[str, Any]:
+        """The keyword arguments that hold no tensor."""
+        return {} if self._call is None else {k: v for k, v in self._call.kwargs.items() if _is_plain(v)}
+
+    @property
     def _call(self) -> Invocation | None:
         replays = self._trace._replays
         return None if replays is None else replays.call(int(self._graph.ops.event[self.row]))
@@ -101,103 +85,6 @@ class Op:
             return "left out" if source == LEFT_OUT else self._graph.params[-1 - source].address
 
         return name
-
-    @property
-    def meta(self) -> Meta:
-        """Shape, dtype, device and bytes, known whether the value was saved or not."""
-        return self._graph.metas[int(self._graph.ops.meta[self.row])]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The tensor's shape."""
-        return self.meta.shape
-
-    @property
-    def dtype(self) -> str:
-        """The tensor's dtype, as ``"float32"``."""
-        return self.meta.dtype
-
-    @property
-    def nbytes(self) -> int:
-        """The tensor's size in bytes."""
-        return self.meta.nbytes
-
-    @property
-    def seconds(self) -> float:
-        """How long the function took."""
-        return int(self._graph.ops.time[self.row]) / 1e9
-
-    @property
-    def parents(self) -> list[Op]:
-        """The ops whose tensors went in."""
-        return [Op(self._trace, row) for row in self._graph.parents(self.row)]
-
-    @property
-    def children(self) -> list[Op]:
-        """The ops that took this tensor."""
-        return [Op(self._trace, row) for row in self._graph.children(self.row)]
-
-    @property
-    def ancestors(self) -> list[Op]:
-        """Everything it was computed from, in order of execution."""
-        return [Op(self._trace, row) for row in walks.ancestors(self._graph, [self.row])]
-
-    @property
-    def descendants(self) -> list[Op]:
-        """Everything computed from it, in order of execution."""
-        return [Op(self._trace, row) for row in walks.descendants(self._graph, [self.row])]
-
-    @property
-    def siblings(self) -> list[Op]:
-        """The ops that share a parent with it."""
-        return [Op(self._trace, row) for row in walks.siblings(self._graph, self.row)]
-
-    @property
-    def spouses(self) -> list[Op]:
-        """The ops that share a child with it."""
-        return [Op(self._trace, row) for row in walks.spouses(self._graph, self.row)]
-
-    @property
-    def params(self) -> list[Param]:
-        """The parameters that went in."""
-        return [self._graph.params[p] for p in self._graph.row_params.get(self.row, ())]
-
-    @property
-    def module(self) -> str | None:
-        """Address of the innermost module it ran in, ``""`` for the model itself, None outside any."""
-        call = int(self._graph.ops.call[self.row])
-        return self._graph.call_address(call) if call >= 0 else None
-
-    @property
-    def modules(self) -> list[str]:
-        """Addresses of all modules it ran in, from the model inwards."""
-        return [self._graph.call_address(call) for call in self._graph.enclosing_calls(self.row)]
-
-    @property
-    def output_of(self) -> list[str]:
-        """Addresses of the modules whose output it is, innermost first."""
-        return [self._graph.call_address(call) for call in self._graph.row_exits.get(self.row, ())]
-
-    @property
-    def source(self) -> Source | None:
-        """The line of the user's code that ran it."""
-        site = int(self._graph.ops.site[self.row])
-        return self._graph.sites[site] if site >= 0 else None
-
-    @property
-    def in_place(self) -> bool:
-        """Whether it wrote into one of its arguments."""
-        return bool(self._graph.ops.flags[self.row] & INPLACE)
-
-    @property
-    def created(self) -> bool:
-        """Whether it made a tensor out of nothing, as torch.rand does."""
-        return bool(self._graph.ops.flags[self.row] & CREATED)
-
-    @property
-    def failed(self) -> bool:
-        """Whether it is the operation that raised."""
-        return bool(self._graph.ops.flags[self.row] & FAILED)
 
     @property
     def unverified(self) -> bool:
@@ -214,3 +101,9 @@ class Op:
         shape = "failed" if self.failed else "×".join(map(str, self.shape)) or "scalar"
         where = f" in {self.module}" if self.module else ""
         return f"<Op {self.label}: {shape} {self.dtype}{where}{'' if self.saved else ', not saved'}>"
+
+
+def _is_plain(value: Any) -> bool:
+    found: list[int] = []
+    filled(value, found.append)
+    return not found

@@ -66,7 +66,7 @@ def trace(
     names = [name for name, _ in owner.named_modules()] if owner is not None else []
     answer = if_meta if callable(if_meta) or if_meta is None else lambda how, tensor: if_meta
     capture = Capture(owner, Values(wanted(save, names)), restore=True, answer=answer)
-    began = time.perf_counter_ns()
+    started, began = time.time(), time.perf_counter_ns()
     failure: BaseException | None = None
     with _same_random_state(seed):
         try:
@@ -78,6 +78,7 @@ def trace(
     facts = {
         "seed": seed,
         "training": bool(owner.training) if owner is not None else False,
+        "started": started,
         "seconds": (time.perf_counter_ns() - began) / 1e9,
         **_FRAMEWORK,
     }

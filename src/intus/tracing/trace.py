@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..core import walks
 from ..core.errors import AddressError, CodecError, InputError, did_you_mean, require
-from ..core.graph import INPUT, OP, OUTPUT, Branch, Graph, Module
+from ..core.graph import OP, OUTPUT, Branch, Graph
 from ..core.selection import Selection, resolve, select
 from ..storage.codec import decode_graph, encode_graph
 from ..viewing.html import View
@@ -22,6 +22,7 @@ from ..viewing.text import outline
 from .op import Op
 from .replay import Replays
 from .report import Report
+from .trace_facts import TraceFacts
 
 if TYPE_CHECKING:
     import networkx
@@ -45,7 +46,7 @@ class Conditional(NamedTuple):
     starts: list[Op]
 
 
-class Trace:
+class Trace(TraceFacts):
     """One forward pass: its graph, and the activations that were saved.
 
     Index it with a label (``"conv2d_3_7"``, ``"conv2d_3"``, ``"conv2d_3:2"``), a module address
@@ -61,7 +62,7 @@ class Trace:
         replays: Replays | None = None,
     ) -> None:
         self.graph = graph
-        self.values = values
+        self.values: dict[int, Tensor] = values
         self.unverified = unverified
         self._replays = replays
 
@@ -73,34 +74,6 @@ class Trace:
         rows = self.graph.rows_of(OP)
         saved = [row for row in rows if row in self.values]
         return saved if saved else rows
-
-    @property
-    def ops(self) -> list[Op]:
-        """The operations in the order they ran, inputs, buffers and outputs aside."""
-        return [Op(self, row) for row in self.graph.rows_of(OP)]
-
-    @property
-    def inputs(self) -> list[Op]:
-        """The input tensors."""
-        return [Op(self, row) for row in self.graph.rows_of(INPUT)]
-
-    @property
-    def outputs(self) -> list[Op]:
-        """The output tensors."""
-        return [Op(self, row) for row in self.graph.rows_of(OUTPUT)]
-
-    @property  # kept, it would be a cycle: an op holds its trace
-    def layers(self) -> dict[str, list[Op]]:
-        """Every layer's label without its pass, with its passes in order."""
-        found: dict[str, list[Op]] = {}
-        for op in self.ops:
-            found.setdefault(op.label.partition(":")[0], []).append(op)
-        return found
-
-    @property
-    def modules(self) -> dict[str, Module]:
-        """The modules that ran, by address; ``""`` is the model."""
-        return {module.address: module for module in self.graph.modules}
 
     @property
     def conditionals(self) -> list[Conditional]:

@@ -1,0 +1,199 @@
+"""Modules and their calls; where buffers, tensors made inside and orphans stand among them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import intus
+
+
+class Noisy(nn.Module):
+    """Makes tensors at several depths, some of which lead nowhere."""
+
+    def __init__(self, inner=None):
+        super().__init__()
+        self.inner = inner
+        self.register_buffer("seen", torch.zeros(3))
+        self.register_buffer("unread", torch.zeros(2))
+
+    def forward(self, x):
+        torch.ones(7) * 2  # an orphan
+        noise = torch.rand(3)
+        scaled = noise * 0.5
+        if self.inner is not None:
+            x = self.inner(x)
+        self.seen += 1
+        return x + scaled + self.seen
+
+
+def nested():
+    return nn.Sequential(nn.Linear(3, 3), Noisy(Noisy(Noisy())))
+
+
+def labels(ops):
+    return [op.label for op in ops]
+
+
+def test_tensors_made_inside_are_in_the_module_that_made_them():
+    t = intus.trace(nested(), torch.ones(2, 3))
+    deep = ["1", "1.inner", "1.inner.inner"]
+    assert [op.module for op in t.created] == deep
+    assert [op.module for op in t.find(type="mul")] == deep  # what is computed from them alone, too
+    assert not any(op.has_input_ancestor for op in t.find(type="mul"))
+    assert [op.modules for op in t.created] == [["", *deep[:n]] for n in (1, 2, 3)]
+    assert [op.module for op in t.buffers] == deep[::-1]  # where each was read
+    assert [op.buffer_address for op in t.buffers] == [f"{address}.seen" for address in deep[::-1]]
+
+
+def test_orphans_are_trimmed():
+    t = intus.trace(nested(), torch.ones(2, 3))
+    assert t.ops_per_type == {"add": 9, "rand": 3, "mul": 3, "linear": 1}
+    assert all(op.has_input_ancestor or op.is_output_ancestor for op in t)
+    assert t.modules[""].ops == t.ops
+
+
+def test_what_a_module_takes_from_another_is_its_input_not_its_own():
+    class Passing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.act = nn.ReLU()
+
+        def forward(self, x):
+            return self.act(torch.ones(3) + torch.rand(3)) + x
+
+    t = intus.trace(Passing(), torch.ones(3))
+    call = t.modules["act"].calls[0]
+    assert labels(call.inputs) == ["add_1_3"]
+    assert labels(call.ops) == ["relu_1_4"]
+    assert [op.module for op in t.find(type="add")] == ["", ""]
+    assert t["add_1_3"].modules_entered == ["act"]
+    assert labels(t["relu_1_4"].created_ancestors) == ["ones_1_1", "rand_1_2"]
+
+
+def test_the_history_of_a_buffer():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x):
+            self.count.add_(1)
+            x = x * self.count
+            self.count.mul_(2)
+            return x + self.count
+
+    t = intus.trace(Counting(), torch.ones(1))
+    (buffer,) = t.buffers
+    assert labels(buffer.writers) == ["add_1_1", "mul_2_3"]
+    assert [float(op.value) for op in [buffer, *buffer.writers]] == [0, 1, 2]
+    assert buffer.value == 0
+
+
+def test_a_module_tells_what_it_holds():
+    net = nested()
+    net[0].bias.requires_grad_(False)
+    t = intus.trace(net, torch.ones(2, 3))
+    for address, module in net.named_modules():
+        ours = t.modules[address]
+        assert ours.type == type(module).__name__
+        assert [p.address for p in ours.params] == [
+            ".".join(filter(None, (address, n))) for n, _ in module.named_parameters()
+        ]
+        assert [b.shape for b in ours.buffers] == [tuple(b.shape) for b in module.buffers()]
+        assert [child.address.rpartition(".")[2] for child in ours.children] == [
+            n for n, _ in module.named_children()
+        ]
+        assert ours.num_params == sum(p.numel() for p in module.parameters())
+        assert ours.num_trainable == sum(p.numel() for p in module.parameters() if p.requires_grad)
+        assert ours.num_trainable + ours.num_frozen == ours.num_params
+        assert ours.param_bytes == 4 * ours.num_params
+        assert ours.parent is None if not address else ours in ours.parent.children
+        assert ours.depth == len(address.split(".")) * bool(address)
+        assert ours.seconds == pytest.approx(sum(op.seconds for op in ours.ops))
+    assert t.modules["0"].own_params == t.modules["0"].params
+    assert t.modules[""].own_params == []
+
+
+def test_a_module_called_twice_has_two_calls():
+    net = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
+    net.append(net[0])
+    t = intus.trace(net, torch.ones(1, 2))
+    module = t.modules["0"]
+    assert (
+        repr(module)
+        == "<Module 0: Linear(in_features=2, out_features=2, bias=True), 6 parameters, called 2 times>"
+    )
+    assert [call.address for call in module.calls] == ["0:1", "0:2"]
+    assert [labels(call.ops) for call in module.calls] == [["linear_1_1:1"], ["linear_1_1:2"]]
+    assert labels(module.outputs) == ["linear_1_1:1", "linear_1_1:2"]
+    assert [call.pass_number for call in module.calls] == [1, 2]
+    assert module.calls[0].parent == t.modules[""].calls[0]
+    assert module.calls[0].parent.parent is None
+    assert t.modules[""].calls[0].children == [module.calls[0], *t.modules["1"].calls, module.calls[1]]
+    assert repr(module.calls[1]) == "<Call 0:2: Linear, 1 operation>"
+    assert module.calls[1].module == module
+    assert len({module, t.modules["0"], *module.calls}) == 3
+
+
+def test_a_module_that_never_ran_and_one_made_on_the_way():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.spare = nn.Linear(2, 2), nn.Linear(2, 2).eval()
+
+        def forward(self, x):
+            return nn.ReLU()(self.used(x))
+
+    t = intus.trace(Odd(), torch.ones(1, 2))
+    spare = t.modules["spare"]
+    assert "never called" in repr(spare)
+    assert (spare.num_calls, spare.outputs, spare.num_params) == (0, [], 6)
+    assert [address for address, module in t.modules.items() if module.type == "ReLU"] == ["ReLU"]
+    assert (t.modules["used"].training, spare.training) == (True, False)
+    source = t.modules[""].source
+    assert source.file == __file__
+    assert "def forward" in Path(__file__).read_text().splitlines()[source.line - 1]
+
+
+def test_a_module_that_returns_what_it_was_given_is_entered_and_left():
+    t = intus.trace(nn.Sequential(nn.Tanh(), nn.Identity(), nn.ReLU()), torch.ones(2))
+    assert t["tanh_1"].modules_entered == ["1", "2"]
+    assert t["tanh_1"].output_of == ["1", "0"]
+    assert t["tanh_1"].is_whole_module
+    assert t["relu_1"].modules_entered == []
+
+
+def test_a_function_has_no_modules_and_a_failing_model_still_tells():
+    t = intus.trace(lambda x: x + 1, torch.ones(2))
+    assert (t.modules, t["add_1"].module, t["add_1"].in_submodule) == ({}, None, False)
+    t = intus.trace(nn.Sequential(nn.Linear(2, 2), nn.Linear(3, 3)), torch.ones(1, 2), on_error="keep")
+    assert [call.outputs for call in t.modules["1"].calls] == [[]]
+    assert labels(t.modules["1"].ops) == ["linear_2_2"]
+    assert t.outputs == []
+    assert t["linear_1"].min_distance_from_output is None
+
+
+def test_decisions():
+    def choose(x):
+        big = x.sum() > 1
+        unused = x.mean()
+        assert (x < 99).all()
+        return x * 2 if big else x + unused
+
+    t = intus.trace(choose, torch.ones(3))
+    assert t.has_conditionals
+    assert labels(op for op in t if op.in_condition) == ["sum_1_1", "gt_1_2"]
+    assert labels(op for op in t if op.is_terminal) == ["gt_1_2", "mean_1_3", "all_1_5"]
+    assert labels(t.terminal_bools) == ["gt_1_2", "all_1_5"]
+    t = intus.trace(lambda x: x * float(x.max()), torch.ones(3))
+    assert not t.has_conditionals
+    assert t.terminal_bools == []
+
+
+def test_branching_counts_operations_not_tensors():
+    assert not intus.trace(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(1, 2)).is_branching
+    assert not intus.trace(lambda x: x * x, torch.ones(2)).is_branching
+    assert not intus.trace(lambda x: torch.cat(x.chunk(2)), torch.ones(2)).is_branching
+    assert intus.trace(lambda x: torch.tanh(x) + x, torch.ones(2)).is_branching
