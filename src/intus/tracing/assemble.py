@@ -46,9 +46,9 @@ def assemble(
         model=model,
         types=tuple(recording.types),
         metas=tuple(recording.metas),
-        sites=(*(_source(code, at) for code, at in recording.sites), *forwards),
+        sites=(*(source_of(code, at) for code, at in recording.sites), *forwards),
         args=tuple(recording.args),
-        params=tuple(_param(name, p) for name, p in recording.places.params),
+        params=tuple(param_of(name, p) for name, p in recording.places.params),
         modules=modules,
         ops=_ops(rows, layers),
         edges=Edges(**edges),
@@ -56,7 +56,7 @@ def assemble(
         op_params=_unique(op_params),
         exits=_renumber(exits, where),
         branches=tuple(branch._replace(row=int(where[branch.row])) for branch in branches),
-        buffers=tuple(_param(name, t) for name, t in recording.places.buffers),
+        buffers=tuple(param_of(name, t) for name, t in recording.places.buffers),
         settings=settings,
         op_settings=op_settings,
         error=_error_text(recording.failure),
@@ -176,7 +176,7 @@ def _occurrence(values: np.ndarray) -> np.ndarray:
     return count
 
 
-def _source(code: CodeType, at: int) -> Source:
+def source_of(code: CodeType, at: int) -> Source:
     """The line of an instruction: what ``f_lasti`` pointed at."""
     line = 0
     if at >= 0:
@@ -187,7 +187,8 @@ def _source(code: CodeType, at: int) -> Source:
     return Source(code.co_filename, line, code.co_qualname)
 
 
-def _param(name: str, p: Any) -> Param:
+def param_of(name: str, p: Any) -> Param:
+    """What is known of a parameter."""
     return Param(
         name,
         tuple(p.shape),

@@ -23,7 +23,8 @@ class Op(OpFacts):
 
     @property
     def value(self) -> Tensor:
-        """The activation as it was when the operation returned it, detached."""
+        """The activation as it was when the operation returned it, detached; in the form that ``to`` and
+        ``transform`` of ``trace`` gave it, while ``shape`` and ``dtype`` stay those of the operation."""
         try:
             return self._trace.values[self.row]
         except KeyError:
@@ -71,6 +72,23 @@ class Op(OpFacts):
     def plain_kwargs(self) -> dict[str, Any]:
         """The keyword arguments that hold no tensor."""
         return {} if self._call is None else {k: v for k, v in self._call.kwargs.items() if _is_plain(v)}
+
+    @property
+    def rng_state(self) -> Tensor | None:
+        """The state of the random generator that it drew from, as it was before; None if it drew nothing, or
+        where calls were not kept (``save="none"``, a copy, a file).
+
+        >>> import torch
+        >>> from intus import trace
+        >>> drop = trace(torch.nn.Dropout(), torch.ones(8)).ops[0]
+        >>> with torch.random.fork_rng():
+        ...     torch.set_rng_state(drop.rng_state)
+        ...     again = torch.nn.functional.dropout(torch.ones(8))
+        >>> torch.equal(again, drop.value)
+        True
+        """
+        states = self._call.states if self._call is not None else ()
+        return states[0][1].clone() if states else None
 
     @property
     def _call(self) -> Invocation | None:

@@ -57,6 +57,7 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self.recording = Recording()
         self.values = values
+        values.begin(self.recording)
         self.keeper = Keeper() if values.wanted is not None else None
         self._origins = Origins(self.recording, values, self.keeper)
         self._sites = Sites(self.recording, entry)
@@ -116,6 +117,8 @@ class Recorder(TorchFunctionMode):
             and seen[1] >= 0
         ):
             self.recording.exits.extend((seen[1], call))
+            if self.values.modules:
+                self.values.returned(seen[1], call, out)  # type: ignore[arg-type]
             return
         with torch._C.DisableTorchFunction():  # our own look at the tensors is no part of the pass
             returned = tensors(out)
@@ -127,6 +130,8 @@ class Recorder(TorchFunctionMode):
                 row = self._origins.row(t)
                 if row >= 0:
                     self.recording.exits.extend((row, call))
+                    if self.values.modules:
+                        self.values.returned(row, call, t)
 
     def leave_call(self, call: int) -> None:
         """A module's call is over, whether it returned or raised."""

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from .containers import tensors
+from .form import copied
 from .functions import describe, written
 from .invocation import USUAL, Geometry, Hole, Invocation, Keeper, Patch, filled
 from .origins import version_of
 from .recording import ROW, Recording
-from .values import copied
 
 #: A hole's source where the tensor came from a row that leads nowhere and was left out of the graph.
 LEFT_OUT = -(1 << 62)

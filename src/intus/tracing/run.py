@@ -11,20 +11,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..core.errors import InputError
+from ..core.errors import AddressError, InputError
 from ..core.graph import Graph
-from ..core.selection import Selection, select
+from ..core.selection import Selection
 from ..core.unwatched import unwatched
 from ..viewing.html import View
 from ..viewing.overlay import Overlay
 from .assemble import assemble
+from .choose import Chooser
 from .drain import drained
+from .form import Form, To
 from .interpose import Capture
 from .op import Op
 from .replay import Replays
 from .surroundings import refused_compiling
 from .trace import Trace
-from .values import Values, wanted
+from .values import Values
 
 _FRAMEWORK = {"framework": "torch", "version": torch.__version__}
 
@@ -38,6 +40,9 @@ def trace(
     seed: int | None = None,
     on_error: str = "raise",
     if_meta: bool | Callable[[str, torch.Tensor], Any] | None = None,
+    to: To | None = None,
+    transform: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    copy: bool = False,
 ) -> Trace:
     """Run ``model`` once and record every operation; model, torch and random state are left as they were.
 
@@ -48,6 +53,11 @@ def trace(
     partial trace as its ``intus_trace``; with ``on_error="keep"`` the partial trace is returned instead.
     A tensor on the ``meta`` device has no value: where the model asks for one (``if t.any():``), it is given
     ``if_meta``, or what that returns for how it was asked (``"bool"``, ``"item"``) and the tensor.
+
+    ``to`` keeps each activation on another device or as another dtype of floating point numbers: what
+    ``Tensor.to`` takes, as a tuple where it takes several arguments. ``transform`` keeps what a function
+    makes of each, which is given a copy outside the trace's sight. ``copy`` copies at once, where otherwise a
+    value is copied only before something writes to its memory. ``docs/values.md`` has examples.
 
     A generator or coroutine runs while it is recorded, and what it yields or returns is the output. What
     else is special stands in ``docs/limits.md``, with what happens there.
@@ -63,9 +73,10 @@ def trace(
         raise InputError(f"on_error={on_error!r} is not one of 'raise', 'keep'.")
     args, keywords = _arguments(inputs, kwargs)
     owner = _owner(model)
-    names = [name for name, _ in owner.named_modules()] if owner is not None else []
     answer = if_meta if callable(if_meta) or if_meta is None else lambda how, tensor: if_meta
-    capture = Capture(owner, Values(wanted(save, names)), restore=True, answer=answer)
+    chooser = None if isinstance(save, str) and save == "none" else Chooser(save)
+    values = Values(chooser, Form(to, transform, copy))
+    capture = Capture(owner, values, restore=True, answer=answer)
     started, began = time.time(), time.perf_counter_ns()
     failure: BaseException | None = None
     with _same_random_state(seed):
@@ -82,7 +93,7 @@ def trace(
         "seconds": (time.perf_counter_ns() - began) / 1e9,
         **_FRAMEWORK,
     }
-    result = _finish(capture, _name(model, owner), facts, save)
+    result = _finish(capture, _name(model, owner), facts)
     try:
         if failure is None or (on_error == "keep" and isinstance(failure, Exception)):
             return result
@@ -100,11 +111,13 @@ def view(
     *,
     depth: int | None = None,
     overlay: Overlay = None,
+    seed: int | None = None,
 ) -> View:
     """The model's graph as a page to walk in: a model is traced once, with nothing saved.
 
-    ``depth`` is how many levels of modules stand open at first; ``overlay`` colours the boxes: ``"time"``,
-    ``"memory"``, ``"parameters"``, a dict from address to number, or Results of one score.
+    ``seed`` seeds torch for that pass alone. ``depth`` is how many levels of modules stand open at first;
+    ``overlay`` colours the boxes: ``"time"``, ``"memory"``, ``"parameters"``, a dict from address to number,
+    or Results of one score.
 
     >>> view(torch.nn.Linear(2, 1), torch.ones(1, 2))  # doctest: +ELLIPSIS
     <View of Linear: 1 operation, 0 modules, 3 parameters (12 B), ...>
@@ -114,7 +127,7 @@ def view(
     elif isinstance(model_or_trace, Trace):
         graph = model_or_trace.graph
     else:
-        graph = trace(model_or_trace, inputs, kwargs, save="none").graph
+        graph = trace(model_or_trace, inputs, kwargs, save="none", seed=seed).graph
     return View(graph, depth=depth, overlay=overlay)
 
 
@@ -139,18 +152,35 @@ def _same_random_state(seed: int | None) -> Iterator[None]:
             np.random.set_state(theirs)
 
 
-def _finish(capture: Capture, name: str, facts: dict[str, Any], save: Selection) -> Trace:
+def _finish(capture: Capture, name: str, facts: dict[str, Any]) -> Trace:
+    values = capture.values
+    if values.form is not None and values.form.changes:
+        facts["form"] = values.form.changes
     graph, where = assemble(capture.recording, name, facts)
+    failed = capture.recording.failure is not None
     capture.recording.failure = None  # it holds frames, and they hold the recording: a cycle
-    kept = capture.values.kept
-    values = {where(row): kept[row] for row in sorted(kept) if where(row) >= 0}
-    unverified = frozenset(where(row) for row in capture.values.unverified() if where(row) >= 0)
+    kept = values.kept
+    placed = {where(row): kept[row] for row in sorted(kept) if where(row) >= 0}
+    unverified = frozenset(where(row) for row in values.unverified() if where(row) >= 0)
     keeper = capture.keeper
-    replays = None if keeper is None else Replays(capture.recording, keeper, where, kept)
-    result = Trace(graph, values, unverified, replays)
-    if save != "all" and save != "none":
-        chosen = set(select(graph, save, handle=lambda row: Op(result, row)))
-        result.values = {row: value for row, value in values.items() if row in chosen}
+    everything = values.wanted is None or values.wanted.everything
+    replays = Replays(capture.recording, keeper, where, kept if everything else {}) if keeper else None
+    result = Trace(graph, placed, unverified, replays)
+    if values.trouble is not None and not failed:
+        row, error = values.trouble
+        label = graph.label(where(row)) if where(row) >= 0 else "an op that leads nowhere"
+        raise InputError(
+            f"Keeping the value of {label!r} failed in what save= or transform= was given: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if values.wanted is not None and not everything:
+        try:
+            chosen = values.wanted.rows(graph, where, lambda row: Op(result, row))
+        except AddressError:
+            if not failed:
+                raise
+            chosen = set(placed)  # what the pass did not get to has no name; the model's exception matters
+        result.values = {row: value for row, value in placed.items() if row in chosen}
     return result
 
 

@@ -165,6 +165,7 @@ class Trace(TraceFacts):
         """
         from .validate import check
 
+        self._unchanged("validated")
         return check(self)
 
     def rerun(
@@ -191,7 +192,15 @@ class Trace(TraceFacts):
         """
         from .rerun import rerun
 
+        self._unchanged("run again")
         return rerun(self, changes or {}, swap or {})
+
+    def _unchanged(self, what: str) -> None:
+        if "form" in self.graph.facts:
+            raise InputError(
+                f"This trace cannot be {what}: its values were kept with {self.graph.facts['form']} and are "
+                "not what the model computed with. Trace again without it."
+            )
 
     def save(self, path: str | Path) -> None:
         """Write graph and saved values into one safetensors file; ``intus.load`` reads it back.

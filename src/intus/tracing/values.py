@@ -1,51 +1,90 @@
-"""Saved activations: which are wanted, and how each stays what it was at its moment.
+"""Saved activations: each stays what it was at its moment.
 
 A reference is held, not a copy; only when something is about to write to that memory is the value copied
-(copy on write). What was written to by something unseen is named in ``unverified``.
+(copy on write). What was written to by something unseen is named in ``unverified``. Which are kept
+``choose.py`` tells, in what form ``form.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..core.graph import OP
-from ..core.selection import is_glob
+from ..core.graph import INPLACE
+from .choose import Chooser
 from .containers import is_wrapped
+from .form import Form, copied
+from .recording import ROW, Recording
+
+_FLAGS = ROW.index("flags")
+
+#: Where a tensor lies: its dtype, shape, strides and offset; None where it has no plain memory.
+_Place = tuple[torch.dtype, torch.Size, tuple[int, ...], int] | None
 
 
 class Values:
     """The activations of one pass, by row.
 
-    ``wanted`` is None (keep nothing) or a function ``(kind, type) -> bool`` that may say yes too often, never
-    no wrongly: what a selection means exactly is known when the pass is over.
+    ``wanted`` chooses them; None keeps nothing. ``trouble`` is the first exception that keeping one raised,
+    with its row: from then on no more are kept, and the model runs on.
     """
 
-    def __init__(self, wanted: Callable[[int, str], bool] | None) -> None:
+    def __init__(self, wanted: Chooser | None, form: Form | None = None) -> None:
         self.wanted = wanted
+        self.form = None if form is None or form.plain else form
         self.nested = False
+        self.busy = False  # whether what runs is the caller's code, not the model's
         self.kept: dict[int, Tensor] = {}
+        self.trouble: tuple[int, Exception] | None = None
         self._versions: dict[int, int] = {}
         self._by_storage: dict[int, list[int]] = {}
+        self._written: dict[int, _Place] = {}  # where what an operation wrote in place lies
+        self._asks = wanted is not None and not wanted.everything
+        self.modules = wanted is not None and wanted.modules
+
+    def begin(self, recording: Recording) -> None:
+        """The pass that ``recording`` notes begins."""
+        self._recording = recording
+        if self.wanted is not None:
+            self.wanted.begin(recording)
 
     def offer(self, row: int, kind: int, type_: str, t: Tensor) -> None:
-        """Keep a tensor if it is wanted."""
-        if self.wanted is None or not self.wanted(kind, type_) or is_wrapped(t):
+        """Keep what an operation returned if it is wanted."""
+        if self.wanted is None or is_wrapped(t):
             return  # what a transform looks through is gone when the transform ends
-        if self.nested:  # a trace around this one must not see our own work
-            with torch._C.DisableTorchFunction():
-                held = t.detach()
+        if self._asks:
+            if self.modules and self._recording.rows[row + _FLAGS] & INPLACE:
+                self._written[row] = _place(t)
+            if not self._asked(row, self.wanted.offered, row, kind, type_, t):
+                return
+        if self.form is None:
+            self._keep(row, t)
         else:
-            held = t.detach()
-        self.kept[row] = held
-        try:
-            self._versions[row] = held._version
-            self._by_storage.setdefault(held.untyped_storage()._cdata, []).append(row)
-        except (RuntimeError, NotImplementedError):
-            self.kept[row] = held.clone()  # no version or no storage to watch: a copy is the safe way
+            self._attempt(row, self._keep, row, t)
+
+    def returned(self, row: int, call: int, t: Tensor) -> None:
+        """Keep what a module's call returns if it is wanted: ``t`` holds what ``row`` made."""
+        if self.wanted is None or is_wrapped(t):
+            return
+        if self._asked(row, self.wanted.returned, row, call) and row not in self.kept:
+            with torch._C.DisableTorchFunction():
+                self._attempt(row, self._keep, row, self._as_written(row, t))
+
+    def _asked(self, row: int, question: Callable[..., bool], *args: Any) -> bool:
+        """The answer to whether something is wanted; what is not wanted any more is let go."""
+        answer = bool(self._attempt(row, question, *args))
+        dropped = self.wanted.dropped if self.wanted is not None else []
+        while dropped:
+            self._drop(dropped.pop())
+        return answer
+
+    def _drop(self, row: int) -> None:
+        held = self.kept.pop(row, None)
+        if held is not None and self._versions.pop(row, None) is not None:
+            self._by_storage.get(held.untyped_storage()._cdata, [row]).remove(row)
 
     def before_writing(self, t: Tensor) -> None:
         """Copy every kept value that lives in the memory of ``t``, which is about to change."""
@@ -63,43 +102,47 @@ class Values:
         """Rows whose memory was written to by something the recorder did not see."""
         return {row for row, version in self._versions.items() if self.kept[row]._version != version}
 
+    def _keep(self, row: int, t: Tensor) -> None:
+        if self.nested or self.form is not None:  # a trace around this one must not see our own work
+            with torch._C.DisableTorchFunction():
+                held = t.detach() if self.form is None else self.form.apply(t.detach())
+        else:
+            held = t.detach()
+        self.kept[row] = held
+        try:
+            self._versions[row] = held._version
+            self._by_storage.setdefault(held.untyped_storage()._cdata, []).append(row)
+        except (RuntimeError, NotImplementedError):
+            self.kept[row] = held.clone()  # no version or no storage to watch: a copy is the safe way
 
-def copied(t: Tensor) -> Tensor:
-    """A copy that lies in memory as ``t`` does: a kernel may round by the strides it is given."""
-    span = 1 + sum((length - 1) * stride for length, stride in zip(t.shape, t.stride(), strict=True))
-    if t.numel() == 0 or t.layout != torch.strided or t.is_quantized or span > 2 * t.numel():
-        return t.clone()
-    return t.as_strided((span,), (1,)).clone().as_strided(t.shape, t.stride())
+    def _as_written(self, row: int, t: Tensor) -> Tensor:
+        """What the operation of ``row`` wrote, of which ``t`` may be a base or another view."""
+        place = self._written.get(row)
+        if place is None or place == _place(t):
+            return t
+        dtype, shape, stride, offset = place
+        return (
+            torch.empty(0, dtype=dtype, device=t.device)
+            .set_(t.detach().untyped_storage(), offset, shape, stride)
+            .clone()
+        )
 
-
-def wanted(selection: Any, modules: Iterable[str]) -> Callable[[int, str], bool] | None:
-    """Turn what the user asked to save into a quick test for the pass; see ``Values``.
-
-    Labels name an operation's type, which is known at once; anything that needs the finished graph
-    (modules, globs, ordinals, predicates) keeps all and is cut when the graph stands.
-    """
-    if isinstance(selection, str) and selection == "none":
-        return None
-    types = _types_of_labels(selection, set(modules))
-    if types is None:
-        return lambda kind, type_: True
-    return lambda kind, type_: kind != OP or type_ in types
-
-
-def _types_of_labels(selection: Any, modules: set[str]) -> set[str] | None:
-    """The types of the operations that a selection's labels name; None if it holds more than labels.
-
-    >>> sorted(_types_of_labels(["conv2d_3_7", "relu_1:2"], set()))
-    ['conv2d', 'conv2d_3', 'relu']
-    """
-    if isinstance(selection, str):
-        name = selection.partition(":")[0]
-        short, _, number = name.rpartition("_")
-        if is_glob(selection) or name in modules or not (short and number.isdigit()):
+    def _attempt(self, row: int, do: Callable[..., Any], *args: Any) -> Any:
+        """What ``do`` returns, None where it raised now or before: the caller's code ends no pass."""
+        if self.trouble is not None:
             return None
-        stem, _, number = short.rpartition("_")
-        return {short, stem} if stem and number.isdigit() else {short}
-    if isinstance(selection, Iterable) and not isinstance(selection, str | bytes):
-        parts = [_types_of_labels(part, modules) for part in selection]
-        return None if None in parts else set().union(*parts)  # type: ignore[arg-type]
-    return None
+        self.busy = True
+        try:
+            return do(*args)
+        except Exception as error:
+            self.trouble = (row, error)
+            return None
+        finally:
+            self.busy = False
+
+
+def _place(t: Tensor) -> _Place:
+    try:
+        return t.dtype, t.shape, t.stride(), int(t.storage_offset())
+    except (RuntimeError, NotImplementedError):
+        return None

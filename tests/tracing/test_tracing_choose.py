@@ -1,0 +1,270 @@
+"""Which activations are kept is decided while the pass runs: exactly what the finished trace would choose,
+and next to nothing held on the way."""
+
+import re
+from fnmatch import fnmatchcase
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from tracing_zoo import ZOO, make
+
+import intus
+from intus.core.errors import AddressError, InputError
+from intus.core.selection import select
+from intus.tracing.op import Op
+from intus.tracing.pattern import may_match
+
+DEPTH = 30
+
+
+class Deep(nn.Module):
+    """A chain of layers that counts how many of its activations are alive."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(8, 8), nn.Identity(), nn.Softplus()) for _ in range(DEPTH)
+        )
+        self.most = 0
+
+    def forward(self, x):
+        memory = []
+        for layer in self.layers:
+            x = layer(x)
+            memory.append(StorageWeakRef(x.untyped_storage()))
+            memory.append(StorageWeakRef(layer[0].seen))
+            self.most = max(self.most, sum(not ref.expired() for ref in memory))
+            del layer[0].seen
+        return x
+
+
+def remember(module, args, out):
+    module.seen = out.untyped_storage()
+
+
+@pytest.fixture
+def deep():
+    torch.manual_seed(0)
+    model = Deep()
+    for layer in model.layers:
+        layer[0].register_forward_hook(remember)
+    return model
+
+
+SPARSE = [
+    "linear_15",
+    "linear_15_29",
+    "layers.14",
+    "layers.14.0",
+    "layers.14:1",
+    "layers.1?.1",
+    ["layers.3", "linear_20"],
+    40,
+    -3,
+    slice(-2, None),
+    slice(10, 12),
+    lambda op: op.module == "layers.7.0",
+    lambda op: op.type == "linear" and "layers.9.0" in op.modules,
+    lambda op: any(p.address == "layers.4.0.weight" for p in op.params),
+    lambda op: op.type == "linear" and op.parents[0].kind == "input",
+    lambda op: op.value.mean() < -100,
+    "none",
+]
+
+
+@pytest.mark.parametrize("save", SPARSE, ids=str)
+def test_what_is_not_wanted_is_not_held(deep, save):
+    with torch.no_grad():
+        t = intus.trace(deep, torch.ones(1, 8), save=save)
+        whole = intus.trace(deep, torch.ones(1, 8))
+    assert set(t.values) == set(select(whole.graph, save, handle=lambda row: Op(whole, row)))
+    assert all(torch.equal(value, whole.values[row]) for row, value in t.values.items())
+    assert len(t.values) <= 10
+
+
+@pytest.mark.parametrize("save", SPARSE, ids=str)
+def test_the_most_that_was_ever_alive(deep, save):
+    with torch.no_grad():
+        intus.trace(deep, torch.ones(1, 8), save=save)
+    assert deep.most <= 8 + 10 * (save == "layers.1?.1"), deep.most  # the ten chosen, and what is in use
+    deep.most = 0
+    with torch.no_grad():
+        intus.trace(deep, torch.ones(1, 8))
+    assert deep.most == 2 * DEPTH  # the measure sees what is held
+
+
+def everything_sayable(graph):
+    """Every name of a graph, every ordinal, and a few globs."""
+    names = [*graph.names(), *sorted(set(graph.types))]
+    globs = sorted({name[: len(name) // 2] + "*" for name in names} | {"*_2*", "*:1", "?*", "*.?"})
+    count = len(graph)
+    ordinals = [
+        *range(-count, count),
+        slice(1, None, 2),
+        slice(-2, None),
+        slice(2, -1),
+        slice(None, None, -1),
+    ]
+    return [*names, *(g for g in globs if any(fnmatchcase(n, g) for n in names)), *ordinals]
+
+
+@pytest.mark.parametrize("name", list(ZOO))
+def test_the_choice_is_that_of_the_finished_trace(name):
+    model, x = make(name)
+    whole = intus.trace(model, x, seed=1)
+    sayable = everything_sayable(whole.graph)
+    for save in sayable[:: max(1, len(sayable) // 40)]:
+        try:
+            rows = set(select(whole.graph, save)) & set(whole.values)
+        except AddressError:
+            continue  # a glob over types alone names nothing
+        t = intus.trace(model, x, save=save, seed=1)
+        assert set(t.values) == rows, save
+        for row in rows:
+            assert torch.equal(t.values[row], whole.values[row]) or whole.values[row].isnan().any(), save
+
+
+class Views(nn.Module):
+    """A module whose output was last written through another view of its memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.after = nn.Identity(), nn.Identity()
+
+    def forward(self, x):
+        a = x * 2
+        b = a.T
+        b.add_(torch.arange(3.0))
+        c = self.inner(a)
+        a.mul_(100)
+        return self.after(c) + 1
+
+
+def test_a_module_that_returns_what_was_written_through_a_view():
+    model, x = Views(), torch.arange(9.0).reshape(3, 3)
+    whole = intus.trace(model, x)
+    for name in ("inner", "after", "add_1"):
+        t = intus.trace(model, x, save=name)
+        assert list(t.values) == whole.graph.rows(name)
+        assert torch.equal(t[name].value, whole[name].value)
+        assert not t[name].unverified
+
+
+def test_a_module_has_its_name_before_a_type_has():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.relu = nn.Linear(2, 2)
+            self.idle = self.softplus = nn.Tanh()
+
+        def forward(self, x):
+            return torch.relu(self.relu(torch.relu(x))).softmax(-1)
+
+    assert [op.label for op in intus.trace(Named(), torch.ones(1, 2), save="relu").ops if op.saved] == [
+        "linear_1_2"
+    ]
+    t = intus.trace(Named(), torch.ones(1, 2), save="softmax")
+    assert [t.graph.label(row) for row in t.values] == ["softmax_1_4"]
+
+
+def test_a_predicate_that_asks_for_more_is_asked_again_at_the_end():
+    model, x = make("cnn")
+    asked = []
+
+    def chosen(op):
+        asked.append(op)
+        return op.children and op.children[0].type == "relu"
+
+    t = intus.trace(model, x, save=chosen)
+    assert [t.graph.label(row) for row in t.values] == ["batch_norm_1_2", "conv2d_2_4"]
+    assert {type(op).__name__ for op in asked} == {"LiveOp", "Op"}
+
+
+def test_a_predicate_is_asked_once_where_that_is_enough():
+    counted = []
+    t = intus.trace(*make("mlp"), save=lambda op: counted.append(op.type) or len(counted) % 2)
+    assert len(counted) == len(t.graph.ops)
+    assert len(t.values) == (len(counted) + 1) // 2
+
+
+def test_what_a_predicate_is_shown_is_what_the_trace_says():
+    model, x = make("cnn")
+    shown = {}
+    facts = ("type", "kind", "shape", "dtype", "nbytes", "meta", "seconds", "in_place", "created", "failed",
+             "source", "params")  # fmt: skip
+
+    def look(op):
+        shown[op.row] = [getattr(op, name) for name in facts], [p.type for p in op.parents], op.modules
+        return False
+
+    t = intus.trace(model, x, save=look)
+    assert not t.values
+    for (said, parents, _), op in zip(
+        shown.values(), (Op(t, row) for row in range(len(t.graph.ops))), strict=True
+    ):
+        assert said == [getattr(op, name) for name in facts]
+        assert parents == [parent.type for parent in op.parents]
+    with pytest.raises(InputError, match="AttributeError: an Op has no 'shpae'"):
+        intus.trace(model, x, save=lambda op: op.shpae)
+
+
+def test_an_exception_of_a_predicate_is_named_and_the_model_runs_on():
+    ran = []
+
+    class Model(nn.Module):
+        def forward(self, x):
+            y = torch.relu(x)
+            ran.append(y)
+            return y + 1
+
+    with pytest.raises(InputError, match=r"'relu_1_1' failed.*ZeroDivisionError: division by zero"):
+        intus.trace(Model(), torch.ones(1), save=lambda op: op.type == "relu" and 1 / 0)
+    assert len(ran) == 1
+
+
+@pytest.mark.parametrize("save", [3.5, True, None, b"x", ["a", 1.0]])
+def test_what_is_no_selection_is_refused_before_the_pass(save):
+    ran = []
+    with pytest.raises(InputError, match="A selection is a name"):
+        intus.trace(lambda x: ran.append(x), torch.ones(1), save=save)
+    assert not ran
+
+
+def test_a_selection_may_be_a_generator():
+    t = intus.trace(*make("cnn"), save=(name for name in ("conv1", "relu_2")))
+    assert [t.graph.label(row) for row in t.values] == ["conv2d_1_1", "relu_2_5"]
+
+
+def test_the_exception_of_a_model_comes_before_that_of_a_selection():
+    def model(x):
+        x + 1
+        raise KeyError("the model's own")
+
+    with pytest.raises(KeyError, match="the model's own"):
+        intus.trace(model, torch.ones(1), save=["add_1", "linear_9"])
+
+
+@given(
+    st.text("ab*?_:1[]!", max_size=7) | st.from_regex(r"(a|ab|b_1)_[0-9*]+:?[0-9]", fullmatch=True),
+    st.sampled_from(["a", "ab", "b_1"]),
+    st.integers(1, 3),
+    st.none() | st.integers(1, 12),
+    st.none() | st.integers(1, 2),
+)
+def test_a_glob_that_matches_a_label_may_match_it(pattern, stem, number, overall, passno):
+    label = f"{stem}_{number}" + (f"_{overall}" if overall else "") + (f":{passno}" if passno else "")
+    if fnmatchcase(label, pattern):
+        assert may_match(pattern, stem)
+    if not any(mark in pattern for mark in "*?["):
+        assert may_match(pattern, stem) == bool(re.fullmatch(stem + r"_\d+_?\d*:?\d*", pattern))
+
+
+def test_a_glob_that_matches_no_label_may_not():
+    for pattern in ("*attn*", "conv?", "linear", "*.?", "linear_[a-z]*", "linear_*x", "line:r_*"):
+        assert not may_match(pattern, "linear"), pattern
+    for pattern in ("*", "linear_*", "*_[0-3]", "li*:2", "?inear_1_*"):
+        assert may_match(pattern, "linear"), pattern
