@@ -309,3 +309,19 @@ def test_scores_of_other_packages_are_found(monkeypatch, caplog, digits):
     finally:
         base._SCORES.pop("entry_t", None)
         base._load_entry_points.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["iou", "iou_max", "correlation"])
+def test_a_unit_that_is_nan_in_places_voids_no_other_and_leaves_out_its_own_rows(name):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(800, 3))
+    y = (x[:, 0] + 0.3 * rng.normal(size=800) > 1.5).astype(float)
+    spoilt = x.copy()
+    spoilt[::3, 1] = np.nan
+    spoilt[:, 2] = np.inf
+    clean, dirty = fed(name, x, {"y": y}), fed(name, spoilt, {"y": y})
+    assert read(dirty, name, "y", 0).value == read(clean, name, "y", 0).value
+    kept = np.arange(800) % 3 != 0
+    alone = fed(name, x[kept][:, 1:2], {"y": y[kept]}, np.flatnonzero(kept))
+    assert read(dirty, name, "y", 1).value == pytest.approx(read(alone, name, "y", 0).value)
+    assert np.isnan(read(dirty, name, "y", 2).value)

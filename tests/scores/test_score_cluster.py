@@ -2,25 +2,55 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from score_help import fed, read
 from sklearn.cluster import KMeans
-from sklearn.metrics import adjusted_mutual_info_score, mutual_info_score
+from sklearn.metrics import adjusted_mutual_info_score, mutual_info_score, v_measure_score
 
-from intus.scores.cluster import MOST_ROWS
+from intus.scores.cluster import MOST_ROWS, _near, adjusted, mutual_information, normalised
+from intus.scores.cluster import _tables as cluster_tables
 
 
 def test_equals_sklearn_on_the_same_clusters(digits):
     x, y = digits
-    scorer = fed(["kmeans_mi", "kmeans_ami"], x, {"digit": y})
+    scorer = fed(["kmeans_mi", "kmeans_ami", "kmeans_nmi"], x, {"digit": y})
     _, rows, codes, _ = scorer.statistics.drawn()
     cluster = KMeans(10, n_init=2, max_iter=100, random_state=0).fit_predict(rows - rows.mean(axis=0))
     mi, ami = read(scorer, "kmeans_mi", "digit"), read(scorer, "kmeans_ami", "digit")
     assert mi.value == pytest.approx(mutual_info_score(codes[:, 0], cluster))
     assert ami.value == pytest.approx(adjusted_mutual_info_score(codes[:, 0], cluster))
+    v_measure = read(scorer, "kmeans_nmi", "digit")
+    assert v_measure.value == pytest.approx(v_measure_score(codes[:, 0], cluster))
+    assert v_measure.low < v_measure.value < v_measure.high
     assert ami.low < ami.value < ami.high
     assert 0.6 < ami.value < 0.85
     assert abs(ami.baseline) < 0.02
     assert 0 < mi.baseline < 0.1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 15)), min_size=2, max_size=80))
+def test_measures_of_any_labellings_equal_sklearn(rows):
+    truth, cluster, group = np.array(rows).T
+    table = cluster_tables(truth, cluster, group).sum(axis=0)
+    assert mutual_information(table) == pytest.approx(mutual_info_score(truth, cluster), abs=1e-9)
+    assert normalised(table) == pytest.approx(v_measure_score(truth, cluster), abs=1e-9)
+    theirs = adjusted_mutual_info_score(truth, cluster)
+    if abs(theirs) < 100:  # where chance leaves nothing to explain both divide rounding by rounding
+        assert adjusted(table) == pytest.approx(theirs, abs=1e-6)
+
+
+def test_leaving_a_group_out_changes_chance_as_expected(digits):
+    """The interval takes chance's share of a part to be that of the whole, scaled by 1/n."""
+    rng = np.random.default_rng(0)
+    truth, group = digits[1][:1500], rng.integers(0, 16, 1500)
+    cluster = np.where(rng.random(1500) < 0.5, truth, rng.integers(0, 10, 1500))
+    tables = cluster_tables(truth, cluster, group)
+    near = _near(adjusted, tables.sum(axis=0))
+    for one in range(16):
+        part = tables.sum(axis=0) - tables[one]
+        assert near(part) == pytest.approx(adjusted(part), abs=2e-5)
 
 
 def test_shuffled_labels_agree_by_chance_only(digits):

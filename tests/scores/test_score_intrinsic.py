@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from score_help import fed, read
 
-NAMES = ["mean", "mean_abs", "std", "min", "max", "norm", "sparsity", "dead", "nonfinite"]
+NAMES = ["mean", "mean_abs", "variance", "std", "min", "max", "norm", "sparsity", "dead", "nonfinite"]
 
 
 def test_equal_numpy(digits):
@@ -13,6 +13,7 @@ def test_equal_numpy(digits):
     want = {
         "mean": x.mean(dtype=np.float64),
         "mean_abs": np.abs(x).mean(dtype=np.float64),
+        "variance": x.var(dtype=np.float64),
         "std": x.std(dtype=np.float64),
         "min": x.min(),
         "max": x.max(),
@@ -110,7 +111,7 @@ def test_nan_and_infinity_are_counted_and_left_out(digits):
 @pytest.mark.parametrize("x", [np.full((5, 3), np.nan), np.empty((0, 3)), np.full((4, 2), 1e200)])
 def test_hopeless_input_is_nan_or_inf_never_a_crash(x):
     result = fed([*NAMES, "participation_ratio", "effective_rank"], x).result()
-    assert len(result) == 11
+    assert len(result) == 12
     for reading in result:
         assert np.isfinite(reading.value) or reading.note or x.max(initial=0) == 1e200
     if not np.isfinite(x).any():

@@ -5,12 +5,14 @@ import time
 import numpy as np
 import pytest
 from score_help import fed, read
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.preprocessing import StandardScaler
 
 from intus.scores import Scorer
-from intus.scores.linear import ALPHA, factorise, judge, majority_f1, outcome, solve
+from intus.scores.judging import judge, majority_f1
+from intus.scores.linear import ALPHA, discriminate, factorise, outcome, solve
 from intus.scores.moments import Gram, Moments, Sums
 from intus.scores.split import places
 
@@ -36,6 +38,38 @@ def test_plane_equals_sklearn_ridge_classifier(digits, alpha, offset):
     ours = (x - moments.shift) @ plane.coef + plane.intercept
     np.testing.assert_allclose(ours, ridge.decision_function(scaler.transform(x)), atol=1e-6)
     assert (plane.predict(x - moments.shift) == ridge.predict(scaler.transform(x))).all()
+
+
+@pytest.mark.parametrize("shrink", [0.01, 0.1, 0.9])
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_plane_equals_sklearn_linear_discriminant(digits, shrink, offset):
+    x, y = digits[0].astype(np.float64) + offset, digits[1]
+    moments = Moments(64, ("y",))
+    for start in range(0, len(x), 301):
+        part = slice(start, start + 301)
+        none = np.zeros(len(x[part]), dtype=bool)
+        moments.update(x[part], none, np.zeros(len(none), dtype=np.int64), {"y": y[part]})
+    plane = discriminate(moments.train, moments.classes["y"], shrink)
+
+    z = StandardScaler().fit_transform(x)
+    theirs = LinearDiscriminantAnalysis("lsqr", shrinkage=shrink).fit(z, y)
+    ours, wanted = (x - moments.shift) @ plane.coef + plane.intercept, theirs.decision_function(z)
+    centred = [table - table.mean(axis=1, keepdims=True) for table in (ours, wanted)]
+    np.testing.assert_allclose(*centred, atol=1e-8)
+    assert (plane.predict(x - moments.shift) == theirs.predict(z)).all()
+
+
+def test_selectivity_is_accuracy_less_that_of_the_control(digits):
+    x, y = digits
+    scorer = fed(["linear_selectivity", "lda_accuracy", "lda_f1"], x, {"digit": y})
+    found, got = outcome(scorer.statistics, "digit"), read(scorer, "linear_selectivity", "digit")
+    assert got.value == pytest.approx(found.real.accuracy - found.control.accuracy)
+    assert got.low < got.value < got.high < 1
+    assert 0.9 < read(scorer, "lda_accuracy", "digit").value < 1
+    assert read(scorer, "lda_f1", "digit").baseline < 0.2
+    fake = np.random.default_rng(5).permutation(y)
+    chance = read(fed("linear_selectivity", x, {"y": fake}), "linear_selectivity", "y")
+    assert chance.low < 0 < chance.high
 
 
 def test_score_equals_sklearn_on_the_same_split(digits):

@@ -5,7 +5,7 @@ scorer.update(behaviours, {"digit": labels}, items)
 scorer.result()                                      # a list of Reading, the rows of Results
 """
 
-from . import affinity, cluster, intrinsic, linear  # noqa: F401  (importing registers their scores)
+from . import affinity, cluster, intrinsic, linear, mdl, regression, steps  # noqa: F401  (registered)
 from .adapters import register
 from .base import Reading, Score, get, names
 from .overlap import iou

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..core.errors import InputError
+from ..core.errors import InputError, require
 from .affinity import of_pairs
-from .base import NAN, Reading, Score, add_score, get
+from .base import NAN, Reading, Score, add_score, get, score
 from .cluster import adjusted, agreement
-from .labelled import TOO_MANY, labelled_rows, shuffled, too_few
-from .linear import judge, majority_f1
+from .judging import judge, majority_f1
+from .labelled import TOO_MANY, complete, labelled_rows, shuffled, too_few
 from .statistics import Statistics
 
 
@@ -78,7 +78,7 @@ def _of_function(function: Callable[..., Any], name: str) -> Score:
 
     def of_layer(statistics: Statistics) -> Iterable[Reading]:
         x = statistics.drawn()[1]
-        x = statistics.projection.apply(x) if statistics.raw else x
+        x = statistics.projection.apply(x[complete(x)]) if statistics.raw else x
         yield Reading(name, _number(function, x), n=len(x), note=statistics.projection.note)
 
     def of_target(statistics: Statistics, target: str) -> Iterable[Reading]:
@@ -114,6 +114,16 @@ def _of_classifier(estimator: Any, name: str) -> Score:
         return [Reading(name, value.f1, target, -1, low, high, base, int(held.sum()))]
 
     return Score(name, compute, frozenset({"sample", "classes"}), per="target")
+
+
+@score("logistic_f1", "sample", "classes", per="target", default=False)
+def logistic_f1(statistics: Statistics, target: str) -> Iterable[Reading]:
+    """Held-out macro F1 of scikit-learn's logistic regression on standardised rows of the sample."""
+    linear = require("sklearn.linear_model", extra="server", why="to fit logistic regressions")
+    pipeline = require("sklearn.pipeline", extra="server", why="to fit logistic regressions")
+    scaling = require("sklearn.preprocessing", extra="server", why="to fit logistic regressions")
+    model = pipeline.make_pipeline(scaling.StandardScaler(), linear.LogisticRegression(max_iter=1000))
+    return _of_classifier(model, "logistic_f1").compute(statistics, target)
 
 
 def _of_clusterer(estimator: Any, name: str) -> Score:

@@ -74,9 +74,10 @@ def of_pairs(function: Callable[[np.ndarray, np.ndarray], float], name: str) -> 
 
     def table(x: np.ndarray, values: np.ndarray) -> np.ndarray:
         out = np.full((x.shape[1], values.shape[1]), NAN)
-        for h in range(values.shape[1]):
-            rows = np.isfinite(values[:, h])
-            for u in range(x.shape[1] if rows.any() else 0):
+        annotated, finite = np.isfinite(values), np.isfinite(x)
+        for u, h in np.ndindex(out.shape):
+            rows = annotated[:, h] & finite[:, u]
+            if rows.any():
                 out[u, h] = float(function(x[rows, u], values[rows, h]))
         return out
 

@@ -18,7 +18,7 @@ from ..core.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     from .statistics import Statistics
 
-Need = Literal["tally", "moments", "classes", "pairs", "sample"]
+Need = Literal["tally", "moments", "classes", "values", "pairs", "sample", "steps"]
 ENTRY_POINTS = "intus.scores"
 NAN = float("nan")
 _log = logging.getLogger(__name__)
@@ -45,13 +45,16 @@ class Score:
 
     ``needs`` are the statistics it reads, so that nothing else is accumulated. ``per`` says how it is
     called: ``"layer"``: ``compute(statistics)``; ``"target"``: ``compute(statistics, target)`` once for
-    every target; ``"unit"``: ``compute(statistics)`` once, for every unit and target.
+    every target; ``"unit"``: ``compute(statistics)`` once, for every unit and target. ``default`` is whether
+    servers read it unasked; ``kinds`` are the kinds of record that it means something for, all if empty.
     """
 
     name: str
     compute: Callable[..., Iterable[Reading]]
     needs: frozenset[Need]
     per: Literal["layer", "target", "unit"] = "layer"
+    default: bool = True
+    kinds: frozenset[str] = frozenset()
 
     def readings(self, statistics: Statistics) -> list[Reading]:
         """Everything this score has to say."""
@@ -64,12 +67,16 @@ _SCORES: dict[str, Score] = {}
 
 
 def score(
-    name: str, *needs: Need, per: Literal["layer", "target", "unit"] = "layer"
+    name: str,
+    *needs: Need,
+    per: Literal["layer", "target", "unit"] = "layer",
+    default: bool = True,
+    kinds: Iterable[str] = (),
 ) -> Callable[[Callable[..., Iterable[Reading]]], Callable[..., Iterable[Reading]]]:
     """Register a function of statistics as a score; see ``intus.scores.register`` for plain functions."""
 
     def add(compute: Callable[..., Iterable[Reading]]) -> Callable[..., Iterable[Reading]]:
-        add_score(Score(name, compute, frozenset(needs), per))
+        add_score(Score(name, compute, frozenset(needs), per, default, frozenset(kinds)))
         return compute
 
     return add

@@ -42,16 +42,17 @@ _row_mean("norm", "Mean Euclidean norm of the rows.")
 _row_mean("sparsity", "Share of entries that are exactly zero.")
 
 
-@score("std", "tally")
-def std(statistics: Statistics) -> Iterable[Reading]:
-    """Standard deviation of all entries: the variance within rows and that of the rows' means."""
+def _variance(statistics: Statistics) -> float:
+    """Variance of all entries: that within rows and that of the rows' means."""
     tally = statistics.tally
     if not tally.rows:
-        return [_reading("std", NAN, statistics)]
+        return NAN
     within, between = tally.mean()[ROW_SCALARS.index("variance")], tally.m2()[ROW_SCALARS.index("mean")]
-    return [_reading("std", math.sqrt(within + between / tally.rows), statistics)]
+    return float(within + between / tally.rows)
 
 
+_simple("variance", _variance)
+_simple("std", lambda statistics: math.sqrt(_variance(statistics)))
 _simple("min", lambda statistics: statistics.tally.low if statistics.tally.rows else NAN)
 _simple("max", lambda statistics: statistics.tally.high if statistics.tally.rows else NAN)
 _simple("dead", lambda statistics: float(1 - statistics.tally.alive.mean()) if statistics.tally.rows else NAN)

@@ -17,12 +17,17 @@ def labelled_rows(statistics: Statistics, target: str) -> tuple[Places, np.ndarr
     and their classes numbered in the order of the labels."""
     places, x, codes, _ = statistics.drawn()
     column = codes[:, statistics.targets.index(target)] if codes.size else np.empty(0, np.int64)
-    rows = np.flatnonzero(column != MISSING)[:MOST_ROWS]
+    rows = np.flatnonzero((column != MISSING) & complete(x))[:MOST_ROWS]
     order = statistics.classes[target].order()
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
     x = statistics.projection.apply(x[rows]) if statistics.raw else x[rows]
     return places.take(rows), x, rank[column[rows]]
+
+
+def complete(x: np.ndarray) -> np.ndarray:
+    """Which rows (rows, features) hold no NaN."""
+    return np.asarray(np.isfinite(x).all(axis=1))
 
 
 def shuffled(codes: np.ndarray, seed: int) -> np.ndarray:

@@ -24,6 +24,14 @@ class Classes:
     def __len__(self) -> int:
         return len(self._codes)
 
+    @property
+    def are_measured(self) -> bool:
+        """Whether the labels look like measurements rather than names of classes: numbers that are not whole,
+        or whole ones of more than 50 kinds."""
+        if any(isinstance(value, str | bool) for value in self._codes):
+            return False
+        return len(self._codes) > 50 or any(value != int(value) for value in self._codes)  # type: ignore[call-overload]
+
     def encode(self, labels: np.ndarray) -> np.ndarray:
         """Labels (rows,) to codes (rows,), MISSING where there is none."""
         if labels.dtype == object:

@@ -30,9 +30,10 @@ def iou(quantile: float = QUANTILE, name: str | None = None) -> Score:
     def compute(statistics: Statistics) -> Iterable[Reading]:
         places, x, values = drawn(statistics)
         threshold, on = _top(x, quantile)
-        counts = _counts(on, values, places.group)
+        finite = np.isfinite(x)
+        counts = _counts(on, finite, values, places.group)
         value = np.where(np.isfinite(threshold)[:, None], jaccard(counts.sum(axis=1)), NAN)
-        base = _control(statistics, lambda moved: _counts(on, moved).sum(axis=1))
+        base = _control(statistics, lambda moved: _counts(on, finite, moved).sum(axis=1))
         return _told(called, statistics, value, counts, base, threshold[:, None], values, capped=True)
 
     return Score(called, compute, frozenset({"pairs", "sample"}), "unit")
@@ -65,27 +66,41 @@ def _control(statistics: Statistics, count: Callable[[np.ndarray], np.ndarray]) 
 def _top(x: np.ndarray, quantile: float) -> tuple[np.ndarray, np.ndarray]:
     """Each unit's threshold, NaN where it is constant, and which rows lie above it.
 
-    A unit that saturates has its top tied: then the tied rows count, since none lies above."""
-    if not len(x):
-        return np.full(x.shape[1], NAN), np.zeros(x.shape, dtype=bool)
-    threshold = np.quantile(x, 1 - quantile, axis=0).astype(x.dtype)
-    top = x.max(axis=0)
-    above = np.where(top > threshold, x > threshold, x >= top)
-    return np.where(top > x.min(axis=0), threshold, NAN), above
+    A unit that saturates has its top tied: then the tied rows count, since none lies above. Rows where the
+    unit is NaN do not count."""
+    known = np.isfinite(x)
+    whole, some = known.all(axis=0), known.any(axis=0)
+    levels = np.full(x.shape[1], NAN, dtype=x.dtype)
+    if len(x):
+        levels[whole] = np.quantile(x[:, whole], 1 - quantile, axis=0).astype(x.dtype)
+    for unit in np.flatnonzero(some & ~whole):
+        levels[unit] = np.quantile(x[known[:, unit], unit], 1 - quantile)
+    low = np.where(known, x, np.inf).min(axis=0, initial=np.inf)
+    top = np.where(known, x, -np.inf).max(axis=0, initial=-np.inf)
+    with np.errstate(invalid="ignore"):
+        above = np.where(top > levels, x > levels, x >= top) & known
+        threshold = np.where(top > low, levels, NAN)
+    return threshold, above
 
 
-def _counts(on: np.ndarray, values: np.ndarray, group: np.ndarray | None = None) -> np.ndarray:
-    """Rows on and in the hypothesis, on, and in it: (3, groups, units, hypotheses), annotated rows only."""
+def _counts(
+    on: np.ndarray, finite: np.ndarray, values: np.ndarray, group: np.ndarray | None = None
+) -> np.ndarray:
+    """Rows on and in the hypothesis, on, and in it: (3, groups, units, hypotheses), only of annotated rows
+    where the unit is finite."""
     group = np.zeros(len(on), dtype=np.int64) if group is None else group
     out = np.zeros((3, GROUPS, on.shape[1], values.shape[1]))
     given, yes = np.isfinite(values).astype(np.float32), (values == 1).astype(np.float32)
+    whole = bool(finite.all())
     for number in np.unique(group):
         for start in range(0, len(on), BLOCK):  # float32 counts exactly up to 2^24
             rows = np.flatnonzero(group[start : start + BLOCK] == number) + start
             lit = on[rows].astype(np.float32)
             out[0, number] += lit.T @ yes[rows]
             out[1, number] += lit.T @ given[rows]
-            out[2, number] += yes[rows].sum(axis=0)
+            out[2, number] += (
+                yes[rows].sum(axis=0) if whole else finite[rows].T.astype(np.float32) @ yes[rows]
+            )
     return out
 
 
@@ -93,7 +108,8 @@ def _counts_at(
     x: np.ndarray, values: np.ndarray, threshold: np.ndarray, group: np.ndarray | None = None
 ) -> np.ndarray:
     """As _counts, with a threshold (units, hypotheses) for each pair; a row at it is on."""
-    parts = [_counts(x >= threshold[:, h], values[:, h : h + 1], group) for h in range(values.shape[1])]
+    finite, columns = np.isfinite(x), range(values.shape[1])
+    parts = [_counts(x >= threshold[:, h], finite, values[:, h : h + 1], group) for h in columns]
     return np.concatenate(parts, axis=3) if parts else np.zeros((3, GROUPS, x.shape[1], 0))
 
 
@@ -105,11 +121,11 @@ def jaccard(counts: np.ndarray) -> np.ndarray:
 
 
 def _ranked(x: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For each unit: its rows from the highest value down, where each run of equal values ends in that
+    """For each unit: its finite rows from the highest value down, where each run of equal values ends in that
     order, and the values there."""
     out = []
     for unit in x.T:
-        order = np.argsort(-unit, kind="stable").astype(np.int32)
+        order = np.argsort(-unit, kind="stable").astype(np.int32)[: int(np.isfinite(unit).sum())]
         falling = unit[order]
         last = np.flatnonzero(np.r_[falling[1:] != falling[:-1], True][: len(falling)])
         out.append((order, last, falling[last]))
@@ -125,9 +141,9 @@ def best_thresholds(
     out = np.full((len(ranked), values.shape[1]), NAN)
     given, yes = np.isfinite(values), values == 1
     for h in np.flatnonzero(yes.any(axis=0)):
-        every, total = bool(given[:, h].all()), int(yes[:, h].sum())
+        every = bool(given[:, h].all())
         for u, (order, last, level) in enumerate(ranked):
-            if len(last) > 1:
+            if len(last) > 1 and (total := int(yes[order, h].sum())):
                 right = np.cumsum(yes[order, h], dtype=np.int32)[last]
                 on = last + 1 if every else np.cumsum(given[order, h], dtype=np.int32)[last]
                 out[u, h] = level[np.argmax(right / (on + total - right))]

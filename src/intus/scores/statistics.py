@@ -15,7 +15,7 @@ from .pairs import Pairs
 from .projection import Projection
 from .sample import Sample
 from .split import Places, places
-from .tally import Tally
+from .tally import Steps, Tally
 
 _BLOCK = 32 << 20  # bytes of one block in float64
 _T = TypeVar("_T")
@@ -24,8 +24,9 @@ _T = TypeVar("_T")
 class Statistics:
     """What is known of one layer's behaviours: ``tally``, ``moments``, ``pairs`` and ``sample``, as needed.
 
-    ``raw`` says that the sample keeps the features as they are, because scores of units read it;
-    otherwise it keeps at most 1,024 projected ones. ``sample_bytes`` bounds the sample's memory.
+    ``raw`` says that the sample keeps the features as they are, NaN where they are not finite, because scores
+    of units read it; otherwise it keeps at most 1,024 projected ones of the rows that are finite.
+    ``sample_bytes`` bounds the sample's memory.
     """
 
     def __init__(self, needs: Collection[Need], *, raw: bool, seed: int, sample_bytes: int) -> None:
@@ -52,6 +53,7 @@ class Statistics:
         self.classes = {target: Classes() for target in targets}
         self.projection = Projection(features, self.seed)
         self.tally = Tally(features)
+        self.steps = Steps(features if "steps" in self.needs else 0)
         self.moments = Moments(self.width if "moments" in self.needs else 0, targets)
         self.pairs = Pairs(*((features, len(targets)) if "pairs" in self.needs else (0, 0)))
         kept = features if self.raw else self.width
@@ -69,7 +71,7 @@ class Statistics:
         ids = self._items(items, len(x))
         classed = "classes" in self.needs
         codes = {name: self.classes[name].encode(column) for name, column in given.items() if classed}
-        values = self._numbers(given) if self.raw else {}
+        values = self._numbers(given) if self.raw or "values" in self.needs else {}
         where = places(ids, self.seed)
         self._once.clear()
         size = max(1, _BLOCK // (8 * max(x.shape[1], 1)))
@@ -91,19 +93,34 @@ class Statistics:
         with np.errstate(over="ignore", invalid="ignore"):
             if "tally" in self.needs:
                 self.tally.update(wide, finite, where.group)
+            if "steps" in self.needs:
+                self.steps.update(wide[finite])
             if "pairs" in self.needs:
                 self.pairs.update(wide, matrix, where.group)
             if not self.needs & {"moments", "sample"}:
                 return
-            wide, where, matrix = wide[finite], where.take(finite), matrix[finite]
-            codes = {name: column[finite] for name, column in codes.items()}
+            labels = _stacked(codes, len(wide), np.int64)
+            if self.raw:  # scores of units leave out a unit's own rows, not those of all
+                rows = np.where(np.isfinite(wide), wide, np.nan)
+                self._keep(x.dtype, where, rows, labels, matrix)
+            wide, where, labels, matrix = wide[finite], where.take(finite), labels[finite], matrix[finite]
             narrow = self.projection.apply(wide) if "moments" in self.needs or not self.raw else wide
             if "moments" in self.needs:
-                classed = {name: c for name, c in codes.items() if not self.classes[name].overflowed}
+                classed = {
+                    name: labels[:, column]
+                    for column, name in enumerate(codes)
+                    if not self.classes[name].overflowed
+                }
                 self.moments.update(narrow, where.held, where.bucket, classed)
+            if not self.raw:
+                self._keep(x.dtype, where, narrow, labels, matrix)
+
+    def _keep(
+        self, dtype: np.dtype, where: Places, rows: np.ndarray, labels: np.ndarray, values: np.ndarray
+    ) -> None:
         if "sample" in self.needs:
-            kept = (wide if self.raw else narrow).astype(np.float64 if x.dtype == np.float64 else np.float32)
-            self.sample.add(where, kept, _stacked(codes, len(wide), np.int64), matrix)
+            precision = np.float64 if dtype == np.float64 else np.float32
+            self.sample.add(where, rows.astype(precision), labels, values)
 
     def _items(self, items: Any, rows: int) -> np.ndarray:
         if items is None:
@@ -148,6 +165,7 @@ class Statistics:
         self._once.clear()
         codes = {target: self.classes[target].absorb(other.classes[target]) for target in self.targets}
         self.tally.merge(other.tally)
+        self.steps.merge(other.steps)
         self.moments.merge(other.moments, codes)
         self.pairs.merge(other.pairs)
         self.sample.merge(other.sample, list(codes.values()))

@@ -86,6 +86,31 @@ class Tally:
         self.alive |= other.alive
 
 
+class Steps:
+    """Sum of the rows and of their squares: ``total`` (features,), ``squares``; of layers that are too wide
+    nothing is kept."""
+
+    MOST = 1 << 23
+
+    def __init__(self, features: int) -> None:
+        self.too_wide = features > self.MOST
+        self.n, self.squares = 0, 0.0
+        self.total = np.zeros(0 if self.too_wide else features)
+
+    def update(self, x: np.ndarray) -> None:
+        """Add finite rows (rows, features), float64."""
+        if not self.too_wide:
+            self.n += len(x)
+            self.total += x.sum(axis=0)
+            self.squares += float((x * x).sum())
+
+    def merge(self, other: Steps) -> None:
+        """Add what another saw."""
+        self.n += other.n
+        self.total += other.total
+        self.squares += other.squares
+
+
 def _by_group(scalars: np.ndarray, group: np.ndarray) -> np.ndarray:
     """Sums of columns (rows, scalars) within each group, (GROUPS, scalars)."""
     return np.stack([np.bincount(group, column, GROUPS) for column in scalars.T], axis=1)

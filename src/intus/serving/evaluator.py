@@ -32,8 +32,9 @@ class Evaluation:
 
 
 def default_scores() -> list[str]:
-    """Every registered score of whole layers, those of installed packages included."""
-    return [name for name in names() if get(name).per != "unit"]
+    """Every registered score of whole layers that is not too dear to be read unasked, those of installed
+    packages included."""
+    return [name for name in names() if get(name).per != "unit" and get(name).default]
 
 
 def evaluate(
@@ -44,6 +45,7 @@ def evaluate(
     ``scores`` are names of scores, by default all there are for layers.
     """
     chosen = [get(name) for name in (default_scores() if scores is None else scores)]
+    chosen = [score for score in chosen if not score.kinds or point.key.kind in score.kinds]
     labels: dict[str, list[np.ndarray]] = {}
     per_position: dict[str, list[np.ndarray]] = {}
     doubts: dict[str, str] = {}
@@ -81,7 +83,7 @@ def _scorers(
     records = point.records
     if any(record.batch_axis is None for record in records):
         # One row: a parameter has a state, so what describes a spread over rows says nothing of it.
-        scorer = Scorer([score for score in describing if score.needs <= {"tally"}], seed=seed)
+        scorer = Scorer([score for score in describing if score.needs <= {"tally", "steps"}], seed=seed)
         yield _fed(scorer, ((record.features(), record.items) for record in records), {}), ""
     elif axes := _uneven(records):
         yield _fed(Scorer(describing, seed=seed), _positions(records, axes), {}), "each position is a row"

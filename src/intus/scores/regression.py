@@ -1,0 +1,82 @@
+"""A linear regression: how much of a number that was measured can be read off a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from ..core.errors import require
+from .base import NAN, Reading, score
+from .labelled import MOST_ROWS, complete, shuffled
+from .linear import ALPHA
+from .statistics import Statistics
+
+_REPLICATES = 200
+
+
+def predicted(x: np.ndarray, y: np.ndarray, new: np.ndarray, alpha: float = ALPHA) -> np.ndarray:
+    """What ridge regression on (x, y) says of ``new`` rows: standardised features, a penalty of ``alpha`` per
+    row, as scikit-learn's Ridge(alpha * rows) after StandardScaler.
+
+    >>> x = np.arange(6.0)[:, None]
+    >>> predicted(x, 2 * x[:, 0] + 1, np.array([[10.0]]), alpha=0.0).round(6)
+    array([21.])
+    """
+    linalg = require("scipy.linalg", extra="server", why="to fit linear regressions")
+    mean, scale = x.mean(axis=0), x.std(axis=0)
+    scale = np.where(scale > 1e-12 * np.abs(mean), np.where(scale > 0, scale, 1.0), 1.0)
+    z, level = (x - mean) / scale, y.mean()
+    penalty = alpha * len(x)
+    if len(x) > z.shape[1]:
+        matrix = z.T @ z
+        matrix[np.diag_indices_from(matrix)] += max(penalty, 1e-9)
+        coef = linalg.solve(matrix, z.T @ (y - level), assume_a="pos", check_finite=False)
+    else:  # fewer rows than features: the same from the rows' side
+        matrix = z @ z.T
+        matrix[np.diag_indices_from(matrix)] += max(penalty, 1e-9)
+        coef = z.T @ linalg.solve(matrix, y - level, assume_a="pos", check_finite=False)
+    return np.asarray((new - mean) / scale @ coef + level)
+
+
+@score("r2", "sample", "classes", "values", per="target")
+def r2(statistics: Statistics, target: str) -> Iterable[Reading]:
+    """Held-out R² of a ridge regression, for targets that are measurements (``Classes.are_measured``).
+
+    0 is what the mean of the trained rows gives; the baseline is that or what shuffled numbers give. It is
+    computed from the sample, so of at most 40,000 rows.
+    """
+    if target in statistics.not_numbers or not statistics.classes[target].are_measured:
+        return []
+    places, x, _, values = statistics.drawn()
+    column = values[:, statistics.targets.index(target)]
+    rows = np.flatnonzero(np.isfinite(column) & complete(x))[:MOST_ROWS]
+    x, y, places = x[rows].astype(np.float64), column[rows], places.take(rows)
+    x = statistics.projection.apply(x) if statistics.raw else x
+    held = places.held
+    if held.sum() < 2 or (~held).sum() < 2 or y[held].std() == 0:
+        note = "no spread among the held-out rows" if held.sum() > 1 else "too few rows to hold any out"
+        return [Reading("r2", NAN, target, n=int(held.sum()), note=note)]
+    fake = shuffled(y, statistics.seed)
+    value, low, high = _explained(x, y, held, places.item, statistics.seed)
+    base = max(0.0, _explained(x, fake, held, places.item, statistics.seed)[0])
+    note = statistics.projection.note
+    return [Reading("r2", value, target, -1, low, high, base, int(held.sum()), note)]
+
+
+def _explained(
+    x: np.ndarray, y: np.ndarray, held: np.ndarray, items: np.ndarray, seed: int
+) -> tuple[float, float, float]:
+    """R² on the held-out rows with a seeded bootstrap 95 % interval that resamples whole items."""
+    missed = (y[held] - predicted(x[~held], y[~held], x[held])) ** 2
+    spread = (y[held] - y[~held].mean()) ** 2
+    item = np.unique(items[held], return_inverse=True)[1]
+    count = int(item.max()) + 1
+    by_item = np.stack([np.bincount(item, missed, count), np.bincount(item, spread, count)])
+    value = float(1 - missed.sum() / spread.sum())
+    if count < 2:
+        return value, NAN, NAN
+    weights = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), _REPLICATES)
+    of_missed, of_spread = by_item @ weights.T
+    low, high = np.quantile(1 - of_missed / np.maximum(of_spread, 1e-300), [0.025, 0.975])
+    return value, float(low), float(high)

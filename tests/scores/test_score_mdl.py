@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from math import log2
+
+import numpy as np
+import pytest
+from score_help import fed, read
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from intus.scores.mdl import code_length
+from intus.scores.split import places
+
+
+def test_labels_that_the_layer_holds_take_few_bits(digits):
+    x, y = digits
+    got = read(fed("mdl_compression", x[:900], {"digit": y[:900]}), "mdl_compression", "digit")
+    assert 2 < got.value < 8
+    assert 0.8 < got.baseline < 1.1
+    assert got.n == 900
+
+
+def test_labels_of_one_bit_that_are_given_take_next_to_nothing():
+    y = np.arange(1000) % 2
+    bits = code_length(np.eye(2)[y] * 5, y)
+    assert bits < 60 < 1000 * log2(2)
+
+
+def test_random_labels_take_what_they_take_plainly():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 1200)
+    assert code_length(rng.normal(size=(1200, 4)), y) == pytest.approx(1200 * log2(3), rel=0.05)
+
+
+def test_a_class_that_comes_late_costs_bits_and_no_error():
+    y = np.r_[np.zeros(100, int), np.ones(100, int), np.full(100, 2)]
+    assert np.isfinite(code_length(np.eye(3)[y], y))
+
+
+def test_logistic_regression_equals_sklearn_on_the_same_split(digits):
+    x, y = digits
+    held = places(np.arange(len(x)), 0).held
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(x[~held], y[~held])
+    got = read(fed("logistic_f1", x, {"digit": y}), "logistic_f1", "digit")
+    assert got.value == pytest.approx(f1_score(y[held], model.predict(x[held]), average="macro"), abs=0.01)
+    assert got.low < got.value < got.high

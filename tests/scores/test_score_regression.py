@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from score_help import fed, read
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import Ridge
+from sklearn.metrics import r2_score
+from sklearn.preprocessing import StandardScaler
+
+from intus.scores.linear import ALPHA
+from intus.scores.regression import predicted
+from intus.scores.split import places
+
+
+@pytest.fixture(scope="module")
+def diabetes() -> tuple[np.ndarray, np.ndarray]:
+    x, y = load_diabetes(return_X_y=True)
+    return x, y + 0.5
+
+
+@pytest.mark.parametrize("features", [10, 600])
+def test_prediction_equals_sklearn_ridge(diabetes, features):
+    x, y = diabetes
+    x = np.random.default_rng(0).normal(size=(10, features)).T @ x.T
+    x = x.T + 1000
+    scaler = StandardScaler().fit(x[:300])
+    ridge = Ridge(ALPHA * 300).fit(scaler.transform(x[:300]), y[:300])
+    theirs = ridge.predict(scaler.transform(x[300:]))
+    np.testing.assert_allclose(predicted(x[:300], y[:300], x[300:]), theirs, atol=1e-6)
+
+
+def test_r2_equals_sklearn_on_the_same_split(diabetes):
+    x, y = diabetes
+    held = places(np.arange(len(x)), 0).held
+    got = read(fed("r2", x, {"progression": y}), "r2", "progression")
+    guess = predicted(x[~held], y[~held], x[held])
+    # sklearn compares with the mean of the held-out rows, which nothing trained could know
+    ours = 1 - ((y[held] - guess) ** 2).sum() / ((y[held] - y[~held].mean()) ** 2).sum()
+    assert got.value == pytest.approx(ours)
+    assert got.value == pytest.approx(r2_score(y[held], guess), abs=0.02)
+    assert got.low < got.value < got.high
+    assert got.low > 0.2
+    assert 0 <= got.baseline < 0.1
+    assert got.n == held.sum()
+
+
+def test_rows_without_a_number_and_with_nan_are_left_out(diabetes):
+    x, y = diabetes
+    some = [None if i % 5 == 0 else float(v) for i, v in enumerate(y)]
+    kept = np.arange(len(y)) % 5 != 0
+    spoilt = x.copy()
+    spoilt[~kept] = np.nan
+    want = read(fed("r2", x[kept], {"y": y[kept]}, np.flatnonzero(kept)), "r2", "y")
+    for given in (fed("r2", x, {"y": some}), fed("r2", spoilt, {"y": y})):
+        got = read(given, "r2", "y")
+        assert (got.value, got.n) == (pytest.approx(want.value), want.n)
+
+
+def test_classes_have_no_regression(digits):
+    x, y = digits
+    assert fed("r2", x, {"digit": y, "name": [f"d{c}" for c in y], "even": y % 2 == 0}).result() == []
+
+
+def test_a_constant_and_a_single_row_are_told(diabetes):
+    x, _ = diabetes
+    assert "no spread" in read(fed("r2", x, {"y": np.full(len(x), 0.5)}), "r2", "y").note
+    assert "too few" in read(fed("r2", x[:1], {"y": [0.5]}), "r2", "y").note
+
+
+def test_constant_features_and_wide_layers_are_no_trouble():
+    rng = np.random.default_rng(0)
+    x = np.hstack([np.ones((400, 3)), rng.normal(size=(400, 2000))])
+    got = read(fed("r2", x, {"y": x[:, 5] + 0.01 * rng.normal(size=400)}), "r2", "y")
+    assert np.isfinite(got.value)
+    assert "projected" in got.note

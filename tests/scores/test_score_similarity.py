@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from score_help import fed
+
+from intus.scores.similarity import alignment, cka, hsic, shared, sketch
+
+
+def looped_hsic(a: np.ndarray, b: np.ndarray) -> float:
+    """The estimator as a sum over all quadruples of different rows (Song et al. 2012, equation 4)."""
+    n, total = len(a), 0.0
+    for i in range(n):
+        for j in set(range(n)) - {i}:
+            for q in set(range(n)) - {i, j}:
+                for r in set(range(n)) - {i, j, q}:
+                    total += a[i, j] * (b[i, j] + b[q, r] - 2 * b[i, q])
+    return total / (n * (n - 1) * (n - 2) * (n - 3))
+
+
+def test_hsic_equals_the_sum_over_all_quadruples():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(9, 3)), rng.normal(size=(9, 2))
+    y[:, 0] += x[:, 0]
+    assert hsic(x @ x.T, y @ y.T) == pytest.approx(looped_hsic(x @ x.T, y @ y.T))
+
+
+def test_cka_of_rotations_is_one_and_of_strangers_near_zero():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 20))
+    turn = np.linalg.qr(rng.normal(size=(20, 20)))[0]
+    assert cka(x @ x.T, 7 * (x @ turn) @ (x @ turn).T) == pytest.approx(1)
+    wide = rng.normal(size=(300, 4000))  # the biased estimator gives 0.25 here
+    assert abs(cka(x @ x.T, wide @ wide.T)) < 0.05
+    assert np.isnan(cka(np.ones((5, 5)), np.ones((5, 5))))
+    assert np.isnan(cka(np.eye(3), np.eye(3)))
+
+
+def test_sketches_keep_the_same_items_whatever_the_order(digits):
+    x, y = digits
+    order = np.random.default_rng(0).permutation(len(x))
+    one = sketch(fed("linear_f1", x, {"y": y}, np.arange(len(x))).statistics)
+    other = sketch(fed("linear_f1", (x * 3)[order], {"y": y[order]}, order).statistics)
+    assert sorted(one.item) == sorted(other.item)
+    assert len(one.item) == 256
+    value, low, high, base, n = alignment(one, other)
+    assert value == pytest.approx(1, abs=1e-5)
+    assert low <= value <= high <= 1
+    assert abs(base) < 0.05
+    assert n == 256
+
+
+def test_only_shared_rows_count(digits):
+    x, y = digits
+    one = sketch(fed("linear_f1", x[:60], {"y": y[:60]}, np.arange(60)).statistics)
+    other = sketch(fed("linear_f1", x[40:100], {"y": y[40:100]}, np.arange(40, 100)).statistics)
+    left, right = shared(one, other)
+    assert sorted(left.item) == sorted(right.item) == list(range(40, 60))
+    assert alignment(one, other)[4] == 20
+    apart = sketch(fed("linear_f1", x[:9], {"y": y[:9]}, np.arange(900, 909)).statistics)
+    assert np.isnan(alignment(one, apart)[0])
+
+
+def test_the_interval_covers_what_all_rows_give(digits):
+    x = digits[0]
+    noisy = x + np.random.default_rng(0).normal(0, 6, x.shape)
+    centred = [a - a.mean(axis=0) for a in (x.astype(float), noisy)]
+    whole = cka(*(a @ a.T for a in centred))
+    sketches = [sketch(fed("linear_f1", a, {"y": digits[1]}).statistics) for a in (x, noisy)]
+    value, low, high, _, _ = alignment(*sketches)
+    assert low < whole < high
+    assert value == pytest.approx(whole, abs=0.06)

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from score_help import fed, read
+
+
+def test_noise_scale_of_gaussian_gradients_is_what_they_were_made_with():
+    rng = np.random.default_rng(0)
+    direction = rng.normal(size=500)
+    wanted = 4.0 * 500 / (direction @ direction)
+    found = [
+        read(fed("gradient_noise", direction + rng.normal(0, 2, (40, 500))), "gradient_noise").value
+        for _ in range(50)
+    ]
+    assert np.mean(found) == pytest.approx(wanted, rel=0.03)
+
+
+def test_it_does_not_depend_on_the_number_of_steps():
+    """What noise adds to the mean's length is taken off: three steps say on average what many do."""
+    rng = np.random.default_rng(1)
+    direction = rng.normal(size=2000)
+    few = [
+        read(fed("gradient_noise", direction + rng.normal(size=(3, 2000))), "gradient_noise").value
+        for _ in range(60)
+    ]
+    assert np.mean(few) == pytest.approx(2000 / (direction @ direction), rel=0.05)
+
+
+def test_blocks_and_merging_give_the_same():
+    rng = np.random.default_rng(2)
+    x = rng.normal(1, 1, (30, 7))
+    one, first, second = (
+        fed("gradient_noise", x),
+        fed("gradient_noise", x[:11]),
+        fed("gradient_noise", x[11:]),
+    )
+    assert read(first.merge(second), "gradient_noise").value == pytest.approx(
+        read(one, "gradient_noise").value
+    )
+
+
+def test_no_direction_and_a_single_step_are_told():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(10, 50))
+    assert "no direction" in read(fed("gradient_noise", x - x.mean(axis=0)), "gradient_noise").note
+    assert "fewer than two" in read(fed("gradient_noise", x[:1]), "gradient_noise").note
