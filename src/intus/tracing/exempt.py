@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .containers import walk
 from .functions import describe, written
 from .invocation import Invocation, filled
 
@@ -83,16 +82,23 @@ class Case(NamedTuple):
     @property
     def constants(self) -> list[Any]:
         """The plain numbers among the arguments."""
-        atoms: list[Any] = []
-        for value in (*self.call.args, *self.call.kwargs.values()):
-            list(walk(filled(value, lambda number: None), "", atoms))
-        return [atom for atom in atoms if isinstance(atom, int | float)]
+        return list(_numbers((self.call.args, self.call.kwargs)))
 
     @property
     def place(self) -> int:
         """The argument's position, -1 for a keyword."""
         first = self.arg.partition(".")[0]
         return int(first) if first.isdigit() else -1
+
+
+def _numbers(value: Any) -> Iterator[int | float]:
+    if isinstance(value, int | float):
+        yield value
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _numbers(part)
+    elif isinstance(value, dict):
+        yield from _numbers([*value.values()])
 
 
 def reason(case: Case) -> str | None:
@@ -183,16 +189,3 @@ _RULES: tuple[Callable[[Case], str | None], ...] = (
     *(_empty, _shape, _overwritten, _whole_numbers, _zero, _dropped, _statistics, _one_element),
     *(_masked, _saturated, _not_finite),
 )
-
-
-def stand_ins(t: Tensor, chance: torch.Generator) -> Iterator[Tensor]:
-    """Random values in the place of ``t``: normal, of (0, 1), its own times 1 to 2, and wide ones."""
-    wide = torch.complex64 if t.is_complex() else torch.float32
-
-    def like(make: Callable[..., Tensor], scale: float = 1.0) -> Tensor:
-        return (make(t.shape, dtype=wide, generator=chance) * scale).to(device=t.device, dtype=t.dtype)
-
-    yield like(torch.randn)
-    yield like(torch.rand)
-    yield t * (1 + like(torch.rand))
-    yield like(torch.randn, 1e4)

@@ -47,33 +47,43 @@ class Parents:
 
     def given(self, hole: Hole, row: int) -> Tensor:
         """What stood in a hole of the call that returned ``row``."""
-        name = self.graph.args[hole.arg]
         if hole.left is not None:
             return hole.left
         if hole.source == LEFT_OUT:
+            name = self.graph.args[hole.arg]
             raise UnprovenError(
                 f"argument {name!r} came from an op that leads nowhere and is not in the graph"
             )
+        parent = self.parent(hole, row)
+        if parent < 0:
+            return self.replays.params[-1 - parent][0]
+        if hole.patch is None:
+            return self.value(parent)
+        base = hole.patch.base
+        value = self.replays.params[-1 - base][0] if LEFT_OUT < base < 0 else self.value(base)
+        return patched(value, hole.patch, self.value)
+
+    def parent(self, hole: Hole, row: int) -> int:
+        """Where the graph says that what stood in a hole of the call that returned ``row`` came from; below
+        zero a parameter, -1 - its number. Raises WrongError where it does not say."""
+        name = self.graph.args[hole.arg]
         if hole.source < 0:
             number = -1 - hole.source
             if number not in self.graph.row_params.get(row, ()):
                 lost = self.graph.params[number].address
                 raise WrongError(f"the graph has lost parameter {lost} of argument {name!r}")
-            return self.replays.params[number][0]
+            return hole.source
         parent = self.into.get(row, {}).get(hole.arg)
         if parent is None:
             raise WrongError(f"the graph has lost the edge into argument {name!r}")
-        if hole.patch is None:
-            return self.value(parent)
-        above = {row, *ancestors(self.graph, [row])}
-        for writer, _ in hole.patch.writes:
-            if writer not in above:
-                raise UnprovenError(
-                    f"argument {name!r} was also written to by {self.label(writer)}, no ancestor"
-                )
-        base = hole.patch.base
-        value = self.replays.params[-1 - base][0] if LEFT_OUT < base < 0 else self.value(base)
-        return patched(value, hole.patch, self.value)
+        if hole.patch is not None:
+            above = {row, *ancestors(self.graph, [row])}
+            for writer, _ in hole.patch.writes:
+                if writer not in above:
+                    raise UnprovenError(
+                        f"argument {name!r} was also written to by {self.label(writer)}, no ancestor"
+                    )
+        return parent
 
     def value(self, row: int) -> Tensor:
         """The value of a row; UnprovenError where it was not saved."""

@@ -32,7 +32,7 @@ def _call_module(module: Module, *args: Any, **kwargs: Any) -> Any:
         recorder = _local.recorders[-1]
     except (AttributeError, IndexError):  # a thread without a capture
         return _surroundings.plain_call(module, *args, **kwargs)
-    if recorder.values.busy:  # the caller's own code, asked about a value: no part of the pass
+    if recorder.values.busy:  # the caller's own code, or what is run again: no part of the pass
         return _surroundings.plain_call(module, *args, **kwargs)
     call = recorder.begin_call(module)
     try:

@@ -111,9 +111,15 @@ class Keeper:
 
     def before(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, inputs: list[int]
+    ) -> Any:
+        """A call is about to run: what ``after`` is to be given of it, None where it cannot be noted."""
+        return self.noted(func, args, kwargs, inputs)
+
+    def noted(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, inputs: list[int]
     ) -> Note | None:
-        """Note a call that is about to run; ``inputs`` pairs each tensor's row with its argument's number.
-        None for arguments that cannot be kept (a container that cannot be made again)."""
+        """A call as it is noted; ``inputs`` pairs each tensor's row with its argument's number. None for
+        arguments that cannot be kept (a container that cannot be made again)."""
         try:
             if self.nested:  # a trace around this one must not see our own look at the tensors
                 with torch._C.DisableTorchFunction():
@@ -139,11 +145,11 @@ class Keeper:
         draws = self._draws.get(func)
         if draws is None:
             draws = self._draws[func] = may_draw(func)
-        states = tuple([(g, g.get_state()) for g in _generators(named)]) if draws else ()
+        states = tuple([(g, g.get_state()) for g in generators(named)]) if draws else ()
         return func, plain, named, tuple(inputs), grads, patches, states, self._ambient()
 
-    def after(self, row: int, note: Note) -> None:
-        """Note that the call has returned what begins at ``row``."""
+    def after(self, row: int, note: Any, out: Any) -> None:
+        """The call has returned ``out``, whose first tensor is ``row``; ``note`` is what ``before`` gave."""
         if note[6]:
             try:
                 with torch._C.DisableTorchFunction():
@@ -153,13 +159,21 @@ class Keeper:
             note = (*note[:6], drawn, note[7])
         self.calls[row] = note
 
+    def whole(self, row: int, note: Any, picks: tuple[int, ...], out: list[Tensor]) -> None:
+        """Note a module that ran out of sight: ``picks`` of what it returned are ``out``, from ``row`` on."""
+        self.calls[row], self.picks[row] = note, picks
+
     def _ambient(self) -> Ambient | None:
-        cast = _autocast() if torch._C._is_any_autocast_enabled() else ()
-        grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-        now = (grad, inference, cast, torch.get_default_dtype())
+        now = ambient()
         if now not in self._ambients:
             self._ambients[now] = Ambient(*now)
         return self._ambients[now]
+
+
+def ambient() -> tuple[bool, bool, tuple[tuple[str, torch.dtype], ...], torch.dtype]:
+    """The ambient state as it is now, as a plain tuple, which an Ambient equals."""
+    cast = _autocast() if torch._C._is_any_autocast_enabled() else ()
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), cast, torch.get_default_dtype()
 
 
 def emptied(value: Any, found: list[Tensor], depth: int = 0) -> Any:
@@ -181,6 +195,8 @@ def filled(value: Any, tensor: Callable[[int], Any], depth: int = 0) -> Any:
     """The argument again, with ``tensor(number)`` in each slot."""
     if type(value) is Slot:
         return tensor(value.number)
+    if type(value) in ATOMS:
+        return value
     return rebuilt(value, lambda part: filled(part, tensor, depth + 1), depth)
 
 
@@ -217,7 +233,8 @@ def may_draw(func: Any) -> bool:
     return any(torch.Tag.nondeterministic_seeded in getattr(packet, o).tags for o in packet.overloads())
 
 
-def _generators(kwargs: dict[str, Any]) -> Iterator[Any]:
+def generators(kwargs: dict[str, Any]) -> Iterator[Any]:
+    """The generators a call with these keywords may draw from."""
     own = kwargs.get("generator")
     if isinstance(own, torch.Generator):
         yield own

@@ -130,7 +130,7 @@ class Origins:
         row = self.row(t)
         if row not in self._on_host[::2]:
             self._on_host += (row, len(self._on_host) // 2 % POSITIONS)
-        self._values.before_writing(t)
+        self._values.handed_out(t)
 
     def from_host(self, value: Any) -> list[int]:
         """The inputs of a call that is given something of numpy's."""

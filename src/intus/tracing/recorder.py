@@ -58,7 +58,7 @@ class Recorder(TorchFunctionMode):
         self.recording = Recording()
         self.values = values
         values.begin(self.recording)
-        self.keeper = Keeper() if values.wanted is not None else None
+        self.keeper = values.keeper(self.recording)
         self._origins = Origins(self.recording, values, self.keeper)
         self._sites = Sites(self.recording, entry)
         if model is not None:
@@ -158,10 +158,10 @@ class Recorder(TorchFunctionMode):
         type_ = self.recording.type_number(type(module).__name__.lower())
         site = self.recording.calls[call * _CALL + 4]
         if self.keeper is not None:
-            asked = self.keeper.before(module, args, kwargs, inputs)
-            if asked is not None:
+            note = self.keeper.noted(module, args, kwargs, inputs)
+            if note is not None:  # it has drawn already: what from is not known any more
                 row = len(self.recording.rows)
-                self.keeper.calls[row], self.keeper.picks[row] = (*asked[:6], (), asked[7]), picks
+                self.keeper.whole(row, (*note[:6], (), note[7]), picks, unseen)
         _add_all(self.recording, self._origins, self.values, unseen, type_, inputs, site=site)
 
 
@@ -291,11 +291,11 @@ def _handler(
                     atoms.append((name, value))
                 else:
                     _gather(recording, origins, value, name, inputs, atoms)
+        call = None if keeper is None else keeper.before(func, args, kwargs, inputs)
         writes = None  # the tensors this very call writes into
         if may_write or (kwargs and not _WRITE_FLAGS.isdisjoint(kwargs)):
             writes = written(about, args, kwargs or {})
             before_writing(writes)
-        call = None if keeper is None else keeper.before(func, args, kwargs, inputs)
         began = perf_counter_ns()
         try:
             out = func(*args, **kwargs) if kwargs else func(*args)
@@ -330,7 +330,7 @@ def _handler(
         signature = -2 - site if about.by_index else signatures.setdefault(tuple(atoms), len(signatures))
         row = len(rows)
         if keeper is not None and call is not None:
-            keeper.after(row, call)
+            keeper.after(row, call, out)
         if type(out) is Tensor:
             try:
                 meta = metas[out.shape, out.dtype, out.device]

@@ -10,11 +10,16 @@ PROVEN, EXEMPT, UNPROVEN, FAILED = "proven", "exempt", "unproven", "failed"
 
 
 class Check(NamedTuple):
-    """What was found of one op: ``status`` is proven, exempt, unproven or failed, ``reasons`` say why."""
+    """What was found of one op: ``status`` is proven, exempt, unproven or failed, ``reasons`` say why.
+
+    ``alike`` are the ops on whose arguments random values were tried in its stead: the same function, the
+    same arguments that are no tensors, tensors of the same shapes and dtypes. Empty where its own were tried.
+    """
 
     label: str
     status: str
     reasons: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ()
 
 
 class Report:
@@ -38,7 +43,7 @@ class Report:
 
     @property
     def proven(self) -> list[Check]:
-        """Run again they gave what was saved, and something else on random parents."""
+        """Run again they gave what was saved, and they, or an op alike, something else on random parents."""
         return self._with(PROVEN)
 
     @property
@@ -77,7 +82,9 @@ class Report:
     def _summary(self) -> str:
         counts = Counter(check.status for check in self.checks)
         rest = [f"{counts[status]} {status}" for status in (EXEMPT, UNPROVEN, FAILED) if counts[status]]
-        said = ", ".join([f"{counts[PROVEN]} of {len(self)} ops proven", *rest])
+        alike = sum(bool(check.alike) for check in self.proven)
+        stead = f" ({alike} with random values tried on an op alike)" if alike else ""
+        said = ", ".join([f"{counts[PROVEN]} of {len(self)} ops proven{stead}", *rest])
         verdict = "valid" if self else "failed" if counts[FAILED] else "unproven"
         return f"{verdict}: {said}"
 

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -23,10 +23,13 @@ from .drain import drained
 from .form import Form, To
 from .interpose import Capture
 from .op import Op
+from .recording import ROW
 from .replay import Replays
+from .report import Report
 from .surroundings import refused_compiling
 from .trace import Trace
 from .values import Values
+from .witness import Passing, Witness, Witnessed
 
 _FRAMEWORK = {"framework": "torch", "version": torch.__version__}
 
@@ -78,14 +81,7 @@ def trace(
     values = Values(chooser, Form(to, transform, copy))
     capture = Capture(owner, values, restore=True, answer=answer)
     started, began = time.time(), time.perf_counter_ns()
-    failure: BaseException | None = None
-    with _same_random_state(seed):
-        try:
-            capture.inputs((args, keywords))
-            with capture, unwatched():
-                capture.outputs(drained(model(*args, **keywords)))
-        except BaseException as error:
-            failure = refused_compiling(error)
+    failure = _run(capture, model, args, keywords, seed)
     facts = {
         "seed": seed,
         "training": bool(owner.training) if owner is not None else False,
@@ -129,6 +125,52 @@ def view(
     else:
         graph = trace(model_or_trace, inputs, kwargs, save="none", seed=seed).graph
     return View(graph, depth=depth, overlay=overlay)
+
+
+def witnessed(
+    model: Callable[..., Any],
+    inputs: Any,
+    kwargs: Mapping[str, Any] | None,
+    *,
+    seed: int | None,
+    every: bool,
+) -> Report:
+    """Run ``model`` once with every op proven as it runs; see ``intus.validate``."""
+    if not callable(model):
+        raise InputError(f"validate needs a module or a function to run, got {model!r}.")
+    args, keywords = _arguments(inputs, kwargs)
+    owner, passing = _owner(model), Passing(every=every)
+    capture = Capture(owner, passing, restore=True)
+    failure = _run(capture, model, args, keywords, seed)
+    try:
+        if failure is not None:
+            raise failure
+    finally:
+        del failure  # it holds this frame, which would hold it: a cycle
+    graph, where = assemble(capture.recording, _name(model, owner), _FRAMEWORK)
+    witness = cast(Witness, capture.keeper)  # what ``Passing`` made
+    replays = Replays(capture.recording, witness, where, passing.kept)
+    rows = {row: where(row) for row in range(0, len(capture.recording.rows), len(ROW)) if where(row) >= 0}
+    return Witnessed(graph, replays, passing.left(rows), witness).report()
+
+
+def _run(
+    capture: Capture,
+    model: Callable[..., Any],
+    args: tuple[Any, ...],
+    keywords: dict[str, Any],
+    seed: int | None,
+) -> BaseException | None:
+    """Run the model under a capture, with its random state and what it wrote outside put back; returns what
+    it raised."""
+    with _same_random_state(seed):
+        try:
+            capture.inputs((args, keywords))
+            with capture, unwatched():
+                capture.outputs(drained(model(*args, **keywords)))
+        except BaseException as error:
+            return refused_compiling(error)
+    return None
 
 
 def structure(capture: Capture, model: Callable[..., Any]) -> Graph:

@@ -151,9 +151,13 @@ class Trace(TraceFacts):
             found = [op for op in found if any(_is_call_of(name, inside) for name in op.modules)]
         return found
 
-    def validate(self) -> Report:
+    def validate(self, *, perturb: str = "alike") -> Report:
         """Prove the saved activations: every op, run again on its saved parents, must give what was saved,
         bit for bit (no tolerance), and something else when a parent is replaced by random values.
+
+        With ``perturb="alike"`` random values are tried once on ops that are alike: the same function, the
+        same plain arguments, tensors of the same shapes and dtypes; the Report says so op by op
+        (``Check.alike``). ``"all"`` tries them on every op.
 
         An op whose result rightly stays the same, or that cannot be tested so (whole numbers, masks, shapes),
         is exempt with its reason. Raises InputError where the calls were not kept: ``save="none"``, a copy, a
@@ -166,7 +170,7 @@ class Trace(TraceFacts):
         from .validate import check
 
         self._unchanged("validated")
-        return check(self)
+        return check(self, perturb)
 
     def rerun(
         self,

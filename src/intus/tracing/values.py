@@ -17,6 +17,7 @@ from ..core.graph import INPLACE
 from .choose import Chooser
 from .containers import is_wrapped
 from .form import Form, copied
+from .invocation import Keeper
 from .recording import ROW, Recording
 
 _FLAGS = ROW.index("flags")
@@ -36,7 +37,7 @@ class Values:
         self.wanted = wanted
         self.form = None if form is None or form.plain else form
         self.nested = False
-        self.busy = False  # whether what runs is the caller's code, not the model's
+        self.busy = False  # whether what runs is no part of the model's pass
         self.kept: dict[int, Tensor] = {}
         self.trouble: tuple[int, Exception] | None = None
         self._versions: dict[int, int] = {}
@@ -85,6 +86,14 @@ class Values:
         held = self.kept.pop(row, None)
         if held is not None and self._versions.pop(row, None) is not None:
             self._by_storage.get(held.untyped_storage()._cdata, [row]).remove(row)
+
+    def keeper(self, recording: Recording) -> Keeper | None:
+        """What notes the calls of the pass, so that they can be run again; None where nothing is kept."""
+        return None if self.wanted is None else Keeper()
+
+    def handed_out(self, t: Tensor) -> None:
+        """The memory of ``t`` goes out of sight, where it may be written to."""
+        self.before_writing(t)
 
     def before_writing(self, t: Tensor) -> None:
         """Copy every kept value that lives in the memory of ``t``, which is about to change."""
