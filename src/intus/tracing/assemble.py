@@ -10,6 +10,7 @@ from types import CodeType
 from typing import Any
 
 import numpy as np
+from torch.nn.parameter import is_lazy
 
 from ..core.graph import BUFFER, FAILED, INPUT, OUTPUT, Calls, Edges, Graph, Module, Ops, Param, Source
 from .branches import find_branches
@@ -191,9 +192,9 @@ def param_of(name: str, p: Any) -> Param:
     """What is known of a parameter."""
     return Param(
         name,
-        tuple(p.shape),
+        () if is_lazy(p) else tuple(p.shape),  # a pass that failed may leave it as it was
         str(p.dtype).removeprefix("torch."),
-        p.numel() * p.element_size(),
+        0 if is_lazy(p) else p.numel() * p.element_size(),
         bool(p.requires_grad),
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
+from torch.nn.parameter import is_lazy
 
 #: Types that are compared as they are when operations are told apart.
 ATOMS = frozenset(
@@ -52,7 +53,7 @@ def walk(value: Any, name: str, atoms: list[Any], depth: int = 0) -> Iterator[tu
 def tensors(value: Any, depth: int = 0) -> list[Tensor]:
     """The tensors in what a function or module returned, in order."""
     if isinstance(value, Tensor):
-        return [value]
+        return [] if is_lazy(value) else [value]  # a lazy module's parameter is no tensor yet
     if depth > _NESTING:
         return []
     if isinstance(value, _SEQUENCES):

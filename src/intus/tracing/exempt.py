@@ -5,12 +5,13 @@ Asked only after random values made no difference: each rule looks at what the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from .containers import walk
 from .functions import describe, written
 from .invocation import Invocation, filled
 
@@ -39,13 +40,32 @@ _OVERWRITES = frozenset(
     {"setitem", "copy", "fill", "zero", "normal", "uniform", "bernoulli", "random", "exponential",
      "geometric", "cauchy", "log_normal", "set_data", "index_copy", "masked_scatter", "scatter"}
 )  # fmt: skip
-_PRODUCTS = frozenset(
-    {"mul", "multiply", "div", "matmul", "mm", "bmm", "mv", "dot", "linear", "bilinear", "einsum", "addmm",
-     "addcmul", "baddbmm", "conv1d", "conv2d", "conv3d", "outer", "pow", "lerp", "add", "sub", "tensordot",
-     "scaled_dot_product_attention", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
-)  # fmt: skip
+_SUMS = ("addmm", "addmv", "baddbmm", "addbmm")
+_Factors = dict[str, tuple[str, ...]]
+_TWO: _Factors = {"0": ("1",), "1": ("0",)}
+_SUM: _Factors = {"1": ("2",), "2": ("1",)}
+_CELL: _Factors = {"0": ("2",), "2": ("0",), "3": ("1",)}
+#: What each argument is multiplied by and nothing else: type -> argument -> the other factors.
+_FACTORS: dict[str, _Factors] = {
+    **dict.fromkeys(("mul", "multiply", "matmul", "mm", "bmm", "mv", "dot", "outer", "linear"), _TWO),
+    **dict.fromkeys(
+        ("tensordot", *(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))), _TWO
+    ),
+    **dict.fromkeys((*_SUMS, "addcmul"), _SUM),
+    **dict.fromkeys(("gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), _CELL),
+    "lstm_cell": {**_CELL, "3": ("1.0",)},
+    "bilinear": {"0": ("1", "2"), "1": ("0", "2"), "2": ("0", "1")},
+    "div": {"1": ("0",)},
+    "addcdiv": {"2": ("1",)},
+}
+_NAMES = {
+    "input": "0", "weight": "1", "mat1": "1", "mat2": "2", "batch1": "1", "batch2": "2", "tensor1": "1",
+    "tensor2": "2", "other": "1", "self": "0",
+}  # fmt: skip
 _SELECTS = frozenset({"where", "masked_fill", "masked_select", "setitem", "getitem", "masked_scatter"})
-_NORMS = frozenset({"batch_norm", "instance_norm"})
+#: Where the weight and the bias of a normalisation are: as ``torch.nn.functional`` takes them.
+_NORMS = {"batch_norm": (3, 4), "instance_norm": (3, 4), "layer_norm": (2, 3), "group_norm": (2, 3),
+          "rms_norm": (2, -1)}  # fmt: skip
 _ROUNDS = frozenset(
     {"sign", "sgn", "floor", "ceil", "round", "trunc", "floordiv", "floor_divide", "heaviside", "threshold",
      "clamp", "clip", "clamp_min", "clamp_max", "bernoulli"}
@@ -73,6 +93,16 @@ class Case(NamedTuple):
         ]
 
     @property
+    def named(self) -> dict[str, Tensor]:
+        """What was given, by the argument's name: ``"0"``, ``"1.0"``, ``"weight"``."""
+        arguments = {**{str(n): value for n, value in enumerate(self.call.args)}, **self.call.kwargs}
+        return {
+            path: t
+            for name, value in arguments.items()
+            for t, path in walk(filled(value, self.given.__getitem__), name, [])
+        }
+
+    @property
     def written(self) -> list[Tensor]:
         """The arguments that the call writes into."""
         args = tuple(filled(value, self.given.__getitem__) for value in self.call.args)
@@ -80,25 +110,10 @@ class Case(NamedTuple):
         return written(describe(self.call.func), args, kwargs)
 
     @property
-    def constants(self) -> list[Any]:
-        """The plain numbers among the arguments."""
-        return list(_numbers((self.call.args, self.call.kwargs)))
-
-    @property
     def place(self) -> int:
         """The argument's position, -1 for a keyword."""
         first = self.arg.partition(".")[0]
         return int(first) if first.isdigit() else -1
-
-
-def _numbers(value: Any) -> Iterator[int | float]:
-    if isinstance(value, int | float):
-        yield value
-    elif isinstance(value, tuple | list):
-        for part in value:
-            yield from _numbers(part)
-    elif isinstance(value, dict):
-        yield from _numbers([*value.values()])
 
 
 def reason(case: Case) -> str | None:
@@ -136,11 +151,77 @@ def _whole_numbers(case: Case) -> str | None:
 
 
 def _zero(case: Case) -> str | None:
-    if case.type not in _PRODUCTS:
-        return None
-    if any(not t.any() for t in case.others) or 0 in case.constants:
-        return "it is multiplied by zero"
+    why = "it is multiplied by zero"
+    if case.type == "einsum":
+        return why if any(not t.any() for t in case.others) else None
+    named, factors = case.named, _FACTORS.get(case.type, {})
+    others = factors.get(case.arg, factors.get(_NAMES.get(case.arg, ""), ()))
+    found = {_NAMES.get(name, name): t for name, t in named.items()}
+    if any(name in found and not found[name].any() for name in others):
+        return why
+    return why if _by_a_number(case) == 0 else None
+
+
+def _by_a_number(case: Case) -> Any:
+    """The plain number that the argument is multiplied by (1 - a weight, raised to), if there is one."""
+    args, kwargs, first = case.call.args, case.call.kwargs, case.place == 0
+    if case.type in ("mul", "multiply"):
+        return next((value for value in args if isinstance(value, int | float)), None)
+    if case.type == "pow" and first:
+        return args[1] if len(args) > 1 else kwargs.get("exponent")
+    if case.type == "lerp" and case.place in (0, 1):
+        weight = args[2] if len(args) > 2 else kwargs.get("weight")
+        return (1 - weight if first else weight) if isinstance(weight, int | float) else None
+    if case.type in ("add", "sub"):
+        return None if first else kwargs.get("alpha")
+    if case.type in _SUMS:
+        return kwargs.get("beta" if first else "alpha")
+    if case.type in ("addcmul", "addcdiv"):
+        return None if first else kwargs.get("value")
     return None
+
+
+def _normalised(case: Case) -> str | None:
+    """A normalisation's input, statistics and weight, where what multiplies them is zero everywhere."""
+    weight, bias = _affine(case)
+    if weight is None or case.type not in _NORMS:
+        return None
+    mine = case.given[case.number]
+    if mine is not weight and mine is not bias and not weight.any():
+        return "it is multiplied by a weight of zero"
+    shape = (
+        (-1, *(1,) * (case.out[0].dim() - 2)) if case.type in ("batch_norm", "group_norm") else weight.shape
+    )
+    rest = case.out[0] if bias is None else case.out[0] - bias.reshape(shape)
+    return "what it multiplies is zero" if mine is weight and not rest.any() else None
+
+
+def _affine(case: Case) -> tuple[Tensor | None, Tensor | None]:
+    """The weight and the bias that a normalisation was given."""
+    named = case.named
+    places = _NORMS.get(case.type, (-1, -1))
+    if case.type == "batch_norm" and len(case.call.args) >= 9:  # torch.batch_norm itself has its own order
+        places = (1, 2)
+    weight, bias = (
+        named.get(name, named.get(str(place))) for name, place in zip(("weight", "bias"), places, strict=True)
+    )
+    return weight, bias
+
+
+def _covered(case: Case) -> str | None:
+    """``scatter_reduce`` into something that does not count itself, with an index that leaves nothing out."""
+    if case.type not in ("scatter_reduce", "index_reduce") or case.place != 0:
+        return None
+    if case.call.kwargs.get("include_self", True):
+        return None
+    axis = case.call.args[1] if len(case.call.args) > 1 else case.call.kwargs["dim"]
+    index = next(t for t in case.given if not t.is_floating_point())
+    seen = torch.zeros(case.given[case.number].shape, dtype=torch.bool)
+    if case.type == "index_reduce":
+        seen.index_fill_(axis, index, True)
+    else:
+        seen.scatter_(axis, index, True)
+    return "all of it is overwritten" if bool(seen.all()) else None
 
 
 def _dropped(case: Case) -> str | None:
@@ -150,7 +231,9 @@ def _dropped(case: Case) -> str | None:
 
 
 def _statistics(case: Case) -> str | None:
-    if case.type in _NORMS and any(t is case.given[case.number] for t in case.written):
+    if case.type in ("batch_norm", "instance_norm") and any(
+        t is case.given[case.number] for t in case.written
+    ):
         return "in training the batch's own statistics are used"
     return None
 
@@ -161,9 +244,22 @@ def _one_element(case: Case) -> str | None:
         return "it is normalised over one element"
     if case.type == "layer_norm" and case.place == 0 and case.given[case.number].shape[-1:] == (1,):
         return "it is normalised over one element"
-    if case.type == "scaled_dot_product_attention" and case.place in (0, 1) and case.given[1].shape[-2] == 1:
-        return "there is one key to attend to"
     return None
+
+
+def _attention(case: Case) -> str | None:
+    """A query or a key makes no difference where all values are alike: one key, or zeros."""
+    named = case.named
+    value = named.get("value", named.get("2"))
+    if (
+        case.type != "scaled_dot_product_attention"
+        or value is None
+        or case.arg not in ("0", "1", "query", "key")
+    ):
+        return None
+    if value.shape[-2] == 1:
+        return "there is one key to attend to"
+    return "all keys have the same value" if bool((value == value[..., :1, :]).all()) else None
 
 
 def _masked(case: Case) -> str | None:
@@ -186,6 +282,6 @@ def _not_finite(case: Case) -> str | None:
 
 
 _RULES: tuple[Callable[[Case], str | None], ...] = (
-    *(_empty, _shape, _overwritten, _whole_numbers, _zero, _dropped, _statistics, _one_element),
-    *(_masked, _saturated, _not_finite),
+    *(_empty, _shape, _overwritten, _covered, _whole_numbers, _zero, _normalised, _dropped, _statistics),
+    *(_one_element, _attention, _masked, _saturated, _not_finite),
 )

@@ -50,10 +50,10 @@ class Capture:
     """Records everything that runs inside its ``with`` block on this thread.
 
     ``model`` is where names come from (None for plain functions); ``values`` keeps activations. What the
-    pass wrote into memory that was there before it (BatchNorm's running statistics, a cache, the inputs) is
-    put back on exit when ``restore`` is set, so outputs are declared inside the block. After ``most``
-    operations no more are noted. ``answer`` is asked for the plain value of a tensor on ``meta``, which has
-    none.
+    pass wrote into memory that was there before it (BatchNorm's running statistics, a cache, the inputs), and
+    what it assigned to modules' attributes, is put back on exit when ``restore`` is set, so outputs are
+    declared inside the block. After ``most`` operations no more are noted. ``answer`` is asked for the plain
+    value of a tensor on ``meta``, which has none.
 
     >>> net, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
     >>> capture = Capture(net)
@@ -76,7 +76,9 @@ class Capture:
         self.values = values or Values(None)
         self._recorder = Recorder(model, self.values, _call_module.__code__, most=most, answer=answer)
         self._most = most
-        self._restore = self.recording.places.watch = restore
+        self._restore = restore
+        if restore:
+            self.recording.places.watch_over()
 
     @property
     def recording(self) -> Recording:

@@ -11,6 +11,7 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn import Module, Parameter
 
 from ..core.address import Address
+from .attributes import Attributes
 from .containers import unwrapped
 
 
@@ -29,7 +30,8 @@ class Places:
         self.sources: dict[int, tuple[str, int]] = {}
         self.numbers: dict[int, int] = {}
         self._outside: set[int] = set()
-        self.watch = False  # whether what is written outside is to be put back
+        self.watch = False  # whether what the pass changes is to be put back
+        self._attributes = Attributes()
         self._undo: dict[Any, tuple[Tensor, Tensor]] = {}
         self._versions: list[_unsafe_preserve_version_counter] = []  # as they were before each first write
 
@@ -41,6 +43,8 @@ class Places:
             self.numbers[id(module)] = len(self.modules)
             self.modules.append(module)
             self.names.append(str(Address(name)))
+            if self.watch:
+                self._attributes.remember(module)
             own = f"{self.names[-1]}." if name else ""
             self._learn_tensors("param", own, module._parameters, self.params)
             self._learn_tensors("buffer", own, module._buffers, self.buffers)
@@ -64,7 +68,13 @@ class Places:
         self.learn(module, name)
         return self.numbers[id(module)]
 
-    # -- memory --------------------------------------------------------------------------------------
+    # -- what is to be as it was ---------------------------------------------------------------------
+
+    def watch_over(self) -> None:
+        """From now on what the pass changes is to be put back."""
+        self.watch = True
+        for module in self.modules:
+            self._attributes.remember(module)
 
     def outside(self, t: Tensor) -> None:
         """Remember that the memory of ``t`` was there before the pass."""
@@ -89,13 +99,15 @@ class Places:
 
     def put_back(self) -> None:
         """Undo what the pass wrote outside, the last first; ``.data`` keeps it from autograd's sight. The
-        counts of writes are put back too: a backward pass yet to come would refuse what looks changed."""
+        counts of writes are put back too: a backward pass yet to come would refuse what looks changed. Last
+        come the modules' attributes."""
         for t, before in reversed(list(self._undo.values())):
             with torch.no_grad(), torch.inference_mode(t.is_inference()):
                 t.copy_(before)
         while self._versions:
             self._versions.pop().__exit__()
         self._undo.clear()
+        self._attributes.put_back()
 
 
 def memory_of(t: Tensor) -> int | None:

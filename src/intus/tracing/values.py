@@ -101,7 +101,7 @@ class Values:
             return
         try:
             rows = self._by_storage.pop(t.untyped_storage()._cdata, ())
-        except (RuntimeError, NotImplementedError):
+        except (RuntimeError, NotImplementedError, ValueError):  # it has none: sparse, not initialised yet
             return
         for row in rows:
             self.kept[row] = copied(self.kept[row])

@@ -1,0 +1,96 @@
+"""What a forward assigns to its modules is not there after a trace; what it computes with it is the same."""
+
+from collections import OrderedDict, deque
+
+import torch
+from torch import nn
+from torch.nn.utils import prune
+
+import intus
+
+
+class Assigns(nn.Module):
+    """Everything that a forward may assign to: attributes, buffers, containers, the mode, its children."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.norm = nn.Linear(3, 3), nn.BatchNorm1d(3)
+        self.register_buffer("state", torch.zeros(3))
+        self.count, self.seen, self.cache = 0, [], {"old": torch.ones(3)}
+        self.names, self.last, self.order = {"a"}, deque([1, 2], maxlen=2), OrderedDict(b=1)
+
+    def forward(self, x):
+        self.count += 1
+        self.state = torch.tanh(self.state + self.fc(x).sum(0).detach())
+        self.seen.append(x)
+        self.cache["new"], self.cache["old"] = x * 2, self.state
+        self.names.add("b")
+        self.last.append(3)
+        self.order["a"] = 2
+        self.norm.eval()
+        self.fresh = x + 1
+        self.extra = nn.Linear(3, 3)
+        return self.norm(x) + self.state + self.count
+
+
+def state(model):
+    return {
+        name: [
+            (key, id(value), list(value) if isinstance(value, list | dict | set | deque) else None)
+            for key, value in sorted(vars(module).items())
+        ]
+        for name, module in model.named_modules()
+    }
+
+
+def test_a_trace_takes_back_what_a_forward_assigns():
+    model, x = Assigns().train(), torch.randn(4, 3)
+    before = state(model)
+    first, second = intus.trace(model, x), intus.trace(model, x)
+    assert state(model) == before
+    assert model.norm.training
+    assert torch.equal(first["output_1"].value, second["output_1"].value)
+    assert torch.equal(first["output_1"].value, model(x))  # the first plain pass: count is 0 before it
+    assert model.count == 1
+    assert first.validate()
+
+
+def test_so_it_is_when_the_pass_raises():
+    model = Assigns()
+    before = state(model)
+    trace = intus.trace(model, torch.randn(4, 5), on_error="keep")
+    assert trace.graph.error
+    assert state(model) == before
+
+
+def test_a_module_that_is_met_on_the_way_is_put_back_too():
+    inner = Assigns()
+    before = state(inner)
+    intus.trace(lambda x: inner(x) * 2, torch.randn(4, 3))
+    assert state(inner) == before
+
+
+def test_old_weight_norm_and_pruning_leave_the_weight_they_found():
+    model = prune.l1_unstructured(nn.Linear(4, 4), "weight", 0.5)
+    weight = model.weight
+    intus.trace(model, torch.ones(1, 4))
+    assert model.weight is weight
+
+
+def test_a_lazy_module_is_left_as_its_first_pass_makes_it():
+    model = nn.Sequential(nn.LazyLinear(3), nn.ReLU())
+    trace = intus.trace(model, torch.ones(2, 5))
+    assert type(model[0]) is nn.Linear
+    assert model[0].in_features == 5
+    assert torch.equal(model(torch.ones(2, 5)), trace["output_1"].value)
+
+
+def test_a_probe_leaves_the_models_state_to_the_model():
+    """Only a trace undoes; a capture on the side sees a real pass of training."""
+    from intus.tracing.interpose import Capture
+
+    model = Assigns()
+    with Capture(model):
+        model(torch.randn(4, 3))
+    assert model.count == 1
+    assert len(model.seen) == 1

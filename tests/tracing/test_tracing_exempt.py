@@ -1,0 +1,106 @@
+"""Each rule by which an argument need not matter: it holds where mathematics says so, and nowhere else."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import intus
+from intus.tracing.exempt import Case, reason
+
+X, W, ZERO = torch.randn(2, 3), torch.randn(3, 3), torch.zeros(3, 3)
+IMAGE, KERNEL = torch.randn(1, 2, 5, 5), torch.randn(2, 2, 3, 3)
+CELL = (torch.randn(6, 3), torch.randn(6, 2), torch.randn(6), torch.randn(6))
+EVERY, SOME = torch.tensor([0, 1, 2, 0]), torch.tensor([0, 1, 1, 0])
+
+#: function of one input, the argument that need not matter, a word of the reason
+RIGHTLY = {
+    "linear by zeros": (lambda x: F.linear(x, ZERO), "0", "zero"),
+    "conv of zeros": (lambda x: F.conv2d(torch.zeros_like(IMAGE), KERNEL * x.sum()), "1", "zero"),
+    "times 0": (lambda x: x * 0, "0", "zero"),
+    "to the power of 0": (lambda x: x**0, "0", "zero"),
+    "plus 0 times": (lambda x: torch.add(X, x, alpha=0), "1", "zero"),
+    "beta 0": (lambda x: torch.addmm(x, X, W, beta=0), "0", "zero"),
+    "all of one": (lambda x: torch.lerp(x, X, 1.0), "0", "zero"),
+    "none of the other": (lambda x: torch.lerp(X, x, 0.0), "1", "zero"),
+    "a cell's first state": (lambda x: torch.gru_cell(x, torch.zeros(2, 2), *CELL), "3", "zero"),
+    "batch norm, weight 0": (
+        lambda x: F.batch_norm(x, torch.zeros(3), torch.ones(3), torch.zeros(3), torch.ones(3)),
+        "0",
+        "zero",
+    ),
+    "its mean": (lambda x: F.batch_norm(X, x[0], torch.ones(3), torch.zeros(3), None), "1", "zero"),
+    "group norm, weight 0": (lambda x: F.group_norm(x, 1, torch.zeros(3), torch.ones(3)), "0", "zero"),
+    "layer norm, weight 0": (lambda x: F.layer_norm(x, (3,), torch.zeros(3), None), "0", "zero"),
+    "layer norm of zeros": (
+        lambda x: F.layer_norm(x * 0, (3,), W[0] + x.sum() * 0, W[1]),
+        "weight",
+        "multiplies",
+    ),
+    "reduce over all": (
+        lambda x: x.flatten()[:3].scatter_reduce(0, EVERY, torch.ones(4), "amax", include_self=False),
+        "0",
+        "overwritten",
+    ),
+    "values all alike": (
+        lambda x: F.scaled_dot_product_attention(x[None], X[None], torch.ones(1, 2, 3)),
+        "0",
+        "same value",
+    ),
+}
+#: the same functions where the argument does matter
+WRONGLY = {
+    "linear": (lambda x: F.linear(x, W, torch.zeros(3)), "0"),
+    "conv, no padding": (lambda x: F.conv2d(IMAGE * x.sum(), KERNEL, torch.zeros(2), 1, 0), "0"),
+    "times 1": (lambda x: x * 1, "0"),
+    "plus zeros": (lambda x: x + torch.zeros(2, 3), "0"),
+    "to the power of 2": (lambda x: x**2, "0"),
+    "none of the other": (lambda x: torch.lerp(x, X, 0.0), "0"),
+    "alpha 1": (lambda x: torch.add(X, x), "1"),
+    "a bias of zeros": (lambda x: torch.addmm(x, X, ZERO), "0"),
+    "a cell's input": (lambda x: torch.gru_cell(x, torch.zeros(2, 2), *CELL), "0"),
+    "a cell's state": (lambda x: torch.gru_cell(X, x[:, :2], *CELL), "1"),
+    "batch norm": (lambda x: F.batch_norm(x, torch.zeros(3), torch.ones(3), None, torch.zeros(3)), "0"),
+    "the bias, weight 0": (lambda x: F.layer_norm(X, (3,), torch.zeros(3), x[0]), "bias"),
+    "layer norm": (lambda x: F.layer_norm(X, (3,), x[0], torch.zeros(3)), "weight"),
+    "reduce over some": (
+        lambda x: x.flatten()[:3].scatter_reduce(0, SOME, torch.ones(4), "amax", include_self=False),
+        "0",
+    ),
+    "reduce over all and itself": (
+        lambda x: x.flatten()[:3].scatter_reduce(0, EVERY, torch.ones(4), "amax", include_self=True),
+        "0",
+    ),
+    "attention": (lambda x: F.scaled_dot_product_attention(x[None], X[None], W[None, :2]), "0"),
+    "its values": (lambda x: F.scaled_dot_product_attention(X[None], X[None], x[None]), "2"),
+}
+
+
+def case_of(function, arg):
+    """The Case of the last call of a function, as ``validate`` would ask about it."""
+    trace = intus.trace(function, torch.randn(2, 3))
+    op = trace[-1]
+    call = trace._replays.call(int(trace.graph.ops.event[op.row]))
+    number = next(n for n, hole in enumerate(call.holes) if trace.graph.args[hole.arg] == arg)
+    given = [trace.values[hole.source] for hole in call.holes]
+    return trace, op, Case(op.type, call, given, number, arg, [op.value])
+
+
+@pytest.mark.parametrize("name", list(RIGHTLY))
+def test_an_argument_that_cannot_matter_is_exempt_for_its_reason(name):
+    function, arg, word = RIGHTLY[name]
+    torch.manual_seed(0)
+    trace, op, case = case_of(function, arg)
+    assert word in reason(case)
+    report = trace.validate()
+    assert report, str(report)
+    assert report[op.label].status == "exempt"
+    assert any(f"argument {arg!r}" in why for why in report[op.label].reasons)
+
+
+@pytest.mark.parametrize("name", list(WRONGLY))
+def test_an_argument_that_matters_has_no_reason_not_to(name):
+    function, arg = WRONGLY[name]
+    torch.manual_seed(0)
+    trace, op, case = case_of(function, arg)
+    assert reason(case) is None
+    assert arg not in "".join(trace.validate()[op.label].reasons)
