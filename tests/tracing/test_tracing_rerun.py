@@ -172,3 +172,14 @@ def test_an_exception_that_the_model_caught_is_passed_by():
 
     trace = intus.trace(forward, torch.ones(3))
     assert trace.rerun({"mul_1": 5})["output_1"].value.tolist() == [6, 6, 6]
+
+
+def test_an_output_that_was_written_to_through_a_view_is_put_together_again():
+    def forward(x):
+        y = x * 2
+        y[:2].mul_(10)
+        return y
+
+    trace = intus.trace(forward, torch.ones(4))
+    assert trace.rerun({"mul_1": 3.0})["output_1"].value.tolist() == [30, 30, 3, 3]
+    assert trace.rerun({"mul_2": 0.0})["output_1"].value.tolist() == [0, 0, 2, 2]

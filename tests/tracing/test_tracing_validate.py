@@ -159,6 +159,12 @@ def through_a_view(x):
     return y + 1
 
 
+def returned_after_a_write_through_a_view(x):
+    y = x * 2
+    y[:2].mul_(10)
+    return y, torch.sin(y)
+
+
 def through_two_views_in_turn(x):
     y = x * 2
     y[:2].mul_(10)
@@ -203,6 +209,7 @@ def in_the_input(x):
     "function",
     [
         through_a_view,
+        returned_after_a_write_through_a_view,
         through_two_views_in_turn,
         onto_itself,
         by_assignment,
@@ -213,8 +220,8 @@ def in_the_input(x):
 )
 def test_what_an_argument_was_at_that_moment(function):
     trace = intus.trace(function, torch.arange(1.0, 5))
-    report = trace.validate()
-    assert report, str(report)
+    for report in (trace.validate(), intus.validate(function, torch.arange(1.0, 5))):
+        assert report, str(report)
     assert not trace.unverified
 
 

@@ -63,13 +63,12 @@ class Checker:
         raise NotImplementedError
 
     def _output(self, row: int) -> Check:
-        parents = self.parents.into.get(row, {})
-        if not parents:
-            if row in self.graph.row_params:
-                return Check(self.graph.label(row), EXEMPT, ("it is a parameter as it stands",))
-            raise WrongError("it has no parent")
-        (parent,) = parents.values()
-        if not same(self.parents.value(row), self.parents.value(parent)):
+        parents = list(self.parents.into.get(row, {}).values())
+        if not parents and row in self.graph.row_params:
+            return Check(self.graph.label(row), EXEMPT, ("it is a parameter as it stands",))
+        returned = self.parents.returned(row)
+        (parent,) = parents
+        if not same(self.parents.value(row), returned):
             raise WrongError(f"it is not what {self.graph.label(parent)} returned")
         kinds = {int(self.graph.ops.kind[above]) for above in (parent, *ancestors(self.graph, [parent]))}
         if CONSTANT in kinds and INPUT not in kinds and self.graph.rows_of(INPUT):

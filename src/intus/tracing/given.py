@@ -63,6 +63,14 @@ class Parents:
         value = self.replays.params[-1 - base][0] if LEFT_OUT < base < 0 else self.value(base)
         return patched(value, hole.patch, self.value)
 
+    def returned(self, row: int) -> Tensor:
+        """What the pass returned as the output ``row``; WrongError for one that comes from nothing."""
+        parents = list(self.into.get(row, {}).values())
+        if not parents:
+            raise WrongError("it has no parent")
+        hole = self.replays.outputs.get(row)
+        return self.value(parents[0]) if hole is None else self.given(hole, row)
+
     def parent(self, hole: Hole, row: int) -> int:
         """Where the graph says that what stood in a hole of the call that returned ``row`` came from; below
         zero a parameter, -1 - its number. Raises WrongError where it does not say."""

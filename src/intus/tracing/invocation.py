@@ -103,6 +103,7 @@ class Keeper:
     def __init__(self) -> None:
         self.calls: dict[int, Note] = {}
         self.picks: dict[int, tuple[int, ...]] = {}
+        self.outputs: dict[int, Hole] = {}  # those that were written to after they had been returned
         #: Arguments written through a view, by the tensor's id and the row it came from.
         self.patches: dict[tuple[int, int], Patch] = {}
         self.nested = False
@@ -162,6 +163,12 @@ class Keeper:
     def whole(self, row: int, note: Any, picks: tuple[int, ...], out: list[Tensor]) -> None:
         """Note a module that ran out of sight: ``picks`` of what it returned are ``out``, from ``row`` on."""
         self.calls[row], self.picks[row] = note, picks
+
+    def output(self, row: int, t: Tensor, source: int, arg: int) -> None:
+        """The pass returns ``t``, which comes from the row ``source``."""
+        patch = self.patches.get((id(t), source))
+        if patch is not None:
+            self.outputs[row] = Hole(arg, source, False, patch)
 
     def _ambient(self) -> Ambient | None:
         now = ambient()

@@ -92,6 +92,8 @@ class Recorder(TorchFunctionMode):
         recording = self.recording
         inputs = self._origins.row(t), recording.arg_number(name)
         row = recording.add(OUTPUT, recording.type_number("output"), recording.meta_number(t), inputs)
+        if self.keeper is not None:
+            self.keeper.output(row, t, *inputs)
         self.values.offer(row, OUTPUT, "output", t)
 
     def begin_call(self, module: Module) -> int:

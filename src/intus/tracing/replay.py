@@ -41,6 +41,11 @@ class Replays:
         left = [row for row in kept if where(row) < 0]
         used = {row for note in keeper.calls.values() for row in note[3][::2]} if left else set()
         self._left = {row: kept[row] for row in left if row in used}
+        #: Outputs that were written to after they had been returned.
+        self.outputs = {
+            where(row): self._hole(hole.source, hole.arg, hole.grad, hole.patch)
+            for row, hole in keeper.outputs.items()
+        }
 
     def call(self, event: int) -> Invocation | None:
         """The call of that number, its rows as the graph's; None where it was not noted."""
@@ -58,10 +63,8 @@ class Replays:
         return Invocation(func, args, kwargs, holes, states, ambient, self._picks.get(row))
 
     def _hole(self, source: int, arg: int, grad: bool, patch: Patch | None) -> Hole:
-        left = None
-        if patch is None:
-            left = self._left.get(source)
-        else:
+        left = self._left.get(source) if patch is None else None
+        if patch is not None:
             writes = tuple((self.place(row), geometry) for row, geometry in patch.writes)
             patch = patch._replace(base=self.place(patch.base), writes=writes)
         return Hole(arg, self.place(source), grad, patch, left)

@@ -92,15 +92,15 @@ class _Rerun:
             return False
         if any(parent in self.fresh for row in rows for parent in self.parents.into.get(row, {}).values()):
             return True
-        call = self.replays.call(event)
-        patches = [hole.patch for hole in call.holes if hole.patch] if call else []
+        call, end = self.replays.call(event), self.replays.outputs.get(rows[0])
+        patches = [hole.patch for hole in (*(call.holes if call else ()), end) if hole and hole.patch]
         return any(row in self.fresh for p in patches for row in (p.base, *(row for row, _ in p.writes)))
 
     def _run(self, event: int, rows: list[int], swapped: Callable[..., Any] | None) -> list[Tensor]:
         label = self.graph.label(rows[0])
         try:
             if int(self.graph.ops.kind[rows[0]]) == OUTPUT:
-                return [self.parents.value(parent) for parent in self.parents.into[rows[0]].values()]
+                return [self.parents.returned(rows[0])]
             call = self.replays.call(event)
             if call is None:
                 raise UnprovenError("its call was not noted: it ran out of sight, or raised")
