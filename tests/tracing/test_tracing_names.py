@@ -198,7 +198,7 @@ FUNCTIONS = {
     "clamp": torch.Tensor.clamp_,
     "getitem": torch.Tensor.__getitem__,
 }
-ALL = slice(None)
+ALL, SEEDED = slice(None), torch.Generator().manual_seed(5).get_state()
 FLAT = [f"lstm.{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
 FLAGS = (True, 1, 0.0, True, False, True)
 ARGS = {
@@ -316,6 +316,7 @@ OP_TRUTH = {
     "func_applied": lambda op, g: function(op),
     "func_applied_name": lambda op, g: getattr(function(op), "__name__", NAMES.get(op.label, op.kind)),
     "func_time_elapsed": lambda op, g: Between(0, op._trace.seconds),
+    "func_rng_states": lambda op, g: Same(SEEDED) if op.label == "rand_1_1" else None,
     "func_position_args_non_tensor": lambda op, g: PLAIN.get(op.label, ()),
     "func_keyword_args_non_tensor": lambda op, g: KWARGS.get(op.label, {}),
     "function_is_inplace": lambda op, g: op.label in ("add_2_5", "clamp_1_13"),
@@ -446,7 +447,11 @@ def test_a_loaded_trace_answers_like_a_fresh_one(t, tmp_path):
     t.save(tmp_path / "everything.trace")
     again = intus.load(tmp_path / "everything.trace")
     kept = ("creation_args", "creation_kwargs", "func_applied", "func_applied_name", "tensor_contents")
-    kept += ("func_position_args_non_tensor", "func_keyword_args_non_tensor")  # functions do not travel
+    kept += (
+        "func_rng_states",
+        "func_position_args_non_tensor",
+        "func_keyword_args_non_tensor",
+    )  # functions do not travel
     for paper, ours in MODEL.items():
         assert plain(eval(ours, {"t": again})) == plain(eval(ours, {"t": t})), paper
     for paper, ours in OP.items():

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from .flops import flops, products
 from .graph import BUFFER, CREATED, INPLACE, INPUT, OP, OUTPUT, Graph
 from .walks import ancestors, distances
 
@@ -182,6 +183,19 @@ class Facts:
                 graph.edges.src[start:stop].tolist(), graph.edges.arg[start:stop].tolist(), strict=True
             )
         )
+
+    # -- floating point operations ---------------------------------------------------------------------
+
+    @cached_property
+    def flops(self) -> np.ndarray:
+        """The floating point operations of each row's call, at the first tensor that it returned; see
+        ``flops.py``."""
+        return flops(self.graph)
+
+    @cached_property
+    def macs(self) -> np.ndarray:
+        """Half of them where the call is a product: its multiply-adds; 0 where it is none."""
+        return np.where(products(self.graph) & (self.flops > 0), self.flops // 2, np.minimum(self.flops, 0))
 
     # -- totals ------------------------------------------------------------------------------------------
 

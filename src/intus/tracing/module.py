@@ -147,6 +147,11 @@ class Module:
         """How long the functions that ran in its calls took."""
         return sum(call.seconds for call in self.calls)
 
+    @property
+    def flops(self) -> int:
+        """The floating point operations in its calls, of the ops whose count is known."""
+        return sum(call.flops for call in self.calls)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Module) and other._trace is self._trace and other.number == self.number
 
@@ -232,6 +237,12 @@ class Call:
         """How long the functions that ran in it took."""
         rows = self._rows()
         return int(self._graph.ops.time[rows.start : rows.stop].sum()) / 1e9
+
+    @property
+    def flops(self) -> int:
+        """The floating point operations in it, of the ops whose count is known."""
+        rows = self._rows()
+        return int(self._trace._facts.flops[rows.start : rows.stop].clip(0).sum())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Call) and other._trace is self._trace and other.number == self.number

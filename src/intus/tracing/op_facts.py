@@ -198,6 +198,17 @@ class OpFacts:
         event = int(self._graph.ops.event[self.row])
         return self._ops(self._facts.event_rows.get(event, [self.row]))
 
+    @property
+    def flops(self) -> int | None:
+        """The floating point operations it took, two for a multiply-add (``core/flops.py`` has the rules);
+        None where no rule knows. Of a function that returned several tensors, at the first of them."""
+        return _known(self._facts.flops[self.row])
+
+    @property
+    def macs(self) -> int | None:
+        """Its multiply-adds, where it is a product (linear, matmul, convolution, attention); 0 elsewhere."""
+        return _known(self._facts.macs[self.row])
+
     # -- parameters ------------------------------------------------------------------------------------
 
     @property
@@ -369,5 +380,5 @@ class OpFacts:
         return [self._graph.call_address(call) for call in calls]
 
 
-def _known(distance: int) -> int | None:
-    return int(distance) if distance >= 0 else None
+def _known(number: int) -> int | None:
+    return int(number) if number >= 0 else None

@@ -112,8 +112,8 @@ def view(
     """The model's graph as a page to walk in: a model is traced once, with nothing saved.
 
     ``seed`` seeds torch for that pass alone. ``depth`` is how many levels of modules stand open at first;
-    ``overlay`` colours the boxes: ``"time"``, ``"memory"``, ``"parameters"``, a dict from address to number,
-    or Results of one score.
+    ``overlay`` colours the boxes: ``"time"``, ``"memory"``, ``"parameters"``, ``"flops"``, a dict from
+    address to number, or Results of one score.
 
     >>> view(torch.nn.Linear(2, 1), torch.ones(1, 2))  # doctest: +ELLIPSIS
     <View of Linear: 1 operation, 0 modules, 3 parameters (12 B), ...>

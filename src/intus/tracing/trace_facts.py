@@ -161,6 +161,22 @@ class TraceFacts:
         """The size of the model's parameters."""
         return sum(param.nbytes for param in self.graph.params)
 
+    @property
+    def flops(self) -> int:
+        """The floating point operations of the forward pass, of the ops whose count is known."""
+        return int(self._facts.flops.clip(0).sum())
+
+    @property
+    def macs(self) -> int:
+        """The multiply-adds of its products."""
+        return int(self._facts.macs.clip(0).sum())
+
+    @property
+    def flops_unknown(self) -> dict[str, int]:
+        """The types of the ops that no rule counts, and how many of each there are."""
+        types = self.graph.ops.type[self._facts.flops < 0]
+        return dict(Counter(self.graph.types[type_] for type_ in types.tolist()).most_common())
+
     # -- time ------------------------------------------------------------------------------------------
 
     @property

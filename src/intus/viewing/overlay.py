@@ -12,7 +12,7 @@ from ..core.errors import InputError, did_you_mean
 from ..core.results import Results
 
 #: Overlays the page works out by itself, from what the graph knows.
-BUILT_IN = ("time", "memory", "parameters")
+BUILT_IN = ("time", "memory", "parameters", "flops")
 
 Overlay = str | Mapping[str, float] | Results | None
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.flops import flops
 from ..core.graph import OP, Graph
 
 VERSION = 1
@@ -21,7 +22,8 @@ def scene(graph: Graph) -> dict[str, Any]:
     """Turn a graph into a JSON-able dict of columns.
 
     Rows of ``ops`` are the graph's rows, with their labels; ``calls`` are its module calls, with their
-    addresses; ``totals`` are what the header shows (bytes in bytes, seconds in seconds).
+    addresses; ``flops`` is null where not known; ``totals`` are what the header shows (bytes in bytes,
+    seconds in seconds).
     """
     ops, calls = graph.ops, graph.calls
     return {
@@ -33,7 +35,11 @@ def scene(graph: Graph) -> dict[str, Any]:
         "args": list(graph.args),
         "params": [[p.address, list(p.shape), p.dtype, p.nbytes, p.trainable] for p in graph.params],
         "modules": [list(module) for module in graph.modules],
-        "ops": {"label": graph.labels} | {name: getattr(ops, name).tolist() for name in _OP_COLUMNS},
+        "ops": {
+            "label": graph.labels,
+            **{name: getattr(ops, name).tolist() for name in _OP_COLUMNS},
+            "flops": [count if count >= 0 else None for count in flops(graph).tolist()],
+        },
         "edges": {name: getattr(graph.edges, name).tolist() for name in ("src", "dst", "arg")},
         "calls": {
             "address": [graph.call_address(call) for call in range(len(calls))],

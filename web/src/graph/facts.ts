@@ -2,8 +2,9 @@
 import { preorder, type Tree, type TreeNode } from "./model.ts";
 
 export interface Figures {
-  /** Nanoseconds, bytes of the tensors made, and distinct parameters, by box. */
+  /** Nanoseconds, bytes of the tensors made, distinct parameters, and known floating point operations, by box. */
   time: Float64Array;
+  flops: Float64Array;
   memory: Float64Array;
   parameters: Float64Array;
   operations: Int32Array;
@@ -14,12 +15,14 @@ export function figures(tree: Tree): Figures {
   const size = nodes.length;
   const time = new Float64Array(size);
   const memory = new Float64Array(size);
+  const flops = new Float64Array(size);
   const parameters = new Float64Array(size);
   const operations = new Int32Array(size);
   const held: Array<Set<number> | undefined> = new Array(size);
   for (const node of nodes) {
     for (const row of node.rows) {
       time[node.id] += scene.ops.time[row];
+      flops[node.id] += scene.ops.flops[row] ?? 0;
       if (scene.ops.kind[row] === 0) memory[node.id] += scene.metas[scene.ops.meta[row]][3];
     }
     if (node.rows.length && scene.ops.kind[node.rows[0]] === 0) operations[node.id] = 1;
@@ -35,6 +38,7 @@ export function figures(tree: Tree): Figures {
     if (own) for (const param of own) parameters[id] += product(scene.params[param][1]);
     if (parent < 0) continue;
     time[parent] += time[id];
+    flops[parent] += flops[id];
     memory[parent] += memory[id];
     operations[parent] += operations[id];
     if (own) {
@@ -42,7 +46,7 @@ export function figures(tree: Tree): Figures {
       for (const param of own) above.add(param);
     }
   }
-  return { time, memory, parameters, operations };
+  return { time, memory, parameters, operations, flops };
 }
 
 export const product = (shape: number[]): number => shape.reduce((a, b) => a * b, 1);

@@ -12,15 +12,20 @@ export interface Paint {
   format?: (value: number) => string;
 }
 
-export type BuiltIn = "time" | "memory" | "parameters";
-export const BUILT_IN: Record<BuiltIn, string> = { time: "Time", memory: "Activation memory", parameters: "Parameters" };
+export type BuiltIn = "time" | "memory" | "parameters" | "flops";
+export const BUILT_IN: Record<BuiltIn, string> = {
+  time: "Time",
+  memory: "Activation memory",
+  parameters: "Parameters",
+  flops: "FLOPs",
+};
 
 /** A paint of what the graph itself knows. Containers bear the sum of what is inside them, and so may lie
  * beyond the scale, which ends at the largest single box. */
 export function builtInPaint(which: BuiltIn, tree: Tree, figures: Figures): Paint {
   const values = new Map<string, number | null>();
   const column = figures[which];
-  const format = { time: duration, memory: bytes, parameters: count }[which];
+  const format = { time: duration, memory: bytes, parameters: count, flops: count }[which];
   let high = 0;
   for (const node of tree.nodes) {
     if (node.id === 0 || !node.address || (node.kind !== "op" && node.kind !== "module")) continue;

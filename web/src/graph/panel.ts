@@ -26,6 +26,7 @@ export function panelFor(tree: Tree, figures: Figures, id: number, paint: Paint 
       ["Also called", node.names.slice(1, 5).join(", ")],
       ["Operations", node.children.length ? count(figures.operations[id]) : ""],
       ["Time", figures.time[id] ? duration(figures.time[id]) : ""],
+      ["FLOPs", figures.flops[id] ? count(figures.flops[id]) : ""],
       ["Tensors made", figures.memory[id] ? bytes(figures.memory[id]) : ""],
       ["Written at", sourceOf(tree, node)],
     ]),

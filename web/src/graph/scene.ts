@@ -28,6 +28,8 @@ export interface Scene {
     event: number[];
     time: number[];
     flags: number[];
+    /** floating point operations, null where they are not known */
+    flops: Array<number | null>;
   };
   edges: { src: number[]; dst: number[]; arg: number[] };
   calls: {
