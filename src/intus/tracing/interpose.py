@@ -18,6 +18,7 @@ from torch.nn import Module
 
 from .containers import tensors
 from .invocation import Keeper
+from .places import memory_of
 from .recorder import Answer, Recorder
 from .recording import ROW, Recording
 from .surroundings import Surroundings
@@ -76,6 +77,7 @@ class Capture:
         self.values = values or Values(None)
         self._recorder = Recorder(model, self.values, _call_module.__code__, most=most, answer=answer)
         self._most = most
+        self.restored: list[int | None] = []  # the memories that were put back
         self._restore = restore
         if restore:
             self.recording.places.watch_over()
@@ -139,4 +141,5 @@ class Capture:
             places = self.recording.places
             for t in places.written():
                 self.values.before_writing(t)
+                self.restored.append(memory_of(t))
             places.put_back()

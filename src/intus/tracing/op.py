@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..core.errors import AddressError
+from ..core.errors import AddressError, InputError
 from .invocation import Invocation, filled
 from .op_facts import OpFacts
 from .replay import LEFT_OUT
@@ -31,6 +31,34 @@ class Op(OpFacts):
             raise AddressError(
                 f"{self.label!r} was not saved. Trace again with save='all', or save={self.label!r}."
             ) from None
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient of this very tensor, once ``backward`` was called on a loss of ``trace.output``: the
+        sum of all backward passes, as in torch's ``grad``. None before, and where no gradient passed: what
+        requires none, what the loss does not depend on, a view that was overwritten, what runs without
+        gradients inside a checkpoint. Raises InputError where the trace was taken without ``grads``.
+        """
+        if self._trace.gradients is None:
+            raise InputError(f"{self.label!r} has no gradient: trace with grads=True, then call backward.")
+        return self._trace.gradients.by_row.get(self.row)
+
+    @property
+    def grad_fn(self) -> str | None:
+        """The name of the autograd node that made it, as ``"AddmmBackward0"``; None where no gradient flows
+        through it, or where the trace was taken without ``grads``."""
+        noted = self._graph.facts.get("autograd", {}).get(str(self.row))
+        return noted[0] if noted else None
+
+    @property
+    def saved_bytes(self) -> int | None:
+        """How many bytes autograd keeps until the backward pass because of this operation: memory counts
+        once, where it is first kept, and parameters and buffers not at all. None where the trace was taken
+        without ``grads``."""
+        if "autograd" not in self._graph.facts:
+            return None
+        noted = self._graph.facts["autograd"].get(str(self.row))
+        return noted[1] if noted else 0
 
     @property
     def saved(self) -> bool:

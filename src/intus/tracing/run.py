@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from ..core.errors import AddressError, InputError
+from ..core.errors import InputError
 from ..core.graph import Graph
 from ..core.selection import Selection
 from ..core.unwatched import unwatched
@@ -20,9 +20,10 @@ from ..viewing.overlay import Overlay
 from .assemble import assemble
 from .choose import Chooser
 from .drain import drained
+from .finish import finish
 from .form import Form, To
+from .gradients import Nodes
 from .interpose import Capture
-from .op import Op
 from .recording import ROW
 from .replay import Replays
 from .report import Report
@@ -46,6 +47,7 @@ def trace(
     to: To | None = None,
     transform: Callable[[torch.Tensor], torch.Tensor] | None = None,
     copy: bool = False,
+    grads: bool | Selection = False,
 ) -> Trace:
     """Run ``model`` once and record every operation; model, torch and random state are left as they were.
 
@@ -60,7 +62,11 @@ def trace(
     ``to`` keeps each activation on another device or as another dtype of floating point numbers: what
     ``Tensor.to`` takes, as a tuple where it takes several arguments. ``transform`` keeps what a function
     makes of each, which is given a copy outside the trace's sight. ``copy`` copies at once, where otherwise a
-    value is copied only before something writes to its memory. ``docs/values.md`` has examples.
+    value is copied only before something writes to its memory.
+
+    With ``grads=True`` the trace's ``output`` is what the model returned, and once you have called
+    ``backward`` on a loss of it every op has its ``grad``; ``grads`` may also choose the ops, as ``save``
+    does. ``docs/values.md`` has examples of all this.
 
     A generator or coroutine runs while it is recorded, and what it yields or returns is the output. What
     else is special stands in ``docs/limits.md``, with what happens there.
@@ -77,11 +83,10 @@ def trace(
     args, keywords = _arguments(inputs, kwargs)
     owner = _owner(model)
     answer = if_meta if callable(if_meta) or if_meta is None else lambda how, tensor: if_meta
-    chooser = None if isinstance(save, str) and save == "none" else Chooser(save)
-    values = Values(chooser, Form(to, transform, copy))
+    values = Values(_chooser(save, grads), Form(to, transform, copy), None if grads is False else Nodes())
     capture = Capture(owner, values, restore=True, answer=answer)
     started, began = time.time(), time.perf_counter_ns()
-    failure = _run(capture, model, args, keywords, seed)
+    output, failure = _run(capture, model, args, keywords, seed)
     facts = {
         "seed": seed,
         "training": bool(owner.training) if owner is not None else False,
@@ -89,7 +94,7 @@ def trace(
         "seconds": (time.perf_counter_ns() - began) / 1e9,
         **_FRAMEWORK,
     }
-    result = _finish(capture, _name(model, owner), facts)
+    result = finish(capture, _name(model, owner), facts, grads, output)
     try:
         if failure is None or (on_error == "keep" and isinstance(failure, Exception)):
             return result
@@ -112,8 +117,9 @@ def view(
     """The model's graph as a page to walk in: a model is traced once, with nothing saved.
 
     ``seed`` seeds torch for that pass alone. ``depth`` is how many levels of modules stand open at first;
-    ``overlay`` colours the boxes: ``"time"``, ``"memory"``, ``"parameters"``, ``"flops"``, a dict from
-    address to number, or Results of one score.
+    ``overlay`` colours the boxes: ``"time"``, ``"memory"``, ``"parameters"``, ``"flops"``, for a trace with
+    ``grads`` also ``"autograd"`` (bytes kept for the backward pass), a dict from address to number, or
+    Results of one score.
 
     >>> view(torch.nn.Linear(2, 1), torch.ones(1, 2))  # doctest: +ELLIPSIS
     <View of Linear: 1 operation, 0 modules, 3 parameters (12 B), ...>
@@ -141,7 +147,7 @@ def witnessed(
     args, keywords = _arguments(inputs, kwargs)
     owner, passing = _owner(model), Passing(every=every)
     capture = Capture(owner, passing, restore=True)
-    failure = _run(capture, model, args, keywords, seed)
+    _, failure = _run(capture, model, args, keywords, seed)
     try:
         if failure is not None:
             raise failure
@@ -160,17 +166,18 @@ def _run(
     args: tuple[Any, ...],
     keywords: dict[str, Any],
     seed: int | None,
-) -> BaseException | None:
+) -> tuple[Any, BaseException | None]:
     """Run the model under a capture, with its random state and what it wrote outside put back; returns what
-    it raised."""
+    it returned and what it raised."""
     with _same_random_state(seed):
         try:
             capture.inputs((args, keywords))
             with capture, unwatched():
-                capture.outputs(drained(model(*args, **keywords)))
+                output = drained(model(*args, **keywords))
+                capture.outputs(output)
         except BaseException as error:
-            return refused_compiling(error)
-    return None
+            return None, refused_compiling(error)
+    return output, None
 
 
 def structure(capture: Capture, model: Callable[..., Any]) -> Graph:
@@ -194,36 +201,18 @@ def _same_random_state(seed: int | None) -> Iterator[None]:
             np.random.set_state(theirs)
 
 
-def _finish(capture: Capture, name: str, facts: dict[str, Any]) -> Trace:
-    values = capture.values
-    if values.form is not None and values.form.changes:
-        facts["form"] = values.form.changes
-    graph, where = assemble(capture.recording, name, facts)
-    failed = capture.recording.failure is not None
-    capture.recording.failure = None  # it holds frames, and they hold the recording: a cycle
-    kept = values.kept
-    placed = {where(row): kept[row] for row in sorted(kept) if where(row) >= 0}
-    unverified = frozenset(where(row) for row in values.unverified() if where(row) >= 0)
-    keeper = capture.keeper
-    everything = values.wanted is None or values.wanted.everything
-    replays = Replays(capture.recording, keeper, where, kept if everything else {}) if keeper else None
-    result = Trace(graph, placed, unverified, replays)
-    if values.trouble is not None and not failed:
-        row, error = values.trouble
-        label = graph.label(where(row)) if where(row) >= 0 else "an op that leads nowhere"
-        raise InputError(
-            f"Keeping the value of {label!r} failed in what save= or transform= was given: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-    if values.wanted is not None and not everything:
-        try:
-            chosen = values.wanted.rows(graph, where, lambda row: Op(result, row))
-        except AddressError:
-            if not failed:
-                raise
-            chosen = set(placed)  # what the pass did not get to has no name; the model's exception matters
-        result.values = {row: value for row, value in placed.items() if row in chosen}
-    return result
+def _chooser(save: Selection, grads: bool | Selection) -> Chooser | None:
+    """What decides during the pass; None where nothing has to be kept or noted."""
+    if grads is not False:
+        if torch.is_inference_mode_enabled() or not torch.is_grad_enabled():
+            off = "torch.inference_mode()" if torch.is_inference_mode_enabled() else "torch.no_grad()"
+            raise InputError(
+                f"grads={grads!r} needs autograd, which {off} has turned off here. Trace outside of it."
+            )
+        if grads is not True:
+            Chooser(grads)  # what is no selection is told before the pass
+    nothing = isinstance(save, str) and save == "none" and grads is False
+    return None if nothing else Chooser(save)
 
 
 def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:

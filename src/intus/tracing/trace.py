@@ -19,6 +19,7 @@ from ..storage.codec import decode_graph, encode_graph
 from ..viewing.html import View
 from ..viewing.overlay import Overlay
 from ..viewing.text import outline
+from .gradients import Gradients
 from .op import Op
 from .replay import Replays
 from .report import Report
@@ -65,9 +66,23 @@ class Trace(TraceFacts):
         self.values: dict[int, Tensor] = values
         self.unverified = unverified
         self._replays = replays
+        self.gradients: Gradients | None = None
+        self._output: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_replays": None}  # functions do not travel; a copy cannot be run again
+        # Functions and autograd's graph do not travel: a copy cannot be run again, nor be given gradients.
+        return {**vars(self), "_replays": None, "_output": None}
+
+    @property
+    def output(self) -> Any:
+        """What the model returned, with its autograd graph: call ``backward`` on a loss of it, and every op
+        has its ``grad``. Raises InputError where the trace was taken without ``grads``, or copied."""
+        if self.gradients is None or self._output is None:
+            raise InputError(
+                "This trace does not hold what the model returned. Trace with grads=True; the values of the "
+                "outputs alone are in trace.outputs."
+            )
+        return self._output
 
     @cached_property
     def _ordinals(self) -> list[int]:
@@ -198,6 +213,13 @@ class Trace(TraceFacts):
 
         self._unchanged("run again")
         return rerun(self, changes or {}, swap or {})
+
+    @property
+    def saved_bytes(self) -> int | None:
+        """How many bytes autograd keeps until the backward pass, parameters and buffers aside; see
+        ``Op.saved_bytes``. None where the trace was taken without ``grads``."""
+        noted = self.graph.facts.get("autograd")
+        return None if noted is None else sum(size for _, size in noted.values())
 
     def _unchanged(self, what: str) -> None:
         if "form" in self.graph.facts:

@@ -17,6 +17,7 @@ from ..core.graph import INPLACE
 from .choose import Chooser
 from .containers import is_wrapped
 from .form import Form, copied
+from .gradients import Nodes
 from .invocation import Keeper
 from .recording import ROW, Recording
 
@@ -29,13 +30,15 @@ _Place = tuple[torch.dtype, torch.Size, tuple[int, ...], int] | None
 class Values:
     """The activations of one pass, by row.
 
-    ``wanted`` chooses them; None keeps nothing. ``trouble`` is the first exception that keeping one raised,
-    with its row: from then on no more are kept, and the model runs on.
+    ``wanted`` chooses them; None keeps nothing. ``nodes`` notes where their gradients will arrive.
+    ``trouble`` is the first exception that keeping one raised, with its row: from then on no more are kept,
+    and the model runs on.
     """
 
-    def __init__(self, wanted: Chooser | None, form: Form | None = None) -> None:
+    def __init__(self, wanted: Chooser | None, form: Form | None = None, nodes: Nodes | None = None) -> None:
         self.wanted = wanted
         self.form = None if form is None or form.plain else form
+        self.nodes = nodes
         self.nested = False
         self.busy = False  # whether what runs is no part of the model's pass
         self.kept: dict[int, Tensor] = {}
@@ -56,6 +59,9 @@ class Values:
         """Keep what an operation returned if it is wanted."""
         if self.wanted is None or is_wrapped(t):
             return  # what a transform looks through is gone when the transform ends
+        if self.nodes is not None:
+            with torch._C.DisableTorchFunction():
+                self.nodes.note(self._recording, row, kind, t)
         if self._asks:
             if self.modules and self._recording.rows[row + _FLAGS] & INPLACE:
                 self._written[row] = _place(t)

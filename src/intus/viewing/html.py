@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..core.errors import IntusError
 from ..core.graph import Graph
-from .overlay import Overlay, paint
+from .overlay import AUTOGRAD, Overlay, kept_by_autograd, paint
 from .scene import scene
 from .text import headline
 
@@ -89,6 +89,8 @@ class View:
         depth: int | None = None,
         height: int = 640,
     ) -> None:
+        if isinstance(overlay, str) and overlay == AUTOGRAD:
+            overlay = kept_by_autograd(graph)
         paint(overlay)  # a wrong overlay is told where it was written, not when the cell is shown
         self.graph = graph
         self.title = title or graph.model

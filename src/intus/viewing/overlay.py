@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import InputError, did_you_mean
+from ..core.graph import Graph
 from ..core.results import Results
 
 #: Overlays the page works out by itself, from what the graph knows.
 BUILT_IN = ("time", "memory", "parameters", "flops")
+
+#: An overlay that only a trace with gradients has: what autograd keeps for the backward pass, in bytes.
+AUTOGRAD = "autograd"
 
 Overlay = str | Mapping[str, float] | Results | None
 
@@ -31,8 +35,9 @@ def paint(overlay: Overlay, *, title: str = "") -> dict[str, Any] | str | None:
     if isinstance(overlay, str):
         if overlay not in BUILT_IN:
             raise InputError(
-                f"overlay={overlay!r} is not a built-in overlay. {did_you_mean(overlay, BUILT_IN)} "
-                "Or pass Results, or a dict from address to number."
+                f"overlay={overlay!r} is not a built-in overlay. "
+                f"{did_you_mean(overlay, (*BUILT_IN, AUTOGRAD))} Or pass Results, or a dict from address "
+                "to number."
             )
         return overlay
     if isinstance(overlay, Results):
@@ -50,6 +55,22 @@ def paint(overlay: Overlay, *, title: str = "") -> dict[str, Any] | str | None:
         "low": min(known, default=0.0),
         "high": max(known, default=1.0),
     }
+
+
+def kept_by_autograd(graph: Graph) -> dict[str, float]:
+    """The bytes that autograd keeps until the backward pass, by operation and by module."""
+    noted = graph.facts.get("autograd")
+    if noted is None:
+        raise InputError(
+            "overlay='autograd' needs a trace taken with grads=True: trace(model, x, grads=True)."
+        )
+    kept: dict[str, float] = {}
+    for row in range(len(graph.ops)):
+        size = noted.get(str(row), ("", 0))[1]
+        modules = {int(graph.calls.module[call]) for call in graph.enclosing_calls(row)}
+        for address in (graph.label(row), *(graph.modules[module].address for module in modules)):
+            kept[address] = kept.get(address, 0) + size
+    return kept
 
 
 def _number(address: object, value: object) -> float | None:

@@ -1,0 +1,100 @@
+"""From a finished capture to a Trace: values and gradients find their rows in the graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from ..core.errors import AddressError, CaptureError, InputError
+from ..core.graph import Graph
+from ..core.selection import Selection, select
+from .assemble import assemble
+from .gradients import saved_bytes, waiting
+from .interpose import Capture
+from .op import Op
+from .places import memory_of
+from .replay import Replays
+from .trace import Trace
+from .values import Values
+
+#: Written in training, and never read back in a backward pass.
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def finish(
+    capture: Capture, model: str, facts: dict[str, Any], grads: bool | Selection = False, output: Any = None
+) -> Trace:
+    """The trace of what ``capture`` saw of ``model``; ``output`` is what the model returned."""
+    values, recording = capture.values, capture.recording
+    if values.form is not None and values.form.changes:
+        facts["form"] = values.form.changes
+    graph, where = assemble(recording, model, facts)
+    failed = recording.failure is not None
+    recording.failure = None  # it holds frames, and they hold the recording: a cycle
+    if values.trouble is not None and not failed:
+        raise _named(values.trouble, graph, where)
+    everything = values.wanted is None or values.wanted.everything
+    kept, keeper = values.kept, capture.keeper
+    placed = {where(row): kept[row] for row in sorted(kept) if where(row) >= 0}
+    unverified = frozenset(where(row) for row in values.unverified() if where(row) >= 0)
+    replays = Replays(recording, keeper, where, kept if everything else {}) if keeper else None
+    result = Trace(graph, placed, unverified, replays)
+    if not everything:
+        _choose(result, values, where, failed)
+    if values.nodes is not None and not failed:
+        _with_gradients(result, capture, where, grads, output)
+    return result
+
+
+def _choose(trace: Trace, values: Values, where: Callable[[int], int], failed: bool) -> None:
+    """Let go what was held in vain."""
+    assert values.wanted is not None
+    try:
+        chosen = values.wanted.rows(trace.graph, where, lambda row: Op(trace, row))
+    except AddressError:
+        if not failed:
+            raise
+        return  # what the pass did not get to has no name; the model's exception matters
+    trace.values = {row: value for row, value in trace.values.items() if row in chosen}
+
+
+def _named(trouble: tuple[int, Exception], graph: Graph, where: Callable[[int], int]) -> InputError:
+    """The exception that keeping a value raised, with the op's name."""
+    row, error = trouble
+    label = repr(graph.label(where(row))) if where(row) >= 0 else "an op that leads nowhere"
+    named = InputError(
+        f"Keeping the value of {label} failed in what save= or transform= was given: "
+        f"{type(error).__name__}: {error}"
+    )
+    named.__cause__ = error
+    return named
+
+
+def _with_gradients(
+    trace: Trace, capture: Capture, where: Callable[[int], int], grads: bool | Selection, output: Any
+) -> None:
+    nodes, places = capture.values.nodes, capture.recording.places
+    assert nodes is not None
+    nodes.end()
+    own = [t for _, t in (*places.params, *places.buffers)]
+    sizes, stale = saved_bytes(nodes, own)
+    statistics = {memory_of(t) for name, t in places.buffers if name.endswith(_STATISTICS)}
+    if stale and set(capture.restored) - statistics:
+        raise CaptureError(
+            "The model writes into a tensor from outside (an input, a buffer), and autograd needs what was "
+            "written there. A trace puts such memory back after the pass, so backward would fail: with "
+            "grads=True give the model a clone to write into."
+        )
+    told = {where(row): [nodes.made[row][0].name(), size] for row, size in sizes.items() if where(row) >= 0}
+    told |= {
+        where(row): [place[0].name(), sizes.get(row, 0)]
+        for row, place in nodes.made.items()
+        if where(row) >= 0
+    }
+    facts = {**trace.graph.facts, "autograd": {str(row): told[row] for row in sorted(told)}}
+    trace.graph = dataclasses.replace(trace.graph, facts=facts)
+    every = range(len(trace.graph.ops))
+    rows = every if grads is True else select(trace.graph, grads, handle=lambda row: Op(trace, row))
+    trace.gradients = waiting(nodes, where, rows)
+    trace._output = output

@@ -1,0 +1,325 @@
+"""Gradients of every op after ``backward``, and what autograd keeps for it."""
+
+import copy
+import gc
+import pickle
+import weakref
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from tracing_zoo import make
+
+import intus
+from intus.core.errors import CaptureError, InputError
+
+
+class Retained(torch.overrides.TorchFunctionMode):
+    """The oracle: torch's own ``retain_grad`` on whatever every call returned."""
+
+    def __init__(self):
+        super().__init__()
+        self.made = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if getattr(func, "__name__", "") not in ("__get__", "__set__"):
+            for t in out if isinstance(out, tuple) else (out,):
+                if isinstance(t, torch.Tensor) and t.grad_fn is not None:
+                    t.retain_grad()
+                    self.made.append(t)
+        return out
+
+
+class Net(nn.Module):
+    """Residual, batch-normalised, with a frozen layer and a head that is used in part."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.bn = nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.frozen = nn.Conv2d(4, 4, 3, padding=1).requires_grad_(False)
+        self.lstm, self.head = nn.LSTM(4, 5, batch_first=True), nn.Linear(5, 3)
+
+    def forward(self, x):
+        x = F.relu(self.bn(self.stem(x)))
+        x = x + F.gelu(self.frozen(x))
+        a, b = self.lstm(x.flatten(2).transpose(1, 2))[0].chunk(2, dim=1)
+        return self.head(a[:, -1]), b.mean()
+
+
+def net():
+    torch.manual_seed(0)
+    return Net(), torch.randn(2, 1, 4, 4, requires_grad=True)
+
+
+def gpt2():
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(n_layer=2, n_head=2, n_embd=16, vocab_size=50, n_positions=16)
+    model = transformers.GPT2LMHeadModel(config)
+    ids = torch.arange(10)[None] % 50
+    return lambda ids: model(input_ids=ids, labels=ids, use_cache=False).loss, ids
+
+
+def unrolled():
+    model, x = make("loop_lstm")
+    return model, x.requires_grad_()
+
+
+def loss_of(out):
+    parts = out if isinstance(out, tuple) else (out,)
+    return sum((part.sin() * torch.arange(1.0, part.numel() + 1).reshape(part.shape)).sum() for part in parts)
+
+
+@pytest.mark.parametrize("made", [net, gpt2, unrolled])
+def test_every_gradient_is_what_retain_grad_gives(made):
+    model, x = made()
+    parameters = list(model.parameters()) if isinstance(model, nn.Module) else []
+    with torch.random.fork_rng(), Retained() as oracle:
+        torch.manual_seed(5)
+        out = model(x)
+    loss_of(out).backward()
+    expected = [p.grad for p in (*parameters, x)]
+    for t in (*parameters, x):
+        t.grad = None
+
+    model, x = (model, x.detach().clone().requires_grad_()) if x.requires_grad else (model, x)
+    t = intus.trace(model, x, grads=True, seed=5)
+    ops = [op for op in t.ops if op.grad_fn is not None]
+    assert len(ops) == len(oracle.made)
+    assert all(op.grad is None for op in ops)
+    loss_of(t.output).backward()
+    for op, theirs in zip(ops, oracle.made, strict=True):
+        assert op.grad_fn == theirs.grad_fn.name() or op.in_place
+        assert op.grad is None if theirs.grad is None else torch.equal(op.grad, theirs.grad), op
+        assert op.grad is None or tuple(op.grad.shape) == op.shape
+    for p, theirs in zip((*parameters, x), expected, strict=True):
+        assert p.grad is None if theirs is None else torch.equal(p.grad, theirs)
+    if x.requires_grad:
+        assert torch.equal(t.inputs[0].grad, x.grad)
+    assert t.validate()
+
+
+def test_what_is_written_in_place_and_through_views():
+    def model(x):
+        a = x * 2
+        a.mul_(3)
+        b = a[0]
+        b.mul_(5)
+        c = a.T
+        c.add_(1)
+        return (a * torch.arange(6.0).reshape(2, 3)).sum()
+
+    x = torch.randn(2, 3, requires_grad=True)
+    t = intus.trace(model, x, grads=True)
+    t.output.backward()
+    w = torch.arange(6.0).reshape(2, 3)
+    scaled = w * torch.tensor([[5.0], [1.0]])
+    assert torch.equal(t["add_1"].grad, w.T)
+    assert torch.equal(t["mul_3"].grad, w[0])
+    assert torch.equal(t["mul_2"].grad, scaled)
+    assert torch.equal(t["mul_1"].grad, 3 * scaled)
+    assert torch.equal(t["input_1"].grad, 6 * scaled)
+    assert torch.equal(x.grad, 6 * scaled)
+
+
+def test_several_backward_passes_add_up_and_parts_that_are_not_used_have_none():
+    def model(x):
+        a, b, c = (x * 2).split(1)
+        return a.exp(), b.sin(), c.cos()
+
+    x = torch.randn(3, 2, requires_grad=True)
+    t = intus.trace(model, x, grads=True)
+    first, second, _ = t.output
+    first.sum().backward(retain_graph=True)
+    assert t["sin_1"].grad is None
+    once = t["split_1"].grad.clone()
+    first.sum().backward(retain_graph=True)
+    second.sum().backward()
+    assert torch.equal(t["split_1"].grad, 2 * once)
+    assert torch.equal(t["sin_1"].grad, torch.ones(1, 2))
+    assert t["cos_1"].grad is None
+    assert torch.equal(t["input_1"].grad, x.grad)
+
+
+def test_an_input_has_the_gradient_of_this_pass_alone():
+    model, x = nn.Linear(2, 1), torch.randn(3, 2, requires_grad=True)
+    one, other = (intus.trace(model, x, grads=True) for _ in range(2))
+    (one.output.sum() + 10 * other.output.sum() + x.sum()).backward()
+    assert torch.equal(other["input_1"].grad, 10 * one["input_1"].grad)
+    assert torch.allclose(x.grad, 11 * one["input_1"].grad + 1)
+    made = x * 2  # an input with a history of its own
+    third = intus.trace(model, made, grads=True)
+    (third.output.sum() + made.sum()).backward()
+    assert torch.equal(third["input_1"].grad, one["input_1"].grad)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointing(reentrant):
+    torch.manual_seed(0)
+    inner, head = nn.Sequential(nn.Linear(3, 3), nn.Tanh()), nn.Linear(3, 1)
+
+    def model(x):
+        return head(checkpoint(inner, x * 2, use_reentrant=reentrant) * 3)
+
+    x = torch.randn(4, 3, requires_grad=True)
+    (head(inner(x * 2) * 3)).sum().backward()
+    expected, x.grad = x.grad, None
+    t = intus.trace(model, x, grads=True)
+    t.output.sum().backward()
+    assert torch.equal(x.grad, expected)
+    assert torch.equal(t["mul_1"].grad, expected / 2)
+    assert torch.equal(t["tanh_1"].grad, t["mul_2"].grad * 3)
+    assert t["mul_1"].saved_bytes + t["tanh_1"].saved_bytes <= (x.numel() * 4 if reentrant else 0)
+
+
+def test_dtypes_are_mixed_and_parameters_have_their_gradients_as_without():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2)), torch.randn(3, 4)
+
+    def cast(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(x)
+
+    cast(x).float().sum().backward()
+    expected = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    t = intus.trace(cast, x, grads=True)
+    t.output.float().sum().backward()
+    assert [op.grad.dtype for op in t.ops] == [op.value.dtype for op in t.ops]
+    held = t["linear_1"].grad.clone()
+    for p, theirs in zip(model.parameters(), expected, strict=True):
+        assert torch.equal(p.grad, theirs)
+        p.grad.fill_(7)  # it is the parameter's own memory
+    assert torch.equal(t["linear_1"].grad, held)
+
+
+def test_a_parameters_gradient_shares_no_memory_with_an_ops():
+    class Bias(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = nn.Parameter(torch.zeros(3))
+
+        def forward(self, x):
+            return (x.exp() + self.bias) * 1.0
+
+    model = Bias()
+    t = intus.trace(model, torch.zeros(3), grads=True)
+    t.output.sum().backward(retain_graph=True)
+    model.bias.grad.zero_()
+    t.output.sum().backward()
+    assert t["add_1"].grad.tolist() == [2, 2, 2]
+    assert model.bias.grad.tolist() == [1, 1, 1]
+
+
+def test_only_the_chosen_ones_have_gradients():
+    model, x = net()
+    t = intus.trace(model, x, save="none", grads=["stem", "linear"])
+    loss_of(t.output).backward()
+    assert [op.label for op in t.ops if op.grad is not None] == ["conv2d_1_1", "linear_1_17"]
+    assert not t.values
+
+
+def test_constants_and_double_backward():
+    prompt = torch.ones(2, requires_grad=True)
+    t = intus.trace(lambda x: (x * prompt).pow(3).sum(), torch.full((2,), 2.0), grads=True)
+    (first,) = torch.autograd.grad(t.output, prompt, create_graph=True)
+    assert t["constant_1"].grad.tolist() == first.tolist() == [24, 24]
+    assert not t["mul_1"].grad.requires_grad
+    first.sum().backward()
+    assert prompt.grad.tolist() == [48, 48]
+
+
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_without_autograd_it_is_refused(off):
+    with off(), pytest.raises(InputError, match=rf"needs autograd, which torch\.{off.__name__}"):
+        intus.trace(nn.Linear(2, 1), torch.ones(1, 2), grads=True)
+
+
+def test_bad_choices_and_traces_without_gradients_say_so():
+    model, x = nn.Linear(2, 1), torch.ones(1, 2)
+    with pytest.raises(InputError, match="A selection is a name"):
+        intus.trace(model, x, grads=None)
+    t = intus.trace(model, x)
+    with pytest.raises(InputError, match="'linear_1_1' has no gradient: trace with grads=True"):
+        _ = t["linear_1"].grad
+    with pytest.raises(InputError, match="Trace with grads=True"):
+        _ = t.output
+    assert t["linear_1"].saved_bytes is None
+    assert t["linear_1"].grad_fn is None
+
+
+def test_memory_that_is_put_back_and_needed_is_refused():
+    with pytest.raises(CaptureError, match="give the model a clone"):
+        intus.trace(
+            lambda x, w: (x.mul_(2) * w).sum(), (torch.ones(2), torch.ones(2, requires_grad=True)), grads=True
+        )
+    model, x = net()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    intus.trace(model.train(), x, grads=True).output[1].backward()  # running statistics are no such memory
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_nothing_is_left_when_the_trace_goes():
+    gc.collect()
+    gc.disable()
+    try:
+        model, x = net()
+        t = intus.trace(model, x, grads=True)
+        loss = loss_of(t.output)
+        loss.backward(retain_graph=True)
+        refs = [weakref.ref(t), weakref.ref(t.gradients), weakref.ref(t["relu_1"].grad)]
+        del t
+        assert [ref() for ref in refs] == [None] * 3
+        loss.backward()  # whose hooks are gone
+    finally:
+        gc.enable()
+
+
+def test_a_copy_keeps_the_gradients_that_arrived():
+    model, x = net()
+    t = intus.trace(model, x, grads=True)
+    loss_of(t.output).backward()
+    for other in (copy.deepcopy(t), pickle.loads(pickle.dumps(t))):
+        assert torch.equal(other["relu_1"].grad, t["relu_1"].grad)
+        assert torch.equal(other["relu_1"].value, t["relu_1"].value)
+        assert other["relu_1"].saved_bytes == t["relu_1"].saved_bytes
+        with pytest.raises(InputError, match=r"does not hold what the model returned"):
+            _ = other.output
+
+
+@pytest.mark.parametrize("made", [net, gpt2, unrolled])
+def test_what_autograd_keeps_is_what_its_own_hooks_see(made):
+    model, x = made()
+    owner = model if isinstance(model, nn.Module) else model.__closure__[0].cell_contents
+    own = {t.untyped_storage().data_ptr() for t in (*owner.parameters(), *owner.buffers())}
+    seen = {}
+
+    def pack(t):
+        storage = t.untyped_storage()
+        if storage.data_ptr() not in own:
+            seen[storage.data_ptr()] = storage.nbytes()
+        return t
+
+    with torch.random.fork_rng(), torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        torch.manual_seed(5)
+        out = model(x)
+    t = intus.trace(model, x, grads=True, seed=5)
+    assert sum(op.saved_bytes for op in t.ops) == sum(seen.values())
+    assert t.saved_bytes == sum(seen.values())
+    del out
+
+
+def test_what_is_kept_once_counts_once():
+    def model(x):
+        a = x.exp()  # keeps its result
+        return a.sin() + a.cos() + (a + 1).tanh() + a.view(-1).reshape(2, 3)[:, :1]  # which is kept already
+
+    t = intus.trace(model, torch.ones(2, 3, requires_grad=True), grads=True)
+    assert {op.label: op.saved_bytes for op in t.ops if op.saved_bytes} == {"exp_1_1": 24, "tanh_1_6": 24}
+    view = t.show(overlay="autograd")
+    assert view.overlay["exp_1_1"] == 24
+    with pytest.raises(InputError, match="overlay='autograd' needs a trace taken with grads=True"):
+        intus.trace(nn.ReLU(), torch.ones(1)).show(overlay="autograd")
