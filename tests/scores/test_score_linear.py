@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from intus.scores import Scorer
 from intus.scores.judging import judge, majority_f1
-from intus.scores.linear import ALPHA, discriminate, factorise, outcome, solve
+from intus.scores.linear import ALPHAS, discriminate, factorise, outcome, penalty_of, solve
 from intus.scores.moments import Gram, Moments, Sums
 from intus.scores.split import places
 
@@ -31,7 +31,7 @@ def test_plane_equals_sklearn_ridge_classifier(digits, alpha, offset):
         part = slice(start, start + 301)
         none = np.zeros(len(x[part]), dtype=bool)
         moments.update(x[part], none, np.zeros(len(none), dtype=np.int64), {"y": y[part]})
-    plane = solve(factorise(moments.train, alpha), moments.classes["y"])
+    plane = solve(factorise(moments.train), moments.classes["y"], alpha)
 
     scaler = StandardScaler().fit(x)
     ridge = RidgeClassifier(alpha=alpha * len(x)).fit(scaler.transform(x), y)
@@ -40,23 +40,55 @@ def test_plane_equals_sklearn_ridge_classifier(digits, alpha, offset):
     assert (plane.predict(x - moments.shift) == ridge.predict(scaler.transform(x))).all()
 
 
-@pytest.mark.parametrize("shrink", [0.01, 0.1, 0.9])
+@pytest.mark.parametrize("alpha", [0.001, 0.1, 5.0])
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
-def test_plane_equals_sklearn_linear_discriminant(digits, shrink, offset):
+def test_plane_equals_sklearn_linear_discriminant(digits, alpha, offset):
     x, y = digits[0].astype(np.float64) + offset, digits[1]
     moments = Moments(64, ("y",))
     for start in range(0, len(x), 301):
         part = slice(start, start + 301)
         none = np.zeros(len(x[part]), dtype=bool)
         moments.update(x[part], none, np.zeros(len(none), dtype=np.int64), {"y": y[part]})
-    plane = discriminate(moments.train, moments.classes["y"], shrink)
+    plane = discriminate(moments.train, moments.classes["y"], alpha)
 
     z = StandardScaler().fit_transform(x)
-    theirs = LinearDiscriminantAnalysis("lsqr", shrinkage=shrink).fit(z, y)
+    within = np.mean([(z[y == c] - z[y == c].mean(axis=0)).var(axis=0) * (y == c).sum() for c in range(10)])
+    level = within * 10 / len(z)
+    theirs = LinearDiscriminantAnalysis("lsqr", shrinkage=alpha / (alpha + level)).fit(z, y)
     ours, wanted = (x - moments.shift) @ plane.coef + plane.intercept, theirs.decision_function(z)
     centred = [table - table.mean(axis=1, keepdims=True) for table in (ours, wanted)]
     np.testing.assert_allclose(*centred, atol=1e-8)
     assert (plane.predict(x - moments.shift) == theirs.predict(z)).all()
+
+
+@pytest.mark.parametrize("noise", [0, 250])
+def test_the_penalty_is_the_one_that_generalised_cross_validation_chooses(digits, noise):
+    """scikit-learn's RidgeCV leaves rows out in turn; the rotation-invariant form is written out here."""
+    rng = np.random.default_rng(0)
+    x = np.hstack([digits[0].astype(float), 3 * rng.normal(size=(len(digits[1]), noise))])
+    y, n = digits[1], len(x)
+    moments = Moments(x.shape[1], ("y",))
+    moments.update(x, np.zeros(n, bool), np.zeros(n, np.int64), {"y": y})
+    z, codes = StandardScaler().fit_transform(x), 2.0 * np.eye(10)[y] - 1
+    losses = {}
+    for alpha in ALPHAS:
+        hat = z @ np.linalg.solve(z.T @ z + alpha * n * np.eye(z.shape[1]), z.T) + 1 / n
+        missed = ((codes - hat @ codes) ** 2).sum()
+        losses[alpha] = missed / (1 - np.trace(hat) / n) ** 2
+    chosen = penalty_of(factorise(moments.train), moments.classes["y"])
+    assert losses[chosen] == pytest.approx(min(losses.values()), rel=1e-6)
+    assert chosen == pytest.approx(0.01 if not noise else 1.0, rel=10)
+
+
+def test_a_layer_whose_spread_lies_in_few_directions_is_read_well():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 5, 4000)
+    x = 0.3 * rng.normal(size=(5, 200))[y] + rng.normal(size=(4000, 200))
+    turn = np.linalg.qr(rng.normal(size=(200, 200)))[0]
+    steep = (x / np.arange(1, 201)) @ turn
+    for name in ("linear_f1", "lda_f1"):
+        flat, found = (read(fed(name, layer, {"y": y}), name, "y").value for layer in (x, steep))
+        assert found > flat - 0.02 > 0.8
 
 
 def test_selectivity_is_accuracy_less_that_of_the_control(digits):
@@ -77,10 +109,11 @@ def test_score_equals_sklearn_on_the_same_split(digits):
     held = places(np.arange(len(x)), 0).held
     assert 0.2 < held.mean() < 0.3
     scaler = StandardScaler().fit(x[~held].astype(np.float64))
-    ridge = RidgeClassifier(alpha=ALPHA * (~held).sum()).fit(scaler.transform(x[~held]), y[~held])
-    guess = ridge.predict(scaler.transform(x[held]))
-
     scorer = fed(["linear_f1", "linear_accuracy"], x, {"digit": y})
+    moments = scorer.statistics.moments
+    alpha = penalty_of(factorise(moments.train), moments.classes["digit"])
+    ridge = RidgeClassifier(alpha=alpha * (~held).sum()).fit(scaler.transform(x[~held]), y[~held])
+    guess = ridge.predict(scaler.transform(x[held]))
     f1, accuracy = read(scorer, "linear_f1", "digit"), read(scorer, "linear_accuracy", "digit")
     assert f1.value == pytest.approx(f1_score(y[held], guess, average="macro"), abs=1e-9)
     assert accuracy.value == pytest.approx(accuracy_score(y[held], guess), abs=1e-9)

@@ -6,37 +6,33 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ..core.errors import require
 from .base import NAN, Reading, score
 from .labelled import MOST_ROWS, complete, shuffled
-from .linear import ALPHA
+from .linear import factorise, penalty, regress
+from .moments import Gram
 from .statistics import Statistics
 
 _REPLICATES = 200
 
 
-def predicted(x: np.ndarray, y: np.ndarray, new: np.ndarray, alpha: float = ALPHA) -> np.ndarray:
+def predicted(x: np.ndarray, y: np.ndarray, new: np.ndarray, alpha: float | None = None) -> np.ndarray:
     """What ridge regression on (x, y) says of ``new`` rows: standardised features, a penalty of ``alpha`` per
-    row, as scikit-learn's Ridge(alpha * rows) after StandardScaler.
+    row, as scikit-learn's Ridge(alpha * rows) after StandardScaler; by default the one that generalised
+    cross-validation chooses.
 
     >>> x = np.arange(6.0)[:, None]
     >>> predicted(x, 2 * x[:, 0] + 1, np.array([[10.0]]), alpha=0.0).round(6)
     array([21.])
     """
-    linalg = require("scipy.linalg", extra="server", why="to fit linear regressions")
-    mean, scale = x.mean(axis=0), x.std(axis=0)
-    scale = np.where(scale > 1e-12 * np.abs(mean), np.where(scale > 0, scale, 1.0), 1.0)
-    z, level = (x - mean) / scale, y.mean()
-    penalty = alpha * len(x)
-    if len(x) > z.shape[1]:
-        matrix = z.T @ z
-        matrix[np.diag_indices_from(matrix)] += max(penalty, 1e-9)
-        coef = linalg.solve(matrix, z.T @ (y - level), assume_a="pos", check_finite=False)
-    else:  # fewer rows than features: the same from the rows' side
-        matrix = z @ z.T
-        matrix[np.diag_indices_from(matrix)] += max(penalty, 1e-9)
-        coef = z.T @ linalg.solve(matrix, y - level, assume_a="pos", check_finite=False)
-    return np.asarray((new - mean) / scale @ coef + level)
+    shift, level = x.mean(axis=0), y.mean()
+    gram = Gram(x.shape[1])
+    gram.add(x - shift)
+    factor = factorise(gram)
+    cross = ((x - shift) / factor.scale).T @ (y - level)[:, None]
+    if alpha is None:
+        alpha = penalty(factor, cross, float(((y - level) ** 2).sum()))
+    coef = regress(factor, cross, alpha)[:, 0] / factor.scale
+    return np.asarray((new - shift) @ coef + level)
 
 
 @score("r2", "sample", "classes", "values", per="target")
