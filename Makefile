@@ -4,7 +4,7 @@ PY := .venv/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo test check bench web web-check format clean
+.PHONY: help demo test test-slow check bench web web-check format clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -20,6 +20,9 @@ demo: .venv/.ready  ## train a small network on real digits and watch it learn
 
 test: .venv/.ready browser  ## the test suite
 	$(ONE_THREAD) $(PY) -m pytest -n 2 --dist loadfile $(ARGS)
+
+test-slow: .venv/.ready  ## the long sweeps: many deaths of servers, many faults of a network
+	$(ONE_THREAD) $(PY) -m pytest -m slow $(ARGS)
 
 check: .venv/.ready web-check  ## style, types, and that the committed page is what its sources build
 	$(PY) -m ruff format --check src tests benchmarks

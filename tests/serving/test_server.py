@@ -142,7 +142,7 @@ def test_what_was_received_is_scored_before_the_end_and_labels_survive(tmp_path,
         assert not [line for line in running.log if "Traceback" in line]
     with Server(database=tmp_path / "x.db", port=0) as running:
         assert ask(running.page_url, "/api/runs")[1]["runs"][0]["targets"] == ["parity"]
-        ask(running.page_url, "/records", batch(epoch=1))
+        ask(running.page_url, "/records", batch(epoch=1, seq=1))  # seq 0 is known from before
         ask(running.page_url, "/flush", {})
         points = ask(running.page_url, "/api/points?run=r&model=m&score=linear_accuracy")[1]
         assert points["epoch"] == [0, 1]

@@ -1,9 +1,10 @@
 """The aggregator: records in, complete data points out. A state machine without clock, thread or network.
 
 A *window* holds what one (run, model) sent in one epoch, or for one value of the other trigger fields.
-It is complete when a newer window opens, or when someone asks for a flush. The last windows are kept after
-they were handed on, so that an array that comes late (from the slower of two workers, say) joins the rows
-it belongs to, and that data point is handed on again, whole.
+Clients say how much they sent of an epoch: it ends when all of that has come, or when nothing more came for
+a grace time, and is then incomplete. Of clients that do not say, it ends when a newer one opens. The last
+windows are held after they ended, so that an array that comes late joins the rows it belongs to, and that
+data point is handed on again, whole.
 
 A window let go for memory stays as an empty shell that remembers what it held: what comes after is scored
 as incomplete, or, where the whole was scored already, refused, for a part must not replace the whole.
@@ -11,107 +12,48 @@ as incomplete, or, where the whole was scored already, refused, for a part must 
 
 from __future__ import annotations
 
-import math
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..core.errors import InputError
 from ..core.record import Record
+from . import told
 from .point import DataPoint, Key, Notice, size_of
+from .tally import Member, Statement
+from .training import Training, groups_of, rank
+from .window import Group, Mark, Window
 
 TRIGGERS = ("epoch", "step", "mode")
-#: Windows of one (run, model) that are held, the newest among them.
-HELD = 2
-#: How many clients, and how many of each one's sequence numbers, are remembered.
-CLIENTS, SEQUENCES = 1000, 4096
-
-Group = tuple[str, str]
-Mark = tuple[float | int | str | None, ...]
-
-_DROPPED = "the client dropped arrays of this epoch"
-_LET_GO = (
-    "arrays of this epoch were let go for memory; send fewer layers, steps or rows (which=, when=, rows=)"
-)
+GRACE_S = 60.0
+#: A window that no newer one follows ends after so many times the grace time without a record.
+PATIENCE = 10
+#: How many (run, model) are known at once, and how many layers and kinds a window may have.
+TRAININGS, KEYS = 1000, 50_000
 
 
 @dataclass(slots=True)
-class _Window:
-    """``fresh`` are the data points not handed on yet, or not since they grew; ``handed`` those handed on.
+class Outcome:
+    """What a request led to: how many records were kept, what became complete, what to tell a person, and
+    the windows that its records are in, by (run, model)."""
 
-    ``lacks`` says what is missing of the window. Of the data points let go, ``lost`` were never handed on
-    and ``closed`` were.
-    """
-
-    number: int
-    group: Group
-    epoch: float | None
-    step: int
-    points: dict[Key, list[Record]] = field(default_factory=dict)
-    fresh: dict[Key, None] = field(default_factory=dict)
-    handed: set[Key] = field(default_factory=set)
-    lost: set[Key] = field(default_factory=set)
-    closed: set[Key] = field(default_factory=set)
-    nbytes: int = 0
-    lacks: str = ""
-
-    def add(self, record: Record) -> None:
-        key = Key.of(record)
-        blocks = self.points.setdefault(key, [])
-        if record.batch_axis is None:  # a parameter has a state, not samples: the newest stands for it
-            self.nbytes -= sum(map(size_of, blocks))
-            blocks.clear()
-        blocks.append(record)
-        self.fresh[key] = None
-        self.nbytes += size_of(record)
-
-    def take(self, main_mode: str) -> list[DataPoint]:
-        """The data points to hand on; they stay in the window for rows that come late."""
-        out = []
-        for key in self.fresh:
-            kind, blocks = key.shown_kind(main_mode), tuple(self.points[key])
-            lacks = self.lacks or (_LET_GO if key in self.lost else "")
-            out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks))
-        self.handed.update(self.fresh)
-        self.fresh = {}
-        return out
-
-    def let_go(self) -> int:
-        """Free the arrays, and return how many of them were never handed on."""
-        rows = {key for key, blocks in self.points.items() if blocks[0].batch_axis is not None}
-        self.closed |= rows & self.handed
-        self.lost |= rows - self.handed
-        unscored = sum(len(self.points[key]) for key in self.fresh)
-        self.points, self.fresh, self.nbytes = {}, {}, 0
-        return unscored
-
-
-@dataclass(slots=True)
-class _Client:
-    """Sequence numbers seen: all up to ``floor``, and those in ``above``."""
-
-    floor: int = -1
-    above: set[int] = field(default_factory=set)
-    dropped: int = 0
-
-    def first_time(self, seq: int) -> bool:
-        if seq <= self.floor or seq in self.above:
-            return False
-        self.above.add(seq)
-        if len(self.above) > SEQUENCES:
-            self.floor = max(self.floor, max(self.above) - SEQUENCES)
-            self.above = {number for number in self.above if number > self.floor}
-        return True
+    accepted: int = 0
+    duplicate: bool = False
+    ready: list[DataPoint] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    placed: dict[Group, set[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a request led to: how many records were kept, what became complete, what to tell a person."""
+class _Request:
+    """One (run, model)'s part of a request."""
 
-    accepted: int
-    duplicate: bool
-    ready: list[DataPoint]
-    notices: list[Notice]
+    training: Training
+    client: str | None
+    seq: int
+    now: float
+    out: Outcome
 
 
 class Aggregator:
@@ -119,24 +61,33 @@ class Aggregator:
 
     ``trigger`` are the fields whose change completes a window: the epoch always, or also "step" or "mode".
     ``max_bytes`` bounds the arrays held: what was handed on is let go first, then the oldest window is
-    refused and a notice says so.
+    refused and a notice says so. ``grace`` is how many seconds an epoch that should be whole is waited for.
     """
 
-    def __init__(self, trigger: Sequence[str] = ("epoch",), max_bytes: int = 1 << 30) -> None:
+    def __init__(
+        self, trigger: Sequence[str] = ("epoch",), max_bytes: int = 1 << 30, grace: float = GRACE_S
+    ) -> None:
         unknown = [name for name in trigger if name not in TRIGGERS]
         if unknown or not trigger:
             raise InputError(f"trigger={list(trigger)!r} must name some of {', '.join(TRIGGERS)}.")
-        self.trigger, self.max_bytes = tuple(trigger), max_bytes
-        self._windows: dict[Group, dict[Mark, _Window]] = {}
-        self._main_modes: dict[Group, str] = {}  # the mode that each (run, model) was first seen in
-        self._clients: OrderedDict[str, _Client] = OrderedDict()
+        self.trigger, self.max_bytes, self.grace = tuple(trigger), max_bytes, grace
+        self._trainings: dict[Group, Training] = {}
+        self._handed: dict[int, tuple[Training, Window, Key]] = {}
         self._opened = 0
-        self._counts = {"received": 0, "duplicates": 0, "dropped": 0, "refused": 0, "incomplete": 0}
+        self._counts = Counter(received=0, duplicates=0, dropped=0, refused=0, incomplete=0, late=0)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays held."""
-        return sum(window.nbytes for held in self._windows.values() for window in held.values())
+        return sum(window.nbytes for window in self._all())
+
+    # -- requests ------------------------------------------------------------------------------------
+
+    def knows(self, group: Group, client: str | None, seq: int | None) -> bool:
+        """Whether that request of a client came before, for this (run, model)."""
+        training = self._trainings.get(group)
+        member = training.members.get(client) if training and client is not None else None
+        return member is not None and seq is not None and seq in member.seqs
 
     def accept(
         self,
@@ -145,111 +96,307 @@ class Aggregator:
         seq: int | None = None,
         dropped: int = 0,
         unusable: Sequence[Notice] = (),
+        statements: Sequence[Statement] = (),
+        discarded: Sequence[Record] = (),
+        now: float = 0.0,
     ) -> Outcome:
         """Take one request's records. The same (client, seq) again changes nothing.
 
-        ``dropped`` is how many records that client has dropped since it began; ``unusable`` are the notices
-        of those of its records that were refused before they came here.
+        ``dropped`` is how many records that client has dropped since it began; ``discarded`` are those of its
+        records that were refused before they came here, ``unusable`` their notices; ``statements`` is what
+        the client says of its epochs; ``now`` the time in seconds.
         """
-        sender = self._client(client)
-        if sender is not None and seq is not None and not sender.first_time(seq):
+        out, repeated = Outcome(notices=list(unusable)), 0
+        groups = groups_of(records, statements)
+        for group in groups:
+            of_group = [record for record in records if (record.run, record.model) == group]
+            said = [statement for statement in statements if statement[:2] == group]
+            if self.knows(group, client, seq):
+                repeated += 1
+                continue
+            self._accept(group, of_group, said, (client, seq, dropped), now, out)
+            for record in discarded:
+                if client is not None and (record.run, record.model) == group:
+                    self._trainings[group].share(record.epoch, client).received += 1
+        if groups and repeated == len(groups):
             self._counts["duplicates"] += 1
-            return Outcome(0, True, [], [])
-        ready: list[DataPoint] = []
-        notices = list(unusable)
-        kept = 0
-        lost = max(0, dropped - sender.dropped) if sender is not None else 0
-        if lost:  # it is missing from a window that stands, or from one that this request opens
-            self._mark_incomplete(records)
-        for record in records:
-            kept += self._place(record, ready, notices)
-        if sender is not None and lost:
-            self._mark_incomplete(records)
-            sender.dropped = dropped
-            notices += [_dropped(*group) for group in {(record.run, record.model) for record in records}]
-        self._counts["received"] += kept
-        self._counts["dropped"] += lost
+            return Outcome(duplicate=True)
+        self._counts["received"] += out.accepted
         self._counts["refused"] += len(unusable)
-        return Outcome(kept, False, ready, list(dict.fromkeys(notices)))
+        out.notices = list(dict.fromkeys(out.notices))
+        return out
 
-    def flush(self, run: str | None = None, model: str | None = None) -> list[DataPoint]:
-        """Everything not handed on yet, of all runs and models or of those named."""
+    def _accept(
+        self,
+        group: Group,
+        records: Sequence[Record],
+        statements: Sequence[Statement],
+        sender: tuple[str | None, int | None, int],
+        now: float,
+        out: Outcome,
+    ) -> None:
+        client, seq, dropped = sender
+        training = self._training(group, now)
+        member = training.member(client, now)
+        request = _Request(training, client, -1 if seq is None else seq, now, out)
+        if records:
+            training.main_mode = training.main_mode or records[0].mode
+        lost = max(0, dropped - member.dropped) if member and not statements else 0
+        if lost:  # it is missing from a window that stands, or from one that this request opens
+            self._mark_incomplete(training)
+        for record in records:
+            out.accepted += self._place(record, request)
+            if client is not None:
+                training.share(record.epoch, client).received += 1
+        if member is None or client is None:
+            return
+        if lost:
+            self._mark_incomplete(training)
+            self._counts["dropped"] += lost
+            out.notices.append(told.dropped(group))
+        member.dropped = max(member.dropped, dropped)
+        self._hear(statements, request, member)
+        if seq is not None:
+            member.seqs.add(seq)
+        out.ready += self._whole(training, now)
+
+    def _hear(self, statements: Sequence[Statement], request: _Request, member: Member) -> None:
+        for statement in statements:
+            share = request.training.share(statement.epoch, request.client or "")
+            before = share.dropped
+            request.training.state_of(statement, request.client or "", request.seq)
+            if share.dropped > before:
+                self._counts["dropped"] += share.dropped - before
+                request.out.notices.append(told.dropped(request.training.group))
+
+    def stored(self, point: DataPoint) -> Group | None:
+        """A data point's scores are stored. Returns its (run, model), None where that is forgotten."""
+        if point.serial not in self._handed:
+            return None
+        training, window, key = self._handed.pop(point.serial)
+        if window.awaited.get(key) == point.serial:
+            del window.awaited[key]
+        return training.group
+
+    def settle(self, group: Group) -> list[int]:
+        """Numbers of the windows of a (run, model) whose records need no longer be kept on disk."""
+        training = self._trainings.get(group)
+        return training.settle() if training else []
+
+    def late(self, records: Sequence[Record]) -> list[Window]:
+        """The windows that are over and that these records would open again."""
+        out = {}
+        for record in records:
+            training = self._trainings.get((record.run, record.model))
+            window = training.windows.get(self._mark(record)) if training else None
+            if window is not None and window.over and window.points and Key.of(record) not in window.scored:
+                out[window.number] = window
+        return list(out.values())
+
+    # -- time ----------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> Outcome:
+        """End the windows that nothing came for in the grace time."""
+        out = Outcome()
+        for training in self._trainings.values():
+            newest = max((rank(window.epoch) for window in training.windows.values()), default=0.0)
+            for window in training.windows.values():
+                silent = now - window.touched
+                followed = rank(window.epoch) < newest
+                if window.closed or silent <= self.grace * (1 if followed else PATIENCE):
+                    continue
+                ready = self._take(training, window, close=True)
+                out.ready += ready
+                if window.lacks and ready:
+                    out.notices.append(told.incomplete(window, window.lacks))
+            training.trim()
+        return out
+
+    def flush(
+        self, run: str | None = None, model: str | None = None, *, close: bool = True
+    ) -> list[DataPoint]:
+        """Everything not handed on yet, of all runs and models or of those named. With ``close`` the windows
+        end, but for those of which clients said that more will come."""
         ready = []
         for window in self._all():
             if run in (None, window.group[0]) and model in (None, window.group[1]):
-                ready += self._take(window)
+                training = self._trainings[window.group]
+                ends = close and not self._more_to_come(training, window)
+                ready += self._take(training, window, close=ends)
         return ready
 
-    def remove(self, model: str) -> None:
-        """Forget what a model sent."""
-        for group in [group for group in self._windows if group[1] == model]:
-            del self._windows[group], self._main_modes[group]
+    def _more_to_come(self, training: Training, window: Window) -> bool:
+        shares = training.shares.get(window.epoch, {}).items()
+        return any(
+            share.seq >= 0 and not share.ended and not training.members[client].left
+            for client, share in shares
+            if client in training.members
+        )
+
+    # -- forgetting, and what others should know -----------------------------------------------------
+
+    def remove(self, model: str) -> list[Group]:
+        """Forget what a model sent; returns each (run, model) forgotten."""
+        gone = [group for group in self._trainings if group[1] == model]
+        for group in gone:
+            del self._trainings[group]
+        return gone
 
     def clear(self) -> None:
         """Forget all that was sent; clients' sequence numbers are kept, for requests sent twice."""
-        self._windows, self._main_modes = {}, {}
-        self._counts = dict.fromkeys(self._counts, 0)
+        for group, old in self._trainings.items():
+            self._trainings[group] = Training(group, old.began, members=old.members)
+        self._handed = {}
+        self._counts = Counter(dict.fromkeys(self._counts, 0))
+
+    def groups(self) -> list[Group]:
+        """Every (run, model) known."""
+        return list(self._trainings)
 
     def status(self) -> dict[str, int]:
-        """Counts: records received, duplicates (requests), dropped by clients, refused; data points handed
-        on incomplete, and pending; bytes held."""
+        """Counts: records received, duplicates (requests), dropped by clients, refused, late; data points
+        handed on incomplete, and pending; bytes held."""
         pending = sum(len(window.fresh) for window in self._all())
-        return self._counts | {"pending": pending, "bytes": self.nbytes}
+        return dict(self._counts) | {"pending": pending, "bytes": self.nbytes}
+
+    # -- back from the journal -----------------------------------------------------------------------
+
+    def state(self, group: Group, now: float) -> dict[str, Any]:
+        """All that is known of a (run, model) but its arrays, as JSON."""
+        return self._training(group, now).state()
+
+    def opens(self, records: Sequence[Record]) -> bool:
+        """Whether some of the records begin a window."""
+        for record in records:
+            training = self._trainings.get((record.run, record.model))
+            if training is None or self._mark(record) not in training.windows:
+                return True
+        return False
+
+    def held(self, group: Group) -> set[int]:
+        """Numbers of the windows of a (run, model) that have something to keep."""
+        training = self._training(group, 0.0)
+        windows = [*training.windows.values(), *training.leaving.values()]
+        return {window.number for window in windows if window.points}
+
+    def restore(self, group: Group, state: Mapping[str, Any]) -> None:
+        """Be as ``state`` says."""
+
+        def window(facts: Mapping[str, Any]) -> Window:
+            self._opened += 1
+            return Window(self._opened, group, tuple(facts["mark"]), facts["epoch"], facts["step"])
+
+        self._training(group, 0.0).restore(state, window)
+
+    def again(self, records: Sequence[Record]) -> set[int]:
+        """Hold these records, and no others, in their windows, which were over; returns the numbers."""
+        found: dict[int, tuple[Window, list[Record]]] = {}
+        for record in records:
+            window = self._training((record.run, record.model), 0.0).windows.get(self._mark(record))
+            if window is not None:
+                found.setdefault(window.number, (window, []))[1].append(record)
+        for window, held in found.values():
+            window.again(held)
+        return set(found)
+
+    def resume(self, now: float) -> list[DataPoint]:
+        """Once all is back: what ended and has no scores yet."""
+        ready = []
+        self._handed = {}
+        self._counts = Counter(dict.fromkeys(self._counts, 0))
+        for training in self._trainings.values():
+            for member in training.members.values():
+                member.heard = now
+            for window in training.windows.values():
+                window.touched = now
+            for window in training.reopen():
+                ready += self._take(training, window, close=True)
+        return ready
 
     # -- windows -------------------------------------------------------------------------------------
 
-    def _all(self) -> list[_Window]:
+    def _all(self) -> list[Window]:
         """Every window, oldest first."""
-        windows = [window for held in self._windows.values() for window in held.values()]
+        windows = [window for training in self._trainings.values() for window in training.windows.values()]
         return sorted(windows, key=lambda window: window.number)
 
-    def _place(self, record: Record, ready: list[DataPoint], notices: list[Notice]) -> bool:
+    def _training(self, group: Group, now: float) -> Training:
+        if group not in self._trainings:
+            self._trainings[group] = Training(group, now)
+            for old in [g for g, t in self._trainings.items() if not t.windows and not t.leaving][
+                :-TRAININGS
+            ]:
+                del self._trainings[old]
+        return self._trainings[group]
+
+    def _mark(self, record: Record) -> Mark:
+        return (record.epoch, *(getattr(record, name) for name in self.trigger))
+
+    def _place(self, record: Record, request: _Request) -> bool:
         """Put a record where it belongs, making room; False where there is none."""
+        complaint = None
         if size_of(record) > self.max_bytes:
+            complaint = told.too_big(record, self.max_bytes)
+        else:
+            self._make_room(size_of(record), request.out.notices)
+            window = self._window(record, request)
+            key = Key.of(record)
+            if window is None or key in window.scored:
+                complaint = told.too_late(record)
+            elif key not in window.points and len(window.points) >= KEYS:
+                complaint = told.too_many(record, KEYS)
+        if complaint is not None or window is None:
             self._counts["refused"] += 1
-            notices.append(_too_big(record, self.max_bytes))
+            request.out.notices += [complaint] if complaint else []
             return False
-        self._make_room(size_of(record), notices)
-        window = self._window(record, ready, notices)
-        if Key.of(record) in window.closed:
-            self._counts["refused"] += 1
-            notices.append(_too_late(record))
-            return False
+        self._counts["late"] += bool(window.handed)
         window.add(record)
+        window.touched = request.now
+        request.out.placed.setdefault(request.training.group, set()).add(window.number)
         return True
 
-    def _window(self, record: Record, ready: list[DataPoint], notices: list[Notice]) -> _Window:
-        """The window a record belongs to; opening a newer one hands the older ones on."""
-        group = (record.run, record.model)
-        held = self._windows.setdefault(group, {})
-        self._main_modes.setdefault(group, record.mode)
-        mark = (record.epoch, *(getattr(record, name) for name in self.trigger))
-        if mark not in held:
-            self._make_way(held, record, ready, notices)
+    def _window(self, record: Record, request: _Request) -> Window | None:
+        """The window a record belongs to, None where that is held no more; opening a newer one hands those
+        on that nobody counts."""
+        training, mark = request.training, self._mark(record)
+        if mark not in training.windows:
+            self._make_way(record, request)
+            if mark in training.finished:
+                return None
             self._opened += 1
             step = record.step if "step" in self.trigger and record.step is not None else -1
-            held[mark] = _Window(self._opened, group, record.epoch, step)
-            for old in sorted(held, key=lambda mark: (_rank(held[mark].epoch), held[mark].number))[:-HELD]:
-                ready += self._take(held.pop(old))
-        return held[mark]
+            training.windows[mark] = Window(self._opened, training.group, mark, record.epoch, step)
+            training.trim()
+        return training.windows[mark]
 
-    def _make_way(
-        self, held: dict[Mark, _Window], record: Record, ready: list[DataPoint], notices: list[Notice]
-    ) -> None:
+    def _make_way(self, record: Record, request: _Request) -> None:
         """Hand the windows on that end because this record's begins; a late one ends none."""
-        older = [_rank(record.epoch) < _rank(window.epoch) for window in held.values()]
-        anew = len(held) >= HELD and all(older)  # too old to be late: the training began anew
-        if anew or not any(older):
-            for window in held.values():
-                ready += self._take(window)
+        training, ready = request.training, request.out.ready
+        anew = training.begins_anew(record, request.client, request.seq, request.now, self.grace)
+        older = any(rank(record.epoch) < rank(window.epoch) for window in training.windows.values())
+        for window in training.windows.values():
+            counted = window.epoch != record.epoch and training.counts_on(window.epoch)
+            if anew or not (older or counted):
+                ready += self._take(training, window, close=True)
         if anew:
-            newest = max((window.epoch for window in held.values()), key=_rank)
-            notices.append(_restarted(record, newest))
-            held.clear()
+            newest = max((window.epoch for window in training.windows.values()), key=rank)
+            request.out.notices.append(told.restarted(record, newest))
+            training.begin_anew()
 
-    def _take(self, window: _Window) -> list[DataPoint]:
-        ready = window.take(self._main_modes[window.group])
+    def _whole(self, training: Training, now: float) -> list[DataPoint]:
+        """What ended because all that was sent of it has come."""
+        ready = []
+        for window in training.windows.values():
+            due = window.fresh or not window.closed
+            if due and training.counts_on(window.epoch) and training.is_whole(window.epoch, now, self.grace):
+                ready += self._take(training, window, close=True)
+        training.trim()
+        return ready
+
+    def _take(self, training: Training, window: Window, *, close: bool) -> list[DataPoint]:
+        ready = training.take(window, close=close)
         self._counts["incomplete"] += sum(not point.complete for point in ready)
+        self._handed |= {point.serial: (training, window, point.key) for point in ready}
         return ready
 
     def _make_room(self, nbytes: int, notices: list[Notice]) -> None:
@@ -262,67 +409,10 @@ class Aggregator:
             unscored = window.let_go()
             if unscored:
                 self._counts["refused"] += unscored
-                notices.append(_evicted(window, unscored, self.max_bytes))
+                notices.append(told.evicted(window, unscored, self.max_bytes))
             if excess <= 0:
                 return
 
-    # -- senders -------------------------------------------------------------------------------------
-
-    def _client(self, name: str | None) -> _Client | None:
-        if name is None:
-            return None
-        self._clients[name] = client = self._clients.pop(name, None) or _Client()
-        if len(self._clients) > CLIENTS:
-            self._clients.popitem(last=False)
-        return client
-
-    def _mark_incomplete(self, records: Iterable[Record]) -> None:
-        for group in {(record.run, record.model) for record in records}:
-            for window in self._windows.get(group, {}).values():
-                window.lacks = _DROPPED
-
-
-def _rank(epoch: float | None) -> float:
-    return -math.inf if epoch is None else epoch
-
-
-def _dropped(run: str, model: str) -> Notice:
-    text = (
-        "The probe dropped arrays: its queue was full because the server or the network was slower than the "
-        "training. Record fewer layers or steps (which=, when=); the status counts how many were dropped."
-    )
-    return Notice("dropped", text, "warning", run, model)
-
-
-def _too_big(record: Record, limit: int) -> Notice:
-    text = (
-        f"An array of {size_of(record):,} bytes at {record.address!r} was refused: the aggregator holds at "
-        f"most {limit:,}. Send fewer rows, or give it more memory (--max-bytes)."
-    )
-    return Notice("too_big", text, "warning", record.run, record.model)
-
-
-def _evicted(window: _Window, lost: int, limit: int) -> Notice:
-    text = (
-        f"{lost} arrays of epoch {window.epoch} were let go unscored: the aggregator holds at most {limit:,} "
-        "bytes. Send fewer layers, steps or rows (which=, when=, rows=), or give it more memory "
-        "(--max-bytes)."
-    )
-    return Notice("memory", text, "warning", *window.group)
-
-
-def _too_late(record: Record) -> Notice:
-    text = (
-        f"Arrays of epoch {record.epoch} were refused: they came after that epoch was scored and its rows "
-        "let go for memory. Its scores stand for the rows before. Give the aggregator more memory "
-        "(--max-bytes), and each run its own name."
-    )
-    return Notice("too_late", text, "warning", record.run, record.model)
-
-
-def _restarted(record: Record, newest: float | None) -> Notice:
-    text = (
-        f"Epoch {record.epoch} came after epoch {newest}: taken as a training begun anew under one name. "
-        "Give each run its own name to keep them apart."
-    )
-    return Notice("restarted", text, "info", record.run, record.model)
+    def _mark_incomplete(self, training: Training) -> None:
+        for window in training.windows.values():
+            window.lacks = told.DROPPED

@@ -7,6 +7,7 @@ caller got wrong is a 4xx with a sentence.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +24,12 @@ from starlette.routing import Route
 from ..core.errors import InputError, IntusError, ServeError
 from ..storage.codec import decode_graph, decode_legacy, decode_records
 from ..viewing.scene import scene
+from .chain import AwayError, BusyError, Link
 from .checks import check_text, read_json
 from .feed import Feed
 from .guard import Guard
-from .roles import BusyError, Collector, Evaluator, Frontend, Link
+from .journal import FullError
+from .roles import Collector, Evaluator, Frontend
 from .wire import notices_from_json, point_from_wire, results_from_json, results_to_json
 
 _log = logging.getLogger("intus.serving")
@@ -37,6 +40,7 @@ _POINT_COLUMNS = (
     "note",
 )  # fmt: skip
 MAX_BODY = 256 << 20
+_LONGEST_WAIT = 86_400
 
 Work = Callable[[Request, bytes], Any]
 
@@ -98,7 +102,7 @@ def _collector_routes(collector: Collector, limit: int) -> list[Route]:
         def call(request: Request, body: bytes) -> Any:
             try:
                 return work(request, body)
-            except (BusyError, ServeError):
+            except (BusyError, FullError, ServeError):
                 raise
             except IntusError:
                 collector.malformed += 1
@@ -107,7 +111,7 @@ def _collector_routes(collector: Collector, limit: int) -> list[Route]:
         return call
 
     def records(request: Request, body: bytes) -> dict[str, Any]:
-        return collector.records(*decode_records(body))
+        return collector.records(*decode_records(body), body)
 
     def legacy(request: Request, body: bytes) -> dict[str, Any]:
         return collector.records([decode_legacy(body, request.url.path[1:])], {})
@@ -124,7 +128,11 @@ def _evaluator_routes(evaluator: Evaluator, limit: int) -> list[Route]:
         if evaluator.backlog() > limit * 4:
             raise BusyError("More data points wait to be scored than may; send this again in a second.")
         point, last = point_from_wire(*decode_records(body))
-        evaluator.point(point, last=last)
+        stored = threading.Event()
+        evaluator.point(point, last=last, done=lambda point: stored.set())
+        while not stored.wait(0.5):  # who sent it keeps it until then
+            if evaluator.closing.is_set() and not stored.wait(5):
+                raise AwayError("The evaluator is being stopped; send this to it again.")
         return {"accepted": 1}
 
     return [
@@ -162,8 +170,8 @@ def _chain_routes(
 
     def flush(request: Request, body: bytes) -> None:
         packet = read_json(body)
-        given = {name: packet.get(name) for name in ("run", "model")}
-        role.flush(**{k: v if v is None else check_text(v, k) for k, v in given.items()})
+        run, model = (v if v is None else check_text(v, k) for k in ("run", "model") for v in [packet.get(k)])
+        role.flush(run, model, _seconds(packet.get("timeout")))
 
     def clear(request: Request, body: bytes) -> None:
         role.clear()
@@ -251,6 +259,14 @@ def _run_and_model(request: Request) -> tuple[str, str]:
     return check_text(query.get("run", ""), "run"), check_text(query.get("model", ""), "model")
 
 
+def _seconds(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LONGEST_WAIT:
+        raise InputError(f"timeout must be seconds from 0 to {_LONGEST_WAIT}, got {value!r}.")
+    return float(value)
+
+
 def _get(path: str, work: Callable[[Request], Any]) -> Route:
     async def endpoint(request: Request) -> Response:
         return _answer(await run_in_threadpool(work, request))
@@ -290,6 +306,8 @@ async def _sorry(request: Request, error: Exception) -> Response:
     text = str(error).encode("utf-8", "backslashreplace").decode()  # it may quote half a surrogate pair
     if isinstance(error, BusyError):
         return JSONResponse({"error": text}, 429, {"Retry-After": "1"})
+    if isinstance(error, FullError):
+        return JSONResponse({"error": text}, 507, {"Retry-After": "5"})
     return JSONResponse({"error": text}, 502 if isinstance(error, ServeError) else 400)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 from ..core.errors import CodecError, InputError
@@ -27,12 +26,27 @@ def check_text(value: Any, what: str, *, empty: bool = True) -> str:
     return value
 
 
+def check_count(value: Any, what: str) -> int:
+    """A count; raises InputError that names ``what``."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
+        raise InputError(f"{what} must be a count, got {value!r}.")
+    return value
+
+
+def check_epoch(value: Any, what: str) -> float | None:
+    """An epoch, None where it is unknown; raises InputError that names ``what``."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is not None and not (number and abs(value) < _LARGEST_EPOCH):
+        raise InputError(f"{what} must have an epoch that is a finite number, got {value!r}.")
+    return value  # type: ignore[no-any-return]
+
+
 def check_record(record: Record) -> None:
     """Raise InputError for a record that later steps could not work with."""
     for name in ("run", "model", "address", "mode"):
         check_text(getattr(record, name), f"A record's {name}")
     epoch = record.epoch
-    if epoch is not None and not (math.isfinite(epoch) and abs(epoch) < _LARGEST_EPOCH):
+    if epoch is not None and not abs(epoch) < _LARGEST_EPOCH:
         raise InputError(f"The record at {record.address!r} has epoch {epoch}, not a finite number.")
     if record.step is not None and not -1 <= record.step < 2**62:
         raise InputError(f"The record at {record.address!r} has step {record.step}, not a count.")

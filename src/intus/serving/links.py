@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
+import logging
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from ..core.errors import ServeError
 from ..core.results import Results
 from ..storage.codec import encode_records
+from .chain import AwayError, Done
+from .journal import FullError, Log
 from .point import DataPoint, Notice
 from .wire import results_to_json
-from .worker import Worker
+from .worker import Worker, wait_for
 
-_RETRIES = (0.1, 0.3, 1.0, 3.0, 10.0)
+_log = logging.getLogger("intus.serving")
+_RETRIES = (0.1, 0.3, 1.0)
+_LONGEST_PAUSE = 3.0
 
 
 class Remote:
@@ -29,7 +36,7 @@ class Remote:
         self.url, self.token, self.timeout = url.rstrip("/"), token, timeout
 
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
-        self._post("/graph?" + urlencode({"run": run, "model": model}), blob)
+        self._post(_graph_path(run, model), blob)
 
     def put_target(self, facts: Mapping[str, Any]) -> None:
         self._post("/targets", dict(facts))
@@ -41,8 +48,9 @@ class Remote:
     def report(self, role: str, counts: Mapping[str, int]) -> None:
         self._post("/status", {"role": role, "counts": dict(counts)})
 
-    def flush(self, run: str | None = None, model: str | None = None) -> None:
-        self._post("/flush", {"run": run, "model": model})
+    def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
+        within = {} if timeout is None else {"timeout": timeout}
+        self._post("/flush", {"run": run, "model": model} | within)
 
     def clear(self) -> None:
         self._post("/clear", {})
@@ -54,24 +62,29 @@ class Remote:
         self._ask(path, body if isinstance(body, bytes) else json.dumps(body).encode())
 
     def _ask(self, path: str, body: bytes | None = None) -> Any:
-        """The JSON answer; a server that is away or busy is asked again for some seconds."""
+        """The JSON answer; a server that is away or busy is asked again, soon and not for long."""
+        for delay in _RETRIES:
+            try:
+                return self._ask_once(path, body)
+            except AwayError:
+                time.sleep(delay)
+        return self._ask_once(path, body)
+
+    def _ask_once(self, path: str, body: bytes | None = None) -> Any:
+        """The JSON answer; raises AwayError where another try may help, else ServeError."""
         headers = {"Content-Type": "application/octet-stream"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         request = urllib.request.Request(self.url + path, data=body, headers=headers)
-        for delay in (*_RETRIES, None):
-            try:
-                with urllib.request.urlopen(request, timeout=self.timeout) as answer:
-                    return json.load(answer)
-            except urllib.error.HTTPError as error:
-                text = error.read().decode("utf-8", "replace")
-                if delay is None or error.code not in (429, 502, 503, 504):
-                    raise ServeError(f"{self.url}{path} answered {error.code}: {text}") from None
-            except OSError as error:
-                if delay is None:
-                    raise ServeError(f"{self.url} cannot be reached: {error}") from None
-            time.sleep(delay)
-        raise AssertionError("unreachable")
+        try:
+            with urllib.request.urlopen(request, timeout=self.timeout) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            text = error.read().decode("utf-8", "replace")
+            kind = AwayError if error.code in (429, 502, 503, 504, 507) else ServeError
+            raise kind(f"{self.url}{path} answered {error.code}: {text}") from None
+        except (OSError, ValueError) as error:  # no answer, or half of one
+            raise AwayError(f"{self.url} cannot be reached: {error}") from None
 
 
 class RemoteFrontend(Remote):
@@ -87,53 +100,167 @@ class RemoteFrontend(Remote):
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Something to send later; ``model`` is whose it is."""
+    """Something to send later; ``model`` is whose it is, ``done`` is told when it was sent or refused."""
 
     send: Callable[[], None]
     nbytes: int = 0
     model: str | None = None
+    done: Callable[[], None] = lambda: None
+    matters: bool = True
 
 
 class RemoteEvaluator(Remote):
     """The evaluator, as the aggregator sees it. What a training run would have to wait for is sent by a
-    thread, in order."""
+    thread, in order, and again until it has arrived: a data point is done when it is scored and stored.
 
-    def __init__(self, url: str, token: str | None = None) -> None:
+    With a ``folder``, targets and graphs that wait survive the process.
+    """
+
+    def __init__(self, url: str, token: str | None = None, folder: Path | None = None) -> None:
         super().__init__(url, token)
-        self._worker: Worker[_Call] = Worker(
-            "intus-to-evaluator", lambda call: call.send(), lambda c: c.nbytes
-        )
+        self._trouble = ""
+        self._closing = threading.Event()
+        self._reports: dict[str, Mapping[str, int]] = {}
+        self._spool = None if folder is None else _Spool(folder)
+        self._worker: Worker[_Call] = Worker("intus-to-evaluator", self._deliver, lambda c: c.nbytes)
+        if self._spool is not None:
+            for number, path, body in self._spool.waiting():
+                self._submit(number, path, body)
 
-    def points(self, batch: Sequence[DataPoint]) -> None:
+    def put_graph(self, run: str, model: str, blob: bytes) -> None:
+        self._keep(_graph_path(run, model), blob)
+
+    def put_target(self, facts: Mapping[str, Any]) -> None:
+        self._keep("/targets", json.dumps(dict(facts)).encode())
+
+    def points(self, batch: Sequence[DataPoint], done: Done = lambda point: None) -> None:
         for number, point in enumerate(batch, start=1):
             send = partial(self._send, point, last=number == len(batch))
-            self._worker.submit(_Call(send, point.nbytes, point.key.model))
+            self._worker.submit(_Call(send, point.nbytes, point.key.model, partial(done, point)))
 
     def backlog(self) -> int:
         return self._worker.nbytes
 
     def notices(self, notices: Sequence[Notice]) -> None:
-        self._worker.submit(_Call(partial(super().notices, notices)))
+        self._worker.submit(_Call(partial(super().notices, notices), matters=False))
 
     def report(self, role: str, counts: Mapping[str, int]) -> None:
-        self._worker.submit(_Call(partial(super().report, role, counts)))
+        waits = role in self._reports
+        self._reports[role] = counts
+        if not waits:
+            self._worker.submit(_Call(partial(self._send_report, role), matters=False))
 
-    def flush(self, run: str | None = None, model: str | None = None) -> None:
-        self._worker.wait()
-        super().flush(run, model)
+    def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
+        super().flush(run, model, wait_for(self._worker, lambda: self._trouble, timeout))
 
     def clear(self) -> None:
-        self._worker.drop(lambda call: True)
+        self._drop(lambda call: True)
         super().clear()
 
     def remove(self, model: str) -> None:
-        self._worker.drop(lambda call: call.model == model)
+        self._drop(lambda call: call.model == model)
         super().remove(model)
 
     def close(self) -> None:
-        """Send what waits."""
+        """Send what waits, as long as somebody takes it."""
+        self._closing.set()
         self._worker.close()
+        if self._spool is not None:
+            self._spool.close()
+
+    # ------------------------------------------------------------------------------------------------
+
+    def _keep(self, path: str, body: bytes) -> None:
+        self._submit(-1 if self._spool is None else self._spool.put(path, body), path, body)
+
+    def _submit(self, number: int, path: str, body: bytes) -> None:
+        done = partial(self._spool.sent, number) if self._spool is not None else lambda: None
+        self._worker.submit(_Call(partial(self._once, path, body), len(body), done=done))
+
+    def _drop(self, unwanted: Callable[[_Call], bool]) -> None:
+        for call in self._worker.drop(unwanted, patience=1.0):
+            call.done()
+
+    def _once(self, path: str, body: bytes) -> None:
+        self._ask_once(path, body)
 
     def _send(self, point: DataPoint, *, last: bool) -> None:
-        envelope = {"kind": point.kind, "step": point.step, "lacks": point.lacks, "last": last}
-        self._post("/datapoint", encode_records(point.records, envelope))
+        envelope = {
+            "kind": point.kind,
+            "step": point.step,
+            "lacks": point.lacks,
+            "last": last,
+            "clients": list(point.clients),
+            "began": point.began,
+        }
+        self._ask_once("/datapoint", encode_records(point.records, envelope))
+
+    def _send_report(self, role: str) -> None:
+        super().report(role, self._reports.pop(role))
+
+    def _deliver(self, call: _Call) -> None:
+        """Send until it has arrived; what does not matter so much once, and what is refused not again."""
+        pause = _RETRIES[0]
+        while True:
+            try:
+                call.send()
+                self._trouble = ""
+                break
+            except AwayError as error:
+                if not self._trouble:
+                    _log.warning("What is to be scored waits: %s", error)
+                self._trouble = str(error)
+                if not call.matters:
+                    break
+                if self._closing.wait(pause):
+                    return
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            except ServeError:  # refused: another try would be too; the worker logs it
+                call.done()
+                raise
+        call.done()
+
+
+class _Spool:
+    """Messages on disk until they were sent."""
+
+    def __init__(self, folder: Path) -> None:
+        self._log = Log(folder, fsync=False)
+        self._lock = threading.Lock()
+        self._number = 0
+
+    def waiting(self) -> list[tuple[int, str, bytes]]:
+        """What an earlier process left."""
+        out = []
+        with self._lock:
+            for file, frame in self._log.frames():
+                if "path" in frame.head:
+                    self._number += 1
+                    self._log.hold([self._number], file)
+                    out.append((self._number, frame.head["path"], frame.body))
+            self._log.begin({})
+        return out
+
+    def put(self, path: str, body: bytes) -> int:
+        """Keep a message; returns its number."""
+        with self._lock:
+            try:
+                self._log.append({"path": path}, body)
+            except OSError as error:
+                raise FullError(f"The message cannot be kept: {error}. Send it again later.") from error
+            self._number += 1
+            self._log.hold([self._number])
+            return self._number
+
+    def sent(self, number: int) -> None:
+        """A message needs to be kept no more."""
+        with self._lock:
+            self._log.release([number], {})
+
+    def close(self) -> None:
+        with self._lock:
+            self._log.close()
+
+
+def _graph_path(run: str, model: str) -> str:
+    return "/graph?" + urlencode({"run": run, "model": model})

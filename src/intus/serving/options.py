@@ -35,3 +35,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="arrays held until their epoch ends (default: 1 GiB)")  # fmt: skip
     add("--trigger", default="epoch", metavar="FIELDS",
         help="fields whose change completes a data point, by comma (default: %(default)s)")  # fmt: skip
+    add("--grace", type=float, default=60.0, metavar="SECONDS",
+        help="how long an epoch is waited for of which not all has come (default: 60)")  # fmt: skip
+    add("--journal", metavar="FOLDER", help="what is not scored yet (default: DATABASE.journal)")
+    add("--journal-bytes", type=int, default=4 << 30, metavar="N", help="its largest size (default: 4 GiB)")
+    add("--fsync", action="store_true", help="outlast a power cut too, and not only the server's death")

@@ -45,7 +45,9 @@ class DataPoint:
     """All the arrays one layer gave in one window, usually an epoch, as blocks in order of arrival.
 
     ``kind`` is what results call it. ``step`` is -1 unless windows are made per step; ``lacks`` says why
-    some of the window's arrays are not in it.
+    some of the window's arrays are not in it. ``serial`` is its number among all that were handed on;
+    ``clients`` are the ids of all who sent to its (run, model), whose first record came at ``began``, in
+    seconds since 1970.
     """
 
     key: Key
@@ -54,6 +56,9 @@ class DataPoint:
     step: int
     records: tuple[Record, ...]
     lacks: str = ""
+    serial: int = 0
+    clients: tuple[str, ...] = ()
+    began: float = 0.0
 
     @property
     def complete(self) -> bool:

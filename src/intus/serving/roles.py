@@ -1,124 +1,29 @@
-"""What each server does, as objects that know nothing of HTTP.
-
-They form a chain, aggregator to evaluator to frontend. A link is either the next object itself, in one
-process, or its stand-in from ``links``, which has the same methods and speaks HTTP.
-"""
+"""The evaluator without its HTTP: scores data points in a thread of its own. And all three roles, by name."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from itertools import chain, repeat
+from typing import Any
 
-from ..core.errors import InputError, IntusError
-from ..core.record import Record
-from ..core.results import Results
-from ..storage.database import Database
-from .aggregator import Aggregator
-from .checks import check_record, check_text
+from .chain import AwayError, BusyError, Done, EvaluatorLink, FrontendLink, Link
+from .collector import Collector
 from .evaluator import Evaluation, evaluate, renamed
+from .frontend import Frontend
 from .known import KnownTargets
 from .point import DataPoint, Notice
 from .targets import Target
-from .worker import Worker
+from .worker import Worker, wait_for
+
+__all__ = ["BusyError", "Collector", "Evaluator", "EvaluatorLink", "Frontend", "FrontendLink", "Link"]
 
 _log = logging.getLogger("intus.serving")
-_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-
-
-class BusyError(IntusError):
-    """More is waiting than may; try again soon."""
-
-
-class Link(Protocol):
-    """What every role passes on to the next."""
-
-    def put_graph(self, run: str, model: str, blob: bytes) -> None: ...
-    def put_target(self, facts: Mapping[str, Any]) -> None: ...
-    def notices(self, notices: Sequence[Notice]) -> None: ...
-    def report(self, role: str, counts: Mapping[str, int]) -> None: ...
-    def flush(self, run: str | None = None, model: str | None = None) -> None: ...
-    def clear(self) -> None: ...
-    def remove(self, model: str) -> None: ...
-
-
-class EvaluatorLink(Link, Protocol):
-    """The aggregator's view of the evaluator."""
-
-    def points(self, batch: Sequence[DataPoint]) -> None: ...
-    def backlog(self) -> int: ...
-    def close(self) -> None: ...
-
-
-class FrontendLink(Link, Protocol):
-    """The evaluator's view of the frontend."""
-
-    def results(self, results: Results) -> None: ...
-    def targets(self) -> list[dict[str, Any]]: ...
-
-
-class Frontend:
-    """Keeps what is found in the database, for the page to read."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-        self.reported: dict[str, dict[str, int]] = {}
-        self._counts: Counter[str] = Counter(results=0, notices=0)
-
-    def results(self, results: Results) -> None:
-        """Store scores."""
-        self.database.add(results)
-        self._counts["results"] += len(results)
-
-    def notices(self, notices: Sequence[Notice]) -> None:
-        """Store what people should see, and log it."""
-        for notice in notices:
-            _log.log(_LEVELS[notice.level], "%s: %s", notice.code, notice.text)
-            self.database.add_notice(
-                notice.code, notice.text, level=notice.level, run=notice.run, model=notice.model
-            )
-            self._counts["notices"] += 1
-
-    def put_graph(self, run: str, model: str, blob: bytes) -> None:
-        """Store a model's graph."""
-        self.database.put_graph(run, model, blob)
-
-    def put_target(self, facts: Mapping[str, Any]) -> None:
-        """Store a target's labels, so that they survive a restart."""
-        target = Target.parse(facts)
-        self.database.put_target(
-            target.name, facts["targets"], target.model_pattern.pattern, target.layer_pattern.pattern
-        )
-
-    def targets(self) -> list[dict[str, Any]]:
-        """The targets stored."""
-        return self.database.targets()
-
-    def report(self, role: str, counts: Mapping[str, int]) -> None:
-        """Remember what another role counted."""
-        self.reported[role] = dict(counts)
-
-    def flush(self, run: str | None = None, model: str | None = None) -> None:
-        """Nothing waits here."""
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self.database.clear()
-
-    def remove(self, model: str) -> None:
-        """Forget a model."""
-        self.database.remove(model)
-
-    def status(self) -> dict[str, int]:
-        """Counts: rows of results and notices that came."""
-        return dict(self._counts)
-
-    def close(self) -> None:
-        """Close the database."""
-        self.database.close()
+_PAUSES = (0.1, 0.3, 1.0, 3.0)  # between tries to store what is found; the last again and again
 
 
 @dataclass(slots=True)
@@ -135,6 +40,7 @@ class _Job:
     point: DataPoint
     batch: _Batch
     last: bool
+    done: Done
 
 
 class Evaluator:
@@ -147,17 +53,20 @@ class Evaluator:
         self._lock = threading.Lock()  # around _told and _batch
         self._batch = _Batch()
         self._counts: Counter[str] = Counter(scored=0, failed=0)
+        self._trouble = ""  # why nothing can be stored now
+        self.closing = threading.Event()
         self._worker: Worker[_Job] = Worker("intus-evaluator", self._work, lambda job: job.point.nbytes)
 
-    def points(self, batch: Sequence[DataPoint]) -> None:
-        """Queue data points that became complete together."""
+    def points(self, batch: Sequence[DataPoint], done: Done = lambda point: None) -> None:
+        """Queue data points that became complete together; ``done`` hears of each whose scores are stored, or
+        that can have none."""
         for number, point in enumerate(batch, start=1):
-            self.point(point, last=number == len(batch))
+            self.point(point, last=number == len(batch), done=done)
 
-    def point(self, point: DataPoint, *, last: bool) -> None:
+    def point(self, point: DataPoint, *, last: bool, done: Done = lambda point: None) -> None:
         """Queue one of the data points that became complete together."""
         with self._lock:
-            self._worker.submit(_Job(point, self._batch, last))
+            self._worker.submit(_Job(point, self._batch, last, done))
             if last:
                 self._batch = _Batch()
 
@@ -189,14 +98,15 @@ class Evaluator:
         """Pass another role's counts on."""
         self.frontend.report(role, counts)
 
-    def flush(self, run: str | None = None, model: str | None = None) -> None:
-        """Return when all that was queued is scored and passed on."""
-        self._worker.wait()
-        self.frontend.flush(run, model)
+    def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
+        """Return when all that was queued is scored and stored. Raises AwayError when ``timeout`` seconds are
+        over, or when the frontend has been away for some."""
+        left = wait_for(self._worker, lambda: self._trouble, timeout)
+        self.frontend.flush(run, model, left)
 
     def clear(self) -> None:
         """Forget everything, targets too."""
-        self._worker.drop(lambda job: True)
+        self._drop(lambda job: True)
         self._targets.clear()
         with self._lock:
             self._told = set()
@@ -205,7 +115,7 @@ class Evaluator:
 
     def remove(self, model: str) -> None:
         """Forget a model."""
-        self._worker.drop(lambda job: job.point.key.model == model)
+        self._drop(lambda job: job.point.key.model == model)
         with self._lock:
             self._told = {told for told in self._told if told[2] != model}
         self.frontend.remove(model)
@@ -215,23 +125,46 @@ class Evaluator:
         return dict(self._counts) | {"pending": self._worker.pending}
 
     def close(self) -> None:
-        """Finish the queue."""
+        """Finish the queue; what cannot be stored now is left to who sent it."""
+        self.closing.set()
         self._worker.close()
 
+    def _drop(self, unwanted: Callable[[_Job], bool]) -> None:
+        for job in self._worker.drop(unwanted):
+            job.done(job.point)
+
     def _work(self, job: _Job) -> None:
+        """Score a data point and store what is found, as often as it takes."""
+        for pause in chain(_PAUSES, repeat(_PAUSES[-1])):
+            try:
+                self._score(job)
+                self._trouble = ""
+                job.done(job.point)
+                return
+            except AwayError as error:
+                if not self._trouble:
+                    _log.warning("Scores wait to be stored: %s", error)
+                self._trouble = str(error)
+                if self.closing.wait(pause):
+                    return
+
+    def _score(self, job: _Job) -> None:
         key = job.point.key
         try:
             found = self._evaluate(job)
             self.frontend.results(found.results)
             self._counts["scored"] += 1
             self._notice(self._findings(job, found))
+        except AwayError:
+            raise
         except Exception as error:  # whatever a score does, the next data point is scored
             self._counts["failed"] += 1
             _log.exception("Scoring %s of %s failed", key.address, key.model)
             text = f"Scoring {key.address!r} failed: {type(error).__name__}: {error}"
             self._notice([Notice("score_failed", text, "error", key.run, key.model)])
         if job.last:
-            self.frontend.report("evaluator", self.status())
+            with suppress(AwayError):
+                self.frontend.report("evaluator", self.status())
 
     def _evaluate(self, job: _Job) -> Evaluation:
         """Score a data point; a module that returns what its last child returned has its child's scores."""
@@ -280,115 +213,3 @@ class Evaluator:
             self.frontend.notices(notices)
         except Exception:
             _log.exception("A notice could not be passed on")
-
-
-class Collector:
-    """The aggregator as a server has it: a lock around the state machine, and the link to the evaluator.
-
-    When more bytes wait to be scored than the aggregator may hold, senders are asked to come back later.
-    """
-
-    def __init__(self, evaluator: EvaluatorLink, aggregator: Aggregator | None = None) -> None:
-        self.evaluator = evaluator
-        self.aggregator = aggregator or Aggregator()
-        self.malformed = 0
-        self._lock = threading.Lock()
-
-    def records(self, records: Sequence[Record], envelope: Mapping[str, Any]) -> dict[str, Any]:
-        """Take one request's records; one that cannot be used is refused with a notice, and the others kept.
-
-        Raises InputError when none of them can be used, BusyError when swamped.
-        """
-        usable, unusable = _sift(records)
-        client = envelope.get("client")
-        if client is not None:
-            check_text(client, "The envelope's client")
-        seq, dropped = _count(envelope, "seq"), _count(envelope, "dropped") or 0
-        if self.evaluator.backlog() > self.aggregator.max_bytes:
-            raise BusyError("More data points wait to be scored than may; send this again in a second.")
-        with self._lock:
-            outcome = self.aggregator.accept(usable, client, seq, dropped, unusable)
-            self._hand_on(outcome.ready)  # within the lock, so that batches keep their order
-        if outcome.notices:
-            self.evaluator.notices(outcome.notices)
-        return {"accepted": outcome.accepted, "duplicate": outcome.duplicate}
-
-    def put_graph(self, run: str, model: str, blob: bytes) -> None:
-        """Pass a graph on."""
-        self.evaluator.put_graph(check_text(run, "run"), check_text(model, "model"), blob)
-
-    def put_target(self, facts: Mapping[str, Any]) -> None:
-        """Pass a target on, once it is known to be sound."""
-        Target.parse(facts)
-        self.evaluator.put_target(facts)
-
-    def flush(self, run: str | None = None, model: str | None = None) -> None:
-        """Hand everything on, of all or of one run or model, and wait until it is scored."""
-        with self._lock:
-            self._hand_on(self.aggregator.flush(run, model))
-        self.evaluator.flush(run, model)
-
-    def clear(self) -> None:
-        """Forget everything, here and down the chain."""
-        with self._lock:
-            self.aggregator.clear()
-        self.evaluator.clear()
-
-    def remove(self, model: str) -> None:
-        """Forget a model, here and down the chain."""
-        with self._lock:
-            self.aggregator.remove(model)
-        self.evaluator.remove(model)
-
-    def status(self) -> dict[str, int]:
-        """Counts of the state machine, and of requests that were malformed."""
-        with self._lock:
-            return self._status()
-
-    def close(self) -> None:
-        """Hand on what is left, and see it off."""
-        with self._lock:
-            self._hand_on(self.aggregator.flush())
-        self.evaluator.close()
-
-    def _hand_on(self, ready: Sequence[DataPoint]) -> None:
-        if ready:
-            self.evaluator.points(ready)
-            self.evaluator.report("aggregator", self._status())
-
-    def _status(self) -> dict[str, int]:
-        return self.aggregator.status() | {"malformed": self.malformed}
-
-
-def _sift(records: Sequence[Record]) -> tuple[list[Record], list[Notice]]:
-    """The records that can be used, and a notice for each of the others; raises InputError when there
-    are only others."""
-    usable: list[Record] = []
-    unusable: list[Notice] = []
-    for record in records:
-        try:
-            check_record(record)
-            usable.append(record)
-        except InputError as error:
-            if len(records) == len(unusable) + 1:
-                raise
-            unusable.append(Notice("refused", f"Refused: {error}", "warning", *_origin(record)))
-    return usable, unusable
-
-
-def _origin(record: Record) -> tuple[str, str]:
-    """The record's run and model, where they can be stored."""
-    try:
-        return check_text(record.run, "run"), check_text(record.model, "model")
-    except InputError:
-        return "", ""
-
-
-def _count(envelope: Mapping[str, Any], name: str) -> int | None:
-    """A count that may be missing."""
-    value = envelope.get(name)
-    if value is not None and (
-        isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62
-    ):
-        raise InputError(f"The envelope's {name} must be a count, got {value!r}.")
-    return value

@@ -11,7 +11,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from threadpoolctl import threadpool_limits
 
 from ..core.errors import InputError, ServeError
 from ..storage.database import Database
-from .aggregator import Aggregator
+from .aggregator import GRACE_S, Aggregator
 from .app import MAX_BODY, Roles, build
 from .feed import Feed
 from .guard import LOOPBACK
+from .journal import Journal
 from .links import RemoteEvaluator, RemoteFrontend
 from .options import ROLES, add_options
 from .roles import Collector, Evaluator, Frontend
@@ -45,6 +47,10 @@ def serve(
     frontend_url: str | None = None,
     max_bytes: int = 1 << 30,
     trigger: str = "epoch",
+    grace: float = GRACE_S,
+    journal: str | Path | None = None,
+    journal_bytes: int = 4 << 30,
+    fsync: bool = False,
 ) -> None:
     """Serve until SIGINT or SIGTERM, then finish what was received and return.
 
@@ -52,7 +58,10 @@ def serve(
     one role, ``port`` is its port, and the next of the chain is at ``evaluator_url`` or ``frontend_url``,
     by default on ``host``. ``token`` is asked of every request, and needed to listen beyond this machine.
     ``max_bytes`` bounds the arrays that wait for their epoch to end; ``trigger`` names more fields whose
-    change ends a wait, "epoch,step" say. Raises ServeError or InputError.
+    change ends a wait, "epoch,step" say; ``grace`` is how many seconds an epoch is waited for of which not
+    all has come. Until it is scored, what was sent is also in the folder ``journal``, by default beside the
+    database, of at most ``journal_bytes``: nothing that was acknowledged is lost when the server is killed,
+    and with ``fsync`` when the power goes. Raises ServeError or InputError.
     """
     if role not in ROLES:
         raise InputError(f"role={role!r} is not one of {', '.join(ROLES)}.")
@@ -67,8 +76,10 @@ def serve(
     evaluator_url = evaluator_url or f"http://{_bracketed(host)}:{evaluator_port}"
     frontend_url = frontend_url or f"http://{_bracketed(host)}:{frontend_port}"
     try:
-        aggregator = Aggregator(trigger.split(","), max_bytes)
-        roles = _roles(role, database, token, evaluator_url, frontend_url, aggregator)
+        aggregator = Aggregator(trigger.split(","), max_bytes, grace)
+        folder = Path(journal) if journal is not None else _beside(database)
+        kept = partial(Journal, folder, max_bytes=journal_bytes, fsync=fsync)
+        roles = _roles(role, database, token, evaluator_url, frontend_url, aggregator, kept, fsync)
     except Exception:
         for listening in sockets:
             listening.close()
@@ -89,8 +100,11 @@ class Server:
     """
 
     def __init__(self, **options: Any) -> None:
+        given = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
         arguments = [
-            f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value is not None
+            name if value is True else f"{name}={value}"
+            for name, value in given.items()
+            if value is not None and value is not False
         ]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "intus.serving", *arguments],
@@ -151,20 +165,36 @@ def _roles(
     evaluator_url: str,
     frontend_url: str,
     aggregator: Aggregator,
+    kept: Callable[[], Journal],
+    fsync: bool,
 ) -> Roles:
     if role == "aggregator":
-        return Roles(Collector(RemoteEvaluator(evaluator_url, token), aggregator))
+        journal = kept()
+        evaluator = RemoteEvaluator(evaluator_url, token, journal.spool)
+        return Roles(Collector(evaluator, aggregator, journal))
     if role == "evaluator":
         return Roles(evaluator=Evaluator(RemoteFrontend(frontend_url, token)))
-    frontend = Frontend(Database(database))
+    frontend = Frontend(Database(database, fsync=fsync))
     if role == "frontend":
         return Roles(frontend=frontend)
-    evaluator = Evaluator(frontend)
-    return Roles(Collector(evaluator, aggregator), evaluator, frontend)
+    try:
+        journal = kept()
+    except ServeError:
+        frontend.close()
+        raise
+    scoring = Evaluator(frontend)
+    return Roles(Collector(scoring, aggregator, journal), scoring, frontend)
+
+
+def _beside(database: str | Path) -> Path:
+    """Where the journal is unless told: beside a database that is a file."""
+    return Path("intus.journal" if "://" in str(database) else f"{database}.journal")
 
 
 def _run(roles: Roles, sockets: list[socket.socket], token: str | None, *, loopback: bool) -> None:
     feed = Feed(roles.frontend.database) if roles.frontend else None
+    if roles.collector:
+        roles.collector.start()
     config = uvicorn.Config(
         build(roles, token=token, loopback=loopback, max_body=MAX_BODY, feed=feed),
         log_config=None,

@@ -67,7 +67,13 @@ def point_from_wire(records: list[Record], envelope: Mapping[str, Any]) -> tuple
     if not isinstance(lacks, str) or not isinstance(last, bool) or not _is_int(step):
         raise InputError("A data point's envelope has a step (int), lacks (str) and last (bool).")
     check_text(lacks, "What a data point lacks")
-    return DataPoint(keys.pop(), kind, records[0].epoch, int(step or 0), tuple(records), lacks), last
+    clients, began = envelope.get("clients", []), envelope.get("began", 0.0)
+    if not isinstance(clients, list) or not _is_number(began):
+        raise InputError("A data point's envelope has clients (a list) and began (a time).")
+    names = tuple(check_text(client, "A data point's client") for client in clients)
+    return DataPoint(
+        keys.pop(), kind, records[0].epoch, int(step or 0), tuple(records), lacks, 0, names, float(began)
+    ), last
 
 
 def _column(name: str, values: Any) -> list[Any]:

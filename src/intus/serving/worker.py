@@ -4,12 +4,34 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from .chain import AwayError
+
 _log = logging.getLogger("intus.serving")
 _T = TypeVar("_T")
+
+
+#: How long a flush waits for a server that is away before it says so.
+AWAY_S = 3.0
+
+
+def wait_for(worker: Worker[_T], trouble: Callable[[], str], timeout: float | None) -> float | None:
+    """Wait until a queue is empty, and return what is left of ``timeout``.
+
+    Raises AwayError with what ``trouble()`` says once it says so for some seconds, or when the time is over.
+    """
+    began, well = time.monotonic(), time.monotonic()
+    while not worker.wait(0.1):
+        now, why = time.monotonic(), trouble()
+        well = well if why else now
+        if now - well > AWAY_S or (timeout is not None and now - began > timeout):
+            left = f"{worker.pending} data points wait to be scored, and are kept."
+            raise AwayError(f"{why} {left}" if why else f"Not done after {timeout:.0f} s: {left}")
+    return None if timeout is None else max(timeout - (time.monotonic() - began), 0.1)
 
 
 class Worker(Generic[_T]):
@@ -45,18 +67,21 @@ class Worker(Generic[_T]):
         """Bytes of the items not begun."""
         return self._bytes
 
-    def wait(self) -> None:
-        """Return when everything submitted so far, and since, is done."""
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether everything submitted so far, and since, is done within ``timeout`` seconds."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._items and not self._busy)
+            return bool(self._changed.wait_for(lambda: not self._items and not self._busy, timeout))
 
-    def drop(self, unwanted: Callable[[_T], bool]) -> None:
-        """Take items out of the queue, and wait for one that is being worked on."""
+    def drop(self, unwanted: Callable[[_T], bool], patience: float = 30.0) -> list[_T]:
+        """Take items out of the queue and return them; waits for one that is being worked on, ``patience``
+        seconds at most."""
         with self._changed:
+            dropped = [item for item in self._items if unwanted(item)]
             self._items = deque(item for item in self._items if not unwanted(item))
             self._bytes = sum(map(self._size, self._items))
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._busy)
+            self._changed.wait_for(lambda: not self._busy, patience)
+        return dropped
 
     def close(self) -> None:
         """Finish the queue and end the thread."""

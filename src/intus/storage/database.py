@@ -43,13 +43,14 @@ class Changes(NamedTuple):
 class Database:
     """A store of scores that threads, and with SQLite also processes, may share.
 
-    ``where`` is a path (``"intus.db"``) or a URL (``"sqlite:///intus.db"``, ``"postgresql://…"``).
+    ``where`` is a path (``"intus.db"``) or a URL (``"sqlite:///intus.db"``, ``"postgresql://…"``). SQLite's
+    last writes may be lost in a power cut unless ``fsync`` is asked for.
     Raises InputError when it cannot be opened, or was written by a newer intus.
     """
 
-    def __init__(self, where: str | Path) -> None:
+    def __init__(self, where: str | Path, *, fsync: bool = False) -> None:
         self.url = read_url(where)
-        self._engine = make_engine(self.url)
+        self._engine = make_engine(self.url, fsync)
         self._writing = threading.Lock()  # threads queue here instead of spinning on SQLite's file lock
         try:
             with self._write() as connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,18 +63,18 @@ def read_url(where: str | Path) -> sa.URL:
     return url
 
 
-def make_engine(url: sa.URL) -> sa.Engine:
+def make_engine(url: sa.URL, fsync: bool = False) -> sa.Engine:
     """An engine whose transactions begin as the database wants them to."""
     engine = sa.create_engine(url)
     if url.get_backend_name() == "sqlite":
-        sa.event.listen(engine, "connect", _set_up_sqlite)
+        sa.event.listen(engine, "connect", partial(_set_up_sqlite, "FULL" if fsync else "NORMAL"))
         sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
-def _set_up_sqlite(connection: Any, _: object) -> None:
+def _set_up_sqlite(synchronous: str, connection: Any, _: object) -> None:
     connection.isolation_level = None  # we say BEGIN ourselves
-    for pragma in ("busy_timeout=20000", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+    for pragma in ("busy_timeout=20000", "journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}").close()
 
 

@@ -1,0 +1,316 @@
+"""The aggregator as a server has it: a lock around the state machine, a journal, a link to the evaluator."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..core.errors import CodecError, InputError
+from ..core.record import Record
+from ..storage.codec import decode_graph, decode_records, encode_records
+from .aggregator import Aggregator
+from .chain import BusyError, EvaluatorLink
+from .checks import check_count, check_record, check_text
+from .journal import Frame, FullError, Journal
+from .point import DataPoint, Notice
+from .tally import Statement, read_statements
+from .targets import Target
+from .training import groups_of
+from .window import Group
+
+_log = logging.getLogger("intus.serving")
+TICK_S = 1.0
+
+
+class _Request(NamedTuple):
+    """A request to ``/records``, checked. ``body`` is how it came, empty where it came otherwise."""
+
+    records: list[Record]
+    discarded: list[Record]
+    unusable: list[Notice]
+    statements: list[Statement]
+    envelope: Mapping[str, Any]
+    body: bytes
+
+    @classmethod
+    def read(cls, records: Sequence[Record], envelope: Mapping[str, Any], body: bytes = b"") -> _Request:
+        usable, discarded, unusable = _sift(records)
+        if envelope.get("client") is not None:
+            check_text(envelope["client"], "The envelope's client")
+        for name in ("seq", "dropped"):
+            if envelope.get(name) is not None:
+                check_count(envelope[name], f"The envelope's {name}")
+        return cls(usable, discarded, unusable, read_statements(envelope), envelope, body)
+
+    @property
+    def groups(self) -> list[Group]:
+        return groups_of(self.records, self.statements)
+
+    @property
+    def sender(self) -> tuple[str | None, int | None]:
+        return self.envelope.get("client"), self.envelope.get("seq")
+
+    def part(self, group: Group) -> bytes:
+        """One (run, model)'s part, as a request of its own."""
+        if self.body and len(self.groups) == 1:
+            return self.body
+        epochs = [row for row in self.envelope.get("epochs", []) if (row["run"], row["model"]) == group]
+        records = [record for record in self.records if (record.run, record.model) == group]
+        return encode_records(records, dict(self.envelope) | {"epochs": epochs})
+
+
+class Collector:
+    """Takes requests one at a time. With a journal, what it has answered for survives the process.
+
+    When more bytes wait to be scored than the aggregator may hold, senders are asked to come back later.
+    """
+
+    def __init__(
+        self,
+        evaluator: EvaluatorLink,
+        aggregator: Aggregator | None = None,
+        journal: Journal | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.evaluator = evaluator
+        self.aggregator = aggregator or Aggregator()
+        self.journal, self._clock = journal, clock
+        self.malformed = 0
+        self._lock = threading.Lock()
+        self._unreleased: dict[Group, set[int]] = {}  # windows that the journal could not let go of yet
+        self._reported: dict[str, int] = {}
+        self._closed = threading.Event()
+        if journal is not None:
+            self._replay(journal)
+
+    def start(self) -> None:
+        """Look once a second for epochs that nothing more came for."""
+        threading.Thread(target=self._tick_on, name="intus-clock", daemon=True).start()
+
+    # -- requests ------------------------------------------------------------------------------------
+
+    def records(
+        self, records: Sequence[Record], envelope: Mapping[str, Any], body: bytes = b""
+    ) -> dict[str, Any]:
+        """Take one request's records; one that cannot be used is refused with a notice, and the others kept.
+
+        Raises InputError when none of them can be used, BusyError when swamped, FullError where the disk or
+        the journal is full; then nothing is accepted.
+        """
+        request = _Request.read(records, envelope, body)
+        if self.evaluator.backlog() > self.aggregator.max_bytes:
+            raise BusyError("More data points wait to be scored than may; send this again in a second.")
+        with self._lock:
+            now = self._clock()
+            if self.journal is not None:
+                self._keep(self.journal, request, now)
+            outcome = self._accept(request, now)
+            if self.journal is not None:
+                for group, numbers in outcome.placed.items():
+                    self.journal.log(group).hold(numbers)
+            self._hand_on(outcome.ready)  # within the lock, so that batches keep their order
+            refused = {(record.run, record.model) for record in request.records} - set(outcome.placed)
+            self._settle(request.groups, set() if outcome.duplicate else refused)
+        if outcome.notices:
+            self.evaluator.notices(outcome.notices)
+        return {"accepted": outcome.accepted, "duplicate": outcome.duplicate}
+
+    def _accept(self, request: _Request, now: float) -> Any:
+        client, seq = request.sender
+        return self.aggregator.accept(
+            request.records,
+            client,
+            seq,
+            request.envelope.get("dropped") or 0,
+            request.unusable,
+            request.statements,
+            request.discarded,
+            now,
+        )
+
+    def put_graph(self, run: str, model: str, blob: bytes) -> None:
+        """Pass a graph on, once it is known to be one."""
+        run, model = check_text(run, "run"), check_text(model, "model")
+        decode_graph(blob)
+        self.evaluator.put_graph(run, model, blob)
+
+    def put_target(self, facts: Mapping[str, Any]) -> None:
+        """Pass a target on, once it is known to be sound."""
+        Target.parse(facts)
+        self.evaluator.put_target(facts)
+
+    def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
+        """Hand everything on, of all or of one run or model, and wait until it is scored. Raises ServeError
+        that says who it waits for when ``timeout`` seconds are over, or sooner when that one is away."""
+        with self._lock:
+            self._hand_on(self.aggregator.flush(run, model))
+            self._settle(self.aggregator.groups())
+        self.evaluator.flush(run, model, timeout)
+
+    def clear(self) -> None:
+        """Forget everything, here and down the chain."""
+        with self._lock:
+            groups = self.aggregator.groups()
+            self.aggregator.clear()
+            for group in groups if self.journal else ():
+                self._forget(group)
+        self.evaluator.clear()
+
+    def remove(self, model: str) -> None:
+        """Forget a model, here and down the chain."""
+        with self._lock:
+            for group in self.aggregator.remove(model):
+                self._forget(group)
+        self.evaluator.remove(model)
+
+    def _forget(self, group: Group) -> None:
+        self._unreleased.pop(group, None)
+        if self.journal is not None:
+            self.journal.forget(group)
+
+    def status(self) -> dict[str, int]:
+        """Counts of the state machine, and of requests that were malformed; bytes of the journal."""
+        with self._lock:
+            return self._status()
+
+    def close(self) -> None:
+        """Score what is left, and see it off; epochs that have not ended stay in the journal."""
+        self._closed.set()
+        with self._lock:
+            self._hand_on(self.aggregator.flush(close=self.journal is None))
+        self.evaluator.close()
+        if self.journal is not None:
+            with self._lock:
+                self.journal.close()
+
+    def _hand_on(self, ready: Sequence[DataPoint]) -> None:
+        if ready:
+            self.evaluator.points(ready, self._stored)
+            self._report()
+
+    def _report(self) -> None:
+        counts = self._status()
+        if counts != self._reported:
+            self._reported = counts
+            self.evaluator.report("aggregator", counts)
+
+    def _status(self) -> dict[str, int]:
+        counts = self.aggregator.status() | {"malformed": self.malformed}
+        return counts | ({"journal": self.journal.nbytes} if self.journal is not None else {})
+
+    # -- time ----------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """End what has waited for too long, and try again to let go of what the disk could not."""
+        with self._lock:
+            outcome = self.aggregator.tick(self._clock())
+            self._hand_on(outcome.ready)
+            self._settle(self.aggregator.groups())
+            self._report()
+        if outcome.notices:
+            self.evaluator.notices(outcome.notices)
+
+    def _tick_on(self) -> None:
+        while not self._closed.wait(TICK_S):
+            try:
+                self.tick()
+            except Exception:
+                _log.exception("The aggregator's clock failed")
+
+    # -- the journal ---------------------------------------------------------------------------------
+
+    def _keep(self, journal: Journal, request: _Request, now: float) -> None:
+        """Write the request down, each (run, model)'s part for itself."""
+        client, seq = request.sender
+        parts = {
+            group: request.part(group)
+            for group in request.groups
+            if not self.aggregator.knows(group, client, seq)
+        }
+        journal.check_room(sum(map(len, parts.values())))
+        try:
+            for group, body in parts.items():
+                log = journal.log(group)
+                records = [record for record in request.records if (record.run, record.model) == group]
+                if not log.is_open or log.full() or (log.holds and self.aggregator.opens(records)):
+                    log.begin(self.aggregator.state(group, now))
+                for window in self.aggregator.late(records):
+                    log.append({"again": True}, encode_records(window.records()))
+                    log.hold([window.number])
+                log.append({"time": now}, body)
+        except OSError as error:
+            raise FullError(f"The journal cannot be written: {error}. Send this again later.") from error
+
+    def _stored(self, point: DataPoint) -> None:
+        with self._lock:
+            group = self.aggregator.stored(point)
+            if group is not None:
+                self._settle([group])
+
+    def _settle(self, groups: Sequence[Group], refused: Collection[Group] = ()) -> None:
+        """Let go of what is scored, and of what was written down and then ``refused``."""
+        for group in groups:
+            over = self._unreleased.pop(group, set()) | set(self.aggregator.settle(group))
+            if self.journal is None or not (over or group in refused) or not self.journal.log(group).is_open:
+                continue
+            try:
+                self.journal.log(group).release(over, self.aggregator.state(group, self._clock()))
+            except OSError as error:
+                _log.warning("The journal cannot be shortened now: %s", error)
+                self._unreleased[group] = over
+
+    def _replay(self, journal: Journal) -> None:
+        """Be where the last server was when it died."""
+        for group, number, frame in journal.replay():
+            try:
+                journal.log(group).hold(self._again(group, frame), number)
+            except (CodecError, InputError) as error:  # written by another intus
+                _log.warning("A frame of the journal was passed over: %s", error)
+        now = self._clock()
+        ready = self.aggregator.resume(now)
+        for group in self.aggregator.groups():
+            log, held = journal.log(group), self.aggregator.held(group)
+            log.begin(self.aggregator.state(group, now))
+            log.release(log.windows() - held, self.aggregator.state(group, now))
+        self._hand_on(ready)
+
+    def _again(self, group: Group, frame: Frame) -> set[int]:
+        """Take a frame in; returns the windows that its records are in."""
+        if "state" in frame.head:
+            self.aggregator.restore(group, frame.head["state"])
+            return set()
+        records, envelope = decode_records(frame.body)
+        if frame.head.get("again"):
+            return self.aggregator.again(records)
+        outcome = self._accept(_Request.read(records, envelope), frame.head["time"])
+        placed: dict[Group, set[int]] = outcome.placed
+        return placed.get(group, set())
+
+
+def _sift(records: Sequence[Record]) -> tuple[list[Record], list[Record], list[Notice]]:
+    """The records that can be used, the others, and a notice for each of those; raises InputError when there
+    are only others."""
+    usable: list[Record] = []
+    discarded: list[Record] = []
+    unusable: list[Notice] = []
+    for record in records:
+        try:
+            check_record(record)
+            usable.append(record)
+        except InputError as error:
+            if len(records) == len(unusable) + 1:
+                raise
+            discarded.append(record)
+            unusable.append(Notice("refused", f"Refused: {error}", "warning", *_origin(record)))
+    return usable, discarded, unusable
+
+
+def _origin(record: Record) -> Group:
+    """The record's run and model, where they can be stored."""
+    try:
+        return check_text(record.run, "run"), check_text(record.model, "model")
+    except InputError:
+        return "", ""

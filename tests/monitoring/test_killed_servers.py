@@ -1,0 +1,149 @@
+"""kill -9 of real servers at random moments, while a real training goes on beside them."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from intus.monitoring import flush, probe, register_targets
+
+IMAGES = torch.tensor(load_digits().data[:600], dtype=torch.float32) / 16
+LABELS = load_digits().target[:600]
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Fleet:
+    """Server processes, each of which a thread kills and begins again, at moments that a seed decides."""
+
+    def __init__(self, folder, roles, seed) -> None:
+        self.ports = dict(zip(("aggregator", "evaluator", "frontend"), free_ports(3), strict=True))
+        self.commands = {role: self._command(role, folder) for role in roles}
+        self.processes = {role: self._start(role) for role in roles}
+        self.kills, self._seed = dict.fromkeys(roles, 0), seed
+        self._stopped = threading.Event()
+
+    def _command(self, role, folder):
+        ports = [f"--{name}-port={port}" for name, port in self.ports.items()]
+        own = [f"--role={role}", f"--database={folder}/x.db", *ports]
+        return [sys.executable, "-m", "intus.serving", *own]
+
+    def _start(self, role):
+        quiet = {"stderr": subprocess.DEVNULL, "text": True}
+        process = subprocess.Popen(self.commands[role], stdout=subprocess.PIPE, **quiet)
+        assert process.stdout.readline()
+        return process
+
+    def rage(self, most, pause) -> None:
+        """Kill, and begin again, until ``calm``; each server up to ``most`` times."""
+        self._threads = [
+            threading.Thread(
+                target=self._rage, args=(role, most, pause, random.Random(f"{self._seed}{role}"))
+            )
+            for role in self.processes
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _rage(self, role, most, pause, chance) -> None:
+        while self.kills[role] < most and not self._stopped.wait(chance.uniform(0.02, pause)):
+            self.processes[role].kill()
+            self.processes[role].communicate()
+            self.kills[role] += 1
+            self._stopped.wait(chance.uniform(0, pause / 4))
+            self.processes[role] = self._start(role)
+
+    def calm(self) -> None:
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join()
+
+    def read(self, path):
+        url = f"http://127.0.0.1:{self.ports['frontend']}{path}"
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            return json.load(answer)
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.communicate()
+
+
+def train(fleet, epochs, pause):
+    """Train; returns the mean of what layer 0 gave in each epoch, seen with our own eyes."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    seen = {epoch: [] for epoch in range(epochs)}
+    port = fleet.ports["aggregator"]
+    assert register_targets("127.0.0.1", port, name="digit", targets=LABELS)
+    with probe(model, "127.0.0.1", port, run="r") as watch:
+        for epoch in range(epochs):
+            watch.epoch = epoch
+            for rows in torch.randperm(600).split(60):
+                watch.items = rows
+                nn.functional.cross_entropy(model(IMAGES[rows]), torch.tensor(LABELS)[rows]).backward()
+                seen[epoch].append((IMAGES[rows] @ model[0].weight.T + model[0].bias).detach())
+                optimizer.step()
+                optimizer.zero_grad()
+                time.sleep(pause)
+    return watch, {epoch: float(torch.cat(rows).double().mean()) for epoch, rows in seen.items()}
+
+
+def check(fleet, epochs, pause, kills, between):
+    fleet.rage(kills, between)
+    watch, means = train(fleet, epochs, pause)
+    fleet.calm()
+    assert flush("127.0.0.1", fleet.ports["aggregator"], timeout=60)
+    assert min(fleet.kills.values()) >= kills // 2
+    status = watch.status()
+    assert (status["dropped"], status["failed"], status["waiting"]) == (0, 0, 0)
+    assert status["sent"] == epochs * 10 * 4
+    points = fleet.read("/api/points?run=r&model=Sequential&score=mean&address=0")
+    assert points["epoch"] == list(range(epochs))
+    assert points["n"] == [600] * epochs
+    assert np.allclose(points["value"], list(means.values()), rtol=1e-5)
+    assert set(points["note"]) == {""}
+
+
+@pytest.fixture
+def fleet(tmp_path, request):
+    fleet = Fleet(tmp_path, *request.param)
+    yield fleet
+    fleet.stop()
+
+
+@pytest.mark.parametrize("fleet", [(["all"], 1)], indirect=True)
+def test_no_acknowledged_point_is_lost_or_doubled(fleet):
+    check(fleet, epochs=8, pause=0.03, kills=2, between=1.2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "roles", [["all"], ["aggregator", "evaluator", "frontend"]], ids=["together", "apart"]
+)
+def test_nothing_is_lost_in_many_deaths(tmp_path, roles, seed):
+    fleet = Fleet(tmp_path, roles, seed)
+    try:
+        check(fleet, epochs=40, pause=0.04, kills=8, between=2.5)
+    finally:
+        fleet.stop()

@@ -1,0 +1,338 @@
+"""The journal's bytes, and an aggregator that goes on where one was killed."""
+
+from __future__ import annotations
+
+import errno
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from serving_help import record
+
+from intus.core.errors import ServeError
+from intus.serving import journal as module
+from intus.serving.aggregator import Aggregator
+from intus.serving.collector import Collector
+from intus.serving.journal import FullError, Journal, Log
+
+
+class Scorer:
+    """An evaluator that keeps what it gets; ``store`` says that its scores are stored."""
+
+    def __init__(self) -> None:
+        self.got, self.told, self.waiting = [], [], []
+
+    def points(self, batch, done) -> None:
+        self.got += batch
+        self.waiting += [(point, done) for point in batch]
+
+    def store(self, most=None) -> None:
+        """Store the scores of all that waits, or of the first so many."""
+        now, self.waiting = self.waiting[:most], [] if most is None else self.waiting[most:]
+        for point, done in now:
+            done(point)
+
+    def last(self):
+        """(address, epoch) -> the numbers in the newest data point."""
+        return {(p.key.address, p.epoch): [int(r.array.flat[0]) for r in p.records] for p in self.got}
+
+    def backlog(self) -> int:
+        return 0
+
+    def notices(self, notices) -> None:
+        self.told += notices
+
+    def report(self, role, counts) -> None:
+        pass
+
+    def flush(self, run=None, model=None, timeout=None) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def numbered(number, **facts):
+    return record(array=np.full((2, 3), number, dtype=np.float32), **facts)
+
+
+class Machine:
+    """A collector over a folder, that can be killed and begun again."""
+
+    def __init__(self, folder, **options) -> None:
+        self.folder, self.options, self.time = folder, options, 1000.0
+        self.start()
+
+    def start(self) -> None:
+        self.scorer = Scorer()
+        self.journal = Journal(self.folder)
+        self.collector = Collector(
+            self.scorer, Aggregator(**self.options), self.journal, clock=lambda: self.time
+        )
+
+    def kill(self) -> None:
+        """What is left is what is on disk."""
+        self.journal.close()
+        self.start()
+
+    def stop(self) -> None:
+        self.collector.close()
+
+    def send(self, *numbers, seq, client="c", epochs=(), **facts):
+        envelope = {"client": client, "seq": seq, "dropped": 0, "epochs": list(epochs)}
+        return self.collector.records([numbered(number, **facts) for number in numbers], envelope)
+
+    def on_disk(self) -> bool:
+        """Whether there is an array in the journal: the state alone has none."""
+        return any(b'"F32"' in path.read_bytes() for path in self.folder.rglob("*.log"))
+
+
+@pytest.fixture
+def machine(tmp_path):
+    machine = Machine(tmp_path / "journal")
+    yield machine
+    machine.stop()
+
+
+# -- bytes -------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(st.lists(st.binary(max_size=40), max_size=6), st.data())
+def test_a_log_cut_anywhere_gives_its_whole_frames_and_takes_more(tmp_path_factory, bodies, data):
+    folder = tmp_path_factory.mktemp("log")
+    log = Log(folder, False)
+    log.begin({"n": 0})
+    ends = [log.nbytes]
+    for number, body in enumerate(bodies):
+        log.append({"number": number}, body)
+        ends.append(log.nbytes)
+    log.close()
+    (path,) = folder.glob("*.log")
+    whole = path.read_bytes()
+    cut = data.draw(st.integers(0, len(whole)))
+    path.write_bytes(whole[:cut] + data.draw(st.binary(max_size=30)))
+    again = Log(folder, False)
+    kept = [frame for _, frame in again.frames()]
+    survived = sum(end <= cut for end in ends)
+    assert [frame.body for frame in kept[1:survived]] == bodies[: max(survived - 1, 0)]
+    assert len(kept) in (survived, survived + 1)  # the random tail may be what was cut off
+    again.begin({"n": 1})
+    again.append({"number": 99}, b"more")
+    again.close()
+    assert [f.body for _, f in Log(folder, False).frames()][-1] == b"more"
+
+
+@given(st.integers(0, 200), st.integers(1, 255))
+@settings(max_examples=60)
+def test_a_flipped_bit_ends_the_log_there(tmp_path_factory, place, flip):
+    folder = tmp_path_factory.mktemp("log")
+    log = Log(folder, False)
+    log.begin({})
+    log.append({"number": 1}, b"a" * 50)
+    log.append({"number": 2}, b"b" * 50)
+    log.close()
+    (path,) = folder.glob("*.log")
+    content = bytearray(path.read_bytes())
+    place %= len(content)
+    content[place] ^= flip
+    path.write_bytes(content)
+    bodies = [frame.body for _, frame in Log(folder, False).frames()]
+    assert bodies == [b"", b"a" * 50, b"b" * 50][: len(bodies)]
+    assert len(bodies) < 3
+    assert path.stat().st_size <= place
+
+
+def test_two_servers_do_not_share_a_journal(tmp_path):
+    first = Journal(tmp_path / "journal")
+    with pytest.raises(ServeError, match=r"journal.* is in use by another server"):
+        Journal(tmp_path / "journal")
+    first.close()
+    Journal(tmp_path / "journal").close()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ServeError, match=r"cannot be written: .*--journal FOLDER"):
+        Journal(tmp_path / "file")
+
+
+def test_a_full_journal_refuses_and_a_small_end_is_let_through(tmp_path):
+    journal = Journal(tmp_path / "journal", max_bytes=1000)
+    collector = Collector(Scorer(), Aggregator(), journal)
+    with pytest.raises(FullError, match="at most 1,000 bytes"):
+        collector.records([record(100_000)], {"client": "c", "seq": 1})
+    assert collector.records([record(4)], {"client": "c", "seq": 2})["accepted"] == 1
+    collector.close()
+
+
+# -- killed, and begun again -------------------------------------------------------------------------
+
+
+def test_an_open_epoch_outlives_the_server(machine):
+    machine.send(1, 2, seq=1)
+    machine.kill()
+    assert machine.send(1, 2, seq=1) == {"accepted": 0, "duplicate": True}
+    machine.send(3, seq=2)
+    machine.kill()
+    machine.send(4, seq=3, epoch=1)
+    assert machine.scorer.last() == {("fc1", 0): [1, 2, 3]}
+
+
+def test_what_was_handed_on_and_not_stored_is_handed_on_again(machine):
+    machine.send(1, seq=1)
+    machine.send(2, seq=2, epoch=1)
+    assert machine.scorer.last() == {("fc1", 0): [1]}
+    machine.kill()
+    assert machine.scorer.last() == {("fc1", 0): [1]}
+    machine.scorer.store()
+    machine.kill()
+    assert machine.scorer.got == []
+    machine.collector.flush()
+    assert machine.scorer.last() == {("fc1", 1): [2]}
+
+
+def test_arrays_leave_the_disk_when_they_are_scored(machine):
+    machine.send(1, seq=1)
+    machine.send(2, seq=2, address="fc2")
+    assert machine.on_disk()
+    machine.collector.flush()
+    machine.scorer.store(1)
+    assert machine.on_disk()
+    machine.scorer.store()
+    assert not machine.on_disk()
+    machine.kill()
+    assert machine.send(1, seq=1)["duplicate"]  # its number is known after its arrays are gone
+
+
+def test_late_arrays_join_the_whole_and_the_whole_is_on_disk_again(machine):
+    machine.send(1, seq=1)
+    machine.send(2, seq=2, epoch=1)
+    machine.scorer.store()
+    assert machine.send(3, seq=3)["accepted"] == 1
+    machine.kill()
+    machine.collector.flush()
+    assert machine.scorer.last() == {("fc1", 0): [1, 3], ("fc1", 1): [2]}
+
+
+def test_a_part_that_comes_after_a_restart_does_not_replace_the_whole(machine):
+    machine.send(1, seq=1)
+    machine.send(2, seq=2, epoch=1)
+    machine.scorer.store()
+    machine.kill()
+    assert machine.send(3, seq=3)["accepted"] == 0
+    assert [notice.code for notice in machine.scorer.told] == ["too_late"]
+
+
+def test_one_request_of_two_runs_is_known_by_both(machine):
+    envelope = {"client": "c", "seq": 1, "dropped": 0}
+    records = [numbered(1), numbered(2, run="s"), numbered(3)]
+    assert machine.collector.records(records, envelope)["accepted"] == 3
+    machine.kill()
+    assert machine.collector.records(records, envelope)["duplicate"]
+    machine.collector.flush()
+    assert [[int(r.array.flat[0]) for r in p.records] for p in machine.scorer.got] in (
+        [[1, 3], [2]],
+        [[2], [1, 3]],
+    )
+
+
+def test_what_was_let_go_for_memory_stays_incomplete_after_a_restart(tmp_path):
+    machine = Machine(tmp_path / "journal", max_bytes=100)
+    for seq in range(1, 6):  # four fit
+        machine.send(seq, seq=seq)
+    machine.kill()
+    machine.collector.flush()
+    (point,) = machine.scorer.got
+    assert not point.complete
+    machine.collector.close()
+
+
+def test_a_model_that_was_removed_does_not_come_back(machine):
+    machine.send(1, seq=1)
+    machine.collector.evaluator.remove = lambda model: None
+    machine.collector.remove("m")
+    machine.kill()
+    machine.collector.flush()
+    assert machine.scorer.got == []
+
+
+def test_a_disk_that_is_full_is_survived(machine, monkeypatch):
+    machine.send(1, seq=1)
+    whole = module._write
+
+    def full(file, parts, fsync):
+        file.write(b"half a fra")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module, "_write", full)
+    with pytest.raises(FullError, match="No space left"):
+        machine.send(2, seq=2)
+    machine.collector.flush()
+    machine.scorer.store()  # nothing can be let go of, and nothing breaks
+    assert machine.on_disk()
+    monkeypatch.setattr(module, "_write", whole)
+    machine.collector.tick()
+    assert not machine.on_disk()
+    assert machine.send(2, seq=2, epoch=1)["accepted"] == 1
+    machine.kill()
+    machine.collector.flush()
+    assert machine.scorer.last() == {("fc1", 1): [2]}
+
+
+def test_many_threads_and_a_kill_lose_nothing(machine):
+    def work(client):
+        for seq in range(20):
+            machine.send(seq, seq=seq, client=client, address=client)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    machine.kill()
+    machine.collector.flush()
+    assert machine.scorer.last() == {(name, 0): list(range(20)) for name in "abcd"}
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.integers(0, 1), st.sampled_from(["a", "b"])),
+        st.tuples(st.just("next")),
+        st.tuples(st.just("kill")),
+        st.tuples(st.just("again")),
+        st.tuples(st.just("store"), st.integers(1, 3)),
+        st.tuples(st.just("flush")),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=150)
+@given(STEPS)
+def test_whatever_happens_each_array_counts_once(tmp_path_factory, steps):
+    """The newest stored data point of a key holds a prefix-free whole: all that was accepted for it."""
+    machine = Machine(tmp_path_factory.mktemp("journal"))
+    accepted, stored, epoch, sent = {}, {}, 0, []
+    for step in [*steps, ("flush",), ("store", None)]:
+        match step:
+            case ("send", back, address):
+                number = len(sent)
+                facts = {"seq": number, "epoch": max(epoch - back, 0), "address": address}
+                sent.append((number, facts))
+                if machine.send(number, **facts)["accepted"]:
+                    accepted.setdefault((address, facts["epoch"]), []).append(number)
+            case ("again",) if sent:
+                assert machine.send(sent[-1][0], **sent[-1][1])["duplicate"]
+            case ("next",):
+                epoch += 1
+            case ("kill",):
+                machine.kill()
+            case ("flush",):
+                machine.collector.flush()
+            case ("store", most):
+                for point, _ in machine.scorer.waiting[:most]:
+                    stored[point.key.address, point.epoch] = [int(r.array.flat[0]) for r in point.records]
+                machine.scorer.store(most)
+    assert stored == accepted
+    assert not machine.on_disk()
+    machine.collector.close()
