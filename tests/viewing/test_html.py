@@ -13,7 +13,7 @@ import pytest
 from drafts import digits_cnn, gpt2, hostile
 
 from intus.core.errors import InputError, IntusError
-from intus.viewing import html
+from intus.viewing import assets, html
 from intus.viewing.html import View, page
 from intus.viewing.scene import scene
 
@@ -103,7 +103,7 @@ def test_a_wrong_overlay_is_told_at_once() -> None:
 
 
 def test_a_missing_bundle_names_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(html, "files", lambda package: tmp_path)
+    monkeypatch.setattr(assets, "files", lambda package: tmp_path)
     html.asset.cache_clear()
     try:
         with pytest.raises(IntusError, match=r"intus\.css of the built page is missing.*make web"):

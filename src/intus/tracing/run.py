@@ -110,16 +110,16 @@ def view(
     inputs: Any = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    depth: int | None = None,
+    depth: int | str | None = None,
     overlay: Overlay = None,
     seed: int | None = None,
 ) -> View:
     """The model's graph as a page to walk in: a model is traced once, with nothing saved.
 
-    ``seed`` seeds torch for that pass alone. ``depth`` is how many levels of modules stand open at first;
-    ``overlay`` colours the boxes: ``"time"``, ``"memory"``, ``"parameters"``, ``"flops"``, for a trace with
-    ``grads`` also ``"autograd"`` (bytes kept for the backward pass), a dict from address to number, or
-    Results of one score.
+    ``seed`` seeds torch for that pass alone. ``depth`` is how many levels of modules stand open at first,
+    ``"all"`` for every one; ``overlay`` colours the boxes: ``"time"``, ``"memory"``, ``"parameters"``,
+    ``"flops"``, for a trace with ``grads`` also ``"autograd"`` (bytes kept for the backward pass), a dict from
+    address to number, or Results of one score.
 
     >>> view(torch.nn.Linear(2, 1), torch.ones(1, 2))  # doctest: +ELLIPSIS
     <View of Linear: 1 operation, 0 modules, 3 parameters (12 B), ...>

@@ -272,15 +272,32 @@ class Trace(TraceFacts):
             out.add_edge(labels[src], labels[dst], arg=self.graph.args[arg])
         return out
 
-    def show(self, *, depth: int | None = None, overlay: Overlay = None) -> View:
+    def show(self, *, depth: int | str | None = None, overlay: Overlay = None) -> View:
         """The graph to walk in; in a notebook, a cell that ends with it shows it."""
         return View(self.graph, depth=depth, overlay=overlay)
 
-    def draw(self, path: str | Path, *, depth: int | None = None, overlay: Overlay = None) -> Path:
-        """Write the graph as one self-contained page that works offline; ``path`` ends in ``.html``."""
-        if Path(path).suffix != ".html":
-            raise InputError(f"draw writes .html files, got {str(path)!r}.")
-        return self.show(depth=depth, overlay=overlay).save(path)
+    def draw(
+        self,
+        path: str | Path,
+        *,
+        depth: int | str | None = None,
+        rolled: bool = False,
+        direction: str = "down",
+        overlay: Overlay = None,
+        dark: bool = False,
+        scale: float = 2.0,
+    ) -> Path:
+        """Write the graph as a page (``.html``), a picture (``.svg``, ``.png``, ``.pdf``), Graphviz's text
+        (``.dot``) or its scene (``.json``); ``View.save`` says what the options mean.
+
+        >>> import tempfile, os
+        >>> from intus import trace
+        >>> path = os.path.join(tempfile.mkdtemp(), "net.svg")
+        >>> trace(torch.nn.Linear(2, 1), torch.ones(1, 2)).draw(path).name
+        'net.svg'
+        """
+        view = self.show(depth=depth, overlay=overlay)
+        return view.save(path, rolled=rolled, direction=direction, dark=dark, scale=scale)
 
     def _repr_html_(self) -> str:
         return self.show()._repr_html_()

@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from functools import cache
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 
-from ..core.errors import IntusError
+from ..core.errors import InputError
 from ..core.graph import Graph
+from .assets import asset
 from .overlay import AUTOGRAD, Overlay, kept_by_autograd, paint
 from .scene import scene
 from .text import headline
@@ -38,17 +37,20 @@ style-src 'unsafe-inline'; img-src data: blob:">
 """
 
 
-def page(graph: Graph, *, title: str = "", overlay: Overlay = None, depth: int | None = None) -> str:
+DEEPEST = 1_000_000  # a depth that opens every module
+
+
+def page(graph: Graph, *, title: str = "", overlay: Overlay = None, depth: int | str | None = None) -> str:
     """One self-contained HTML page of the graph.
 
     ``overlay`` colours the boxes (see ``overlay.paint``); ``depth`` is how many levels of modules stand open
-    at first, as many as stay readable by default. The data travels as gzip in base64, so no name in a model
-    can break out of it.
+    at first, as many as stay readable by default, ``"all"`` for every one. The data travels as gzip in
+    base64, so no name in a model can break out of it.
     """
     content = {
         "scene": scene(graph),
         "paint": paint(overlay),
-        "depth": depth,
+        "depth": DEEPEST if depth == "all" else depth,
     }
     packed = gzip.compress(
         json.dumps(content, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode(),
@@ -64,20 +66,11 @@ def page(graph: Graph, *, title: str = "", overlay: Overlay = None, depth: int |
     )
 
 
-@cache
-def asset(name: str) -> str:
-    """The text of a file of the built page; raises IntusError naming the command that builds it."""
-    try:
-        return (files("intus") / "_static" / name).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise IntusError(f"{name} of the built page is missing. Build it with: make web") from None
-
-
 class View:
-    """A graph to look at: shows itself in a notebook, saves itself as one HTML file.
+    """A graph to look at: shows itself in a notebook, saves itself as a page or as a picture.
 
-    >>> View(graph, overlay="time").save("model.html")     # doctest: +SKIP
-    PosixPath('model.html')
+    >>> View(graph, overlay="time").save("model.svg")     # doctest: +SKIP
+    PosixPath('model.svg')
     """
 
     def __init__(
@@ -86,12 +79,14 @@ class View:
         *,
         title: str = "",
         overlay: Overlay = None,
-        depth: int | None = None,
+        depth: int | str | None = None,
         height: int = 640,
     ) -> None:
         if isinstance(overlay, str) and overlay == AUTOGRAD:
             overlay = kept_by_autograd(graph)
         paint(overlay)  # a wrong overlay is told where it was written, not when the cell is shown
+        if not (depth is None or depth == "all" or (isinstance(depth, int) and depth >= 0)):
+            raise InputError(f"depth={depth!r} is not a number of levels, 0 or more, or 'all'.")
         self.graph = graph
         self.title = title or graph.model
         self.overlay = overlay
@@ -102,11 +97,51 @@ class View:
         """The page as text."""
         return page(self.graph, title=self.title, overlay=self.overlay, depth=self.depth)
 
-    def save(self, path: str | Path) -> Path:
-        """Write the page to ``path`` and return it."""
+    def save(
+        self,
+        path: str | Path,
+        *,
+        rolled: bool = False,
+        direction: str = "down",
+        dark: bool = False,
+        scale: float = 2.0,
+    ) -> Path:
+        """Write the graph to ``path`` and return it; the ending says as what.
+
+        ``.html`` is the page to walk in, offline. ``.svg``, ``.png`` and ``.pdf`` are still pictures, which
+        need no browser and no Graphviz (``.png`` and ``.pdf`` need ``intus[draw]``); ``.dot`` is Graphviz's
+        text, ``.json`` the scene (``docs/pictures.md``). ``rolled`` shows the passes of a recurrent layer,
+        and equal modules in a row, as one with its count; ``direction`` is ``"down"`` or ``"right"``;
+        ``dark`` the dark theme; ``scale`` pixels of a PNG per pixel of the picture.
+
+        Raises InputError for another ending, MissingExtraError where matplotlib lacks. A picture too large
+        for its format is made smaller, with a warning.
+        """
         path = Path(path)
-        path.write_text(self.html(), encoding="utf-8")
-        return path
+        if path.suffix == ".html":
+            if rolled or direction != "down" or dark:
+                raise InputError(
+                    f"{path.name}: rolled, direction and dark are for still pictures, not for a page."
+                )
+            path.write_text(self.html(), encoding="utf-8")
+            return path
+        from .drawing.save import FORMATS, save
+
+        if path.suffix not in FORMATS:
+            raise InputError(
+                f"{str(path)!r} does not say what to draw: end it in .html, {', '.join(FORMATS)}."
+            )
+        return save(
+            self.graph,
+            path,
+            title=self.title,
+            depth=self.depth,
+            overlay=self.overlay,
+            rolled=rolled,
+            direction=direction,
+            dark=dark,
+            scale=scale,
+        )
 
     def _repr_html_(self) -> str:
         # An iframe keeps the page's styles and scripts away from the notebook's, and the sandbox keeps the

@@ -1,0 +1,36 @@
+// Lay scenes out with the page's own code, under Node: {scene, depth} a line in, the frame a line out.
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+
+const web = process.argv[2];
+const { buildSync } = createRequire(join(web, "package.json"))("esbuild");
+const entry = `
+  export { buildTree } from "./model.ts";
+  export { figures } from "./facts.ts";
+  export { Stage, captions } from "./stage.ts";
+`;
+const built = buildSync({
+  stdin: { contents: entry, resolveDir: join(web, "src", "graph"), loader: "ts" },
+  bundle: true,
+  write: false,
+  format: "esm",
+  loader: { ".css": "empty" },
+});
+const page = await import(`data:text/javascript;base64,${Buffer.from(built.outputFiles[0].text).toString("base64")}`);
+const measure = (text, size, bold) => text.length * size * (bold ? 0.6 : 0.55);
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const { scene, depth } = JSON.parse(line);
+  const tree = page.buildTree(scene);
+  const figures = page.figures(tree);
+  const stage = new page.Stage(tree, figures, measure);
+  if (depth === null) stage.openReadable(26);
+  else stage.openToDepth(depth < 0 ? Infinity : depth);
+  const { boxes, lines, width, height } = stage.frame();
+  const [box, edge] = [
+    ({ node, x, y, width, height, open }) => [node.address, ...page.captions(node, figures), x, y, width, height, open],
+    ({ route, x, y, label }) => [Array.from(route, (at, i) => at + (i % 2 ? y : x)), label],
+  ];
+  console.log(JSON.stringify({ width, height, boxes: boxes.map(box), lines: lines.map(edge) }));
+}
