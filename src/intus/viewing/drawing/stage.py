@@ -272,7 +272,7 @@ def short(text: str) -> str:
     """Keep both ends of a long name: the end tells most, the beginning says where.
 
     >>> short("encoder.layers.0.self_attention.dropout.inner")
-    'encoder.layers…f_attention.dropout.inner'
+    'encoder.layers…tention.dropout.inner'
     """
     return text if len(text) <= LONGEST_CAPTION else f"{text[:14]}…{text[15 - LONGEST_CAPTION :]}"
 
