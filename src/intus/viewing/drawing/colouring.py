@@ -10,8 +10,8 @@ from .figures import Figures, count, value
 from .style import scale_colour
 from .tree import Node, Tree
 
-_TITLES = {"time": "Time", "memory": "Activation memory", "parameters": "Parameters"}
-_FORMATS = {"time": duration, "memory": size, "parameters": count}
+_TITLES = {"time": "Time", "memory": "Activation memory", "parameters": "Parameters", "flops": "FLOPs"}
+_FORMATS = {"time": duration, "memory": size, "parameters": count, "flops": count}
 
 
 class Colouring(NamedTuple):
@@ -55,7 +55,7 @@ def colouring(painted: dict[str, Any] | str | None, tree: Tree, figures: Figures
     values: dict[str, float | None] = {}
     high = 0.0
     for node in tree.nodes[1:]:
-        if not is_paintable(node) or (painted == "parameters" and not column[node.id]):
+        if not is_paintable(node) or (painted in ("parameters", "flops") and not column[node.id]):
             continue
         values[node.address] = column[node.id]
         if not node.children:

@@ -10,22 +10,24 @@ from .tree import Tree
 
 
 class Figures(NamedTuple):
-    """Nanoseconds, bytes of the tensors made, and distinct parameters, by box."""
+    """Nanoseconds, bytes of the tensors made, distinct parameters, and FLOPs as far as known, by box."""
 
     time: list[float]
     memory: list[float]
     parameters: list[float]
+    flops: list[float]
 
 
 def figures(tree: Tree) -> Figures:
     """What every box holds, those inside it included."""
     scene, nodes = tree.scene, tree.nodes
     ops, metas = scene["ops"], scene["metas"]
-    time, memory, parameters = ([0.0] * len(nodes) for _ in range(3))
+    time, memory, parameters, flops = ([0.0] * len(nodes) for _ in range(4))
     held: list[set[int]] = [set() for _ in nodes]
     for node in nodes:
         for row in node.rows:
             time[node.id] += ops["time"][row]
+            flops[node.id] += ops["flops"][row] or 0
             memory[node.id] += metas[ops["meta"][row]][3] if ops["kind"][row] == OP else 0
     for row, param in zip(scene["opParams"]["op"], scene["opParams"]["param"], strict=True):
         if tree.box_of[row] >= 0:
@@ -36,10 +38,11 @@ def figures(tree: Tree) -> Figures:
         if node.parent >= 0:
             time[node.parent] += time[node.id]
             memory[node.parent] += memory[node.id]
+            flops[node.parent] += flops[node.id]
             held[node.parent] |= held[node.id]
             if node.children:
                 held[node.id].clear()
-    return Figures(time, memory, parameters)
+    return Figures(time, memory, parameters, flops)
 
 
 def count(number: float) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
+from ...core.flops import flops
 from ...core.graph import Graph
 from ..overlay import Overlay, paint
 from ..scene import scene
@@ -53,9 +56,12 @@ def plan(
     ``direction`` is where the data flows: ``"down"`` or ``"right"``.
     """
     passes = roll(graph) if rolled else None
-    graph = passes.graph if passes else graph
+    whole, graph = graph, passes.graph if passes else graph
     told = marks(graph)
-    tree = build_tree(scene(graph), united=rolled)
+    data = scene(graph)
+    if passes:
+        data["ops"]["flops"] = _summed(whole, passes)
+    tree = build_tree(data, united=rolled)
     if passes:
         _count(tree.nodes, passes)
     sums = figures(tree)
@@ -106,6 +112,14 @@ def picture(plan: Plan, *, title: str = "", dark: bool = False) -> Picture:
             key.moved(MARGIN, y + frame.height),
         ],
     )
+
+
+def _summed(graph: Graph, passes: Rolled) -> list[float | None]:
+    """The FLOPs of every row, its passes together; None where one of them is not known."""
+    each = flops(graph)
+    total = np.bincount(passes.rows, each, minlength=len(passes.op_passes))
+    unknown = np.bincount(passes.rows, each < 0, minlength=len(total)) > 0
+    return [None if lost else known for known, lost in zip(total.tolist(), unknown.tolist(), strict=True)]
 
 
 def _count(nodes: list[Node], passes: Rolled) -> None:

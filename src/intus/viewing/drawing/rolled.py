@@ -12,11 +12,13 @@ from .marks import ranges
 
 
 class Rolled(NamedTuple):
-    """``op_passes`` and ``call_passes`` say how many passes each row and module call stands for, ``notes``
-    by edge in which passes of its ends it runs where that is not in all: ``("1-2", "2-3")`` leaves passes 1
-    and 2 and enters 2 and 3. Its edges may run against the order of rows."""
+    """``rows`` is the new row of every old one; ``op_passes`` and ``call_passes`` say how many passes each
+    row and module call stands for; ``notes`` by edge in which passes of its ends it runs where that is not in
+    all: ``("1-2", "2-3")`` leaves passes 1 and 2 and enters 2 and 3. Its edges may run against the order of
+    rows."""
 
     graph: Graph
+    rows: np.ndarray
     op_passes: list[int]
     call_passes: list[int]
     notes: dict[int, tuple[str, str]]
@@ -49,11 +51,12 @@ def rolled(graph: Graph) -> Rolled:
         ops=Ops(**columns),
         edges=edges,
         calls=calls,
+        op_settings=graph.op_settings[kept] if len(graph.op_settings) else graph.op_settings,
         op_params=np.unique(op_params, axis=0),
         exits=np.unique(exits[exits[:, 1] >= 0], axis=0),
         branches=tuple(branches.values()),
     )
-    return Rolled(whole, passes[layer[kept]].tolist(), call_passes, notes)
+    return Rolled(whole, row, passes[layer[kept]].tolist(), call_passes, notes)
 
 
 def _calls(graph: Graph, kept: np.ndarray) -> tuple[Calls, np.ndarray, list[int]]:
