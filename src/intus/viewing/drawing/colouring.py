@@ -55,7 +55,7 @@ def colouring(painted: dict[str, Any] | str | None, tree: Tree, figures: Figures
     values: dict[str, float | None] = {}
     high = 0.0
     for node in tree.nodes[1:]:
-        if not is_paintable(node) or (painted in ("parameters", "flops") and not column[node.id]):
+        if not is_paintable(node) or (painted == "parameters" and not column[node.id]):
             continue
         values[node.address] = column[node.id]
         if not node.children:
