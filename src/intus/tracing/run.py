@@ -118,8 +118,8 @@ def view(
 
     ``seed`` seeds torch for that pass alone. ``depth`` is how many levels of modules stand open at first,
     ``"all"`` for every one; ``overlay`` colours the boxes: ``"time"``, ``"memory"``, ``"parameters"``,
-    ``"flops"``, for a trace with ``grads`` also ``"autograd"`` (bytes kept for the backward pass), a dict from
-    address to number, or Results of one score.
+    ``"flops"``, for a trace with ``grads`` also ``"autograd"`` (bytes kept for the backward pass), a dict
+    from address to number, or Results of one score.
 
     >>> view(torch.nn.Linear(2, 1), torch.ones(1, 2))  # doctest: +ELLIPSIS
     <View of Linear: 1 operation, 0 modules, 3 parameters (12 B), ...>
