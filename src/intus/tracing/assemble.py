@@ -100,14 +100,18 @@ def _connected(
     on its way to one, but for what only counts in the model's own buffers (BatchNorm's batches)."""
     whole = whole or not (kind == OUTPUT).any()
     starts = (kind != BUFFER) & ~np.isin(np.arange(len(kind)), edges["dst"]) if whole else kind == INPUT
-    from_input, to_output = starts.tolist(), ends.tolist()
-    pairs = sorted(zip(edges["dst"].tolist(), edges["src"].tolist(), strict=True))  # time only moves on
-    for dst, src in pairs:
-        from_input[dst] = from_input[dst] or from_input[src]
-    for dst, src in reversed(pairs):
-        to_output[src] = to_output[src] or to_output[dst]
-    either: np.ndarray = np.array(from_input) | np.array(to_output)
-    return either
+    srcs, dsts = edges["src"].tolist(), edges["dst"].tolist()  # in the order of dst: time only moves on
+    to_output = ends.tolist()
+    for src, dst in zip(reversed(srcs), reversed(dsts), strict=True):
+        if to_output[dst]:
+            to_output[src] = True
+    if all(to_output):
+        return np.array(to_output)
+    from_input = starts.tolist()
+    for src, dst in zip(srcs, dsts, strict=True):
+        if from_input[src]:
+            from_input[dst] = True
+    return np.array(from_input) | np.array(to_output)
 
 
 def _sorted_edges(edges: Mapping[str, np.ndarray], where: np.ndarray) -> dict[str, np.ndarray]:

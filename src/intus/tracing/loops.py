@@ -23,17 +23,15 @@ from ..core.graph import OP
 def find_layers(
     rows: Mapping[str, np.ndarray], edges: Mapping[str, np.ndarray], op_params: np.ndarray
 ) -> np.ndarray:
-    """Number the layer of every row, in the order their first passes ran."""
-    count = len(rows["kind"])
-    groups = _Groups(count)
+    """Number the layer of every row, in the order their first passes ran; ``edges`` are sorted by ``dst``."""
+    groups = _Groups(len(rows["kind"]))
     alike = _alike(rows)
-    rule1 = _same_parameters(alike, op_params)
-    for members in rule1:
+    seeds = _same_parameters(alike, op_params)
+    for members in seeds:
         groups.join(members)
-    without = alike.copy()
-    without[op_params[:, 0]] = -1  # what has parameters of its own is a pass of nothing but rule 1's
-    _grow(groups, without, edges, rule1, count)
-    _back_to_back(groups, alike, edges, op_params, count)
+    if seeds:
+        _grow(groups, alike, edges, op_params, seeds)
+    _back_to_back(groups, alike, edges, op_params)
     return groups.numbers()
 
 
@@ -50,28 +48,39 @@ class _Groups:
             row = root[row]
         return row
 
-    def join(self, members: list[int]) -> bool:
-        """Make members one group; true if that changed anything."""
+    def join(self, members: list[int]) -> None:
+        """Make members one group."""
         roots = sorted({self.find(row) for row in members})
         for other in roots[1:]:
             self.root[other] = roots[0]
-        return len(roots) > 1
+
+    def roots(self) -> np.ndarray:
+        """Every row's root."""
+        root = np.array(self.root, dtype=np.int64)
+        while True:
+            above = root[root]
+            if np.array_equal(above, root):
+                return root
+            root = above
 
     def numbers(self) -> np.ndarray:
-        found: dict[int, int] = {}
-        return np.array(
-            [found.setdefault(self.find(row), len(found)) for row in range(len(self.root))], dtype=np.int64
-        )
+        """The group of every row, numbered in the order of their first rows."""
+        roots = self.roots()
+        first = roots == np.arange(len(roots))
+        numbers: np.ndarray = (np.cumsum(first) - 1)[roots]
+        return numbers
 
 
 def _alike(rows: Mapping[str, np.ndarray]) -> np.ndarray:
     """A number for each row that two rows share when they are alike; -1 for rows that never repeat."""
-    unique: dict[tuple[int, int, int], int] = {}
     out = np.full(len(rows["kind"]), -1, dtype=np.int64)
-    columns = (rows["kind"], rows["type"], rows["signature"], rows["output"])
-    for row, (kind, type_, signature, output) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
-        if kind == OP and signature != -1:
-            out[row] = unique.setdefault((type_, signature, output), len(unique))
+    some = np.flatnonzero((rows["kind"] == OP) & (rows["signature"] != -1))
+    words = np.zeros(len(some), dtype=np.int64)
+    for name in ("type", "signature", "output"):
+        column = rows[name][some]
+        column = column - column.min(initial=0)
+        words = words * (int(column.max(initial=0)) + 1) + column
+    out[some] = np.unique(words, return_inverse=True)[1]
     return out
 
 
@@ -91,29 +100,31 @@ def _grow(
     groups: _Groups,
     alike: np.ndarray,
     edges: Mapping[str, np.ndarray],
+    op_params: np.ndarray,
     seeds: list[list[int]],
-    count: int,
 ) -> None:
     """Rule 2: from each group, alike neighbours in the same place become groups, until nothing grows."""
-    parents: list[list[tuple[int, int]]] = [[] for _ in range(count)]
-    children: list[list[tuple[int, int]]] = [[] for _ in range(count)]
-    for src, dst, arg in zip(
-        edges["src"].tolist(), edges["dst"].tolist(), edges["arg"].tolist(), strict=True
-    ):
-        parents[dst].append((src, arg))
-        children[src].append((dst, arg))
-    kinds = alike.tolist()
-    grouped = bytearray(count)
+    kinds = alike.copy()
+    kinds[op_params[:, 0]] = -1  # what has parameters of its own is a pass of nothing but rule 1's
+    parents = _Neighbours(edges["dst"], edges["src"], edges["arg"], kinds)
+    children = _Neighbours(edges["src"], edges["dst"], edges["arg"], kinds)
+    grouped = bytearray(len(alike))
     for members in seeds:
         for row in members:
             grouped[row] = 1
     # Down before up: what follows the seeds follows every pass of them, what precedes may lack the first.
     down, up = list(seeds), list(seeds)
     while down or up:
-        members, neighbours = (down.pop(), children) if down else (up.pop(), parents)
-        for bucket in _same_place(members, neighbours, kinds).values():
+        bucket_lists = children.in_same_place(down.pop()) if down else parents.in_same_place(up.pop())
+        for bucket in bucket_lists:
             fresh = [row for row in bucket if not grouped[row]]
-            if fresh and len(bucket) > 1 and len({groups.find(row) for row in bucket if grouped[row]}) < 2:
+            if (
+                fresh
+                and len(bucket) > 1
+                and (
+                    len(fresh) == len(bucket) or len({groups.find(row) for row in bucket if grouped[row]}) < 2
+                )
+            ):
                 for row in fresh:
                     grouped[row] = 1
                 groups.join(bucket)
@@ -121,65 +132,77 @@ def _grow(
                 up.append(bucket)
 
 
-def _same_place(
-    members: list[int], neighbours: list[list[tuple[int, int]]], kinds: list[int]
-) -> dict[tuple[int, int, int], list[int]]:
-    """The neighbours of a group's members, those together that are alike and stand in the same place."""
-    buckets: dict[tuple[int, int, int], set[int]] = {}
-    for row in members:
-        rank: dict[tuple[int, int], int] = {}
-        for other, arg in neighbours[row]:
-            if kinds[other] >= 0:
-                place = (kinds[other], arg)
-                rank[place] = rank.get(place, -1) + 1
-                buckets.setdefault((*place, rank[place]), set()).add(other)
-    return {place: sorted(bucket) for place, bucket in buckets.items()}
+class _Neighbours:
+    """Each row's neighbours in one direction that may be grouped, with a number for the place each stands in:
+    what it is alike to, the argument between them, and which of several such it is."""
+
+    def __init__(self, row: np.ndarray, other: np.ndarray, arg: np.ndarray, kinds: np.ndarray) -> None:
+        order = np.argsort(row, kind="stable")
+        order = order[kinds[other[order]] >= 0]
+        row, other, arg = row[order], other[order], arg[order]
+        place = kinds[other] * (int(arg.max(initial=0)) + 1) + arg
+        rank = _occurrences(row * (int(place.max(initial=0)) + 1) + place)
+        self.place = (place * (int(rank.max(initial=0)) + 1) + rank).tolist()
+        self.other = other.tolist()
+        self.start = np.searchsorted(row, np.arange(len(kinds) + 1)).tolist()
+
+    def in_same_place(self, members: list[int]) -> list[list[int]]:
+        """The neighbours of a group's members, those together that stand in the same place."""
+        buckets: dict[int, list[int]] = {}
+        start, other, place = self.start, self.other, self.place
+        for row in members:
+            for at in range(start[row], start[row + 1]):
+                buckets.setdefault(place[at], []).append(other[at])
+        return [sorted(set(bucket)) for bucket in buckets.values()]
+
+
+def _occurrences(values: np.ndarray) -> np.ndarray:
+    """For each entry, how often its value has occurred before.
+
+    >>> _occurrences(np.array([5, 5, 2, 5])).tolist()
+    [0, 1, 0, 2]
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    fresh = np.ones(len(values), dtype=bool)
+    fresh[1:] = ordered[1:] != ordered[:-1]
+    begun = np.flatnonzero(fresh)
+    out = np.empty(len(values), dtype=np.int64)
+    out[order] = np.arange(len(values)) - np.repeat(begun, np.diff(np.append(begun, len(values))))
+    return out
 
 
 def _back_to_back(
-    groups: _Groups,
-    alike: np.ndarray,
-    edges: Mapping[str, np.ndarray],
-    op_params: np.ndarray,
-    count: int,
+    groups: _Groups, alike: np.ndarray, edges: Mapping[str, np.ndarray], op_params: np.ndarray
 ) -> None:
     """Rule 3: tandem repeats among the rows that no rule has grouped and that use no parameters.
 
     The longest repeats come first; what they took no other repeat may have.
     """
-    word = alike.copy()
-    taken = np.array([groups.find(row) != row for row in range(count)], dtype=bool)
-    roots = {groups.find(row) for row in np.flatnonzero(taken).tolist()}
-    taken[list(roots)] = True
-    if len(op_params):
-        taken[op_params[:, 0]] = True
-    barrier = taken | (word < 0)
     line = np.flatnonzero(alike >= 0)  # a loop's body is what ran in a row, inputs and buffers aside
     if len(line) < 2:
         return
-    word = np.where(barrier[line], -1 - np.arange(len(line)), word[line])  # barriers never match anything
-    fed = _feeds(edges)
+    roots = groups.roots()
+    taken = roots != np.arange(len(roots))
+    taken[roots[taken]] = True
+    taken[op_params[:, 0]] = True
+    # barriers never match anything
+    word = np.where(taken[line], -1 - np.arange(len(line)), alike[line])
     free = np.ones(len(line), dtype=bool)
     for start, stop, period in _runs(word):
-        if free[start:stop].all() and _flows(line, start, stop, period, fed):
+        if free[start:stop].all() and _flows(line, start, stop, period, edges):
             free[start:stop] = False
             for offset in range(period):
                 members = line[np.arange(start + offset, stop, period)].tolist()
                 groups.join(members)
 
 
-def _feeds(edges: Mapping[str, np.ndarray]) -> dict[int, list[int]]:
-    fed: dict[int, list[int]] = {}
-    for src, dst in zip(edges["src"].tolist(), edges["dst"].tolist(), strict=True):
-        fed.setdefault(dst, []).append(src)
-    return fed
-
-
-def _flows(line: np.ndarray, start: int, stop: int, period: int, fed: dict[int, list[int]]) -> bool:
+def _flows(line: np.ndarray, start: int, stop: int, period: int, edges: Mapping[str, np.ndarray]) -> bool:
     """Whether the second pass consumes something of the first: parallel branches are no loop."""
-    first = set(line[start : start + period].tolist())
-    second = line[start + period : min(start + 2 * period, stop)].tolist()
-    return any(src in first for row in second for src in fed.get(row, ()))
+    first, second = line[start : start + period], line[start + period : min(start + 2 * period, stop)]
+    low, high = np.searchsorted(edges["dst"], [second[0], second[-1] + 1])
+    src, dst = edges["src"][low:high], edges["dst"][low:high]
+    return bool((np.isin(src, first) & np.isin(dst, second)).any())
 
 
 def _runs(word: np.ndarray) -> list[tuple[int, int, int]]:
@@ -193,9 +216,10 @@ def _runs(word: np.ndarray) -> list[tuple[int, int, int]]:
     >>> _runs(np.array([1, 2, 3, 9, 1, 2, 3, 8, 1, 2, 3]))
     []
     """
-    ranks = _ranks(word)
+    ranks: list[np.ndarray] = []
     found: set[tuple[int, int, int]] = set()
     for at, period in _places_to_look(word):
+        ranks = ranks or _ranks(word)
         left = at - _alike_for(ranks, at, at + period, backwards=True)
         right = at + _alike_for(ranks, at, at + period)
         passes = (right - left) // period + 1  # whole passes only
