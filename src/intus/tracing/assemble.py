@@ -111,7 +111,8 @@ def _connected(
     for src, dst in zip(srcs, dsts, strict=True):
         if from_input[src]:
             from_input[dst] = True
-    return np.array(from_input) | np.array(to_output)
+    either: np.ndarray = np.array(from_input) | np.array(to_output)
+    return either
 
 
 def _sorted_edges(edges: Mapping[str, np.ndarray], where: np.ndarray) -> dict[str, np.ndarray]:
