@@ -92,8 +92,8 @@ def test_layers_and_modules(trace):
 def test_draw_writes_a_page_and_refuses_other_endings(trace, tmp_path):
     page = trace.draw(tmp_path / "net.html")
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
-    with pytest.raises(InputError, match=r"net\.svg"):
-        trace.draw(tmp_path / "net.svg")
+    with pytest.raises(InputError, match=r"net\.gif"):
+        trace.draw(tmp_path / "net.gif")
 
 
 def test_view_traces_and_shows(tmp_path):

@@ -15,6 +15,7 @@ from ..core import walks
 from ..core.errors import AddressError, CodecError, InputError, did_you_mean, require
 from ..core.graph import OP, OUTPUT, Branch, Graph
 from ..core.selection import Selection, resolve, select
+from ..core.table import NUMBERS, columns
 from ..storage.codec import decode_graph, encode_graph
 from ..viewing.html import View
 from ..viewing.overlay import Overlay
@@ -239,35 +240,35 @@ class Trace(TraceFacts):
         Path(path).write_bytes(encode_graph(self.graph, arrays))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row per tensor: label, type, kind, shape, dtype, bytes, seconds, module, parents, source."""
+        """One row per tensor, one column per fact that is a number, a text or a short list.
+
+        Bytes and seconds; whole numbers that may be missing (FLOPs, distances) are of pandas' ``Int64``. The
+        columns are those of ``core/table.py``, and ``saved``.
+
+        >>> from intus import trace
+        >>> table = trace(torch.nn.Linear(4, 3), torch.ones(2, 4)).to_pandas()
+        >>> table["label"].tolist(), table["flops"].tolist()
+        (['input_1', 'linear_1_1', 'output_1'], [0, 48, 0])
+        """
         pd = require("pandas", extra="inspect", why="to turn a trace into a DataFrame")
-        return pd.DataFrame(
-            [
-                {
-                    "label": op.label,
-                    "type": op.type,
-                    "kind": op.kind,
-                    "shape": op.shape,
-                    "dtype": op.dtype,
-                    "bytes": op.nbytes,
-                    "seconds": op.seconds,
-                    "module": op.module,
-                    "parameters": sum(int(np.prod(p.shape)) for p in op.params),
-                    "parents": [parent.label for parent in op.parents],
-                    "source": f"{op.source.file}:{op.source.line}" if op.source else "",
-                    "saved": op.saved,
-                }
-                for op in (Op(self, row) for row in range(len(self.graph.ops)))
-            ]
-        )
+        found = columns(self._facts)
+        numbers = {name: pd.array(found[name], dtype="Int64") for name in NUMBERS}
+        saved = [row in self.values for row in range(len(self.graph.ops))]
+        return pd.DataFrame({**found, **numbers, "saved": saved})
 
     def to_networkx(self) -> networkx.MultiDiGraph:
-        """A networkx MultiDiGraph whose nodes are labels and whose edges bear the argument's name."""
+        """A networkx MultiDiGraph whose nodes are labels and whose edges bear the argument's name.
+
+        Nodes bear the facts of ``to_pandas`` but for their neighbours; those that are not known are left out.
+        """
         nx = require("networkx", extra="graph", why="to turn a trace into a networkx graph")
-        out, labels, edges = nx.MultiDiGraph(), self.graph.labels, self.graph.edges
+        out, labels, edges = nx.MultiDiGraph(model=self.name), self.graph.labels, self.graph.edges
+        found = columns(self._facts)
+        for name in ("label", "parents", "uses"):
+            del found[name]
         for row, label in enumerate(labels):
-            op = Op(self, row)
-            out.add_node(label, type=op.type, kind=op.kind, shape=op.shape, dtype=op.dtype, module=op.module)
+            facts = {name: column[row] for name, column in found.items()}
+            out.add_node(label, **{name: fact for name, fact in facts.items() if fact is not None})
         for src, dst, arg in zip(edges.src.tolist(), edges.dst.tolist(), edges.arg.tolist(), strict=True):
             out.add_edge(labels[src], labels[dst], arg=self.graph.args[arg])
         return out

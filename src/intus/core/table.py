@@ -1,0 +1,89 @@
+"""The facts about a pass as columns, one entry per tensor: what a DataFrame and a networkx graph show."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .facts import Facts
+from .graph import CREATED, FAILED, INPLACE, OP_KINDS, Graph, Param
+
+
+def columns(facts: Facts) -> dict[str, list[Any]]:
+    """Every fact that is one number, text or short list, by its name, in the order worth reading.
+
+    Bytes, seconds; None where a fact is not known or does not apply.
+    """
+    graph = facts.graph
+    ops = graph.ops
+    rows = range(len(ops))
+    metas = [graph.metas[meta] for meta in ops.meta.tolist()]
+    layers = ops.layer.tolist()
+    calls = [graph.call_address(call) for call in range(len(graph.calls))]
+    own = [graph.row_params.get(row, ()) for row in rows]
+    sizes = _sizes(graph.params)
+    return {
+        "label": graph.labels,
+        "layer": [graph.layer_label(layer) for layer in layers],
+        "pass": ops.passno.tolist(),
+        "number": facts.number.tolist(),
+        "type": [graph.types[type_] for type_ in ops.type.tolist()],
+        "kind": [OP_KINDS[kind] for kind in ops.kind.tolist()],
+        "shape": [meta.shape for meta in metas],
+        "dtype": [meta.dtype for meta in metas],
+        "device": [meta.device for meta in metas],
+        "bytes": [meta.nbytes for meta in metas],
+        "seconds": (ops.time / 1e9).tolist(),
+        "flops": _known(facts.flops),
+        "macs": _known(facts.macs),
+        "module": [calls[call] if call >= 0 else None for call in ops.call.tolist()],
+        "output_of": [[calls[call] for call in graph.row_exits.get(row, ())] for row in rows],
+        "parameters": [sum(sizes[param] for param in params) for params in own],
+        "parameter_bytes": [sum(graph.params[param].nbytes for param in params) for params in own],
+        "settings": _settings(graph),
+        "parents": _parents(graph),
+        "uses": np.bincount(graph.edges.src, minlength=len(ops)).tolist(),
+        "min_distance_from_input": _known(facts.from_input[0]),
+        "max_distance_from_input": _known(facts.from_input[1]),
+        "min_distance_from_output": _known(facts.to_output[0]),
+        "max_distance_from_output": _known(facts.to_output[1]),
+        **{name: (ops.flags & bit > 0).tolist() for name, bit in _FLAGS.items()},
+        "in_condition": [row in facts.deciding for row in rows],
+        "source": _sources(graph),
+    }
+
+
+_FLAGS = {"in_place": INPLACE, "created": CREATED, "failed": FAILED}
+#: Columns whose entries may be None beside whole numbers.
+NUMBERS = (
+    "flops",
+    "macs",
+    *(f"{m}_distance_{w}" for m in ("min", "max") for w in ("from_input", "from_output")),
+)
+
+
+def _known(column: np.ndarray) -> list[int | None]:
+    return [number if number >= 0 else None for number in column.tolist()]
+
+
+def _sizes(params: tuple[Param, ...]) -> list[int]:
+    return [math.prod(param.shape) for param in params]
+
+
+def _settings(graph: Graph) -> list[str]:
+    numbers = graph.op_settings.tolist() or [-1] * len(graph.ops)
+    return [graph.settings[number] if number >= 0 else "" for number in numbers]
+
+
+def _parents(graph: Graph) -> list[list[str]]:
+    found: list[dict[str, None]] = [{} for _ in range(len(graph.ops))]
+    for src, dst in zip(graph.edges.src.tolist(), graph.edges.dst.tolist(), strict=True):
+        found[dst][graph.labels[src]] = None
+    return [list(labels) for labels in found]
+
+
+def _sources(graph: Graph) -> list[str]:
+    texts = [f"{site.file}:{site.line}" for site in graph.sites]
+    return [texts[site] if site >= 0 else "" for site in graph.ops.site.tolist()]
