@@ -15,7 +15,7 @@ from torch import Tensor
 from ..core.graph import CONSTANT, INPUT, OUTPUT, Graph
 from ..core.graph import FAILED as RAISED
 from ..core.walks import ancestors
-from .exempt import UNINITIALISED
+from .exempt import SCRATCH, UNINITIALISED
 from .given import Parents, WrongError, calls_of
 from .invocation import Invocation
 from .perturb import Asked, Perturbations, told
@@ -110,14 +110,22 @@ class Finished(Checker):
         out = again(call, given)
         type_ = self.graph.types[int(self.graph.ops.type[rows[0]])]
         blank = type_ in UNINITIALISED
-        wrong = {row: difference(saved[row], out, self._output_number(row), blank=blank) for row in rows}
+        scratch = [row for row in rows if (type_, self._output_number(row)) in SCRATCH]
+        wrong = {
+            row: difference(saved[row], out, self._output_number(row), blank=blank or row in scratch)
+            for row in rows
+        }
         if any(wrong.values()):
             return [
                 self._excused(call, row, wrong[row]) if wrong[row] else Check(self.graph.label(row), PROVEN)
                 for row in rows
             ]
         asked = BLANK if blank else self.perturbations.ask(rows[0], type_, call, given, out)
-        return self._sums(rows, asked.said, [self.graph.label(row) for row in asked.alike])
+        checks = self._sums(rows, asked.said, [self.graph.label(row) for row in asked.alike])
+        return [
+            Check(check.label, EXEMPT, BLANK.said[-1][1:]) if row in scratch else check
+            for row, check in zip(rows, checks, strict=True)
+        ]
 
     def _excused(self, call: Invocation, row: int, why: str) -> Check:
         """A difference with what may explain it."""

@@ -36,6 +36,8 @@ UNINITIALISED = frozenset(
         "resize",
     }
 )
+#: Outputs, by number, that are memory a kernel worked in: whatever it held.
+SCRATCH = frozenset({("mkldnn_rnn_layer", 3)})
 _OVERWRITES = frozenset(
     {"setitem", "copy", "fill", "zero", "normal", "uniform", "bernoulli", "random", "exponential",
      "geometric", "cauchy", "log_normal", "set_data", "index_copy", "masked_scatter", "scatter"}

@@ -18,6 +18,7 @@ from torch.nn import Module
 
 from .containers import tensors
 from .invocation import Keeper
+from .nest import Nest
 from .places import memory_of
 from .recorder import Answer, Recorder
 from .recording import ROW, Recording
@@ -54,7 +55,8 @@ class Capture:
     pass wrote into memory that was there before it (BatchNorm's running statistics, a cache, the inputs), and
     what it assigned to modules' attributes, is put back on exit when ``restore`` is set, so outputs are
     declared inside the block. After ``most`` operations no more are noted. ``answer`` is asked for the plain
-    value of a tensor on ``meta``, which has none.
+    value of a tensor on ``meta``, which has none. With ``nest``, composite functions are recorded by what
+    they do inside.
 
     >>> net, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
     >>> capture = Capture(net)
@@ -73,9 +75,17 @@ class Capture:
         restore: bool = False,
         most: int = sys.maxsize,
         answer: Answer | None = None,
+        nest: bool = False,
     ) -> None:
         self.values = values or Values(None)
-        self._recorder = Recorder(model, self.values, _call_module.__code__, most=most, answer=answer)
+        self._recorder = Recorder(
+            model,
+            self.values,
+            _call_module.__code__,
+            most=most,
+            answer=answer,
+            nest=Nest() if nest else None,
+        )
         self._most = most
         self.restored: list[int | None] = []  # the memories that were put back
         self._restore = restore

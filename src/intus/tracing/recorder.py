@@ -24,6 +24,7 @@ from .branches import Read
 from .containers import ATOMS, tensors, walk
 from .functions import Function, describe, written
 from .invocation import Keeper
+from .nest import Nest
 from .origins import Origins
 from .recording import CALL, POSITIONS, ROW, Recording
 from .sites import Sites
@@ -42,7 +43,8 @@ class Recorder(TorchFunctionMode):
 
     ``model`` gives parameters, buffers and modules their addresses (None for a plain function); ``values``
     decides which activations are kept; ``entry`` is the code through which modules are called; after ``most``
-    operations no more are noted; ``answer`` gives the plain values of tensors on ``meta``.
+    operations no more are noted; ``answer`` gives the plain values of tensors on ``meta``; ``nest`` opens
+    composite functions.
     """
 
     def __init__(
@@ -53,8 +55,10 @@ class Recorder(TorchFunctionMode):
         *,
         most: int = sys.maxsize,
         answer: Answer | None = None,
+        nest: Nest | None = None,
     ) -> None:
         super().__init__()
+        self._nest = nest
         self.recording = Recording()
         self.values = values
         values.begin(self.recording)
@@ -65,12 +69,14 @@ class Recorder(TorchFunctionMode):
             self.recording.places.learn(model)
         limit = most * len(ROW)
         self._handler = _handler(
-            self.recording, self._origins, self._sites, values, self.keeper, limit, answer
+            self.recording, self._origins, self._sites, values, self.keeper, limit, answer, nest
         )
 
     def __enter__(self) -> Recorder:
         # Bound for the time of the pass alone: a mode that held itself would wait for the garbage collector.
         self.__torch_function__ = MethodType(self._handler, self)  # type: ignore[method-assign]
+        if self._nest is not None:
+            self._nest.recorder = self
         self.values.nested = torch._C._len_torch_function_stack() > 0
         if self.keeper is not None:
             self.keeper.nested = self.values.nested
@@ -80,6 +86,8 @@ class Recorder(TorchFunctionMode):
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         del self.__torch_function__
+        if self._nest is not None:
+            self._nest.recorder = None  # it would be a cycle
 
     def add_input(self, t: Tensor) -> None:
         """Declare an input of the pass; one tensor given twice is one input."""
@@ -212,6 +220,7 @@ def _handler(
     keeper: Keeper | None,
     most: int,
     answer: Answer | None,
+    nest: Nest | None,
 ) -> Callable[..., Any]:
     """The function that stands between Python and torch; see the module's head."""
     functions: dict[Any, tuple[Function, int, int, bool]] = {}
@@ -266,6 +275,8 @@ def _handler(
             if about.note and args and isinstance(args[0], Tensor):
                 note(about, args[0], out, sys._getframe(1))
             return out
+        if nest is not None and (way := nest.way(func, args, kwargs)):
+            return nest.run(way, func, args, kwargs)
         inputs: list[int] = []
         atoms: list[Any] = [function]  # what is not a tensor, to tell alike operations by
         position = -1

@@ -48,6 +48,7 @@ def trace(
     transform: Callable[[torch.Tensor], torch.Tensor] | None = None,
     copy: bool = False,
     grads: bool | Selection = False,
+    nest: bool = False,
 ) -> Trace:
     """Run ``model`` once and record every operation; model, torch and random state are left as they were.
 
@@ -68,6 +69,10 @@ def trace(
     ``backward`` on a loss of it every op has its ``grad``; ``grads`` may also choose the ops, as ``save``
     does. ``docs/values.md`` has examples of all this.
 
+    ``nest`` opens composite functions: ``multi_head_attention_forward``, ``einsum``, an LSTM, a loss become
+    calls like a module's (``attn.einsum``), whose operations are what the function does inside. Each is
+    run once more, on copies, to see whether it does several things.
+
     A generator or coroutine runs while it is recorded, and what it yields or returns is the output. What
     else is special stands in ``docs/limits.md``, with what happens there.
 
@@ -84,7 +89,7 @@ def trace(
     owner = _owner(model)
     answer = if_meta if callable(if_meta) or if_meta is None else lambda how, tensor: if_meta
     values = Values(_chooser(save, grads), Form(to, transform, copy), None if grads is False else Nodes())
-    capture = Capture(owner, values, restore=True, answer=answer)
+    capture = Capture(owner, values, restore=True, answer=answer, nest=nest)
     started, began = time.time(), time.perf_counter_ns()
     output, failure = _run(capture, model, args, keywords, seed)
     facts = {

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.graph import INPLACE
+from ..core.graph import INPLACE, OP
 from .choose import Chooser
 from .containers import is_wrapped
 from .form import Form, copied
@@ -112,6 +112,14 @@ class Values:
         for row in rows:
             self.kept[row] = copied(self.kept[row])
             self._versions.pop(row, None)
+
+    def settled(self, row: int, t: Tensor | None) -> None:
+        """Autograd has finished with what an operation of torch's own code returned: its node is known, and
+        it was not written to since it was kept, whatever its count of writes says."""
+        if self.nodes is not None and t is not None:
+            self.nodes.note(self._recording, row, OP, t)
+        if row in self._versions:
+            self._versions[row] = self.kept[row]._version
 
     def unverified(self) -> set[int]:
         """Rows whose memory was written to by something the recorder did not see."""
