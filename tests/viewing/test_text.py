@@ -8,7 +8,7 @@ from drafts import Draft, chain, digits_cnn, gpt2, resnet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intus.viewing.text import dimensions, duration, headline, outline, size, walk
+from intus.viewing.text import count, dimensions, duration, folded, headline, outline, size, summary, walk
 
 
 def test_headline() -> None:
@@ -107,7 +107,71 @@ def test_deep_nesting_needs_no_recursion() -> None:
 def test_figures_are_short(number: int) -> None:
     assert len(size(number)) <= 9
     assert len(duration(number)) <= 11
+    assert len(count(number)) <= 8
 
 
 def test_dimensions() -> None:
     assert dimensions((2, 3)) == "2×3"
+
+
+def test_a_summary_shows_what_is_alike_once() -> None:
+    text = summary(gpt2(layers=12))
+    assert len(text.splitlines()) <= 60
+    assert any("h.0 … 11" in line and "×12" in line for line in text.splitlines())
+    assert "so many alike" in text
+
+
+def test_folding_loses_no_figure() -> None:
+    for graph in (gpt2(layers=3), resnet(), digits_cnn(), chain(20)):
+        rows = list(walk(graph))
+        shallow = [row for row in rows if row.depth == 0]
+        top = [row for row in folded(rows) if row.depth == 0]
+        for figure in ("parameters", "nanoseconds", "flops", "times"):
+            assert sum(getattr(row, figure) for row in top) == sum(getattr(row, figure) for row in shallow)
+
+
+def test_what_differs_inside_is_not_alike() -> None:
+    draft = Draft("Two")
+    x = draft.input(2)
+    with draft.module("", "Two"):
+        for name, inner in (("a", "relu"), ("b", "relu"), ("c", "tanh")):
+            with draft.module(name, "Block"):
+                x = draft.op("linear", x, shape=(2,))
+                x = draft.op(inner, x, shape=(2,))
+    rows = folded(list(walk(draft.graph())))
+    assert [(row.name, row.times) for row in rows if row.is_module] == [("a", 2), ("c", 1)]
+
+
+def test_passes_of_a_loop_are_one_line_each() -> None:
+    draft = Draft("Loop")
+    x = draft.input(2)
+    with draft.module("", "Loop"):
+        for _ in range(5):
+            with draft.module("mix", "Mix"):
+                x = draft.op("linear", x, shape=(2,), params={"w": (2, 2)})
+            x = draft.op("add", x, shape=(2,))
+    rows = folded(list(walk(draft.graph())))
+    assert [(row.name, row.last, row.times) for row in rows if row.is_module] == [("mix:1", "mix:5", 5)]
+    assert next(row for row in rows if row.is_module).parameters == 4
+    assert "mix:1 … 5" in summary(draft.graph())
+
+
+def test_a_summary_opens_as_many_levels_as_fit() -> None:
+    graph = resnet()
+    assert "layer1.0" not in summary(graph, most=12)
+    assert "summary(depth=1) opens the next" in summary(graph, most=12)
+    assert "layer1.0" in summary(graph, most=None)
+    assert "layer1.0" not in summary(graph, depth=0)
+    assert "opens the next" not in summary(graph, most=None)
+
+
+def test_a_summary_of_a_deep_model_needs_no_recursion() -> None:
+    draft = Draft("Deep")
+    x = draft.input(1)
+    opened = [draft.module(".".join(["m"] * depth), "M") for depth in range(1, 1200)]
+    for manager in opened:
+        manager.__enter__()
+        x = draft.op("relu", x, shape=(1,))
+    for manager in reversed(opened):
+        manager.__exit__(None, None, None)
+    assert len(summary(draft.graph()).splitlines()) < 70

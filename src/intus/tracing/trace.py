@@ -19,7 +19,7 @@ from ..core.table import NUMBERS, columns
 from ..storage.codec import decode_graph, encode_graph
 from ..viewing.html import View
 from ..viewing.overlay import Overlay
-from ..viewing.text import outline
+from ..viewing.text import summary
 from .gradients import Gradients
 from .op import Op
 from .replay import Replays
@@ -273,6 +273,15 @@ class Trace(TraceFacts):
             out.add_edge(labels[src], labels[dst], arg=self.graph.args[arg])
         return out
 
+    def summary(self, depth: int | None = None, *, most: int | None = 50) -> str:
+        """What ran, as text: modules and operations with output shape, parameters, FLOPs and time; ``print``
+        of a trace shows it.
+
+        Neighbours that are alike are one line. ``depth`` is how many levels of modules stand open, as many as
+        ``most`` lines hold by default; ``most=None`` shows everything.
+        """
+        return summary(self.graph, depth=depth, most=most)
+
     def show(self, *, depth: int | str | None = None, overlay: Overlay = None) -> View:
         """The graph to walk in; in a notebook, a cell that ends with it shows it."""
         return View(self.graph, depth=depth, overlay=overlay)
@@ -304,7 +313,7 @@ class Trace(TraceFacts):
         return self.show()._repr_html_()
 
     def __str__(self) -> str:
-        return outline(self.graph)
+        return self.summary()
 
     def __repr__(self) -> str:
         error = f", stopped by {self.graph.error}" if self.graph.error else ""

@@ -8,14 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..core.flops import flops
 from ..core.graph import FAILED, OP, OP_KINDS, Graph
 from .scene import totals
 
-_HEADER = ("", "type", "output", "parameters", "time")
+_HEADER = ("", "type", "output", "parameters", "FLOPs", "time")
 
 
 class Row(NamedTuple):
-    """A line of the outline: how deep it stands, what it is, and its figures (-1 or "" for none)."""
+    """A line of the outline: how deep it stands, what it is, and its figures; where ``times`` is more than 1,
+    of so many alike, from ``name`` to ``last``."""
 
     depth: int
     name: str
@@ -24,6 +26,9 @@ class Row(NamedTuple):
     parameters: int
     nanoseconds: int
     is_module: bool
+    flops: int = 0
+    times: int = 1
+    last: str = ""
 
 
 def headline(graph: Graph) -> str:
@@ -46,6 +51,105 @@ def outline(graph: Graph, *, depth: int | None = None, most: int | None = 500) -
     by default; ``most`` bounds the lines, None for no bound.
     """
     rows = [row for row in walk(graph) if depth is None or row.depth <= depth]
+    return _table(graph, rows, most)
+
+
+def summary(graph: Graph, *, depth: int | None = None, most: int | None = 50) -> str:
+    """The outline of a large model in few lines: passes and neighbours that are alike, with what is inside
+    them, are one line with their number, and as many levels stand open as ``most`` lines hold, or
+    ``depth`` if given.
+    """
+    rows = folded(list(walk(graph)))
+    deepest = max((row.depth for row in rows), default=0)
+    if depth is None:
+        lines = np.cumsum(np.bincount([row.depth for row in rows], minlength=1))
+        depth = max(0, int((lines <= most).sum()) - 1) if most is not None else deepest
+    shown = [row for row in rows if row.depth <= depth]
+    text = _table(graph, shown, most).replace("\n", f"\n{_costs(graph)}\n", 1)
+    if any(row.times > 1 for row in shown):
+        text += "\n\n×n: so many alike, in a row or passes; figures are sums, what is inside is the first's."
+    if depth < deepest:
+        text += f"\n\nLevels 0 to {depth} of {deepest}; summary(depth={depth + 1}) opens the next."
+    return text
+
+
+def folded(rows: list[Row]) -> list[Row]:
+    """Rows with what is alike, insides included, put into the first of its kind: passes of one layer or
+    module, and runs of neighbours."""
+    parent, children = _tree(rows)
+    alike: dict[tuple[object, ...], int] = {}
+    kind = [0] * len(rows)
+    for n in range(len(rows) - 1, -1, -1):
+        row = rows[n]
+        key = (
+            row.type,
+            row.shape,
+            row.parameters,
+            row.is_module,
+            *(kind[child] for child in children[n + 1]),
+        )
+        kind[n] = alike.setdefault(key, len(alike))
+    gone = [False] * len(rows)
+    out = list(rows)
+
+    def put(n: int, first: int) -> None:
+        out[first] = _added(out[first], out[n])
+        gone[n] = True
+
+    for siblings in children:
+        passes: dict[tuple[str, int], int] = {}
+        for n in siblings:
+            stem, several, _ = rows[n].name.rpartition(":")
+            if several and passes.setdefault((stem, kind[n]), n) != n:
+                put(n, passes[stem, kind[n]])
+        first = -1
+        for n in siblings:
+            if gone[n]:
+                continue
+            if first >= 0 and kind[n] == kind[first] and rows[n].type not in OP_KINDS[1:]:
+                put(n, first)
+            else:
+                first = n
+    for n, above in enumerate(parent):  # what is inside goes with it
+        gone[n] = gone[n] or (above >= 0 and gone[above])
+    return [row for row, left in zip(out, gone, strict=True) if not left]
+
+
+def _tree(rows: list[Row]) -> tuple[list[int], list[list[int]]]:
+    """Each row's parent, -1 for none, and the children of each, those without a parent at 0."""
+    parent: list[int] = []
+    children: list[list[int]] = [[] for _ in range(len(rows) + 1)]
+    path: list[int] = []
+    for n, row in enumerate(rows):
+        del path[row.depth :]
+        parent.append(path[-1] if path else -1)
+        children[parent[n] + 1].append(n)
+        path.append(n)
+    return parent, children
+
+
+def _added(first: Row, other: Row) -> Row:
+    shared = first.name.partition(":")[0] == other.name.partition(":")[0]  # another call of the same module
+    return first._replace(
+        times=first.times + other.times,
+        last=other.last or other.name,
+        parameters=first.parameters + (0 if shared else other.parameters),
+        nanoseconds=first.nanoseconds + other.nanoseconds,
+        flops=first.flops + other.flops,
+    )
+
+
+def _costs(graph: Graph) -> str:
+    """The line of totals under the headline."""
+    total, counts = totals(graph), flops(graph)
+    frozen = total["parameters"] - total["trainable"]
+    parts = [f"{frozen:,.0f} parameters frozen"] if frozen else []
+    parts += [f"{size(total['activations'])} of activations", f"{count(int(counts.clip(0).sum()))} FLOPs"]
+    unknown = int((counts < 0).sum())
+    return ", ".join(parts) + (f" and {_count(unknown, 'operation')} uncounted" if unknown else "")
+
+
+def _table(graph: Graph, rows: list[Row], most: int | None) -> str:
     shown = rows[:most]
     cells = [_HEADER, *map(_cells, shown)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(_HEADER))]
@@ -84,9 +188,12 @@ class _Inside:
         calls = len(graph.calls)
         self.operations = np.zeros(calls, dtype=np.int64)
         self.time = np.zeros(calls, dtype=np.int64)
+        self.flops = np.zeros(calls, dtype=np.int64)
+        self.op_flops = flops(graph).clip(0)
         inside = graph.ops.call >= 0
         np.add.at(self.operations, graph.ops.call[_first_tensors(graph) & inside], 1)
         np.add.at(self.time, graph.ops.call[inside], graph.ops.time[inside])
+        np.add.at(self.flops, graph.ops.call[inside], self.op_flops[inside])
         self.params: list[set[int]] = [set() for _ in range(calls)]
         self.op_params: dict[int, set[int]] = {}
         for row, param in graph.op_params.tolist():
@@ -98,6 +205,7 @@ class _Inside:
             if parent >= 0:
                 self.operations[parent] += self.operations[call]
                 self.time[parent] += self.time[call]
+                self.flops[parent] += self.flops[call]
                 self.params[parent] |= self.params[call]
 
     def module_row(self, call: int, depth: int, named: int) -> Row:
@@ -112,6 +220,7 @@ class _Inside:
             self._size(self.params[call]),
             int(self.time[call]),
             True,
+            int(self.flops[call]),
         )
 
     def op_row(self, row: int, depth: int) -> Row:
@@ -125,6 +234,7 @@ class _Inside:
             self._size(self.op_params.get(row, set())),
             int(graph.ops.time[row]),
             False,
+            int(self.op_flops[row]),
         )
 
     def _size(self, params: set[int]) -> int:
@@ -161,6 +271,19 @@ def size(nbytes: float) -> str:
     return f"{value:.0f} {units[power]}" if power == 0 or value >= 100 else f"{value:.1f} {units[power]}"
 
 
+def count(number: float) -> str:
+    """A large number in the unit that keeps it short.
+
+    >>> count(950), count(12_345), count(3.2e9)
+    ('950', '12.3 K', '3.20 G')
+    """
+    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3)):
+        if number >= scale:
+            value = number / scale
+            return f"{value:.2f} {unit}" if value < 10 else f"{value:.1f} {unit}"
+    return f"{number:.0f}"
+
+
 def duration(nanoseconds: float) -> str:
     """A time in the unit that keeps the number short.
 
@@ -176,12 +299,22 @@ def duration(nanoseconds: float) -> str:
 
 def _cells(row: Row) -> tuple[str, ...]:
     return (
-        "  " * row.depth + row.name,
-        row.type,
+        "  " * row.depth + (row.name if row.times == 1 else f"{row.name} … {_tail(row)}"),
+        row.type + (f" ×{row.times}" if row.times > 1 else ""),
         row.shape,
         f"{row.parameters:,}" if row.parameters else "",
+        count(row.flops) if row.flops else "",
         duration(row.nanoseconds) if row.nanoseconds else "",
     )
+
+
+def _tail(row: Row) -> str:
+    """The part of the last name in which it differs: ``h.0 … 11``, ``mix:1 … 3``."""
+    for mark in (":", "."):
+        stem, found, tail = row.last.rpartition(mark)
+        if found and stem == row.name.rpartition(mark)[0]:
+            return tail
+    return row.last
 
 
 def _aligned(cells: tuple[str, ...], widths: list[int]) -> str:
