@@ -95,6 +95,10 @@ def test_view_shows_a_saved_trace(tmp_path: Path) -> None:
             "--output /no/x.html",
         ),
         (["view", "{net}:Net", "--depth", "-1"], "--depth -1"),
+        (["view", "{net}:ready", "--inputs", "ones(4)", "--output", "x.jpg"], "'x.jpg' does not say what"),
+        (["view", "{net}:ready", "--inputs", "ones(4)", "--overlay", "tme"], "Did you mean 'time'?"),
+        (["view", "{net}:ready", "--inputs", "ones(4)", "--output", "x.svg", "--direction", "up"], "='up'"),
+        (["view", "{net}:ready", "--inputs", "ones(4)", "--rolled"], "for still pictures, not for a page"),
         (["demo", "--epochs", "0"], "--epochs 0 trains nothing"),
     ],
 )
@@ -109,6 +113,49 @@ def test_view_takes_a_class_with_its_arguments(net: Path, tmp_path: Path) -> Non
     out = tmp_path / "out.html"
     assert main(["view", f"{net}:Sized(3)", "--inputs", "ones(3)", "--output", str(out), "--no-open"]) == 0
     assert "<title>Sized</title>" in out.read_text()
+
+
+@pytest.mark.parametrize("ending", ["svg", "png", "pdf", "dot", "json"])
+def test_view_writes_pictures(net: Path, tmp_path: Path, ending: str) -> None:
+    out = tmp_path / f"out.{ending}"
+    options = ["--out", str(out), "--rolled", "--depth", "all", "--overlay", "time", "--dark", "--no-open"]
+    assert main(["view", f"{net}:Net", "--inputs", "torch.ones(3, 4)", *options]) == 0
+    assert out.stat().st_size > 500
+
+
+def test_view_opens_the_page_in_the_browser(
+    net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    out = tmp_path / "out.html"
+    assert main(["view", f"{net}:ready", "--inputs", "ones(4)", "--out", str(out)]) == 0
+    assert opened == [out.as_uri()]
+    assert capsys.readouterr().out == f"Net: {out}\n"
+
+
+def test_a_file_may_import_its_neighbours(net: Path, tmp_path: Path) -> None:
+    (tmp_path / "main_net.py").write_text("from net import Net\n")
+    out = tmp_path / "out.svg"
+    before = list(sys.path)
+    command = [
+        "view",
+        f"{tmp_path / 'main_net.py'}:Net",
+        "--inputs",
+        "ones(4)",
+        "--out",
+        str(out),
+        "--no-open",
+    ]
+    assert main(command) == 0
+    assert sys.path == before
+
+
+def test_a_file_that_does_not_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text("raise ValueError('no data here')")
+    assert main(["view", f"{bad}:Net"]) == 1
+    assert f"{bad} does not run: ValueError: no data here." in capsys.readouterr().err
 
 
 def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

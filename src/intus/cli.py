@@ -12,6 +12,7 @@ from typing import Any
 from . import __version__
 from .core.errors import InputError, IntusError, did_you_mean
 from .serving.options import add_options, one_thread
+from .viewing.overlay import BUILT_IN
 
 _EXAMPLES = """\
 examples:
@@ -21,7 +22,7 @@ examples:
   intus serve --port 9000 --database runs.db   everything on one port, scores in runs.db
   intus serve --role evaluator --port 8081     one of the three alone
   intus view net.py:Net --inputs "randn(1, 3, 224, 224)"
-  intus view saved.trace --output net.html
+  intus view saved.trace --out net.svg --rolled
 
 exit codes: 0 done, 1 it could not be done (the reason is printed), 2 the command was not understood
 """
@@ -112,16 +113,41 @@ def _view(verbs: Any) -> None:
     verb = _verb(
         verbs,
         "view",
-        "show a model's graph as a page",
-        "Runs the model once and writes its graph as one HTML file that works offline; or shows a trace that "
-        "Trace.save wrote.",
+        "show a model's graph as a page or a picture",
+        "Runs FILE.py and the model in it once, and writes the graph as one page that works offline or as a "
+        "picture; or shows a trace that Trace.save wrote. A page or SVG is opened in the browser where there "
+        "is one.",
     )
-    verb.add_argument("what", metavar="FILE.py:NAME", help="a module, its class or a function; or FILE.trace")
-    verb.add_argument("--inputs", default="()", metavar="EXPR", help='such as "randn(1, 3, 224, 224)"')
     verb.add_argument(
-        "--depth", type=int, help="levels of modules that stand open (default: what stays readable)"
+        "what",
+        metavar="FILE.py:NAME",
+        help="a module, its class, such as 'Net(width=8)' with arguments, or a function; or FILE.trace",
     )
-    verb.add_argument("--output", type=Path, help="file to write (default: NAME.html here)")
+    verb.add_argument(
+        "--inputs",
+        default="()",
+        metavar="EXPR",
+        help='such as "randn(1, 3, 224, 224)": Python, with the names of torch and of the file',
+    )
+    verb.add_argument(
+        "--out",
+        "--output",
+        dest="output",
+        type=Path,
+        metavar="FILE",
+        help="file to write: .html, .svg, .png, .pdf, .dot or .json (default: NAME.html here)",
+    )
+    verb.add_argument(
+        "--depth",
+        type=_levels,
+        help="levels of modules that stand open, or all (default: what stays readable)",
+    )
+    verb.add_argument("--overlay", help=f"what colours the boxes: {', '.join(BUILT_IN)}")
+    verb.add_argument("--rolled", action="store_true", help="a recurrent layer's passes as one (pictures)")
+    verb.add_argument(
+        "--direction", default="down", help="where the data flows, down or right (pictures; default: down)"
+    )
+    verb.add_argument("--dark", action="store_true", help="the dark theme (pictures)")
     verb.add_argument("--no-open", dest="open", action="store_false", help="do not open a browser")
     verb.set_defaults(run=_run_view)
 
@@ -137,33 +163,36 @@ def _run_view(chosen: argparse.Namespace) -> int:
         raise InputError(
             f"{source} may hold several models: write {source}:NAME, the module, its class or a function."
         )
-    if chosen.depth is not None and chosen.depth < 0:
+    if isinstance(chosen.depth, int) and chosen.depth < 0:
         raise InputError(f"--depth {chosen.depth} is less than none; write 0 or more.")
+    look = {"depth": chosen.depth, "overlay": chosen.overlay}
     if name:
-        shown = _view_of_model(source, name, chosen.inputs, chosen.depth)
+        shown = _view_of_model(source, name, chosen.inputs, look)
     else:
         from .tracing.trace import load
 
-        shown = load(source).show(depth=chosen.depth)
+        shown = load(source).show(**look)
     output = chosen.output or Path(f"{shown.title}.html")
     try:
-        shown.save(output)
+        shown.save(output, rolled=chosen.rolled, direction=chosen.direction, dark=chosen.dark)
     except OSError as error:
         raise InputError(f"--output {output} cannot be written: {error.strerror}.") from None
     print(f"{shown.title}: {output}")
-    if chosen.open:
+    if chosen.open and output.suffix in (".html", ".svg"):
         webbrowser.open(output.resolve().as_uri())
     return 0
 
 
-def _view_of_model(source: Path, name: str, inputs: str, depth: int | None) -> Any:
-    import runpy
+def _levels(text: str) -> int | str:
+    return text if text == "all" else int(text)
 
+
+def _view_of_model(source: Path, name: str, inputs: str, look: dict[str, Any]) -> Any:
     import torch
 
     from .tracing.run import view
 
-    names = runpy.run_path(str(source), run_name="__intus_view__")
+    names = _names_of(source)
     if name.isidentifier() and name not in names:
         known = [key for key, value in names.items() if callable(value) and not key.startswith("_")]
         raise InputError(f"{source} has no {name!r}. {did_you_mean(name, known)}")
@@ -172,15 +201,30 @@ def _view_of_model(source: Path, name: str, inputs: str, depth: int | None) -> A
         model = _evaluate(
             f"{name}()", names, f"{source}:{name}", f"Write {source}:'{name}(...)' with its arguments."
         )
-    values = _evaluate(inputs, {**vars(torch), **names}, f"--inputs {inputs!r}")
+    values = _evaluate(inputs, {**vars(torch), "torch": torch, **names}, f"--inputs {inputs!r}")
     try:
-        return view(model, values, depth=depth)
+        return view(model, values, **look)
     except IntusError:
         raise
     except Exception as error:
         raise InputError(
             f"{name} cannot run on --inputs {inputs!r}: {type(error).__name__}: {error}"
         ) from None
+
+
+def _names_of(source: Path) -> dict[str, Any]:
+    """What a file defines, run with its own folder to import from, as ``python FILE.py`` would."""
+    import runpy
+
+    folder = str(source.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        return runpy.run_path(str(source), run_name="__intus_view__")
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{source} does not run: {type(error).__name__}: {error}.") from error
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
 
 
 def _evaluate(expression: str, names: dict[str, Any], what: str, advice: str = "") -> Any:
