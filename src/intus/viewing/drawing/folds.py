@@ -52,33 +52,44 @@ def fold_repeats(tree: Tree) -> None:
             start = stop
 
 
-def unite(tree: Tree) -> set[int]:
-    """Let the first member of every fold stand for all; returns the edges that its count tells: those between
-    members, and those inside the others. Called before the depths are set."""
-    nodes, edges = tree.nodes, tree.scene["edges"]
-    member: dict[int, tuple[int, int]] = {}  # by row: which fold, which member
-    for group in nodes[:]:
+def unite(tree: Tree) -> dict[int, int]:
+    """Let the first member of every fold stand for all, inside as it is itself; returns the folds by their
+    first members. Edges that the count tells are hidden: those between members, and inside the others."""
+    nodes = tree.nodes
+    member: dict[int, dict[int, int]] = {}  # by row and fold: which of its members it is in
+    stands_for: dict[int, int] = {}  # by box: the one that is shown in its place
+    firsts = {}
+    for group in nodes[:]:  # the outer folds first
         if group.kind != "group" or nodes[group.children[0]].kind != "module":
             continue
         walks = [list(tree.preorder(id)) for id in group.children]
         for number, walk in enumerate(walks):
-            for node, first in zip(walk, walks[0], strict=True):
+            for node, same in zip(walk, walks[0], strict=True):
                 for row in (*node.rows, *node.buffers):
-                    member.setdefault(row, (group.id, number))
-                    tree.box_of[row] = first.id
+                    member.setdefault(row, {})[group.id] = number
                 if number:
-                    first.names += node.names
+                    stands_for[node.id] = same.id
+                    same.names += node.names
         first = nodes[group.children[0]]
+        firsts[first.id] = group.id
         first.title, first.subtitle = group.title, f"{len(walks)} × {group.subtitle}"
         around = nodes[group.parent]
         around.children[around.children.index(group.id)] = first.id
         first.parent = around.id
-    hidden = set()
+    for row in member:
+        while tree.box_of[row] in stands_for:
+            tree.box_of[row] = stands_for[tree.box_of[row]]
+    _hide(tree, member)
+    tree.set_depths()
+    return firsts
+
+
+def _hide(tree: Tree, member: dict[int, dict[int, int]]) -> None:
+    edges = tree.scene["edges"]
     for edge, (src, dst) in enumerate(zip(edges["src"], edges["dst"], strict=True)):
-        (fold, number), (other_fold, other) = member.get(src, (-1, 0)), member.get(dst, (-2, 0))
-        if fold == other_fold and (number or other):
-            hidden.add(edge)
-    return hidden
+        ours, theirs = member.get(src, {}), member.get(dst, {})
+        if any(ours[fold] or theirs[fold] for fold in ours.keys() & theirs.keys()):
+            tree.hidden.add(edge)
 
 
 def _signatures(tree: Tree) -> list[int]:

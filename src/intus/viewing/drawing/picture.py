@@ -14,6 +14,7 @@ from ..text import headline
 from .boxes import Painter
 from .colouring import Colouring, colouring
 from .figures import Figures, figures
+from .folds import unite
 from .labels import labels_of
 from .legend import header, legend
 from .lines import shapes_of
@@ -61,10 +62,13 @@ def plan(
     data = scene(graph)
     if passes:
         data["ops"]["flops"] = _summed(whole, passes)
-    tree = build_tree(data, united=rolled)
+    tree = build_tree(data)
+    sums = figures(tree)
     if passes:
         _count(tree.nodes, passes)
-    sums = figures(tree)
+        for first, fold in unite(tree).items():
+            for column in sums:
+                column[first] = column[fold]
     stage = Stage(
         tree,
         sums,

@@ -40,7 +40,7 @@ def rolled(graph: Graph) -> Rolled:
     calls, call, call_passes = _calls(graph, kept)
     columns = {name: getattr(graph.ops, name)[kept] for name in Ops.__dataclass_fields__}
     columns["passno"] = np.ones(len(kept), dtype=np.int64)
-    columns["call"] = np.where(columns["call"] >= 0, call[columns["call"]], -1)
+    columns["call"] = call[columns["call"]]
     columns["time"] = np.bincount(row, graph.ops.time, minlength=len(kept)).astype(np.int64)
     edges, notes = _edges(graph, row, passes)
     exits = np.column_stack([row[graph.exits[:, 0]], call[graph.exits[:, 1]]])
@@ -61,16 +61,16 @@ def rolled(graph: Graph) -> Rolled:
 
 def _calls(graph: Graph, kept: np.ndarray) -> tuple[Calls, np.ndarray, list[int]]:
     """The module calls in which a row stays, each old call's new number (-1 for none), and how many calls of
-    its module each stands for."""
+    its module each stands for. The last of the numbers is no call's."""
     calls = graph.calls
     staying = np.zeros(len(calls), dtype=bool)
     staying[graph.ops.call[kept][graph.ops.call[kept] >= 0]] = True
     for call in range(len(calls) - 1, -1, -1):
         if staying[call] and calls.parent[call] >= 0:
             staying[calls.parent[call]] = True
-    number = np.where(staying, np.cumsum(staying) - 1, -1)
+    number = np.append(np.where(staying, np.cumsum(staying) - 1, -1), -1)  # of no call, -1, there is none
     stays = np.flatnonzero(staying)
-    parent = np.where(calls.parent[stays] >= 0, number[calls.parent[stays]], -1)
+    parent = number[calls.parent[stays]]
     start, stop = (np.searchsorted(kept, column[stays]) for column in (calls.start, calls.stop))
     new = Calls(calls.module[stays], calls.passno[stays], parent, start, stop)
     before = np.bincount(calls.module, minlength=len(graph.modules))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.graph import BUFFER, CONSTANT, OP, OP_KINDS
-from .folds import fold_repeats, group_ends, unite
+from .folds import fold_repeats, group_ends
 
 Scene = dict[str, Any]
 
@@ -59,6 +59,10 @@ class Tree:
             self.nodes[parent].children.append(node.id)
         return node
 
+    def set_depths(self) -> None:
+        for node in self.preorder():
+            node.depth = self.nodes[node.parent].depth + 1 if node.parent >= 0 else 0
+
     def preorder(self, root: int = 0) -> Iterator[Node]:
         """Boxes from the root, or another box, downwards, each before what it holds."""
         stack = [root]
@@ -68,9 +72,8 @@ class Tree:
             stack += reversed(node.children)
 
 
-def build_tree(scene: Scene, *, united: bool = False) -> Tree:
-    """The boxes of a scene; box 0 is the model itself. ``united`` shows equal modules in a row as one of them
-    with its count, instead of as a box that would open."""
+def build_tree(scene: Scene) -> Tree:
+    """The boxes of a scene; box 0 is the model itself."""
     tree = Tree(scene, [], [-1] * len(scene["ops"]["kind"]))
     tree.new("root", -1, 0)
     call_box = _place_rows(tree)
@@ -79,10 +82,7 @@ def build_tree(scene: Scene, *, united: bool = False) -> Tree:
     group_ends(tree, "output")
     fold_repeats(tree)
     _name(tree, call_box)
-    if united:
-        tree.hidden = unite(tree)
-    for node in tree.preorder():
-        node.depth = tree.nodes[node.parent].depth + 1 if node.parent >= 0 else 0
+    tree.set_depths()
     return tree
 
 
