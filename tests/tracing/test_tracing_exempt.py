@@ -42,7 +42,7 @@ RIGHTLY = {
         "overwritten",
     ),
     "values all alike": (
-        lambda x: F.scaled_dot_product_attention(x[None], X[None], torch.ones(1, 2, 3)),
+        lambda x: F.scaled_dot_product_attention(x[None], X[None], torch.zeros(1, 2, 3)),
         "0",
         "same value",
     ),

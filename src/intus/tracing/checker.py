@@ -70,7 +70,7 @@ class Checker:
         (parent,) = parents
         if not same(self.parents.value(row), returned):
             raise WrongError(f"it is not what {self.graph.label(parent)} returned")
-        kinds = {int(self.graph.ops.kind[above]) for above in (parent, *ancestors(self.graph, [parent]))}
+        kinds = {int(self.graph.ops.kind[above]) for above in ancestors(self.graph, [row])}
         if CONSTANT in kinds and INPUT not in kinds and self.graph.rows_of(INPUT):
             raise UnprovenError(
                 "it descends from no input, only from tensors made before the pass or out of sight"

@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from torch import Tensor
+from torch._ops import OpOverload, OpOverloadPacket
+
+from .containers import tensors
 
 #: Properties that return a tensor; every other property tells something about one (shape, dtype …).
 _TENSOR_PROPERTIES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
@@ -46,11 +49,14 @@ _SAME = {
 #: Functions that write into an argument only when told to: argument positions, and the flag that tells.
 _STATISTICS = ("running_mean", "running_var")
 _WRITE_WHEN_TRAINING = {"batch_norm": (5, "training"), "instance_norm": (5, "use_input_stats")}
+#: Functions without a schema to ask that write into arguments at these positions.
+_WRITES_INTO = {"fused_moving_avg_obs_fake_quant": (3, 4, 5, 6)}
 
 
 class Function(NamedTuple):
     """``type`` names the operation; ``record`` is whether it makes rows; ``writes`` whether its first
-    argument is written into. A function that makes no row may be noted otherwise: ``note`` is ``"read"`` if
+    argument is written into; what ``mutates`` names is written into whatever else is returned, and is a result
+    too. A function that makes no row may be noted otherwise: ``note`` is ``"read"`` if
     it gives Python a tensor's plain value, ``"host"`` if it gives numpy its memory, ``"backward"`` if it
     computes gradients, ``"grad"`` if it reads one."""
 
@@ -59,6 +65,7 @@ class Function(NamedTuple):
     writes: bool
     by_index: bool = False  # its arguments are an index: loops compare the source line instead
     note: str = ""
+    mutates: tuple[int | str, ...] = ()  # positions and names of other arguments that are written into
 
 
 def describe(func: Any) -> Function:
@@ -81,10 +88,29 @@ def describe(func: Any) -> Function:
     if name.startswith("__") and name.endswith("__"):
         inner = name[2:-2]
         return Function(_plain(inner), True, inner == "setitem", inner in ("getitem", "setitem"))
-    if name == "default" or "." in name:  # torch.ops.aten.add.Tensor is called Tensor or add.Tensor
-        packet = getattr(func, "overloadpacket", None)
-        name = getattr(packet, "__name__", name.partition(".")[0])
-    return Function(_plain(name.strip("_") or name), True, name.endswith("_") and not name.endswith("__"))
+    if isinstance(func, OpOverload | OpOverloadPacket):
+        return _describe_operator(func)
+    if "." in name:
+        name = name.partition(".")[0]
+    in_place = name.endswith("_") and not name.endswith("__")
+    return Function(_plain(name.strip("_") or name), True, in_place, mutates=_WRITES_INTO.get(name, ()))
+
+
+def _describe_operator(func: OpOverload | OpOverloadPacket) -> Function:
+    """An operator of ``torch.ops``, torch's own or a user's, says in its schema what it writes into."""
+    packet = func.overloadpacket if isinstance(func, OpOverload) else func
+    overloads = [func] if isinstance(func, OpOverload) else [getattr(func, name) for name in func.overloads()]
+    mutates: dict[int | str, None] = {}
+    for overload in overloads:
+        for position, argument in enumerate(overload._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                mutates[argument.name] = None
+                if not argument.kwarg_only:
+                    mutates[position] = None
+    name = packet.__name__
+    if mutates.keys() <= {0, "self"}:
+        return Function(_plain(name.strip("_") or name), True, bool(mutates))
+    return Function(_plain(name.strip("_") or name), True, False, mutates=tuple(mutates))
 
 
 def _describe_property(access: str, name: str) -> Function:
@@ -98,10 +124,15 @@ def _plain(name: str) -> str:
 
 
 def written(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
-    """The arguments this very call writes into: the first one, ``out=``, or running statistics."""
+    """The arguments this very call writes into: the first one, ``out=``, running statistics, weights that
+    ``max_norm`` shortens."""
     targets = []
     if func.writes and args:
         targets.append(args[0])
+    for key in func.mutates:
+        targets += args[key : key + 1] if isinstance(key, int) else [kwargs.get(key)]
+    if kwargs.get("max_norm") is not None and func.type in ("embedding", "embedding_bag"):
+        targets.append(kwargs["weight"] if "weight" in kwargs else args[1])
     out = kwargs.get("out")
     if out is not None:
         targets.append(out)
@@ -113,9 +144,20 @@ def written(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> li
             # torch.nn.functional takes the statistics second and third, torch itself fourth and fifth
             targets.extend(args[1:3] if flag in kwargs or len(args) < 9 else args[3:5])
             targets.extend(kwargs[name] for name in _STATISTICS if name in kwargs)
-    return [
+    found = [
         t
         for target in targets
         for t in (target if isinstance(target, tuple | list) else (target,))
         if isinstance(t, Tensor)
     ]
+    return [t for n, t in enumerate(found) if all(t is not other for other in found[:n])]
+
+
+def results(func: Function, out: Any, written_to: list[Tensor]) -> list[Tensor]:
+    """The tensors that come of a call: what it returned, and what it wrote into where that is a result."""
+    if out is None:
+        return written_to
+    returned = tensors(out)
+    if not func.mutates:
+        return returned
+    return returned + [t for t in written_to if all(t is not other for other in returned)]

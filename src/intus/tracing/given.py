@@ -34,7 +34,7 @@ class Parents:
         self.into: dict[int, dict[int, int]] = {}
         edges = graph.edges
         for src, dst, arg in zip(edges.src.tolist(), edges.dst.tolist(), edges.arg.tolist(), strict=True):
-            self.into.setdefault(dst, {})[arg] = src
+            self.into.setdefault(dst, {}).setdefault(arg, src)  # others wrote to parts of the same tensor
 
     def agree(self, call: Invocation, rows: list[int]) -> None:
         """Raise WrongError for an edge into an argument that took no tensor."""

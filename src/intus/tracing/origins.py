@@ -7,7 +7,7 @@ its origin, so a write through a view is seen by whoever reads the base.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -18,10 +18,21 @@ from ..core.graph import BUFFER, CONSTANT, OP
 from .containers import is_wrapped
 from .invocation import Geometry, Keeper, Patch
 from .places import memory_of
-from .recording import POSITIONS, Recording
+from .recording import POSITIONS, ROW, Recording
 from .values import Values
 
 Known = tuple[ref[Any], int, int | None]
+_FAR = 64  # rows looked through for whether one write descends from another
+
+
+class Write(NamedTuple):
+    """A write to a memory: the row that made it, the first and last byte it may have changed, and where its
+    value lies in the memory, None where the row's value is not what was written."""
+
+    row: int
+    first: int
+    last: int
+    place: Geometry | None
 
 
 class Origins:
@@ -31,11 +42,11 @@ class Origins:
     def __init__(self, recording: Recording, values: Values, keeper: Keeper | None = None) -> None:
         self.known: dict[int, Known] = {}
         self._keeper = keeper
-        self._writes: dict[
-            int | None, list[tuple[int, Geometry | None]]
-        ] = {}  # by memory; kept for the keeper
         self._recording, self._values = recording, values
-        self._writers: dict[int | None, list[tuple[int, int, int]]] = {}  # row, first, last byte
+        self._writes: dict[int | None, list[Write]] = {}  # by memory
+        self._untold: set[int | None] = set()  # memory whose writes move no version; see ``data_of``
+        self.also: list[tuple[int, int]] = []  # a row that ``row`` gave, and another; see ``add_also``
+        self._starts: list[int] = []  # where a row's inputs begin, by the row's number, as far as asked
         self.transformed: list[int] = []  # not empty once ``vmap`` or ``torch.func`` has been met
         self._on_host: list[int] = []  # inputs of what comes back from numpy: what went there
         self._losses: list[int] = []  # inputs of gradients: what ``backward`` was called on
@@ -63,15 +74,21 @@ class Origins:
         return (seen is not None and seen[0]() is t) or id(t) in self._recording.places.sources
 
     def row(self, t: Tensor) -> int:
-        """The row a tensor comes from; below zero a parameter, -1 - its number."""
+        """The row a tensor comes from; below zero a parameter, -1 - its number. Where several calls wrote to
+        parts of its memory and none of them knew of the others, the last one's, and ``also`` has the rest."""
         seen = self.known.get(id(t))
         if seen is not None and seen[0]() is t:
             if seen[2] is not None and seen[2] == version_of(t):
                 return seen[1]
-            row = self._last_writer(t, seen[1])
+            writers = self._writers(t, seen[1])
+            row = writers[0] if writers else seen[1]
             if self._keeper is not None:
                 self._patch(self._keeper, t, seen, row)
-            self.note(t, row)
+            if len(writers) > 1:
+                self.also += [(row, other) for other in writers[1:]]
+                self.known[id(t)] = (seen[0], seen[1], None)  # all of them are asked for every time
+            else:
+                self.note(t, row)
             return row
         return self._stranger(t)
 
@@ -80,6 +97,9 @@ class Origins:
         kind, number = recording.places.sources.get(id(t), ("", -1))
         if kind == "param":
             self.note(t, -1 - number)
+            if memory_of(t) in self._untold:
+                self.known[id(t)] = (ref(t), -1 - number, None)
+                return self.row(t)
             return -1 - number
         if kind == "buffer":
             return self.add(t, BUFFER, recording.type_number(recording.places.buffers[number][0]))
@@ -110,18 +130,59 @@ class Origins:
                 return row
         return -1
 
-    def _last_writer(self, t: Tensor, row: int) -> int:
-        """Who wrote last to the part of its memory that ``t`` sees; ``row`` where nobody has since."""
-        writers = self._writers.get(memory_of(t))
-        if not writers:
-            return row
-        first, last = _extent(t)
-        for writer, low, high in reversed(writers):
-            if writer <= row:
-                break
-            if low <= last and first <= high:
-                return writer
-        return row
+    def _writers(self, t: Tensor, row: int) -> list[int]:
+        """Who wrote to the memory that ``t`` sees since it came from ``row``, the last first, and ``row``
+        itself, but for those that a later one descends from; nobody where nobody wrote."""
+        writes = self._writes.get(memory_of(t))
+        found: list[int] = []
+        if writes:
+            first, last = _extent(t)
+            for write in reversed(writes):
+                if write.row <= row:
+                    break
+                if (
+                    write.first <= last
+                    and first <= write.last
+                    and not any(self._descends(later, write.row) for later in found)
+                ):
+                    found.append(write.row)
+        if found and not any(self._descends(later, row) for later in found):
+            found.append(row)
+        return found
+
+    def _descends(self, row: int, above: int) -> bool:
+        """Whether a row descends from another, as far as a short look tells; not to see it costs an edge that
+        is true and says nothing new."""
+        if row == above:
+            return True
+        rows, inputs = self._recording.rows, self._recording.inputs
+        todo, met = [row], {row}
+        while todo and len(met) < _FAR:
+            at = todo.pop()
+            start = self._start(at // len(ROW))
+            for parent in inputs[start : start + rows[at + len(ROW) - 1] : 2]:
+                if parent == above:
+                    return True
+                if parent > max(above, -1) and parent not in met:
+                    met.add(parent)
+                    todo.append(parent)
+        return False
+
+    def _start(self, number: int) -> int:
+        """Where the inputs of the row of that number begin."""
+        starts, counts = self._starts, self._recording.rows
+        if not starts:
+            starts.append(0)
+        while len(starts) <= number:
+            starts.append(starts[-1] + counts[len(starts) * len(ROW) - 1])
+        return starts[number]
+
+    def add_also(self, inputs: list[int]) -> None:
+        """Add to the inputs of a call the other writers of what its arguments see."""
+        for row, other in self.also:
+            if row in inputs[::2]:
+                inputs += (other, inputs[2 * inputs[::2].index(row) + 1])
+        self.also.clear()
 
     # -- what goes out of sight and comes back ---------------------------------------------------------
 
@@ -148,33 +209,44 @@ class Origins:
 
     # -- writes --------------------------------------------------------------------------------------
 
+    def data_of(self, t: Tensor) -> None:
+        """``t.data`` was taken: what is written through it moves no version of ``t``."""
+        self._untold.add(memory_of(t))
+
     def wrote(self, targets: list[Tensor], first: int, last: int) -> None:
         """Note who wrote a memory last: the call whose rows are ``first`` to ``last``."""
         for target in targets:
-            seen = self.known.get(id(target))
-            row = last
+            seen, memory = self.known.get(id(target)), memory_of(target)
+            row, own = last, False
             if seen is not None and seen[0]() is target and seen[1] >= first:
-                row = seen[1]
+                row, own = seen[1], True  # the row's value is what was written
             elif id(target) not in self._recording.places.sources:  # running statistics feed nothing here
                 self.note(target, last)
             else:
                 continue
-            self._writers.setdefault(memory_of(target), []).append((row, *_extent(target)))
-            if self._keeper is not None:
-                own = seen is not None and row == seen[1]  # the row's value is what was written
-                place = place_of(target) if own else None
-                self._writes.setdefault(memory_of(target), []).append((row, place))
-                if not own:
-                    self._keeper.patches[id(target), row] = Patch(row, (), None, unseen=True)
+            write = Write(row, *_extent(target), place_of(target) if own else None)
+            self._writes.setdefault(memory, []).append(write)
+            if not own and self._keeper is not None:
+                self._keeper.patches[id(target), row] = Patch(row, (), None, unseen=True)
+            if memory in self._untold:
+                self._ask_again(memory, target)
+
+    def _ask_again(self, memory: int | None, target: Tensor) -> None:
+        """Let no tensor of a memory but ``target`` be taken for what it was by its version."""
+        for key, (reference, row, version) in list(self.known.items()):
+            t = reference()
+            if version is not None and t is not None and t is not target and memory_of(t) == memory:
+                self.known[key] = (reference, row, None)
 
     def _patch(self, keeper: Keeper, t: Tensor, seen: Known, row: int) -> None:
         """``t`` may not be what its row returned any more: note what was written to its memory since."""
         earlier = keeper.patches.get((id(t), seen[1]))
         base = earlier.base if earlier is not None else seen[1]
-        since = self._writes.get(memory_of(t), ())
-        writes = tuple(write for write in since if write[0] > base)
-        if row != base or (seen[2] is not None and not writes):
-            keeper.patches[id(t), row] = Patch(base, writes, place_of(t), unseen=not writes)
+        since = [write for write in self._writes.get(memory_of(t), ()) if write.row > base]
+        if row != base or (seen[2] is not None and not since):
+            first, last = _extent(t)
+            writes = tuple((w.row, w.place) for w in since if w.first <= last and first <= w.last)
+            keeper.patches[id(t), row] = Patch(base, writes, place_of(t), unseen=not since)
 
     # -- operations that return what they were given -------------------------------------------------
 

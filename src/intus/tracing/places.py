@@ -32,7 +32,7 @@ class Places:
         self._outside: set[int] = set()
         self.watch = False  # whether what the pass changes is to be put back
         self._attributes = Attributes()
-        self._undo: dict[Any, tuple[Tensor, Tensor]] = {}
+        self._undo: dict[Any, tuple[Tensor, Tensor, Tensor]] = {}  # by place: it, as it lay, its values
         self._versions: list[_unsafe_preserve_version_counter] = []  # as they were before each first write
 
     def learn(self, model: Module, prefix: str = "") -> None:
@@ -89,25 +89,34 @@ class Places:
             return
         place = (storage, t.storage_offset(), t.shape, t.stride(), t.dtype)
         if place not in self._undo:
-            self._undo[place] = (t.data, t.detach().clone())
+            self._undo[place] = (t, t.data, t.detach().clone())
             if not t.is_inference():
                 self._versions.append(_unsafe_preserve_version_counter(t))
 
     def written(self) -> list[Tensor]:
         """Everything from outside that the pass wrote to."""
-        return [t for t, _ in self._undo.values()]
+        return [t for _, t, _ in self._undo.values()]
 
     def put_back(self) -> None:
         """Undo what the pass wrote outside, the last first; ``.data`` keeps it from autograd's sight. The
         counts of writes are put back too: a backward pass yet to come would refuse what looks changed. Last
         come the modules' attributes."""
-        for t, before in reversed(list(self._undo.values())):
+        for itself, t, before in reversed(list(self._undo.values())):
             with torch.no_grad(), torch.inference_mode(t.is_inference()):
                 t.copy_(before)
+                if _lies_elsewhere(itself, t):  # it was resized, or its ``data`` was set
+                    itself.data = t
         while self._versions:
             self._versions.pop().__exit__()
         self._undo.clear()
         self._attributes.put_back()
+
+
+def _lies_elsewhere(one: Tensor, other: Tensor) -> bool:
+    return memory_of(one) != memory_of(other) or (
+        (one.storage_offset(), one.shape, one.stride())
+        != (other.storage_offset(), other.shape, other.stride())
+    )
 
 
 def memory_of(t: Tensor) -> int | None:

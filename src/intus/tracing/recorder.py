@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from ..core.graph import CREATED, FAILED, INPLACE, INPUT, OP, OUTPUT
 from .branches import Read
 from .containers import ATOMS, tensors, walk
-from .functions import Function, describe, written
+from .functions import Function, describe, results, written
 from .invocation import Keeper
 from .nest import Nest
 from .origins import Origins
@@ -31,7 +31,7 @@ from .sites import Sites
 from .values import Values
 
 #: Keywords that may make a function write into an argument; ``functions.written`` tells whether it does.
-_WRITE_FLAGS = frozenset({"out", "inplace", "training", "use_input_stats"})
+_WRITE_FLAGS = frozenset({"out", "inplace", "training", "use_input_stats", "max_norm"})
 _CALL = len(CALL)
 
 #: Gives the plain value of a tensor that has none: how it is asked (``"bool"`` …), and the tensor.
@@ -98,10 +98,12 @@ class Recorder(TorchFunctionMode):
     def add_output(self, t: Tensor, name: str) -> None:
         """Declare an output of the pass."""
         recording = self.recording
-        inputs = self._origins.row(t), recording.arg_number(name)
+        inputs = [self._origins.row(t), recording.arg_number(name)]
+        source, arg = inputs
+        self._origins.add_also(inputs)
         row = recording.add(OUTPUT, recording.type_number("output"), recording.meta_number(t), inputs)
         if self.keeper is not None:
-            self.keeper.output(row, t, *inputs)
+            self.keeper.output(row, t, source, arg)
         self.values.offer(row, OUTPUT, "output", t)
 
     def begin_call(self, module: Module) -> int:
@@ -142,6 +144,7 @@ class Recorder(TorchFunctionMode):
                     self.recording.exits.extend((row, call))
                     if self.values.modules:
                         self.values.returned(row, call, t)
+            self._origins.also.clear()
 
     def leave_call(self, call: int) -> None:
         """A module's call is over, whether it returned or raised."""
@@ -165,10 +168,12 @@ class Recorder(TorchFunctionMode):
         inputs: list[int] = []
         for name, value in named.items():
             _gather(self.recording, self._origins, value, name, inputs, [])
+        plain = list(inputs)
+        self._origins.add_also(inputs)
         type_ = self.recording.type_number(type(module).__name__.lower())
         site = self.recording.calls[call * _CALL + 4]
         if self.keeper is not None:
-            note = self.keeper.noted(module, args, kwargs, inputs)
+            note = self.keeper.noted(module, args, kwargs, plain)
             if note is not None:  # it has drawn already: what from is not known any more
                 row = len(self.recording.rows)
                 self.keeper.whole(row, (*note[:6], (), note[7]), picks, unseen)
@@ -230,12 +235,13 @@ def _handler(
     new_meta, find, site_number = recording.meta_number, origins.row, sites.number
     known_sites, getframe = sites.numbers, sys._getframe
     sources, keeping = recording.places.sources, values.wanted is not None
-    transformed, returnable = origins.transformed, (Tensor, tuple, list)
+    transformed, also, returnable = origins.transformed, origins.also, (Tensor, tuple, list)
 
     def learn(func: Any) -> tuple[Function, int, int, bool]:
         about = describe(func)
         type_ = recording.type_number(about.type) if about.record else -1
-        entry = functions[func] = (about, type_, len(functions), about.writes)
+        special = about.writes or bool(about.mutates) or about.type == "data"
+        entry = functions[func] = (about, type_, len(functions), special)
         return entry
 
     def note(about: Function, t: Tensor, out: Any, frame: Any) -> None:
@@ -253,6 +259,7 @@ def _handler(
                 origins.differentiated(t)
             elif isinstance(out, Tensor):
                 origins.gradient(out, t)
+            also.clear()
 
     def before_writing(targets: list[Tensor]) -> None:
         """Keep what is about to be overwritten: saved activations, and what was there before the pass."""
@@ -266,7 +273,7 @@ def _handler(
     ) -> Any:
         if len(rows) >= most:
             return func(*args, **(kwargs or {}))
-        about, type_, function, may_write = functions.get(func) or learn(func)
+        about, type_, function, special = functions.get(func) or learn(func)
         if type_ < 0:
             if about.note == "read" and answer is not None and args and args[0].is_meta:
                 out = answer(about.type, args[0])
@@ -305,10 +312,14 @@ def _handler(
                 else:
                     _gather(recording, origins, value, name, inputs, atoms)
         call = None if keeper is None else keeper.before(func, args, kwargs, inputs)
+        if also:
+            origins.add_also(inputs)
         writes = None  # the tensors this very call writes into
-        if may_write or (kwargs and not _WRITE_FLAGS.isdisjoint(kwargs)):
+        if special or (kwargs and not _WRITE_FLAGS.isdisjoint(kwargs)):
             writes = written(about, args, kwargs or {})
             before_writing(writes)
+            if about.type == "data":
+                origins.data_of(args[0])
         began = perf_counter_ns()
         try:
             out = func(*args, **kwargs) if kwargs else func(*args)
@@ -320,12 +331,12 @@ def _handler(
             raise
         time = perf_counter_ns() - began
         returned = out
-        if type(out) is not Tensor:
-            if out is None and may_write:
-                out = args[0]
-            elif not isinstance(out, returnable):
-                return out
-        flags = (INPLACE if may_write else 0) if inputs else CREATED
+        if writes and (out is None or about.mutates):
+            made = results(about, out, writes)
+            out = made[0] if len(made) == 1 else made
+        if type(out) is not Tensor and not isinstance(out, returnable):
+            return returned
+        flags = (INPLACE if special and writes else 0) if inputs else CREATED
         before = None  # what an argument that is simply returned was until now
         if args and out is args[0]:
             if writes:  # F.relu(x, inplace=True)

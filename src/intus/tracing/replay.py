@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .containers import tensors
 from .form import copied
-from .functions import describe, written
+from .functions import describe, results, written
 from .invocation import USUAL, Geometry, Hole, Invocation, Keeper, Patch, ambient, filled
 from .origins import version_of
 from .recording import ROW, Recording
@@ -84,7 +83,8 @@ def run(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
     """
     with _as_then(call), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        targets = {id(t) for t in written(describe(call.func), *_arguments(call, given))}
+        about = describe(call.func)
+        targets = {id(t) for t in written(about, *_arguments(call, given))}
         foreign = _may_write_anywhere(call.func)
         ready: dict[int, Tensor] = {}  # one for each: functions ask whether query and key are the same object
         for t, hole in zip(given, call.holes, strict=True):
@@ -95,7 +95,7 @@ def run(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
                 ready[id(t)] = copied(mine) if foreign or id(t) in targets else mine
         args, kwargs = _arguments(call, [ready[id(t)] for t in given])
         out = call.func(*args, **kwargs)
-        returned = tensors(args[0] if out is None and args else out)
+        returned = results(about, out, written(about, args, kwargs))
         return [t.detach() for t in returned] if call.picks is None else [returned[n] for n in call.picks]
 
 

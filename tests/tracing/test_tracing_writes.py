@@ -1,0 +1,229 @@
+"""Writes that no name tells of: what they do to the model is undone, and who reads what they wrote knows it."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.ao.quantization import FakeQuantize, FusedMovingAvgObsFakeQuantize, HistogramObserver
+from torch.ao.quantization.observer import MovingAverageMinMaxObserver, PerChannelMinMaxObserver
+
+import intus
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch deprecates its own quantisation
+
+
+@torch.library.custom_op("intus_tests::double_", mutates_args=("x",))
+def double_(x: torch.Tensor) -> None:
+    x.mul_(2)
+
+
+@torch.library.custom_op("intus_tests::count", mutates_args=("total",))
+def count(x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+    total.add_(x.sum())
+    return x + 1
+
+
+def tensors_of(model):
+    found = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {name: (id(t), t._version, t.shape, t.data_ptr(), t.tolist()) for name, t in found.items()}
+
+
+class Short(nn.Module):
+    """Embeddings whose norm is cut when they are looked up."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Embedding(5, 3, max_norm=0.1)
+        self.bag = nn.EmbeddingBag(5, 3, max_norm=0.1)
+
+    def forward(self, ids):
+        return self.one(ids) + self.bag(ids)[:, None]
+
+
+class SetsData(nn.Module):
+    """Lets a parameter's memory go, for a time."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+
+    def forward(self, x):
+        self.fc.weight.data = self.fc.weight.data * 2
+        self.fc.bias.data.add_(1)
+        return self.fc(x)
+
+
+QUANTISERS = {
+    "fused": FusedMovingAvgObsFakeQuantize,
+    "in steps": lambda: FakeQuantize(MovingAverageMinMaxObserver, quant_min=0, quant_max=255),
+    "minimum and maximum per channel": lambda: PerChannelMinMaxObserver(ch_axis=0),
+    "histogram": HistogramObserver,
+}
+
+
+@pytest.mark.parametrize("name", list(QUANTISERS))
+def test_what_an_observer_notes_is_undone(name):
+    model = nn.Sequential(nn.Linear(3, 3), QUANTISERS[name]())
+    x = torch.randn(4, 3)
+    before = tensors_of(model)
+    trace = intus.trace(model, x)
+    assert tensors_of(model) == before
+    assert torch.equal(trace["output_1"].value, intus.trace(model, x)["output_1"].value)
+    assert torch.equal(trace["output_1"].value, model(x))
+    assert not trace.unverified
+
+
+def test_an_embedding_that_is_cut_to_a_norm_is_as_it_was():
+    model, ids = Short(), torch.tensor([[1, 2], [3, 4]])
+    before = tensors_of(model)
+    trace = intus.trace(model, ids)
+    assert tensors_of(model) == before
+    assert trace.validate(), str(trace.validate())
+    assert intus.validate(model, ids)
+    assert tensors_of(model) == before
+    assert torch.equal(trace["output_1"].value, model(ids))
+    assert tensors_of(model) != before  # so a plain pass does write
+
+
+def test_a_parameter_whose_data_is_set_has_its_own_again():
+    model, x = SetsData(), torch.randn(2, 3)
+    before = tensors_of(model)
+    trace = intus.trace(model, x)
+    assert tensors_of(model) == before
+    assert torch.equal(trace["output_1"].value, model(x))
+
+
+def test_a_custom_op_that_returns_nothing_is_the_write_it_is():
+    def forward(x):
+        y = x * 1
+        double_(y[0])
+        return y + 1
+
+    trace = intus.trace(forward, torch.ones(2, 2))
+    (op,) = trace.find(type="double")
+    assert op.in_place
+    assert trace["add_1"].parents == [op]
+    assert op.value.tolist() == [2, 2]
+    assert trace["mul_1"].value.tolist() == [[1, 1], [1, 1]]
+    for report in (trace.validate(), intus.validate(forward, torch.ones(2, 2))):
+        assert report, str(report)
+    assert trace.rerun({"mul_1": 3})["output_1"].value.tolist() == [[7, 7], [4, 4]]
+
+
+def test_a_custom_op_that_returns_and_writes_has_both_as_results():
+    total = torch.zeros(())
+
+    def forward(x):
+        mine = total + 0
+        y = count(x, mine)
+        return y, mine * 2
+
+    trace = intus.trace(forward, torch.ones(2))
+    returned, written = trace.find(type="count")
+    assert (returned.value.tolist(), written.value.item()) == ([2, 2], 2)
+    assert trace["mul_1"].parents == [written]
+    assert trace["add_1"].value.item() == 0
+    for report in (trace.validate(), intus.validate(forward, torch.ones(2))):
+        assert report, str(report)
+
+
+def test_a_custom_op_that_writes_into_a_buffer_leaves_it_as_it_was():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("total", torch.zeros(()))
+
+        def forward(self, x):
+            return count(x, self.total) * self.total
+
+    model = Counts()
+    trace = intus.trace(model, torch.ones(2))
+    assert model.total.item() == 0
+    assert model.total._version == 0
+    assert trace["output_1"].value.tolist() == [4, 4]
+    assert trace.validate()
+
+
+def test_the_same_op_by_its_packet():
+    trace = intus.trace(lambda x: torch.ops.intus_tests.double_(x), torch.ones(2))
+    assert [op.type for op in trace] == ["double"]
+    trace = intus.trace(lambda x: torch.ops.aten.mul_(x * 1, 3), torch.ones(2))
+    assert trace["mul_2"].in_place
+    assert trace["mul_1"].value.tolist() == [1, 1]
+
+
+def through_data(x):
+    y = torch.zeros(4)
+    y.data[:2].copy_(x)
+    return y * 2
+
+
+def through_data_twice(x):
+    y, z = torch.zeros(4), x + 1
+    half = y.data[:2]
+    a = y + 1
+    half.add_(z)
+    b = y + 1
+    half.mul_(2)
+    return a + b + y
+
+
+def columns(x):
+    y = torch.zeros(3, 2)
+    for n in range(3):
+        y[n].copy_(x * n)
+    return y
+
+
+def views_ahead(x):
+    y = torch.zeros(6)
+    a, b, c = y[:2], y[2:4], y[3:]
+    a.add_(x)
+    b.copy_(x * 2)
+    c[:1].sub_(1)
+    return y, y.reshape(2, 3), a * 2
+
+
+@pytest.mark.parametrize("forward", [through_data, through_data_twice, columns, views_ahead])
+def test_whoever_reads_memory_descends_from_all_that_wrote_there(forward):
+    x = torch.tensor([1.0, 2.0])
+    trace = intus.trace(forward, x)
+    for report in (trace.validate(), intus.validate(forward, x)):
+        assert report, str(report)
+    changed = trace.rerun({"input_1": torch.tensor([5.0, 7.0])})
+    expected = forward(torch.tensor([5.0, 7.0]))
+    for op, value in zip(
+        changed.outputs, expected if isinstance(expected, tuple) else [expected], strict=True
+    ):
+        assert torch.equal(op.value, value)
+
+
+def test_a_loop_of_writes_adds_no_more_edges_than_there_are_reads():
+    def forward(x):
+        y = torch.zeros(50, 2)
+        for n in range(50):
+            y[n].copy_(x * n)
+        return y + 1
+
+    trace = intus.trace(forward, torch.ones(2))
+    assert len(trace["add_1"].parents) == 1
+    assert len(trace.graph.edges.src) <= 4 * len(trace)
+    assert trace.validate()
+
+
+def test_a_parameter_read_after_its_data_was_written_descends_from_the_write():
+    weight = nn.Parameter(torch.ones(2, 2))
+
+    class Writes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = weight
+
+        def forward(self, x):
+            self.weight.data.mul_(x.sum())
+            return F.linear(x, self.weight)
+
+    trace = intus.trace(Writes(), torch.ones(1, 2))
+    assert weight.tolist() == [[1, 1], [1, 1]]
+    assert trace["mul_1"] in trace["linear_1"].parents
+    assert trace["output_1"].value.tolist() == [[4, 4]]
