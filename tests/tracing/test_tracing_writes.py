@@ -1,4 +1,4 @@
-"""Writes that no name tells of: what they do to the model is undone, and who reads what they wrote knows it."""
+"""Writes that no name tells of: what they do to the model is undone; who reads what they wrote knows it."""
 
 import pytest
 import torch

@@ -55,10 +55,10 @@ _WRITES_INTO = {"fused_moving_avg_obs_fake_quant": (3, 4, 5, 6)}
 
 class Function(NamedTuple):
     """``type`` names the operation; ``record`` is whether it makes rows; ``writes`` whether its first
-    argument is written into; what ``mutates`` names is written into whatever else is returned, and is a result
-    too. A function that makes no row may be noted otherwise: ``note`` is ``"read"`` if
-    it gives Python a tensor's plain value, ``"host"`` if it gives numpy its memory, ``"backward"`` if it
-    computes gradients, ``"grad"`` if it reads one."""
+    argument is written into; what ``mutates`` names is written into whatever else is returned, and is a
+    result too. A function that makes no row may be noted otherwise: ``note`` is ``"read"`` if it gives Python
+    a tensor's plain value, ``"host"`` if it gives numpy its memory, ``"backward"`` if it computes gradients,
+    ``"grad"`` if it reads one."""
 
     type: str
     record: bool
@@ -99,9 +99,9 @@ def describe(func: Any) -> Function:
 def _describe_operator(func: OpOverload | OpOverloadPacket) -> Function:
     """An operator of ``torch.ops``, torch's own or a user's, says in its schema what it writes into."""
     packet = func.overloadpacket if isinstance(func, OpOverload) else func
-    overloads = [func] if isinstance(func, OpOverload) else [getattr(func, name) for name in func.overloads()]
+    names = [] if isinstance(func, OpOverload) else packet.overloads()
     mutates: dict[int | str, None] = {}
-    for overload in overloads:
+    for overload in [getattr(packet, name) for name in names] or [func]:
         for position, argument in enumerate(overload._schema.arguments):
             if argument.alias_info is not None and argument.alias_info.is_write:
                 mutates[argument.name] = None
