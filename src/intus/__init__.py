@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from .monitoring import clear, flush, probe, register_targets, remove
     from .serving.run import serve
     from .tracing.compare import compare
+    from .tracing.files import load
     from .tracing.op import Op
     from .tracing.report import Report
     from .tracing.run import trace, view
-    from .tracing.trace import Trace, load
+    from .tracing.trace import Trace
     from .tracing.validate import validate
     from .viewing.html import View
 
@@ -47,7 +48,7 @@ _HOME = {
     "flush": ".monitoring",
     "hypothesis": ".inspection",
     "inspect": ".inspection",
-    "load": ".tracing.trace",
+    "load": ".tracing.files",
     "probe": ".monitoring",
     "register_targets": ".monitoring",
     "remove": ".monitoring",

@@ -169,7 +169,7 @@ def _run_view(chosen: argparse.Namespace) -> int:
     if name:
         shown = _view_of_model(source, name, chosen.inputs, look)
     else:
-        from .tracing.trace import load
+        from .tracing.files import load
 
         shown = load(source).show(**look)
     output = chosen.output or Path(f"{shown.title}.html")

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
+from safetensors import safe_open
 from safetensors.numpy import load as _load
 from safetensors.numpy import save as _save
 
@@ -111,6 +113,37 @@ def decode_legacy(body: bytes, array_type: str) -> Record:
 def encode_graph(graph: Graph, arrays: Mapping[str, np.ndarray] | None = None) -> bytes:
     """Pack a graph, and any arrays that belong to it, into one safetensors blob."""
     columns = {f"value/{name}": np.asarray(array, order="C") for name, array in (arrays or {}).items()}
+    parts, meta = graph_parts(graph)
+    return _save(columns | parts, meta)
+
+
+def decode_graph(blob: bytes) -> tuple[Graph, dict[str, np.ndarray]]:
+    """Unpack what ``encode_graph`` made: the graph and its arrays; raises CodecError otherwise."""
+    columns, meta = _open(blob, "graph")
+    values = {name[len("value/") :]: array for name, array in columns.items() if name.startswith("value/")}
+    return _graph_of(columns, meta), values
+
+
+def read_graph(path: Path) -> tuple[Graph, dict[str, np.ndarray], list[str]]:
+    """The graph in a file, all columns, and the names of the values and gradients, which are not read."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            names, meta = list(file.keys()), file.metadata() or {}
+            others = [name for name in names if name.startswith(("value/", "grad/"))]
+            columns = {name: file.get_tensor(name) for name in set(names) - set(others)}
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise CodecError(f"{str(path)!r} cannot be read: {error}.") from None
+    except Exception as error:  # safetensors raises its own type, and TypeError for a kind numpy lacks
+        raise CodecError(f"{str(path)!r} is no safetensors file: {error}.") from None
+    _check_format(meta, "graph")
+    return _graph_of(columns, meta), columns, others
+
+
+def graph_parts(graph: Graph) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """A graph as named columns and safetensors metadata."""
+    columns: dict[str, np.ndarray] = {}
     for table in ("ops", "edges", "calls"):
         part = getattr(graph, table)
         columns |= {f"{table}/{f.name}": np.ascontiguousarray(getattr(part, f.name)) for f in fields(part)}
@@ -129,12 +162,10 @@ def encode_graph(graph: Graph, arrays: Mapping[str, np.ndarray] | None = None) -
         "error": graph.error,
         "facts": dict(graph.facts),
     }
-    return _save(columns, {"intus": FORMAT, "graph": _dump(facts)})
+    return columns, {"intus": FORMAT, "graph": _dump(facts)}
 
 
-def decode_graph(blob: bytes) -> tuple[Graph, dict[str, np.ndarray]]:
-    """Unpack what ``encode_graph`` made: the graph and its arrays; raises CodecError otherwise."""
-    columns, meta = _open(blob, "graph")
+def _graph_of(columns: Mapping[str, np.ndarray], meta: Mapping[str, str]) -> Graph:
     facts = _parse(meta["graph"])
     try:
         graph = Graph(
@@ -160,8 +191,7 @@ def decode_graph(blob: bytes) -> tuple[Graph, dict[str, np.ndarray]]:
     except (KeyError, TypeError, ValueError) as error:
         raise CodecError(f"The blob is not a whole graph: {type(error).__name__} {error}.") from None
     _check(graph)
-    values = {name[len("value/") :]: array for name, array in columns.items() if name.startswith("value/")}
-    return graph, values
+    return graph
 
 
 def _named(cls: Any, rows: Any) -> tuple[Any, ...]:
@@ -292,12 +322,16 @@ def _open(blob: bytes, part: str) -> tuple[dict[str, np.ndarray], dict[str, str]
         meta = header["__metadata__"] if header else {}
     except Exception as error:  # safetensors raises its own type and json its own; all mean the same here
         raise CodecError(f"Not a safetensors blob: {type(error).__name__}: {error}.") from None
+    _check_format(meta, part)
+    return arrays, meta
+
+
+def _check_format(meta: Mapping[str, str], part: str) -> None:
     if meta.get("intus") != FORMAT or part not in meta:
         raise CodecError(
             f"A safetensors blob, but not of intus format {FORMAT} with {part}: metadata keys are "
             f"{', '.join(sorted(meta)) or 'none'}."
         )
-    return arrays, meta
 
 
 def _dump(value: Any) -> str:

@@ -21,6 +21,7 @@ from .invocation import Invocation
 from .perturb import Asked, Perturbations, told
 from .replay import LEFT_OUT, Replays, UnprovenError, run, same, unwatched
 from .report import EXEMPT, FAILED, PROVEN, UNPROVEN, Check, Report
+from .store import to_run
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -100,7 +101,7 @@ class Finished(Checker):
     that are alike."""
 
     def __init__(self, trace: Trace, replays: Replays, *, every: bool) -> None:
-        super().__init__(trace.graph, replays, trace.values)
+        super().__init__(trace.graph, replays, to_run(trace.values))
         self.trace = trace
         self.perturbations = Perturbations(trace.graph.args, every=every)
 

@@ -23,6 +23,7 @@ from .exempt import UNINITIALISED
 from .given import Parents
 from .invocation import Invocation
 from .replay import run, same, unwatched
+from .store import to_run
 from .trace import Trace
 
 if TYPE_CHECKING:
@@ -108,7 +109,9 @@ class _Side:
 
     def __init__(self, trace: Trace) -> None:
         self.trace, self.graph, self.replays = trace, trace.graph, trace._replays
-        self.parents = None if self.replays is None else Parents(self.graph, self.replays, trace.values)
+        self.parents = (
+            None if self.replays is None else Parents(self.graph, self.replays, to_run(trace.values))
+        )
 
     def held(self) -> np.ndarray:
         """Σ|x|, Σx² and Σx of every row, NaN where not saved."""

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from contextlib import nullcontext, suppress
 from typing import Any
 
-from ..core.errors import AddressError, CaptureError, InputError
+from torch import Tensor
+
+from ..core.errors import AddressError, CaptureError, InputError, IntusError
 from ..core.graph import Graph
 from ..core.selection import Selection, select
 from .assemble import assemble
+from .files import save
 from .gradients import saved_bytes, waiting
 from .interpose import Capture
 from .op import Op
 from .places import memory_of
 from .replay import Replays
+from .store import GRAPH, Store, Stored
 from .trace import Trace
 from .values import Values
 
@@ -32,19 +37,41 @@ def finish(
     graph, where = assemble(recording, model, facts)
     failed = recording.failure is not None
     recording.failure = None  # it holds frames, and they hold the recording: a cycle
-    if values.trouble is not None and not failed:
-        raise _named(values.trouble, graph, where)
+    values.write()
     everything = values.wanted is None or values.wanted.everything
-    kept, keeper = values.kept, capture.keeper
-    placed = {where(row): kept[row] for row in sorted(kept) if where(row) >= 0}
+    store, keeper = values.store, capture.keeper
+    kept = values.kept if store is None else Stored(store.places)
     unverified = frozenset(where(row) for row in values.unverified() if where(row) >= 0)
     replays = Replays(recording, keeper, where, kept if everything else {}) if keeper else None
-    result = Trace(graph, placed, unverified, replays)
-    if not everything:
+    result = Trace(graph, _placed(values, where), unverified, replays)
+    if values.trouble is None and not everything:
         _choose(result, values, where, failed)
+    if store is not None:
+        _close(store, result, values, where)
+    if values.trouble is not None and not failed:
+        raise _named(values.trouble, store, graph, where)
     if values.nodes is not None and not failed:
         _with_gradients(result, capture, where, grads, output)
+    if store is not None:
+        save(result, store.folder / GRAPH, values=False)
     return result
+
+
+def _placed(values: Values, where: Callable[[int], int]) -> MutableMapping[int, Tensor]:
+    """What was kept, by the graph's rows."""
+    if values.store is not None:
+        places = values.store.places
+        return Stored({where(row): places[row] for row in sorted(places) if where(row) >= 0})
+    return {where(row): values.kept[row] for row in sorted(values.kept) if where(row) >= 0}
+
+
+def _close(store: Store, trace: Trace, values: Values, where: Callable[[int], int]) -> None:
+    """The tensors of a store get the labels of their ops."""
+    labels = {row: trace.graph.label(where(row)) for row in store.places if where(row) in trace.values}
+    with suppress(OSError) if values.trouble is not None else nullcontext():  # the disk may be full
+        store.close(labels)
+    trace.values = _placed(values, where)
+    trace.left_out = {where(row): why for row, why in store.skipped.items() if where(row) >= 0}
 
 
 def _choose(trace: Trace, values: Values, where: Callable[[int], int], failed: bool) -> None:
@@ -56,17 +83,29 @@ def _choose(trace: Trace, values: Values, where: Callable[[int], int], failed: b
         if not failed:
             raise
         return  # what the pass did not get to has no name; the model's exception matters
-    trace.values = {row: value for row, value in trace.values.items() if row in chosen}
+    if isinstance(trace.values, Stored):
+        trace.values = trace.values.only(chosen)
+    else:
+        trace.values = {row: value for row, value in trace.values.items() if row in chosen}
 
 
-def _named(trouble: tuple[int, Exception], graph: Graph, where: Callable[[int], int]) -> InputError:
+def _named(
+    trouble: tuple[int, Exception], store: Store | None, graph: Graph, where: Callable[[int], int]
+) -> IntusError:
     """The exception that keeping a value raised, with the op's name."""
     row, error = trouble
     label = repr(graph.label(where(row))) if where(row) >= 0 else "an op that leads nowhere"
-    named = InputError(
-        f"Keeping the value of {label} failed in what save= or transform= was given: "
-        f"{type(error).__name__}: {error}"
-    )
+    named: IntusError
+    if store is not None and isinstance(error, OSError):
+        named = CaptureError(
+            f"The values from {label} on could not be written to {str(store.folder)!r}: {error}. The "
+            f"{len(store.places)} before them stand there and can be read with safetensors."
+        )
+    else:
+        named = InputError(
+            f"Keeping the value of {label} failed in what save= or transform= was given: "
+            f"{type(error).__name__}: {error}"
+        )
     named.__cause__ = error
     return named
 

@@ -7,7 +7,7 @@ who holds the loss does not hold the trace, and when the trace goes its hooks go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any
 from weakref import finalize, ref
 
@@ -72,8 +72,8 @@ class Nodes:
 class Gradients:
     """The gradients that have arrived, by row: the sum of all backward passes, as in a tensor's ``grad``."""
 
-    def __init__(self) -> None:
-        self.by_row: dict[int, Tensor] = {}
+    def __init__(self, by_row: MutableMapping[int, Tensor] | None = None) -> None:
+        self.by_row: MutableMapping[int, Tensor] = {} if by_row is None else by_row
 
     def add(self, row: int, grad: Tensor, part: _Part | None = None) -> None:
         """One more gradient of a row."""

@@ -28,6 +28,9 @@ class Op(OpFacts):
         try:
             return self._trace.values[self.row]
         except KeyError:
+            why = self._trace.left_out.get(self.row)
+            if why:
+                raise AddressError(f"{self.label!r} was not stored: it {why}.") from None
             raise AddressError(
                 f"{self.label!r} was not saved. Trace again with save='all', or save={self.label!r}."
             ) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +16,7 @@ from ..core.selection import resolve
 from .given import Parents, WrongError, calls_of
 from .invocation import Invocation, Slot
 from .replay import Replays, UnprovenError, run, same, unwatched
+from .store import to_run
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -58,10 +59,10 @@ class _Rerun:
     ) -> None:
         self.trace, self.graph, self.replays = trace, trace.graph, replays
         self.edits, self.functions = edits, functions
-        self.new, self.fresh = dict(trace.values), set[int]()
+        self.new, self.fresh = to_run(trace.values), set[int]()
         self.parents = Parents(self.graph, replays, self.new)
 
-    def values(self) -> dict[int, Tensor]:
+    def values(self) -> MutableMapping[int, Tensor]:
         """All values after the change."""
         calls = calls_of(self.graph)
         in_calls = {row for rows in calls.values() for row in rows}

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -27,6 +28,7 @@ from .interpose import Capture
 from .recording import ROW
 from .replay import Replays
 from .report import Report
+from .store import SHARD_BYTES, Store
 from .surroundings import refused_compiling
 from .trace import Trace
 from .values import Values
@@ -49,6 +51,8 @@ def trace(
     copy: bool = False,
     grads: bool | Selection = False,
     nest: bool = False,
+    store: str | Path | None = None,
+    shard_bytes: int = SHARD_BYTES,
 ) -> Trace:
     """Run ``model`` once and record every operation; model, torch and random state are left as they were.
 
@@ -67,7 +71,11 @@ def trace(
 
     With ``grads=True`` the trace's ``output`` is what the model returned, and once you have called
     ``backward`` on a loss of it every op has its ``grad``; ``grads`` may also choose the ops, as ``save``
-    does. ``docs/values.md`` has examples of all this.
+    does.
+
+    ``store`` names a folder that the values are written to while the model runs, for what is larger than
+    memory: safetensors files of about ``shard_bytes``, which is all that waits in memory, and an index. A
+    value is read when it is asked for; ``load`` reads the folder. ``docs/values.md`` has examples of it all.
 
     ``nest`` opens composite functions: ``multi_head_attention_forward``, ``einsum``, an LSTM, a loss become
     calls like a module's (``attn.einsum``), whose operations are what the function does inside. Each is
@@ -88,7 +96,12 @@ def trace(
     args, keywords = _arguments(inputs, kwargs)
     owner = _owner(model)
     answer = if_meta if callable(if_meta) or if_meta is None else lambda how, tensor: if_meta
-    values = Values(_chooser(save, grads), Form(to, transform, copy), None if grads is False else Nodes())
+    values = Values(
+        _chooser(save, grads),
+        Form(to, transform, copy),
+        None if grads is False else Nodes(),
+        None if store is None else Store(store, shard_bytes),
+    )
     capture = Capture(owner, values, restore=True, answer=answer, nest=nest)
     started, began = time.time(), time.perf_counter_ns()
     output, failure = _run(capture, model, args, keywords, seed)

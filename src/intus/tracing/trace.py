@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from ..core import walks
-from ..core.errors import AddressError, CodecError, InputError, did_you_mean, require
+from ..core.errors import AddressError, InputError, did_you_mean, require
 from ..core.graph import OP, OUTPUT, Branch, Graph
 from ..core.selection import Selection, resolve, select
 from ..core.table import NUMBERS, columns
-from ..storage.codec import decode_graph, encode_graph
 from ..viewing.html import View
 from ..viewing.overlay import Overlay
 from ..viewing.text import summary
@@ -59,16 +56,17 @@ class Trace(TraceFacts):
     def __init__(
         self,
         graph: Graph,
-        values: dict[int, Tensor],
+        values: MutableMapping[int, Tensor],
         unverified: frozenset[int] = frozenset(),
         replays: Replays | None = None,
     ) -> None:
         self.graph = graph
-        self.values: dict[int, Tensor] = values
+        self.values: MutableMapping[int, Tensor] = values
         self.unverified = unverified
         self._replays = replays
         self.gradients: Gradients | None = None
         self._output: Any = None
+        self.left_out: dict[int, str] = {}  # rows that ``store`` had no place for, and why
 
     def __getstate__(self) -> dict[str, Any]:
         # Functions and autograd's graph do not travel: a copy cannot be run again, nor be given gradients.
@@ -234,10 +232,9 @@ class Trace(TraceFacts):
 
         Raises InputError for a value that has no plain array: sparse, nested, on ``meta``.
         """
-        arrays = {str(row): _array(value, self.graph.label(row)) for row, value in self.values.items()}
-        if self.unverified:
-            arrays["unverified"] = np.array(sorted(self.unverified), dtype=np.int64)
-        Path(path).write_bytes(encode_graph(self.graph, arrays))
+        from .files import save
+
+        save(self, Path(path))
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row per tensor, one column per fact that is a number, a text or a short list.
@@ -325,39 +322,3 @@ class Trace(TraceFacts):
 def _is_call_of(name: str, address: str) -> bool:
     """Whether a call's address is the module's, or just that call's: ``fc:2`` is a call of ``fc``."""
     return name == address or name.rpartition(":")[0] == address
-
-
-def load(path: str | Path) -> Trace:
-    """Read a trace that ``Trace.save`` wrote.
-
-    >>> import tempfile, os
-    >>> from intus import trace
-    >>> path = os.path.join(tempfile.mkdtemp(), "net.trace")
-    >>> trace(torch.nn.Linear(2, 1), torch.ones(1, 2)).save(path)
-    >>> load(path)["linear_1"].value.shape
-    torch.Size([1, 1])
-    """
-    graph, arrays = decode_graph(Path(path).read_bytes())
-    unverified = frozenset(arrays.pop("unverified", np.zeros(0, int)).tolist())
-    values = {}
-    for name, array in arrays.items():
-        if not name.isdecimal() or int(name) >= len(graph.ops):
-            raise CodecError(f"{str(path)!r} holds a value for row {name!r}, which its graph has not.")
-        dtype = getattr(torch, graph.metas[int(graph.ops.meta[int(name)])].dtype, None)
-        if not isinstance(dtype, torch.dtype):
-            raise CodecError(f"{str(path)!r} holds a value of an unknown dtype at row {name}.")
-        values[int(name)] = torch.from_numpy(array.copy()).view(dtype)
-    return Trace(graph, values, unverified)
-
-
-def _array(value: Tensor, label: str) -> np.ndarray:
-    """A tensor as numpy; a dtype numpy lacks (bfloat16) travels as integers of its width."""
-    if value.layout != torch.strided or value.is_meta or value.is_quantized:
-        kind = "meta" if value.is_meta else "quantized" if value.is_quantized else value.layout
-        raise InputError(f"The value of {label} is {kind} and cannot be written; save others, or none.")
-    plain = value.detach().cpu().contiguous().resolve_conj().resolve_neg()
-    try:
-        return plain.numpy()
-    except TypeError:
-        width: Sequence[torch.dtype] = (torch.int8, torch.int16, torch.int32, torch.int64)
-        return plain.view(width[plain.element_size().bit_length() - 1]).numpy()

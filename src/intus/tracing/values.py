@@ -20,6 +20,7 @@ from .form import Form, copied
 from .gradients import Nodes
 from .invocation import Keeper
 from .recording import ROW, Recording
+from .store import Store, unstorable
 
 _FLAGS = ROW.index("flags")
 
@@ -31,14 +32,21 @@ class Values:
     """The activations of one pass, by row.
 
     ``wanted`` chooses them; None keeps nothing. ``nodes`` notes where their gradients will arrive.
+    With a ``store`` they wait in ``kept`` until there are enough to be written.
     ``trouble`` is the first exception that keeping one raised, with its row: from then on no more are kept,
     and the model runs on.
     """
 
-    def __init__(self, wanted: Chooser | None, form: Form | None = None, nodes: Nodes | None = None) -> None:
+    def __init__(
+        self,
+        wanted: Chooser | None,
+        form: Form | None = None,
+        nodes: Nodes | None = None,
+        store: Store | None = None,
+    ) -> None:
         self.wanted = wanted
         self.form = None if form is None or form.plain else form
-        self.nodes = nodes
+        self.nodes, self.store = nodes, store
         self.nested = False
         self.busy = False  # whether what runs is no part of the model's pass
         self.kept: dict[int, Tensor] = {}
@@ -67,7 +75,7 @@ class Values:
                 self._written[row] = _place(t)
             if not self._asked(row, self.wanted.offered, row, kind, type_, t):
                 return
-        if self.form is None:
+        if self.form is None and self.store is None:
             self._keep(row, t)
         else:
             self._attempt(row, self._keep, row, t)
@@ -89,6 +97,11 @@ class Values:
         return answer
 
     def _drop(self, row: int) -> None:
+        if self.store is not None:
+            self.store.forget(row)
+        self._let_go(row)
+
+    def _let_go(self, row: int) -> None:
         held = self.kept.pop(row, None)
         if held is not None and self._versions.pop(row, None) is not None:
             self._by_storage.get(held.untyped_storage()._cdata, [row]).remove(row)
@@ -112,6 +125,8 @@ class Values:
         for row in rows:
             self.kept[row] = copied(self.kept[row])
             self._versions.pop(row, None)
+            if self.store is not None:
+                self.store.hold(self.kept[row])
 
     def settled(self, row: int, t: Tensor | None) -> None:
         """Autograd has finished with what an operation of torch's own code returned: its node is known, and
@@ -123,7 +138,8 @@ class Values:
 
     def unverified(self) -> set[int]:
         """Rows whose memory was written to by something the recorder did not see."""
-        return {row for row, version in self._versions.items() if self.kept[row]._version != version}
+        changed = {row for row, version in self._versions.items() if self.kept[row]._version != version}
+        return changed | self.store.unverified if self.store is not None and self.store.places else changed
 
     def _keep(self, row: int, t: Tensor) -> None:
         if self.nested or self.form is not None:  # a trace around this one must not see our own work
@@ -133,10 +149,34 @@ class Values:
             held = t.detach()
         self.kept[row] = held
         try:
-            self._versions[row] = held._version
-            self._by_storage.setdefault(held.untyped_storage()._cdata, []).append(row)
+            memory, version = held.untyped_storage()._cdata, held._version
+            self._by_storage.setdefault(memory, []).append(row)
+            self._versions[row] = version
         except (RuntimeError, NotImplementedError):
             self.kept[row] = held.clone()  # no version or no storage to watch: a copy is the safe way
+        if self.store is not None:
+            self._wait(row, self.store)
+
+    def _wait(self, row: int, store: Store) -> None:
+        why = unstorable(self.kept[row])
+        if why:
+            store.skipped[row] = why
+            self._let_go(row)
+        elif store.hold(self.kept[row]):
+            self.write()
+
+    def write(self) -> None:
+        """Write what waits for it; an exception (a full disk) is noted as ``trouble``."""
+        if self.store is None or self.trouble is not None or not self.kept:
+            return
+        rows, types = self._recording.rows, self._recording.types
+        self.store.unverified |= self.unverified()
+        with torch._C.DisableTorchFunction():
+            self._attempt(
+                next(iter(self.kept)), self.store.write, self.kept, lambda row: types[rows[row + 1]]
+            )
+        for row in list(self.kept):
+            self._let_go(row)
 
     def _as_written(self, row: int, t: Tensor) -> Tensor:
         """What the operation of ``row`` wrote, of which ``t`` may be a base or another view."""

@@ -1,0 +1,81 @@
+"""Safetensors files written tensor by tensor are what the library itself reads."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load_file
+
+from intus.core.errors import CodecError
+from intus.storage.tensors import array_entry, rename_tensors, write_tensors
+
+KINDS = st.sampled_from(["f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?"])
+ARRAYS = arrays.arrays(KINDS, arrays.array_shapes(min_dims=0, min_side=0, max_side=4))
+
+
+@given(
+    st.dictionaries(st.text(min_size=1, max_size=9).filter(lambda s: s != "__metadata__"), ARRAYS, max_size=5)
+)
+def test_what_is_written_is_read(tmp_path_factory, named):
+    path = tmp_path_factory.mktemp("t") / "a.safetensors"
+    try:
+        [name.encode() for name in named]
+    except UnicodeEncodeError:  # half a surrogate pair is no text
+        return
+    write_tensors(path, [array_entry(name, array) for name, array in named.items()], {"a": "b"}, spare=100)
+    read = load_file(path)
+    assert read.keys() == named.keys()
+    for name, array in named.items():
+        assert read[name].dtype == array.dtype
+        assert read[name].tobytes() == array.tobytes()
+        assert read[name].shape == array.shape
+    rename_tensors(path, {name: name + "!" for name in named})
+    with safe_open(path, "numpy") as file:
+        assert sorted(file.keys()) == sorted(name + "!" for name in named)
+        assert file.metadata() == {"a": "b"}
+
+
+def test_names_that_have_no_room_are_refused_and_change_nothing(tmp_path):
+    path = tmp_path / "a.safetensors"
+    write_tensors(path, [array_entry("a", np.ones(3))])
+    before = path.read_bytes()
+    with pytest.raises(CodecError, match="no room"):
+        rename_tensors(path, {"a": "b" * 99})
+    assert path.read_bytes() == before
+
+
+def test_what_fails_leaves_nothing(tmp_path):
+    def fails():
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "a.safetensors"
+    write_tensors(path, [array_entry("a", np.ones(3))])
+    before = path.read_bytes()
+    with pytest.raises(OSError, match="No space"):
+        write_tensors(path, [array_entry("b", np.ones(9)), array_entry("a", np.ones(3))._replace(data=fails)])
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_has_no_place_in_such_a_file_is_named():
+    with pytest.raises(CodecError, match="'a' has dtype complex128"):
+        array_entry("a", np.ones(2, complex))
+    with pytest.raises(CodecError, match="'a' has dtype <U1"):
+        array_entry("a", np.array(["b"]))
+
+
+def test_a_header_begins_as_safetensors_wants_it(tmp_path):
+    path = tmp_path / "a.safetensors"
+    write_tensors(path, [array_entry("b", np.ones(3, np.uint8)), array_entry("a", np.ones(2))])
+    raw = path.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    assert length % 8 == 0
+    header = json.loads(raw[8 : 8 + length])
+    assert header["a"]["data_offsets"] == [0, 16]  # so that each number lies at a multiple of its size
+    path.write_bytes(raw[:-1])
+    with pytest.raises(SafetensorError):
+        load_file(path)
