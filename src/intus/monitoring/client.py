@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import math
 import os
 from typing import Any, NamedTuple
 
@@ -40,21 +41,22 @@ class Client:
         self.host, self.port, self.timeout = host, port, timeout
         self._connection: http.client.HTTPConnection | None = None
 
-    def post(self, path: str, body: bytes, content: str = JSON) -> Answer:
-        """Send one request and read its answer; raises ServeError when none comes.
+    def post(self, path: str, body: bytes, content: str = JSON, wait: float | None = None) -> Answer:
+        """Send one request and read its answer; raises ServeError when none comes. The server is asked to
+        answer within ``wait`` seconds, if only to say what it waits for.
 
         A server may close an idle connection at any moment, so a request that fails on a used one is
         sent again on a new one: what the server does must be idempotent.
         """
         used = self._connection is not None
         try:
-            return self._post(path, body, content)
+            return self._post(path, body, content, wait)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if not used or isinstance(error, TimeoutError):
                 raise self._unreachable(error) from error
         try:
-            return self._post(path, body, content)
+            return self._post(path, body, content, wait)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise self._unreachable(error) from error
@@ -66,7 +68,7 @@ class Client:
             with contextlib.suppress(OSError):
                 connection.close()
 
-    def _post(self, path: str, body: bytes, content: str) -> Answer:
+    def _post(self, path: str, body: bytes, content: str, wait: float | None) -> Answer:
         if self._connection is None:
             connection = http.client.HTTPConnection(
                 self.host, self.port, timeout=min(CONNECT_S, self.timeout)
@@ -75,6 +77,8 @@ class Client:
             connection.sock.settimeout(self.timeout)
             self._connection = connection
         headers = {"Content-Type": content}
+        if wait is not None:
+            headers["Prefer"] = f"wait={math.ceil(wait)}"  # RFC 7240
         if token := os.environ.get(TOKEN):
             headers["Authorization"] = f"Bearer {token}"
         self._connection.request("POST", path, body, headers)

@@ -86,7 +86,7 @@ def _after_all(sender: Sender, path: str, message: dict[str, Any]) -> bool:
 def _call(sender: Sender, path: str, message: dict[str, Any], timeout: float) -> bool:
     client = Client(sender.host, sender.port, timeout)
     try:
-        answer = client.post(path, json.dumps(message).encode())
+        answer = client.post(path, json.dumps(message).encode(), wait=0.9 * timeout)
         ok, why = answer.ok, answer.why
     except ServeError as error:
         ok, why = False, str(error)

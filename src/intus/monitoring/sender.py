@@ -24,6 +24,7 @@ from ..core.record import Record
 from ..storage.codec import encode_records
 from .breaker import Breaker
 from .client import BINARY, JSON, Answer, Client
+from .tally import Span, Tallies
 from .trouble import Troubles, logger
 
 BATCH_BYTES = 32 << 20  # a pass larger than this goes out in several requests
@@ -36,8 +37,9 @@ ATTEMPTS = 3  # answers to a request, after which the server's own failure is it
 @dataclass(slots=True, eq=False)
 class Job:
     """One request. ``records`` counts those inside; a job without any is a message: kept until the server
-    has it, or a newer one takes its place. ``answers`` counts the tries that the server answered. ``state``
-    becomes ``"sent"``, ``"failed"`` or ``"dropped"``."""
+    has it, or a newer one takes its place. ``answers`` counts the tries that the server answered; ``spans``
+    are the epochs of its records, ``said`` what it tells of them. ``state`` becomes ``"sent"``, ``"failed"``
+    or ``"dropped"``."""
 
     path: str
     body: Callable[[], bytes]
@@ -47,6 +49,8 @@ class Job:
     answers: int = 0
     topic: str = ""
     state: str = "waiting"
+    spans: list[Span] = field(default_factory=list)
+    said: list[dict[str, Any]] | None = None
 
     def is_replaced_by(self, other: Job) -> bool:
         """Whether ``other`` says anew what this message says."""
@@ -92,7 +96,7 @@ class Sender:
         self._gathering = _Gathering()
         self._bytes = 0
         self._counts = Counts()
-        self._told = 0  # drops that the server has been told of
+        self._tallies = Tallies()
         self._breaker = Breaker()
         self._reached = False  # whether the server ever answered
         self._stuck = False  # whether a wait for room ended without any
@@ -106,8 +110,9 @@ class Sender:
 
     # -- from the training thread --------------------------------------------------------------------
 
-    def reserve(self, nbytes: int, wait: float = 0.0) -> bool:
-        """Take room for a record of ``nbytes``, waiting up to ``wait`` seconds; False counts it dropped."""
+    def reserve(self, nbytes: int, wait: float = 0.0, span: Span | None = None) -> bool:
+        """Take room for a record of ``nbytes``, waiting up to ``wait`` seconds; False counts it dropped, of
+        the epoch ``span``."""
         self._own()
         with self._changed:
             if not self._has_room(nbytes):
@@ -119,6 +124,8 @@ class Sender:
                     self._stuck = not moved
             if not self._has_room(nbytes):
                 self._counts.dropped += 1
+                if span is not None:
+                    self._tallies.dropped(span)
                 return False
             self._bytes += nbytes
             return True
@@ -139,6 +146,7 @@ class Sender:
             self._gathering.records.append(record)
             self._gathering.nbytes += nbytes
             self._counts.waiting += 1
+            self._tallies.sent(_span(record))
             if self._gathering.nbytes >= BATCH_BYTES:
                 self._post()
 
@@ -151,17 +159,48 @@ class Sender:
     def _post(self) -> None:
         batch, self._gathering = self._gathering, _Gathering()
         if batch.records:
-            records = len(batch.records)
-            self._push(Job("/records", self._encoder(batch.records), nbytes=batch.nbytes, records=records))
+            self._push(self._batch(batch.records, batch.nbytes))
 
-    def _encoder(self, records: list[Record]) -> Callable[[], bytes]:
+    def _batch(self, records: list[Record], nbytes: int = 0) -> Job:
+        """A request with these records, and news of the epochs."""
         self._seq += 1
-        seq = self._seq
+        job = Job("/records", bytes, nbytes=nbytes, records=len(records), spans=[_span(r) for r in records])
+        facts = {"client": self._id, "seq": self._seq}
 
         def encode() -> bytes:
-            return encode_records(records, {"client": self._id, "seq": seq, "dropped": self._counts.dropped})
+            with self._changed:
+                if job.said is None:  # a second try must say the same: the first may have been heard
+                    job.said = self._tallies.news(set(job.spans))
+                    facts["dropped"] = self._counts.dropped
+            return encode_records(records, facts | {"epochs": job.said})
 
-        return encode
+        job.body = encode
+        return job
+
+    def begin(self, span: Span) -> None:
+        """An epoch begins."""
+        self._own()
+        with self._changed:
+            self._tallies.begin(span)
+
+    def end(self, span: Span) -> None:
+        """An epoch has ended; the next batch tells it."""
+        self._own()
+        with self._changed:
+            self._tallies.end(span)
+
+    def leave(self, run: str, model: str) -> None:
+        """A model is watched no more, which the server should know now."""
+        self._own()
+        with self._changed:
+            self._post()
+            self._tallies.leave(run, model)
+            self._tell()
+
+    def _tell(self) -> None:
+        """Send the news that no batch has told; to a server that was never there it means nothing."""
+        if self._reached and not self._jobs and self._tallies.news():
+            self._push(self._batch([]))
 
     def send(self, path: str, body: bytes, content: str = BINARY, topic: str = "") -> Job:
         """Queue a message behind what was gathered; it is kept until the server has it.
@@ -200,8 +239,7 @@ class Sender:
         self._own()
         with self._changed:
             self._post()
-            if self._reached and not self._jobs and self._counts.dropped > self._told:
-                self._push(Job("/records", self._encoder([])))  # drops after the last batch
+            self._tell()
             before = self._breaker.failures
             self._breaker.hurry()
             self._changed.notify_all()
@@ -270,7 +308,7 @@ class Sender:
         with self._changed:
             self._reached = True
             job.answers += 1
-        if answer.status in (429, 503) or (answer.status >= 500 and job.answers < ATTEMPTS):
+        if answer.status in (429, 503, 507) or (answer.status >= 500 and job.answers < ATTEMPTS):
             with self._changed:
                 self._breaker.busy(time.monotonic(), self._chance.random(), answer.retry_after)
         else:
@@ -285,12 +323,19 @@ class Sender:
             self._breaker.worked()
             self.troubles.again("line")
             self._finish(job, "sent" if answer.ok else "failed")
+            if self._tallies.leaving():
+                self._tell()
 
     def _finish(self, job: Job, state: str) -> None:
         with self._changed:
             if job.state != "waiting":
                 return
             job.state = state
+            if state == "sent":
+                self._tallies.told(job.said or [])
+            else:
+                for span in job.spans:
+                    self._tallies.lost(span)
             self._jobs.remove(job)
             self._bytes -= job.nbytes
             self._counts.waiting -= job.records
@@ -317,11 +362,20 @@ class Sender:
             self._changed.notify_all()
 
     def _at_exit(self) -> None:
-        if os.getpid() != self._pid or self.drain(EXIT_S):
+        if os.getpid() != self._pid:
+            return
+        with self._changed:
+            self._post()
+            self._tallies.leave()
+        if self.drain(EXIT_S):
             return
         left = self.counts().waiting
         if left:
             logger.warning("intus: %s records could not be sent to %s:%s.", left, self.host, self.port)
+
+
+def _span(record: Record) -> Span:
+    return Span(record.run, record.model, record.epoch)
 
 
 _LINES: dict[tuple[str, int], Sender] = {}  # one line per server in a process: flush(host, port) must find it

@@ -16,6 +16,7 @@ from ..core.unwatched import is_unwatched
 from ..storage.codec import encode_graph
 from .schedule import Schedule
 from .sender import Sender
+from .tally import Span
 from .trouble import Troubles, logger
 
 _COMPILED = "What runs inside torch.compile is not seen: probe a model that is not compiled."
@@ -60,7 +61,7 @@ class ModelTap:
         self.operations: tuple[str, ...] = ()
         self.sender, self.troubles = sender, troubles
         self.run, self.name = run, name
-        self.epoch: float = 0
+        self._epoch: float = 0
         self.step = self.passes = self.recorded = 0
         self.mode: str | None = None
         self.items: np.ndarray | None = None
@@ -72,6 +73,18 @@ class ModelTap:
         self._tracer: int | None = None  # the thread whose pass is traced
         self._facts = Facts(0, 0, "", None)
         self._away = False
+
+    @property
+    def epoch(self) -> float:
+        """Number of the epoch; to set another ends it."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, value: float) -> None:
+        if value != self._epoch:
+            self.sender.end(Span(self.run, self.name, self._epoch))
+            self.sender.begin(Span(self.run, self.name, value))
+        self._epoch = value
 
     def current_mode(self) -> str:
         """The caller's word, else what the model is in."""
@@ -102,7 +115,7 @@ class ModelTap:
 
     def take(self, ticket: Facts, seen: Seen) -> None:
         axis, rows, nbytes = self._schedule.cut(seen)
-        if not self.sender.reserve(nbytes, self._wait):
+        if not self.sender.reserve(nbytes, self._wait, Span(self.run, self.name, ticket.epoch)):
             return
         try:
             array = seen.copy(rows, axis or 0)
@@ -146,6 +159,7 @@ class ModelTap:
             logger.warning("intus: %s was never called while it was probed. %s", self.name, _COMPILED)
         try:
             self.ends(None)
+            self.sender.leave(self.run, self.name)
         except Exception as error:
             self.fails(error)
 

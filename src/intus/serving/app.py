@@ -40,7 +40,6 @@ _POINT_COLUMNS = (
     "note",
 )  # fmt: skip
 MAX_BODY = 256 << 20
-_LONGEST_WAIT = 86_400
 
 Work = Callable[[Request, bytes], Any]
 
@@ -171,7 +170,7 @@ def _chain_routes(
     def flush(request: Request, body: bytes) -> None:
         packet = read_json(body)
         run, model = (v if v is None else check_text(v, k) for k in ("run", "model") for v in [packet.get(k)])
-        role.flush(run, model, _seconds(packet.get("timeout")))
+        role.flush(run, model, _patience(request))
 
     def clear(request: Request, body: bytes) -> None:
         role.clear()
@@ -259,12 +258,13 @@ def _run_and_model(request: Request) -> tuple[str, str]:
     return check_text(query.get("run", ""), "run"), check_text(query.get("model", ""), "model")
 
 
-def _seconds(value: Any) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LONGEST_WAIT:
-        raise InputError(f"timeout must be seconds from 0 to {_LONGEST_WAIT}, got {value!r}.")
-    return float(value)
+def _patience(request: Request) -> float | None:
+    """How many seconds the caller would wait, by RFC 7240's ``Prefer: wait=…``."""
+    for part in request.headers.get("prefer", "").split(","):
+        name, _, value = part.strip().partition("=")
+        if name == "wait" and value.isascii() and value.isdigit() and len(value) < 6:
+            return float(value)
+    return None
 
 
 def _get(path: str, work: Callable[[Request], Any]) -> Route:

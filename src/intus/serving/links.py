@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 import time
 import urllib.error
@@ -49,8 +50,8 @@ class Remote:
         self._post("/status", {"role": role, "counts": dict(counts)})
 
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
-        within = {} if timeout is None else {"timeout": timeout}
-        self._post("/flush", {"run": run, "model": model} | within)
+        body = json.dumps({"run": run, "model": model}).encode()
+        self._ask("/flush", body, {} if timeout is None else {"Prefer": f"wait={math.ceil(timeout)}"})
 
     def clear(self) -> None:
         self._post("/clear", {})
@@ -61,18 +62,18 @@ class Remote:
     def _post(self, path: str, body: bytes | Mapping[str, Any]) -> None:
         self._ask(path, body if isinstance(body, bytes) else json.dumps(body).encode())
 
-    def _ask(self, path: str, body: bytes | None = None) -> Any:
+    def _ask(self, path: str, body: bytes | None = None, extra: Mapping[str, str] | None = None) -> Any:
         """The JSON answer; a server that is away or busy is asked again, soon and not for long."""
         for delay in _RETRIES:
             try:
-                return self._ask_once(path, body)
+                return self._ask_once(path, body, extra)
             except AwayError:
                 time.sleep(delay)
-        return self._ask_once(path, body)
+        return self._ask_once(path, body, extra)
 
-    def _ask_once(self, path: str, body: bytes | None = None) -> Any:
+    def _ask_once(self, path: str, body: bytes | None = None, extra: Mapping[str, str] | None = None) -> Any:
         """The JSON answer; raises AwayError where another try may help, else ServeError."""
-        headers = {"Content-Type": "application/octet-stream"}
+        headers = {"Content-Type": "application/octet-stream"} | dict(extra or {})
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         request = urllib.request.Request(self.url + path, data=body, headers=headers)

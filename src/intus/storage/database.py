@@ -77,7 +77,8 @@ class Database:
     # -- scores --------------------------------------------------------------------------------------
 
     def add(self, results: Results) -> int:
-        """Store results in one transaction; a row seen before is replaced. Returns how many rows were new.
+        """Store results in one transaction; a row seen before is replaced, and where it says something else its
+        revision is raised. Returns how many rows were new.
 
         NaN and infinite values are stored as NULL; where the row has no note, the note names them.
         """
@@ -103,7 +104,7 @@ class Database:
             raise InputError(f"level={level!r} is not 'layer' or 'unit'.")
         columns = [
             *(t.series.c[name] for name in _SERIES_KEY),
-            *(c for c in t.point.c if c.name != "series"),
+            *(c for c in t.point.c if c.name not in ("series", "revision")),
         ]
         query = sa.select(*columns).select_from(
             t.series.join(t.point, t.point.c.series == t.series.c.id).join(
@@ -342,7 +343,10 @@ def _add_to_run(connection: sa.Connection, run: int, rows: list[dict[str, Any]])
     ]
     new = connection.execute(insert.on_conflict_do_nothing(index_elements=key), points).rowcount
     if new < len(points):
-        changed = {name: insert.excluded[name] for name in (*_NUMBERS, "n", "note")}
+        said = (*_NUMBERS, "n", "note")
+        changed = {name: insert.excluded[name] for name in said}
+        other = sa.or_(*(t.point.c[name].is_distinct_from(insert.excluded[name]) for name in said))
+        changed["revision"] = t.point.c.revision + sa.case((other, 1), else_=0)
         connection.execute(insert.on_conflict_do_update(index_elements=key, set_=changed), points)
     connection.execute(sa.update(t.run).where(t.run.c.id == run).values(points=t.run.c.points + new))
     return new

@@ -75,8 +75,10 @@ INSERT INTO counter (name, value) VALUES ('change', 0)
 
 _NEWS = "CREATE INDEX change_by_number ON change (number)"
 
+_REVISION = "ALTER TABLE point ADD COLUMN revision BIGINT NOT NULL DEFAULT 0"
+
 #: SQL of every step, in order; the first takes an empty database to version 1.
-STEPS: Sequence[str] = (_TABLES, _NEWS)
+STEPS: Sequence[str] = (_TABLES, _NEWS, _REVISION)
 
 
 def migrate(connection: Connection, steps: Sequence[str] = STEPS) -> int:

@@ -21,7 +21,7 @@ def _table(name: str, *columns: str, floats: str = "") -> sa.Table:
 
 run = _table("run", "id", "run", "model", "framework", "started", "updated", "points")
 series = _table("series", "id", "run", "address", "unit", "kind", "target", "score")
-point = _table("point", "series", "epoch", "step", "value", "low", "high", "baseline", "n", "note")
+point = _table("point", "series", "epoch", "step", "value", "low", "high", "baseline", "n", "note", "revision")
 epoch = _table("epoch", "run", "epoch")
 graph = _table("graph", "run", "content")
 place = _table("place", "run", "address", "rank")

@@ -1,0 +1,218 @@
+"""Epochs that end when all that was sent of them has come, and what happens when it has not."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from serving_help import record
+
+from intus.core.errors import InputError
+from intus.serving.aggregator import Aggregator
+from intus.serving.tally import Seen, Statement, read_statements
+
+
+def numbered(number, **facts):
+    return record(array=np.full((2, 3), number, dtype=np.float32), **facts)
+
+
+def said(epoch, sent=0, dropped=0, ended=False, left=False):
+    return Statement("r", "m", epoch, sent, dropped, ended, left)
+
+
+class Client:
+    """One worker's end: counts as the real one does."""
+
+    def __init__(self, aggregator, name="c") -> None:
+        self.aggregator, self.name, self.seq, self.counts = aggregator, name, 0, Counter()
+
+    def request(self, epoch, *numbers, ended=False, left=False, dropped=0):
+        """A request, to be delivered later."""
+        self.seq += 1
+        self.counts[epoch] += len(numbers)
+        statement = said(epoch, self.counts[epoch], dropped, ended, left)
+        return [numbered(n, epoch=epoch) for n in numbers], self.seq, statement
+
+    def deliver(self, request, now=0.0):
+        records, seq, statement = request
+        return self.aggregator.accept(records, self.name, seq, 0, statements=[statement], now=now)
+
+    def send(self, epoch, *numbers, now=0.0, **facts):
+        return self.deliver(self.request(epoch, *numbers, **facts), now)
+
+
+def rows(points):
+    return {p.epoch: sorted(int(r.array.flat[0]) for r in p.records) for p in points}
+
+
+@pytest.fixture
+def aggregator():
+    return Aggregator(grace=60)
+
+
+@pytest.fixture
+def client(aggregator):
+    return Client(aggregator)
+
+
+def test_an_epoch_ends_when_its_client_says_so_and_no_newer_one_is_needed(client):
+    assert client.send(0, 1, 2).ready == []
+    assert rows(client.send(0, 3, ended=True).ready) == {0: [1, 2, 3]}
+    assert client.aggregator.flush() == []
+
+
+def test_an_epoch_is_waited_for_until_all_has_come(client):
+    missing = client.request(0, 1)
+    assert client.send(0, 2, ended=True).ready == []
+    assert client.send(1, 3).ready == []  # a newer epoch does not end it
+    (point,) = client.deliver(missing).ready
+    assert rows([point]) == {0: [1, 2]}
+    assert point.complete
+
+
+def test_after_the_grace_time_it_is_shown_incomplete_with_counts_and_then_revised(client):
+    missing = client.request(0, 1)
+    client.send(0, 2, ended=True, now=10)
+    client.send(1, 3, now=10)
+    assert client.aggregator.tick(now=69).ready == []
+    outcome = client.aggregator.tick(now=71)
+    (point,) = outcome.ready
+    assert (rows([point]), point.lacks) == ({0: [2]}, "1 of 2 arrays came")
+    assert [(n.code, n.run) for n in outcome.notices] == [("incomplete", "r")]
+    assert client.aggregator.tick(now=80).ready == []
+    (point,) = client.deliver(missing, now=90).ready
+    assert (rows([point]), point.lacks) == ({0: [1, 2]}, "")
+    assert client.aggregator.status()["late"] == 1
+
+
+def test_what_the_probe_dropped_does_not_hold_the_epoch_up_and_is_counted(client):
+    outcome = client.send(0, 1, 2, ended=True, dropped=3)
+    (point,) = outcome.ready
+    assert point.lacks == "2 of 5 arrays came (3 dropped by the probe)"
+    assert [n.code for n in outcome.notices] == ["dropped"]
+    assert client.aggregator.status()["dropped"] == 3
+    assert client.send(1, 3, ended=True).ready[0].complete  # the next epoch is whole
+
+
+def test_the_last_epoch_of_a_training_that_died_is_shown_in_the_end(client):
+    client.send(0, 1, now=0)
+    assert client.aggregator.tick(now=599).ready == []
+    assert rows(client.aggregator.tick(now=601).ready) == {0: [1]}
+
+
+def test_two_workers_one_behind_the_other_fill_the_same_epochs(aggregator):
+    fast, slow = Client(aggregator, "fast"), Client(aggregator, "slow")
+    fast.send(0, 1)
+    slow.send(0, 2)
+    for epoch in range(3):
+        assert fast.send(epoch, 10 + epoch, ended=True).ready == []
+    outcome = fast.send(3, 13)
+    assert (outcome.ready, outcome.notices) == ([], [])
+    outcome = slow.send(0, 20, ended=True)
+    assert (rows(outcome.ready), outcome.notices) == ({0: [1, 2, 10, 20]}, [])
+    outcome = slow.send(1, 21, ended=True)
+    assert (rows(outcome.ready), outcome.notices) == ({1: [11, 21]}, [])
+
+
+def test_a_worker_that_begins_late_is_no_training_begun_anew(aggregator):
+    fast, slow = Client(aggregator, "fast"), Client(aggregator, "slow")
+    for epoch in range(2):
+        fast.send(epoch, epoch, ended=True)
+    fast.send(2, 2)
+    outcome = slow.send(0, 30, ended=True)  # that epoch was scored and is held no more
+    assert [n.code for n in outcome.notices] == ["too_late"]
+    outcome = slow.send(1, 31, ended=True)
+    assert (rows(outcome.ready), outcome.notices) == ({1: [1, 31]}, [])
+
+
+def test_a_worker_that_left_or_fell_silent_is_not_waited_for(aggregator):
+    fast, slow = Client(aggregator, "fast"), Client(aggregator, "slow")
+    slow.send(0, 1, ended=True, left=True)
+    assert rows(fast.send(0, 2, ended=True).ready) == {0: [1, 2]}
+    assert rows(fast.send(1, 3, ended=True).ready) == {1: [3]}
+    again = Client(aggregator, "again")
+    again.send(2, 4, ended=True)
+    assert fast.send(2, 5, ended=True).ready
+    assert fast.send(3, 6, ended=True, now=10).ready == []  # waits for "again"
+    assert rows(fast.send(4, 7, ended=True, now=100).ready) == {3: [6], 4: [7]}
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_training_begun_anew_is_known_as_such(aggregator, same):
+    first = Client(aggregator)
+    for epoch in range(3):
+        first.send(epoch, epoch, ended=True, left=epoch == 2)
+    second = first if same else Client(aggregator, "second")
+    second.counts.clear()
+    outcome = second.send(0, 10)
+    assert [n.code for n in outcome.notices] == ["restarted"]
+    assert rows(second.send(0, 11, ended=True).ready) == {0: [10, 11]}
+
+
+def test_a_flush_hands_on_what_there_is_and_what_follows_joins_it(client):
+    client.send(0, 1)
+    assert rows(client.aggregator.flush()) == {0: [1]}
+    assert rows(client.send(0, 2, ended=True).ready) == {0: [1, 2]}
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_in_whatever_order_requests_come_and_however_often_the_last_word_is_the_whole(data):
+    """Two clients, three epochs, requests reordered and repeated at will; nothing is told twice."""
+    aggregator = Aggregator(grace=1e9)
+    clients = [Client(aggregator, name) for name in "ab"]
+    number, requests, sent = 0, [], {}
+    for client in clients:
+        for epoch in range(3):
+            parts = data.draw(st.integers(1, 3))
+            for part in range(parts):
+                number += 1
+                sent.setdefault(epoch, []).append(number)
+                requests.append((client, client.request(epoch, number, ended=part == parts - 1)))
+    order = data.draw(st.permutations(requests))
+    repeats = data.draw(st.lists(st.sampled_from(requests), max_size=6))
+    last = {}
+    for client, request in [*order, *repeats]:
+        for point in client.deliver(request).ready:
+            last[point.epoch] = point
+    refused = aggregator.status()["refused"]
+    if not refused:  # a client whose first request is of an epoch that is held no more comes too late
+        assert rows(last.values()) == {epoch: sorted(numbers) for epoch, numbers in sent.items()}
+        assert all(point.complete for point in last.values())
+        assert aggregator.flush() == []
+    assert aggregator.status()["received"] + refused == number
+    assert aggregator.status()["duplicates"] == len(repeats)
+
+
+# -- what clients say, and what is no such thing -----------------------------------------------------
+
+
+def test_statements_are_read_and_checked():
+    row = {"run": "r", "model": "m", "epoch": 0.5, "sent": 3, "dropped": 1, "ended": True}
+    assert read_statements({"epochs": [row]}) == [Statement("r", "m", 0.5, 3, 1, True, False)]
+    assert read_statements({}) == []
+    for bad, complaint in [
+        ("all", "must be a list of objects"),
+        ([[1]], "must be a list of objects"),
+        ([row | {"sent": -1}], "sent in the envelope's epochs must be a count, got -1"),
+        ([row | {"ended": 1}], "true or false"),
+        ([row | {"epoch": 10**400}], "finite number"),
+        ([row | {"epoch": "x"}], "finite number, got 'x'"),
+        ([row | {"run": None}], "must be a string"),
+    ]:
+        with pytest.raises(InputError, match=complaint):
+            read_statements({"epochs": bad})
+
+
+@given(st.lists(st.integers(0, 60), max_size=60))
+def test_seen_numbers_are_a_set(numbers):
+    seen, known = Seen(), set()
+    for number in numbers:
+        assert seen.add(number) == (number not in known)
+        known.add(number)
+    assert {n for n in range(70) if n in seen} == known
+    assert seen.newest == max(known, default=-1)
+    assert all(a[1] + 1 < b[0] for a, b in zip(seen.ranges, seen.ranges[1:], strict=False))
