@@ -122,6 +122,8 @@ def check(fleet, epochs, pause, kills, between):
     assert points["n"] == [600] * epochs
     assert np.allclose(points["value"], list(means.values()), rtol=1e-5)
     assert set(points["note"]) == {""}
+    f1 = fleet.read("/api/points?run=r&model=Sequential&score=linear_f1&target=digit&address=2")
+    assert f1["epoch"] == list(range(epochs))
 
 
 @pytest.fixture

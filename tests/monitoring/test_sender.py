@@ -412,9 +412,9 @@ def test_commands_reach_the_server(server):
     assert commands.register_targets(
         "127.0.0.1", server.port, name="digit", targets=[1, 2], layer_pattern="fc.*"
     )
-    assert server.messages("/targets") == [
-        {"name": "digit", "targets": [1, 2], "model_pattern": ".*", "layer_pattern": "fc.*"}
-    ]
+    patterns = {"model_pattern": ".*", "layer_pattern": "fc.*", "run_pattern": ".*"}
+    client = line("127.0.0.1", server.port).id
+    assert server.messages("/targets") == [{"name": "digit", "client": client, "targets": [1, 2]} | patterns]
     give(line("127.0.0.1", server.port), 0)
     assert commands.flush("127.0.0.1", server.port, run="r")
     assert commands.flush("127.0.0.1", server.port)

@@ -11,6 +11,7 @@ from serving_help import point, record
 
 from intus.core.errors import InputError
 from intus.serving.aggregator import Aggregator
+from intus.serving.journal import Journal
 from intus.serving.roles import Collector, Evaluator, Frontend
 from intus.serving.targets import Target
 from intus.storage.database import Database
@@ -92,6 +93,80 @@ def test_labels_of_an_earlier_life_are_for_the_runs_that_have_scores_of_them(col
     later.records([record(20, array=block, run="new", epoch=2)], {})
     later.close()
     assert database.points("new", "m", score="linear_f1")["epoch"].tolist() == [2]
+
+
+class Training:
+    """A process that registers labels and sends records."""
+
+    def __init__(self, collector, name) -> None:
+        self.collector, self.name, self.seq = collector, name, 0
+
+    def register(self, labels, **facts) -> None:
+        self.collector.put_target({"name": "digit", "targets": labels, "client": self.name} | facts)
+
+    def send(self, epoch, **facts) -> None:
+        self.seq += 1
+        block = np.random.default_rng(epoch).normal(size=(20, 2))
+        batch = [record(20, array=block, epoch=epoch, run=self.name, **facts)]
+        self.collector.records(batch, {"client": self.name, "seq": self.seq})
+
+
+def scored(database, run):
+    """The epochs of a run that have a score, and the share of the most frequent label in each."""
+    points = database.points(run, "m", score="linear_accuracy", target="digit")
+    return points["epoch"].tolist(), points["baseline"].round(2).tolist()
+
+
+def test_trainings_side_by_side_are_scored_on_their_own_labels(collector, database):
+    collector.evaluator.scores = ["linear_accuracy"]
+    a, b, c = (Training(collector, name) for name in "abc")
+    a.register([0, 1] * 10)
+    b.register([0, 0, 0, 1] * 5)
+    for epoch in range(2):
+        for one in (a, b, c):
+            one.send(epoch)
+    collector.flush()
+    assert scored(database, "a") != scored(database, "b")
+    assert scored(database, "a")[0] == scored(database, "b")[0] == [0, 1]
+    assert scored(database, "c")[0] == []  # it has no labels, and those of others are not for it
+    assert database.notices() == []
+
+
+def test_who_trains_nothing_registers_for_all_who_have_no_labels_of_their_own(collector, database):
+    collector.evaluator.scores = ["linear_accuracy"]
+    a, b, notebook = (Training(collector, name) for name in ("a", "b", "notebook"))
+    a.register([0, 1] * 10)
+    notebook.register([0, 0, 0, 1] * 5, run_pattern="^[ab]")
+    other = Training(collector, "other")
+    for one in (a, b, other):
+        one.send(0)
+    collector.flush()
+    assert scored(database, "a") != scored(database, "b")
+    assert scored(database, "b")[0] == [0]
+    assert scored(database, "other")[0] == []
+
+
+def test_labels_go_on_where_the_server_is_begun_again(database, tmp_path):
+    def server():
+        evaluator = Evaluator(Frontend(database), ["linear_accuracy"])
+        return Collector(evaluator, journal=Journal(tmp_path / "journal"))
+
+    first = server()
+    a, old = Training(first, "a"), Training(first, "old")
+    a.register([0, 1] * 10)
+    first.put_target({"name": "digit", "targets": [0, 0, 0, 1] * 5})  # by nobody in particular
+    old.send(0)
+    first.journal.close()  # and nobody scored anything
+    first.evaluator.close()
+    second = server()
+    a.collector = old.collector = second
+    new = Training(second, "new")
+    for one in (a, old, new):
+        one.send(1)
+    second.flush()
+    second.close()
+    assert [scored(database, run)[0] for run in ("a", "old", "new")] == [[1], [0, 1], []]
+    assert [(n["code"], n["run"]) for n in database.notices()] == [("target_kept", "new")]
 
 
 @pytest.mark.parametrize("facts", [{"array": np.zeros((1,) * 9, np.float32)}, {"run": "a\0b"}, {"step": -5}])

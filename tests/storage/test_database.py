@@ -163,15 +163,20 @@ def test_labels_survive(tmp_path):
         for facts in ({}, {"model": "other"}, {"run": "z", "unit": 3}, {"run": "y", "target": "unknown"}):
             first.add(rows(**({"target": "digit"} | facts)))
     with Database(tmp_path / "x.db") as again:
-        assert again.targets() == [
-            {
+        found = again.targets()
+        assert all(facts.pop("registered") > 1e9 for facts in found)
+        common = {"owner": "", "run_pattern": ".*", "until": None, "claimed": False}
+        assert found == [
+            common
+            | {
                 "name": "digit",
                 "targets": [1, None, [1, None]],
                 "model_pattern": "M.*",
                 "layer_pattern": "conv",
                 "runs": [["r", "m"], ["r", "other"]],
             },
-            {
+            common
+            | {
                 "name": "unused",
                 "targets": [1],
                 "model_pattern": ".*",
@@ -179,6 +184,44 @@ def test_labels_survive(tmp_path):
                 "runs": [],
             },
         ]
+
+
+def test_labels_have_an_owner_and_an_end(database, monkeypatch):
+    database.put_target("digit", [1])
+    database.put_target("digit", [2], owner="a", run_pattern="x")
+    database.end_targets()
+    database.put_target("digit", [3], owner="b")
+    database.claim_target("digit", "a")
+    found = {facts["owner"]: facts for facts in database.targets()}
+    assert {owner: facts["targets"] for owner, facts in found.items()} == {"": [1], "a": [2], "b": [3]}
+    assert {owner: facts["until"] is None for owner, facts in found.items()} == {
+        "": False,
+        "a": False,
+        "b": True,
+    }
+    assert {owner: facts["claimed"] for owner, facts in found.items()} == {"": False, "a": True, "b": False}
+    assert found["a"]["run_pattern"] == "x"
+    database.put_target("digit", [4], owner="a")
+    (renewed,) = [facts for facts in database.targets() if facts["owner"] == "a"]
+    assert (renewed["targets"], renewed["until"], renewed["claimed"]) == ([4], None, False)
+    monkeypatch.setattr("intus.storage.labels.OWNERS", 2)
+    database.put_target("digit", [5], owner="c")
+    assert [facts["owner"] for facts in database.targets()] == ["a", "c"]
+
+
+def test_a_score_that_is_found_again_is_no_revision(database):
+    def revision():
+        with database._read() as connection:
+            return connection.execute(sa.text("SELECT revision FROM point")).scalars().all()
+
+    database.add(rows(value=1.0))
+    database.add(rows(value=1.0))
+    assert revision() == [0]
+    database.add(rows(value=np.nan))
+    database.add(rows(value=np.nan))
+    assert revision() == [1]
+    database.add(rows(value=np.nan, note="one class"))
+    assert revision() == [2]
 
 
 def test_remove_and_clear(database):
@@ -276,9 +319,12 @@ def test_a_database_of_version_1_is_brought_up_to_date(tmp_path):
         connection.execute(
             sa.text("INSERT INTO run (run, model, started, updated) VALUES ('old', 'm', 1, 1)")
         )
+        connection.execute(sa.text("INSERT INTO target VALUES ('digit', '[1]', 'a', 'b')"))
     engine.dispose()
     with Database(tmp_path / "old.db") as database:
         assert [run["run"] for run in database.runs()] == ["old"]
+        (digit,) = database.targets()
+        assert (digit["targets"], digit["owner"], digit["until"]) == ([1], "", 0)
     with sqlite3.connect(tmp_path / "old.db") as raw:
         assert raw.execute("SELECT max(version) FROM schema_version").fetchone() == (len(migrations.STEPS),)
         plan = raw.execute("EXPLAIN QUERY PLAN SELECT * FROM change WHERE number > 1").fetchall()
@@ -295,7 +341,8 @@ def test_a_newer_database_is_refused(tmp_path):
     Database(tmp_path / "new.db").close()
     with sqlite3.connect(tmp_path / "new.db") as raw:
         raw.execute("INSERT INTO schema_version VALUES (99)")
-    with pytest.raises(InputError, match=r"new\.db is of version 99, .* up to 2\. Update intus"):
+    newest = len(migrations.STEPS)
+    with pytest.raises(InputError, match=rf"new\.db is of version 99, .* up to {newest}\. Update intus"):
         Database(tmp_path / "new.db")
 
 

@@ -23,13 +23,16 @@ def register_targets(
     targets: Any,
     model_pattern: str = ".*",
     layer_pattern: str = ".*",
+    run_pattern: str = ".*",
 ) -> bool:
     """Tell the server what the rows are labelled with; every layer of fitting size is then scored on it.
 
     ``targets`` is one label per row, or nested lists of one label per position with None for padding; a
     list, numpy array, torch tensor or pandas Series. A label belongs to the row of that number: of the
     batch's ``Probe.items``, else in order of arrival within an epoch, which needs an unshuffled loader.
-    The patterns are regular expressions on a model's name and a layer's address.
+    The patterns are regular expressions on a model's name, a layer's address and a run's name. What a
+    training registers is for its own runs; what a process registers that trains nothing is for every run
+    that has no labels of that name from its own.
 
     Returns whether the server has them; if it is down they stay queued, while
     there is room, and arrive when it comes up.
@@ -37,13 +40,15 @@ def register_targets(
     """
     if not isinstance(name, str) or not name:
         raise InputError(f"name={name!r} is not a name for targets. Write a word such as 'digit'.")
+    sender, topic = line(host, port), json.dumps([name, model_pattern, layer_pattern, run_pattern])
     message = {
         "name": name,
+        "client": sender.id,
         "targets": plain_labels(name, targets),
         "model_pattern": check_pattern("model_pattern", model_pattern),
         "layer_pattern": check_pattern("layer_pattern", layer_pattern),
+        "run_pattern": check_pattern("run_pattern", run_pattern),
     }
-    sender, topic = line(host, port), json.dumps([name, model_pattern, layer_pattern])
     return sender.wait(sender.send_json("/targets", message, topic), ANSWER_S)
 
 

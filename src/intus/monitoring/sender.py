@@ -108,6 +108,12 @@ class Sender:
         if os.getpid() != self._pid:
             self._fresh()
 
+    @property
+    def id(self) -> str:
+        """What the server knows this process by."""
+        self._own()
+        return self._id
+
     # -- from the training thread --------------------------------------------------------------------
 
     def reserve(self, nbytes: int, wait: float = 0.0, span: Span | None = None) -> bool:

@@ -147,8 +147,13 @@ def _frontend_routes(frontend: Frontend, limit: int) -> list[Route]:
         frontend.results(table)
         return {"accepted": len(table)}
 
+    def claim(request: Request, body: bytes) -> None:
+        packet = read_json(body)
+        frontend.claim_target(*(check_text(packet.get(name), name) for name in ("name", "owner")))
+
     return [
         _post("/results", results, limit),
+        _post("/claim", claim, limit),
         *_chain_routes(frontend, limit),
         *_report_routes(frontend, limit),
         _get("/targets", lambda request: {"targets": frontend.targets()}),

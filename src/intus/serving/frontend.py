@@ -42,6 +42,7 @@ class Frontend:
         self.database = database
         self.reported: dict[str, dict[str, int]] = {}
         self._counts: Counter[str] = Counter(results=0, notices=0)
+        database.end_targets()
 
     @_storing
     def results(self, results: Results) -> None:
@@ -69,8 +70,18 @@ class Frontend:
         """Store a target's labels, so that they survive a restart."""
         target = Target.parse(facts)
         self.database.put_target(
-            target.name, facts["targets"], target.model_pattern.pattern, target.layer_pattern.pattern
+            target.name,
+            facts["targets"],
+            target.model_pattern.pattern,
+            target.layer_pattern.pattern,
+            target.run_pattern.pattern,
+            target.owner,
         )
+
+    @_storing
+    def claim_target(self, name: str, owner: str) -> None:
+        """Remember that a target is for its owner's runs alone."""
+        self.database.claim_target(name, owner)
 
     @_storing
     def targets(self) -> list[dict[str, Any]]:

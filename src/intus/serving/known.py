@@ -1,8 +1,9 @@
 """The targets that an evaluator has in use: requests write them while its thread reads.
 
-A target registered since the server started is for every run that its patterns match. One kept from an
-earlier life is for the runs that have scores of it, so that a training goes on where the server was
-restarted, and labels of one project are not scored for the next; registering it again makes it new.
+Whose labels a run is scored on: those that its own process registered; else those registered by one that
+trains nothing itself, such as a notebook. So trainings side by side have their own labels under one name.
+Labels kept from before the server was begun again are for the runs that had begun by then, so that a training
+goes on, and labels of one project are not scored for the next; registering them again makes them new.
 """
 
 from __future__ import annotations
@@ -17,35 +18,42 @@ import numpy as np
 from .point import DataPoint
 from .targets import Target
 
+_Key = tuple[str, str]
+
 
 class TargetStore(Protocol):
     """Where targets are kept from one life of the server to the next."""
 
     def put_target(self, facts: Mapping[str, Any]) -> None: ...
+    def claim_target(self, name: str, owner: str) -> None: ...
     def targets(self) -> list[dict[str, Any]]: ...
 
 
 class KnownTargets:
-    """Targets by name; those of an earlier life are fetched from the store when first needed.
+    """Targets by name and owner; those of an earlier life are fetched from the store when first needed.
 
     The dict is replaced, never changed, so that who reads it needs no lock.
     """
 
     def __init__(self, store: TargetStore) -> None:
         self._store = store
-        self._targets: dict[str, Target] | None = None
+        self._targets: dict[_Key, Target] | None = None
+        self._senders: set[str] = set()  # clients that sent records
+        self._order = 0.0
         self._lock = threading.Lock()
 
     def put(self, facts: Mapping[str, Any]) -> tuple[str, bool]:
-        """Take a target into use and store it, replacing one of the same name; returns the name, and whether
-        one that was in use had other labels."""
+        """Take a target into use and store it, replacing the same owner's of that name; returns the name, and
+        whether one that was in use had other labels."""
         target = Target.parse(facts)
         with self._lock:
             self._store.put_target(facts)
-            known = self._known()
-            before = known.get(target.name)
-            self._targets = known | {target.name: target}
-        in_use = before is not None and before.runs is None
+            known, key = self._known(), (target.name, target.owner)
+            before = known.get(key)
+            self._order = max([self._order, *(old.registered for old in known.values())]) + 1
+            others = {old: kept for old, kept in known.items() if old != key}
+            self._targets = others | {key: replace(target, registered=self._order)}
+        in_use = before is not None and before.until is None
         return target.name, in_use and not np.array_equal(before.labels, target.labels)  # type: ignore[union-attr]
 
     def clear(self) -> None:
@@ -54,21 +62,37 @@ class KnownTargets:
             self._targets = {}
 
     def of(self, point: DataPoint) -> list[Target]:
-        """The targets that apply to a data point."""
+        """The targets that apply to a data point: of one name its own process's, else the newest."""
         with self._lock:
-            known = self._targets = self._known()
-        return [target for target in known.values() if target.applies(point)]
+            self._claim(point)
+            known = self._known()
+        fitting = [target for target in known.values() if target.applies(point)]
+        fitting.sort(key=lambda target: (target.is_own(point), target.registered))
+        return list({target.name: target for target in fitting}.values())
 
     def set_aside(self, point: DataPoint) -> list[str]:
-        """The names of targets that match a data point but are kept for other runs."""
+        """The names of targets that match a data point but are kept for other runs, unless they are another
+        training's."""
         with self._lock:
-            known = self._targets = self._known()
-        return [name for name, target in known.items() if target.matches(point) and not target.applies(point)]
+            known = self._known()
+        return [
+            target.name
+            for target in known.values()
+            if target.matches(point) and not target.applies(point) and not target.claimed
+        ]
 
-    def _known(self) -> dict[str, Target]:
+    def _claim(self, point: DataPoint) -> None:
+        """Who sends records keeps its targets to itself."""
+        known = self._known()
+        self._senders.update(point.clients)
+        for key, target in known.items():
+            if target.owner in self._senders and not target.claimed:
+                self._store.claim_target(*key)
+                known = known | {key: replace(target, claimed=True)}
+        self._targets = known
+
+    def _known(self) -> dict[_Key, Target]:
         if self._targets is None:
-            stored = self._store.targets()
-            runs = [frozenset((run, model) for run, model in facts["runs"]) for facts in stored]
-            kept = [replace(Target.parse(f), runs=of) for f, of in zip(stored, runs, strict=True)]
-            return {target.name: target for target in kept}
+            kept = [Target.kept(facts) for facts in self._store.targets()]
+            self._targets = {(target.name, target.owner): target for target in kept}
         return self._targets

@@ -94,6 +94,9 @@ class RemoteFrontend(Remote):
     def results(self, results: Results) -> None:
         self._post("/results", {"columns": results_to_json(results)})
 
+    def claim_target(self, name: str, owner: str) -> None:
+        self._post("/claim", {"name": name, "owner": owner})
+
     def targets(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._ask("/targets")["targets"]
         return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,10 @@ class Target:
     """Labels under a name, one per item, or for text one per position of each item.
 
     ``labels`` is (items,); with ``per_position`` it is (items, positions), None where there is no label.
-    The patterns are regular expressions that must be found in the model's name and the layer's address.
-    ``runs`` are the only (run, model) it is for, None where it is for any.
+    The patterns are regular expressions that must be found in the model's name, the layer's address and the
+    run's name. ``owner`` is the client that registered it; once that client sends records, it is ``claimed``:
+    for that client's runs alone. ``until`` is when the server was begun again: it is for the runs that had
+    begun by then, and for ``runs``, which have scores of it.
     """
 
     name: str
@@ -34,7 +36,12 @@ class Target:
     per_position: bool
     model_pattern: re.Pattern[str]
     layer_pattern: re.Pattern[str]
-    runs: frozenset[tuple[str, str]] | None = None
+    run_pattern: re.Pattern[str] = re.compile("")
+    owner: str = ""
+    registered: float = 0.0
+    until: float | None = None
+    claimed: bool = False
+    runs: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
     def parse(cls, facts: Mapping[str, Any]) -> Target:
@@ -60,23 +67,44 @@ class Target:
             per_position,
             _pattern(name, "model_pattern", facts.get("model_pattern", ".*")),
             _pattern(name, "layer_pattern", facts.get("layer_pattern", ".*")),
+            _pattern(name, "run_pattern", facts.get("run_pattern", ".*")),
+            check_text(facts.get("client", ""), "A target's client"),
         )
+
+    @classmethod
+    def kept(cls, facts: Mapping[str, Any]) -> Target:
+        """Read what the database keeps."""
+        kept = cls.parse(dict(facts) | {"client": facts["owner"]})
+        runs = frozenset((run, model) for run, model in facts["runs"])
+        others = {name: facts[name] for name in ("registered", "until", "claimed")}
+        return replace(kept, runs=runs, **others)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def applies(self, point: DataPoint) -> bool:
         """Whether it matches the data point, and is for its run."""
-        return self.matches(point) and (self.runs is None or (point.key.run, point.key.model) in self.runs)
+        return self.matches(point) and (self.is_own(point) or self._is_for(point))
 
     def matches(self, point: DataPoint) -> bool:
-        """Whether the patterns are found in the data point's model and address, and it has a batch."""
+        """Whether the patterns are found in the data point's names, and it has a batch."""
         batched = all(record.batch_axis is not None for record in point.records)
         return (
             batched
             and self.model_pattern.search(point.key.model) is not None
             and self.layer_pattern.search(point.key.address) is not None
+            and self.run_pattern.search(point.key.run) is not None
         )
+
+    def is_own(self, point: DataPoint) -> bool:
+        """Whether who registered it sends the data point's run."""
+        return bool(self.owner) and self.owner in point.clients
+
+    def _is_for(self, point: DataPoint) -> bool:
+        if self.claimed:
+            return False
+        in_time = self.until is None or point.began < self.until
+        return in_time or (point.key.run, point.key.model) in self.runs
 
 
 class Misfit(Exception):  # noqa: N818 - a reason to tell, not an error

@@ -6,7 +6,6 @@ change counter, so that a page learns of what another process wrote into the sam
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 import time
@@ -21,6 +20,7 @@ import sqlalchemy as sa
 from ..core.errors import InputError, did_you_mean
 from ..core.graph import OP, Graph
 from ..core.results import COLUMNS, Results
+from . import labels
 from . import tables as t
 from .codec import decode_graph
 from .migrations import migrate
@@ -77,8 +77,8 @@ class Database:
     # -- scores --------------------------------------------------------------------------------------
 
     def add(self, results: Results) -> int:
-        """Store results in one transaction; a row seen before is replaced, and where it says something else its
-        revision is raised. Returns how many rows were new.
+        """Store results in one transaction; a row seen before is replaced, and its revision raised where it
+        says something else. Returns how many rows were new.
 
         NaN and infinite values are stored as NULL; where the row has no note, the note names them.
         """
@@ -191,38 +191,37 @@ class Database:
             return [dict(row) for row in connection.execute(query).mappings()]
 
     def put_target(
-        self, name: str, targets: Sequence[Any], model_pattern: str = ".*", layer_pattern: str = ".*"
+        self,
+        name: str,
+        targets: Sequence[Any],
+        model_pattern: str = ".*",
+        layer_pattern: str = ".*",
+        run_pattern: str = ".*",
+        owner: str = "",
     ) -> None:
-        """Keep a registered target's labels (JSON-able), replacing one of the same name."""
-        row = {"name": name, "labels": json.dumps(targets), "model_pattern": model_pattern}
+        """Keep a registered target's labels (JSON-able), replacing the same owner's of one name. ``owner`` is
+        the client that registered it."""
+        facts = {"name": name, "targets": targets, "owner": owner, "run_pattern": run_pattern}
         with self._write() as connection:
-            upsert(connection, t.target, [row | {"layer_pattern": layer_pattern}], ["name"])
+            labels.put(connection, facts | {"model_pattern": model_pattern, "layer_pattern": layer_pattern})
 
     def targets(self) -> list[dict[str, Any]]:
-        """Registered targets in order of name: name, targets, model_pattern, layer_pattern, and runs, the
-        [run, model] pairs whose layers have scores for it."""
-        pairs = (
-            sa.select(t.series.c.target, t.run.c.run, t.run.c.model)
-            .join(t.run, t.run.c.id == t.series.c.run)
-            .where(t.series.c.unit < 0, t.series.c.target.in_(sa.select(t.target.c.name)))
-            .distinct()
-            .order_by(t.run.c.run, t.run.c.model)
-        )
-        runs: dict[str, list[list[str]]] = {}
+        """Registered targets in order of name: name, owner, targets, the three patterns, when it was
+        registered, ``until`` when a run must have begun to be scored on it (None: any), whether it is
+        claimed, that is for its owner's runs alone, and runs, the [run, model] pairs that have scores of it.
+        """
         with self._read() as connection:
-            for target, run, model in connection.execute(pairs):
-                runs.setdefault(target, []).append([run, model])
-            rows = connection.execute(sa.select(t.target).order_by(t.target.c.name)).mappings()
-            return [
-                {
-                    "name": row["name"],
-                    "targets": json.loads(row["labels"]),
-                    "model_pattern": row["model_pattern"],
-                    "layer_pattern": row["layer_pattern"],
-                    "runs": runs.get(row["name"], []),
-                }
-                for row in rows
-            ]
+            return labels.read(connection)
+
+    def claim_target(self, name: str, owner: str) -> None:
+        """From now on a target is for its owner's runs alone."""
+        with self._write() as connection:
+            labels.claim(connection, name, owner)
+
+    def end_targets(self) -> None:
+        """From now on the targets kept are for runs that have begun already."""
+        with self._write() as connection:
+            labels.end(connection, time.time())
 
     # -- forgetting, and news ------------------------------------------------------------------------
 

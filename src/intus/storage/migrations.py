@@ -77,8 +77,20 @@ _NEWS = "CREATE INDEX change_by_number ON change (number)"
 
 _REVISION = "ALTER TABLE point ADD COLUMN revision BIGINT NOT NULL DEFAULT 0"
 
+# A target was of its name alone; those kept are for the runs that have scores of them.
+_OWNERS = """
+CREATE TABLE label (
+    name TEXT NOT NULL, owner TEXT NOT NULL, labels TEXT NOT NULL, model_pattern TEXT NOT NULL,
+    layer_pattern TEXT NOT NULL, run_pattern TEXT NOT NULL, registered {float} NOT NULL, until {float},
+    claimed BIGINT NOT NULL, PRIMARY KEY (name, owner)
+);
+INSERT INTO label SELECT name, '', labels, model_pattern, layer_pattern, '.*', 0, 0, 0 FROM target;
+DROP TABLE target;
+ALTER TABLE label RENAME TO target
+"""
+
 #: SQL of every step, in order; the first takes an empty database to version 1.
-STEPS: Sequence[str] = (_TABLES, _NEWS, _REVISION)
+STEPS: Sequence[str] = (_TABLES, _NEWS, _REVISION, _OWNERS)
 
 
 def migrate(connection: Connection, steps: Sequence[str] = STEPS) -> int:

@@ -21,12 +21,17 @@ def _table(name: str, *columns: str, floats: str = "") -> sa.Table:
 
 run = _table("run", "id", "run", "model", "framework", "started", "updated", "points")
 series = _table("series", "id", "run", "address", "unit", "kind", "target", "score")
-point = _table("point", "series", "epoch", "step", "value", "low", "high", "baseline", "n", "note", "revision")
+point = _table(
+    "point", "series", "epoch", "step", "value", "low", "high", "baseline", "n", "note", "revision"
+)
 epoch = _table("epoch", "run", "epoch")
 graph = _table("graph", "run", "content")
 place = _table("place", "run", "address", "rank")
 notice = _table("notice", "id", "run", "model", "level", "code", "text", "count", "time")
-target = _table("target", "name", "labels", "model_pattern", "layer_pattern")
+target = _table(
+    "target", "name", "owner", "labels", "model_pattern", "layer_pattern", "run_pattern", "registered",
+    "until", "claimed",
+)  # fmt: skip
 counter = _table("counter", "name", "value")
 change = _table("change", "what", "run", "model", "number")
 TABLES = (run, series, point, epoch, graph, place, notice, target, counter, change)

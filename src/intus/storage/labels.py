@@ -1,0 +1,65 @@
+"""Registered targets in the database: whose they are, and for which runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from . import tables as t
+from .tables import upsert
+
+#: How many owners' labels of one name are kept, the newest.
+OWNERS = 100
+
+
+def put(connection: sa.Connection, facts: Mapping[str, Any]) -> None:
+    """Keep a target's labels (JSON-able), replacing the same owner's of one name."""
+    row = {
+        "name": facts["name"],
+        "owner": facts.get("owner", ""),
+        "labels": json.dumps(facts["targets"]),
+        "registered": time.time(),
+        "until": None,
+        "claimed": 0,
+    } | {name: facts.get(name, ".*") for name in ("model_pattern", "layer_pattern", "run_pattern")}
+    upsert(connection, t.target, [row], ["name", "owner"])
+    of_name = t.target.c.name == row["name"]
+    newest = sa.select(t.target.c.owner).where(of_name).order_by(t.target.c.registered.desc()).limit(OWNERS)
+    connection.execute(sa.delete(t.target).where(of_name, t.target.c.owner.not_in(newest)))
+
+
+def end(connection: sa.Connection, now: float) -> None:
+    """Those kept so far are for runs that began before ``now``."""
+    connection.execute(sa.update(t.target).where(t.target.c.until.is_(None)).values(until=now))
+
+
+def claim(connection: sa.Connection, name: str, owner: str) -> None:
+    """A target is for its owner's runs alone."""
+    mine = (t.target.c.name == name) & (t.target.c.owner == owner)
+    connection.execute(sa.update(t.target).where(mine).values(claimed=1))
+
+
+def read(connection: sa.Connection) -> list[dict[str, Any]]:
+    """All of them, in order of name and time; ``runs`` are the [run, model] pairs whose layers have scores
+    of that name."""
+    pairs = (
+        sa.select(t.series.c.target, t.run.c.run, t.run.c.model)
+        .join(t.run, t.run.c.id == t.series.c.run)
+        .where(t.series.c.unit < 0, t.series.c.target.in_(sa.select(t.target.c.name)))
+        .distinct()
+        .order_by(t.run.c.run, t.run.c.model)
+    )
+    runs: dict[str, list[list[str]]] = {}
+    for target, run, model in connection.execute(pairs):
+        runs.setdefault(target, []).append([run, model])
+    rows = connection.execute(sa.select(t.target).order_by(t.target.c.name, t.target.c.registered)).mappings()
+    return [
+        {"targets": json.loads(row["labels"]), "runs": runs.get(row["name"], [])}
+        | {name: value for name, value in row.items() if name != "labels"}
+        | {"claimed": bool(row["claimed"])}
+        for row in rows
+    ]
