@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..core.graph import BUFFER, OP, Graph, Param, Source
 from ..core.graph import Module as Described
+from ..viewing.card import html, text
 
 if TYPE_CHECKING:
     from .op import Op
@@ -157,6 +158,16 @@ class Module:
 
     def __hash__(self) -> int:
         return hash((id(self._trace), "module", self.number))
+
+    def __str__(self) -> str:
+        from .cards import module_card
+
+        return text(module_card(self))
+
+    def _repr_html_(self) -> str:
+        from .cards import module_card
+
+        return html(module_card(self))
 
     def __repr__(self) -> str:
         name = self.address or "the model"

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from ..core.errors import AddressError, InputError
+from ..viewing.card import html, text
 from .invocation import Invocation, filled
 from .op_facts import OpFacts
 from .replay import LEFT_OUT
@@ -145,6 +146,16 @@ class Op(OpFacts):
 
     def __hash__(self) -> int:
         return hash((id(self._trace), self.row))
+
+    def __str__(self) -> str:
+        from .cards import op_card
+
+        return text(op_card(self))
+
+    def _repr_html_(self) -> str:
+        from .cards import op_card
+
+        return html(op_card(self))
 
     def __repr__(self) -> str:
         shape = "failed" if self.failed else "×".join(map(str, self.shape)) or "scalar"

@@ -1,0 +1,87 @@
+"""Cards and their pictures, without torch."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from intus.core.graph import Source
+from intus.viewing.card import Card, html, listed, text
+from intus.viewing.picture import Look, heat_map, histogram, png, sentence
+
+HOSTILE = "</td><script>alert(1)</script>\"'&"
+LOOK = Look(6, 1, 1, 2, -1.0, 0.25, 2.0, 1.0, (1, 0, 3), np.array([[-1.0, 0.0], [np.nan, 2.0]]))
+
+
+def pixels(data: bytes) -> np.ndarray:
+    """Read a PNG of 8-bit colours whose lines are not filtered."""
+    width, height = struct.unpack(">II", data[16:24])
+    found, at = b"", 8
+    while at < len(data):
+        (length,) = struct.unpack(">I", data[at : at + 4])
+        name, body = data[at + 4 : at + 8], data[at + 8 : at + 8 + length]
+        assert struct.unpack(">I", data[at + 8 + length : at + 12 + length])[0] == zlib.crc32(name + body)
+        found += body if name == b"IDAT" else b""
+        at += 12 + length
+    lines = np.frombuffer(zlib.decompress(found), np.uint8).reshape(height, 1 + 3 * width)
+    assert (lines[:, 0] == 0).all()
+    return lines[:, 1:].reshape(height, width, 3)
+
+
+def test_colours_tell_signs_and_what_is_missing() -> None:
+    minus, zero, missing, plus = pixels(png(np.array([[-1.0, 0.0], [np.nan, 2.0]]))).reshape(4, 3).astype(int)
+    assert plus[0] > plus[2]
+    assert minus[2] > minus[0]
+    assert zero.tolist() == [247] * 3
+    assert missing.tolist() == [128] * 3
+
+
+@given(arrays(np.float64, st.tuples(st.integers(1, 8), st.integers(1, 8))))
+def test_any_numbers_make_a_picture(image: np.ndarray) -> None:
+    with np.errstate(all="ignore"):
+        assert pixels(png(image)).shape == (*image.shape, 3)
+    assert heat_map(image).startswith("<img ")
+
+
+def test_a_histogram_has_a_bar_for_each_count_that_is_not_zero() -> None:
+    svg = histogram(LOOK)
+    assert svg.count("<rect") == 2
+    assert "<line" in svg  # where zero is
+    assert histogram(LOOK._replace(counts=(), low=None)) == ""
+
+
+def test_what_a_value_is_in_a_sentence() -> None:
+    assert sentence(LOOK) == "min -1, mean 0.25, max 2, std 1, 33% zeros, 1 NaN, 1 infinite"
+    assert sentence(Look(0, 0, 0, 0, None, None, None, None, (), None)) == "no values"
+
+
+def test_nothing_a_model_is_called_leaves_its_cell() -> None:
+    card = Card(HOSTILE, HOSTILE, ((HOSTILE, HOSTILE),), Source(HOSTILE, 3, HOSTILE), LOOK)
+    page = html(card)
+    assert "<script" not in page
+    assert page.count("&lt;script") == 6
+    assert text(card).count(HOSTILE) == 6
+
+
+def test_the_line_of_source_is_shown() -> None:
+    here = Source(__file__, 1, "<module>")
+    assert (
+        text(Card("a", "b", (), here)).splitlines()[-1].strip()
+        == '"""Cards and their pictures, without torch."""'
+    )
+    assert (
+        text(Card("a", "b", (), Source("no such file", 4, "f")))
+        .splitlines()[-1]
+        .endswith("no such file:4 in f")
+    )
+    assert text(Card("a", "b", (), Source("", 0, ""))) == "a: b"
+
+
+def test_long_lists_are_cut() -> None:
+    assert listed(list("abcdefgh")) == "a, b, c, d, e, f and 2 more"
+    assert listed([]) == ""
