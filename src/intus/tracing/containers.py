@@ -50,6 +50,20 @@ def walk(value: Any, name: str, atoms: list[Any], depth: int = 0) -> Iterator[tu
         atoms.append((None, value if type(value) in ATOMS else type(value).__name__))
 
 
+def is_plain(value: Any) -> bool:
+    """Whether an argument holds no tensor and cannot be changed: an atom, a slice or tuple of such.
+
+    >>> is_plain((slice(None), 3)), is_plain([3])
+    (True, False)
+    """
+    cls = type(value)
+    if cls in ATOMS:
+        return True
+    if cls is slice:
+        return type(value.start) in ATOMS and type(value.stop) in ATOMS and type(value.step) in ATOMS
+    return cls is tuple and all(map(is_plain, value))
+
+
 def tensors(value: Any, depth: int = 0) -> list[Tensor]:
     """The tensors in what a function or module returned, in order."""
     if isinstance(value, Tensor):

@@ -5,13 +5,15 @@ in, the random state it drew from and the ambient state it ran in. Kept only whe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
-from .containers import ATOMS
+from .containers import ATOMS, is_plain
 
 #: Where a tensor lies in its memory: offset, shape, strides, in elements.
 Geometry = tuple[int, tuple[int, ...], tuple[int, ...]]
@@ -81,6 +83,10 @@ _NESTING = 8  # as deep as ``containers.walk`` looks
 _SLOTS = [Slot(number) for number in range(64)]
 
 
+def _slot(number: int) -> Slot:
+    return _SLOTS[number] if number < len(_SLOTS) else Slot(number)
+
+
 #: A call as it is noted while the pass runs: function, arguments, keywords, pairs of a row and an argument's
 #: number, whether each tensor required a gradient, their patches, states, ambient state, picks.
 Note = tuple[
@@ -109,6 +115,7 @@ class Keeper:
         self.nested = False
         self._draws: dict[Any, bool] = {}
         self._ambients: dict[Any, Ambient | None] = {USUAL: None}
+        self._last: tuple[Any, Ambient | None] = (USUAL, None)  # the ambient state of the last call
 
     def before(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, inputs: list[int]
@@ -133,7 +140,16 @@ class Keeper:
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, inputs: list[int]
     ) -> Note | None:
         found: list[Tensor] = []
-        plain = tuple([emptied(value, found) for value in args])
+        plain: list[Any] = []
+        for value in args:
+            cls = type(value)
+            if cls in ATOMS:
+                plain.append(value)
+            elif cls is Tensor or cls is Parameter:
+                plain.append(_slot(len(found)))
+                found.append(value)
+            else:
+                plain.append(value if is_plain(value) else emptied(value, found))
         named = {name: emptied(value, found) for name, value in kwargs.items()} if kwargs else _NO_KEYWORDS
         if 2 * len(found) != len(inputs):
             return None
@@ -147,7 +163,7 @@ class Keeper:
         if draws is None:
             draws = self._draws[func] = may_draw(func)
         states = tuple([(g, g.get_state()) for g in generators(named)]) if draws else ()
-        return func, plain, named, tuple(inputs), grads, patches, states, self._ambient()
+        return func, tuple(plain), named, tuple(inputs), grads, patches, states, self._ambient()
 
     def after(self, row: int, note: Any, out: Any) -> None:
         """The call has returned ``out``, whose first tensor is ``row``; ``note`` is what ``before`` gave."""
@@ -172,9 +188,11 @@ class Keeper:
 
     def _ambient(self) -> Ambient | None:
         now = ambient()
-        if now not in self._ambients:
-            self._ambients[now] = Ambient(*now)
-        return self._ambients[now]
+        if now != self._last[0]:
+            if now not in self._ambients:
+                self._ambients[now] = Ambient(*now)
+            self._last = now, self._ambients[now]
+        return self._last[1]
 
 
 def ambient() -> tuple[bool, bool, tuple[tuple[str, torch.dtype], ...], torch.dtype]:
@@ -194,7 +212,7 @@ def emptied(value: Any, found: list[Tensor], depth: int = 0) -> Any:
         return value
     if isinstance(value, Tensor):
         found.append(value)
-        return _SLOTS[len(found) - 1] if len(found) <= len(_SLOTS) else Slot(len(found) - 1)
+        return _slot(len(found) - 1)
     return rebuilt(value, lambda part: emptied(part, found, depth + 1), depth)
 
 
@@ -230,14 +248,35 @@ def may_draw(func: Any) -> bool:
     (False, True, True)
     """
     if isinstance(func, FunctionType):
-        return True
+        return not func.__module__.startswith("torch.") or _names_what_draws(func)
     name = getattr(func, "__name__", "").partition(".")[0]
     if name.startswith("__"):
         return False
     packet = getattr(torch.ops.aten, name, None)
     if packet is None:
         return True
-    return any(torch.Tag.nondeterministic_seeded in getattr(packet, o).tags for o in packet.overloads())
+    return _is_seeded(packet)
+
+
+@cache
+def _names_what_draws(func: FunctionType) -> bool:
+    """Whether a Python function of torch's, or one that it names in turn, names what draws."""
+    todo, seen = [func], set[FunctionType]()
+    while todo:
+        one = todo.pop()
+        if one in seen or one.__module__ == "torch.overrides":
+            continue
+        seen.add(one)
+        near = [one.__globals__.get(name) for name in one.__code__.co_names]
+        near += [cell.cell_contents for cell in one.__closure__ or ()]
+        todo += [other for other in near if isinstance(other, FunctionType)]
+    names = {name for one in seen for name in one.__code__.co_names}
+    return any(_is_seeded(getattr(torch.ops.aten, name, None)) for name in names)
+
+
+def _is_seeded(packet: Any) -> bool:
+    overloads = packet.overloads() if hasattr(packet, "overloads") else ()
+    return any(torch.Tag.nondeterministic_seeded in getattr(packet, o).tags for o in overloads)
 
 
 def generators(kwargs: dict[str, Any]) -> Iterator[Any]:

@@ -63,7 +63,10 @@ class Origins:
 
     def note(self, t: Tensor, row: int) -> None:
         """From now on ``t`` comes from ``row``."""
-        self.known[id(t)] = (ref(t), row, version_of(t))
+        try:
+            self.known[id(t)] = (ref(t), row, t._version)
+        except RuntimeError:  # an inference tensor counts no writes
+            self.known[id(t)] = (ref(t), row, None)
         while self.transformed and is_wrapped(t):  # what comes out when the transform ends is the inner one
             t = get_unwrapped(t)
             self.known[id(t)] = (ref(t), row, version_of(t))

@@ -23,6 +23,9 @@ _PERIOD = 65_537  # prime, so that what repeats in a tensor does not fall on its
 _LARGE = 1 << 20  # numbers in a tensor beyond which its stand-in repeats along the first axes
 
 
+_GLANCE = 1024
+
+
 class Asked(NamedTuple):
     """What is to be said of a call's arguments: for those that are not seen to matter a status and why, by
     their number; and the other calls on which some were seen to matter."""
@@ -54,21 +57,25 @@ class Perturbations:
             if situation is not None and (situation, number) in self._shown:
                 alike[self._shown[situation, number]] = None
                 continue
-            refused = self._matters(call, number, given, out)
-            if refused is None:
-                self._shown[situation, number] = who
-                continue
+            mattered, refused = self._matters(call, number, given, out)
             case = Case(type_, call, given, number, self._names[hole.arg], out)
-            why = reason(case) or (f"random values are refused ({refused})" if refused else None)
-            said[number] = (
-                (EXEMPT, name + why) if why else (FAILED, name + "random values give the same result")
-            )
+            why = None if mattered == CLEARLY else reason(case)
+            if why is None and refused and mattered == NOT:
+                why = f"random values are refused ({refused})"
+            if why is not None:
+                said[number] = EXEMPT, name + why
+            elif mattered == NOT:
+                said[number] = FAILED, name + "random values give the same result"
+            else:
+                self._shown[situation, number] = who
         return Asked(said, tuple(alike))
 
-    def _matters(self, call: Invocation, number: int, given: list[Tensor], out: list[Tensor]) -> str | None:
-        """None where other values give another result, else why none could be tried ("" if some were)."""
+    def _matters(
+        self, call: Invocation, number: int, given: list[Tensor], out: list[Tensor]
+    ) -> tuple[int, str]:
+        """Whether other values give another result, and why none could be tried ("" if some were)."""
         refused: list[str] = []
-        tried = 0
+        tried, most = 0, NOT
         for value in self._noise.stand_ins(given[number]):
             try:
                 other = run(call, [value if n == number else t for n, t in enumerate(given)])
@@ -76,9 +83,31 @@ class Perturbations:
                 refused.append(told(error))
                 continue
             tried += 1
-            if len(other) != len(out) or not all(map(equal, other, out)):
-                return None
-        return "" if tried else refused[0]
+            most = max([most, *map(_differ, out, other)]) if len(other) == len(out) else CLEARLY
+            if most == CLEARLY:
+                break
+        return most, "" if tried else refused[0]
+
+
+#: Whether a result differs: by no more than rounding is no proof that an argument matters, where a rule says
+#: that it need not.
+NOT, ROUNDING, CLEARLY = range(3)
+
+
+def _differ(a: Tensor, b: Tensor) -> int:
+    if a.shape != b.shape or a.dtype != b.dtype or not a.is_floating_point() or a.layout != torch.strided:
+        return NOT if equal(a, b) else CLEARLY
+    if a.numel() > _GLANCE and _apart(a.flatten()[:_GLANCE], b.flatten()[:_GLANCE], 1e-3):
+        return CLEARLY  # most do, and a few numbers tell
+    if equal(a, b):
+        return NOT
+    return CLEARLY if _apart(a, b, 16 * torch.finfo(a.dtype).eps) else ROUNDING
+
+
+def _apart(a: Tensor, b: Tensor, share: float) -> bool:
+    """Whether two tensors differ anywhere by more than that share of the greatest number."""
+    greatest = a.abs().nan_to_num(0.0, 0.0, 0.0).max()
+    return bool(((a - b).abs() > share * greatest).any() or (a.isnan() != b.isnan()).any())
 
 
 #: Said of an argument whose op was trimmed.

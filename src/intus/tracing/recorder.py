@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..core.graph import CREATED, FAILED, INPLACE, INPUT, OP, OUTPUT
 from .branches import Read
-from .containers import ATOMS, tensors, walk
+from .containers import ATOMS, is_plain, tensors, walk
 from .functions import Function, describe, results, written
 from .invocation import Keeper
 from .nest import Nest
@@ -114,7 +114,11 @@ class Recorder(TorchFunctionMode):
         number = recording.places.numbers.get(id(module))
         if number is None:
             number = recording.places.add(module, calls[parent * _CALL] if parent >= 0 else -1)
-        calls += (number, parent, len(recording.rows), -1, self._sites.number(sys._getframe(2)))
+        frame = sys._getframe(2)
+        site = self._sites.numbers.get((id(frame.f_code), frame.f_lasti))
+        if site is None:
+            site = self._sites.number(frame)
+        calls += (number, parent, len(recording.rows), -1, site)
         stack.append(call)
         return call
 
@@ -207,14 +211,19 @@ def _add_all(
     if not inputs:
         flags |= CREATED
     rows, several, call = recording.rows, len(made) > 1, recording.stack[-1]
+    metas, offer = recording.meta_numbers, values.offer if values.wanted is not None else None
     for number, t in enumerate(made):
         row, output = len(rows), number if several else -1
-        meta = recording.meta_number(t)
+        try:
+            meta = metas[t.shape, t.dtype, t.device]
+        except (KeyError, RuntimeError):  # met for the first time; or nested, which has no shape
+            meta = recording.meta_number(t)
         rows += (OP, type_, call, meta, site, event, output, time, flags, signature, len(inputs))
         recording.inputs += inputs
         time = 0  # of the call, once
         origins.note(t, row)
-        values.offer(row, OP, recording.types[type_], t)
+        if offer is not None:
+            offer(row, OP, recording.types[type_], t)
 
 
 def _handler(
@@ -228,7 +237,7 @@ def _handler(
     nest: Nest | None,
 ) -> Callable[..., Any]:
     """The function that stands between Python and torch; see the module's head."""
-    functions: dict[Any, tuple[Function, int, int, bool]] = {}
+    functions: dict[Any, tuple[Function, int, int, bool, bool]] = {}
     signatures = recording.signatures
     rows, stack, known, metas = recording.rows, recording.stack, origins.known, recording.meta_numbers
     extend_rows, extend_inputs, types = rows.extend, recording.inputs.extend, recording.types
@@ -237,11 +246,11 @@ def _handler(
     sources, keeping = recording.places.sources, values.wanted is not None
     transformed, also, returnable = origins.transformed, origins.also, (Tensor, tuple, list)
 
-    def learn(func: Any) -> tuple[Function, int, int, bool]:
+    def learn(func: Any) -> tuple[Function, int, int, bool, bool]:
         about = describe(func)
         type_ = recording.type_number(about.type) if about.record else -1
         special = about.writes or bool(about.mutates) or about.type == "data"
-        entry = functions[func] = (about, type_, len(functions), special)
+        entry = functions[func] = (about, type_, len(functions), special, about.by_index)
         return entry
 
     def note(about: Function, t: Tensor, out: Any, frame: Any) -> None:
@@ -273,7 +282,7 @@ def _handler(
     ) -> Any:
         if len(rows) >= most:
             return func(*args, **(kwargs or {}))
-        about, type_, function, special = functions.get(func) or learn(func)
+        about, type_, function, special, by_index = functions.get(func) or learn(func)
         if type_ < 0:
             if about.note == "read" and answer is not None and args and args[0].is_meta:
                 out = answer(about.type, args[0])
@@ -303,7 +312,7 @@ def _handler(
                     inputs += (find(value), position)
             elif cls in ATOMS:
                 atoms.append(value)
-            else:
+            elif not by_index or not is_plain(value):  # what indices are is told by the line
                 _gather(recording, origins, value, str(position), inputs, atoms)
         if kwargs:
             for name, value in kwargs.items():
@@ -351,7 +360,7 @@ def _handler(
         site = known_sites.get((id(frame.f_code), frame.f_lasti))
         if site is None:
             site = site_number(frame)
-        signature = -2 - site if about.by_index else signatures.setdefault(tuple(atoms), len(signatures))
+        signature = -2 - site if by_index else signatures.setdefault(tuple(atoms), len(signatures))
         row = len(rows)
         if keeper is not None and call is not None:
             keeper.after(row, call, out)

@@ -156,18 +156,7 @@ def equal(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors have the same values; NaN equals itself, and 0.0 is -0.0 (a product with zero)."""
     if a.shape != b.shape or a.dtype != b.dtype or a.layout != torch.strided or a.is_quantized:
         return same(a, b)
-    if a.numel() > _GLANCE and a.is_contiguous() and b.is_contiguous():  # most differ in the first few
-        a, b = a.flatten(), b.flatten()
-        if not _close(a[:_GLANCE], b[:_GLANCE]):
-            return False
-    return same(a, b) or _close(a, b)
-
-
-_GLANCE = 1024
-
-
-def _close(a: Tensor, b: Tensor) -> bool:
-    return bool(torch.isclose(a, b, rtol=0, atol=0, equal_nan=True).all())
+    return same(a, b) or bool(torch.isclose(a, b, rtol=0, atol=0, equal_nan=True).all())
 
 
 def _bits(t: Tensor) -> Tensor:

@@ -53,6 +53,7 @@ class Values:
         self.trouble: tuple[int, Exception] | None = None
         self._versions: dict[int, int] = {}
         self._by_storage: dict[int, list[int]] = {}
+        self._new: list[int] = []  # rows that are not in ``_by_storage`` yet: most passes write to nothing
         self._written: dict[int, _Place] = {}  # where what an operation wrote in place lies
         self._asks = wanted is not None and not wanted.everything
         self.modules = wanted is not None and wanted.modules
@@ -103,8 +104,10 @@ class Values:
 
     def _let_go(self, row: int) -> None:
         held = self.kept.pop(row, None)
-        if held is not None and self._versions.pop(row, None) is not None:
-            self._by_storage.get(held.untyped_storage()._cdata, [row]).remove(row)
+        if held is not None and self._versions.pop(row, None) is not None and self._by_storage:
+            rows = self._by_storage.get(held.untyped_storage()._cdata, [])
+            if row in rows:
+                rows.remove(row)
 
     def keeper(self, recording: Recording) -> Keeper | None:
         """What notes the calls of the pass, so that they can be run again; None where nothing is kept."""
@@ -116,6 +119,7 @@ class Values:
 
     def before_writing(self, t: Tensor) -> None:
         """Copy every kept value that lives in the memory of ``t``, which is about to change."""
+        self._place_new()
         if not self._by_storage:
             return
         try:
@@ -149,11 +153,11 @@ class Values:
             held = t.detach()
         self.kept[row] = held
         try:
-            memory, version = held.untyped_storage()._cdata, held._version
-            self._by_storage.setdefault(memory, []).append(row)
-            self._versions[row] = version
-        except (RuntimeError, NotImplementedError):
-            self.kept[row] = held.clone()  # no version or no storage to watch: a copy is the safe way
+            self._versions[row] = held._version
+        except RuntimeError:  # nothing tells when it is written to: a copy is the safe way
+            self.kept[row] = held.clone()
+        else:
+            self._new.append(row)
         if self.store is not None:
             self._wait(row, self.store)
 
@@ -177,6 +181,19 @@ class Values:
             )
         for row in list(self.kept):
             self._let_go(row)
+
+    def _place_new(self) -> None:
+        """Note in which memory the values lie that were kept since the last write."""
+        for row in self._new:
+            held = self.kept.get(row)
+            if held is None:
+                continue
+            try:
+                self._by_storage.setdefault(held.untyped_storage()._cdata, []).append(row)
+            except (RuntimeError, NotImplementedError):  # it has no memory to go by
+                self.kept[row] = held.clone()
+                del self._versions[row]
+        self._new.clear()
 
     def _as_written(self, row: int, t: Tensor) -> Tensor:
         """What the operation of ``row`` wrote, of which ``t`` may be a base or another view."""
