@@ -108,7 +108,8 @@ class _Side:
     """One of the two traces."""
 
     def __init__(self, trace: Trace) -> None:
-        self.trace, self.graph, self.replays = trace, trace.graph, trace._replays
+        self.trace, self.graph = trace, trace.graph
+        self.replays = None if "form" in trace.graph.facts else trace._replays
         self.parents = (
             None if self.replays is None else Parents(self.graph, self.replays, to_run(trace.values))
         )

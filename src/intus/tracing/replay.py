@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -36,7 +37,9 @@ class Replays:
         self, recording: Recording, keeper: Keeper, where: Callable[[int], int], kept: Mapping[int, Tensor]
     ) -> None:
         self._notes, self._picks, self._where = keeper.calls, keeper.picks, where
-        self.params = [(p, version_of(p)) for _, p in recording.places.params]
+        self.params: list[tuple[Tensor, int | None]] = [
+            (p, version_of(p)) for _, p in recording.places.params
+        ]
         left = [row for row in kept if where(row) < 0]
         used = {row for note in keeper.calls.values() for row in note[3][::2]} if left else set()
         self._left = {row: kept[row] for row in left if row in used}
@@ -45,6 +48,17 @@ class Replays:
             where(row): self._hole(hole.source, hole.arg, hole.grad, hole.patch)
             for row, hole in keeper.outputs.items()
         }
+
+    def with_params(self, params: Mapping[int, Tensor]) -> Replays:
+        """The same calls with other parameters, by number."""
+        if not params:
+            return self
+        other = copy.copy(self)
+        other.params = [
+            (params[number], version_of(params[number])) if number in params else pair
+            for number, pair in enumerate(self.params)
+        ]
+        return other
 
     def call(self, event: int) -> Invocation | None:
         """The call of that number, its rows as the graph's; None where it was not noted."""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import networkx
     import pandas
 
+    from .edits import Change, Edits
+
 
 class Conditional(NamedTuple):
     """A decision that a model took on a tensor.
@@ -67,10 +69,11 @@ class Trace(TraceFacts):
         self.gradients: Gradients | None = None
         self._output: Any = None
         self.left_out: dict[int, str] = {}  # rows that ``store`` had no place for, and why
+        self._edits: Edits | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Functions and autograd's graph do not travel: a copy cannot be run again, nor be given gradients.
-        return {**vars(self), "_replays": None, "_output": None}
+        return {**vars(self), "_replays": None, "_output": None, "_edits": None}
 
     @property
     def output(self) -> Any:
@@ -188,20 +191,26 @@ class Trace(TraceFacts):
 
     def rerun(
         self,
-        changes: Mapping[str | int, Tensor | float | Callable[[Tensor], Any]] | None = None,
+        changes: Mapping[str | int, Change] | None = None,
         *,
         swap: Mapping[str | int, Callable[..., Any]] | None = None,
+        on_decision: str = "raise",
     ) -> Trace:
         """The trace of the same pass with something changed; only what lies downstream is computed again.
 
-        ``changes`` maps an address to what its value becomes: a tensor, a number, or a function of the value.
-        An address may name one unit, ``conv1[3]``: a channel (axis 1) of a value of four or more dimensions,
-        else one of the last axis. ``swap`` maps an address to a function to run instead, which is given the
-        op's tensors alone, parameters included. Noise is drawn as it was. A change of a trace that was
-        itself changed starts from its values; what lies downstream is run with the model's own functions.
+        ``changes`` maps an address to what its value becomes: a number, a tensor (broadcast as torch does), a
+        function of the value, or another trace or op, whose value is taken. An address may name a parameter
+        (``fc.weight``), and parts: ``conv1[3]``, ``conv1[3,5:8]``, ``ln_f[-1@1]`` for the last along axis 1.
+        Without ``@`` these are units: channels of what a convolution gave, else of the last axis; heads where
+        there are four axes; rows of a parameter. ``swap`` maps an address to a function to run instead, which
+        is given the op's tensors alone, parameters included. Noise is drawn as it was. A trace that was
+        itself changed stays so: earlier changes are done again to what is computed again.
 
-        Raises AddressError for an unknown address, InputError where a shape or dtype would change,
-        CaptureError where something downstream cannot be run again or the model might decide otherwise.
+        Python is not run again. Where the model asked for a value that is another after the change, it might
+        have gone another way: CaptureError, or with ``on_decision="keep"`` the recorded way all the same.
+
+        Raises AddressError for an unknown address, InputError where a shape or dtype would change, and
+        CaptureError where something downstream cannot be run again. ``docs/changes.md`` has examples.
 
         >>> from intus import trace
         >>> net = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(2, 1, bias=False))
@@ -211,7 +220,7 @@ class Trace(TraceFacts):
         from .rerun import rerun
 
         self._unchanged("run again")
-        return rerun(self, changes or {}, swap or {})
+        return rerun(self, changes or {}, swap or {}, on_decision)
 
     @property
     def saved_bytes(self) -> int | None:

@@ -1,0 +1,236 @@
+"""Changes of parts, of parameters, from other passes and one after another, against models so changed."""
+
+import copy
+
+import pytest
+import torch
+from test_tracing_transformers import gpt2
+from torch import nn
+from tracing_zoo import Cnn
+
+import intus
+
+
+@pytest.fixture(scope="module")
+def language():
+    torch.manual_seed(0)
+    model, inputs = gpt2()
+    model.eval()
+    return model, inputs, intus.trace(model, inputs)
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 2))
+    x = torch.randn(3, 4)
+    return model, x, intus.trace(model, x)
+
+
+def hooked(model, inputs, changes):
+    """The logits or output of a model whose modules return what ``changes`` make of it."""
+    modules = dict(model.named_modules())
+    handles = [
+        modules[name].register_forward_hook(lambda module, args, out, change=change: change(out))
+        for name, change in changes.items()
+    ]
+    try:
+        out = model(**inputs) if isinstance(inputs, dict) else model(inputs)
+        return getattr(out, "logits", out)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def at(*place):
+    """A change that sets a place to zero."""
+
+    def change(out):
+        out = out.clone()
+        out[place] = 0
+        return out
+
+    return change
+
+
+PARTS = {
+    "3": at(..., 3),
+    "3,5,7": at(..., [3, 5, 7]),
+    "2:6": at(..., slice(2, 6)),
+    "0,4:8,-1": at(..., [0, 4, 5, 6, 7, -1]),
+    "-1@1": at(slice(None), -1),
+    "1:3@1": at(slice(None), slice(1, 3)),
+    "-1@1][3,5": at(slice(None), -1, [3, 5]),
+    "0,2@1][1:3": lambda out: at(slice(None), 2, slice(1, 3))(at(slice(None), 0, slice(1, 3))(out)),
+}
+
+
+@pytest.mark.parametrize("part", list(PARTS))
+def test_parts_of_a_residual_stream(language, part):
+    model, inputs, trace = language
+    after = trace.rerun({f"transformer.ln_f[{part}]": 0})
+    assert torch.equal(after["lm_head"].value, hooked(model, inputs, {"transformer.ln_f": PARTS[part]}))
+    assert not torch.equal(after["lm_head"].value, trace["lm_head"].value)
+
+
+def test_channels_of_a_one_dimensional_convolution():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Conv1d(2, 5, 3), nn.ReLU(), nn.Conv1d(5, 2, 3)), torch.randn(2, 2, 10)
+    after = intus.trace(model, x).rerun({"0[1,3]": 0})
+    assert torch.equal(after["output_1"].value, hooked(model, x, {"0": at(slice(None), [1, 3])}))
+
+
+def test_a_head_of_attention_is_lesioned(language):
+    model, inputs, trace = language
+    [heads] = trace.find(inside="transformer.h.0", type="scaled_dot_product_attention")
+    after = trace.rerun({f"{heads.label}[1]": 0})
+    projection = model.transformer.h[0].attn.c_proj
+    handle = projection.register_forward_pre_hook(lambda module, args: (at(..., slice(8, 16))(args[0]),))
+    try:
+        expected = model(**inputs).logits
+    finally:
+        handle.remove()
+    assert torch.equal(after["lm_head"].value, expected)
+
+
+ONE_LINERS = {
+    "scale": (lambda v: v * 0.5, lambda out: out * 0.5),
+    "clamp": (lambda v: v.clamp(-1, 1), lambda out: out.clamp(-1, 1)),
+    "mean": (lambda v: v.mean(0, keepdim=True), lambda out: out.mean(0, keepdim=True).expand_as(out)),
+    "direction": (lambda v: v + 3 * torch.arange(6.0), lambda out: out + 3 * torch.arange(6.0)),
+    "row": (torch.arange(6.0), lambda out: torch.arange(6.0).expand_as(out)),
+    "noise": (
+        lambda v: v + torch.randn(6, generator=torch.Generator().manual_seed(1)),
+        lambda out: out + torch.randn(6, generator=torch.Generator().manual_seed(1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(ONE_LINERS))
+def test_one_liners(net, name):
+    model, x, trace = net
+    change, oracle = ONE_LINERS[name]
+    assert torch.equal(trace.rerun({"2": change})["output_1"].value, hooked(model, x, {"2": oracle}))
+
+
+def test_a_value_is_patched_from_another_pass(language):
+    model, inputs, clean = language
+    other = intus.trace(model, {"input_ids": inputs["input_ids"].flip(1)})
+    after = other.rerun({"transformer.h.0[-1@1]": clean})
+
+    def patched(out):
+        out = out.clone()
+        out[:, -1] = clean["transformer.h.0"].value[:, -1]
+        return out
+
+    flipped = {"input_ids": inputs["input_ids"].flip(1)}
+    expected = hooked(model, flipped, {"transformer.h.0": patched})
+    assert torch.equal(after["lm_head"].value, expected)
+    same = other.rerun({"transformer.h.0[-1@1]": clean["transformer.h.0"]})
+    assert torch.equal(same["lm_head"].value, expected)
+
+
+def test_earlier_changes_are_remembered(net):
+    model, x, trace = net
+    first = trace.rerun({"2[1,4]": 0}, swap={"relu_2": torch.tanh})
+    both = first.rerun({"0[0]": 5})
+    model = copy.deepcopy(model)
+    model[3] = nn.Tanh()
+
+    def five(out):
+        out = out.clone()
+        out[:, 0] = 5
+        return out
+
+    assert torch.equal(both["output_1"].value, hooked(model, x, {"0": five, "2": at(slice(None), [1, 4])}))
+    assert both.graph.facts["changed"] == ["linear_1_1", "linear_2_3", "relu_2_4"]
+    again = both.rerun({"2": lambda value: value + 1})  # on top: the change before it is not done twice
+    assert torch.equal(again["2"].value, both["2"].value + 1)
+    assert both.validate()["linear_2_3"].reasons == ("it was changed in a rerun",)
+
+
+def test_a_change_is_not_done_twice(net):
+    _, _, trace = net
+    doubled = trace.rerun({"2": lambda value: value * 2})
+    assert torch.equal(doubled.rerun({"2": lambda value: value * 2})["2"].value, trace["2"].value * 4)
+    assert torch.equal(doubled.rerun({"0": lambda value: value})["2"].value, trace["2"].value * 2)
+
+
+PARAMETERS = {
+    "zero": ({"2.weight": 0}, lambda m: m[2].weight.zero_()),
+    "a unit": ({"2.weight[3]": 0, "2.bias[3]": 0}, lambda m: (m[2].weight[3].zero_(), m[2].bias[3].zero_())),
+    "along the inputs": ({"2.weight[1:3@1]": 0}, lambda m: m[2].weight[:, 1:3].zero_()),
+    "a function": ({"0.bias": lambda bias: bias + 1}, lambda m: m[0].bias.add_(1)),
+    "a tensor": ({"4.weight": torch.ones(2, 6)}, lambda m: m[4].weight.fill_(1)),
+}
+
+
+@pytest.mark.parametrize("name", list(PARAMETERS))
+def test_parameters_are_changed(net, name):
+    model, x, trace = net
+    changes, oracle = PARAMETERS[name]
+    before = copy.deepcopy(model.state_dict())
+    after = trace.rerun(changes)
+    changed = copy.deepcopy(model)
+    with torch.no_grad():
+        oracle(changed)
+    assert torch.equal(after["output_1"].value, changed(x))
+    assert all(torch.equal(model.state_dict()[key], value) for key, value in before.items())
+    assert after.validate()
+    chained = after.rerun({"input_1": lambda value: value + 1})  # the changed parameters stay
+    assert torch.equal(chained["output_1"].value, changed(x + 1))
+    first = intus.compare(trace, after).attrs["first"]
+    assert any("differ" in reason for reason in first["why"])
+
+
+def test_a_parameter_of_another_checkpoint(net):
+    model, x, trace = net
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for p in other.parameters():
+            p.add_(torch.randn_like(p))
+    theirs = intus.trace(other, x)
+    every = {param.address: theirs for param in trace.graph.params}
+    assert torch.equal(trace.rerun(every)["output_1"].value, theirs["output_1"].value)
+
+
+def test_only_what_a_parameter_reaches_is_run_again(net):
+    _, _, trace = net
+    after = trace.rerun({"4.bias": 0})
+    assert after["2"].value is trace["2"].value
+    assert after["4"].value is not trace["4"].value
+
+
+def test_the_recorded_way_is_kept_when_asked():
+    def forward(x):
+        y = x * 2
+        return y + 1 if y.sum() > 0 else y - 1
+
+    trace = intus.trace(forward, torch.ones(3))
+    with pytest.raises(RuntimeError, match="on_decision='keep'"):
+        trace.rerun({"mul_1": -5})
+    assert trace.rerun({"mul_1": -5}, on_decision="keep")["output_1"].value.tolist() == [-4, -4, -4]
+    with pytest.raises(ValueError, match="on_decision='no'"):
+        trace.rerun({"mul_1": 5}, on_decision="no")
+
+
+def test_what_cannot_be_changed_is_said(net):
+    _, _, trace = net
+    with pytest.raises(KeyError, match=r"Did you mean '2.weight'"):
+        trace.rerun({"2.weigh": 0})
+    with pytest.raises(KeyError, match="there are 6 units, counted from 0"):
+        trace.rerun({"2[1,6]": 0})
+    with pytest.raises(KeyError, match="there are 3 units along axis 0"):
+        trace.rerun({"2[3@0]": 0})
+    with pytest.raises(KeyError, match="has 2 axes"):
+        trace.rerun({"2[0@2]": 0})
+    with pytest.raises(ValueError, match="twice"):
+        trace.rerun({"2[0][1]": 0})
+    with pytest.raises(ValueError, match=r"write \[3\]"):
+        trace.rerun({"2[one]": 0})
+    with pytest.raises(ValueError, match=r"is of shape \(5,\), and what it changes is \(3, 6\)"):
+        trace.rerun({"2": torch.ones(5)})
+    with pytest.raises(ValueError, match="holds no parameters"):
+        trace.rerun({"2.weight": copy.deepcopy(trace)})
+    with pytest.raises(KeyError, match=r"has no parameter '0.weight'"):
+        trace.rerun({"0.weight": intus.trace(Cnn().eval(), torch.randn(1, 1, 8, 8))})
