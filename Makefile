@@ -37,6 +37,14 @@ bench: .venv/.ready .venvs/peers/.ready  ## ratios to plain PyTorch, hooks and t
 	.venvs/peers/bin/python -m pip install --quiet -c constraints.txt -r benchmarks/peers.txt -e .
 	@touch $@
 
+jupyter: .venv/.ready .venvs/jupyter/.ready browser  ## the notebook's tests, in a real JupyterLab
+	$(PY) -m pytest tests/jupyter $(ARGS)
+
+.venvs/jupyter/.ready: constraints.txt
+	$(PYTHON) -m venv .venvs/jupyter
+	.venvs/jupyter/bin/python -m pip install --quiet -c constraints.txt jupyterlab ipywidgets anywidget
+	@touch $@
+
 web: web/node_modules/.ready  ## build the page into src/intus/_static (needs Node)
 	cd web && node build.mjs
 

@@ -105,6 +105,7 @@ def test_a_wrong_overlay_is_told_at_once() -> None:
 def test_a_missing_bundle_names_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(assets, "files", lambda package: tmp_path)
     html.asset.cache_clear()
+    html.packed_assets.cache_clear()
     try:
         with pytest.raises(IntusError, match=r"intus\.css of the built page is missing.*make web"):
             page(digits_cnn())

@@ -315,6 +315,11 @@ class Trace(TraceFacts):
         view = self.show(depth=depth, overlay=overlay)
         return view.save(path, rolled=rolled, direction=direction, dark=dark, scale=scale)
 
+    def widget(self, *, depth: int | str | None = None, overlay: Overlay = None) -> Any:
+        """The graph as a notebook's widget: ``w.selected`` is the address selected on the page, ``None`` for
+        none, and ``w.select("conv1")`` selects; needs ``intus[widget]``."""
+        return self.show(depth=depth, overlay=overlay).widget()
+
     def _repr_html_(self) -> str:
         return self.show()._repr_html_()
 
