@@ -4,7 +4,7 @@ PY := .venv/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo test test-slow check bench web web-check format clean
+.PHONY: help demo test test-slow check bench jupyter gallery web web-check format clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -38,7 +38,7 @@ bench: .venv/.ready .venvs/peers/.ready  ## ratios to plain PyTorch, hooks and t
 	@touch $@
 
 jupyter: .venv/.ready .venvs/jupyter/.ready browser  ## the notebook's tests, in a real JupyterLab
-	$(PY) -m pytest tests/jupyter $(ARGS)
+	$(PY) -m pytest tests/jupyter -m jupyter $(ARGS)
 
 .venvs/jupyter/.ready: constraints.txt
 	$(PYTHON) -m venv .venvs/jupyter
