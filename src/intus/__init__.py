@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .inspection import hypothesis, inspect
     from .monitoring import clear, flush, probe, register_targets, remove
     from .serving.run import serve
+    from .tracing.collect import collect
     from .tracing.compare import compare
     from .tracing.files import load
     from .tracing.op import Op
@@ -44,6 +45,7 @@ _HOME = {
     "View": ".viewing.html",
     "backends": "",
     "clear": ".monitoring",
+    "collect": ".tracing.collect",
     "compare": ".tracing.compare",
     "flush": ".monitoring",
     "hypothesis": ".inspection",
@@ -71,6 +73,7 @@ __all__ = [
     "View",
     "backends",
     "clear",
+    "collect",
     "compare",
     "flush",
     "hypothesis",

@@ -191,3 +191,8 @@ def test_a_value_is_kept_when_numpy_writes_into_its_memory():
 
     t = intus.trace(model, torch.ones(3))
     assert t["add_1"].value.tolist() == [2, 2, 2]
+
+
+def test_the_exception_of_a_pass_that_met_no_tensor_is_the_models():
+    with pytest.raises(ZeroDivisionError):
+        intus.trace(lambda x: x / 0, 3)

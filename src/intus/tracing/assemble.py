@@ -106,12 +106,12 @@ def _connected(
         if to_output[dst]:
             to_output[src] = True
     if all(to_output):
-        return np.array(to_output)
+        return np.array(to_output, dtype=bool)
     from_input = starts.tolist()
     for src, dst in zip(srcs, dsts, strict=True):
         if from_input[src]:
             from_input[dst] = True
-    either: np.ndarray = np.array(from_input) | np.array(to_output)
+    either: np.ndarray = np.array(from_input, dtype=bool) | np.array(to_output, dtype=bool)
     return either
 
 

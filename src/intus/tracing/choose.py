@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.errors import InputError
+from ..core.errors import AddressError, InputError
 from ..core.graph import BUFFER, OP, OP_KINDS, Graph
 from ..core.selection import Selection, is_glob, select
 from .live import LiveOp, NotYetError
@@ -30,11 +30,14 @@ class Chooser:
 
     ``offered`` and ``returned`` tell whether to keep a tensor: the one an operation made, and the one a
     module's call returns; after each, ``dropped`` holds the rows that need not be held any more. ``rows``
-    are those of the finished graph that were meant.
+    are those of the finished graph that were meant. Without ``all_passes`` a pass that did not happen is no
+    error, and in ``missing``.
     """
 
-    def __init__(self, selection: Selection) -> None:
-        flat = list(_flat(selection))
+    def __init__(self, selection: Selection, *, all_passes: bool = True) -> None:
+        self._all_passes = all_passes
+        self.missing: set[str] = set()
+        flat = parts_of(selection)
         self.everything = "all" in [part for part in flat if isinstance(part, str)]
         self._exact = [part for part in flat if not callable(part)]
         self._predicates = [_Predicate(part) for part in flat if callable(part)]
@@ -85,10 +88,19 @@ class Chooser:
 
     def rows(self, graph: Graph, where: Callable[[int], int], handle: Callable[[int], Any]) -> set[int]:
         """The rows of the finished graph that the selection means; ``where`` places a recorded row there."""
-        chosen = set(select(graph, self._exact))
+        chosen = {row for part in self._exact for row in self._meant(graph, part)}
         for part in self._predicates:
             chosen |= part.rows(where, handle)
         return chosen
+
+    def _meant(self, graph: Graph, part: Any) -> list[int]:
+        try:
+            return select(graph, part)
+        except AddressError:
+            if self._all_passes or not isinstance(part, str) or graph.rows(part.rpartition(":")[0]) is None:
+                raise
+            self.missing.add(part)
+            return []
 
     def _unhold(self, row: int) -> None:
         left = self._held.get(row, 1) - 1
@@ -108,8 +120,12 @@ class Chooser:
         return self._recording.places.names[module], self._passes[module].index(call) + 1
 
 
+def parts_of(selection: Selection) -> list[Any]:
+    """The parts of a selection in one list; raises InputError for what can be none."""
+    return list(_flat(selection))
+
+
 def _flat(selection: Selection) -> Iterator[Any]:
-    """The parts of a selection, each checked to be something that can be one."""
     if (isinstance(selection, str | int | slice) and not isinstance(selection, bool)) or callable(selection):
         if selection != "none":
             yield selection

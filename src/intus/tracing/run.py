@@ -42,7 +42,7 @@ def trace(
     inputs: Any = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    save: Selection = "all",
+    save: Selection | Chooser = "all",
     seed: int | None = None,
     on_error: str = "raise",
     if_meta: bool | Callable[[str, torch.Tensor], Any] | None = None,
@@ -219,7 +219,7 @@ def _same_random_state(seed: int | None) -> Iterator[None]:
             np.random.set_state(theirs)
 
 
-def _chooser(save: Selection, grads: bool | Selection) -> Chooser | None:
+def _chooser(save: Selection | Chooser, grads: bool | Selection) -> Chooser | None:
     """What decides during the pass; None where nothing has to be kept or noted."""
     if grads is not False:
         if torch.is_inference_mode_enabled() or not torch.is_grad_enabled():
@@ -230,7 +230,7 @@ def _chooser(save: Selection, grads: bool | Selection) -> Chooser | None:
         if grads is not True:
             Chooser(grads)  # what is no selection is told before the pass
     nothing = isinstance(save, str) and save == "none" and grads is False
-    return None if nothing else Chooser(save)
+    return None if nothing else save if isinstance(save, Chooser) else Chooser(save)
 
 
 def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:

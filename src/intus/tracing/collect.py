@@ -1,0 +1,236 @@
+"""Many batches through one selection into one file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ..core.errors import AddressError, CodecError, InputError, did_you_mean
+from ..core.graph import Graph
+from ..core.selection import Selection, is_glob
+from ..storage.tensors import Entry, write_tensors
+from .choose import Chooser, parts_of
+from .form import To
+from .run import trace
+from .store import tensor_entry, unstorable
+
+_CHUNK = 2**20
+#: An address without its pass, and the pass.
+_Key = tuple[str, int]
+
+
+def _opened(file: Path) -> Any:
+    return safe_open(file, framework="pt")
+
+
+class Collected(Mapping[str, Tensor]):
+    """Activations of many batches by address, in one safetensors file; each is read when it is asked for,
+    and then as far as it is looked at.
+
+    ``parts`` tells of each address which batches its rows come from: pairs of a batch's number and how many
+    rows. Raises CodecError for a file that ``collect`` has not written.
+    """
+
+    def __init__(self, file: str | Path) -> None:
+        self.file = Path(file)
+        try:
+            self._open = _opened(self.file)
+            metadata: dict[str, str] = self._open.metadata() or {}
+            told = json.loads(metadata["collected"])
+        except (SafetensorError, KeyError, ValueError) as error:
+            raise CodecError(f"{str(file)!r} is no file that collect has written: {error!r}.") from None
+        self.parts: dict[str, list[tuple[int, int]]] = {
+            address: [(batch, rows) for batch, rows in parts] for address, parts in told.items()
+        }
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many rows each address has."""
+        return {address: sum(rows for _, rows in parts) for address, parts in self.parts.items()}
+
+    def __getitem__(self, address: str) -> Tensor:
+        for name in (address, f"{address}:1", address.removesuffix(":1")):
+            if name in self.parts:
+                value: Tensor = self._open.get_tensor(name)
+                return value
+        raise AddressError(f"{self.file.name} has no {address!r}. {did_you_mean(str(address), self.parts)}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.parts)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"file": self.file}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["file"])  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{address} {count:,}" for address, count in list(self.counts.items())[:6])
+        more = f" and {len(self) - 6} more" if len(self) > 6 else ""
+        return f"<Collected in {self.file.name}, rows: {told or 'none'}{more}>"
+
+
+def collect(
+    model: Callable[..., Any],
+    batches: Iterable[Any],
+    save: Selection,
+    file: str | Path,
+    *,
+    inputs: Callable[[Any], Any] | None = None,
+    to: To | None = None,
+    transform: Callable[[Tensor], Tensor] | None = None,
+    seed: int = 0,
+) -> Collected:
+    """Trace ``model`` on every batch, and append what ``save`` chooses along axis 0, per address, in a file.
+
+    A batch is what ``trace`` takes: a tensor, a tuple of arguments, a mapping of keywords. Where it holds
+    more than the model is given (labels), ``inputs`` takes the model's part out of it:
+    ``inputs=lambda batch: batch[0]``. Memory holds one batch at a time; gradients are off. Batch number n
+    runs with ``seed + n``. ``to`` and ``transform`` are those of ``trace``. The addresses are those that
+    ``save`` names, and labels where it names none; passes are apart (``cell:1``, ``cell:2``), and a pass that
+    some batches do not reach has fewer rows. Any other name must be in every batch.
+
+    Raises InputError where an address has another shape beyond axis 0, or another dtype, than before; a
+    file of that name is replaced when all is done, and left alone when something fails.
+
+    >>> import os, tempfile
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
+    >>> file = os.path.join(tempfile.mkdtemp(), "acts.safetensors")
+    >>> collect(net, torch.ones(5, 4).split(2), ["0", "relu_1"], file)
+    <Collected in acts.safetensors, rows: 0 5, relu_1 5>
+    """
+    if isinstance(batches, Tensor | str | bytes | Mapping) or not isinstance(batches, Iterable):
+        raise InputError(
+            f"batches must be several: a DataLoader or a list, got {type(batches).__name__}. For one batch "
+            "use trace, or write [batch]."
+        )
+    file, selection = Path(file), parts_of(save)
+    if not file.parent.is_dir():
+        raise InputError(f"There is no folder {str(file.parent)!r} to write {file.name!r} into.")
+    with TemporaryDirectory(prefix=f"{file.name}.", dir=file.parent) as folder:
+        spools, missing = _Spools(Path(folder)), None
+        for number, batch in enumerate(batches):
+            given = _given(batch, inputs)
+            chooser = Chooser(selection, all_passes=False)
+            with torch.no_grad():
+                t = trace(model, given, save=chooser, to=to, transform=transform, seed=seed + number)
+            missing = chooser.missing if missing is None else missing & chooser.missing
+            keys = _keys(t.graph, selection)
+            for row, value in t.values.items():
+                for key in keys.get(row) or [_label(t.graph, row)]:
+                    spools.add(key, number, value)
+        if missing:
+            raise AddressError(f"No batch reached {', '.join(sorted(map(repr, missing)))}.")
+        spools.finish(file)
+    return Collected(file)
+
+
+class _Spools:
+    """A file of plain bytes for each address while rows are still being added."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._first: dict[_Key, tuple[int, Entry]] = {}
+        self._parts: dict[_Key, list[tuple[int, int]]] = {}
+        self._numbers: dict[_Key, int] = {}
+
+    def add(self, key: _Key, batch: int, value: Tensor) -> None:
+        """Append the rows of one value."""
+        name = _text(key) if key[1] > 1 else key[0]
+        why = unstorable(value) or ("" if value.dim() else "has no axis 0")
+        if why:
+            raise InputError(f"The value of {name!r} in batch {batch} {why}, so it cannot be collected.")
+        entry = tensor_entry(name, value)
+        first, like = self._first.setdefault(key, (batch, entry))
+        if (entry.kind, entry.shape[1:]) != (like.kind, like.shape[1:]):
+            raise InputError(
+                f"{name!r} is {_looks(entry)} in batch {batch} and was {_looks(like)} in batch {first}: rows "
+                "can be put together only where everything but axis 0 is the same. Make it so with "
+                "transform=, for example lambda t: t.flatten(0, 1) or lambda t: t.mean(1)."
+            )
+        self._parts.setdefault(key, []).append((batch, value.shape[0]))
+        with self._path(key).open("ab") as spool:
+            for part in entry.data():
+                spool.write(part)
+
+    def finish(self, file: Path) -> None:
+        """Put all addresses into one safetensors file."""
+        several = {base for base, passno in self._parts if passno > 1}
+        names = {key: key[0] if key[0] not in several else _text(key) for key in self._parts}
+        entries = []
+        for key, (_, like) in self._first.items():
+            shape = (sum(rows for _, rows in self._parts[key]), *like.shape[1:])
+            entries.append(Entry(names[key], like.kind, shape, partial(_emptied, self._path(key))))
+        told = {names[key]: parts for key, parts in self._parts.items()}
+        write_tensors(file, entries, {"intus": "1", "collected": json.dumps(told, ensure_ascii=False)})
+
+    def _path(self, key: _Key) -> Path:
+        return self._folder / str(self._numbers.setdefault(key, len(self._numbers)))
+
+
+def _emptied(path: Path) -> Iterator[bytes]:
+    """What is in a spool, piece by piece; it is gone when it has been read."""
+    with path.open("rb") as spool:
+        while piece := spool.read(_CHUNK):
+            yield piece
+    path.unlink()
+
+
+def _given(batch: Any, inputs: Callable[[Any], Any] | None) -> Any:
+    if inputs is not None:
+        return inputs(batch)
+    if isinstance(batch, list):
+        raise InputError(
+            f"A batch is a list of {len(batch)}, as a DataLoader of data and labels gives: say what the "
+            "model is given, with inputs=lambda batch: batch[0], or inputs=tuple for all of it."
+        )
+    return batch
+
+
+def _keys(graph: Graph, selection: list[Any]) -> dict[int, list[_Key]]:
+    """The addresses of rows: every name in the selection that means them, else the innermost module that a
+    glob matches and that returns them."""
+    found: dict[int, list[_Key]] = {}
+    written = {part for part in selection if isinstance(part, str) and not is_glob(part)}
+    globs = [part for part in selection if isinstance(part, str) and is_glob(part)]
+    calls = [(call, rows[0]) for call, rows in sorted(graph.call_outputs.items()) if len(rows) == 1]
+    for call, row in reversed(calls):  # from the inside out
+        key = graph.modules[int(graph.calls.module[call])].address, int(graph.calls.passno[call])
+        names = {key[0], _text(key)}
+        by_glob = row not in found and any(fnmatchcase(name, glob) for name in names for glob in globs)
+        if by_glob or names & written:
+            found.setdefault(row, []).append(key)
+    modules = {module.address for module in graph.modules}
+    for name in written:
+        base, _, passno = name.rpartition(":")
+        base = base if base and passno.isdecimal() else name
+        rows = graph.rows(name) or []
+        passes = [int(graph.ops.passno[row]) for row in rows]
+        if base not in modules and len(set(passes)) == len(passes):  # a buffer, a short label
+            for row, number in zip(rows, passes, strict=True):
+                found.setdefault(row, []).append((base, number))
+    return found
+
+
+def _label(graph: Graph, row: int) -> _Key:
+    return graph.label(row).partition(":")[0], int(graph.ops.passno[row])
+
+
+def _text(key: _Key) -> str:
+    return f"{key[0]}:{key[1]}"
+
+
+def _looks(entry: Entry) -> str:
+    return f"{entry.kind} of shape {entry.shape}"
