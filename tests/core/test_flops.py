@@ -208,3 +208,13 @@ def test_modules_bear_the_sum():
     assert t.modules["1"].flops == 2 * (2 * 5 * 4 * 2)
     assert t.modules[""].flops == t.flops == sum(op.flops for op in t)
     assert t.modules["1"].calls[1].flops == 2 * 5 * 4 * 2
+
+
+def test_a_mixture_of_experts_counts_what_each_token_meets():
+    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
+    config = transformers.MixtralConfig(num_key_value_heads=2, num_local_experts=4, vocab_size=99, **shape)
+    t = intus.trace(transformers.MixtralModel(config).eval(), IDS, save="none")
+    experts = sum(op.flops for op in t.find(type="grouped_mm"))
+    assert experts == 14 * config.num_experts_per_tok * 2 * (
+        3 * 32 * 64
+    )  # up, gate and down, for each choice

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import intus
+from intus.core.errors import AddressError, InputError
 
 
 class Noisy(nn.Module):
@@ -197,3 +198,14 @@ def test_branching_counts_operations_not_tensors():
     assert not intus.trace(lambda x: x * x, torch.ones(2)).is_branching
     assert not intus.trace(lambda x: torch.cat(x.chunk(2)), torch.ones(2)).is_branching
     assert intus.trace(lambda x: torch.tanh(x) + x, torch.ones(2)).is_branching
+
+
+def test_bad_asks_are_told():
+    t = intus.trace(nested(), torch.ones(2, 3))
+    with pytest.raises(AddressError, match=r"There is no module '1\.iner'\. Did you mean '1\.inner'"):
+        t.modules["1.iner"]
+    assert t.modules.get("9") is None
+    with pytest.raises(InputError, match=r"depth=-1 must be a whole number from 0 on, or None"):
+        t.summary(-1)
+    with pytest.raises(InputError, match=r"most='all' must be a whole number from 1 on"):
+        t.summary(most="all")

@@ -35,7 +35,7 @@ class Everything(nn.Module):
         for _ in range(3):
             x = torch.tanh(self.mix(x))
         self.count += 1
-        x = (self.block(x) * self.scale).div(self.count)
+        x = (self.block(x) * self.scale).sub(self.count)
         if (x.sum() > -1e9).all():
             x = x.clamp_(min=-1)
         a, b = x.chunk(2, dim=1)
@@ -45,7 +45,7 @@ class Everything(nn.Module):
 
 ORDER = [
     "rand_1_1", "add_1_2", *(f"{name}:{n}" for n in (1, 2, 3) for name in ("linear_1_3", "tanh_1_4")),
-    "add_2_5", "linear_2_6", "relu_1_7", "mul_1_8", "div_1_9", "sum_1_10", "gt_1_11", "all_1_12",
+    "add_2_5", "linear_2_6", "relu_1_7", "mul_1_8", "sub_1_9", "sum_1_10", "gt_1_11", "all_1_12",
     "clamp_1_13", "chunk_1_14", "chunk_2_15", "getitem_1_16", "zeros_1_17", "zeros_2_18",
     "lstm_1_19", "lstm_2_20", "lstm_3_21", "getitem_2_22", "linear_3_23",
 ]  # fmt: skip
@@ -63,7 +63,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def t(model):
-    return intus.trace(model, torch.ones(3, 4), seed=5)
+    return intus.trace(model, torch.ones(3, 4), seed=5, grads=True)
 
 
 def labels(ops):
@@ -77,6 +77,7 @@ def test_the_order_is_what_the_model_says(t):
 def test_the_page_has_every_field_of_the_paper_once():
     text = PAGE.read_text(encoding="utf-8")
     assert len(ROWS) == len(re.findall(r"^\| `", text, re.MULTILINE)) == len(MODEL_TRUTH) + len(OP_TRUTH)
+    assert (len(MODEL), len(OP)) == (31, 60)  # Supplementary Table 1, left and right
     assert (list(MODEL), list(OP)) == (list(MODEL_TRUTH), list(OP_TRUTH))
 
 
@@ -194,7 +195,7 @@ FUNCTIONS = {
     "lstm": torch.lstm,
     "add_1_2": torch.Tensor.add,
     "add_2_5": torch.Tensor.add_,
-    **{name: getattr(torch.Tensor, name) for name in ("mul", "div", "sum", "gt", "all", "chunk")},
+    **{name: getattr(torch.Tensor, name) for name in ("mul", "sub", "sum", "gt", "all", "chunk")},
     "clamp": torch.Tensor.clamp_,
     "getitem": torch.Tensor.__getitem__,
 }
@@ -211,11 +212,11 @@ ARGS = {
     "linear_2_6": ("tanh_1_4:3", "block.0.weight", "block.0.bias"),
     "relu_1_7": ("linear_2_6",),
     "mul_1_8": ("relu_1_7", "buffer_2"),
-    "div_1_9": ("mul_1_8", "add_2_5"),
-    "sum_1_10": ("div_1_9",),
+    "sub_1_9": ("mul_1_8", "add_2_5"),
+    "sum_1_10": ("sub_1_9",),
     "gt_1_11": ("sum_1_10", -1e9),
     "all_1_12": ("gt_1_11",),
-    "clamp_1_13": ("div_1_9",),
+    "clamp_1_13": ("sub_1_9",),
     "chunk_1_14": ("clamp_1_13", 2),
     "chunk_2_15": ("clamp_1_13", 2),
     "getitem_1_16": ("clamp_1_13", (ALL, None)),
@@ -320,6 +321,7 @@ OP_TRUTH = {
     "func_position_args_non_tensor": lambda op, g: PLAIN.get(op.label, ()),
     "func_keyword_args_non_tensor": lambda op, g: KWARGS.get(op.label, {}),
     "function_is_inplace": lambda op, g: op.label in ("add_2_5", "clamp_1_13"),
+    "gradfunc_name": lambda op, g: g.nodes_of_autograd.get(op.label),
     "is_part_of_iterable_output": lambda op, g: op.label in INDEX,
     "iterable_output_index": lambda op, g: INDEX.get(op.label),
     "computed_with_params": lambda op, g: bool(held(op)),
@@ -392,13 +394,15 @@ class Seeing(torch.overrides.TorchFunctionMode):
     """What every function of torch returned, seen without intus: tensors copied on the spot."""
 
     def __init__(self):
-        self.seen = []
+        self.seen, self.nodes = [], []
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         if getattr(func, "__name__", "") != "__get__":
             parts = out if isinstance(out, tuple) else (out,)
-            self.seen += [t.clone() for t in parts if isinstance(t, torch.Tensor)]
+            made = [t for t in parts if isinstance(t, torch.Tensor)]
+            self.seen += [t.detach().clone() for t in made]
+            self.nodes += [t.grad_fn and t.grad_fn.name() for t in made]
         return out
 
 
@@ -407,11 +411,13 @@ def family(t, model):
     """The graph as networkx has it, with what was seen without intus."""
     g = networkx.DiGraph(t.to_networkx())
     before = {"input_1": torch.ones(3, 4), "buffer_1": model.count.clone(), "buffer_2": model.scale.clone()}
-    with torch.no_grad(), torch.random.fork_rng(), Seeing() as seeing:
+    with torch.random.fork_rng(), Seeing() as seeing:
         torch.manual_seed(5)
         out = model(before["input_1"])
     model.count.copy_(before["buffer_1"])
     outputs = dict(zip(OUTPUTS, [out["logits"], *out["parts"]], strict=True))
+    g.nodes_of_autograd = dict(zip(ORDER, seeing.nodes, strict=True))
+    g.nodes_of_autograd |= {name: t.grad_fn.name() for name, t in outputs.items()}
     g.seen = {**before, **dict(zip(ORDER, seeing.seen, strict=True)), **outputs}
     return g
 

@@ -164,7 +164,7 @@ def first_setting(settings: str) -> object:
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 #: A rule for each type: what the call took, or None where that cannot be told.
 PRODUCTS: dict[str, Callable[[Given], int | None]] = {
-    **dict.fromkeys(("matmul", "mm", "bmm", "mv"), _matmul(0, "input", "other")),
+    **dict.fromkeys(("matmul", "mm", "bmm", "mv", "grouped_mm"), _matmul(0, "input", "other")),
     **dict.fromkeys(("addmm", "addmv"), _matmul(1, "mat1", "mat2")),
     "baddbmm": _matmul(1, "batch1", "batch2"),
     "addbmm": _addbmm,

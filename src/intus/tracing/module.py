@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ..core.errors import AddressError, did_you_mean
 from ..core.graph import BUFFER, OP, Graph, Param, Source
 from ..core.graph import Module as Described
 from ..viewing.card import html, text
@@ -174,6 +175,15 @@ class Module:
         called = "never called" if not self.num_calls else "called once"
         called = f"called {self.num_calls} times" if self.num_calls > 1 else called
         return f"<Module {name}: {self.type}({self.args}), {self.num_params:,} parameters, {called}>"
+
+
+class Modules(dict[str, Module]):
+    """Modules by address; one that is missing is told with the nearest names."""
+
+    def __missing__(self, address: str) -> Module:
+        raise AddressError(
+            f"There is no module {address!r}. {did_you_mean(str(address), filter(None, self))}"
+        )
 
 
 class Call:

@@ -284,8 +284,12 @@ class Trace(TraceFacts):
         of a trace shows it.
 
         Neighbours that are alike are one line. ``depth`` is how many levels of modules stand open, as many as
-        ``most`` lines hold by default; ``most=None`` shows everything.
+        ``most`` lines hold by default; ``most=None`` shows everything. Raises InputError for a depth below 0
+        or fewer than one line.
         """
+        for name, number, least in (("depth", depth, 0), ("most", most, 1)):
+            if number is not None and (not isinstance(number, int) or number < least):
+                raise InputError(f"{name}={number!r} must be a whole number from {least} on, or None.")
         return summary(self.graph, depth=depth, most=most)
 
     def show(self, *, depth: int | str | None = None, overlay: Overlay = None) -> View:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ..core.facts import WAYS, Facts
 from ..core.graph import BUFFER, CONSTANT, CREATED, INPUT, OP, OUTPUT, Graph, Param
-from .module import Module
+from .module import Module, Modules
 from .op import Op
 
 
@@ -89,8 +89,10 @@ class TraceFacts:
 
     @property
     def modules(self) -> dict[str, Module]:
-        """The model's modules by address, called or not; ``""`` is the model itself."""
-        return {m.address: Module(self, n) for n, m in enumerate(self.graph.modules)}  # type: ignore[arg-type]
+        """The model's modules by address, called or not; ``""`` is the model itself. An unknown address
+        raises AddressError."""
+        numbered = enumerate(self.graph.modules)
+        return Modules({m.address: Module(self, n) for n, m in numbered})  # type: ignore[arg-type]
 
     # -- what kind of model it is ----------------------------------------------------------------------
 
