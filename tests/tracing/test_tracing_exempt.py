@@ -41,6 +41,18 @@ RIGHTLY = {
         "0",
         "overwritten",
     ),
+    "a key for no query": (
+        lambda x: F.scaled_dot_product_attention(torch.zeros(1, 2, 3), x[None], X[None]),
+        "1",
+        "zero",
+    ),
+    "a query for tiny keys": (
+        lambda x: F.scaled_dot_product_attention(x[None], X[None] * 1e-15, X[None]),
+        "0",
+        "too near",
+    ),
+    "less what is huge": (lambda x: x - 1e30, "0", "rounding"),
+    "plus what is huge": (lambda x: x + torch.full((2, 3), -1e30), "0", "rounding"),
     "values all alike": (
         lambda x: F.scaled_dot_product_attention(x[None], X[None], torch.zeros(1, 2, 3)),
         "0",
@@ -68,6 +80,12 @@ WRONGLY = {
     ),
     "reduce over all and itself": (
         lambda x: x.flatten()[:3].scatter_reduce(0, EVERY, torch.ones(4), "amax", include_self=True),
+        "0",
+    ),
+    "less what is large": (lambda x: x - 1e6, "0"),
+    "what is huge itself": (lambda x: 1.0 - x * 1e30, "0"),
+    "a query for small keys": (
+        lambda x: F.scaled_dot_product_attention(x[None], X[None] * 1e-6, X[None]),
         "0",
     ),
     "attention": (lambda x: F.scaled_dot_product_attention(x[None], X[None], W[None, :2]), "0"),

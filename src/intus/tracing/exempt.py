@@ -74,6 +74,11 @@ _ROUNDS = frozenset(
 )  # fmt: skip
 
 
+#: No random value that is tried is greater.
+_WIDEST = 1e5
+_HALF_EPS = 2.0**-24
+
+
 class Case(NamedTuple):
     """One argument that made no difference: the op's type, its call, what it was given, which of these it
     is, the argument's name, and what was returned."""
@@ -250,18 +255,41 @@ def _one_element(case: Case) -> str | None:
 
 
 def _attention(case: Case) -> str | None:
-    """A query or a key makes no difference where all values are alike: one key, or zeros."""
+    """A query or a key makes no difference where all values are alike, and where no score can tell two keys
+    apart: exp of less than half of what float32 resolves at 1 is 1."""
     named = case.named
-    value = named.get("value", named.get("2"))
-    if (
-        case.type != "scaled_dot_product_attention"
-        or value is None
-        or case.arg not in ("0", "1", "query", "key")
-    ):
+    query, key, value = (
+        named.get(name, named.get(str(n))) for n, name in enumerate(("query", "key", "value"))
+    )
+    mine = case.given[case.number]
+    if case.type != "scaled_dot_product_attention" or query is None or key is None or value is None:
+        return None
+    if mine is not query and mine is not key:
         return None
     if value.shape[-2] == 1:
         return "there is one key to attend to"
-    return "all keys have the same value" if bool((value == value[..., :1, :]).all()) else None
+    if bool((value == value[..., :1, :]).all()):
+        return "all keys have the same value"
+    other = key if mine is query else query
+    width = query.shape[-1]
+    scale = case.call.kwargs.get("scale") or width**-0.5
+    most = float(other.abs().max()) * _WIDEST * width * scale
+    return "what it is multiplied by is zero, or too near it to show" if most < _HALF_EPS else None
+
+
+def _absorbed(case: Case) -> str | None:
+    """A sum with something beside which no value that was tried is more than a rounding."""
+    if case.type not in ("add", "sub") or len(case.call.args) != 2 or case.call.kwargs:
+        return None
+    other = case.call.args[1 - case.place] if case.place in (0, 1) else None
+    tensors = [t for n, t in enumerate(case.given) if n != case.number]
+    least = (
+        abs(other)
+        if isinstance(other, int | float)
+        else min((float(t.abs().min()) for t in tensors), default=0)
+    )
+    eps = torch.finfo(case.out[0].dtype).eps
+    return "beside the other it is lost in rounding" if least * eps / 4 > _WIDEST else None
 
 
 def _masked(case: Case) -> str | None:
@@ -285,5 +313,5 @@ def _not_finite(case: Case) -> str | None:
 
 _RULES: tuple[Callable[[Case], str | None], ...] = (
     *(_empty, _shape, _overwritten, _covered, _whole_numbers, _zero, _normalised, _dropped, _statistics),
-    *(_one_element, _attention, _masked, _saturated, _not_finite),
+    *(_one_element, _attention, _absorbed, _masked, _saturated, _not_finite),
 )
