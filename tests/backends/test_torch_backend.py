@@ -18,10 +18,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from intus.backends.torch import TorchBackend, main_tensor, tensors, to_numpy
+from intus.backends.torch import TorchBackend, main_tensor, to_numpy
+from intus.core.nested import leaves
 from intus.core.record import KINDS
 
 BACKEND = TorchBackend()
+
+
+def tensors(value):
+    return leaves(value, torch.Tensor)
 
 
 class Collect:

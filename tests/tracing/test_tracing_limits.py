@@ -76,16 +76,30 @@ def plainly(model, given):
     return [asyncio.run(out) if inspect.iscoroutine(out) else out]
 
 
-def test_the_first_torch_cond_of_a_process_says_what_to_do():
+def test_the_first_torch_cond_of_a_process_is_traced():
+    """Its call imports torch's compiler, which is then told at once to let all run as it is written."""
+    script = """
+import sys, intus, torch
+finders = list(sys.meta_path)
+forward = lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)) + 1
+trace = intus.trace(forward, torch.ones(2))
+assert "torch._dynamo" in sys.modules and sys.meta_path == finders
+assert torch.equal(trace["output_1"].value, forward(torch.ones(2)))
+dynamo = sys.modules["torch._dynamo"]
+assert dynamo.eval_frame._stance.stance == "default"
+assert type(dynamo.__spec__.loader) is type(dynamo.__loader__) is type(torch.__loader__)
+print([op.type for op in trace])
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True)
+    assert done.stdout == "['sum', 'gt', 'cond', 'add']\n", done.stderr
+
+
+def test_a_trace_that_compiles_nothing_imports_no_compiler():
     script = (
-        "import intus, torch\n"
-        "try: intus.trace(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), torch.ones(2))\n"
-        "except intus.core.errors.CaptureError as error: print(error)\n"
+        "import sys, intus, torch; f = list(sys.meta_path); intus.trace(torch.nn.ReLU(), torch.ones(2)); "
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True
-    )
-    assert "import torch._dynamo before tracing" in done.stdout
+    script += "assert sys.meta_path == f and 'torch._dynamo' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_compiled_code_is_compiled_again_after_a_trace():

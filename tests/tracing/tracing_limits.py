@@ -62,8 +62,6 @@ case("`torch.func` transforms in one another")(
 
 @case("`torch.cond`", opaque="cond")
 def _():
-    import torch._dynamo  # see the row beside this one
-
     return lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)) + 1
 
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext
-from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any
 
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.address import Address
+from ..core.nested import leaves
 from .base import Handle, Operation, Seen, Tap, check_kinds
 from .first_call import after_first_call
 
@@ -30,7 +30,6 @@ _NUMPY = {
     torch.float64, torch.float32, torch.float16, torch.bool, torch.uint8,
     torch.int8, torch.int16, torch.int32, torch.int64,
 }  # fmt: skip
-_NESTING = 4  # how deep tensors are looked for inside what a module takes or returns
 
 
 class TorchBackend:
@@ -78,24 +77,12 @@ def to_numpy(tensor: Tensor, rows: int | None = None, axis: int = 0) -> np.ndarr
     return np.array(array, order="C") if shared else np.asarray(array, order="C")
 
 
-def tensors(value: Any, depth: int = _NESTING) -> Iterator[Tensor]:
-    """The tensors inside tuples, lists, mappings (a ``ModelOutput`` is one) and dataclasses, in order."""
-    if isinstance(value, Tensor):
-        yield value
-    elif depth and isinstance(value, tuple | list | Mapping):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from tensors(part, depth - 1)
-    elif depth and is_dataclass(value) and not isinstance(value, type):
-        for one in fields(value):
-            yield from tensors(getattr(value, one.name, None), depth - 1)
-
-
 def main_tensor(value: Any) -> tuple[int, Tensor] | None:
     """The first tensor that has rows, with its index among all; a scalar where there is no other.
 
     A model called with labels returns its loss first: the logits are what it says.
     """
-    found = list(enumerate(tensors(value)))
+    found = list(enumerate(leaves(value, Tensor)))
     return next((pair for pair in found if pair[1].ndim), found[0] if found else None)
 
 

@@ -10,6 +10,8 @@ from torch import Tensor
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch.nn.parameter import is_lazy
 
+from ..core.nested import leaves
+
 #: Types that are compared as they are when operations are told apart.
 ATOMS = frozenset(
     {int, float, bool, str, bytes, complex, type(None), type(...), torch.dtype, torch.device, torch.layout,
@@ -64,21 +66,11 @@ def is_plain(value: Any) -> bool:
     return cls is tuple and all(map(is_plain, value))
 
 
-def tensors(value: Any, depth: int = 0) -> list[Tensor]:
-    """The tensors in what a function or module returned, in order."""
-    if isinstance(value, Tensor):
-        return [] if is_lazy(value) else [value]  # a lazy module's parameter is no tensor yet
-    if depth > _NESTING:
-        return []
-    if isinstance(value, _SEQUENCES):
-        parts: Any = value
-    elif isinstance(value, dict):
-        parts = value.values()
-    elif hasattr(value, "__dataclass_fields__"):
-        parts = [getattr(value, name, None) for name in value.__dataclass_fields__]
-    else:
-        return []
-    return [t for part in parts for t in ((part,) if type(part) is Tensor else tensors(part, depth + 1))]
+def tensors(value: Any) -> list[Tensor]:
+    """The tensors in what a function or module returned, in order; a lazy module's parameter is none yet."""
+    if type(value) is Tensor:
+        return [value]
+    return [t for t in leaves(value, Tensor) if not is_lazy(t)]
 
 
 def is_wrapped(t: Tensor) -> bool:

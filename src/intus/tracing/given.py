@@ -94,10 +94,10 @@ class Parents:
         return parent
 
     def value(self, row: int) -> Tensor:
-        """The value of a row; UnprovenError where it was not saved."""
+        """The value of a row; UnprovenError where there is none."""
         value = self.values.get(row)
         if value is None:
-            raise UnprovenError(f"{self.label(row)} was not saved")
+            raise UnprovenError(f"{self.label(row)} was not saved, or ran inside a transform such as vmap")
         return value
 
     def label(self, row: int) -> str:

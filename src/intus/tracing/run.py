@@ -29,7 +29,6 @@ from .recording import ROW
 from .replay import Replays
 from .report import Report
 from .store import SHARD_BYTES, Store
-from .surroundings import refused_compiling
 from .trace import Trace
 from .values import Values
 from .witness import Passing, Witness, Witnessed
@@ -194,7 +193,7 @@ def _run(
                 output = drained(model(*args, **keywords))
                 capture.outputs(output)
         except BaseException as error:
-            return None, refused_compiling(error)
+            return None, error
     return output, None
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn import Module
 
-from ..core.errors import CaptureError
+from .imports import WhenImported
 
 
 class Surroundings:
@@ -57,23 +57,17 @@ def _make_room() -> Callable[[], None]:
 
 
 def _run_eagerly() -> Callable[[], None]:
-    """What torch compiled, and what it is about to compile, runs as it is written. Where its compiler has
-    never been imported, nothing is compiled; to import it takes seconds."""
-    if "torch._dynamo" in sys.modules:
+    """What torch compiled, and what it is about to compile, runs as it is written. Its compiler takes seconds
+    to import: where it has not been imported it is told as soon as it is, which ``torch.cond`` does when it
+    is first called."""
+    undo = ExitStack()
+
+    def tell() -> None:
         with suppress(RuntimeError):  # inside a compiled function the stance cannot be changed
-            stance = torch.compiler.set_stance("force_eager")
-            return lambda: stance.__exit__(None, None, None)
-    return lambda: None
+            undo.push(torch.compiler.set_stance("force_eager").__exit__)
 
-
-def refused_compiling(error: BaseException) -> BaseException:
-    """What to raise for ``error``: itself, or the way out where torch's compiler came in with the pass
-    (``torch.cond`` imports it when first called), too late to be told to run everything as it is written."""
-    if not type(error).__module__.startswith("torch._dynamo"):
-        return error
-    refusal = CaptureError(
-        "The model calls torch.cond or the like, and torch's compiler was first imported by that call, too "
-        "late to be told to let everything run as it is written. Say import torch._dynamo before tracing."
-    )
-    refusal.__cause__ = error
-    return refusal
+    if "torch._dynamo" in sys.modules:
+        tell()
+    else:
+        undo.callback(WhenImported("torch._dynamo", tell).forget)
+    return undo.close
