@@ -26,9 +26,9 @@ def slowly(value):
     if isinstance(value, Box):
         return slowly(value.first) + slowly(value.second)
     if isinstance(value, dict | UserDict):
-        return sum((slowly(part) for part in value.values()), [])
+        return [one for part in value.values() for one in slowly(part)]
     if isinstance(value, tuple | list):
-        return sum((slowly(part) for part in value), [])
+        return [one for part in value for one in slowly(part)]
     return []
 
 
