@@ -101,7 +101,51 @@ def test_a_scale_that_is_missing_is_only_in_a():
     assert (first["a"], first["b"]) == ("div_1_3", "")
     assert first["why"] == ["div_1_3 ran only in a"]
     assert table.set_index("a").verdict["div_1_3"] == "only in a"
-    assert "They part before softmax_1_4" in str(table)
+    assert "They part at div_1_3 (" in str(table)
+    assert "What follows, softmax_1_4, differs by" in str(table)
+
+
+def test_another_activation_is_named_whole(pair):
+    torch.manual_seed(0)
+    model, inputs = gpt2()
+    other = copy.deepcopy(enlarged(model).eval())
+    other.transformer.h[1].mlp.act = nn.ReLU()
+    table = compare(intus.trace(model, inputs), intus.trace(other, inputs))
+    first = table.attrs["first"]
+    assert first["module"] == "transformer.h.1.mlp.act"
+    assert (first["a"].partition("_")[0], first["b"].partition("_")[0]) == ("mul", "relu")
+    [why] = first["why"]
+    assert why.startswith("a runs mul_")
+    assert "tanh_2" in why
+    assert why.endswith("where b runs relu_1_87")
+    assert table[table.made_here].b.tolist() == ["relu_1_87"]
+
+
+def test_two_functions_are_two_functions():
+    x = torch.linspace(-1, 1, 5)
+    first = compare(intus.trace(torch.relu, x), intus.trace(F.gelu, x)).attrs["first"]
+    assert first["why"] == ["a runs relu_1_1 where b runs gelu_1_1"]
+    assert (first["a"], first["b"]) == ("relu_1_1", "gelu_1_1")
+
+
+def test_what_was_not_compared_is_not_called_equal():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x, wide=False):
+            y = self.fc(x)
+            return y @ torch.ones(3) if wide else y.sum()
+
+    net, x = Net(), torch.ones(2, 4)
+    whole = intus.trace(net, x)
+    stopped = compare(whole, intus.trace(net, x, {"wide": True}, on_error="keep"))
+    assert "The pass of b was stopped: RuntimeError" in str(stopped)
+    assert "Of what both have nothing differs" in str(stopped)
+    meta = intus.trace(copy.deepcopy(net).to("meta"), x.to("meta"))
+    assert "No two values could be compared." in str(compare(whole, meta))
+    assert "trace both on the same input" in str(compare(whole, intus.trace(net, x[:1])))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])

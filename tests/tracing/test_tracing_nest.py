@@ -41,6 +41,7 @@ CASES = {
     "gru": lambda: (nn.GRU(3, 4, bidirectional=True), torch.randn(5, 2, 3)),
     "rms": lambda: (rms, torch.randn(2, 4)),
     "loss": lambda: (F.cross_entropy, (torch.randn(2, 3), torch.tensor([1, 0]))),
+    "sparse": lambda: (lambda x: torch.sparse.mm(x.to_sparse(), x.T) + 1, torch.randn(3, 4)),
     "written": lambda: (written, torch.randn(2, 4)),
     "distance": lambda: (lambda a, b: F.cosine_similarity(a, b) + 1, (torch.randn(2, 4), torch.randn(2, 4))),
 }

@@ -82,7 +82,8 @@ class Pair:
     """What was found of two rows; -1 for no row. ``noise`` is the relative difference that rounding explains
     by here, ``local`` the one the operation makes by itself, ``made`` whether that is more than rounding,
     ``proven`` that this was seen by running it, ``fine`` whether rounding explains what difference it holds,
-    ``through`` the numbers of pairs without partner that brought one."""
+    ``through`` the numbers of pairs without partner that brought one, ``other`` whether the two are of other
+    operations."""
 
     a: int
     b: int
@@ -94,6 +95,7 @@ class Pair:
     proven: bool = False
     fine: bool = True
     through: list[int] = field(default_factory=list)
+    other: bool = False
 
 
 class Origin(NamedTuple):
@@ -187,6 +189,7 @@ class _Judge:
             pair.verdict, pair.noise, pair.fine = EQUAL, 0.0, True
             return
         pair.through = self._brought(pair, above)
+        pair.other = self._types(pair)[0] != self._types(pair)[1]
         brought = bool(pair.through) or not pair.fine
         beyond = found.relative > pair.noise or found.lopsided
         local = self._local(pair, y)
@@ -201,10 +204,15 @@ class _Judge:
         pair.noise = max(pair.noise, found.relative) if pair.fine else pair.noise
 
     def _brought(self, pair: Pair, above: list[int]) -> list[int]:
-        """The parents without partner or value whose tensor is not what the other's operation took."""
+        """The parents without partner or value whose tensor is not what the other's operation took; of two
+        operations that are not the same, all of them."""
         single = {n for n in above if self.found[n].difference is None and self.found[n].fine}
         if not single:
             return []
+        types = self._types(pair)
+        if types[0] != types[1]:
+            beyond = pair.difference is not None and pair.difference.relative > pair.noise
+            return sorted(single) if beyond else []
         mine, theirs = self.a.taken(pair.a), self.b.taken(pair.b)
         brought: list[int] = []
         for name in mine.keys() & theirs.keys():
@@ -219,8 +227,7 @@ class _Judge:
         """How far a's operation, run on b's inputs, is from what b's gave, and how far it may be; None where
         that cannot be run."""
         calls = self.a.call(pair.a), self.b.call(pair.b)
-        types = [side.graph.types[int(side.graph.ops.type[row])] for side, row in self._rows(pair)]
-        if calls[0] is None or calls[1] is None or types[0] != types[1]:
+        if calls[0] is None or calls[1] is None or pair.other:
             return None
         try:
             inputs = self.b.given(pair.b, calls[1])
@@ -258,8 +265,9 @@ class _Judge:
         again = plain(run(call, given)[self.b.output(pair.b)])
         return again is not None and same(again, y)
 
-    def _rows(self, pair: Pair) -> tuple[tuple[_Side, int], tuple[_Side, int]]:
-        return (self.a, pair.a), (self.b, pair.b)
+    def _types(self, pair: Pair) -> list[str]:
+        rows = (self.a.graph, pair.a), (self.b.graph, pair.b)
+        return [graph.types[int(graph.ops.type[row])] for graph, row in rows]
 
     # -- where they part -----------------------------------------------------------------------------
 
@@ -281,6 +289,8 @@ class _Judge:
     def _region(self, number: int) -> list[int]:
         """What has no partner and led to a pair."""
         waiting, region = list(self.found[number].through), set[int]()
+        if waiting and self.found[number].other:
+            region.add(number)
         while waiting:
             one = waiting.pop()
             if one not in region:

@@ -32,7 +32,12 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
     @classmethod
     def of(cls, a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin]) -> Comparison:
         """The table of all pairs, with where differences are made."""
-        brought = {number for origin in origins if origin.region for number in pairs[origin.pair].through}
+        brought = {
+            number
+            for at, region in origins
+            if region
+            for number in ([at] if at in region else pairs[at].through)
+        }
         table = cls([_row(a, b, pair, number in brought) for number, pair in enumerate(pairs)])
         report = _Report(a, b, pairs, origins)
         first, at = report.first(), origins[0].pair if origins else None
@@ -106,9 +111,11 @@ class _Report:
         }
 
     def _why(self, pair: Pair) -> list[str]:
-        shapes = Op(self.a, pair.a).shape, Op(self.b, pair.b).shape
-        shaped = [] if shapes[0] == shapes[1] else [f"its shape is {shapes[0]} in a, {shapes[1]} in b"]
-        return shaped + reasons(self.a, pair.a, self.b, pair.b)
+        one, other = Op(self.a, pair.a), Op(self.b, pair.b)
+        said = [] if one.type == other.type else [f"it is {one.type} in a, {other.type} in b"]
+        if one.shape != other.shape:
+            said.append(f"its shape is {one.shape} in a, {other.shape} in b")
+        return said + reasons(self.a, pair.a, self.b, pair.b)
 
     def sentences(self, first: dict[str, Any] | None) -> list[str]:
         """All there is to say, a line each."""
@@ -116,15 +123,13 @@ class _Report:
         counts = Counter(pair.verdict for pair in pairs).most_common()
         said = ", ".join(f"{count} {verdict}" for verdict, count in counts)
         lines = [f"{self.a.graph.model} (a) and {self.b.graph.model} (b), {len(pairs)} pairs: {said}."]
+        for name, trace in (("a", self.a), ("b", self.b)):
+            if trace.graph.error:
+                lines.append(f"The pass of {name} was stopped: {trace.graph.error.partition(chr(10))[0]}")
         if first is not None:
             lines += self._parting(first)
-        elif apart := [number for number, pair in enumerate(pairs) if not pair.fine]:
-            lines.append(
-                f"The outputs agree; {len(apart)} on the way do not, from {self._op(apart[0]).label} on, and "
-                "come together again."
-            )
         else:
-            lines.append("Nothing differs that rounding does not explain.")
+            lines.append(self._agreeing())
         ends = [pair for pair in pairs if pair.a >= 0 and self.a.graph.ops.kind[pair.a] == OUTPUT]
         for pair in ends[:_NAMED]:
             found = pair.difference
@@ -135,17 +140,39 @@ class _Report:
                 )
         return lines
 
+    def _agreeing(self) -> str:
+        apart = [number for number, pair in enumerate(self.pairs) if not pair.fine]
+        if apart:
+            return (
+                f"The outputs agree; {len(apart)} on the way do not, from {self._op(apart[0]).label} on, and "
+                "come together again."
+            )
+        if not any(pair.difference for pair in self.pairs):
+            return "No two values could be compared."
+        if any(pair.a < 0 or pair.b < 0 for pair in self.pairs):
+            return "Of what both have nothing differs that rounding does not explain."
+        return "Nothing differs that rounding does not explain."
+
     def _parting(self, first: dict[str, Any]) -> list[str]:
         number, region = self.origins[0]
-        pair, op = self.pairs[number], self._op(number)
-        name = op.label if region else " and ".join(dict.fromkeys((first["a"], first["b"])))
+        pair = self.pairs[number]
+        op = self.a[first["a"]] if first["a"] else self.b[first["b"]]
+        name = " and ".join(dict.fromkeys(label for label in (first["a"], first["b"]) if label))
         where = f" in {op.module}" if op.module else ""
         line = f" ({Path(op.source.file).name}, line {op.source.line})" if op.source else ""
-        lines = [f"They part {'before' if region else 'at'} {name}{where}{line}."]
-        if pair.difference is not None:
+        lines = [f"They part at {name}{where}{line}."]
+        found = pair.difference
+        if found is not None:
+            what = "It" if number in region or not region else f"What follows, {self._op(number).label},"
             alone = f", and {pair.local:.2g} when run on the same inputs" if pair.local == pair.local else ""
-            lines.append(f"  It differs by {pair.difference.relative:.2g} of its norm{alone}.")
-        lines += [f"  {reason[0].upper()}{reason[1:]}." for reason in first["why"]]
+            lines.append(
+                f"  {what} has {found.nan} NaN in a, {found.other_nan} in b."
+                if found.nan != found.other_nan
+                else f"  {what} differs by {found.relative:.2g} of its norm{alone}."
+            )
+        lines += [f"  - {reason}" for reason in first["why"]]
+        if op.kind == "input":
+            lines.append("  To see where two models part, trace both on the same input.")
         if len(self.origins) > 1:
             others = [self._op(origin.pair).label for origin in self.origins[1 : _NAMED + 1]]
             more = len(self.origins) - 1 - len(others)

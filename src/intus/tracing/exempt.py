@@ -42,7 +42,7 @@ _OVERWRITES = frozenset(
     {"setitem", "copy", "fill", "zero", "normal", "uniform", "bernoulli", "random", "exponential",
      "geometric", "cauchy", "log_normal", "set_data", "index_copy", "masked_scatter", "scatter"}
 )  # fmt: skip
-_SUMS = ("addmm", "addmv", "baddbmm", "addbmm")
+_SUMS = ("addmm", "addmv", "baddbmm", "addbmm", "sparse_addmm")
 _Factors = dict[str, tuple[str, ...]]
 _TWO: _Factors = {"0": ("1",), "1": ("0",)}
 _SUM: _Factors = {"1": ("2",), "2": ("1",)}

@@ -49,7 +49,9 @@ def _parameters(a: Trace, call: Invocation, b: Trace, other: Invocation) -> Iter
             continue
         x, y = plain(p), plain(q)
         if x is not None and y is not None and (found := difference(x, y)).share:
-            yield f"{both} differ by {found.relative:.2g} of their norm"
+            nan = f"have {found.nan} and {found.other_nan} NaN"
+            by = f"differ by {found.relative:.2g} of their norm"
+            yield f"{both} {nan if found.nan != found.other_nan else by}"
 
 
 def _own(trace: Trace, call: Invocation) -> dict[str, tuple[str, Tensor]]:
