@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 from drafts import Draft, chain, digits_cnn, gpt2, hostile
 
-from intus.core.graph import Graph
+from intus.core.graph import Graph, Module, Source
 from intus.viewing.scene import finite, scene, totals
 
 
@@ -28,8 +29,19 @@ def test_columns_are_the_graphs() -> None:
         zip(graph.edges.src.tolist(), graph.edges.dst.tolist(), strict=True)
     )
     assert data["calls"]["address"] == [graph.call_address(call) for call in range(len(graph.calls))]
+    assert data["ops"]["setting"] == [-1] * len(graph.ops)
     assert data["opParams"]["op"] == graph.op_params[:, 0].tolist()
     assert data["metas"][0] == [list(graph.metas[0].shape), "float32", "cpu", graph.metas[0].nbytes]
+
+
+def test_settings_and_modules_are_the_graphs() -> None:
+    module = Module("", "Net", "a=1", True, 0, (0,), ())
+    sites, op_settings = (Source("net.py", 3, "Net.forward"),), np.zeros(len(chain(1).ops), np.int32)
+    graph = replace(chain(1), modules=(module,), settings=("2, dim=1",), sites=sites, op_settings=op_settings)
+    data = strict(graph)
+    assert data["settings"] == ["2, dim=1"]
+    assert set(data["ops"]["setting"]) == {0}
+    assert data["modules"] == [["", "Net", "a=1", True, 0, [0], []]]
 
 
 def test_totals_count_what_ran() -> None:

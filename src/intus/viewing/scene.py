@@ -22,8 +22,8 @@ def scene(graph: Graph) -> dict[str, Any]:
     """Turn a graph into a JSON-able dict of columns.
 
     Rows of ``ops`` are the graph's rows, with their labels; ``calls`` are its module calls, with their
-    addresses; ``flops`` is null where not known; ``totals`` are what the header shows (bytes in bytes,
-    seconds in seconds).
+    addresses; ``flops`` is null where not known, ``setting`` -1 where a call was given nothing but tensors;
+    ``totals`` are what the header shows (bytes in bytes, seconds in seconds).
     """
     ops, calls = graph.ops, graph.calls
     return {
@@ -33,12 +33,14 @@ def scene(graph: Graph) -> dict[str, Any]:
         "metas": [[list(m.shape), m.dtype, m.device, m.nbytes] for m in graph.metas],
         "sites": [list(site) for site in graph.sites],
         "args": list(graph.args),
+        "settings": list(graph.settings),
         "params": [[p.address, list(p.shape), p.dtype, p.nbytes, p.trainable] for p in graph.params],
         "modules": [list(module) for module in graph.modules],
         "ops": {
             "label": graph.labels,
             **{name: getattr(ops, name).tolist() for name in _OP_COLUMNS},
             "flops": [count if count >= 0 else None for count in flops(graph).tolist()],
+            "setting": graph.op_settings.tolist() or [-1] * len(ops),
         },
         "edges": {name: getattr(graph.edges, name).tolist() for name in ("src", "dst", "arg")},
         "calls": {

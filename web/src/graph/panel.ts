@@ -23,6 +23,7 @@ export function panelFor(tree: Tree, figures: Figures, id: number, paint: Paint 
     paint && isPaintable(node) ? paintedValue(paint, node) : null,
     facts([
       ["Arguments", node.call >= 0 ? scene.modules[scene.calls.module[node.call]][2] : ""],
+      ["Called with", calledWith(tree, node)],
       ["Also called", node.names.slice(1, 5).join(", ")],
       ["Operations", node.children.length ? count(figures.operations[id]) : ""],
       ["Time", figures.time[id] ? duration(figures.time[id]) : ""],
@@ -35,6 +36,11 @@ export function panelFor(tree: Tree, figures: Figures, id: number, paint: Paint 
     buffers(tree, node),
   ];
   return el("aside", { class: "ig-panel", "aria-label": `Facts of ${title}` }, ...parts);
+}
+
+/** What an operation was given besides tensors; of a module, what its only operation was. */
+function calledWith({ scene }: Tree, node: TreeNode): string {
+  return node.rows.length ? scene.settings[scene.ops.setting[node.rows[0]]] ?? "" : "";
 }
 
 function kindOf({ scene }: Tree, node: TreeNode): string {

@@ -6,8 +6,16 @@ export type Meta = [shape: number[], dtype: string, device: string, nbytes: numb
 export type Source = [file: string, line: number, fn: string];
 /** address, shape, dtype, bytes, trained */
 export type Param = [address: string, shape: number[], dtype: string, nbytes: number, trainable: boolean];
-/** address, class name, constructor arguments */
-export type Module = [address: string, type: string, args: string];
+/** address, class name, constructor arguments, in training mode, site of its forward (-1 unknown), own parameters and buffers */
+export type Module = [
+  address: string,
+  type: string,
+  args: string,
+  training: boolean,
+  site: number,
+  params: number[],
+  buffers: number[],
+];
 
 export interface Scene {
   version: 1;
@@ -16,6 +24,8 @@ export interface Scene {
   metas: Meta[];
   sites: Source[];
   args: string[];
+  /** what calls were given besides tensors */
+  settings: string[];
   params: Param[];
   modules: Module[];
   ops: {
@@ -30,6 +40,8 @@ export interface Scene {
     flags: number[];
     /** floating point operations, null where they are not known */
     flops: Array<number | null>;
+    /** index into settings, -1 where the call was given nothing but tensors or that is not known */
+    setting: number[];
   };
   edges: { src: number[]; dst: number[]; arg: number[] };
   calls: {
