@@ -37,6 +37,9 @@ bench: .venv/.ready .venvs/peers/.ready  ## ratios to plain PyTorch, hooks and t
 	.venvs/peers/bin/python -m pip install --quiet -c constraints.txt -r benchmarks/peers.txt -e .
 	@touch $@
 
+gallery: .venv/.ready  ## a site of known architectures, in out/gallery
+	$(ONE_THREAD) $(PY) -m gallery $(ARGS)
+
 jupyter: .venv/.ready .venvs/jupyter/.ready browser  ## the notebook's tests, in a real JupyterLab
 	$(PY) -m pytest tests/jupyter -m jupyter $(ARGS)
 

@@ -24,8 +24,8 @@ _PAGE = """<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; \
-style-src 'unsafe-inline'; img-src data: blob:">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'{origin}; \
+style-src 'unsafe-inline'{origin}; img-src data: blob:">
 <title>{title}</title>
 <link rel="icon" href="data:,">
 <style>:root {{ color-scheme: light dark }} body {{ margin: 0 }}</style>
@@ -34,8 +34,7 @@ style-src 'unsafe-inline'; img-src data: blob:">
 <noscript>This graph needs JavaScript. {summary}</noscript>
 <div id="intus-graph"></div>
 <script id="intus-data" type="application/octet-stream">{data}</script>
-<script id="intus-assets" type="application/octet-stream">{assets}</script>
-<script>{start}</script>
+{program}
 </body>
 </html>
 """
@@ -58,19 +57,36 @@ _START = """
 DEEPEST = 1_000_000  # a depth that opens every module
 
 
-def page(graph: Graph, *, title: str = "", overlay: Overlay = None, depth: int | str | None = None) -> str:
-    """One self-contained HTML page of the graph.
+def page(
+    graph: Graph,
+    *,
+    title: str = "",
+    overlay: Overlay = None,
+    depth: int | str | None = None,
+    assets: str | None = None,
+) -> str:
+    """One self-contained HTML page of the graph; or one that takes ``intus.css`` and ``intus.js`` from the
+    folder ``assets``, relative to it, as pages of one site do.
 
     ``overlay`` colours the boxes (see ``overlay.paint``); ``depth`` is how many levels of modules stand open
     at first, as many as stay readable by default, ``"all"`` for every one. The data travels as gzip in
     base64, so no name in a model can break out of it.
     """
+    if assets is None:
+        own = f'<script id="intus-assets" type="application/octet-stream">{packed_assets()}</script>\n'
+        program, origin = f"{own}<script>{_START}</script>", ""
+    else:
+        folder = escape(assets)
+        program = (
+            f'<link rel="stylesheet" href="{folder}/intus.css">\n<script src="{folder}/intus.js"></script>'
+        )
+        origin = " 'self' file:"
     return _PAGE.format(
         title=escape(title or graph.model),
         summary=escape(headline(graph)),
         data=packed(content(graph, overlay=overlay, depth=depth)),
-        assets=packed_assets(),
-        start=_START,
+        program=program,
+        origin=origin,
     )
 
 

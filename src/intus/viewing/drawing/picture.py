@@ -32,7 +32,8 @@ MARGIN = 16.0
 
 
 class Plan(NamedTuple):
-    """A graph laid out: what is open, where it stands, and what is to be said of it."""
+    """A graph laid out: what is open, where it stands, and what is to be said of it. Where it is rolled,
+    ``graph`` is the whole one, and marks and notes go by rows and edges of the rolled."""
 
     graph: Graph
     stage: Stage
@@ -85,7 +86,7 @@ def plan(
         stage.open_to_depth(int(depth))
     told = told._replace(arguments=_told_apart(told.arguments, tree))
     painted = colouring(paint(overlay), tree, sums)
-    return Plan(graph, stage, stage.frame(), told, passes.notes if passes else {}, painted)
+    return Plan(whole, stage, stage.frame(), told, passes.notes if passes else {}, painted)
 
 
 def picture(plan: Plan, *, title: str = "", dark: bool = False) -> Picture:

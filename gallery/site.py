@@ -1,0 +1,138 @@
+"""The site: one index with a search box and pictures, a page to walk in for each, one program for all."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+from intus.core.graph import Graph
+from intus.viewing.assets import asset
+from intus.viewing.html import View, page
+from intus.viewing.scene import totals
+
+_INDEX = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Gallery of architectures</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="assets/intus.css">
+<style>{style}</style>
+</head>
+<body class="gallery">
+<header>
+<h1>Gallery of architectures</h1>
+<p>{summary}</p>
+<input type="search" placeholder="Find name, family or function" aria-label="Find a model" autofocus>
+<p class="none" role="status" hidden>Nothing is called so.</p>
+</header>
+<main>
+{sections}
+</main>
+<script>{script}</script>
+</body>
+</html>
+"""
+_STYLE = """
+.gallery { max-width: 1480px; margin: 0 auto; padding: 28px 24px 60px; }
+.gallery h1 { font-size: 26px; margin: 0; letter-spacing: -0.02em; }
+.gallery header p { color: var(--text-soft); margin: 4px 0 16px; }
+.gallery input { width: min(420px, 100%); height: 40px; padding: 0 14px; font: inherit; color: inherit;
+  background: var(--surface); border: 1px solid var(--line-strong); border-radius: 10px; }
+.gallery h2 { font-size: 15px; color: var(--text-soft); font-weight: 600; margin: 28px 0 10px; }
+.gallery ul { list-style: none; margin: 0; padding: 0; display: grid; gap: 16px;
+  grid-template-columns: repeat(auto-fill, minmax(230px, 1fr)); }
+.gallery a { display: block; color: inherit; text-decoration: none; background: var(--surface);
+  overflow: hidden; border: 1px solid var(--line); border-radius: var(--radius); }
+.gallery a:hover, .gallery a:focus-visible { border-color: var(--accent); outline: none;
+  box-shadow: var(--shadow); }
+.gallery img { display: block; width: 100%; height: 260px; object-fit: cover; object-position: top;
+  background: var(--bg); border-bottom: 1px solid var(--line); }
+.gallery strong { display: block; padding: 10px 12px 0; font-weight: 600; }
+.gallery small { display: block; padding: 2px 12px 12px; color: var(--text-soft); font-size: 12px; }
+.gallery [hidden] { display: none; }
+"""
+_SCRIPT = """
+const field = document.querySelector("input");
+const cards = [...document.querySelectorAll("li")];
+const search = () => {
+  const words = field.value.toLowerCase().split(/\\s+/).filter(Boolean);
+  for (const card of cards) card.hidden = !words.every((word) => card.dataset.words.includes(word));
+  for (const section of document.querySelectorAll("section")) {
+    section.hidden = !section.querySelector("li:not([hidden])");
+  }
+  document.querySelector(".none").hidden = cards.some((card) => !card.hidden);
+  history.replaceState(null, "", field.value ? `#${encodeURIComponent(field.value)}` : location.pathname);
+};
+field.value = decodeURIComponent(location.hash.slice(1));
+field.addEventListener("input", search);
+search();
+"""
+
+
+class Entry(NamedTuple):
+    """An architecture in the gallery: where its files are, and what it is found by."""
+
+    family: str
+    name: str
+    file: str
+    facts: str
+    words: str
+
+
+def add(out: Path, family: str, name: str, graph: Graph) -> Entry:
+    """Write an architecture's page and its two pictures."""
+    file = re.sub(r"\W+", "-", f"{family} {name}".lower()).strip("-")
+    for folder in ("graphs", "pictures"):
+        (out / folder).mkdir(parents=True, exist_ok=True)
+    (out / "graphs" / f"{file}.html").write_text(
+        page(graph, title=name, assets="../assets"), encoding="utf-8"
+    )
+    view = View(graph, title=name)
+    for dark in (False, True):
+        view.save(out / "pictures" / f"{file}{'-dark' if dark else ''}.svg", rolled=True, dark=dark)
+    sums = totals(graph)
+    facts = f"{_short(sums['parameters'])} parameters · {sums['operations']:,.0f} operations"
+    found_by = {family, name, graph.model, *graph.types, *(module.type for module in graph.modules)}
+    return Entry(family, name, file, facts, " ".join(sorted(found_by)).lower())
+
+
+def index(out: Path, entries: list[Entry]) -> Path:
+    """Write the index of everything added, and the program that all pages share."""
+    (out / "assets").mkdir(parents=True, exist_ok=True)
+    for name in ("intus.css", "intus.js"):
+        (out / "assets" / name).write_text(asset(name), encoding="utf-8")
+    families = dict.fromkeys(entry.family for entry in entries)
+    sections = "\n".join(_section(f, [e for e in entries if e.family == f]) for f in families)
+    summary = (
+        f"{len(entries)} models, run once each on the meta device: structure alone. Open one to walk in it."
+    )
+    path = out / "index.html"
+    filled = _INDEX.format(style=_STYLE, script=_SCRIPT, summary=summary, sections=sections)
+    path.write_text(filled, encoding="utf-8")
+    return path
+
+
+def _section(family: str, entries: list[Entry]) -> str:
+    cards = "\n".join(map(_card, sorted(entries, key=lambda entry: entry.name.lower())))
+    return f"<section>\n<h2>{escape(family)}</h2>\n<ul>\n{cards}\n</ul>\n</section>"
+
+
+def _card(entry: Entry) -> str:
+    picture = f"pictures/{entry.file}"
+    return (
+        f'<li data-words="{escape(entry.words)}"><a href="graphs/{entry.file}.html">'
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{picture}-dark.svg">'
+        f'<img src="{picture}.svg" loading="lazy" alt=""></picture>'
+        f"<strong>{escape(entry.name)}</strong><small>{escape(entry.facts)}</small></a></li>"
+    )
+
+
+def _short(number: float) -> str:
+    for unit, scale in (("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if number >= scale:
+            return f"{number / scale:.3g}{unit}"
+    return f"{number:.0f}"
