@@ -234,3 +234,15 @@ def test_what_cannot_be_changed_is_said(net):
         trace.rerun({"2.weight": copy.deepcopy(trace)})
     with pytest.raises(KeyError, match=r"has no parameter '0.weight'"):
         trace.rerun({"0.weight": intus.trace(Cnn().eval(), torch.randn(1, 1, 8, 8))})
+
+
+def test_an_operation_that_cannot_run_after_a_change_is_named(language):
+    _, _, trace = language
+    with pytest.raises(RuntimeError, match="After the change 'embedding_1_2' raised IndexError"):
+        trace.rerun({"input_1": 99})
+
+
+def test_a_comparison_says_what_a_rerun_changed(net):
+    _, _, trace = net
+    first = intus.compare(trace, trace.rerun({"2[1]": 0})).attrs["first"]
+    assert (first["module"], first["why"]) == ("2", ["it was changed in a rerun in b"])

@@ -230,3 +230,19 @@ def test_the_inside_has_gradients():
     assert torch.equal(product.grad.flatten().sort().values, weight.flatten().sort().values)
     torch.testing.assert_close(a.grad, weight @ b.detach())
     assert all(op.grad is not None for op in trace.ops)
+
+
+def test_a_default_device_and_a_trace_around_it():
+    x = torch.randn(2, 4)
+    with torch.device("cpu"):
+        trace = intus.trace(F.normalize, x, nest=True)
+    assert [op.type for op in trace.ops] == ["norm", "clamp_min", "expand_as", "div"]
+    inner = []
+
+    def forward(x):
+        inner.append(intus.trace(F.normalize, x, nest=True))
+        return F.normalize(x)
+
+    outer = intus.trace(forward, x)
+    assert [op.type for op in outer.ops].count("normalize") == 2
+    assert len(inner[0]) == 1  # tried out, the function would be in the outer trace once more

@@ -134,9 +134,10 @@ class _Report:
         for pair in ends[:_NAMED]:
             found = pair.difference
             if found and found.share:
+                cosine = f", cosine {found.cosine:.4f}" if found.cosine == found.cosine else ""
                 lines.append(
                     f"{self.a.graph.labels[pair.a]}: relative difference {found.relative:.2g}, largest "
-                    f"{found.largest:.2g}, cosine {found.cosine:.4f}{', within rounding' * pair.fine}."
+                    f"{found.largest:.2g}{cosine}{', within rounding' * pair.fine}."
                 )
         return lines
 

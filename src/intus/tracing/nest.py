@@ -42,10 +42,12 @@ _Place = tuple[int | None, int, tuple[int, ...], tuple[int, ...], torch.dtype]
 
 
 class Nest:
-    """Opens composite functions for one recorder, which ``recorder`` is while it is entered."""
+    """Opens composite functions for one recorder, which ``recorder`` is while it is entered; ``inside`` is
+    whether another records around it, which must not see functions tried out."""
 
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
+        self.inside = False
         self._ways: dict[Any, int] = {}
         self._modules: dict[tuple[int, Any], Module] = {}
         self._dispatching = False
@@ -57,7 +59,7 @@ class Nest:
         if self._dispatching or not _openable(func):
             return PLAIN
         recorder = self.recorder
-        if recorder is None or recorder.values.nested or recorder._origins.transformed:
+        if recorder is None or self.inside or recorder._origins.transformed:
             return PLAIN
         atoms: list[Any] = []
         given = [t for t, _ in walk((args, kwargs or {}), "", atoms)]

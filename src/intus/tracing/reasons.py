@@ -25,6 +25,13 @@ class _Tensor:
 
 def reasons(a: Trace, row: int, b: Trace, other: int) -> list[str]:
     """What is not the same in how the two rows were made, in sentences; empty where nothing is known."""
+    changed = [
+        f"it was changed in a rerun in {name}"
+        for name, trace, at in (("a", a, row), ("b", b, other))
+        if trace.graph.label(at) in trace.graph.facts.get("changed", ())
+    ]
+    if changed:
+        return changed
     kind = int(a.graph.ops.kind[row])
     if kind in _OUTSIDE:
         return [_OUTSIDE[kind]]

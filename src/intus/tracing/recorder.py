@@ -17,7 +17,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 from torch.nn import Module, Parameter
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from ..core.graph import CREATED, FAILED, INPLACE, INPUT, OP, OUTPUT
 from .branches import Read
@@ -77,6 +77,8 @@ class Recorder(TorchFunctionMode):
         self.__torch_function__ = MethodType(self._handler, self)  # type: ignore[method-assign]
         if self._nest is not None:
             self._nest.recorder = self
+            around = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+            self._nest.inside = any(isinstance(mode, Recorder) for mode in around)
         self.values.nested = torch._C._len_torch_function_stack() > 0
         if self.keeper is not None:
             self.keeper.nested = self.values.nested

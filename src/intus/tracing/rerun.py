@@ -117,7 +117,14 @@ class _Rerun:
             given = [self.parents.given(hole, rows[0]) for hole in call.holes]
         except (UnprovenError, WrongError) as error:
             raise CaptureError(f"{label!r} lies downstream and cannot be run again: {error}.") from None
-        return run(call if swapped is None else _with_function(call, swapped), given)
+        if swapped is not None:
+            return run(_with_function(call, swapped), given)
+        try:
+            return run(call, given)
+        except Exception as error:
+            raise CaptureError(
+                f"After the change {label!r} raised {type(error).__name__}: {error}"
+            ) from error
 
     def _put(self, row: int, value: Tensor) -> None:
         """Set a row's value, changed as was asked, if it is of the shape and dtype the graph says."""
