@@ -114,12 +114,8 @@ class Facts:
     def call_ops(self) -> np.ndarray:
         """How many operations ran in each module call, at any depth; a function that returned several tensors
         is one."""
-        return self._summed(self.graph.ops.kind == OP)
-
-    def _summed(self, chosen: np.ndarray) -> np.ndarray:
-        """For each module call, how many function calls of the chosen rows it holds at any depth."""
         ops, calls = self.graph.ops, self.graph.calls
-        first = chosen.copy()
+        first = ops.kind == OP
         first[1:] &= (ops.event[1:] != ops.event[:-1]) | (ops.event[1:] < 0)
         count = np.concatenate([[0], np.cumsum(first)])
         totals: np.ndarray = count[calls.stop] - count[calls.start]
@@ -211,11 +207,6 @@ class Facts:
         sizes = np.array([meta.nbytes for meta in self.graph.metas], dtype=np.int64)
         column: np.ndarray = sizes[self.graph.ops.meta]
         return column
-
-    @cached_property
-    def is_recurrent(self) -> bool:
-        """Whether any operation is a further pass of a layer that ran before."""
-        return bool((self.graph.ops.passno > 1).any())
 
     @cached_property
     def is_branching(self) -> bool:
