@@ -16,14 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import harness
+from . import goals, harness
 
 ROOT = Path(__file__).parent.parent
 PEERS = ROOT / ".venvs" / "peers" / "bin" / "python"
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 #: TorchLens takes more than a millisecond for an operation: beyond this many it takes minutes.
 MOST_FOR_TORCHLENS = 5_000
-SECONDS = 4.0
+SECONDS = 3.0
 
 
 def main() -> None:
@@ -33,8 +33,13 @@ def main() -> None:
     for name in names:
         print(f"measuring {name} …", file=sys.stderr, flush=True)
         found.append(_ask(["measure", name]))
+    measured = {}
+    for name in goals.MEASURES:
+        print(f"measuring {name} …", file=sys.stderr, flush=True)
+        measured[name] = _ask(["goal", name])
     facts = _ask(["machine"])
-    harness.write("recording", _report(found, facts), {"machine": facts, "workloads": found})
+    data = {"machine": facts, "workloads": found, "goals": measured}
+    harness.write("recording", _report(found, measured, facts), data)
 
 
 def _ask(command: list[str]) -> Any:
@@ -60,7 +65,6 @@ def measure_workload(name: str) -> dict[str, Any]:
 
     import intus
     from intus.tracing.interpose import Capture
-    from intus.tracing.values import Values, wanted
 
     from .workloads import WORKLOADS
 
@@ -69,15 +73,15 @@ def measure_workload(name: str) -> dict[str, Any]:
     model, inputs = WORKLOADS[name]()
     model.eval()
 
-    def record(save: str) -> None:
-        capture = Capture(model, Values(wanted(save, [])))
+    def record() -> None:
+        capture = Capture(model)
         capture.inputs(inputs)
         with capture:
             capture.outputs(model(**inputs))
 
     contenders: dict[str, Callable[[], object]] = {
         "plain": lambda: model(**inputs),
-        "recording": lambda: record("none"),
+        "recording": record,
         "structure": lambda: intus.trace(model, inputs, save="none"),
         "values": lambda: intus.trace(model, inputs),
     }
@@ -86,7 +90,7 @@ def measure_workload(name: str) -> dict[str, Any]:
     with torch.no_grad():
         operations = len(intus.trace(model, inputs, save="none"))
         ours = harness.summary(harness.measure(contenders, seconds=SECONDS), "plain")
-        theirs, note = _torchlens(model, inputs, operations)
+        theirs, note = _neighbours(model, inputs, operations)
     return {"name": name, "operations": operations, "intus": ours, "torchlens": theirs, "note": note}
 
 
@@ -103,29 +107,68 @@ def _with_hooks(model: Any, inputs: dict[str, Any]) -> list[Any]:
     return kept
 
 
-def _torchlens(model: Any, inputs: dict[str, Any], operations: int) -> tuple[dict[str, Any], str]:
+def _neighbours(model: Any, inputs: dict[str, Any], operations: int) -> tuple[dict[str, Any], str]:
     try:
         import torchlens
         from torchlens.options import CaptureOptions
     except ImportError:
-        return {}, "TorchLens is not installed: run make bench, which puts it into .venvs/peers"
+        return {}, "the neighbours are not installed: run make bench, which puts them into .venvs/peers"
     if operations > MOST_FOR_TORCHLENS:
-        return {}, "TorchLens skipped: at more than a millisecond an operation it takes minutes"
+        return {}, "neighbours skipped: at more than a millisecond an operation TorchLens takes minutes"
 
     def run(save: str) -> Callable[[], object]:
         options = CaptureOptions(layers_to_save=save)
         return lambda: torchlens.trace(model, [*inputs.values()], capture=options)
 
-    contenders = {"plain": lambda: model(**inputs), "structure": run("none"), "values": run("all")}
+    sys.setrecursionlimit(100_000)  # torchvista needs it for a thousand operations
+    contenders = {"plain": lambda: model(**inputs)}
+    contenders |= {
+        name: draw(model, inputs) for name, draw in (("torchview", _torchview), ("torchvista", _torchvista))
+    }
+    contenders |= {"structure": run("none"), "values": run("all")}  # last: they leave torch wrapped
     return harness.summary(harness.measure(contenders, seconds=SECONDS, least=2), "plain"), ""
+
+
+def _torchview(model: Any, inputs: dict[str, Any]) -> Callable[[], object]:
+    from torchview import draw_graph
+
+    return lambda: draw_graph(model, input_data=inputs, device="cpu", mode="eval")
+
+
+_TORCHVISTA_KEEPS = (
+    *("adj_list", "module_info", "func_info", "node_to_module_path", "parent_module_to_depth"),
+    *("graph_node_name_to_without_suffix", "graph_node_display_names", "node_to_attr_name"),
+)
+
+
+def _torchvista(model: Any, inputs: dict[str, Any]) -> Callable[[], object]:
+    """What torchvista does before it renders."""
+    import collections
+
+    from torchvista.tracer import process_graph
+
+    def run() -> None:
+        kept: dict[str, Any] = {name: {} for name in _TORCHVISTA_KEEPS}
+        lists = {
+            name: collections.defaultdict(list) for name in ("parent_module_to_nodes", "node_to_ancestors")
+        }
+        process_graph(
+            model,
+            tuple(inputs.values()),
+            **{**kept, **lists, "repeat_containers": set()},
+            show_non_gradient_nodes=True,
+            forced_module_tracing_depth=None,
+        )
+
+    return run
 
 
 # -- the report ------------------------------------------------------------------------------------------
 
 
-def _report(found: list[dict[str, Any]], facts: dict[str, Any]) -> str:
+def _report(found: list[dict[str, Any]], measured: dict[str, Any], facts: dict[str, Any]) -> str:
     heads = ["work", "ops", "plain", "recording", "µs/op", "trace", "µs/op", "trace + values", "hooks"]
-    heads += ["TorchLens", "µs/op", "TorchLens + values"]
+    heads += ["TorchLens", "µs/op", "TorchLens + values", "torchview", "torchvista"]
     rows, notes = [], []
     for one in found:
         ours, theirs, ops = one["intus"], one["torchlens"], one["operations"]
@@ -136,6 +179,7 @@ def _report(found: list[dict[str, Any]], facts: dict[str, Any]) -> str:
                 *(_ratio(ours, "structure"), _each(ours, "structure", ops)),
                 *(_ratio(ours, "values"), _ratio(ours, "hooks")),
                 *(_ratio(theirs, "structure"), _each(theirs, "structure", ops), _ratio(theirs, "values")),
+                *(_ratio(theirs, "torchview"), _ratio(theirs, "torchvista")),
             ]
         )
         if one["note"]:
@@ -144,6 +188,9 @@ def _report(found: list[dict[str, Any]], facts: dict[str, Any]) -> str:
     return "\n".join(
         [
             "# What recording a forward pass costs\n",
+            "## Goals\n",
+            goals.report(measured, found),
+            "\n## Beside plain PyTorch, hooks and the neighbours\n",
             "Medians of CPU time under `no_grad`, eval mode; × is the ratio to the plain forward that was",
             "measured in the same process, round by round. µs/op is the time added per operation.\n",
             harness.table(heads, rows),
@@ -185,7 +232,7 @@ def _answer(command: list[str]) -> Any:
         except ImportError:
             pass
         return facts
-    return measure_workload(command[1])
+    return goals.MEASURES[command[1]]() if command[0] == "goal" else measure_workload(command[1])
 
 
 if __name__ == "__main__":

@@ -67,6 +67,17 @@ def _vit() -> Made:
     return ViTModel(ViTConfig()), {"pixel_values": torch.randn(1, 3, 224, 224)}
 
 
+def llama_70b() -> Made:
+    """A model of the shape of Llama's 70 billion parameters, on ``meta``: shapes without numbers."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    shape = {"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80}
+    heads = {"num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 128256}
+    with torch.device("meta"):
+        model = LlamaForCausalLM(LlamaConfig(**shape, **heads, max_position_embeddings=8192)).eval()
+        return model, {"input_ids": torch.zeros(1, 4096, dtype=torch.long)}
+
+
 #: name -> makes the model and its keyword inputs
 WORKLOADS: dict[str, Callable[[], Made]] = {
     "chain of 1,000": _chain(1_000),
