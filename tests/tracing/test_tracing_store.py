@@ -198,6 +198,8 @@ def test_bad_folders_are_refused_before_the_pass(tmp_path):
         intus.trace(ran.append, torch.ones(1), store=tmp_path / "file")
     with pytest.raises(InputError, match="shard_bytes must be a whole number of bytes above 0, got 0"):
         intus.trace(ran.append, torch.ones(1), store=tmp_path / "s", shard_bytes=0)
+    with pytest.raises(InputError, match="store must be the path of a folder, got 3"):
+        intus.trace(ran.append, torch.ones(1), store=3)
     intus.trace(nn.ReLU(), torch.ones(1), store=tmp_path / "s")
     with pytest.raises(InputError, match="holds the values of another trace"):
         intus.trace(ran.append, torch.ones(1), store=tmp_path / "s")

@@ -103,8 +103,7 @@ def _named(
         )
     else:
         named = InputError(
-            f"Keeping the value of {label} failed in what save= or transform= was given: "
-            f"{type(error).__name__}: {error}"
+            f"What save= or transform= was given failed at {label}: {type(error).__name__}: {error}"
         )
     named.__cause__ = error
     return named

@@ -139,6 +139,8 @@ class Store:
     def __init__(self, folder: str | Path, limit: int) -> None:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise InputError(f"shard_bytes must be a whole number of bytes above 0, got {limit!r}.")
+        if not isinstance(folder, str | os.PathLike):
+            raise InputError(f"store must be the path of a folder, got {folder!r}.")
         self.folder = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"store={str(folder)!r} is a file. Name a folder, which need not exist yet.")
