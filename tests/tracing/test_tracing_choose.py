@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 import torch
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -128,6 +129,30 @@ def test_the_choice_is_that_of_the_finished_trace(name):
         assert set(t.values) == rows, save
         for row in rows:
             assert torch.equal(t.values[row], whole.values[row]) or whole.values[row].isnan().any(), save
+
+
+SMALL = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50}
+
+
+@pytest.mark.parametrize("nest", [False, True])
+@pytest.mark.parametrize(
+    "name", ["Albert", "Llama"]
+)  # one layer thrice, and masks that descend from no input
+def test_the_choice_in_a_transformer(name, nest):
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(num_hidden_layers=3, **SMALL)
+    model = getattr(transformers, f"{name}Model")(config).eval()
+    inputs = {"input_ids": torch.arange(8)[None]}
+    whole = intus.trace(model, inputs, nest=nest)
+    sayable = everything_sayable(whole.graph)
+    for save in sayable[:: len(sayable) // 25]:
+        try:
+            rows = set(select(whole.graph, save)) & set(whole.values)
+        except AddressError:
+            continue
+        t = intus.trace(model, inputs, save=save, nest=nest)
+        assert set(t.values) == rows, save
+        assert all(torch.equal(t.values[row], whole.values[row]) for row in rows), save
 
 
 class Views(nn.Module):

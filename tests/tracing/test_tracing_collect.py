@@ -168,6 +168,8 @@ def test_what_cannot_be_put_together_is_said(tmp_path):
         intus.collect(cnn(), torch.ones(2, 1, 8, 8), "0", file)
     with pytest.raises(InputError, match=r"A batch is a list of 2, .*inputs=lambda batch: batch\[0\]"):
         intus.collect(cnn(), [[torch.ones(2, 1, 8, 8), 1]], "0", file)
+    with pytest.raises(InputError, match=r"seed must be a whole number, .* got None"):
+        intus.collect(cnn(), [], "0", file, seed=None)
     with pytest.raises(InputError, match="There is no folder"):
         intus.collect(cnn(), [], "0", tmp_path / "none" / "a")
     assert not list(tmp_path.iterdir())

@@ -222,6 +222,33 @@ def test_only_the_chosen_ones_have_gradients():
     assert not t.values
 
 
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return 3 * x * x * grad
+
+
+def test_a_function_of_the_users_own():
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    t = intus.trace(lambda x: (Cube.apply(x * 2) * 5).sum(), x, grads=True)
+    t.output.backward()
+    assert {op.label: None if op.grad is None else op.grad.tolist() for op in t.ops} == {
+        "mul_1_1": [60.0, 240.0],
+        "mul_2_2:1": None,  # within forward, where gradients are off
+        "mul_2_2:2": [5.0, 5.0],  # which the function returned
+        "mul_3_3": [1.0, 1.0],
+        "sum_1_4": 1.0,
+    }
+    assert t["mul_2:2"].grad_fn == "CubeBackward"
+    assert t["mul_2:2"].saved_bytes == 8
+
+
 def test_constants_and_double_backward():
     prompt = torch.ones(2, requires_grad=True)
     t = intus.trace(lambda x: (x * prompt).pow(3).sum(), torch.full((2,), 2.0), grads=True)

@@ -116,6 +116,8 @@ def collect(
             f"batches must be several: a DataLoader or a list, got {type(batches).__name__}. For one batch "
             "use trace, or write [batch]."
         )
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise InputError(f"seed must be a whole number, to which each batch's number is added, got {seed!r}.")
     file, selection = Path(file), parts_of(save)
     if not file.parent.is_dir():
         raise InputError(f"There is no folder {str(file.parent)!r} to write {file.name!r} into.")

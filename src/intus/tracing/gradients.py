@@ -107,7 +107,7 @@ def waiting(nodes: Nodes, where: Callable[[int], int], rows: Iterable[int]) -> G
             ]
             if leads:
                 handles.append(node.register_hook(_leaving(ref(store), leads)))
-    finalize(store, _remove, handles)
+    finalize(store, _remove, handles).atexit = False
     return store
 
 
