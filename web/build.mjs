@@ -25,7 +25,7 @@ await build({
 });
 copyFileSync(join(here, "src", "index.html"), join(out, "index.html"));
 
-const limits = { plain: 150_000, packed: 60_000 };
+const most = 60_000; // packed, as it travels
 const total = { plain: 0, packed: 0 };
 for (const name of ["intus.js", "intus.css", "index.html"]) {
   const bytes = readFileSync(join(out, name));
@@ -35,7 +35,7 @@ for (const name of ["intus.js", "intus.css", "index.html"]) {
   console.log(`${name.padEnd(12)} ${String(bytes.length).padStart(7)} bytes, ${String(packed).padStart(6)} gzipped`);
 }
 console.log(`${"together".padEnd(12)} ${String(total.plain).padStart(7)} bytes, ${String(total.packed).padStart(6)} gzipped`);
-if (total.plain > limits.plain || total.packed > limits.packed) {
-  console.error(`The bundle is over its budget of ${limits.plain} bytes, ${limits.packed} gzipped.`);
+if (total.packed > most) {
+  console.error(`The bundle is over its budget of ${most} bytes gzipped.`);
   process.exit(1);
 }

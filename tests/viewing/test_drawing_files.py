@@ -159,7 +159,7 @@ assert "matplotlib.pyplot" not in sys.modules
         ("net", {}, "does not say what to draw"),
         ("net.svg", {"direction": "up"}, "direction='up' is no direction.*'down', 'right'"),
         ("net.png", {"scale": 0}, "scale=0 is not a number between"),
-        ("net.html", {"rolled": True}, "for still pictures, not for a page"),
+        ("net.html", {"dark": True}, "for still pictures, not for a page"),
     ],
 )
 def test_what_cannot_be_drawn_is_told(

@@ -5,15 +5,28 @@ interface Content {
   scene: Scene;
   paint: "time" | "memory" | "parameters" | (Omit<Paint, "values"> & { values: Record<string, number | null> }) | null;
   depth: number | null;
+  rolled: boolean | null;
 }
 
 /** Show the graph that an element's text carries, in another. */
 export async function openFile(data: HTMLElement, host: HTMLElement): Promise<GraphView> {
   const packed = Uint8Array.from(atob(data.textContent!.trim()), (c) => c.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const { scene, paint, depth } = (await new Response(stream).json()) as Content;
-  const view = new GraphView(host, scene, { depth, themeButton: true });
+  const { scene, paint, depth, rolled } = (await new Response(stream).json()) as Content;
+  const { hash } = location;
+  const view = new GraphView(host, scene, { depth, rolled, themeButton: true, onPlace: remember });
   if (typeof paint === "string") view.paintBuiltIn(paint);
   else if (paint) view.paint({ ...paint, values: new Map(Object.entries(paint.values)) });
+  view.restore(hash);
+  addEventListener("hashchange", () => view.restore(location.hash));
   return view;
+}
+
+/** Keep what is seen in the address bar, so that a link leads back to it. */
+function remember(hash: string): void {
+  try {
+    history.replaceState(null, "", hash);
+  } catch {
+    // a notebook's frame has no address of its own
+  }
 }

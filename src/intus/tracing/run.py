@@ -21,6 +21,7 @@ from ..viewing.overlay import Overlay
 from .assemble import assemble
 from .choose import Chooser
 from .drain import drained
+from .failure import raised_at
 from .finish import finish
 from .form import Form, To
 from .gradients import Nodes
@@ -104,13 +105,15 @@ def trace(
     capture = Capture(owner, values, restore=True, answer=answer, nest=nest)
     started, began = time.time(), time.perf_counter_ns()
     output, failure = _run(capture, model, args, keywords, seed)
-    facts = {
+    facts: dict[str, Any] = {
         "seed": seed,
         "training": bool(owner.training) if owner is not None else False,
         "started": started,
         "seconds": (time.perf_counter_ns() - began) / 1e9,
         **_FRAMEWORK,
     }
+    if failure is not None:
+        facts["raised"] = raised_at(failure, owner)
     result = finish(capture, _name(model, owner), facts, grads, output)
     try:
         if failure is None or (on_error == "keep" and isinstance(failure, Exception)):
@@ -130,24 +133,24 @@ def view(
     depth: int | str | None = None,
     overlay: Overlay = None,
     seed: int | None = None,
+    rolled: bool | None = None,
 ) -> View:
     """The model's graph as a page to walk in: a model is traced once, with nothing saved.
 
     ``seed`` seeds torch for that pass alone. ``depth`` is how many levels of modules stand open at first,
     ``"all"`` for every one; ``overlay`` colours the boxes: ``"time"``, ``"memory"``, ``"parameters"``,
     ``"flops"``, for a trace with ``grads`` also ``"autograd"`` (bytes kept for the backward pass), a dict
-    from address to number, or Results of one score.
+    from address to number, or Results of one score. ``rolled`` shows the passes of a recurrent layer as one
+    box, by default where there are too many to read.
 
     >>> view(torch.nn.Linear(2, 1), torch.ones(1, 2))  # doctest: +ELLIPSIS
     <View of Linear: 1 operation, 0 modules, 3 parameters (12 B), ...>
     """
     if isinstance(model_or_trace, Graph):
-        graph = model_or_trace
-    elif isinstance(model_or_trace, Trace):
-        graph = model_or_trace.graph
-    else:
-        graph = trace(model_or_trace, inputs, kwargs, save="none", seed=seed).graph
-    return View(graph, depth=depth, overlay=overlay)
+        return View(model_or_trace, depth=depth, overlay=overlay, rolled=rolled)
+    if not isinstance(model_or_trace, Trace):
+        model_or_trace = trace(model_or_trace, inputs, kwargs, save="none", seed=seed)
+    return model_or_trace.show(depth=depth, overlay=overlay, rolled=rolled)
 
 
 def witnessed(

@@ -11,7 +11,7 @@ import torch
 from .recording import CALL, Recording
 
 #: Whose lines are never the user's: torch's, and ours where one trace runs inside another.
-_LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<__array_function__")
+LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<__array_function__")
 _USER, _LIBRARY, _ENTRY = range(3)
 
 
@@ -33,7 +33,7 @@ class Sites:
             code = frame.f_code
             kind = kinds.get(id(code))
             if kind is None:
-                kind = kinds[id(code)] = _LIBRARY if code.co_filename.startswith(_LIBRARIES) else _USER
+                kind = kinds[id(code)] = _LIBRARY if code.co_filename.startswith(LIBRARIES) else _USER
                 self._held.append(code)
             if kind == _USER:
                 key = (id(code), frame.f_lasti)

@@ -21,6 +21,7 @@ from .gradients import Gradients
 from .op import Op
 from .replay import Replays
 from .report import Report
+from .summaries import summarise
 from .trace_facts import TraceFacts
 
 if TYPE_CHECKING:
@@ -292,9 +293,16 @@ class Trace(TraceFacts):
                 raise InputError(f"{name}={number!r} must be a whole number from {least} on, or None.")
         return summary(self.graph, depth=depth, most=most)
 
-    def show(self, *, depth: int | str | None = None, overlay: Overlay = None) -> View:
-        """The graph to walk in; in a notebook, a cell that ends with it shows it."""
-        return View(self.graph, depth=depth, overlay=overlay)
+    def show(
+        self, *, depth: int | str | None = None, overlay: Overlay = None, rolled: bool | None = None
+    ) -> View:
+        """The graph to walk in; in a notebook, a cell that ends with it shows it.
+
+        ``rolled`` shows the passes of a recurrent layer as one box; by default where there are too many. The
+        saved activations' figures and histograms travel with it.
+        """
+        values = summarise(self.values) if self.values else None
+        return View(self.graph, depth=depth, overlay=overlay, rolled=rolled, values=values)
 
     def draw(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from collections.abc import Mapping
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -63,14 +64,18 @@ def page(
     title: str = "",
     overlay: Overlay = None,
     depth: int | str | None = None,
+    rolled: bool | None = None,
+    values: Mapping[str, Any] | None = None,
     assets: str | None = None,
 ) -> str:
     """One self-contained HTML page of the graph; or one that takes ``intus.css`` and ``intus.js`` from the
     folder ``assets``, relative to it, as pages of one site do.
 
     ``overlay`` colours the boxes (see ``overlay.paint``); ``depth`` is how many levels of modules stand open
-    at first, as many as stay readable by default, ``"all"`` for every one. The data travels as gzip in
-    base64, so no name in a model can break out of it.
+    at first, as many as stay readable by default, ``"all"`` for every one; ``rolled`` whether the passes of a
+    recurrent layer are one box, by default where there are too many to read; ``values`` what saved
+    activations looked like (see ``scene``). Data and program travel as gzip in base64, so no name in a model
+    can break out of them.
     """
     if assets is None:
         own = f'<script id="intus-assets" type="application/octet-stream">{packed_assets()}</script>\n'
@@ -84,18 +89,26 @@ def page(
     return _PAGE.format(
         title=escape(title or graph.model),
         summary=escape(headline(graph)),
-        data=packed(content(graph, overlay=overlay, depth=depth)),
+        data=packed(content(graph, overlay=overlay, depth=depth, rolled=rolled, values=values)),
         program=program,
         origin=origin,
     )
 
 
-def content(graph: Graph, *, overlay: Overlay = None, depth: int | str | None = None) -> dict[str, Any]:
-    """What the page's program is given: the scene, its paint, and how deep it stands open."""
+def content(
+    graph: Graph,
+    *,
+    overlay: Overlay = None,
+    depth: int | str | None = None,
+    rolled: bool | None = None,
+    values: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What the page's program is given: the scene, its paint, how deep it stands open, whether rolled."""
     return {
-        "scene": scene(graph),
+        "scene": scene(graph, values=values),
         "paint": paint(overlay),
         "depth": DEEPEST if depth == "all" else depth,
+        "rolled": rolled,
     }
 
 
@@ -125,6 +138,8 @@ class View:
         title: str = "",
         overlay: Overlay = None,
         depth: int | str | None = None,
+        rolled: bool | None = None,
+        values: Mapping[str, Any] | None = None,
         height: int = 640,
     ) -> None:
         if isinstance(overlay, str) and overlay == AUTOGRAD:
@@ -136,11 +151,20 @@ class View:
         self.title = title or graph.model
         self.overlay = overlay
         self.depth = depth
+        self.rolled = rolled
+        self.values = values
         self.height = height
 
-    def html(self) -> str:
-        """The page as text."""
-        return page(self.graph, title=self.title, overlay=self.overlay, depth=self.depth)
+    def html(self, *, rolled: bool | None = None) -> str:
+        """The page as text; ``rolled`` as the View's own where None."""
+        return page(
+            self.graph,
+            title=self.title,
+            overlay=self.overlay,
+            depth=self.depth,
+            rolled=self.rolled if rolled is None else rolled,
+            values=self.values,
+        )
 
     def save(
         self,
@@ -164,11 +188,9 @@ class View:
         """
         path = Path(path)
         if path.suffix == ".html":
-            if rolled or direction != "down" or dark:
-                raise InputError(
-                    f"{path.name}: rolled, direction and dark are for still pictures, not for a page."
-                )
-            path.write_text(self.html(), encoding="utf-8")
+            if direction != "down" or dark:
+                raise InputError(f"{path.name}: direction and dark are for still pictures, not for a page.")
+            path.write_text(self.html(rolled=rolled or None), encoding="utf-8")
             return path
         from .drawing.save import FORMATS, save
 

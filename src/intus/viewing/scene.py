@@ -6,24 +6,29 @@ are interned as in the Graph, so that a hundred thousand operations stay a few m
 
 from __future__ import annotations
 
+import linecache
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ..core.flops import flops
-from ..core.graph import OP, Graph
+from ..core.graph import OP, Graph, Source
 
 VERSION = 1
-_OP_COLUMNS = ("kind", "type", "call", "meta", "site", "event", "time", "flags")
+_OP_COLUMNS = ("kind", "type", "layer", "passno", "call", "meta", "site", "event", "time", "flags")
+_LONGEST_LINE = 160
 
 
-def scene(graph: Graph) -> dict[str, Any]:
+def scene(graph: Graph, *, values: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Turn a graph into a JSON-able dict of columns.
 
     Rows of ``ops`` are the graph's rows, with their labels; ``calls`` are its module calls, with their
     addresses; ``flops`` is null where not known, ``setting`` -1 where a call was given nothing but tensors;
-    ``totals`` are what the header shows (bytes in bytes, seconds in seconds).
+    ``totals`` are what the header shows (bytes in bytes, seconds in seconds). ``values`` are columns of what
+    saved activations looked like: ``row``, ``mean``, ``std``, ``low``, ``high``, ``nan`` and ``inf``
+    (counts), ``zero`` (share), and ``histogram`` (counts of equally wide bins).
     """
     ops, calls = graph.ops, graph.calls
     return {
@@ -31,11 +36,12 @@ def scene(graph: Graph) -> dict[str, Any]:
         "model": graph.model,
         "types": list(graph.types),
         "metas": [[list(m.shape), m.dtype, m.device, m.nbytes] for m in graph.metas],
-        "sites": [list(site) for site in graph.sites],
+        "sites": [[*site, _line(site)] for site in graph.sites],
         "args": list(graph.args),
         "settings": list(graph.settings),
         "params": [[p.address, list(p.shape), p.dtype, p.nbytes, p.trainable] for p in graph.params],
         "modules": [list(module) for module in graph.modules],
+        "branches": [list(branch) for branch in graph.branches],
         "ops": {
             "label": graph.labels,
             **{name: getattr(ops, name).tolist() for name in _OP_COLUMNS},
@@ -52,10 +58,24 @@ def scene(graph: Graph) -> dict[str, Any]:
             "op": graph.op_params[:, 0].tolist(),
             "param": graph.op_params[:, 1].tolist(),
         },
+        "values": None if values is None else finite(dict(values)),
         "totals": totals(graph),
         "error": graph.error,
-        "facts": finite(dict(graph.facts)),
+        "facts": finite(_facts(graph)),
     }
+
+
+def _line(site: Source) -> str:
+    """The text of a line of source, as tracebacks read it; ``""`` where it cannot be read."""
+    return linecache.getline(site.file, site.line).strip()[:_LONGEST_LINE] if site.line else ""
+
+
+def _facts(graph: Graph) -> dict[str, Any]:
+    facts = dict(graph.facts)
+    raised = facts.get("raised")
+    if raised:  # the line that raised, where no operation did
+        facts["raised"] = raised | {"text": _line(Source(raised["file"], raised["line"], raised["function"]))}
+    return facts
 
 
 def totals(graph: Graph) -> dict[str, float]:

@@ -91,7 +91,8 @@ def _widget_class() -> Any:
 
         def __init__(self, view: View) -> None:
             self._graph = view.graph
-            shown = content(view.graph, overlay=view.overlay, depth=view.depth)
+            how = {"overlay": view.overlay, "depth": view.depth, "rolled": view.rolled, "values": view.values}
+            shown = content(view.graph, **how)
             super().__init__(_assets=packed_assets(), _content=packed(shown), height=view.height)
 
         def select(self, address: str | None) -> None:

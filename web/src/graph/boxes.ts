@@ -1,9 +1,10 @@
 // Drawing boxes: frames and headers of open ones, closed ones with their words, and how each kind looks.
+import { accent, captions, isBoxed, isFold } from "./captions.ts";
 import { inkOn, type Theme } from "./colour.ts";
 import type { TreeNode } from "./model.ts";
 import { colourOf, formatValue, isPaintable, valueOf, type Paint } from "./paint.ts";
-import { isNew, rectAt, type Picture, type Rect } from "./picture.ts";
-import { accent, captions, HEADER, isBoxed, type Box } from "./stage.ts";
+import { isBack, isNew, rectAt, type Picture, type Rect } from "./picture.ts";
+import { HEADER, PICKER, type Box } from "./stage.ts";
 
 export function drawFrame(ctx: CanvasRenderingContext2D, picture: Picture, box: Box): void {
   const { theme } = picture;
@@ -45,8 +46,25 @@ export function drawHeader(ctx: CanvasRenderingContext2D, picture: Picture, box:
     text(ctx, theme, title, r.x + 29, r.y + HEADER / 2, 13, ink, "left", true);
     const at = r.x + 29 + ctx.measureText(title).width + 8;
     text(ctx, theme, subtitle, at, r.y + HEADER / 2 + 0.5, 11, fill?.colour ? ink : theme["text-soft"], "left");
+    if (isFold(box.node)) drawPicker(ctx, picture, box, r);
   }
   ctx.globalAlpha = 1;
+}
+
+/** In the head of an open fold: which member is shown, its neighbours, and all of them. */
+function drawPicker(ctx: CanvasRenderingContext2D, picture: Picture, box: Box, r: Rect): void {
+  const { theme } = picture;
+  const middle = r.y + HEADER / 2;
+  let x = r.x + r.width;
+  const put = (width: number, words: string, ink: string, bold = false): void => {
+    x -= width;
+    text(ctx, theme, words, x + width / 2, middle, 11.5, ink, "center", bold);
+  };
+  put(PICKER.all, box.pick === "all" ? "one" : "all", theme.accent);
+  if (box.pick === "all") return;
+  put(PICKER.next, "›", theme.accent, true);
+  put(PICKER.which, `${box.pick + 1} / ${box.node.children.length}`, theme["text-soft"]);
+  put(PICKER.previous, "‹", theme.accent, true);
 }
 
 export function drawBox(ctx: CanvasRenderingContext2D, picture: Picture, box: Box): void {
@@ -56,7 +74,7 @@ export function drawBox(ctx: CanvasRenderingContext2D, picture: Picture, box: Bo
   const look = lookOf(theme, node);
   const fill = paintOf(picture, node);
   const radius = isBoxed(node) ? 9 : r.height / 2;
-  ctx.globalAlpha = isNew(picture, box) ? picture.progress : 1;
+  ctx.globalAlpha = (isNew(picture, box) ? picture.progress : 1) * (isBack(picture, node.id) ? 0.4 : 1);
   if (node.kind === "group" && camera.scale > 0.25) drawStack(ctx, r, look);
   ctx.fillStyle = fill?.colour ?? look.fill;
   ctx.strokeStyle = fill?.colour ?? look.line;
@@ -152,12 +170,13 @@ function lookOf(theme: Theme, node: TreeNode): Look {
   else if (node.kind === "output") Object.assign(look, { fill: theme["output-fill"], line: theme["output-line"], ink: theme["output-text"] });
   else if (node.kind === "group" && node.subtitle === "input") Object.assign(look, { fill: theme["input-fill"], line: theme["input-line"], ink: theme["input-text"] });
   else if (node.kind === "group" && node.subtitle === "output") Object.assign(look, { fill: theme["output-fill"], line: theme["output-line"], ink: theme["output-text"] });
-  else if (node.kind === "buffer") Object.assign(look, { fill: theme["buffer-fill"], line: theme["buffer-line"], ink: theme["text-soft"] });
+  else if (node.kind === "buffer" || node.kind === "constant") Object.assign(look, { fill: theme["buffer-fill"], line: theme["buffer-line"], ink: theme["text-soft"] });
   else if (node.children.length) Object.assign(look, { fill: theme["module-fill"], line: theme["module-line"], width: 1.25 });
   else if (node.hasParams) Object.assign(look, { fill: theme["param-fill"], line: theme["param-line"] });
   const mark = accent(node);
-  if (mark === "created") look.dashed = true;
-  if (mark === "failed") Object.assign(look, { line: theme.error, ink: theme.error, width: 2 });
+  if (node.decision) Object.assign(look, { fill: theme["decision-fill"], line: theme["decision-line"], ink: theme["decision-text"] });
+  if (mark === "created" || node.kind === "constant") look.dashed = true;
+  if (mark === "failed") Object.assign(look, { fill: theme["error-fill"], line: theme.error, ink: theme.error, width: 2 });
   return look;
 }
 

@@ -3,7 +3,7 @@
 import { figures } from "./facts.ts";
 import { buildTree } from "./model.ts";
 import type { Scene } from "./scene.ts";
-import { curve } from "./curve.ts";
+import { bends, pointOf } from "./curve.ts";
 import { Stage, type Box, type Frame, type Line } from "./stage.ts";
 
 export interface Measured {
@@ -87,15 +87,9 @@ const name = (box: Box): string => box.node.address || box.node.title;
 
 function sample(line: Line): [number, number][] {
   const points: [number, number][] = [];
-  const { route } = line;
-  for (let i = 2; i < route.length; i += 2) {
-    const [ax, ay, bx, by] = [route[i - 2], route[i - 1], route[i], route[i + 1]];
-    const bend = curve(ax, ay, bx, by);
+  for (const bend of bends(line.route)) {
     for (let k = 0; k <= 24; k++) {
-      const t = k / 24;
-      const s = 1 - t;
-      const y = s * s * s * ay + 3 * s * s * t * bend.ay + 3 * s * t * t * bend.by + t * t * t * by;
-      const x = (s * s * s + 3 * s * s * t) * ax + (3 * s * t * t + t * t * t) * bx;
+      const [x, y] = pointOf(bend, k / 24);
       points.push([line.x + x, line.y + y]);
     }
   }

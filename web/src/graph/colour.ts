@@ -4,7 +4,7 @@ const TOKENS = [
   ...["bg", "surface", "raised", "line", "line-strong", "text", "text-soft", "accent", "accent-soft", "error"],
   ...["input-fill", "input-line", "input-text", "output-fill", "output-line", "output-text", "param-fill", "param-line"],
   ...["buffer-fill", "buffer-line", "op-fill", "op-line", "module-fill", "module-line", "frame-line", "frame-a"],
-  ...["frame-b", "edge", "edge-label"],
+  ...["frame-b", "edge", "edge-label", "decision-fill", "decision-line", "decision-text", "error-fill"],
 ] as const;
 
 export type Theme = Record<(typeof TOKENS)[number] | "font", string>;

@@ -24,6 +24,9 @@ export interface LayoutEdge {
   to: number;
   fromDx: number | null;
   toDx: number | null;
+  /** Width of the words beside its arrow, and beside its start; 0 for none. */
+  mark: number;
+  outMark: number;
 }
 
 export interface LayoutInput {

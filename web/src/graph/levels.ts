@@ -30,7 +30,11 @@ class Lifter {
     for (let raw = 0; raw < src.length; raw++) {
       let a = boxOf[src[raw]];
       let b = boxOf[dst[raw]];
-      if (a < 0 || b < 0 || a === b) continue;
+      if (a < 0 || b < 0) continue;
+      if (a === b) {
+        if (this.tree.scene.edges.out) this.add(nodes[a].parent, a, a, raw); // a pass feeds the next of its layer
+        continue;
+      }
       while (nodes[a].depth > nodes[b].depth) a = nodes[a].parent;
       while (nodes[b].depth > nodes[a].depth) b = nodes[b].parent;
       while (nodes[a].parent !== nodes[b].parent) {

@@ -1,35 +1,48 @@
 // Drawing edges and the shapes beside them.
-import { curve } from "./curve.ts";
-import type { Picture, Rect } from "./picture.ts";
-import type { Line } from "./stage.ts";
+import { bends } from "./curve.ts";
+import { isInside, type Picture, type Rect } from "./picture.ts";
+import { FONT_MARK, type Line } from "./stage.ts";
 
 export function drawLines(ctx: CanvasRenderingContext2D, picture: Picture, view: Rect): void {
-  const { theme, selected, camera, progress } = picture;
+  const { theme, lit, camera, progress } = picture;
   const chosen: Line[] = [];
   ctx.lineWidth = 1.25 / Math.max(0.5, Math.min(1, camera.scale));
   ctx.strokeStyle = ctx.fillStyle = theme.edge;
-  ctx.globalAlpha = progress < 1 ? Math.max(0, progress * 2 - 1) : 1;
+  const shown = progress < 1 ? Math.max(0, progress * 2 - 1) : 1;
+  ctx.globalAlpha = shown;
   for (const line of picture.frame.lines) {
     if (!isLineVisible(line, view)) continue;
-    if (line.edge.from === selected || line.edge.to === selected) chosen.push(line);
-    else drawLine(ctx, line, camera.scale);
+    if (line.edge === picture.edge || lit?.lines.has(line)) {
+      chosen.push(line);
+      continue;
+    }
+    if (lit) ctx.globalAlpha = shown * (isInside(picture, line.container) ? 1 : 0.5);
+    drawLine(ctx, line, camera.scale);
   }
+  ctx.globalAlpha = shown;
   ctx.strokeStyle = ctx.fillStyle = theme.accent;
-  ctx.lineWidth *= 1.7;
-  for (const line of chosen) drawLine(ctx, line, camera.scale);
+  const plain = ctx.lineWidth;
+  for (const line of chosen) {
+    ctx.lineWidth = plain * (line.edge === picture.edge || touches(line, picture.selected) ? 2 : 1.2);
+    drawLine(ctx, line, camera.scale);
+  }
   ctx.globalAlpha = 1;
 }
 
-function isLineVisible(line: Line, view: Rect): boolean {
+const touches = ({ edge }: Line, id: number): boolean => edge.from === id || edge.to === id;
+
+export function isLineVisible(line: Line, view: Rect): boolean {
   const { route } = line;
   const last = route.length - 1;
   if (last < 0) return false;
-  if (line.y + route[last] < view.y || line.y + route[1] > view.y + view.height) return false;
-  let [low, high] = [Infinity, -Infinity];
+  let [low, high, top, bottom] = [Infinity, -Infinity, Infinity, -Infinity];
   for (let i = 0; i < last; i += 2) {
     low = Math.min(low, route[i]);
     high = Math.max(high, route[i]);
+    top = Math.min(top, route[i + 1]);
+    bottom = Math.max(bottom, route[i + 1]);
   }
+  if (line.y + bottom < view.y || line.y + top > view.y + view.height) return false;
   return line.x + high >= view.x && line.x + low <= view.x + view.width;
 }
 
@@ -41,15 +54,12 @@ function drawLine(ctx: CanvasRenderingContext2D, line: Line, scale: number): voi
   const arrow = line.arrow && scale > 0.3;
   ctx.beginPath();
   ctx.moveTo(x + route[0], y + route[1]);
-  for (let i = 2; i <= last; i += 2) {
-    const [ax, ay, bx] = [x + route[i - 2], y + route[i - 1], x + route[i]];
-    const by = y + route[i + 1] - (arrow && i === last ? ARROW - 1 : 0);
-    if (Math.abs(ax - bx) < 0.5) ctx.lineTo(bx, by);
-    else {
-      const bend = curve(ax, ay, bx, by);
-      ctx.bezierCurveTo(ax, bend.ay, bx, bend.by, bx, by);
-    }
-  }
+  const parts = bends(route);
+  parts.forEach((part, i) => {
+    const short = arrow && i === parts.length - 1 ? ARROW - 1 : 0;
+    if (part.straight) ctx.lineTo(x + part.bx, y + part.by - short);
+    else ctx.bezierCurveTo(x + part.ax, y + part.ca, x + part.bx, y + part.cb - short, x + part.bx, y + part.by - short);
+  });
   ctx.stroke();
   if (!arrow) return;
   const [tx, ty] = [x + route[last], y + route[last + 1]];
@@ -61,26 +71,49 @@ function drawLine(ctx: CanvasRenderingContext2D, line: Line, scale: number): voi
   ctx.fill();
 }
 
-/** Shapes, beside an edge where it leaves its box or arrives, on a halo of the ground so that crossing lines do not hurt. */
+/** Words beside edges, on a halo of the ground so that crossing lines do not hurt: the shape where the edge
+ * leaves its box or arrives, the argument at its arrow, passes at either end. */
 export function drawLabels(ctx: CanvasRenderingContext2D, picture: Picture, view: Rect): void {
-  const { theme, camera, progress } = picture;
+  const { camera, progress } = picture;
   if (camera.scale * 10 < 6 || progress < 1) return;
+  ctx.textBaseline = "middle";
+  ctx.lineJoin = "round";
+  ctx.lineWidth = 4;
   for (const line of picture.frame.lines) {
-    if (!line.label || !isLineVisible(line, view)) continue;
+    if (!isLineVisible(line, view)) continue;
     const { route } = line;
     const last = route.length - 2;
-    const x = line.x + route[line.labelAtEnd ? last : 0] + 6;
-    const y = line.y + (line.labelAtEnd ? route[last + 1] - 16 : route[3] + 12);
-    const holder = picture.tree.nodes[line.container];
-    const ground = line.container === 0 ? theme.bg : holder.depth % 2 ? theme["frame-a"] : theme["frame-b"];
-    ctx.font = `10.5px ${theme.font}`;
-    ctx.textAlign = "left";
-    ctx.textBaseline = "middle";
-    ctx.strokeStyle = ground;
-    ctx.lineWidth = 4;
-    ctx.lineJoin = "round";
-    ctx.strokeText(line.label, x, y);
-    ctx.fillStyle = theme["edge-label"];
-    ctx.fillText(line.label, x, y);
+    const [x1, y1, x2, y2] = [line.x + route[0], line.y + route[3], line.x + route[last], line.y + route[last + 1]];
+    if (line.label) word(ctx, picture, line, line.label, (line.labelAtEnd ? x2 : x1) + 6, line.labelAtEnd ? y2 - (line.into ? 22 : 16) : y1 + 12, 10.5);
+    if (line.into) word(ctx, picture, line, line.into, x2 + 5, y2 - 9, FONT_MARK);
+    if (line.out) word(ctx, picture, line, line.out, x1 - 6, y1 + 9, FONT_MARK);
+    if (line.branch) drawIf(ctx, picture, x2, y2 - 14);
   }
+}
+
+function word(ctx: CanvasRenderingContext2D, picture: Picture, line: Line, text: string, x: number, y: number, size: number): void {
+  const { theme } = picture;
+  const holder = picture.tree.nodes[line.container];
+  ctx.font = `${size}px ${theme.font}`;
+  ctx.textAlign = text === line.out ? "right" : "left";
+  ctx.strokeStyle = line.container === 0 ? theme.bg : holder.depth % 2 ? theme["frame-a"] : theme["frame-b"];
+  ctx.strokeText(text, x, y);
+  ctx.fillStyle = theme["edge-label"];
+  ctx.fillText(text, x, y);
+}
+
+/** Where a branch begins: what follows serves a decision alone. */
+function drawIf(ctx: CanvasRenderingContext2D, { theme }: Picture, x: number, y: number): void {
+  ctx.fillStyle = theme["decision-fill"];
+  ctx.strokeStyle = theme["decision-line"];
+  ctx.lineWidth = 1;
+  ctx.beginPath();
+  ctx.roundRect(x - 20, y - 7, 15, 13, 4);
+  ctx.fill();
+  ctx.stroke();
+  ctx.font = `600 9px ${theme.font}`;
+  ctx.textAlign = "center";
+  ctx.fillStyle = theme["decision-text"];
+  ctx.fillText("IF", x - 12.5, y);
+  ctx.lineWidth = 4;
 }

@@ -1,9 +1,11 @@
 // From the scene's columns to a tree of boxes and, for every container, the edges between what is in it.
+import { decided, decisions, type Decisions } from "./branches.ts";
 import { foldRepeats, groupEnds } from "./folds.ts";
 import { liftEdges } from "./levels.ts";
-import { BUFFER, CREATED, FAILED, INPUT, OP, OUTPUT, type Scene } from "./scene.ts";
+import { takesSeveral } from "./marks.ts";
+import { BUFFER, CONSTANT, CREATED, FAILED, INPUT, OP, OUTPUT, type Scene } from "./scene.ts";
 
-export type Kind = "root" | "module" | "op" | "input" | "output" | "buffer" | "group";
+export type Kind = "root" | "module" | "op" | "input" | "output" | "buffer" | "constant" | "group";
 
 /** A box: a module's call, an operation, an input … Containers have children. */
 export interface TreeNode {
@@ -21,8 +23,12 @@ export interface TreeNode {
   call: number;
   /** Rows of the scene it stands for itself: the tensors an operation returned. */
   rows: number[];
-  /** Buffers that only this box reads. */
+  /** Buffers and constants that only this box reads. */
   buffers: number[];
+  /** How many passes it stands for: more than one in a rolled scene alone. */
+  passes: number;
+  /** What was decided by the truth of its tensor: "if ✓", or "". */
+  decision: string;
   order: number;
   flags: number;
   hasParams: boolean;
@@ -54,6 +60,9 @@ export interface Tree {
   byAddress: Map<string, number>;
   levels: Map<number, Level>;
   firstPort: number;
+  decisions: Decisions;
+  /** Boxes that take more than one tensor, with their arguments (into the scene's). */
+  several: Map<number, Set<number>>;
 }
 
 export function buildTree(scene: Scene): Tree {
@@ -70,10 +79,16 @@ export function buildTree(scene: Scene): Tree {
   nameBoxes(builder, callBox);
   const byAddress = new Map<string, number>();
   for (const node of nodes) for (const name of node.names) if (!byAddress.has(name)) byAddress.set(name, node.id);
-  const tree: Tree = { scene, nodes, boxOf, byAddress, levels: new Map(), firstPort: nodes.length };
+  for (const node of nodes) for (const name of shortNames(scene, node)) if (!byAddress.has(name)) byAddress.set(name, node.id);
+  const tree: Tree = { scene, nodes, boxOf, byAddress, levels: new Map(), firstPort: nodes.length, decisions: decisions(scene), several: takesSeveral({ scene, boxOf }) };
+  for (const [row, decision] of tree.decisions.byRow) if (nodes[boxOf[row]]) nodes[boxOf[row]].decision = decided(decision);
   liftEdges(tree);
   return tree;
 }
+
+/** `conv2d_3` of `conv2d_3_7`, and `conv2d_3:2` of its second pass. */
+const shortNames = ({ ops }: Scene, { rows }: TreeNode): string[] =>
+  rows.filter((row) => ops.kind[row] === OP).map((row) => ops.label[row].replace(/_\d+(:\d+)?$/, "$1"));
 
 export interface Builder {
   scene: Scene;
@@ -95,6 +110,8 @@ export function newNode({ nodes }: Builder, kind: Kind, parent: number, order: n
     call: -1,
     rows: [],
     buffers: [],
+    passes: 1,
+    decision: "",
     order,
     flags: 0,
     hasParams: false,
@@ -147,7 +164,7 @@ function placeRows(builder: Builder): Int32Array {
   };
   for (let row = 0; row < ops.kind.length; row++) {
     const kind = ops.kind[row];
-    if (kind === BUFFER) continue;
+    if (kind === BUFFER || kind === CONSTANT) continue;
     if (kind === OP && isLaterTensor(scene, row)) {
       boxOf[row] = boxOf[row - 1];
       nodes[boxOf[row]].rows.push(row);
@@ -169,24 +186,27 @@ function placeRows(builder: Builder): Int32Array {
   return callBox;
 }
 
-/** A buffer stands in the smallest container around those who read it, or inside its only reader. */
+/** A buffer or constant stands in the smallest container around those who read it; a buffer that is one module's
+ * alone, and that module one operation, stands inside it. */
 function placeBuffers(builder: Builder): void {
   const { scene, nodes, boxOf } = builder;
   const readers = new Map<number, number[]>();
   scene.edges.src.forEach((src, edge) => {
-    if (scene.ops.kind[src] !== BUFFER) return;
+    if (scene.ops.kind[src] !== BUFFER && scene.ops.kind[src] !== CONSTANT) return;
     const reader = boxOf[scene.edges.dst[edge]];
     if (reader >= 0) readers.get(src)?.push(reader) ?? readers.set(src, [reader]);
   });
   const touched = new Set<TreeNode>();
   for (const [row, boxes] of readers) {
-    const home = nodes[boxes.reduce((a, b) => commonParent(nodes, a, b))];
+    const isBuffer = scene.ops.kind[row] === BUFFER;
+    let home = nodes[boxes.reduce((a, b) => commonParent(nodes, a, b))];
+    if (home.children.length === 0 && home.id !== 0 && !(isBuffer && home.kind === "module")) home = nodes[home.parent];
     if (home.children.length === 0 && home.id !== 0) {
       boxOf[row] = home.id;
       home.buffers.push(row);
       continue;
     }
-    const box = newNode(builder, "buffer", home.id, Math.min(...boxes.map((b) => nodes[b].order)) - 0.5);
+    const box = newNode(builder, isBuffer ? "buffer" : "constant", home.id, Math.min(...boxes.map((b) => nodes[b].order)) - 0.5);
     box.rows.push(row);
     boxOf[row] = box.id;
     touched.add(home);
@@ -202,13 +222,16 @@ function commonParent(nodes: TreeNode[], a: number, b: number): number {
   return n;
 }
 
-/** Boxes from the root downwards, each before what it holds. */
-export function preorder(nodes: TreeNode[], visit: (node: TreeNode) => boolean | void): void {
+/** Boxes from the root downwards, each before what it holds: all of it, none where `visit` says false, or
+ * those it names. */
+export function preorder(nodes: TreeNode[], visit: (node: TreeNode) => boolean | number[] | void): void {
   const stack = [0];
   while (stack.length) {
     const node = nodes[stack.pop()!];
-    if (visit(node) === false) continue;
-    for (let i = node.children.length - 1; i >= 0; i--) stack.push(node.children[i]);
+    const next = visit(node);
+    if (next === false) continue;
+    const inside = Array.isArray(next) ? next : node.children;
+    for (let i = inside.length - 1; i >= 0; i--) stack.push(inside[i]);
   }
 }
 
@@ -225,10 +248,11 @@ function nameBoxes({ scene, nodes }: Builder, callBox: Int32Array): void {
   nodes[0].call = rootCall;
   nodes[0].subtitle = rootCall >= 0 ? scene.modules[calls.module[rootCall]][1] : "";
   for (const node of nodes) {
-    const labels = node.rows.map((row) => ops.label[row]);
+    const labels = node.rows.flatMap((row) => [ops.label[row], ...(ops.also?.[row] ?? [])]);
+    node.passes = node.kind === "module" ? (calls.passes?.[node.call] ?? 1) : Math.max(1, ...node.rows.map((row) => ops.passes?.[row] ?? 1));
     if (node.kind === "module") {
       node.address = calls.address[node.call];
-      node.names = [node.address];
+      node.names = [...new Set([node.address, ...(calls.also?.[node.call] ?? [])])];
       node.subtitle = scene.modules[calls.module[node.call]][1];
       node.title = below(node.address, addressAround(nodes, node));
       for (let call = calls.parent[node.call]; call >= 0 && callBox[call] === node.id; call = calls.parent[call])
@@ -236,10 +260,11 @@ function nameBoxes({ scene, nodes }: Builder, callBox: Int32Array): void {
       node.names.push(...labels);
     } else if (labels.length) {
       node.address = labels[0];
-      node.names = labels;
-      node.title = node.kind === "op" ? scene.types[ops.type[node.rows[0]]] : labels[0];
+      node.names = [...new Set(labels)];
+      node.title = node.kind === "op" || node.kind === "buffer" ? scene.types[ops.type[node.rows[0]]] : labels[0];
     }
     for (const row of node.buffers) node.names.push(ops.label[row]);
+    if (node.passes > 1) node.title += ` (x${node.passes})`;
   }
   for (const node of nodes) {
     if (node.kind !== "group" || node.title) continue;

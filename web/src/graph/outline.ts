@@ -2,7 +2,8 @@
 // closes with it, and holds only the rows in sight, so that a hundred thousand cost nothing.
 import { el } from "./dom.ts";
 import type { TreeNode } from "./model.ts";
-import { captions, type Stage } from "./stage.ts";
+import { captions } from "./captions.ts";
+import type { Stage } from "./stage.ts";
 
 const ROW = 26;
 
@@ -20,7 +21,7 @@ export class Outline {
   private readonly prefix = `ig${Math.random().toString(36).slice(2, 8)}`;
 
   constructor(
-    private readonly stage: Stage,
+    private readonly stageNow: () => Stage,
     private readonly actions: OutlineActions,
   ) {
     this.spacer = el("div", { class: "ig-rows", role: "presentation" });
@@ -34,13 +35,17 @@ export class Outline {
     new ResizeObserver(() => this.render()).observe(this.list);
   }
 
+  private get stage(): Stage {
+    return this.stageNow();
+  }
+
   /** Take over what is open now, and what is selected. */
   update(selected: number): void {
     this.rows = [];
     const { nodes } = this.stage.tree;
     const stack: { id: number; level: number; place: number; of: number }[] = [];
     const push = (id: number, level: number): void => {
-      const { children } = nodes[id];
+      const children = this.stage.shown(id);
       for (let i = children.length - 1; i >= 0; i--) stack.push({ id: children[i], level, place: i + 1, of: children.length });
     };
     push(0, 1);

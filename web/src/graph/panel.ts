@@ -1,18 +1,24 @@
 // The facts of the selected box: what it is, what goes in and out, what it holds, what it cost, where it is written.
+import { isFold } from "./captions.ts";
 import { el, iconButton } from "./dom.ts";
 import { bytes, count, dimensions, duration, plural, product, type Figures } from "./facts.ts";
 import { formatValue, isPaintable, valueOf, type Paint } from "./paint.ts";
-import type { Tree, TreeNode } from "./model.ts";
-import { CREATED, FAILED, INPLACE } from "./scene.ts";
+import { isFailed, type Tree, type TreeNode } from "./model.ts";
+import { CREATED, FAILED, INPLACE, type Source } from "./scene.ts";
+import { section } from "./section.ts";
+import type { Stage } from "./stage.ts";
+import { borders } from "./tensors.ts";
+import { summaryOf, valueSection } from "./values.ts";
 
 export interface PanelActions {
   goTo(id: number): void;
   close(): void;
+  /** Show one member of a fold, or all. */
+  pick(id: number, which: number | "all"): void;
 }
 
-const SHOWN = 12; // links and parameters listed before "and n more"
-
-export function panelFor(tree: Tree, figures: Figures, id: number, paint: Paint | null, actions: PanelActions): HTMLElement {
+export function panelFor(stage: Stage, id: number, paint: Paint | null, actions: PanelActions): HTMLElement {
+  const { tree, figures } = stage;
   const node = tree.nodes[id];
   const { scene } = tree;
   const title = node.address || node.title;
@@ -20,8 +26,11 @@ export function panelFor(tree: Tree, figures: Figures, id: number, paint: Paint 
     el("header", {}, el("h2", { title }, title), iconButton("close", "Close the facts", actions.close)),
     el("p", { class: "ig-kind" }, kindOf(tree, node)),
     flagsOf(node),
+    node.kind === "group" ? picker(stage, node, actions) : null,
     paint && isPaintable(node) ? paintedValue(paint, node) : null,
     facts([
+      ["Failed with", isFailed(node) ? scene.error : ""],
+      ["Decided", node.decision],
       ["Arguments", node.call >= 0 ? scene.modules[scene.calls.module[node.call]][2] : ""],
       ["Called with", calledWith(tree, node)],
       ["Also called", node.names.slice(1, 5).join(", ")],
@@ -29,8 +38,11 @@ export function panelFor(tree: Tree, figures: Figures, id: number, paint: Paint 
       ["Time", figures.time[id] ? duration(figures.time[id]) : ""],
       ["FLOPs", figures.flops[id] ? count(figures.flops[id]) : ""],
       ["Tensors made", figures.memory[id] ? bytes(figures.memory[id]) : ""],
-      ["Written at", sourceOf(tree, node)],
+      ["Written at", place(siteOf(tree, node))],
+      ["Forward at", place(forwardOf(tree, node))],
     ]),
+    code(siteOf(tree, node)),
+    ...node.rows.map((row) => summaryOf(scene, row)).slice(0, 3).map((summary) => summary && valueSection(summary)),
     ...borders(tree, node, actions),
     parameters(tree, node, figures),
     buffers(tree, node),
@@ -46,10 +58,10 @@ function calledWith({ scene }: Tree, node: TreeNode): string {
 function kindOf({ scene }: Tree, node: TreeNode): string {
   if (node.kind === "module") {
     const call = scene.calls.passno[node.call];
-    return `Module · ${node.subtitle}${call > 1 ? ` · call ${call}` : ""}`;
+    return `Module · ${node.subtitle}${call > 1 ? ` · call ${call}` : ""}${node.passes > 1 ? ` · ${node.passes} calls` : ""}`;
   }
   if (node.kind === "group") return `${plural(node.children.length, "member")} · ${node.subtitle}`;
-  const names = { op: `Operation · ${node.title}`, input: "Input", output: "Output", buffer: "Buffer", root: "Model" };
+  const names = { op: `Operation · ${node.title}`, input: "Input", output: "Output", buffer: "Buffer", constant: "Constant: a tensor from outside the model", root: "Model" };
   return names[node.kind];
 }
 
@@ -79,59 +91,28 @@ function facts(rows: [string, string][]): HTMLElement {
   return list;
 }
 
-function sourceOf({ scene }: Tree, node: TreeNode): string {
-  const site = node.rows.length ? scene.ops.site[node.rows[0]] : -1;
-  if (site < 0) return "";
-  const [file, line, fn] = scene.sites[site];
-  return line ? `${file}:${line}${fn ? ` in ${fn}` : ""}` : "";
+function siteOf({ scene }: Tree, node: TreeNode): Source | undefined {
+  return node.rows.length ? scene.sites[scene.ops.site[node.rows[0]]] : undefined;
 }
 
-interface End {
-  row: number;
-  box: number;
-  arg: string;
+function forwardOf({ scene }: Tree, node: TreeNode): Source | undefined {
+  return node.call >= 0 && node.children.length ? scene.sites[scene.modules[scene.calls.module[node.call]][4]] : undefined;
 }
 
-/** The tensors that come into a box and that leave it, and who is at the other end. */
-function borders(tree: Tree, node: TreeNode, actions: PanelActions): (HTMLElement | null)[] {
-  const { scene, nodes, boxOf } = tree;
-  const inside = (box: number): boolean => {
-    let n = box;
-    while (n >= 0 && nodes[n].depth > node.depth) n = nodes[n].parent;
-    return n === node.id;
-  };
-  const into: End[] = [];
-  const readers = new Map<number, number[]>();
-  const { src, dst, arg } = scene.edges;
-  for (let raw = 0; raw < src.length; raw++) {
-    const [a, b] = [boxOf[src[raw]], boxOf[dst[raw]]];
-    if (a < 0 || b < 0 || a === b) continue;
-    const [from, to] = [inside(a), inside(b)];
-    if (!from && to) into.push({ row: src[raw], box: a, arg: scene.args[arg[raw]] });
-    else if (from && !to) readers.get(src[raw])?.push(b) ?? readers.set(src[raw], [b]);
-  }
-  const out = [...readers.keys()];
-  for (const row of node.rows) if (!readers.has(row) && node.kind !== "output" && !(scene.ops.flags[row] & FAILED)) out.push(row);
-  const uniqueInto = node.children.length ? [...new Map(into.map((end) => [end.row, { ...end, arg: "" }])).values()] : into;
-  return [
-    section("In", uniqueInto.map((end) => tensor(tree, end.row, end.arg, [end.box], actions))),
-    section("Out", out.sort((a, b) => a - b).map((row) => tensor(tree, row, "", [...new Set(readers.get(row) ?? [])], actions))),
-  ];
-}
+/** The end of a path says enough. */
+export const shortPath = (path: string): string => (path.split(/[\\/]/).length > 3 ? `…/${path.split(/[\\/]/).slice(-2).join("/")}` : path);
 
-function tensor({ scene, nodes }: Tree, row: number, arg: string, boxes: number[], actions: PanelActions): HTMLElement {
-  const [shape, dtype, device, nbytes] = scene.metas[scene.ops.meta[row]];
-  const links = boxes.slice(0, 4).map((box) =>
-    el("button", { type: "button", class: "ig-link", click: () => actions.goTo(box) }, nodes[box].address || nodes[box].title),
-  );
-  return el(
-    "li",
-    {},
-    el("span", { class: "ig-shape" }, arg && el("i", {}, arg), dimensions(shape)),
-    el("span", { class: "ig-soft" }, `${dtype} · ${bytes(nbytes)}${device && device !== "cpu" ? ` · ${device}` : ""}`),
-    ...links,
-    boxes.length > 4 && el("span", { class: "ig-soft" }, `and ${boxes.length - 4} more`),
-  );
+const place = (site: Source | undefined): string => (site?.[1] ? `${shortPath(site[0])}:${site[1]}${site[2] ? ` in ${site[2]}` : ""}` : "");
+
+const code = (site: Source | undefined): HTMLElement | null => (site?.[3] ? el("pre", { class: "ig-code" }, site[3]) : null);
+
+/** Which member of a fold is shown. */
+function picker(stage: Stage, node: TreeNode, actions: PanelActions): HTMLElement | null {
+  if (!isFold(node)) return null;
+  const choose = el("select", { "aria-label": "Which to show", change: () => actions.pick(node.id, choose.value === "all" ? "all" : Number(choose.value)) });
+  choose.append(...node.children.map((id, i) => el("option", { value: i }, stage.tree.nodes[id].address)), el("option", { value: "all" }, "All of them"));
+  choose.value = String(stage.pickOf(node.id));
+  return el("label", { class: "ig-pick" }, "Show", choose);
 }
 
 function parameters(tree: Tree, node: TreeNode, figures: Figures): HTMLElement | null {
@@ -166,10 +147,4 @@ function buffers({ scene }: Tree, node: TreeNode): HTMLElement | null {
       return el("li", {}, el("span", { class: "ig-shape" }, scene.ops.label[row]), el("span", { class: "ig-soft" }, `${dimensions(shape)} · ${dtype}`));
     }),
   );
-}
-
-function section(title: string, items: HTMLElement[]): HTMLElement | null {
-  if (!items.length) return null;
-  const more = items.length > SHOWN ? el("li", { class: "ig-soft" }, `and ${items.length - SHOWN} more`) : null;
-  return el("section", {}, el("h3", {}, title), el("ul", { class: "ig-list" }, ...items.slice(0, SHOWN), more));
 }

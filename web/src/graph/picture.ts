@@ -1,9 +1,10 @@
 // Everything a drawing depends on, and where boxes are while they move.
 import type { Theme } from "./colour.ts";
 import type { Figures } from "./facts.ts";
-import type { Tree } from "./model.ts";
+import type { LevelEdge, Tree } from "./model.ts";
 import type { Paint } from "./paint.ts";
 import type { Box, Frame } from "./stage.ts";
+import type { Stream } from "./walk.ts";
 
 export interface Camera {
   x: number;
@@ -21,7 +22,11 @@ export interface Picture {
   selected: number;
   hovered: number;
   focused: boolean;
-  /** Boxes to mark: neighbours of the selected one, or what a search found. */
+  /** The selected edge. */
+  edge: LevelEdge | null;
+  /** What the selected box's tensors come from and go to; everything else steps back. */
+  lit: Stream | null;
+  /** Neighbours of the selected box. */
   related: Set<number>;
   width: number;
   height: number;
@@ -49,6 +54,16 @@ export function rectAt(picture: Picture, box: Box): Rect {
     width: from.width + (box.width - from.width) * t,
     height: from.height + (box.height - from.height) * t,
   };
+}
+
+/** Whether a box steps back: another is selected, and no tensor runs between the two. */
+export const isBack = (picture: Picture, id: number): boolean =>
+  picture.lit !== null && !picture.paint && !picture.lit.boxes.has(id) && !isInside(picture, id);
+
+/** Whether a box is the selected one or stands inside it. */
+export function isInside({ selected, tree }: Picture, id: number): boolean {
+  for (let n = id; n > 0; n = tree.nodes[n].parent) if (n === selected) return true;
+  return false;
 }
 
 export const isNew = (picture: Picture, box: Box): boolean => picture.progress < 1 && !picture.before.has(box.node.id);

@@ -6,16 +6,22 @@ const MOST = 40;
 
 /** Boxes that match every word, best first: an address that is or starts with the text before one that holds it. */
 export class SearchIndex {
+  private tree: Tree | null = null;
   private text: string[] | null = null;
 
-  constructor(private readonly tree: Tree) {}
+  /** Search this tree from now on. */
+  of(tree: Tree): void {
+    this.tree = tree;
+    this.text = null;
+  }
 
   find(query: string, most = MOST): TreeNode[] {
     const words = query.toLowerCase().split(/\s+/).filter(Boolean);
-    if (!words.length) return [];
-    this.text ??= this.tree.nodes.map((node) => `${node.names.join(" ")} ${node.title} ${node.subtitle}`.toLowerCase());
+    const { tree } = this;
+    if (!words.length || !tree) return [];
+    this.text ??= tree.nodes.map((node) => `${node.names.join(" ")} ${node.title} ${node.subtitle} ${tree.nodes[node.parent]?.address ?? ""} ${shapes(tree, node)}`.toLowerCase());
     const ranked: { node: TreeNode; rank: number }[] = [];
-    for (const node of this.tree.nodes) {
+    for (const node of tree.nodes) {
       if (node.id === 0 || !words.every((word) => this.text![node.id].includes(word))) continue;
       const address = node.address.toLowerCase();
       const rank = address === words[0] ? 0 : address.startsWith(words[0]) ? 1 : address.includes(words[0]) ? 2 : 3;
@@ -26,13 +32,17 @@ export class SearchIndex {
   }
 }
 
+/** The shapes of the tensors a box gave, however people write them. */
+function shapes({ scene }: Tree, { rows }: TreeNode): string {
+  return rows.map((row) => scene.metas[scene.ops.meta[row]][0]).map((shape) => `${shape.join("×")} ${shape.join("x")} ${shape.join(",")} [${shape.join(",")}]`).join(" ");
+}
+
 /** The field and its list (ARIA combobox). */
-export function searchField(tree: Tree, goTo: (id: number) => void): HTMLElement {
-  const index = new SearchIndex(tree);
+export function searchField(index: SearchIndex, goTo: (id: number) => void): HTMLElement {
   const listId = `igs${Math.random().toString(36).slice(2, 8)}`;
   const list = el("ul", { class: "ig-found", role: "listbox", id: listId, "aria-label": "Found", hidden: true });
   const input = el("input", {
-    ...{ type: "search", placeholder: "Find name, type, address", "aria-label": "Find in the graph", spellcheck: "false" },
+    ...{ type: "search", placeholder: "Find name, type, shape", "aria-label": "Find in the graph", spellcheck: "false" },
     ...{ role: "combobox", "aria-expanded": "false", "aria-controls": listId, "aria-autocomplete": "list", autocomplete: "off" },
   });
   let found: TreeNode[] = [];

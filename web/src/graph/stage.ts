@@ -1,14 +1,22 @@
 // Which boxes stand open, and where everything visible is. Layouts are kept per container; opening or
 // closing one lays out only that container and those around it.
-import { count, dimensions, type Figures } from "./facts.ts";
+import { captions, isBoxed, isFold } from "./captions.ts";
+import { dimensions, type Figures } from "./facts.ts";
 import { layoutLevel, type Layout } from "./layout.ts";
 import { tensorsOf } from "./levels.ts";
-import { isCreated, isFailed, preorder, type LevelEdge, type Tree, type TreeNode } from "./model.ts";
+import { passesOf, shapeOf, wordsInto } from "./marks.ts";
+import { preorder, type Level, type LevelEdge, type Tree, type TreeNode } from "./model.ts";
+import { pickedLevel } from "./pick.ts";
 
 export const HEADER = 30;
 const PAD = 14;
 const FONT_TITLE = 13;
 const FONT_SMALL = 11;
+const ALL = 1e6; // a depth that opens everything, the members of folds too
+const MOST_ENDS = 8; // arrows a box makes room for; more stand closer
+export const FONT_MARK = 9.5;
+/** The buttons in the head of an open fold, from its right end: all, next, which, previous. */
+export const PICKER = { all: 34, next: 22, which: 52, previous: 22 };
 
 export interface Box {
   node: TreeNode;
@@ -17,6 +25,8 @@ export interface Box {
   width: number;
   height: number;
   open: boolean;
+  /** Of an open fold: the place of the member it shows. */
+  pick: number | "all";
 }
 
 /** An edge as drawn: its route in its container's coordinates, and where those begin. */
@@ -30,6 +40,12 @@ export interface Line {
   label: string;
   /** Beside the arrow rather than the start: where several different tensors leave one box. */
   labelAtEnd: boolean;
+  /** Beside the arrow: which argument it is, where the order matters, and of which passes. */
+  into: string;
+  /** Beside the start: of which passes it is. */
+  out: string;
+  /** Whether a branch begins here: what it leads to serves a decision alone. */
+  branch: boolean;
   arrow: boolean;
 }
 
@@ -47,6 +63,8 @@ export class Stage {
   readonly open = new Set<number>([0]);
   private readonly layouts = new Map<number, Layout>();
   private readonly sizes = new Map<number, { width: number; height: number }>();
+  /** Of a fold that stands open: the one member shown, by its place; "all" shows them all. */
+  private readonly picks = new Map<number, number | "all">();
 
   constructor(
     readonly tree: Tree,
@@ -58,9 +76,40 @@ export class Stage {
     return this.tree.nodes[id].children.length > 0;
   }
 
-  /** Whether every container around it stands open. */
+  /** Which member an open fold shows, or "all"; a box that is no fold shows all it holds. */
+  pickOf(id: number): number | "all" {
+    return isFold(this.tree.nodes[id]) ? (this.picks.get(id) ?? 0) : "all";
+  }
+
+  pick(id: number, which: number | "all"): void {
+    if (!isFold(this.tree.nodes[id])) return;
+    const { children } = this.tree.nodes[id];
+    const was = this.pickOf(id);
+    this.picks.set(id, which === "all" ? which : (which + children.length) % children.length);
+    // Whoever looks from one member to the next sees as much of it.
+    if (which !== "all" && was !== "all" && this.open.has(children[was])) this.open.add(children[this.pickOf(id) as number]);
+    this.forget(id);
+  }
+
+  /** What a box shows when it stands open. */
+  shown(id: number): number[] {
+    const { children } = this.tree.nodes[id];
+    const pick = this.pickOf(id);
+    return pick === "all" ? children : [children[pick]];
+  }
+
+  levelOf(id: number): Level {
+    const level = this.tree.levels.get(id)!;
+    const pick = this.pickOf(id);
+    return pick === "all" ? level : pickedLevel(level, this.tree.nodes[id].children[pick], this.tree.firstPort);
+  }
+
+  /** Whether every container around it stands open and shows it. */
   isVisible(id: number): boolean {
-    for (let n = this.tree.nodes[id].parent; n >= 0; n = this.tree.nodes[n].parent) if (!this.open.has(n)) return false;
+    const { nodes } = this.tree;
+    for (let n = id; n > 0; n = nodes[n].parent) {
+      if (!this.open.has(nodes[n].parent) || !this.shown(nodes[n].parent).includes(n)) return false;
+    }
     return true;
   }
 
@@ -68,24 +117,39 @@ export class Stage {
     if (!this.isContainer(id) || id === 0 || this.open.has(id) === open) return;
     if (open) this.open.add(id);
     else this.open.delete(id);
+    const pick = this.pickOf(id);
+    if (open && pick !== "all") this.open.add(this.tree.nodes[id].children[pick]);
+    this.forget(id);
+  }
+
+  private forget(id: number): void {
     for (let n = id; n >= 0; n = this.tree.nodes[n].parent) this.layouts.delete(n);
   }
 
+  /** Open the way to a box. */
   reveal(id: number): void {
-    for (let n = this.tree.nodes[id].parent; n > 0; n = this.tree.nodes[n].parent) this.setOpen(n, true);
+    const { nodes } = this.tree;
+    for (let n = id; n > 0; n = nodes[n].parent) {
+      const { parent } = nodes[n];
+      this.setOpen(parent, true);
+      if (!this.shown(parent).includes(n)) this.pick(parent, nodes[parent].children.indexOf(n));
+    }
   }
 
-  /** Open every container down to a depth: 0 shows the model's own children alone. Folds count as no depth. */
+  /** Open every container down to a depth: 0 shows the model's own children alone, Infinity everything, the
+   * members of folds too; down to other depths a fold shows one. A fold counts as no depth. */
   openToDepth(depth: number): void {
     this.open.clear();
     this.layouts.clear();
+    this.picks.clear();
     this.open.add(0);
     const levels = new Int32Array(this.tree.nodes.length);
     preorder(this.tree.nodes, (node) => {
       if (node.parent < 0 || node.children.length === 0) return;
       const fold = node.kind === "group";
       levels[node.id] = levels[node.parent] + (fold ? 0 : 1);
-      if (levels[node.id] <= depth && (!fold || depth === Infinity)) this.open.add(node.id);
+      if (fold && depth >= ALL) this.picks.set(node.id, "all");
+      if (levels[node.id] + (fold ? 1 : 0) <= depth) this.open.add(node.id);
     });
   }
 
@@ -118,10 +182,10 @@ export class Stage {
       const [id, x, y] = stack.pop()!;
       const layout = this.layouts.get(id)!;
       this.linesOf(id, layout, x, y, frame.lines);
-      for (const child of nodes[id].children) {
+      for (const child of this.shown(id)) {
         const { width, height } = this.size(child);
         const open = this.open.has(child);
-        const box: Box = { node: nodes[child], x: x + layout.x.get(child)!, y: y + layout.y.get(child)!, width, height, open };
+        const box: Box = { node: nodes[child], x: x + layout.x.get(child)!, y: y + layout.y.get(child)!, width, height, open, pick: this.pickOf(child) };
         frame.boxes.push(box);
         frame.byId.set(child, box);
         if (open) stack.push([child, box.x, box.y + HEADER]);
@@ -133,10 +197,11 @@ export class Stage {
   private linesOf(id: number, layout: Layout, x: number, y: number, out: Line[]): void {
     const { tree } = this;
     const labelled = new Map<string, number>(); // source and tensors -> line that bears the shape
-    tree.levels.get(id)!.edges.forEach((edge, i) => {
+    this.levelOf(id).edges.forEach((edge, i) => {
       const route = layout.routes[i];
       const toPort = edge.to >= tree.firstPort;
-      const line: Line = { edge, container: id, route, x, y, label: "", labelAtEnd: false, arrow: !toPort };
+      const words = { label: "", labelAtEnd: false, ...passesOf(tree, edge), into: wordsInto(tree, edge) };
+      const line: Line = { edge, container: id, route, x, y, ...words, arrow: !toPort };
       out.push(line);
       if (toPort || edge.from >= tree.firstPort) return;
       const tensors = tensorsOf(tree.scene, edge);
@@ -145,12 +210,11 @@ export class Stage {
       if (rival !== undefined && bend(out[rival].route) <= bend(route)) return;
       if (rival !== undefined) out[rival].label = "";
       labelled.set(key, out.length - 1);
-      const shape = dimensions(tree.scene.metas[tree.scene.ops.meta[tensors[0]]][0]);
-      line.label = tensors.length > 1 ? `${tensors.length} tensors` : shape;
+      line.label = shapeOf(tree, edge, dimensions);
     });
     const leaving = new Map<number, number>();
     for (const at of labelled.values()) leaving.set(out[at].edge.from, (leaving.get(out[at].edge.from) ?? 0) + 1);
-    for (const at of labelled.values()) out[at].labelAtEnd = leaving.get(out[at].edge.from)! > 1;
+    for (const at of labelled.values()) out[at].labelAtEnd = leaving.get(out[at].edge.from)! > 1 || out[at].out !== "";
   }
 
   /** Lay out every open, visible container that has no layout yet, the inner ones first. */
@@ -159,7 +223,7 @@ export class Stage {
     preorder(this.tree.nodes, (node) => {
       if (!this.open.has(node.id)) return false;
       waiting.push(node);
-      return true;
+      return this.shown(node.id).length === node.children.length ? true : this.shown(node.id);
     });
     for (let i = waiting.length - 1; i >= 0; i--) {
       const node = waiting[i];
@@ -168,15 +232,15 @@ export class Stage {
   }
 
   private layOutOne(node: TreeNode): Layout {
-    const { nodes, levels } = this.tree;
-    const level = levels.get(node.id)!;
+    const { nodes } = this.tree;
+    const level = this.levelOf(node.id);
     const dx = (end: number, port: number): number | null => {
       if (port < 0 || !this.open.has(end)) return null;
       const inner = this.layouts.get(end)!;
       return inner.portX.get(port)! - inner.width / 2;
     };
     return layoutLevel({
-      nodes: node.children.map((id) => ({
+      nodes: this.shown(node.id).map((id) => ({
         id,
         ...this.size(id),
         tail: this.tail(nodes[id]),
@@ -189,6 +253,8 @@ export class Stage {
         to: edge.to,
         fromDx: dx(edge.from, edge.outPort),
         toDx: dx(edge.to, edge.inPort),
+        mark: this.measure(wordsInto(this.tree, edge), FONT_MARK, false),
+        outMark: this.measure(passesOf(this.tree, edge).out, FONT_MARK, false),
       })),
       minWidth: node.id === 0 ? 0 : this.headerWidth(node),
     });
@@ -214,40 +280,45 @@ export class Stage {
     const first = this.measure(title, FONT_TITLE, true);
     const second = subtitle ? this.measure(subtitle, FONT_SMALL, false) : 0;
     const button = node.children.length ? 22 : 0;
-    if (!isBoxed(node)) return { width: Math.max(52, Math.ceil(first) + 2 * PAD), height: 28 };
-    return { width: Math.max(108, Math.ceil(Math.max(first, second)) + 2 * PAD + button), height: 46 };
+    const ends = this.endsWidth(node);
+    if (!isBoxed(node)) return { width: Math.max(52, ends, Math.ceil(first) + 2 * PAD), height: 28 };
+    return { width: Math.max(108, ends, Math.ceil(Math.max(first, second)) + 2 * PAD + button), height: 46 };
+  }
+
+  /** Room for the words beside the arrows of a box, where they bear any. */
+  private endsWidth(node: TreeNode): number {
+    if (node.children.length || node.parent < 0) return 0;
+    const { into, out } = edgesAt(this.tree.levels.get(node.parent)!);
+    const room = (words: string[]): number => {
+      const widest = words.reduce((most, word) => Math.max(most, this.measure(word, FONT_MARK, false)), 0);
+      return widest ? (Math.min(words.length, MOST_ENDS) - 1) * (widest + 9) + 30 : 0;
+    };
+    const arriving = into.get(node.id) ?? [];
+    const leaving = out.get(node.id) ?? [];
+    return Math.max(room(arriving.map((edge) => wordsInto(this.tree, edge))), room(leaving.map((edge) => passesOf(this.tree, edge).out)));
   }
 
   private headerWidth(node: TreeNode): number {
     const [title, subtitle] = captions(node, this.figures);
-    return this.measure(title, FONT_TITLE, true) + this.measure(subtitle, FONT_SMALL, false) + 22 + 3 * PAD;
+    const picker = isFold(node) ? PICKER.all + PICKER.next + PICKER.which + PICKER.previous : 0;
+    return this.measure(title, FONT_TITLE, true) + this.measure(subtitle, FONT_SMALL, false) + 22 + 3 * PAD + picker;
   }
 }
 
-const LONGEST_CAPTION = 36;
+const known = new WeakMap<Level, { into: Map<number, LevelEdge[]>; out: Map<number, LevelEdge[]> }>();
 
-/** The words on a box: title and, below it, what it is. */
-export function captions(node: TreeNode, figures: Figures): [title: string, subtitle: string] {
-  if (!isBoxed(node)) return [short(node.title), ""];
-  const parameters = figures.parameters[node.id];
-  const subtitle = node.kind === "group" && node.address === "" ? groupCaption(node) : node.subtitle;
-  return [short(node.title), short(subtitle) + (parameters ? ` · ${count(parameters)}` : "")];
+/** A level's edges by the box they lead to, and by the box they leave. */
+function edgesAt(level: Level): { into: Map<number, LevelEdge[]>; out: Map<number, LevelEdge[]> } {
+  let ends = known.get(level);
+  if (ends) return ends;
+  ends = { into: new Map(), out: new Map() };
+  for (const edge of level.edges) {
+    ends.into.get(edge.to)?.push(edge) ?? ends.into.set(edge.to, [edge]);
+    ends.out.get(edge.from)?.push(edge) ?? ends.out.set(edge.from, [edge]);
+  }
+  known.set(level, ends);
+  return ends;
 }
-
-function groupCaption(node: TreeNode): string {
-  return node.subtitle === "input" || node.subtitle === "output" ? "" : `${node.children.length} × ${node.subtitle}`;
-}
-
-/** Keep both ends of a long name: the end tells most, the beginning says where. */
-export function short(text: string): string {
-  return text.length <= LONGEST_CAPTION ? text : `${text.slice(0, 14)}…${text.slice(-(LONGEST_CAPTION - 15))}`;
-}
-
-/** Modules and folds are boxes; what is no module is a pill. */
-export const isBoxed = (node: TreeNode): boolean => node.kind === "module" || node.kind === "group";
-
-export const accent = (node: TreeNode): "failed" | "created" | "" =>
-  isFailed(node) ? "failed" : isCreated(node) ? "created" : "";
 
 /** How far a route goes sideways. */
 function bend(route: Float64Array): number {

@@ -9,6 +9,8 @@ export interface ToolbarActions {
   deeper(by: number): void;
   zoom(factor: number): void;
   fit(): void;
+  /** Null where no layer ran more than once. */
+  roll: ((rolled: boolean) => void) | null;
   paint(which: BuiltIn | "given" | ""): void;
 }
 
@@ -16,19 +18,27 @@ export interface Toolbar {
   element: HTMLElement;
   /** Show which paint is on; "given" is one that came from outside. */
   setPaint(which: BuiltIn | "given" | "", title: string): void;
+  setRolled(rolled: boolean): void;
 }
 
-export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActions, withTheme: boolean): Toolbar {
+export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActions, withTheme: boolean, rolled: boolean): Toolbar {
   const paint = el("select", { "aria-label": "Colour by", change: () => actions.paint(paint.value as BuiltIn | "") });
   const given = el("option", { value: "given", hidden: true });
   paint.append(el("option", { value: "" }, "No colour"), given);
   for (const [value, title] of Object.entries(BUILT_IN)) paint.append(el("option", { value }, title));
+  const { roll } = actions;
+  const title = "Show the passes of a layer that ran more than once as one box";
+  const press = (): void => roll?.(passes.getAttribute("aria-pressed") !== "true");
+  const passes = el("button", { type: "button", class: "ig-toggle", title, click: press }, "Rolled");
+  const setRolled = (now: boolean): void => passes.setAttribute("aria-pressed", String(now));
+  setRolled(rolled);
   const element = el(
     "div",
     { class: "ig-toolbar", role: "toolbar", "aria-label": "Graph" },
     iconButton("outline", "Show or hide the outline", actions.toggleOutline),
     el("div", { class: "ig-title" }, el("h1", { title: scene.model }, scene.model), el("p", { title: totals(scene) }, totals(scene))),
     search,
+    roll && passes,
     el("label", { class: "ig-paint" }, el("span", {}, "Colour"), paint),
     el(
       "div",
@@ -47,7 +57,7 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
     if (which === "given") given.textContent = title;
     paint.value = which;
   };
-  return { element, setPaint };
+  return { element, setPaint, setRolled };
 }
 
 function totals({ totals: t }: Scene): string {

@@ -3,36 +3,49 @@
 import { readTheme, type Theme } from "./colour.ts";
 import { el } from "./dom.ts";
 import { drawPicture } from "./draw.ts";
+import { errorNote, failedBox } from "./failure.ts";
 import { figures, type Figures } from "./facts.ts";
-import { listen } from "./input.ts";
+import { boxAt, lineAt } from "./hit.ts";
+import { listen, type Gestures } from "./input.ts";
 import { legend } from "./legend.ts";
 import { calm, ease, Lens, SLIDE } from "./lens.ts";
+import { fromHash, openPlace, placeOf, toHash, type Place } from "./link.ts";
+import { measurer } from "./measure.ts";
 import { Minimap } from "./minimap.ts";
-import { buildTree, isFailed, type Tree } from "./model.ts";
+import { buildTree, type LevelEdge, type Tree } from "./model.ts";
 import { Outline } from "./outline.ts";
 import { builtInPaint, type BuiltIn, type Paint } from "./paint.ts";
 import { panelFor } from "./panel.ts";
 import { rectAt, type Picture, type Rect } from "./picture.ts";
+import { isRecurrent, roll } from "./roll.ts";
 import type { Scene } from "./scene.ts";
-import { searchField } from "./search.ts";
-import { HEADER, Stage, type Box, type Frame } from "./stage.ts";
-import { toolbar, type Toolbar } from "./toolbar.ts";
+import { SearchIndex, searchField } from "./search.ts";
+import { HEADER, Stage, type Frame, type Measure } from "./stage.ts";
+import { edgePanel } from "./tensors.ts";
+import { toolbar, type Toolbar, type ToolbarActions } from "./toolbar.ts";
+import { inSight, trail, trailOf } from "./trail.ts";
 import { visibleBoxes, visibleRoutes, type VisibleBox, type VisibleRoute } from "./visible.ts";
-import { neighbours, step } from "./walk.ts";
+import { neighbours, step, stream, type Stream } from "./walk.ts";
 
 export type { Paint } from "./paint.ts";
 
 export interface GraphOptions {
   onSelect?: (address: string | null) => void;
+  /** Called with a hash that names what is seen, whenever that changes; `restore` takes it back. */
+  onPlace?: (hash: string) => void;
   toolbar?: boolean;
   /** Whether the toolbar switches between light and dark: for a graph that has the page to itself. */
   themeButton?: boolean;
   /** How many levels of modules to open at first; as many as stay readable when absent. */
   depth?: number | null;
+  /** Whether passes of one layer are one box; when absent, where there are too many to read. */
+  rolled?: boolean | null;
 }
 
 const READABLE = 26; // boxes open at first
+const MANY = 40; // boxes that are too many at first, if rolling makes them fewer
 const ANIMATE_UP_TO = 4000; // boxes; more would not move smoothly
+const HELP = "Graph. Arrows follow edges, Enter opens and closes, Escape goes up. The outline holds the same.";
 
 declare global {
   interface HTMLElement {
@@ -43,32 +56,39 @@ declare global {
 
 /** The interactive graph of one model, filling `host`. */
 export class GraphView {
-  readonly addresses: string[];
-  private readonly tree: Tree;
-  private readonly figures: Figures;
-  private readonly stage: Stage;
-  private readonly canvas = el("canvas", { class: "ig-canvas", tabindex: 0, role: "application", "aria-label": "Graph. Arrows follow edges, Enter opens and closes, Escape goes up. The outline holds the same." });
+  private tree!: Tree;
+  private figures!: Figures;
+  private stage!: Stage;
+  private frame!: Frame;
+  private readonly canvas = el("canvas", { class: "ig-canvas", tabindex: 0, role: "application", "aria-label": HELP });
   private readonly said = el("p", { class: "ig-said", "aria-live": "polite" });
   private readonly minimap = new Minimap((x, y) => this.lens.centre(x, y));
   private readonly outline: Outline;
+  private readonly index = new SearchIndex();
   private readonly bar: Toolbar | null;
   private readonly area: HTMLElement;
   private readonly resize: ResizeObserver;
   private readonly schemes: (() => void)[] = [];
   private readonly root: HTMLElement;
-  private key = legend(null);
+  private readonly measure: Measure;
+  private key: HTMLElement = el("div");
+  private way: HTMLElement = el("nav");
+  private wayTo = -1;
   private panel: HTMLElement | null = null;
-  private frame: Frame;
   private theme: Theme;
   private readonly lens = new Lens(
     () => ({ width: this.area.clientWidth, height: this.area.clientHeight }),
     () => this.frame,
     () => this.redraw(),
   );
+  private rolled = false;
   private shown: Paint | null = null;
+  private builtIn: BuiltIn | "given" | "" = "";
   private given: Paint | null = null;
   private selected = -1;
+  private edge: LevelEdge | null = null;
   private hovered = -1;
+  private lit: Stream | null = null;
   private related = new Set<number>();
   private before = new Map<number, Rect>();
   private progress = 1;
@@ -81,36 +101,50 @@ export class GraphView {
     readonly scene: Scene,
     readonly options: GraphOptions = {},
   ) {
-    this.tree = buildTree(scene);
-    this.figures = figures(this.tree);
-    this.stage = new Stage(this.tree, this.figures, measurer(host));
-    this.addresses = [...this.tree.byAddress.keys()];
-    if (options.depth === undefined || options.depth === null) this.stage.openReadable(READABLE);
-    else this.stage.openToDepth(options.depth);
-    this.depth = options.depth ?? this.depthNow();
-    this.frame = this.stage.frame();
-    const actions = { select: (id: number) => this.choose(id, true), toggle: (id: number) => this.toggle(id) };
-    this.outline = new Outline(this.stage, actions);
+    this.measure = measurer(host);
+    this.load(options.rolled ?? false);
+    if (options.rolled == null && isRecurrent(scene) && this.frame.boxes.length > MANY) this.load(true);
+    this.outline = new Outline(() => this.stage, { select: (id) => this.choose(id, true), toggle: (id) => this.toggle(id) });
     this.bar = options.toolbar === false ? null : this.makeToolbar();
-    this.area = el("div", { class: "ig-area" }, this.canvas, this.key, this.minimap.element, this.said);
+    this.area = el("div", { class: "ig-area" }, this.canvas, this.way, this.key, this.minimap.element, this.said);
     if (this.tree.nodes.length === 1) this.area.append(el("p", { class: "ig-nothing" }, "No operation ran."));
-    this.root = el("div", { class: "intus-graph" }, this.bar?.element, this.errorNote(), el("div", { class: "ig-body" }, this.outline.element, this.area));
+    const failed = errorNote(this.tree, (id) => this.goTo(id));
+    this.root = el("div", { class: "intus-graph" }, this.bar?.element, failed, el("div", { class: "ig-body" }, this.outline.element, this.area));
     if (options.toolbar === false || host.clientWidth < 1000) this.root.classList.add("ig-no-outline");
     host.replaceChildren(this.root);
     host.intusView = this;
     this.theme = readTheme(this.root);
     this.watchTheme();
+    this.show(null, "");
     listen(this.canvas, this.gestures());
     this.root.addEventListener("keydown", (event) => this.onKey(event));
-    this.canvas.addEventListener("focus", () => this.redraw());
-    this.canvas.addEventListener("blur", () => this.redraw());
+    for (const event of ["focus", "blur"]) this.canvas.addEventListener(event, () => this.redraw());
     this.resize = new ResizeObserver(() => this.onResize());
     this.resize.observe(this.area);
     this.outline.update(-1);
     this.onResize();
   }
 
+  /** Build everything that follows from the scene, rolled or not. */
+  private load(rolled: boolean): void {
+    this.rolled = rolled;
+    this.tree = buildTree(rolled ? roll(this.scene) : this.scene);
+    this.figures = figures(this.tree);
+    this.index.of(this.tree);
+    this.stage = new Stage(this.tree, this.figures, this.measure);
+    const { depth } = this.options;
+    if (depth == null) this.stage.openReadable(READABLE);
+    else this.stage.openToDepth(depth);
+    this.depth = depth ?? this.depthNow();
+    this.frame = this.stage.frame();
+  }
+
   // -- what others call ---------------------------------------------------------------------------------
+
+  /** Every address that `select` and `paint` know. */
+  get addresses(): string[] {
+    return [...this.tree.byAddress.keys()];
+  }
 
   /** Colour the boxes by address, or take the colours off. */
   paint(paint: Paint | null): void {
@@ -150,6 +184,33 @@ export class GraphView {
     this.change(() => this.stage.openToDepth(this.depth), this.selected);
   }
 
+  /** Show the passes of a layer as one box, or each for itself; what is open and selected stays so. */
+  roll(rolled: boolean): void {
+    if (rolled === this.rolled) return;
+    const place = placeOf(this.tree, this.stage, this.selected, rolled);
+    const names = this.selected > 0 ? this.tree.nodes[this.selected].names : [];
+    this.load(rolled);
+    this.bar?.setRolled(rolled);
+    this.choose(-1);
+    const bare = place.open.flatMap((name) => [name, name.replace(/:\d+$/, ""), `${name}:1`]);
+    this.change(() => openPlace(this.tree, this.stage, { ...place, open: bare }), -1);
+    const id = names.map((name) => this.find(name)).find((found) => found >= 0) ?? -1;
+    if (id >= 0) this.goTo(id);
+    else this.lens.begin(this.frame.boxes[0]);
+    if (this.builtIn && this.builtIn !== "given") this.paintBuiltIn(this.builtIn);
+    else this.show(this.shown, this.builtIn);
+  }
+
+  /** Show the place that a hash names (see `onPlace`); anything it cannot read is left as it is. */
+  restore(hash: string): void {
+    const place: Partial<Place> | null = fromHash(hash);
+    if (!place) return;
+    if (place.rolled !== undefined && place.rolled !== this.rolled && isRecurrent(this.scene)) this.roll(place.rolled);
+    this.change(() => openPlace(this.tree, this.stage, place), -1);
+    if (place.at?.startsWith("~")) this.choose(this.tree.nodes[this.find(place.at.slice(1))]?.parent ?? -1, true);
+    else if (place.at) this.select(place.at);
+  }
+
   /** Show the whole graph. */
   fit(): void {
     this.lens.fit();
@@ -186,8 +247,9 @@ export class GraphView {
 
   private show(paint: Paint | null, which: BuiltIn | "given" | ""): void {
     this.shown = paint;
+    this.builtIn = which;
     this.bar?.setPaint(which, paint?.title ?? "");
-    const key = legend(paint);
+    const key = legend(paint, this.tree);
     this.key.replaceWith(key);
     this.key = key;
     if (this.selected >= 0) this.showPanel();
@@ -197,8 +259,8 @@ export class GraphView {
   private choose(id: number, reach = false): void {
     const changed = id !== this.selected;
     this.selected = id;
-    const near = id >= 0 ? neighbours(this.tree, this.frame, id) : { before: [], after: [] };
-    this.related = new Set([...near.before, ...near.after]);
+    this.edge = null;
+    this.light();
     const box = this.frame.byId.get(id);
     if (reach && box) this.lens.bringIntoView(box);
     this.showPanel();
@@ -206,11 +268,35 @@ export class GraphView {
     const node = this.tree.nodes[id];
     this.said.textContent = node ? `${node.address || node.title}, ${node.subtitle || node.kind}` : "";
     if (changed) this.options.onSelect?.(node ? node.address || null : null);
+    this.moved();
+  }
+
+  private chooseEdge(edge: LevelEdge): void {
+    this.choose(-1);
+    this.edge = edge;
+    this.showPanel();
     this.redraw();
   }
 
+  /** What the selected box's tensors come from and go to. */
+  private light(): void {
+    this.lit = null;
+    this.related = new Set();
+    if (this.selected <= 0 || !this.frame.byId.has(this.selected)) return;
+    const [up, down] = [false, true].map((way) => stream(this.tree, this.frame, this.selected, way));
+    this.lit = { boxes: new Set([...up.boxes, ...down.boxes]), lines: new Set([...up.lines, ...down.lines]) };
+    const near = neighbours(this.tree, this.frame, this.selected);
+    this.related = new Set([...near.before, ...near.after]);
+  }
+
   private showPanel(): void {
-    const panel = this.selected < 0 ? null : panelFor(this.tree, this.figures, this.selected, this.shown, { goTo: (id) => this.goTo(id), close: () => this.choose(-1) });
+    const actions = {
+      goTo: (id: number) => this.goTo(id),
+      close: () => this.choose(-1),
+      pick: (id: number, which: number | "all") => this.change(() => this.stage.pick(id, which), id),
+    };
+    const { tree, stage, selected, edge } = this;
+    const panel = edge ? edgePanel(tree, edge, actions) : selected < 0 ? null : panelFor(stage, selected, this.shown, actions);
     if (this.panel && panel) this.panel.replaceWith(panel);
     else if (panel) this.area.append(panel);
     else this.panel?.remove();
@@ -218,6 +304,7 @@ export class GraphView {
   }
 
   private goTo(id: number): void {
+    if (id === 0) return this.lens.begin(this.frame.boxes[0]), this.choose(-1);
     if (!this.stage.isVisible(id)) this.change(() => this.stage.reveal(id), id);
     this.choose(id, true);
   }
@@ -225,7 +312,6 @@ export class GraphView {
   private toggle(id: number): void {
     this.change(() => this.stage.setOpen(id, !this.stage.open.has(id)), id);
     if (this.selected >= 0 && !this.stage.isVisible(this.selected)) this.choose(id);
-    else this.outline.update(this.selected);
   }
 
   /** Change what is open; the anchor's top left corner stays where it is on the screen, the rest moves. */
@@ -249,18 +335,23 @@ export class GraphView {
     }
     for (const box of this.frame.boxes) if (box.node.id === fixed && !box.open) rects.delete(fixed);
     this.outline.update(this.selected);
-    if (this.selected >= 0) {
-      const near = neighbours(this.tree, this.frame, this.selected);
-      this.related = new Set([...near.before, ...near.after]);
-    }
+    this.edge = null;
+    this.light();
+    if (this.panel) this.showPanel();
     this.slide(rects);
+    this.moved();
+  }
+
+  private moved(): void {
+    this.options.onPlace?.(toHash(placeOf(this.tree, this.stage, this.selected, this.rolled)));
+    this.redraw();
   }
 
   /** The box to hold still: the one acted on if it was visible, else the nearest one around it, else any in sight. */
   private anchorOf(id: number, frame: Frame): number {
     for (let n = id; n > 0; n = this.tree.nodes[n].parent) if (frame.byId.has(n)) return n;
-    const inSight = frame.boxes.find((box) => box.y + HEADER > this.lens.camera.y);
-    return inSight ? inSight.node.id : -1;
+    const top = frame.boxes.find((box) => box.y + HEADER > this.lens.camera.y);
+    return top ? top.node.id : -1;
   }
 
   private depthNow(): number {
@@ -279,7 +370,7 @@ export class GraphView {
     if (!this.started && width > 0 && height > 0) {
       this.started = true;
       this.lens.begin(this.frame.boxes.find((box) => box.node.kind === "input") ?? this.frame.boxes[0]);
-      const failed = this.scene.error ? this.tree.nodes.find(isFailed) : undefined;
+      const failed = failedBox(this.tree);
       if (failed) this.goTo(failed.id);
     }
     this.paintNow();
@@ -306,22 +397,14 @@ export class GraphView {
 
   private picture(): Picture {
     const ratio = devicePixelRatio || 1;
+    const { frame, tree, figures, theme, selected, edge, lit, hovered, related, progress, before } = this;
     return {
-      frame: this.frame,
-      tree: this.tree,
-      figures: this.figures,
-      theme: this.theme,
+      ...{ frame, tree, figures, theme, selected, edge, lit, hovered, related, progress, before, ratio },
       camera: this.lens.camera,
       paint: this.shown,
-      selected: this.selected,
-      hovered: this.hovered,
       focused: document.activeElement === this.canvas,
-      related: this.related,
       width: this.canvas.width / ratio,
       height: this.canvas.height / ratio,
-      ratio,
-      progress: this.progress,
-      before: this.before,
     };
   }
 
@@ -336,6 +419,16 @@ export class GraphView {
     const picture = this.picture();
     drawPicture(this.canvas.getContext("2d")!, picture);
     this.minimap.draw(this.frame, this.lens.camera, this.theme, this.shown, picture.width, picture.height);
+    this.showTrail(picture);
+  }
+
+  private showTrail({ camera, width, height }: Picture): void {
+    const to = this.selected > 0 ? this.selected : inSight(this.frame, camera, width, height);
+    if (to === this.wayTo) return;
+    this.wayTo = to;
+    const way = trail(this.tree, trailOf(this.tree, to), (id) => this.goTo(id));
+    this.way.replaceWith(way);
+    this.way = way;
   }
 
   private watchTheme(): void {
@@ -351,78 +444,71 @@ export class GraphView {
   }
 
   private makeToolbar(): Toolbar {
-    const actions = {
+    const deepest = (): number => this.tree.nodes.reduce((most, node) => (node.children.length ? Math.max(most, node.depth) : most), 0);
+    const actions: ToolbarActions = {
       toggleOutline: () => {
         this.root.classList.toggle("ig-no-outline");
         this.outline.update(this.selected);
       },
-      deeper: (by: number) => this.openToDepth(Math.abs(by) === Infinity ? by : Math.min(this.depth, this.deepest()) + by),
-      zoom: (factor: number) => this.lens.zoom(factor),
+      deeper: (by) => this.openToDepth(Math.abs(by) === Infinity ? by : Math.min(this.depth, deepest()) + by),
+      zoom: (factor) => this.lens.zoom(factor),
       fit: () => this.fit(),
-      paint: (which: BuiltIn | "given" | "") => {
+      roll: isRecurrent(this.scene) ? (rolled) => this.roll(rolled) : null,
+      paint: (which) => {
         if (which === "given") this.show(this.given, "given");
         else if (which) this.paintBuiltIn(which);
         else this.show(null, "");
       },
     };
-    return toolbar(this.scene, searchField(this.tree, (id) => this.goTo(id)), actions, this.options.themeButton === true);
-  }
-
-  private deepest(): number {
-    return this.tree.nodes.reduce((most, node) => (node.children.length ? Math.max(most, node.depth) : most), 0);
-  }
-
-  private errorNote(): HTMLElement | null {
-    if (!this.scene.error) return null;
-    const failed = this.tree.nodes.find(isFailed);
-    const go = failed && el("button", { type: "button", class: "ig-link", click: () => this.goTo(failed.id) }, `Show ${failed.address}`);
-    return el("div", { class: "ig-error", role: "alert" }, el("strong", {}, "The model raised"), el("span", {}, this.scene.error), go);
+    const search = searchField(this.index, (id) => this.goTo(id));
+    return toolbar(this.scene, search, actions, this.options.themeButton === true, this.rolled);
   }
 
   // -- pointer and keys ---------------------------------------------------------------------------------
 
-  private gestures(): Parameters<typeof listen>[1] {
+  private gestures(): Gestures {
+    const at = (x: number, y: number): ReturnType<typeof boxAt> => boxAt(this.frame, this.lens.camera, x, y);
     return {
       pan: (dx, dy) => this.lens.pan(dx, dy),
       zoom: (factor, x, y) => this.lens.zoom(factor, { x, y }),
       press: (x, y) => {
-        const box = this.boxAt(x, y);
-        if (box && this.onButton(box, x)) this.toggle(box.node.id);
-        else this.choose(box ? box.node.id : -1);
+        const hit = at(x, y);
+        if (!hit) {
+          const line = lineAt(this.frame, this.lens.camera, x, y);
+          return line ? this.chooseEdge(line.edge) : this.choose(-1);
+        }
+        const { id } = hit.box.node;
+        if (hit.part === "button") this.toggle(id);
+        else if (hit.part === "body") this.choose(id);
+        else this.pick(id, hit.part);
       },
       pressTwice: (x, y) => {
-        const box = this.boxAt(x, y);
-        if (box && box.node.children.length && !this.onButton(box, x)) this.toggle(box.node.id);
+        const hit = at(x, y);
+        if (hit?.part === "body" && hit.box.node.children.length) this.toggle(hit.box.node.id);
       },
-      hover: (x, y) => this.hover(this.boxAt(x, y)),
-      leave: () => this.hover(undefined),
+      hover: (x, y) => {
+        const hit = at(x, y);
+        this.hover(hit?.box.node.id ?? -1, hit !== undefined || lineAt(this.frame, this.lens.camera, x, y) !== undefined);
+      },
+      leave: () => this.hover(-1, false),
     };
   }
 
-  private hover(box: Box | undefined): void {
-    const id = box ? box.node.id : -1;
+  private pick(id: number, part: "all" | "next" | "previous"): void {
+    const now = this.stage.pickOf(id);
+    const one = now === "all" ? 0 : now;
+    const which = part === "all" ? (now === "all" ? 0 : "all") : one + (part === "next" ? 1 : -1);
+    this.change(() => this.stage.pick(id, which), id);
+    if (this.selected >= 0 && !this.stage.isVisible(this.selected)) this.choose(id);
+  }
+
+  private hover(id: number, live: boolean): void {
+    this.canvas.style.cursor = live ? "pointer" : "";
     if (id === this.hovered) return;
     this.hovered = id;
-    this.canvas.style.cursor = box ? "pointer" : "";
-    this.canvas.title = box ? box.node.address || box.node.title : "";
+    const node = this.tree.nodes[id];
+    this.canvas.title = node ? node.address || node.title : "";
     this.redraw();
-  }
-
-  /** The innermost box at a place; of an open one, only its header. */
-  private boxAt(x: number, y: number): Box | undefined {
-    const { camera } = this.lens;
-    const [wx, wy] = [camera.x + x / camera.scale, camera.y + y / camera.scale];
-    let found: Box | undefined;
-    for (const box of this.frame.boxes) {
-      const height = box.open ? HEADER : box.height;
-      const hit = wx >= box.x && wx <= box.x + box.width && wy >= box.y && wy <= box.y + height;
-      if (hit && (!found || box.node.depth > found.node.depth)) found = box;
-    }
-    return found;
-  }
-
-  private onButton(box: Box, x: number): boolean {
-    return box.node.children.length > 0 && this.lens.camera.x + x / this.lens.camera.scale <= box.x + 30;
   }
 
   private onKey(event: KeyboardEvent): void {
@@ -437,26 +523,12 @@ export class GraphView {
       if (next >= 0) this.choose(next, true);
     } else if ((event.key === "Enter" || event.key === " ") && selected >= 0) this.toggle(selected);
     else if (event.key === "Escape") this.choose(selected > 0 && this.tree.nodes[selected].parent > 0 ? this.tree.nodes[selected].parent : -1, true);
+    else if (event.key === "[" && selected >= 0) this.pick(selected, "previous");
+    else if (event.key === "]" && selected >= 0) this.pick(selected, "next");
     else if (event.key === "+" || event.key === "=") this.lens.zoom(1.25);
     else if (event.key === "-") this.lens.zoom(0.8);
     else if (event.key === "0") this.fit();
     else return;
     event.preventDefault();
   }
-}
-
-/** Text widths in the page's font, each measured once. */
-function measurer(host: HTMLElement): (text: string, size: number, bold: boolean) => number {
-  const ctx = document.createElement("canvas").getContext("2d")!;
-  const font = getComputedStyle(host).getPropertyValue("--font") || "sans-serif";
-  const known = new Map<string, number>();
-  return (text, size, bold) => {
-    const key = `${size}${bold}${text}`;
-    let width = known.get(key);
-    if (width === undefined) {
-      ctx.font = `${bold ? "600 " : ""}${size}px ${font}`;
-      known.set(key, (width = ctx.measureText(text).width));
-    }
-    return width;
-  };
 }

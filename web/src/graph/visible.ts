@@ -1,7 +1,7 @@
 // What is visible, in words and screen coordinates: for tests and scripts.
 import { paintOf } from "./boxes.ts";
 import { rectAt, type Picture } from "./picture.ts";
-import { captions } from "./stage.ts";
+import { captions } from "./captions.ts";
 
 /** A box as it stands on the screen: CSS pixels from the top left of the graph's canvas. */
 export interface VisibleBox {
@@ -22,6 +22,11 @@ export interface VisibleRoute {
   from: string;
   to: string;
   points: number[];
+  /** The words on it: the shape, and at either end argument and passes; whether a branch begins with it. */
+  label: string;
+  out: string;
+  into: string;
+  branch: boolean;
 }
 
 export function visibleBoxes(picture: Picture): VisibleBox[] {
@@ -48,6 +53,7 @@ export function visibleRoutes({ camera, frame, tree }: Picture): VisibleRoute[] 
   return frame.lines.map((line) => ({
     from: name(line.edge.from),
     to: name(line.edge.to),
+    ...{ label: line.label, out: line.out, into: line.into, branch: line.branch },
     points: Array.from(line.route, (at, i) => (i % 2 ? line.y + at - camera.y : line.x + at - camera.x) * camera.scale),
   }));
 }

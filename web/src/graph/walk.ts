@@ -1,33 +1,81 @@
-// Steps along the graph: who feeds a visible box, who it feeds, who stands beside it.
+// Steps along what is visible: who feeds a box, who it feeds, who stands beside it, and all that lies up or
+// down the stream. An edge that ends at the border of an open box goes on inside it.
 import type { Tree } from "./model.ts";
-import type { Frame } from "./stage.ts";
+import type { Frame, Line } from "./stage.ts";
+
+interface Ways {
+  from: Map<number, Line[]>;
+  to: Map<number, Line[]>;
+}
+
+const known = new WeakMap<Frame, Ways>();
+
+function waysOf(frame: Frame): Ways {
+  let ways = known.get(frame);
+  if (ways) return ways;
+  ways = { from: new Map(), to: new Map() };
+  const add = (map: Map<number, Line[]>, end: number, line: Line): void => void (map.get(end)?.push(line) ?? map.set(end, [line]));
+  for (const line of frame.lines) {
+    add(ways.from, line.edge.from, line);
+    add(ways.to, line.edge.to, line);
+    // A port is reached from outside by the edges that name it as where they go on.
+    if (line.edge.outPort >= 0) add(ways.from, line.edge.outPort, line);
+    if (line.edge.inPort >= 0) add(ways.to, line.edge.inPort, line);
+  }
+  known.set(frame, ways);
+  return ways;
+}
+
+/** The edges one step on from an end, down the stream or up, through the borders of open boxes. */
+function stepFrom(frame: Frame, tree: Tree, end: number, down: boolean): { line: Line; next: number }[] {
+  const ways = waysOf(frame);
+  return ((down ? ways.from : ways.to).get(end) ?? []).map((line) => {
+    const { edge } = line;
+    const [far, port] = down ? [edge.to, edge.inPort] : [edge.from, edge.outPort];
+    const goesOn = far < tree.firstPort && port >= 0 && frame.byId.get(far)?.open;
+    return { line, next: goesOn ? port : far };
+  });
+}
+
+export interface Stream {
+  boxes: Set<number>;
+  lines: Set<Line>;
+}
+
+/** Everything visible that a box's tensors come from (`down` false) or go to. An open box begins inside. */
+export function stream(tree: Tree, frame: Frame, id: number, down: boolean): Stream {
+  const found: Stream = { boxes: new Set(), lines: new Set() };
+  const seen = new Set<number>([id]);
+  const waiting = [id];
+  while (waiting.length) {
+    for (const { line, next } of stepFrom(frame, tree, waiting.pop()!, down)) {
+      found.lines.add(line);
+      if (next < tree.firstPort && next !== id) found.boxes.add(next);
+      if (seen.has(next)) continue;
+      seen.add(next);
+      waiting.push(next);
+    }
+  }
+  return found;
+}
 
 /** Visible boxes joined to a box by an edge, through the ports of open containers. */
 export function neighbours(tree: Tree, frame: Frame, id: number): { before: number[]; after: number[] } {
-  const { src, dst } = tree.scene.edges;
-  const node = tree.nodes[id];
-  const inside = (box: number): boolean => {
-    let n = box;
-    while (n >= 0 && tree.nodes[n].depth > node.depth) n = tree.nodes[n].parent;
-    return n === id;
-  };
-  const shown = (box: number): number => {
-    let seen = box;
-    for (let n = box; n > 0; n = tree.nodes[n].parent) {
-      const there = frame.byId.get(n);
-      if (there && !there.open) seen = n;
+  const near = (down: boolean): number[] => {
+    const found = new Set<number>();
+    const waiting = [id];
+    const seen = new Set<number>(waiting);
+    while (waiting.length) {
+      for (const { next } of stepFrom(frame, tree, waiting.pop()!, down)) {
+        if (next < tree.firstPort) found.add(next);
+        else if (!seen.has(next)) waiting.push(next);
+        seen.add(next);
+      }
     }
-    return seen;
+    found.delete(id);
+    return [...found].sort((a, b) => tree.nodes[a].order - tree.nodes[b].order);
   };
-  const level = tree.levels.get(node.parent);
-  const before = new Set<number>();
-  const after = new Set<number>();
-  for (const edge of level?.edges ?? []) {
-    if (edge.to === id) for (const raw of edge.raw) before.add(shown(tree.boxOf[src[raw]]));
-    if (edge.from === id) for (const raw of edge.raw) after.add(shown(tree.boxOf[dst[raw]]));
-  }
-  const order = (set: Set<number>): number[] => [...set].filter((box) => !inside(box)).sort((a, b) => tree.nodes[a].order - tree.nodes[b].order);
-  return { before: order(before), after: order(after) };
+  return { before: near(false), after: near(true) };
 }
 
 /** Where an arrow key leads from a box: along an edge up or down, to its sibling left or right. */
@@ -42,9 +90,10 @@ export function step(tree: Tree, frame: Frame, id: number, key: string): number 
   let best = -1;
   let least = Infinity;
   for (const sibling of tree.nodes[box.node.parent].children) {
-    const other = frame.byId.get(sibling)!;
+    const other = frame.byId.get(sibling);
+    if (!other || sibling === id) continue;
     const dx = key === "ArrowLeft" ? box.x - other.x : other.x - box.x;
-    if (sibling === id || dx <= 0) continue;
+    if (dx <= 0) continue;
     const far = dx + 4 * Math.abs(other.y + other.height / 2 - middle);
     if (far < least) [best, least] = [sibling, far];
   }

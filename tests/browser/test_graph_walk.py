@@ -1,0 +1,305 @@
+"""Walking in the graph: rolled layers, folds, decisions, edges, links, failures, values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from playwright.sync_api import Page
+from torch import Tensor, nn
+from waiting import until
+from zoo import MODELS, Recurrent, graph_of
+
+from intus.core.graph import Graph
+from intus.tracing.run import trace
+from intus.viewing.html import View
+
+pytestmark = pytest.mark.browser
+VIEW = "document.querySelector('#intus-graph').intusView"
+Open = Callable[..., Page]
+
+
+def boxes(page: Page) -> dict[str, dict[str, Any]]:
+    until(page, f"{VIEW}.still")
+    return {found["address"]: found for found in page.evaluate(f"{VIEW}.boxes()")}
+
+
+def routes(page: Page) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(found["from"], found["to"]): found for found in page.evaluate(f"{VIEW}.routes()")}
+
+
+def click(page: Page, x: float, y: float) -> None:
+    canvas = page.locator(".ig-canvas").bounding_box()
+    assert canvas
+    page.mouse.click(canvas["x"] + x, canvas["y"] + y)
+
+
+def heading(page: Page) -> str:
+    return page.locator(".ig-panel h2").inner_text()
+
+
+# -- rolled ---------------------------------------------------------------------------------------------
+
+
+def ranges(passes: set[int]) -> str:
+    """1, 2, 3, 5 as the page writes them: 1-3, 5."""
+    parts: list[list[int]] = []
+    for number in sorted(passes):
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts)
+
+
+def rolled_edges(graph: Graph) -> dict[tuple[str, str], tuple[str, str]]:
+    """What the passes on every edge between layers should say, worked out another way."""
+    bare = [label.partition(":")[0] for label in graph.labels]
+    passes = graph.ops.passno.tolist()
+    ends: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for src, dst in zip(graph.edges.src.tolist(), graph.edges.dst.tolist(), strict=True):
+        ends.setdefault((bare[src], bare[dst]), []).append((passes[src], passes[dst]))
+    words = {}
+    for (src, dst), pairs in ends.items():
+        out, into = {a for a, _ in pairs}, {b for _, b in pairs}
+        words[src, dst] = (
+            "" if len(out) == bare.count(src) else f"Out {ranges(out)}",
+            "" if len(into) == bare.count(dst) else f"In {ranges(into)}",
+        )
+    return words
+
+
+def test_rolled_layers_and_the_passes_on_their_edges(open_graph: Open) -> None:
+    graph = MODELS["recurrent"]()
+    page = open_graph(View(graph, rolled=True))
+    shown = boxes(page)
+    assert shown["wh"]["label"] == "wh (x6)"
+    assert {found["label"] for found in shown.values()} >= {"tanh (x6)", "add (x6)", "getitem (x6)", "zeros"}
+    names = page.evaluate(
+        f"Object.fromEntries({VIEW}.tree.nodes.flatMap(n => n.names.map(a => [a, n.address])))"
+    )
+    found = routes(page)
+    wanted = rolled_edges(graph)
+    assert ("Out 1-5", "In 2-6") in wanted.values()
+    for (src, dst), (out, into) in wanted.items():
+        route = found[names[src], names[dst]]
+        assert (route["out"], route["into"]) == (out, into)
+    page.get_by_role("button", name="Rolled").click()
+    assert {f"wh:{n}" for n in range(1, 7)} < set(boxes(page))
+    page.get_by_role("button", name="Rolled").click()
+    assert set(boxes(page)) == set(shown)
+
+
+def test_a_layer_that_feeds_itself_has_a_loop(open_graph: Open) -> None:
+    page = open_graph(View(MODELS["decoder"](), rolled=True))
+    loop = routes(page)["cell", "cell"]
+    assert loop["out"] == "Out 1-7"
+    assert "In 2-8" in loop["into"]
+
+
+def test_too_many_passes_start_rolled(open_graph: Open) -> None:
+    page = open_graph(View(graph_of(Recurrent(20), torch.zeros(1, 20, 8))))
+    assert "wh" in boxes(page)
+    assert len(boxes(page)) < 20
+
+
+# -- folds ----------------------------------------------------------------------------------------------
+
+
+def test_a_fold_shows_one_for_all_and_a_picker_for_which(open_graph: Open) -> None:
+    page = open_graph(View(MODELS["gpt2"]()))
+    fold = next(found for found in boxes(page).values() if found["kind"] == "group")
+    assert fold["label"] == "h.0 … h.11"
+    click(page, fold["x"] + 14, fold["y"] + 20)
+    members = re.compile(r"^transformer\.h\.\d+$")
+    assert [name for name in boxes(page) if members.match(name)] == ["transformer.h.0"]
+    assert boxes(page)["transformer.h.0"]["open"]
+    head = next(found for found in boxes(page).values() if found["kind"] == "group")
+    scale = head["width"] / page.evaluate(f"{VIEW}.frame.boxes.find(b => b.node.kind === 'group').width")
+    click(page, head["x"] + head["width"] - 44 * scale, head["y"] + 12)  # the arrow to the next
+    assert [name for name in boxes(page) if members.match(name)] == ["transformer.h.1"]
+    click(page, head["x"] + head["width"] - 14 * scale, head["y"] + 12)  # all
+    assert len([name for name in boxes(page) if members.match(name)]) == 12
+    click(page, head["x"] + 120 * scale, head["y"] + 12)
+    page.get_by_label("Which to show").select_option("5")
+    assert [name for name in boxes(page) if members.match(name)] == ["transformer.h.5"]
+
+
+def test_search_by_shape_opens_the_way_through_a_fold(open_graph: Open) -> None:
+    page = open_graph(View(MODELS["gpt2"](), depth=0))
+    page.get_by_role("combobox", name="Find in the graph").fill("1x8x64 h.9 tanh")
+    page.keyboard.press("Enter")
+    assert heading(page).startswith("tanh_10_")
+    assert "transformer.h.9.mlp.act" in boxes(page)
+    assert "transformer.h.0" not in boxes(page)
+    trail = page.get_by_role("navigation", name="Where this is")
+    assert trail.inner_text().split("\n")[-1].endswith("tanh")
+    trail.get_by_role("button", name="mlp").click()
+    assert heading(page) == "transformer.h.9.mlp"
+
+
+# -- decisions, arguments, constants --------------------------------------------------------------------
+
+
+class Odd(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+        self.plain = torch.ones(1, 3)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        z = self.fc(x) - y
+        if (z * 2).sum() > 0:
+            z = z + 1
+        while z.sum() > 100:
+            z = z / 2
+        return torch.cat([z + x, self.plain * y], 1)
+
+
+def test_decisions_arguments_and_constants(open_graph: Open) -> None:
+    torch.manual_seed(0)
+    page = open_graph(
+        View(trace(Odd(), (torch.ones(1, 3), -torch.ones(1, 3)), save="none").graph, rolled=False)
+    )
+    labels = {found["label"] for found in boxes(page).values()}
+    assert {"gt  if ✓", "gt  while ✗"} < labels
+    found = list(routes(page).values())
+    into = {(route["from"], route["to"].partition("_")[0]): route["into"] for route in found}
+    assert into["fc", "sub"] == "0"
+    assert into["input_2", "sub"] == "1"
+    assert {route["into"] for route in found if route["to"].startswith("cat")} == {"0.0", "0.1"}
+    assert {route["into"] for route in found if route["to"].startswith("add")} == {""}
+    starts = {route["to"].partition("_")[0] for route in found if route["branch"]}
+    assert starts == {"mul", "sum"}
+    kinds = {found["address"]: found["kind"] for found in boxes(page).values()}
+    assert [kind for name, kind in kinds.items() if name.startswith("constant")] == ["constant"]
+    assert sorted(name for name, kind in kinds.items() if kind == "output") == ["output_1"]
+    assert "decides" in page.locator(".ig-legend").inner_text()
+
+
+# -- edges, links ---------------------------------------------------------------------------------------
+
+
+def test_a_click_on_an_edge_tells_its_tensor(open_graph: Open) -> None:
+    page = open_graph(View(MODELS["unet"]()))
+    route = next(found for found in routes(page).values() if found["label"] and found["from"] == "input_1")
+    x, y = route["points"][0], (route["points"][1] + route["points"][-1]) / 2
+    click(page, x, y)
+    panel = page.locator(".ig-panel")
+    assert heading(page) == route["label"]
+    assert "Edge" in panel.inner_text()
+    assert "float32" in panel.inner_text()
+    panel.get_by_role("button", name="input_1").click()
+    assert heading(page) == "input_1"
+
+
+def test_what_is_selected_lights_its_stream(open_graph: Open) -> None:
+    page = open_graph(View(MODELS["unet"](), depth=0))
+    page.evaluate(f"{VIEW}.select('down.1')")
+    lit = page.evaluate(f"[...{VIEW}.lit.boxes].map(id => {VIEW}.tree.nodes[id].address)")
+    assert {"input_1", "down.0", "down.3", "join.2", "output_1"} < set(lit)
+    page.evaluate(f"{VIEW}.select('up.0')")
+    lit = page.evaluate(f"[...{VIEW}.lit.boxes].map(id => {VIEW}.tree.nodes[id].address)")
+    assert {"down.3", "up.2"} < set(lit)
+    page.evaluate(f"{VIEW}.select('down.3')")
+    page.evaluate(f"{VIEW}.open('down.3')")
+    assert page.evaluate(f"{VIEW}.lit.boxes.size") > 8
+
+
+def test_the_address_bar_leads_back(open_graph: Open) -> None:
+    page = open_graph(View(MODELS["gpt2"]()))
+    page.evaluate(f"{VIEW}.select('transformer.h.7.attn.c_proj')")
+    before = boxes(page)
+    url = page.evaluate("location.href")
+    assert "transformer.h.7" in url
+    page.goto("about:blank")
+    page.goto(url)
+    until(page, "Boolean(document.querySelector('#intus-graph')?.intusView)")
+    assert set(boxes(page)) == set(before)
+    assert heading(page) == "transformer.h.7.attn.c_proj"
+
+
+# -- failures -------------------------------------------------------------------------------------------
+
+
+class FailsFirst(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(9, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(x)
+
+
+class Lookup(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return {"a": x.relu()}["b"]
+
+
+class RaisesAtOnce(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        raise ValueError("nothing ran")
+
+
+def failed(model: nn.Module) -> View:
+    return View(trace(model, torch.zeros(3, 4), save="none", on_error="keep").graph)
+
+
+def test_the_first_operation_fails(open_graph: Open) -> None:
+    page = open_graph(failed(FailsFirst()))
+    assert "(3x4 and 9x2)" in page.get_by_role("alert").inner_text()
+    panel = page.locator(".ig-panel").inner_text()
+    assert heading(page) == "fc"
+    for fact in ("failed here", "mat1 and mat2", "3×4", "2×9", "return self.fc(x)", "test_graph_walk.py"):
+        assert fact in panel
+
+
+def test_plain_python_raises(open_graph: Open) -> None:
+    page = open_graph(failed(nn.Sequential(nn.Linear(4, 4), Lookup())))
+    alert = page.get_by_role("alert").inner_text()
+    for fact in ("KeyError: 'b'", "in forward", "module 1", 'return {"a": x.relu()}["b"]'):
+        assert fact in alert
+    assert heading(page) == "1"
+
+
+def test_it_raises_before_anything_ran(open_graph: Open) -> None:
+    page = open_graph(failed(RaisesAtOnce()))
+    alert = page.get_by_role("alert").inner_text()
+    assert "ValueError: nothing ran" in alert
+    assert 'raise ValueError("nothing ran")' in alert
+    assert set(boxes(page)) == {"input_1"}
+
+
+# -- values ---------------------------------------------------------------------------------------------
+
+
+class Divides(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.fc(x)) / torch.zeros(8)
+
+
+def test_saved_values_show_their_figures(open_graph: Open, tmp_path: Path) -> None:
+    t = trace(Divides(), torch.randn(50, 4, generator=torch.manual_seed(1)), seed=0)
+    page = open_graph(t.show())
+    page.evaluate(f"{VIEW}.select('fc')")
+    panel = page.locator(".ig-panel").inner_text()
+    mean = float(re.search(r"Mean\s+(\S+)", panel)[1])  # type: ignore[index]
+    assert mean == pytest.approx(float(t["fc"].value.mean()), rel=1e-3)
+    assert page.locator(".ig-histogram rect").count() == 24
+    page.evaluate(f"{VIEW}.select('relu_1')")
+    zero = re.search(r"Zero\s+(\S+) %", page.locator(".ig-panel").inner_text())
+    assert zero
+    assert float(zero[1]) == pytest.approx(100 * float((t["relu_1"].value == 0).float().mean()), rel=1e-2)
+    page.evaluate(f"{VIEW}.select('div_1')")
+    assert re.search(r"\d+ NaN, \d+ infinite", page.locator(".ig-panel").inner_text())
+    page = open_graph(View(t.graph))
+    page.evaluate(f"{VIEW}.select('fc')")
+    assert page.locator(".ig-histogram").count() == 0

@@ -1,0 +1,76 @@
+// What stands at a place of the picture: a box, a button in its head, or an edge.
+import { isFold } from "./captions.ts";
+import { bends, pointOf } from "./curve.ts";
+import { isLineVisible } from "./lines.ts";
+import type { Camera } from "./picture.ts";
+import { HEADER, PICKER, type Box, type Frame, type Line } from "./stage.ts";
+
+export type Part = "body" | "button" | "all" | "next" | "previous";
+
+export interface Hit {
+  box: Box;
+  part: Part;
+}
+
+/** The innermost box at a place; of an open one, only its header. */
+export function boxAt(frame: Frame, camera: Camera, x: number, y: number): Hit | undefined {
+  const [wx, wy] = [camera.x + x / camera.scale, camera.y + y / camera.scale];
+  let found: Box | undefined;
+  for (const box of frame.boxes) {
+    const height = box.open ? HEADER : box.height;
+    const hit = wx >= box.x && wx <= box.x + box.width && wy >= box.y && wy <= box.y + height;
+    if (hit && (!found || box.node.depth > found.node.depth)) found = box;
+  }
+  return found && { box: found, part: partAt(found, wx) };
+}
+
+function partAt(box: Box, x: number): Part {
+  if (!box.node.children.length) return "body";
+  if (x <= box.x + 30) return "button";
+  if (!box.open || !isFold(box.node)) return "body";
+  let from = box.x + box.width - PICKER.all;
+  if (x >= from) return "all";
+  if (box.pick === "all") return "body";
+  if (x >= (from -= PICKER.next)) return "next";
+  from -= PICKER.which;
+  return x < from && x >= from - PICKER.previous ? "previous" : "body";
+}
+
+const NEAR = 6; // pixels from an edge that still mean it
+const STEPS = 12;
+
+/** The edge nearest to a place, if one is near. */
+export function lineAt(frame: Frame, camera: Camera, x: number, y: number): Line | undefined {
+  const far = NEAR / camera.scale;
+  const [wx, wy] = [camera.x + x / camera.scale, camera.y + y / camera.scale];
+  const around = { x: wx - far, y: wy - far, width: 2 * far, height: 2 * far };
+  let best: Line | undefined;
+  let least = far;
+  for (const line of frame.lines) {
+    if (!isLineVisible(line, around)) continue;
+    const away = distance(line, wx, wy);
+    if (away < least) [best, least] = [line, away];
+  }
+  return best;
+}
+
+function distance(line: Line, x: number, y: number): number {
+  let least = Infinity;
+  for (const bend of bends(line.route)) {
+    const steps = bend.straight ? 1 : STEPS;
+    let [px, py] = [bend.ax, bend.ay];
+    for (let k = 1; k <= steps; k++) {
+      const [qx, qy] = pointOf(bend, k / steps);
+      least = Math.min(least, toSegment(x - line.x, y - line.y, px, py, qx, qy));
+      [px, py] = [qx, qy];
+    }
+  }
+  return least;
+}
+
+function toSegment(x: number, y: number, ax: number, ay: number, bx: number, by: number): number {
+  const [dx, dy] = [bx - ax, by - ay];
+  const length = dx * dx + dy * dy;
+  const t = length ? Math.min(1, Math.max(0, ((x - ax) * dx + (y - ay) * dy) / length)) : 0;
+  return Math.hypot(x - ax - t * dx, y - ay - t * dy);
+}

@@ -1,0 +1,64 @@
+// What is open, chosen and rolled, as text for the address bar: enough to send someone the very view.
+import { isFold } from "./captions.ts";
+import type { Tree, TreeNode } from "./model.ts";
+import type { Stage } from "./stage.ts";
+
+export interface Place {
+  at: string;
+  rolled: boolean;
+  /** Names of what is open, and of folds with the member each shows. */
+  open: string[];
+  picks: [fold: string, pick: number | "all"][];
+}
+
+const MOST = 300; // names in a link; beyond, only what is selected
+
+/** A name for every container: a fold is called after its first member. */
+export const nameOf = ({ nodes }: Tree, node: TreeNode): string => (node.kind === "group" ? `~${nodes[node.children[0]].address}` : node.address);
+
+export function placeOf(tree: Tree, stage: Stage, selected: number, rolled: boolean): Place {
+  const open = [...stage.open].filter((id) => id > 0).map((id) => tree.nodes[id]);
+  const picks = open.filter(isFold).map((node): [string, number | "all"] => [nameOf(tree, node), stage.pickOf(node.id)]);
+  return {
+    at: selected > 0 ? nameOf(tree, tree.nodes[selected]) : "",
+    rolled,
+    open: open.map((node) => nameOf(tree, node)),
+    picks: picks.filter(([, pick]) => pick !== 0),
+  };
+}
+
+export function toHash({ at, rolled, open, picks }: Place): string {
+  const query = new URLSearchParams();
+  if (at) query.set("at", at);
+  if (rolled) query.set("rolled", "1");
+  if (open.length <= MOST) {
+    for (const name of open) query.append("open", name);
+    if (!open.length) query.set("open", "");
+    for (const [fold, pick] of picks) query.append("pick", `${pick} ${fold}`);
+  }
+  return `#${query}`;
+}
+
+/** The place a hash names; null where it names none. */
+export function fromHash(hash: string): Partial<Place> | null {
+  const query = new URLSearchParams(hash.replace(/^#/, ""));
+  if (!query.has("at") && !query.has("open")) return null;
+  const picks = query.getAll("pick").map((text): [string, number | "all"] => {
+    const [pick, ...fold] = text.split(" ");
+    return [fold.join(" "), pick === "all" ? "all" : Number.parseInt(pick, 10) || 0];
+  });
+  return {
+    at: query.get("at") ?? "",
+    rolled: query.has("rolled"),
+    ...(query.has("open") ? { open: query.getAll("open").filter(Boolean), picks } : {}),
+  };
+}
+
+/** Open on a stage what a place names; names it does not know are passed over. */
+export function openPlace(tree: Tree, stage: Stage, place: Partial<Place>): void {
+  if (!place.open) return;
+  const byName = new Map(tree.nodes.filter((node) => node.children.length).map((node) => [nameOf(tree, node), node.id]));
+  stage.openToDepth(0);
+  for (const [fold, pick] of place.picks ?? []) if (byName.has(fold)) stage.pick(byName.get(fold)!, pick);
+  for (const name of place.open) if (byName.has(name)) stage.setOpen(byName.get(name)!, true);
+}

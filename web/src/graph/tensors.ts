@@ -1,0 +1,91 @@
+// Tensors as the panel lists them: what comes into a box, what leaves it, what runs along an edge.
+import { el, iconButton } from "./dom.ts";
+import { bytes, dimensions } from "./facts.ts";
+import { tensorsOf } from "./levels.ts";
+import { passesOf } from "./marks.ts";
+import type { LevelEdge, Tree, TreeNode } from "./model.ts";
+import type { PanelActions } from "./panel.ts";
+import { FAILED } from "./scene.ts";
+import { section } from "./section.ts";
+import { summaryOf, valueSection } from "./values.ts";
+
+interface End {
+  row: number;
+  box: number;
+  arg: string;
+}
+
+/** The tensors that come into a box and that leave it, and who is at the other end. */
+export function borders(tree: Tree, node: TreeNode, actions: PanelActions): (HTMLElement | null)[] {
+  const { scene, nodes, boxOf } = tree;
+  const inside = (box: number): boolean => {
+    let n = box;
+    while (n >= 0 && nodes[n].depth > node.depth) n = nodes[n].parent;
+    return n === node.id;
+  };
+  const into: End[] = [];
+  const readers = new Map<number, number[]>();
+  const { src, dst, arg } = scene.edges;
+  for (let raw = 0; raw < src.length; raw++) {
+    const [a, b] = [boxOf[src[raw]], boxOf[dst[raw]]];
+    if (a < 0 || b < 0 || a === b) continue;
+    const [from, to] = [inside(a), inside(b)];
+    if (!from && to) into.push({ row: src[raw], box: a, arg: scene.args[arg[raw]] });
+    else if (from && !to) readers.get(src[raw])?.push(b) ?? readers.set(src[raw], [b]);
+  }
+  const out = [...readers.keys()];
+  for (const row of node.rows) if (!readers.has(row) && node.kind !== "output" && !(scene.ops.flags[row] & FAILED)) out.push(row);
+  const uniqueInto = node.children.length ? [...new Map(into.map((end) => [end.row, { ...end, arg: "" }])).values()] : into;
+  return [
+    section("In", uniqueInto.map((end) => tensor(tree, end.row, end.arg, [end.box], actions))),
+    section("Out", out.sort((a, b) => a - b).map((row) => tensor(tree, row, "", [...new Set(readers.get(row) ?? [])], actions))),
+  ];
+}
+
+function tensor(tree: Tree, row: number, arg: string, boxes: number[], actions: PanelActions): HTMLElement {
+  const [shape, dtype, device, nbytes] = tree.scene.metas[tree.scene.ops.meta[row]];
+  return el(
+    "li",
+    {},
+    el("span", { class: "ig-shape" }, arg && el("i", {}, arg), dimensions(shape)),
+    el("span", { class: "ig-soft" }, `${dtype} · ${bytes(nbytes)}${device && device !== "cpu" ? ` · ${device}` : ""}`),
+    ...boxes.slice(0, 4).map((box) => link(tree, box, actions)),
+    boxes.length > 4 && el("span", { class: "ig-soft" }, `and ${boxes.length - 4} more`),
+  );
+}
+
+function link({ nodes }: Tree, box: number, actions: PanelActions): HTMLElement {
+  return el("button", { type: "button", class: "ig-link", click: () => actions.goTo(box) }, nodes[box].address || nodes[box].title);
+}
+
+/** The facts of an edge: its tensors, from where to where, as which argument, of which passes. */
+export function edgePanel(tree: Tree, edge: LevelEdge, actions: PanelActions): HTMLElement {
+  const { scene, boxOf } = tree;
+  const { src, dst, arg } = scene.edges;
+  const rows = tensorsOf(scene, edge);
+  const items = rows.map((row) => {
+    const uses = edge.raw.filter((raw) => src[raw] === row);
+    const [shape, dtype, device, nbytes] = scene.metas[scene.ops.meta[row]];
+    return el(
+      "li",
+      {},
+      el("span", { class: "ig-shape" }, dimensions(shape)),
+      el("span", { class: "ig-soft" }, `${dtype} · ${bytes(nbytes)}${device && device !== "cpu" ? ` · ${device}` : ""}`),
+      link(tree, boxOf[row], actions),
+      ...uses.slice(0, 6).flatMap((raw) => [el("span", { class: "ig-soft" }, `→ ${scene.args[arg[raw]]} of`), link(tree, boxOf[dst[raw]], actions)]),
+      uses.length > 6 && el("span", { class: "ig-soft" }, `and ${uses.length - 6} more`),
+    );
+  });
+  const title = rows.length > 1 ? `${rows.length} tensors` : dimensions(scene.metas[scene.ops.meta[rows[0]]][0]);
+  const { out, into, branch } = passesOf(tree, edge);
+  const notes = [out, into, branch && "begins a branch"].filter(Boolean).join(" · ");
+  const summary = rows.length === 1 ? summaryOf(scene, rows[0]) : null;
+  return el(
+    "aside",
+    { class: "ig-panel", "aria-label": "Facts of an edge" },
+    el("header", {}, el("h2", {}, title), iconButton("close", "Close the facts", actions.close)),
+    el("p", { class: "ig-kind" }, `Edge${notes && ` · ${notes}`}`),
+    section("Tensors", items),
+    summary && valueSection(summary),
+  );
+}
