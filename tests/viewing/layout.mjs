@@ -8,7 +8,8 @@ const { buildSync } = createRequire(join(web, "package.json"))("esbuild");
 const entry = `
   export { buildTree } from "./model.ts";
   export { figures } from "./facts.ts";
-  export { Stage, captions } from "./stage.ts";
+  export { captions, isFold } from "./captions.ts";
+  export { Stage } from "./stage.ts";
 `;
 const built = buildSync({
   stdin: { contents: entry, resolveDir: join(web, "src", "graph"), loader: "ts" },
@@ -27,6 +28,8 @@ for await (const line of createInterface({ input: process.stdin })) {
   const stage = new page.Stage(tree, figures, measure);
   if (depth === null) stage.openReadable(26);
   else stage.openToDepth(depth < 0 ? Infinity : depth);
+  // A still picture has no picker: where not all is open, its folds stay closed.
+  if (depth !== null && depth >= 0) for (const node of tree.nodes) if (page.isFold(node)) stage.setOpen(node.id, false);
   const { boxes, lines, width, height } = stage.frame();
   const [box, edge] = [
     ({ node, x, y, width, height, open }) => [node.address, ...page.captions(node, figures), x, y, width, height, open],

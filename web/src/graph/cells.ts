@@ -1,6 +1,6 @@
 // What a layout works on: a cell for every box, port and dummy, and the links between neighbouring ranks.
 
-export const SPACE = { x: 28, dummy: 16, rank: 34, mark: 9, lane: 12, side: 22, top: 20, bottom: 20, step: 16 };
+export const SPACE = { x: 28, dummy: 16, rank: 34, lane: 12, side: 22, top: 20, bottom: 20, step: 16 };
 export interface Cell {
   index: number; // into nodes; -1 for a dummy, -2 for a port
   id: number;

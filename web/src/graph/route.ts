@@ -32,7 +32,7 @@ export function assemble(
   chains: Chain[],
   lanes: number[],
 ): Layout {
-  const bands = placeY(input, ranks, (id) => byId.get(id)!.rank);
+  const bands = placeY(input, ranks);
   const y = new Map<number, number>();
   for (const node of input.nodes) {
     const cell = byId.get(node.id)!;
@@ -70,10 +70,9 @@ export function assemble(
   };
 }
 
-function placeY(input: LayoutInput, ranks: Cell[][], rankOf: (id: number) => number): Bands {
+function placeY(input: LayoutInput, ranks: Cell[][]): Bands {
   const top = new Float64Array(ranks.length);
   const bottom = new Float64Array(ranks.length);
-  const marked = new Set(input.edges.filter((edge) => edge.mark || edge.outMark).map((edge) => rankOf(edge.to) + 1));
   for (let r = 0; r < ranks.length; r++) {
     let height = 0;
     let reach = 0; // edges that go far sideways get more room to bend
@@ -82,8 +81,7 @@ function placeY(input: LayoutInput, ranks: Cell[][], rankOf: (id: number) => num
       for (const link of cell.up) reach = Math.max(reach, Math.abs(link.cell.x + link.shift - cell.x));
     }
     const first = r === 0;
-    const more = marked.has(r) ? SPACE.mark : 0;
-    const between = more + (r === 1 ? (input.ins.length ? SPACE.top : SPACE.top - 4) : SPACE.rank);
+    const between = r === 1 ? (input.ins.length ? SPACE.top : SPACE.top - 4) : SPACE.rank;
     top[r] = first ? 0 : bottom[r - 1] + between + Math.min(36, reach * 0.08);
     if (r === ranks.length - 1) top[r] = bottom[r - 1] + SPACE.bottom + Math.min(36, reach * 0.08);
     bottom[r] = top[r] + height;
@@ -224,11 +222,12 @@ class Router {
     });
     // Two alike, one to each side: better than one straight and one askew.
     const even = slots.length % 2 === 0 && Math.abs(slots[0] + slots[slots.length - 1]) < 2;
-    const words = ends.reduce((widest, end) => Math.max(widest, this.input.edges[end.edge][end.start ? "outMark" : "mark"]), 0);
+    const widest = ends.reduce((most, end) => Math.max(most, this.input.edges[end.edge][end.start ? "outMark" : "mark"]), 0);
+    const words = widest + 9 > SPACE.step ? widest + 9 : 0; // shorter ones fit between the arrows as they are
     const middle = even || words ? (slots.length - 1) / 2 : straightest;
     const room = Math.max(0, cell.width / 2 - 12);
     const reach = Math.max(middle, slots.length - 1 - middle, 0.5);
-    const step = cell.index === -2 ? 0 : Math.min(Math.max(SPACE.step, words && words + 9), room / reach);
+    const step = cell.index === -2 ? 0 : Math.min(Math.max(SPACE.step, words), room / reach);
     ends.forEach((end, i) => {
       const { fromDx, toDx } = this.input.edges[end.edge];
       const x = cell.x + ((end.start ? fromDx : toDx) ?? (slotOf[i] - middle) * step);

@@ -149,7 +149,8 @@ export class Stage {
       const fold = node.kind === "group";
       levels[node.id] = levels[node.parent] + (fold ? 0 : 1);
       if (fold && depth >= ALL) this.picks.set(node.id, "all");
-      if (levels[node.id] + (fold ? 1 : 0) <= depth) this.open.add(node.id);
+      const opens = fold ? isFold(node) && levels[node.id] < depth : levels[node.id] <= depth;
+      if (opens || depth >= ALL) this.open.add(node.id);
     });
   }
 
@@ -291,7 +292,7 @@ export class Stage {
     const { into, out } = edgesAt(this.tree.levels.get(node.parent)!);
     const room = (words: string[]): number => {
       const widest = words.reduce((most, word) => Math.max(most, this.measure(word, FONT_MARK, false)), 0);
-      return widest ? (Math.min(words.length, MOST_ENDS) - 1) * (widest + 9) + 30 : 0;
+      return widest > 7 ? (Math.min(words.length, MOST_ENDS) - 1) * (widest + 9) + 30 : 0;
     };
     const arriving = into.get(node.id) ?? [];
     const leaving = out.get(node.id) ?? [];
