@@ -91,8 +91,13 @@ def _widget_class() -> Any:
 
         def __init__(self, view: View) -> None:
             self._graph = view.graph
-            how = {"overlay": view.overlay, "depth": view.depth, "rolled": view.rolled, "values": view.values}
-            shown = content(view.graph, **how)
+            shown = content(
+                view.graph,
+                overlay=view.overlay,
+                depth=view.depth,
+                rolled=view.rolled,
+                values=view.values,
+            )
             super().__init__(_assets=packed_assets(), _content=packed(shown), height=view.height)
 
         def select(self, address: str | None) -> None:
