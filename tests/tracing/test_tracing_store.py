@@ -191,6 +191,19 @@ def test_a_full_disk_leaves_what_was_written_and_the_model_runs_on(tmp_path):
     assert not list(tmp_path.glob("*.partial"))
 
 
+def test_a_disk_that_is_full_at_the_very_end(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, before[1]))  # enough for the values, not for the graph
+    try:
+        with pytest.raises(
+            CaptureError, match=r"could not be finished: .*File too large.*The values stand there"
+        ):
+            intus.trace(nn.ReLU(), torch.ones(3), store=tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert read_plainly(tmp_path)["relu_1_1"].tolist() == [1, 1, 1]
+
+
 def test_bad_folders_are_refused_before_the_pass(tmp_path):
     ran = []
     (tmp_path / "file").write_text("")

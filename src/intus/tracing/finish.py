@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, MutableMapping
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
@@ -47,14 +47,29 @@ def finish(
     if values.trouble is None and not everything:
         _choose(result, values, where, failed)
     if store is not None:
-        _close(store, result, values, where)
+        with _told(store, quiet=failed or values.trouble is not None):
+            _close(store, result, values, where)
     if values.trouble is not None and not failed:
         raise _named(values.trouble, store, graph, where)
     if values.nodes is not None and not failed:
         _with_gradients(result, capture, where, grads, output)
     if store is not None:
-        save(result, store.folder / GRAPH, values=False)
+        with _told(store, quiet=failed):
+            save(result, store.folder / GRAPH, values=False)
     return result
+
+
+@contextmanager
+def _told(store: Store, *, quiet: bool) -> Iterator[None]:
+    """A disk that is full at the very end; ``quiet`` where there is something more important to tell."""
+    try:
+        yield
+    except OSError as error:
+        if not quiet:
+            raise CaptureError(
+                f"{str(store.folder)!r} could not be finished: {error}. The values stand there, and can be "
+                "read with safetensors."
+            ) from error
 
 
 def _placed(values: Values, where: Callable[[int], int]) -> MutableMapping[int, Tensor]:
@@ -68,9 +83,10 @@ def _placed(values: Values, where: Callable[[int], int]) -> MutableMapping[int, 
 def _close(store: Store, trace: Trace, values: Values, where: Callable[[int], int]) -> None:
     """The tensors of a store get the labels of their ops."""
     labels = {row: trace.graph.label(where(row)) for row in store.places if where(row) in trace.values}
-    with suppress(OSError) if values.trouble is not None else nullcontext():  # the disk may be full
+    try:
         store.close(labels)
-    trace.values = _placed(values, where)
+    finally:
+        trace.values = _placed(values, where)
     trace.left_out = {where(row): why for row, why in store.skipped.items() if where(row) >= 0}
 
 
