@@ -337,3 +337,16 @@ def test_rounding_once_is_within_what_rounding_explains(dtype):
     x = torch.randn(10_000, dtype=torch.float64)
     found = difference(x, x.to(dtype))
     assert rounding(x, x.to(dtype)) / 40 < found.relative < rounding(x, x.to(dtype))
+
+
+def test_what_is_infinite_or_nan_in_both_is_left_out():
+    inf, nan = float("inf"), float("nan")
+    a, b = torch.tensor([3.0, 4.0, -inf, nan]), torch.tensor([3.0, 4.5, -inf, nan])
+    found = difference(a, b)
+    assert (found.largest, found.share, found.nan, found.other_nan) == (0.5, 0.25, 1, 1)
+    assert found.relative == pytest.approx(0.5 / (9 + 4.5**2) ** 0.5)
+    assert not found.lopsided
+    assert difference(a, a) == (0.0, 0.0, 1.0, 0.0, 1, 1)
+    assert difference(torch.tensor([1.0, inf]), torch.tensor([1.0, 2.0])).lopsided
+    half = difference(torch.tensor([torch.finfo(torch.float32).min]), torch.tensor([-65504.0]).half())
+    assert half.relative == 0

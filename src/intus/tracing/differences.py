@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
-
-from .replay import same
 
 #: Roundings of the coarser dtype that one operation is allowed: the relative difference that one rounding
 #: makes is about a third of eps, and a composite operation makes several.
@@ -42,7 +41,7 @@ def plain(t: Tensor) -> Tensor | None:
         t = t.dequantize()
     if t.layout != torch.strided:
         t = t.to_dense()
-    return torch.view_as_real(t.resolve_conj()).cpu() if t.is_complex() else t.cpu()
+    return (torch.view_as_real(t.resolve_conj()) if t.is_complex() else t).resolve_neg().cpu()
 
 
 def difference(a: Tensor, b: Tensor) -> Difference:
@@ -51,29 +50,37 @@ def difference(a: Tensor, b: Tensor) -> Difference:
     >>> difference(torch.tensor([3.0, 4.0]), torch.tensor([3.0, 4.5])).largest
     0.5
     """
-    if a.dtype == b.dtype and same(a, b):
-        lost = int(a.isnan().sum())
-        return Difference(0.0, 0.0, 1.0, 0.0, lost, lost)
-    x, y = (_within(t, other.dtype).to(torch.float64) for t, other in ((a, b), (b, a)))
-    nan, other_nan = x.isnan(), y.isnan()
-    equal = (x == y) | (nan & other_nan)
-    if not bool((x.isfinite() & y.isfinite()).all()):
-        x, y = x.masked_fill(equal, 0), y.masked_fill(equal, 0)
-    apart = x - y
-    norms = float(x.norm()), float(y.norm())
-    far, scale = float(apart.norm()), max(norms)
-    if not far < float("inf"):  # an infinity or a NaN on one side
-        far, scale = float("inf"), 1.0
-    product = norms[0] * norms[1]
-    cosine = float((x.flatten() @ y.flatten()) / product) if 0 < product < float("inf") else float("nan")
+    x, y = (_numbers(_within(t, other.dtype)) for t, other in ((a, b), (b, a)))
+    equal = x == y if a.is_floating_point() or a.dtype != b.dtype else (a == b).numpy()
+    if equal.all():
+        return Difference(0.0, 0.0, 1.0, 0.0, 0, 0)
+    nan, other_nan = np.isnan(x), np.isnan(y)
+    lost = int(nan.sum()), int(other_nan.sum())
+    if any(lost):
+        equal |= nan & other_nan
+    with np.errstate(invalid="ignore", over="ignore"):  # an infinity or a NaN on one side
+        apart = np.where(equal, 0.0, x - y).ravel()
+        one, other = (np.where(equal & ~np.isfinite(t), 0.0, t).ravel() for t in (x, y))
+        far, norms = _norm(apart), (_norm(one), _norm(other))
+        product, scale = norms[0] * norms[1], max(norms)
+        cosine = float(one @ other / product) if 0 < product < np.inf else float("nan")
+    finite = bool(far < np.inf)
     return Difference(
-        largest=float(apart.abs().nan_to_num(float("inf")).max()) if apart.numel() else 0.0,
-        relative=far / scale if scale else 0.0,
+        largest=float(np.abs(np.nan_to_num(apart, nan=np.inf)).max()),
+        relative=(far / scale if scale else 0.0) if finite else float("inf"),
         cosine=cosine if scale else 1.0,
-        share=1 - float(equal.double().mean()) if equal.numel() else 0.0,
-        nan=int(nan.sum()),
-        other_nan=int(other_nan.sum()),
+        share=1 - float(equal.mean()),
+        nan=lost[0],
+        other_nan=lost[1],
     )
+
+
+def _numbers(t: Tensor) -> np.ndarray:
+    return t.to(torch.float64).numpy()
+
+
+def _norm(x: np.ndarray) -> float:
+    return float(np.sqrt(x @ x))
 
 
 def _within(t: Tensor, dtype: torch.dtype) -> Tensor:
@@ -100,5 +107,5 @@ def held(t: Tensor) -> tuple[float, float, float]:
     x = plain(t)
     if x is None or not x.numel():
         return float("nan"), float("nan"), float("nan")
-    x = x.to(torch.float64)
-    return float(x.abs().sum()), float(x.square().sum()), float(x.sum())
+    numbers = _numbers(x).ravel()
+    return float(np.abs(numbers).sum()), float(numbers @ numbers), float(numbers.sum())
