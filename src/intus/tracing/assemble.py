@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from ..core.graph import BUFFER, FAILED, INPUT, OUTPUT, Calls, Edges, Graph, Module, Ops, Param, Source
 from .branches import find_branches
-from .loops import find_layers
+from .loops import find_layers, occurrences
 from .recording import CALL, ROW, Recording
 
 
@@ -35,11 +35,13 @@ def assemble(
     ends = (rows["kind"] == OUTPUT) | (rows["flags"] & FAILED > 0)
     ends[[branch.row for branch in branches]] = True  # what decides where the model goes is no orphan
     keep = _connected(rows["kind"], edges, ends, whole=recording.failure is not None)
-    where = np.where(keep, np.cumsum(keep) - 1, -1)
-    rows = {name: column[keep] for name, column in rows.items()}
-    edges = _sorted_edges(edges, where)
-    op_params = _renumber(op_params, where)
-    starts = np.concatenate([[0], np.cumsum(keep)])  # where a recorded boundary falls in the kept rows
+    starts = np.zeros(len(keep) + 1, dtype=np.int64)  # where a recorded boundary falls in the kept rows
+    np.cumsum(keep, out=starts[1:])
+    where = np.where(keep, starts[:-1], -1)
+    if starts[-1] < len(keep):
+        rows = {name: column[keep] for name, column in rows.items()}
+        edges = _sorted_edges(edges, where)
+        op_params, exits = _renumber(op_params, where), _renumber(exits, where)
     layers = find_layers(rows, edges, op_params)
     settings, op_settings = written_settings(recording.signatures, rows["signature"])
     modules, forwards = _modules(recording)
@@ -55,7 +57,7 @@ def assemble(
         edges=Edges(**edges),
         calls=_calls(calls, starts),
         op_params=_unique(op_params),
-        exits=_renumber(exits, where),
+        exits=exits,
         branches=tuple(branch._replace(row=int(where[branch.row])) for branch in branches),
         buffers=tuple(param_of(name, t) for name, t in recording.places.buffers),
         settings=settings,
@@ -145,7 +147,7 @@ def _ops(rows: Mapping[str, np.ndarray], layers: np.ndarray) -> Ops:
         kind=rows["kind"].astype(np.int8),
         type=rows["type"].astype(np.int32),
         layer=layers.astype(np.int32),
-        passno=_occurrence(layers).astype(np.int32),
+        passno=(occurrences(layers) + 1).astype(np.int32),
         call=rows["call"].astype(np.int32),
         meta=rows["meta"].astype(np.int32),
         site=rows["site"].astype(np.int32),
@@ -160,26 +162,11 @@ def _calls(calls: Mapping[str, np.ndarray], starts: np.ndarray) -> Calls:
     stop = np.where(calls["stop"] < 0, len(starts) - 1, calls["stop"])  # a call that an exception cut short
     return Calls(
         module=calls["module"].astype(np.int32),
-        passno=_occurrence(calls["module"]).astype(np.int32),
+        passno=(occurrences(calls["module"]) + 1).astype(np.int32),
         parent=calls["parent"].astype(np.int32),
         start=starts[calls["start"]],
         stop=starts[stop],
     )
-
-
-def _occurrence(values: np.ndarray) -> np.ndarray:
-    """For each entry, how often its value has occurred so far, itself included.
-
-    >>> _occurrence(np.array([5, 7, 5, 5])).tolist()
-    [1, 1, 2, 3]
-    """
-    order = np.argsort(values, kind="stable")
-    ranked = values[order]
-    fresh = np.concatenate([[True], ranked[1:] != ranked[:-1]]) if len(values) else np.zeros(0, bool)
-    start = np.maximum.accumulate(np.where(fresh, np.arange(len(values)), 0))
-    count = np.empty(len(values), dtype=np.int64)
-    count[order] = np.arange(len(values)) - start + 1
-    return count
 
 
 def source_of(code: CodeType, at: int) -> Source:

@@ -24,8 +24,10 @@ def find_layers(
     rows: Mapping[str, np.ndarray], edges: Mapping[str, np.ndarray], op_params: np.ndarray
 ) -> np.ndarray:
     """Number the layer of every row, in the order their first passes ran; ``edges`` are sorted by ``dst``."""
-    groups = _Groups(len(rows["kind"]))
     alike = _alike(rows)
+    if int(alike.max(initial=-1)) + 1 == np.count_nonzero(alike >= 0):  # no two of them
+        return np.arange(len(alike))
+    groups = _Groups(len(alike))
     seeds = _same_parameters(alike, op_params)
     for members in seeds:
         groups.join(members)
@@ -141,7 +143,7 @@ class _Neighbours:
         order = order[kinds[other[order]] >= 0]
         row, other, arg = row[order], other[order], arg[order]
         place = kinds[other] * (int(arg.max(initial=0)) + 1) + arg
-        rank = _occurrences(row * (int(place.max(initial=0)) + 1) + place)
+        rank = occurrences(row * (int(place.max(initial=0)) + 1) + place)
         self.place = (place * (int(rank.max(initial=0)) + 1) + rank).tolist()
         self.other = other.tolist()
         self.start = np.searchsorted(row, np.arange(len(kinds) + 1)).tolist()
@@ -156,19 +158,19 @@ class _Neighbours:
         return [sorted(set(bucket)) for bucket in buckets.values()]
 
 
-def _occurrences(values: np.ndarray) -> np.ndarray:
+def occurrences(values: np.ndarray) -> np.ndarray:
     """For each entry, how often its value has occurred before.
 
-    >>> _occurrences(np.array([5, 5, 2, 5])).tolist()
+    >>> occurrences(np.array([5, 5, 2, 5])).tolist()
     [0, 1, 0, 2]
     """
     order = np.argsort(values, kind="stable")
     ordered = values[order]
-    fresh = np.ones(len(values), dtype=bool)
-    fresh[1:] = ordered[1:] != ordered[:-1]
-    begun = np.flatnonzero(fresh)
+    at = np.arange(len(values))
+    begun = at.copy()
+    begun[1:][ordered[1:] == ordered[:-1]] = 0
     out = np.empty(len(values), dtype=np.int64)
-    out[order] = np.arange(len(values)) - np.repeat(begun, np.diff(np.append(begun, len(values))))
+    out[order] = at - np.maximum.accumulate(begun)
     return out
 
 
