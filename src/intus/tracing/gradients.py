@@ -131,12 +131,16 @@ def saved_bytes(nodes: Nodes, own: Iterable[Tensor]) -> tuple[dict[int, int], bo
     kept, and what is the model's ``own`` not at all; and whether some were written to since."""
     counted = {memory_of(t) for t in own}
     sizes: dict[int, int] = {}
+    attributes: dict[type, list[str]] = {}
     stale = False
     for row, node in own_nodes(nodes):
         sizes.setdefault(row, 0)
         if row in nodes.hooked:
             continue
-        kept, written = _saved(node)
+        cls = type(node)
+        if cls not in attributes:
+            attributes[cls] = [name for name in dir(cls) if name.startswith("_saved_")] or ["saved_tensors"]
+        kept, written = _saved(node, attributes[cls])
         stale = stale or written
         for t in kept:
             memory = memory_of(t)
@@ -146,10 +150,10 @@ def saved_bytes(nodes: Nodes, own: Iterable[Tensor]) -> tuple[dict[int, int], bo
     return sizes, stale
 
 
-def _saved(node: Node) -> tuple[list[Tensor], bool]:
+def _saved(node: Node, attributes: list[str]) -> tuple[list[Tensor], bool]:
     """The tensors that a node holds for its backward, and whether one was written to since."""
     found, stale = list[Any](), False
-    for name in [name for name in dir(node) if name.startswith("_saved_")] or ["saved_tensors"]:
+    for name in attributes:
         try:
             value = getattr(node, name, None)
         except RuntimeError:
