@@ -25,8 +25,8 @@ test-slow: .venv/.ready  ## the long sweeps: many deaths of servers, many faults
 	$(ONE_THREAD) $(PY) -m pytest -m slow $(ARGS)
 
 check: .venv/.ready web-check  ## style, types, and that the committed page is what its sources build
-	$(PY) -m ruff format --check src tests benchmarks
-	$(PY) -m ruff check src tests benchmarks
+	$(PY) -m ruff format --check src tests benchmarks sweep
+	$(PY) -m ruff check src tests benchmarks sweep
 	$(PY) -m mypy
 
 bench: .venv/.ready .venvs/peers/.ready  ## ratios to plain PyTorch, hooks and the nearest neighbours
@@ -46,6 +46,14 @@ jupyter: .venv/.ready .venvs/jupyter/.ready browser  ## the notebook's tests, in
 .venvs/jupyter/.ready: constraints.txt
 	$(PYTHON) -m venv .venvs/jupyter
 	.venvs/jupyter/bin/python -m pip install --quiet -c constraints.txt jupyterlab ipywidgets anywidget
+	@touch $@
+
+sweep: .venvs/sweep/.ready  ## trace, validate, save and load hundreds of architectures; writes docs/sweep.md
+	$(ONE_THREAD) .venvs/sweep/bin/python -m sweep $(ARGS)
+
+.venvs/sweep/.ready: constraints.txt sweep/requirements.txt
+	$(PYTHON) -m venv .venvs/sweep
+	.venvs/sweep/bin/python -m pip install --quiet -c constraints.txt -r sweep/requirements.txt -e ".[torch]"
 	@touch $@
 
 web: web/node_modules/.ready  ## build the page into src/intus/_static (needs Node)
@@ -68,8 +76,8 @@ browser:
 	  else echo "please run: sudo apt-get install chromium"; exit 1; fi; }
 
 format: .venv/.ready  ## rewrite the sources in the project's style
-	$(PY) -m ruff format src tests benchmarks
-	$(PY) -m ruff check --fix src tests benchmarks
+	$(PY) -m ruff format src tests benchmarks sweep
+	$(PY) -m ruff check --fix src tests benchmarks sweep
 
 clean:          ## remove what the targets made
 	rm -rf .venv .venvs web/node_modules .pytest_cache .hypothesis .mypy_cache .ruff_cache

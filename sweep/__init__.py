@@ -1,0 +1,1 @@
+"""Hundreds of architectures, each traced, validated, saved and loaded; see ``python -m sweep --help``."""

@@ -1,0 +1,161 @@
+"""Running the catalogue: a forked process for each architecture, a time limit, and a file to go on from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from select import select
+from typing import Any
+
+from .architecture import Architecture
+from .check import Outcome, check
+
+SECONDS, BYTES = 90, 8 << 30
+_PACKAGES = ("torch", "transformers", "timm", "torchvision", "diffusers", "torch_geometric", "monai")
+_ROOT = Path(__file__).parents[1]
+
+
+def fingerprint() -> str:
+    """Changes when what is swept, or what sweeps, changes: results of another one are not gone on from."""
+    found = hashlib.sha256()
+    for folder in ("src/intus/tracing", "src/intus/core", "src/intus/storage", "sweep/families"):
+        for path in sorted((_ROOT / folder).rglob("*.py")):
+            found.update(path.read_bytes())
+    found.update((_ROOT / "sweep" / "check.py").read_bytes())
+    return f"{found.hexdigest()[:16]} {versions()}"
+
+
+def versions() -> str:
+    """The packages the catalogue is made of."""
+    return ", ".join(f"{name} {_version(name)}" for name in _PACKAGES if _version(name))
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def run(
+    catalogue: Iterable[Architecture], results: Path, jobs: int, say: Callable[[str], None]
+) -> list[Outcome]:
+    """Check every architecture that ``results`` has no line for, at most ``jobs`` at a time, and return
+    what was found of all of them."""
+    catalogue, mark = list(catalogue), fingerprint()
+    done = _read(results, mark)
+    todo = [one for one in catalogue if (one.family, one.name) not in done]
+    if len(todo) < len(catalogue):
+        say(f"{len(catalogue) - len(todo)} of {len(catalogue)} were done before")
+    results.parent.mkdir(parents=True, exist_ok=True)
+    with results.open("a", encoding="utf-8") as file:
+        for number, outcome in enumerate(_all(todo, jobs), len(catalogue) - len(todo) + 1):
+            done[outcome.family, outcome.name] = outcome
+            file.write(json.dumps({"mark": mark, **vars(outcome)}) + "\n")
+            file.flush()
+            say(f"[{number}/{len(catalogue)}] {line(outcome)}")
+    return [done[one.family, one.name] for one in catalogue]
+
+
+def line(outcome: Outcome) -> str:
+    """One outcome as a line of progress."""
+    word = "valid" if outcome.saved and outcome.validated else "PROBLEM" if outcome.plain else "not plain"
+    why = f"  {outcome.reasons[0][:150]}" if outcome.reasons else ""
+    return f"{outcome.family} {outcome.name}: {word}, {outcome.ops} ops, {outcome.seconds:.1f} s{why}"
+
+
+def _read(results: Path, mark: str) -> dict[tuple[str, str], Outcome]:
+    if not results.exists():
+        return {}
+    rows = [json.loads(row) for row in results.read_text(encoding="utf-8").splitlines()]
+    ours = [
+        {key: value for key, value in row.items() if key != "mark"} for row in rows if row["mark"] == mark
+    ]
+    return {(row["family"], row["name"]): Outcome(**row) for row in ours}
+
+
+def _all(todo: list[Architecture], jobs: int) -> Iterator[Outcome]:
+    """The outcomes as they come in."""
+    waiting, running = list(reversed(todo)), list[_Child]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                running.append(_Child(waiting.pop()))
+            select([child.pipe for child in running], [], [], 0.5)
+            for child in [child for child in running if child.over()]:
+                running.remove(child)
+                yield child.outcome
+    finally:
+        for child in running:
+            child.end()
+
+
+class _Child:
+    """One forked process that checks one architecture and tells of it through a pipe."""
+
+    def __init__(self, one: Architecture) -> None:
+        self.outcome = Outcome(one.family, one.name)
+        self._deadline, self._heard = time.monotonic() + SECONDS, b""
+        self.pipe, out = os.pipe()
+        self._process = os.fork()
+        if self._process == 0:
+            _in_child(one, out)
+        os.close(out)
+        os.set_blocking(self.pipe, False)
+
+    def over(self) -> bool:
+        """Whether it has ended; one past its time is ended."""
+        try:
+            while heard := os.read(self.pipe, 1 << 16):
+                self._heard += heard
+        except BlockingIOError:
+            if time.monotonic() < self._deadline:
+                return False
+            self.end()
+            self._tell(f"it took more than {SECONDS} s")
+            return True
+        _, status = os.waitpid(self._process, 0)
+        os.close(self.pipe)
+        ended = os.waitstatus_to_exitcode(status)
+        self._tell(f"its process ended with {ended}" if ended else "")
+        return True
+
+    def _tell(self, problem: str) -> None:
+        told = self._heard.splitlines()
+        if told:
+            self.outcome = Outcome(**json.loads(told[-1]))
+        if problem:
+            self.outcome.reasons.append(problem)
+
+    def end(self) -> None:
+        """End the process now."""
+        os.kill(self._process, signal.SIGKILL)
+        os.waitpid(self._process, 0)
+        os.close(self.pipe)
+
+
+def _in_child(one: Architecture, out: int) -> None:
+    """Check and end; what the model prints goes nowhere."""
+
+    def tell(outcome: dict[str, Any]) -> None:
+        data = json.dumps(outcome).encode() + b"\n"
+        while data:
+            data = data[os.write(out, data) :]
+
+    code = 1
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        check(one, tell)
+        code = 0
+    finally:
+        os._exit(code)

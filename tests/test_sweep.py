@@ -1,0 +1,130 @@
+"""A dozen architectures of the sweep; what it says of a trace that is wrong; how it survives a bad one."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from sweep import run as running
+from sweep.architecture import Architecture, NotPlainError
+from sweep.check import Outcome, check, difference, state_of, tensors
+from sweep.families import by_hand
+from sweep.table import summary, table
+
+BY_HAND = {one.name: one for one in by_hand.architectures()}
+FAST = (
+    *("LSTM on packed sequences", "echo state network", "adaptive computation time", "tree LSTM", "capsules"),
+    *("mixture of experts", "normalizing flow", "hypernetwork", "pruned", "lazy layers"),
+    *("stochastic depth and dropout, in training", "Fourier neural operator"),
+)
+
+
+def outcome_of(one):
+    told = []
+    check(one, told.append)
+    return Outcome(**told[-1])
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_a_model_written_by_hand_is_traced_validated_saved_and_loaded(name):
+    outcome = outcome_of(BY_HAND[name])
+    assert (outcome.plain, outcome.traced, outcome.validated, outcome.saved) == (True,) * 4, outcome.reasons
+
+
+@pytest.mark.parametrize("kind", ["bert", "mixtral", "t5", "vit", "rwkv"])
+def test_a_model_type_of_transformers_is_too(kind):
+    pytest.importorskip("transformers")
+    from sweep.families import hugging_face
+
+    outcome = outcome_of(next(one for one in hugging_face.architectures() if one.name == kind))
+    assert (outcome.plain, outcome.traced, outcome.validated, outcome.saved) == (True,) * 4, outcome.reasons
+
+
+class Remembers(nn.Module):
+    """Leaves something behind that a trace takes back, and something that it cannot."""
+
+    def __init__(self):
+        super().__init__()
+        self.box = type("Box", (), {})()
+        self.fc = nn.Linear(2, 2)
+
+    def forward(self, x):
+        self.box.seen = getattr(self.box, "seen", 0) + 1
+        return self.fc(x)
+
+
+def test_a_change_of_the_model_is_seen():
+    model = Remembers()
+    before = state_of(model)
+    with torch.no_grad():
+        model.fc.weight.add_(1)
+    model.extra = 1
+    assert difference(before, state_of(model)) == "fc.weight, .extra"
+
+
+def test_what_differs_from_run_to_run_is_no_architecture():
+    def build():
+        rows = iter(range(100))
+        return (lambda x: x + next(rows)), torch.ones(2)
+
+    outcome = outcome_of(Architecture("x", "counts", build))
+    assert not outcome.plain
+    assert "two plain runs of one seed differ" in outcome.reasons[0]
+
+
+def test_a_trace_that_is_wrong_is_a_problem(monkeypatch):
+    import intus
+
+    real = intus.trace
+
+    def wrong(*args, **kwargs):
+        trace = real(*args, **kwargs)
+        trace.values[trace["output_1"].row] = torch.zeros(())
+        return trace
+
+    monkeypatch.setattr(intus, "trace", wrong)
+    outcome = outcome_of(BY_HAND["RNN"])
+    assert outcome.plain
+    assert not outcome.traced
+    assert "outputs differ" in outcome.reasons[0]
+
+
+def hangs():
+    time.sleep(60)
+
+
+def dies():
+    os.kill(os.getpid(), 9)
+
+
+def refuses():
+    raise NotPlainError("as it must")
+
+
+def test_a_crash_and_a_hang_cost_one_architecture_and_the_rest_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "SECONDS", 3)
+    catalogue = [Architecture("x", one.__name__, one) for one in (dies, hangs, refuses)] + [BY_HAND["RNN"]]
+    said = []
+    found = running.run(catalogue, tmp_path / "found.jsonl", 2, said.append)
+    assert [one.name for one in found] == ["dies", "hangs", "refuses", "RNN"]
+    assert found[0].reasons == ["its process ended with -9"]
+    assert found[1].reasons == ["it took more than 3 s"]
+    assert "as it must" in found[2].reasons[0]
+    assert found[3].validated
+    again = running.run(catalogue, tmp_path / "found.jsonl", 1, said.append)
+    assert again == found
+    assert said[-1] == "4 of 4 were done before"
+    text = table(found)
+    assert "1 architectures run plainly: 1 traced, 1 validated, 1 saved and loaded" in summary(found)
+    assert "| RNN |" in text
+    assert "dies, hangs, refuses" in text
+
+
+def test_tensors_are_found_wherever_models_put_them():
+    a, b = torch.ones(1), torch.zeros(1)
+    assert [id(t) for t in tensors({"x": (a, [b]), "y": None})] == [id(a), id(b)]
