@@ -33,7 +33,8 @@ class Painter:
     def header(self, box: Placed) -> Group:
         """Name, class and parameters of an open container, over everything that is in it."""
         colours, node = self.colours, box.node
-        fill = self._colour(node)
+        sums = self.painted is not None and self.painted.name  # they are told by what is inside
+        fill = "" if sums else self._colour(node)
         ground = fill or colours["frame-b" if node.depth % 2 else "frame-a"]
         ink = ink_on(fill) if fill else colours["text"]
         title, subtitle = self.stage.captions(node, self.stage.figures)

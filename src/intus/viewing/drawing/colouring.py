@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ..text import duration, size
@@ -44,22 +45,22 @@ class Colouring(NamedTuple):
         return scale_colour((number - self.low) / span if span > 0 else 0.5)
 
 
-def colouring(painted: dict[str, Any] | str | None, tree: Tree, figures: Figures) -> Colouring | None:
-    """What ``overlay.paint`` gave, looked up in the graph's own figures where it is a name. Containers bear
-    the sum of what is inside them, and so may lie beyond the scale, which ends at the largest single box."""
+def colouring(
+    painted: dict[str, Any] | str | None, tree: Tree, figures: Figures, shown: Iterable[Node]
+) -> Colouring | None:
+    """What ``overlay.paint`` gave, looked up in the graph's own figures where it is a name. Those of a module
+    are the sum of what is inside it, so the scale ends at the largest closed box that is ``shown``."""
     if painted is None:
         return None
     if not isinstance(painted, str):
         return Colouring(**painted)
     column = getattr(figures, painted)
-    values: dict[str, float | None] = {}
-    high = 0.0
-    for node in tree.nodes[1:]:
-        if not is_paintable(node) or (painted == "parameters" and not column[node.id]):
-            continue
-        values[node.address] = column[node.id]
-        if not node.children:
-            high = max(high, column[node.id])
+    values: dict[str, float | None] = {
+        node.address: column[node.id]
+        for node in tree.nodes[1:]
+        if is_paintable(node) and (painted != "parameters" or column[node.id])
+    }
+    high = max((column[node.id] for node in shown if is_paintable(node)), default=0.0)
     return Colouring(_TITLES[painted], values, 0.0, high, painted)
 
 

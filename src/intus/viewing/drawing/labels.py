@@ -49,7 +49,9 @@ def ends_said(plan: Plan, raws: list[int]) -> tuple[str, str]:
     out, into = notes.pop() if len(notes) == 1 else ("", "")
     arguments = sorted({plan.marks.arguments[raw] for raw in raws if raw in plan.marks.arguments})
     end = [f"In {into}"] if into else []
-    end += [", ".join(arguments[:3]) + (", …" if len(arguments) > 3 else "")] if arguments else []
+    if arguments:
+        position = "arg " if into and arguments[0].isdecimal() else ""
+        end.append(position + ", ".join(arguments[:3]) + (", …" if len(arguments) > 3 else ""))
     return f"Out {out}" if out else "", " · ".join(end)
 
 

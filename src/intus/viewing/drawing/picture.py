@@ -85,8 +85,10 @@ def plan(
     else:
         stage.open_to_depth(int(depth))
     told = told._replace(arguments=_told_apart(told.arguments, tree))
-    painted = colouring(paint(overlay), tree, sums)
-    return Plan(whole, stage, stage.frame(), told, passes.notes if passes else {}, painted)
+    frame = stage.frame()
+    closed = [box.node for box in frame.boxes if not box.open]
+    painted = colouring(paint(overlay), tree, sums, closed)
+    return Plan(whole, stage, frame, told, passes.notes if passes else {}, painted)
 
 
 def picture(plan: Plan, *, title: str = "", dark: bool = False) -> Picture:
