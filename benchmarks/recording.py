@@ -32,7 +32,9 @@ def main() -> None:
     found = []
     for name in names:
         print(f"measuring {name} …", file=sys.stderr, flush=True)
-        found.append(_ask(["measure", name]))
+        one = _ask(["measure", name])
+        one["drawn"] = _ask(["draw", name]) if one["operations"] <= MOST_FOR_TORCHLENS else {}
+        found.append(one)
     measured = {}
     for name in goals.MEASURES:
         print(f"measuring {name} …", file=sys.stderr, flush=True)
@@ -120,13 +122,26 @@ def _neighbours(model: Any, inputs: dict[str, Any], operations: int) -> tuple[di
         options = CaptureOptions(layers_to_save=save)
         return lambda: torchlens.trace(model, [*inputs.values()], capture=options)
 
-    sys.setrecursionlimit(100_000)  # torchvista needs it for a thousand operations
-    contenders = {"plain": lambda: model(**inputs)}
-    contenders |= {
-        name: draw(model, inputs) for name, draw in (("torchview", _torchview), ("torchvista", _torchvista))
-    }
-    contenders |= {"structure": run("none"), "values": run("all")}  # last: they leave torch wrapped
+    contenders = {"plain": lambda: model(**inputs), "structure": run("none"), "values": run("all")}
     return harness.summary(harness.measure(contenders, seconds=SECONDS, least=2), "plain"), ""
+
+
+def draw_workload(name: str) -> dict[str, Any]:
+    """torchview and torchvista on one workload, in a process that TorchLens has not wrapped torch in."""
+    import torch
+
+    from .workloads import WORKLOADS
+
+    torch.set_num_threads(1)
+    sys.setrecursionlimit(100_000)  # torchvista needs it for a thousand operations
+    model, inputs = WORKLOADS[name]()
+    contenders: dict[str, Callable[[], object]] = {"plain": lambda: model.eval()(**inputs)}
+    try:
+        contenders |= {"torchview": _torchview(model, inputs), "torchvista": _torchvista(model, inputs)}
+    except ImportError:
+        return {}
+    with torch.no_grad():
+        return harness.summary(harness.measure(contenders, seconds=SECONDS, least=2, most=5), "plain")
 
 
 def _torchview(model: Any, inputs: dict[str, Any]) -> Callable[[], object]:
@@ -179,7 +194,7 @@ def _report(found: list[dict[str, Any]], measured: dict[str, Any], facts: dict[s
                 *(_ratio(ours, "structure"), _each(ours, "structure", ops)),
                 *(_ratio(ours, "values"), _ratio(ours, "hooks")),
                 *(_ratio(theirs, "structure"), _each(theirs, "structure", ops), _ratio(theirs, "values")),
-                *(_ratio(theirs, "torchview"), _ratio(theirs, "torchvista")),
+                *(_ratio(one["drawn"], "torchview"), _ratio(one["drawn"], "torchvista")),
             ]
         )
         if one["note"]:
@@ -232,6 +247,8 @@ def _answer(command: list[str]) -> Any:
         except ImportError:
             pass
         return facts
+    if command[0] == "draw":
+        return draw_workload(command[1])
     return goals.MEASURES[command[1]]() if command[0] == "goal" else measure_workload(command[1])
 
 
