@@ -300,6 +300,13 @@ def test_saved_values_show_their_figures(open_graph: Open, tmp_path: Path) -> No
     assert float(zero[1]) == pytest.approx(100 * float((t["relu_1"].value == 0).float().mean()), rel=1e-2)
     page.evaluate(f"{VIEW}.select('div_1')")
     assert re.search(r"\d+ NaN, \d+ infinite", page.locator(".ig-panel").inner_text())
+    page.get_by_label("Colour by").select_option("bad")
+    colours = {name: found["colour"] for name, found in boxes(page).items()}
+    assert colours["relu_1_2"] == "rgb(68, 1, 84)"  # none
+    assert colours["div_1_4"] == "rgb(253, 231, 37)"  # the most
+    page.get_by_label("Colour by").select_option("zero")
+    assert colours != {name: found["colour"] for name, found in boxes(page).items()}
     page = open_graph(View(t.graph))
     page.evaluate(f"{VIEW}.select('fc')")
     assert page.locator(".ig-histogram").count() == 0
+    assert page.get_by_label("Colour by").locator("option[value=mean]").count() == 0

@@ -3,7 +3,8 @@ import { isFold } from "./captions.ts";
 import { bends, pointOf } from "./curve.ts";
 import { isLineVisible } from "./lines.ts";
 import type { Camera } from "./picture.ts";
-import { HEADER, PICKER, type Box, type Frame, type Line } from "./stage.ts";
+import { HEADER, PICKER, type Box, type Frame } from "./stage.ts";
+import type { Line } from "./strokes.ts";
 
 export type Part = "body" | "button" | "all" | "next" | "previous";
 

@@ -105,5 +105,6 @@ class Lifter {
 
 /** Rows whose tensors run along an edge, each once. */
 export function tensorsOf(scene: Scene, edge: LevelEdge): number[] {
+  if (edge.raw.length === 1) return [scene.edges.src[edge.raw[0]]];
   return [...new Set(edge.raw.map((raw) => scene.edges.src[raw]))].sort((a, b) => a - b);
 }

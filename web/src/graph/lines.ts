@@ -1,7 +1,8 @@
 // Drawing edges and the shapes beside them.
 import { bends } from "./curve.ts";
 import { isInside, type Picture, type Rect } from "./picture.ts";
-import { FONT_MARK, type Line } from "./stage.ts";
+import { FONT_MARK } from "./stage.ts";
+import type { Line } from "./strokes.ts";
 
 export function drawLines(ctx: CanvasRenderingContext2D, picture: Picture, view: Rect): void {
   const { theme, lit, camera, progress } = picture;
@@ -31,20 +32,8 @@ export function drawLines(ctx: CanvasRenderingContext2D, picture: Picture, view:
 
 const touches = ({ edge }: Line, id: number): boolean => edge.from === id || edge.to === id;
 
-export function isLineVisible(line: Line, view: Rect): boolean {
-  const { route } = line;
-  const last = route.length - 1;
-  if (last < 0) return false;
-  let [low, high, top, bottom] = [Infinity, -Infinity, Infinity, -Infinity];
-  for (let i = 0; i < last; i += 2) {
-    low = Math.min(low, route[i]);
-    high = Math.max(high, route[i]);
-    top = Math.min(top, route[i + 1]);
-    bottom = Math.max(bottom, route[i + 1]);
-  }
-  if (line.y + bottom < view.y || line.y + top > view.y + view.height) return false;
-  return line.x + high >= view.x && line.x + low <= view.x + view.width;
-}
+export const isLineVisible = ({ x, y, left, right, top, bottom }: Line, view: Rect): boolean =>
+  y + bottom >= view.y && y + top <= view.y + view.height && x + right >= view.x && x + left <= view.x + view.width;
 
 const ARROW = 6.5;
 

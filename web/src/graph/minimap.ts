@@ -11,6 +11,8 @@ const HEIGHT = 180;
 
 export class Minimap {
   readonly element = el("canvas", { class: "ig-minimap", "aria-hidden": "true" });
+  private readonly boxes = document.createElement("canvas");
+  private kept: { frame: Frame; theme: Theme; paint: Paint | null } | null = null;
   private scale = 1;
 
   constructor(moveTo: (x: number, y: number) => void) {
@@ -30,13 +32,36 @@ export class Minimap {
     const fits = frame.width * camera.scale <= width + 40 && frame.height * camera.scale <= height + 40;
     this.element.hidden = fits || width < 420;
     if (this.element.hidden) return;
+    const { kept } = this;
+    if (kept?.frame !== frame || kept.theme !== theme || kept.paint !== paint) {
+      this.drawBoxes(frame, theme, paint);
+      this.kept = { frame, theme, paint };
+    }
+    const ctx = this.element.getContext("2d")!;
+    ctx.setTransform(1, 0, 0, 1, 0, 0);
+    ctx.clearRect(0, 0, this.element.width, this.element.height);
+    ctx.drawImage(this.boxes, 0, 0);
+    const ratio = devicePixelRatio || 1;
+    ctx.setTransform(ratio * this.scale, 0, 0, ratio * this.scale, 0, 0);
+    ctx.strokeStyle = theme.accent;
+    ctx.lineWidth = 1.5 / this.scale;
+    const edge = 1 / this.scale; // the part in sight may be wider than the graph: keep its border on the map
+    const left = Math.max(edge, camera.x);
+    const top = Math.max(edge, camera.y);
+    const right = Math.min(this.element.width / ratio / this.scale - edge, camera.x + width / camera.scale);
+    const bottom = Math.min(this.element.height / ratio / this.scale - edge, camera.y + height / camera.scale);
+    ctx.strokeRect(left, top, Math.max(0, right - left), Math.max(0, bottom - top));
+  }
+
+  /** The boxes, on a canvas of their own: they are drawn once for many movements. */
+  private drawBoxes(frame: Frame, theme: Theme, paint: Paint | null): void {
     const ratio = devicePixelRatio || 1;
     this.scale = Math.min(WIDTH / frame.width, HEIGHT / frame.height);
     // A long thin graph would be a hair: keep it wide enough to hit.
     const [w, h] = [Math.max(36, Math.ceil(frame.width * this.scale)), Math.max(36, Math.ceil(frame.height * this.scale))];
-    Object.assign(this.element, { width: w * ratio, height: h * ratio });
+    for (const canvas of [this.element, this.boxes]) Object.assign(canvas, { width: w * ratio, height: h * ratio });
     Object.assign(this.element.style, { width: `${w}px`, height: `${h}px` });
-    const ctx = this.element.getContext("2d")!;
+    const ctx = this.boxes.getContext("2d")!;
     ctx.setTransform(ratio * this.scale, 0, 0, ratio * this.scale, 0, 0);
     const least = 1.5 / this.scale;
     for (const box of frame.boxes) {
@@ -46,14 +71,5 @@ export class Minimap {
       ctx.globalAlpha = box.open ? 0.35 : 1;
       ctx.fillRect(box.x, box.y, Math.max(least, box.width), Math.max(least * 0.7, box.height));
     }
-    ctx.globalAlpha = 1;
-    ctx.strokeStyle = theme.accent;
-    ctx.lineWidth = 1.5 / this.scale;
-    const edge = 1 / this.scale; // the part in sight may be wider than the graph: keep its border on the map
-    const left = Math.max(edge, camera.x);
-    const top = Math.max(edge, camera.y);
-    const right = Math.min(w / this.scale - edge, camera.x + width / camera.scale);
-    const bottom = Math.min(h / this.scale - edge, camera.y + height / camera.scale);
-    ctx.strokeRect(left, top, Math.max(0, right - left), Math.max(0, bottom - top));
   }
 }

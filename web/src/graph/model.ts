@@ -2,7 +2,7 @@
 import { decided, decisions, type Decisions } from "./branches.ts";
 import { foldRepeats, groupEnds } from "./folds.ts";
 import { liftEdges } from "./levels.ts";
-import { takesSeveral } from "./marks.ts";
+import { takesSeveral, type Marks } from "./marks.ts";
 import { BUFFER, CONSTANT, CREATED, FAILED, INPUT, OP, OUTPUT, type Scene } from "./scene.ts";
 
 export type Kind = "root" | "module" | "op" | "input" | "output" | "buffer" | "constant" | "group";
@@ -43,6 +43,8 @@ export interface LevelEdge {
   /** Where it goes on inside, when its ends are containers: a port of theirs, else -1. */
   outPort: number;
   inPort: number;
+  /** Kept once they are asked for (marks.ts). */
+  marks?: Marks;
 }
 
 /** What one container holds. Ids from `Tree.firstPort` on are ports. */
@@ -61,8 +63,8 @@ export interface Tree {
   levels: Map<number, Level>;
   firstPort: number;
   decisions: Decisions;
-  /** Boxes that take more than one tensor, with their arguments (into the scene's). */
-  several: Map<number, Set<number>>;
+  /** Boxes that take more than one tensor. */
+  several: Set<number>;
 }
 
 export function buildTree(scene: Scene): Tree {

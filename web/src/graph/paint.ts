@@ -1,7 +1,9 @@
 // Paints: values by address, looked up for a box; and the paints a graph brings with it.
 import { bytes, count, duration, type Figures } from "./facts.ts";
 import { scaleColour } from "./colour.ts";
-import type { Tree, TreeNode } from "./model.ts";
+import { preorder, type Tree, type TreeNode } from "./model.ts";
+import type { Scene } from "./scene.ts";
+import { summaryOf } from "./values.ts";
 
 /** Values that colour the boxes, by address; null or absent means there is none, which is shown as such. */
 export interface Paint {
@@ -12,28 +14,43 @@ export interface Paint {
   format?: (value: number) => string;
 }
 
-export type BuiltIn = "time" | "memory" | "parameters" | "flops";
-export const BUILT_IN: Record<BuiltIn, string> = {
-  time: "Time",
-  memory: "Activation memory",
-  parameters: "Parameters",
-  flops: "FLOPs",
-};
+const SUMS = { time: "Time", memory: "Activation memory", parameters: "Parameters", flops: "FLOPs" };
+const OF_VALUES = { mean: "Mean of values", std: "Spread of values", zero: "Share of zeros", bad: "NaN and infinite" };
+export type BuiltIn = keyof typeof SUMS | keyof typeof OF_VALUES;
+const TITLES: Record<BuiltIn, string> = { ...SUMS, ...OF_VALUES };
 
-/** A paint of what the graph itself knows. Containers bear the sum of what is inside them, and so may lie
+/** The paints a graph brings with it: of what its operations cost, and of its values where these were saved. */
+export const builtIns = ({ values }: Scene): [BuiltIn, string][] =>
+  Object.entries({ ...SUMS, ...(values?.row.length ? OF_VALUES : {}) }) as [BuiltIn, string][];
+
+/** A paint of what the graph itself knows. Where containers bear the sum of what is inside them, they may lie
  * beyond the scale, which ends at the largest single box. */
 export function builtInPaint(which: BuiltIn, tree: Tree, figures: Figures): Paint {
   const values = new Map<string, number | null>();
-  const column = figures[which];
-  const format = { time: duration, memory: bytes, parameters: count, flops: count }[which];
-  let high = 0;
+  const format = { time: duration, memory: bytes, parameters: count, flops: count, bad: count }[which as string];
+  const column = which in SUMS ? figures[which as keyof typeof SUMS] : ofValues(which as keyof typeof OF_VALUES, tree);
+  let [low, high] = [which in SUMS || which === "bad" || which === "zero" ? 0 : Infinity, which === "zero" ? 1 : -Infinity];
   for (const node of tree.nodes) {
-    if (node.id === 0 || !node.address || (node.kind !== "op" && node.kind !== "module")) continue;
-    if (which === "parameters" && !column[node.id]) continue;
-    values.set(node.address, column[node.id]);
-    if (node.children.length === 0) high = Math.max(high, column[node.id]);
+    const value = column[node.id];
+    if (node.id === 0 || !node.address || !isPaintable(node) || Number.isNaN(value)) continue;
+    if (which === "parameters" && !value) continue;
+    values.set(node.address, value);
+    if (node.children.length === 0) [low, high] = [Math.min(low, value), Math.max(high, value)];
   }
-  return { title: BUILT_IN[which], values, low: 0, high, format };
+  return { title: TITLES[which], values, low, high, format };
+}
+
+/** A figure of every box's value, NaN where there is none; how many are no numbers is summed over what is inside. */
+function ofValues(which: keyof typeof OF_VALUES, { scene, nodes }: Tree): Float64Array {
+  const column = new Float64Array(nodes.length).fill(NaN);
+  const order: TreeNode[] = [];
+  preorder(nodes, (node) => void order.push(node));
+  for (const { id, parent, rows } of order.reverse()) {
+    const summary = rows.length ? summaryOf(scene, rows[0]) : null;
+    if (summary) column[id] = which === "bad" ? summary.nan + summary.inf : (summary[which] ?? NaN);
+    if (which === "bad" && parent >= 0 && !Number.isNaN(column[id])) column[parent] = (column[parent] || 0) + column[id];
+  }
+  return column;
 }
 
 /** The value of a box: under any of its names, and for a module called once more also under its path. */

@@ -32,6 +32,7 @@ export function roll(scene: Scene): Scene {
       passes: all.map((passes) => passes.length),
       also: all.map((passes) => passes.map((row) => ops.label[row])),
     },
+    values: rollValues(scene.values, firsts),
     branches: scene.branches?.map(([row, ...rest]) => [place[row], ...rest]),
     edges: rollEdges(scene, place, all),
     calls: rollCalls(scene, place, firsts),
@@ -40,6 +41,15 @@ export function roll(scene: Scene): Scene {
 }
 
 const sumOrNull = (parts: (number | null)[]): number | null => (parts.includes(null) ? null : parts.reduce((sum: number, part) => sum + part!, 0));
+
+/** Of the passes of a layer, the first one's value stands for all. */
+function rollValues(values: Scene["values"], firsts: number[]): Scene["values"] {
+  if (!values) return values;
+  const place = new Map(firsts.map((row, at) => [row, at]));
+  const kept = values.row.flatMap((row, i) => (place.has(row) ? [i] : []));
+  const columns = Object.entries(values).map(([name, column]) => [name, kept.map((i) => column[i])]);
+  return { ...(Object.fromEntries(columns) as NonNullable<Scene["values"]>), row: kept.map((i) => place.get(values.row[i])!) };
+}
 
 function passesOf(layer: number[]): Map<number, number[]> {
   const rows = new Map<number, number[]>();

@@ -3,10 +3,10 @@
 import { captions, isBoxed, isFold } from "./captions.ts";
 import { dimensions, type Figures } from "./facts.ts";
 import { layoutLevel, type Layout } from "./layout.ts";
-import { tensorsOf } from "./levels.ts";
-import { passesOf, shapeOf, wordsInto } from "./marks.ts";
+import { marksOf } from "./marks.ts";
 import { preorder, type Level, type LevelEdge, type Tree, type TreeNode } from "./model.ts";
 import { pickedLevel } from "./pick.ts";
+import { linesOf, type Line } from "./strokes.ts";
 
 export const HEADER = 30;
 const PAD = 14;
@@ -29,26 +29,6 @@ export interface Box {
   pick: number | "all";
 }
 
-/** An edge as drawn: its route in its container's coordinates, and where those begin. */
-export interface Line {
-  edge: LevelEdge;
-  container: number;
-  route: Float64Array;
-  x: number;
-  y: number;
-  /** The shape of the tensor, on one of the edges that bear it. */
-  label: string;
-  /** Beside the arrow rather than the start: where several different tensors leave one box. */
-  labelAtEnd: boolean;
-  /** Beside the arrow: which argument it is, where the order matters, and of which passes. */
-  into: string;
-  /** Beside the start: of which passes it is. */
-  out: string;
-  /** Whether a branch begins here: what it leads to serves a decision alone. */
-  branch: boolean;
-  arrow: boolean;
-}
-
 export interface Frame {
   boxes: Box[];
   byId: Map<number, Box>;
@@ -62,6 +42,7 @@ export type Measure = (text: string, size: number, bold: boolean) => number;
 export class Stage {
   readonly open = new Set<number>([0]);
   private readonly layouts = new Map<number, Layout>();
+  private readonly lines = new WeakMap<Layout, Line[]>();
   private readonly sizes = new Map<number, { width: number; height: number }>();
   /** Of a fold that stands open: the one member shown, by its place; "all" shows them all. */
   private readonly picks = new Map<number, number | "all">();
@@ -182,7 +163,10 @@ export class Stage {
     while (stack.length) {
       const [id, x, y] = stack.pop()!;
       const layout = this.layouts.get(id)!;
-      this.linesOf(id, layout, x, y, frame.lines);
+      for (const line of this.linesOf(id, layout)) {
+        [line.x, line.y] = [x, y];
+        frame.lines.push(line);
+      }
       for (const child of this.shown(id)) {
         const { width, height } = this.size(child);
         const open = this.open.has(child);
@@ -195,27 +179,11 @@ export class Stage {
     return frame;
   }
 
-  private linesOf(id: number, layout: Layout, x: number, y: number, out: Line[]): void {
-    const { tree } = this;
-    const labelled = new Map<string, number>(); // source and tensors -> line that bears the shape
-    this.levelOf(id).edges.forEach((edge, i) => {
-      const route = layout.routes[i];
-      const toPort = edge.to >= tree.firstPort;
-      const words = { label: "", labelAtEnd: false, ...passesOf(tree, edge), into: wordsInto(tree, edge) };
-      const line: Line = { edge, container: id, route, x, y, ...words, arrow: !toPort };
-      out.push(line);
-      if (toPort || edge.from >= tree.firstPort) return;
-      const tensors = tensorsOf(tree.scene, edge);
-      const key = `${edge.from}|${tensors.join()}`;
-      const rival = labelled.get(key);
-      if (rival !== undefined && bend(out[rival].route) <= bend(route)) return;
-      if (rival !== undefined) out[rival].label = "";
-      labelled.set(key, out.length - 1);
-      line.label = shapeOf(tree, edge, dimensions);
-    });
-    const leaving = new Map<number, number>();
-    for (const at of labelled.values()) leaving.set(out[at].edge.from, (leaving.get(out[at].edge.from) ?? 0) + 1);
-    for (const at of labelled.values()) out[at].labelAtEnd = leaving.get(out[at].edge.from)! > 1 || out[at].out !== "";
+  /** Lines are kept with their container's layout: opening another box only moves them. */
+  private linesOf(id: number, layout: Layout): Line[] {
+    let lines = this.lines.get(layout);
+    if (!lines) this.lines.set(layout, (lines = linesOf(this.tree, this.levelOf(id), layout, id)));
+    return lines;
   }
 
   /** Lay out every open, visible container that has no layout yet, the inner ones first. */
@@ -254,8 +222,8 @@ export class Stage {
         to: edge.to,
         fromDx: dx(edge.from, edge.outPort),
         toDx: dx(edge.to, edge.inPort),
-        mark: this.measure(wordsInto(this.tree, edge), FONT_MARK, false),
-        outMark: this.measure(passesOf(this.tree, edge).out, FONT_MARK, false),
+        mark: this.measure(marksOf(this.tree, edge).into, FONT_MARK, false),
+        outMark: this.measure(marksOf(this.tree, edge).out, FONT_MARK, false),
       })),
       minWidth: node.id === 0 ? 0 : this.headerWidth(node),
     });
@@ -288,7 +256,8 @@ export class Stage {
 
   /** Room for the words beside the arrows of a box, where they bear any. */
   private endsWidth(node: TreeNode): number {
-    if (node.children.length || node.parent < 0) return 0;
+    const bare = !this.tree.several.has(node.id) && !this.tree.scene.edges.out;
+    if (bare || node.children.length || node.parent < 0) return 0;
     const { into, out } = edgesAt(this.tree.levels.get(node.parent)!);
     const room = (words: string[]): number => {
       const widest = words.reduce((most, word) => Math.max(most, this.measure(word, FONT_MARK, false)), 0);
@@ -296,7 +265,7 @@ export class Stage {
     };
     const arriving = into.get(node.id) ?? [];
     const leaving = out.get(node.id) ?? [];
-    return Math.max(room(arriving.map((edge) => wordsInto(this.tree, edge))), room(leaving.map((edge) => passesOf(this.tree, edge).out)));
+    return Math.max(room(arriving.map((edge) => marksOf(this.tree, edge).into)), room(leaving.map((edge) => marksOf(this.tree, edge).out)));
   }
 
   private headerWidth(node: TreeNode): number {
@@ -319,11 +288,4 @@ function edgesAt(level: Level): { into: Map<number, LevelEdge[]>; out: Map<numbe
   }
   known.set(level, ends);
   return ends;
-}
-
-/** How far a route goes sideways. */
-function bend(route: Float64Array): number {
-  let sum = 0;
-  for (let i = 2; i < route.length; i += 2) sum += Math.abs(route[i] - route[i - 2]);
-  return sum;
 }

@@ -2,7 +2,7 @@
 import { el, iconButton } from "./dom.ts";
 import { bytes, dimensions } from "./facts.ts";
 import { tensorsOf } from "./levels.ts";
-import { passesOf } from "./marks.ts";
+import { marksOf } from "./marks.ts";
 import type { LevelEdge, Tree, TreeNode } from "./model.ts";
 import type { PanelActions } from "./panel.ts";
 import { FAILED } from "./scene.ts";
@@ -77,7 +77,7 @@ export function edgePanel(tree: Tree, edge: LevelEdge, actions: PanelActions): H
     );
   });
   const title = rows.length > 1 ? `${rows.length} tensors` : dimensions(scene.metas[scene.ops.meta[rows[0]]][0]);
-  const { out, into, branch } = passesOf(tree, edge);
+  const { out, into, branch } = marksOf(tree, edge);
   const notes = [out, into, branch && "begins a branch"].filter(Boolean).join(" · ");
   const summary = rows.length === 1 ? summaryOf(scene, rows[0]) : null;
   return el(

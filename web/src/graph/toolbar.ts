@@ -1,7 +1,7 @@
 // The bar above the graph: what model it is, and the tools.
 import { el, iconButton, toggleTheme } from "./dom.ts";
 import { bytes, count, duration, plural } from "./facts.ts";
-import { BUILT_IN, type BuiltIn } from "./paint.ts";
+import { builtIns, type BuiltIn } from "./paint.ts";
 import type { Scene } from "./scene.ts";
 
 export interface ToolbarActions {
@@ -25,7 +25,7 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
   const paint = el("select", { "aria-label": "Colour by", change: () => actions.paint(paint.value as BuiltIn | "") });
   const given = el("option", { value: "given", hidden: true });
   paint.append(el("option", { value: "" }, "No colour"), given);
-  for (const [value, title] of Object.entries(BUILT_IN)) paint.append(el("option", { value }, title));
+  for (const [value, title] of builtIns(scene)) paint.append(el("option", { value }, title));
   const { roll } = actions;
   const title = "Show the passes of a layer that ran more than once as one box";
   const press = (): void => roll?.(passes.getAttribute("aria-pressed") !== "true");

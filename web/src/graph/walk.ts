@@ -1,7 +1,8 @@
 // Steps along what is visible: who feeds a box, who it feeds, who stands beside it, and all that lies up or
 // down the stream. An edge that ends at the border of an open box goes on inside it.
 import type { Tree } from "./model.ts";
-import type { Frame, Line } from "./stage.ts";
+import type { Frame } from "./stage.ts";
+import type { Line } from "./strokes.ts";
 
 interface Ways {
   from: Map<number, Line[]>;

@@ -1,0 +1,79 @@
+"""The graph page for everyone: what axe-core finds, the outline as a tree, focus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from playwright.sync_api import Page
+from torch import nn
+from zoo import MODELS
+
+from intus.tracing.run import trace
+from intus.viewing.html import View
+
+pytestmark = pytest.mark.browser
+AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+VIEW = "document.querySelector('#intus-graph').intusView"
+Open = Callable[..., Page]
+needs_axe = pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: run `npm ci` in web/")
+
+
+def violations(page: Page) -> list[str]:
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found: list[dict[str, Any]] = page.evaluate("axe.run(document).then((result) => result.violations)")
+    return [
+        f"{one['id']}: {one['help']} {[node['html'][:120] for node in one['nodes']]}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+@needs_axe
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(open_graph: Open, scheme: str) -> None:
+    t = trace(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Sequential(nn.Linear(8, 2))), torch.randn(3, 4))
+    page = open_graph(t.show(overlay={"0": 1.0, "1": 2.0}), color_scheme=scheme)
+    page.evaluate(f"{VIEW}.select('0')")
+    page.get_by_role("combobox", name="Find in the graph").fill("linear")
+    assert violations(page) == []
+    page = open_graph(View(MODELS["gpt2"](), depth=2), color_scheme=scheme)
+    page.evaluate(f"{VIEW}.select('transformer.h.0')")
+    assert violations(page) == []
+
+
+@needs_axe
+def test_axe_finds_nothing_serious_in_a_failed_pass_on_a_phone(open_graph: Open) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(9, 2))
+    graph = trace(model, torch.zeros(3, 4), save="none", on_error="keep").graph
+    page = open_graph(View(graph), viewport={"width": 390, "height": 700})
+    assert violations(page) == []
+
+
+def test_focus_stays_where_it_was(open_graph: Open) -> None:
+    page = open_graph(View(MODELS["gpt2"]()))
+    tree = page.get_by_role("tree", name="Outline of the model")
+    tree.focus()
+    for key in ("ArrowDown", "Enter", "Enter", "End", "Home"):
+        page.keyboard.press(key)
+        assert page.evaluate("document.activeElement.getAttribute('role')") == "tree"
+    active = tree.get_attribute("aria-activedescendant")
+    assert page.locator(f"[id='{active}']").get_attribute("aria-level") == "1"
+    page.locator(".ig-canvas").focus()
+    for key in ("ArrowDown", "ArrowDown", "Enter", "]", "Escape", "ArrowDown"):
+        page.keyboard.press(key)
+        assert page.evaluate("document.activeElement.className") == "ig-canvas"
+
+
+def test_the_outline_says_what_it_shows(open_graph: Open) -> None:
+    page = open_graph(View(MODELS["gpt2"](), depth=1))
+    items = page.get_by_role("treeitem")
+    fold = items.filter(has_text="12 × GPT2Block")
+    assert fold.get_attribute("aria-expanded") == "false"
+    assert fold.get_attribute("aria-level") == "2"
+    fold.dblclick()
+    assert fold.get_attribute("aria-expanded") == "true"
+    assert items.filter(has_text="GPT2Block").count() == 2  # the fold and the one it shows
