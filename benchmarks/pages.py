@@ -42,6 +42,7 @@ TOGGLE = """(name) => {
     }
     return times;
 }""".replace("VIEW", VIEW)
+LAST = f"{VIEW}.tree.nodes.filter(n => n.children.length && n.kind === 'module').at(-1)?.address ?? ''"
 PAN = """() => {
     const view = VIEW, times = [];
     for (let i = 0; i < 40; i++) {
@@ -112,9 +113,7 @@ def measure(browser: Any, view: View, folder: Path) -> dict[str, float]:
             page.wait_for_timeout(20)
         first.append(at)
         if len(first) == ROUNDS:
-            name = page.evaluate(
-                f"{VIEW}.tree.nodes.filter(n => n.children.length && n.kind === 'module').at(-1)?.address ?? ''"
-            )
+            name = page.evaluate(LAST)
             times["toggle"] = statistics.median(page.evaluate(TOGGLE, name)) if name else float("nan")
             frames = sorted(page.evaluate(PAN))
             times["pan"], times["worst pan"] = statistics.median(frames), frames[-1]
@@ -146,8 +145,8 @@ def main() -> None:
             lines.append(f"| {name} | " + " | ".join(f"{found[column]:,.1f}" for column in columns) + " |")
             print(lines[-1], flush=True)
         browser.close()
-    text = "# The graph page\n\nSee `benchmarks/pages.py`. Milliseconds, medians; load of the machine at the end: "
-    text += f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.\n\n" + "\n".join(lines) + "\n"
+    text = "# The graph page\n\nSee `benchmarks/pages.py`. Milliseconds, medians; load of the machine at the "
+    text += f"end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.\n\n" + "\n".join(lines) + "\n"
     (RESULTS / "pages.md").write_text(text, encoding="utf-8")
 
 
