@@ -25,8 +25,8 @@ test-slow: .venv/.ready  ## the long sweeps: many deaths of servers, many faults
 	$(ONE_THREAD) $(PY) -m pytest -m slow $(ARGS)
 
 check: .venv/.ready web-check  ## style, types, and that the committed page is what its sources build
-	$(PY) -m ruff format --check src tests benchmarks sweep
-	$(PY) -m ruff check src tests benchmarks sweep
+	$(PY) -m ruff format --check src tests benchmarks sweep gallery
+	$(PY) -m ruff check src tests benchmarks sweep gallery
 	$(PY) -m mypy
 
 bench: .venv/.ready .venvs/peers/.ready  ## ratios to plain PyTorch, hooks and the nearest neighbours
@@ -76,8 +76,8 @@ browser:
 	  else echo "please run: sudo apt-get install chromium"; exit 1; fi; }
 
 format: .venv/.ready  ## rewrite the sources in the project's style
-	$(PY) -m ruff format src tests benchmarks sweep
-	$(PY) -m ruff check --fix src tests benchmarks sweep
+	$(PY) -m ruff format src tests benchmarks sweep gallery
+	$(PY) -m ruff check --fix src tests benchmarks sweep gallery
 
 clean:          ## remove what the targets made
 	rm -rf .venv .venvs web/node_modules .pytest_cache .hypothesis .mypy_cache .ruff_cache

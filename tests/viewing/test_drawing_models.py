@@ -155,6 +155,16 @@ def test_equal_modules_within_equal_modules_are_shown_once() -> None:
     assert len(rows) == len(set(rows)) == 6
 
 
+def test_a_tensor_from_outside_is_a_box_of_its_own() -> None:
+    held = torch.ones(4)
+    net = nn.Sequential(nn.Linear(4, 4))
+    net.forward = lambda x: nn.Sequential.forward(net, x) + held
+    laid_out = plan(trace(net, torch.ones(1, 4)).graph)
+    kinds = {box.node.address: box.node.kind for box in laid_out.frame.boxes}
+    assert kinds["constant_1"] == "constant"
+    assert ("constant_1", "add") in said(laid_out)
+
+
 def test_flops_of_a_rolled_graph_are_the_passes_sum(cell: Trace) -> None:
     whole, once = plan(cell.graph), plan(cell.graph, rolled=True)
     assert once.stage.figures.flops[0] == whole.stage.figures.flops[0] > 0
