@@ -4,7 +4,7 @@ PY := .venv/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo test test-slow check bench jupyter gallery web web-check format clean
+.PHONY: help demo test test-slow test-postgres check bench jupyter gallery web web-check format clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -23,6 +23,13 @@ test: .venv/.ready browser  ## the test suite
 
 test-slow: .venv/.ready  ## the long sweeps: many deaths of servers, many faults of a network
 	$(ONE_THREAD) $(PY) -m pytest -m slow $(ARGS)
+
+test-postgres: .venv/.ready  ## the database's tests on PostgreSQL, begun and stopped by them
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { \
+	  echo "these tests need PostgreSQL: installing Debian's"; \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql >/dev/null; \
+	  else echo "please run: sudo apt-get install postgresql"; exit 1; fi; }
+	$(ONE_THREAD) $(PY) -m pytest -m postgres tests/storage tests/serving $(ARGS)
 
 check: .venv/.ready web-check  ## style, types, and that the committed page is what its sources build
 	$(PY) -m ruff format --check src tests benchmarks sweep gallery

@@ -10,7 +10,9 @@ import pytest
 from serving_help import point, record
 
 from intus.core.errors import InputError
+from intus.serving import roles, worker
 from intus.serving.aggregator import Aggregator
+from intus.serving.chain import AwayError
 from intus.serving.journal import Journal
 from intus.serving.roles import Collector, Evaluator, Frontend
 from intus.serving.targets import Target
@@ -208,3 +210,53 @@ def test_the_status_waits_until_a_request_is_placed(database):
     collector.close()
     assert collector.aggregator.seen
     assert not any(collector.aggregator.seen)
+
+
+class Full(Frontend):
+    """A frontend whose disk has no room, for a while."""
+
+    away = 3
+
+    def results(self, results):
+        if self.away:
+            self.away -= 1
+            raise AwayError("The database cannot be written now: disk full.")
+        super().results(results)
+
+
+def test_scores_wait_for_a_disk_that_has_no_room(database, monkeypatch):
+    monkeypatch.setattr(roles, "_PAUSES", (0.01,))
+    stored = []
+    evaluator = Evaluator(Full(database), ["mean"])
+    evaluator.points([point(record())], stored.append)
+    evaluator.flush(timeout=10)
+    assert len(stored) == 1
+    assert evaluator.status() == {"scored": 1, "failed": 0, "pending": 0}
+    assert len(database.points("r", "m")) == 1
+    evaluator.close()
+
+
+def test_a_flush_says_what_it_waits_for(database, monkeypatch):
+    monkeypatch.setattr(roles, "_PAUSES", (0.01,))
+    monkeypatch.setattr(worker, "AWAY_S", 0.2)
+    frontend = Full(database)
+    frontend.away = 10**9
+    evaluator, stored = Evaluator(frontend, ["mean"]), []
+    evaluator.points([point(record())], stored.append)
+    with pytest.raises(AwayError, match=r"disk full\. 1 data points wait to be scored, and are kept"):
+        evaluator.flush()
+    evaluator.close()
+    assert stored == []
+
+
+def test_a_flush_ends_when_its_time_is_over(database, monkeypatch):
+    go = threading.Event()
+    monkeypatch.setattr(roles, "evaluate", lambda *rest, **options: go.wait(10) and 1 / 0)
+    evaluator, stored = Evaluator(Frontend(database), ["mean"]), []
+    evaluator.points([point(record())], stored.append)
+    with pytest.raises(AwayError, match="Not done after 0 s: 1 data points wait"):
+        evaluator.flush(timeout=0.05)
+    go.set()
+    evaluator.flush()
+    assert len(stored) == 1  # it failed, and will not be better another time
+    evaluator.close()

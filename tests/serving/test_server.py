@@ -194,6 +194,59 @@ def test_three_servers_apart_do_what_one_does(tmp_path):
     assert not [text for text in errors if "Traceback" in text]
 
 
+class Apart:
+    """The three roles as processes, begun and killed one by one."""
+
+    def __init__(self, folder) -> None:
+        self.ports = dict(zip(("aggregator", "evaluator", "frontend"), free_ports(3), strict=True))
+        self.options = [f"--{name}-port={port}" for name, port in self.ports.items()]
+        self.options.append(f"--database={folder}/x.db")
+        self.running = {}
+
+    def start(self, *roles) -> None:
+        for role in roles:
+            command = [sys.executable, "-m", "intus.serving", f"--role={role}", *self.options]
+            pipe = subprocess.PIPE
+            self.running[role] = subprocess.Popen(command, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+        for role in roles:
+            assert "127.0.0.1" in self.running[role].stdout.readline()
+
+    def kill(self, *roles) -> None:
+        for role in roles:
+            process = self.running.pop(role)
+            process.kill()
+            process.communicate()
+
+    def ask(self, role, path, body=None):
+        return ask(f"http://127.0.0.1:{self.ports[role]}", path, body)
+
+
+def test_what_the_next_server_cannot_take_is_kept_and_who_is_away_is_named(tmp_path):
+    apart = Apart(tmp_path)
+    try:
+        apart.start("aggregator")
+        began = time.monotonic()
+        assert apart.ask("aggregator", "/targets", {"name": "parity", "targets": LABELS})[0] == 200
+        for epoch in range(2):
+            assert apart.ask("aggregator", "/records", batch(epoch, epoch))[0] == 200
+        assert time.monotonic() - began < 2  # nobody is held up
+        status, answer = apart.ask("aggregator", "/flush", {})
+        assert status == 502
+        assert f"127.0.0.1:{apart.ports['evaluator']}" in answer["error"]
+        assert "are kept" in answer["error"]
+        apart.kill("aggregator")
+        apart.start("aggregator", "evaluator")
+        status, answer = apart.ask("aggregator", "/flush", {})
+        assert (status, f"127.0.0.1:{apart.ports['frontend']}" in answer["error"]) == (502, True)
+        apart.start("frontend")
+        assert apart.ask("aggregator", "/flush", {}) == (200, {})
+        points = apart.ask("frontend", "/api/points?run=r&model=m&score=linear_f1&target=parity")[1]
+        assert points["epoch"] == [0, 1]
+        assert apart.ask("aggregator", "/api/status")[1]["aggregator"]["journal"] < 4000
+    finally:
+        apart.kill(*apart.running)
+
+
 def test_windows_may_be_steps_and_a_token_may_be_asked(tmp_path):
     with Server(database=tmp_path / "x.db", port=0, trigger="epoch,step", token="s3cret") as running:
         assert ask(running.page_url, "/api/runs")[0] == 401

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -20,10 +19,24 @@ from intus.storage.codec import encode_graph
 from intus.storage.database import Database, network_order
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def place(request, tmp_path):
+    """Where a new database may be: a path, or with ``-m postgres`` the URL of one in PostgreSQL."""
+    if request.param == "sqlite":
+        return str(tmp_path / "scores.db")
+    return request.getfixturevalue("new_postgres")()
+
+
 @pytest.fixture
-def database(tmp_path):
-    with Database(tmp_path / "scores.db") as opened:
+def database(place):
+    with Database(place) as opened:
         yield opened
+
+
+def raw(database, query):
+    """Rows of a query, past all that is ours."""
+    with database._engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(sa.text(query))]
 
 
 def rows(**changes):
@@ -62,8 +75,7 @@ def test_a_table_that_holds_a_row_twice_keeps_the_last(database):
 @pytest.mark.parametrize(("value", "note"), [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "-inf")])
 def test_what_is_not_a_number_is_null_with_a_note(database, value, note):
     database.add(rows(value=value, low=np.inf))
-    with sqlite3.connect(database.url.database) as raw:
-        assert raw.execute("SELECT value, low, note FROM point").fetchall() == [(None, None, note)]
+    assert raw(database, "SELECT value, low, note FROM point") == [(None, None, note)]
     assert np.isnan(database.points("r", "m")["value"]).all()
 
 
@@ -155,14 +167,14 @@ def test_the_same_notice_is_counted(database):
         database.add_notice("a", "b", level="loud")
 
 
-def test_labels_survive(tmp_path):
-    with Database(tmp_path / "x.db") as first:
+def test_labels_survive(place):
+    with Database(place) as first:
         first.put_target("digit", [1, 2.5, "a", True, None], "M.*", "conv")
         first.put_target("digit", [1, None, [1, None]], "M.*", "conv")
         first.put_target("unused", [1])
         for facts in ({}, {"model": "other"}, {"run": "z", "unit": 3}, {"run": "y", "target": "unknown"}):
             first.add(rows(**({"target": "digit"} | facts)))
-    with Database(tmp_path / "x.db") as again:
+    with Database(place) as again:
         found = again.targets()
         assert all(facts.pop("registered") > 1e9 for facts in found)
         common = {"owner": "", "run_pattern": ".*", "until": None, "claimed": False}
@@ -236,9 +248,8 @@ def test_remove_and_clear(database):
     assert len(database.targets()) == 1
     assert database.clear() == 1
     assert database.runs() == database.notices() == database.targets() == []
-    with sqlite3.connect(database.url.database) as raw:
-        for table in ("series", "point", "epoch", "graph", "place"):
-            assert raw.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+    for table in ("series", "point", "epoch", "graph", "place"):
+        assert raw(database, f"SELECT count(*) FROM {table}") == [(0,)]
 
 
 def test_changes_tell_what_is_new_and_only_that(database):
@@ -290,11 +301,10 @@ with Database(sys.argv[1]) as database:
 """
 
 
-def test_two_processes_create_and_write_one_file(tmp_path):
-    path = str(tmp_path / "shared.db")
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, path, name]) for name in ("a", "b")]
+def test_two_processes_create_and_write_one_database(place):
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, place, name]) for name in ("a", "b")]
     assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
-    with Database(path) as database:
+    with Database(place) as database:
         assert len(database.points("r", "m")) == 120
         assert database.runs()[0]["points"] == 120
         assert database.changes().number == 80
@@ -311,9 +321,8 @@ def test_the_tables_are_those_that_queries_see(database):
     engine.dispose()
 
 
-def test_a_database_of_version_1_is_brought_up_to_date(tmp_path):
-    url = sa.URL.create("sqlite", database=str(tmp_path / "old.db"))
-    engine = tables.make_engine(url)
+def test_a_database_of_version_1_is_brought_up_to_date(place):
+    engine = tables.make_engine(tables.read_url(place))
     with engine.connect().execution_options(writes=True) as connection, connection.begin():
         assert migrations.migrate(connection, migrations.STEPS[:1]) == 1
         connection.execute(
@@ -321,36 +330,34 @@ def test_a_database_of_version_1_is_brought_up_to_date(tmp_path):
         )
         connection.execute(sa.text("INSERT INTO target VALUES ('digit', '[1]', 'a', 'b')"))
     engine.dispose()
-    with Database(tmp_path / "old.db") as database:
+    with Database(place) as database:
         assert [run["run"] for run in database.runs()] == ["old"]
         (digit,) = database.targets()
         assert (digit["targets"], digit["owner"], digit["until"]) == ([1], "", 0)
-    with sqlite3.connect(tmp_path / "old.db") as raw:
-        assert raw.execute("SELECT max(version) FROM schema_version").fetchone() == (len(migrations.STEPS),)
-        plan = raw.execute("EXPLAIN QUERY PLAN SELECT * FROM change WHERE number > 1").fetchall()
+        assert raw(database, "SELECT max(version) FROM schema_version") == [(len(migrations.STEPS),)]
+
+
+def test_a_plot_reads_only_the_series_of_its_score_and_news_only_what_is_new(tmp_path):
+    with Database(tmp_path / "x.db") as database:
+        plan = raw(database, "EXPLAIN QUERY PLAN SELECT * FROM series WHERE run = 1 AND score = 'x'")
+        assert "run=? AND score=?" in str(plan)
+        plan = raw(database, "EXPLAIN QUERY PLAN SELECT * FROM change WHERE number > 1")
         assert "change_by_number" in str(plan)
 
 
-def test_a_plot_reads_only_the_series_of_its_score(database):
-    with sqlite3.connect(database.url.database) as raw:
-        plan = raw.execute("EXPLAIN QUERY PLAN SELECT * FROM series WHERE run = 1 AND score = 'x'").fetchall()
-    assert "run=? AND score=?" in str(plan)
-
-
-def test_a_newer_database_is_refused(tmp_path):
-    Database(tmp_path / "new.db").close()
-    with sqlite3.connect(tmp_path / "new.db") as raw:
-        raw.execute("INSERT INTO schema_version VALUES (99)")
+def test_a_newer_database_is_refused(place):
+    with Database(place) as database, database._write() as connection:
+        connection.execute(sa.text("INSERT INTO schema_version VALUES (99)"))
     newest = len(migrations.STEPS)
-    with pytest.raises(InputError, match=rf"new\.db is of version 99, .* up to {newest}\. Update intus"):
-        Database(tmp_path / "new.db")
+    with pytest.raises(InputError, match=rf"is of version 99, .* up to {newest}\. Update intus"):
+        Database(place)
 
 
-def test_a_failed_migration_leaves_the_old_database(tmp_path):
-    engine = tables.make_engine(sa.URL.create("sqlite", database=str(tmp_path / "x.db")))
+def test_a_failed_migration_leaves_the_old_database(place):
+    engine = tables.make_engine(tables.read_url(place))
     broken = (*migrations.STEPS, "CREATE TABLE more (id {identity});\nCREATE TABLE nonsense nonsense")
     with engine.connect().execution_options(writes=True) as connection:  # noqa: SIM117
-        with pytest.raises(sa.exc.OperationalError), connection.begin():
+        with pytest.raises(sa.exc.DBAPIError), connection.begin():
             migrations.migrate(connection, broken)
     assert sa.inspect(engine).get_table_names() == []
     engine.dispose()

@@ -6,18 +6,16 @@ caller got wrong is a 4xx with a sentence.
 
 from __future__ import annotations
 
-import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -26,13 +24,14 @@ from ..storage.codec import decode_graph, decode_legacy, decode_records
 from ..viewing.scene import scene
 from .chain import AwayError, BusyError, Link
 from .checks import check_text, read_json
+from .endpoints import HANDLERS, MAX_JSON, Answers, Work, get, patience, post
 from .feed import Feed
 from .guard import Guard
 from .journal import FullError
+from .openapi import openapi
 from .roles import Collector, Evaluator, Frontend
 from .wire import notices_from_json, point_from_wire, results_from_json, results_to_json
 
-_log = logging.getLogger("intus.serving")
 STATIC = Path(__file__).resolve().parent.parent / "_static"
 LEGACY = ("activation_output", "activation_input", "gradient_output", "gradient_input", "parameter")
 _POINT_COLUMNS = (
@@ -41,23 +40,23 @@ _POINT_COLUMNS = (
 )  # fmt: skip
 MAX_BODY = 256 << 20
 
-Work = Callable[[Request, bytes], Any]
-
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The roles one process plays; None for those played elsewhere."""
+    """The roles one process plays; None for those played elsewhere. ``requests`` counts what was not done."""
 
     collector: Collector | None = None
     evaluator: Evaluator | None = None
     frontend: Frontend | None = None
+    requests: Counter[str] = field(default_factory=Counter)
 
     def status(self) -> dict[str, dict[str, int]]:
-        """Each role's counts: our own as they are now, the others' as last reported."""
+        """Each role's counts: our own as they are now, the others' as last reported; and this process's
+        requests that were refused or failed."""
         counts = dict(self.frontend.reported) if self.frontend else {}
         own = {"aggregator": self.collector, "evaluator": self.evaluator, "frontend": self.frontend}
         counts |= {name: role.status() for name, role in own.items() if role is not None}
-        return {name: counts.get(name, {}) for name in own}
+        return {name: counts.get(name, {}) for name in own} | {"requests": dict(self.requests)}
 
     def close(self) -> None:
         """Finish what was received, along the chain."""
@@ -83,17 +82,19 @@ def build(
     if roles.frontend:
         routes += _frontend_routes(roles.frontend, max_body)
         routes += _page_routes(roles.frontend, feed or Feed(roles.frontend.database))
-    routes.append(_get("/api/status", lambda request: roles.status()))
-    return Starlette(
+    routes.append(get("/api/status", lambda request: roles.status()))
+    paths = [(route.path, *(route.methods or ())) for route in routes]
+    routes.append(get("/openapi.json", lambda request: openapi(paths)))
+    app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, token=token, loopback=loopback)],
-        exception_handlers={
-            IntusError: _sorry,
-            HTTPException: _http_error,
-            ClientDisconnect: lambda request, error: Response(status_code=400),
-            Exception: _failure,
-        },
+        middleware=[
+            Middleware(Answers, counts=roles.requests),
+            Middleware(Guard, token=token, loopback=loopback),
+        ],
+        exception_handlers=HANDLERS,
     )
+    app.state.requests = roles.requests
+    return app
 
 
 def _collector_routes(collector: Collector, limit: int) -> list[Route]:
@@ -116,8 +117,8 @@ def _collector_routes(collector: Collector, limit: int) -> list[Route]:
         return collector.records([decode_legacy(body, request.url.path[1:])], {})
 
     return [
-        _post("/records", counted(records), limit),
-        *(_post(f"/{name}", counted(legacy), limit) for name in LEGACY),
+        post("/records", counted(records), limit),
+        *(post(f"/{name}", counted(legacy), min(limit, MAX_JSON)) for name in LEGACY),
         *_chain_routes(collector, limit, counted),
     ]
 
@@ -135,7 +136,7 @@ def _evaluator_routes(evaluator: Evaluator, limit: int) -> list[Route]:
         return {"accepted": 1}
 
     return [
-        _post("/datapoint", datapoint, limit * 4),
+        post("/datapoint", datapoint, limit * 4),
         *_chain_routes(evaluator, limit),
         *_report_routes(evaluator, limit),
     ]
@@ -152,11 +153,11 @@ def _frontend_routes(frontend: Frontend, limit: int) -> list[Route]:
         frontend.claim_target(*(check_text(packet.get(name), name) for name in ("name", "owner")))
 
     return [
-        _post("/results", results, limit),
-        _post("/claim", claim, limit),
+        post("/results", results, limit),
+        post("/claim", claim, limit),
         *_chain_routes(frontend, limit),
         *_report_routes(frontend, limit),
-        _get("/targets", lambda request: {"targets": frontend.targets()}),
+        get("/targets", lambda request: {"targets": frontend.targets()}),
     ]
 
 
@@ -175,16 +176,19 @@ def _chain_routes(
     def flush(request: Request, body: bytes) -> None:
         packet = read_json(body)
         run, model = (v if v is None else check_text(v, k) for k in ("run", "model") for v in [packet.get(k)])
-        role.flush(run, model, _patience(request))
+        role.flush(run, model, patience(request))
 
     def clear(request: Request, body: bytes) -> None:
         role.clear()
 
     def remove(request: Request, body: bytes) -> None:
-        role.remove(check_text(read_json(body).get("model"), "model"))
+        packet = read_json(body)
+        role.remove(check_text(packet.get("model", packet.get("model_name")), "model"))
 
-    works = {"/graph": graph, "/targets": targets, "/flush": flush, "/clear": clear, "/remove": remove}
-    return [_post(path, wrap(work), limit) for path, work in works.items()]
+    works = {"/targets": targets, "/flush": flush, "/clear": clear, "/remove": remove}
+    works |= {f"/register_{kind}_targets": targets for kind in ("classification", "clustering")}  # 2018's
+    of_json = [post(path, wrap(work), min(limit, MAX_JSON)) for path, work in works.items()]
+    return [post("/graph", wrap(graph), limit), *of_json]
 
 
 def _report_routes(role: Link, limit: int) -> list[Route]:
@@ -202,7 +206,7 @@ def _report_routes(role: Link, limit: int) -> list[Route]:
             raise InputError(f"role={packet.get('role')!r} is not 'aggregator' or 'evaluator'.")
         role.report(packet["role"], counts)
 
-    return [_post("/notices", notices, limit), _post("/status", status, limit)]
+    return [post("/notices", notices, limit), post("/status", status, limit)]
 
 
 def _page_routes(frontend: Frontend, feed: Feed) -> list[Route]:
@@ -239,12 +243,12 @@ def _page_routes(frontend: Frontend, feed: Feed) -> list[Route]:
         return StreamingResponse(feed.stream(since), media_type="text/event-stream", headers=headers)
 
     return [
-        _get("/", lambda request: _static("index.html")),
-        _get("/static/{name}", lambda request: _static(request.path_params["name"])),
-        _get("/api/runs", lambda request: {"runs": database.runs()}),
-        _get("/api/points", points),
-        _get("/api/graph", graph),
-        _get("/api/notices", notices),
+        get("/", lambda request: _static("index.html")),
+        get("/static/{name}", lambda request: _static(request.path_params["name"])),
+        get("/api/runs", lambda request: {"runs": database.runs()}),
+        get("/api/points", points),
+        get("/api/graph", graph),
+        get("/api/notices", notices),
         Route("/api/stream", stream, methods=["GET"]),
     ]
 
@@ -261,65 +265,3 @@ def _static(name: str) -> Response:
 def _run_and_model(request: Request) -> tuple[str, str]:
     query = request.query_params
     return check_text(query.get("run", ""), "run"), check_text(query.get("model", ""), "model")
-
-
-def _patience(request: Request) -> float | None:
-    """How many seconds the caller would wait, by RFC 7240's ``Prefer: wait=…``."""
-    for part in request.headers.get("prefer", "").split(","):
-        name, _, value = part.strip().partition("=")
-        if name == "wait" and value.isascii() and value.isdigit() and len(value) < 6:
-            return float(value)
-    return None
-
-
-def _get(path: str, work: Callable[[Request], Any]) -> Route:
-    async def endpoint(request: Request) -> Response:
-        return _answer(await run_in_threadpool(work, request))
-
-    return Route(path, endpoint, methods=["GET"])
-
-
-def _post(path: str, work: Work, limit: int) -> Route:
-    async def endpoint(request: Request) -> Response:
-        body = await _read(request, limit)
-        return _answer(await run_in_threadpool(work, request, body))
-
-    return Route(path, endpoint, methods=["POST"])
-
-
-def _answer(value: Any) -> Response:
-    return value if isinstance(value, Response) else JSONResponse(value or {})
-
-
-async def _read(request: Request, limit: int) -> bytes:
-    """The body, refused as soon as it is known to be longer than ``limit`` bytes."""
-    announced = request.headers.get("content-length", "")
-    parts, size = [], int(announced) if announced.isascii() and announced.isdigit() else 0
-    if size <= limit:
-        size = 0
-        async for part in request.stream():
-            size += len(part)
-            if size > limit:
-                break
-            parts.append(part)
-    if size > limit:
-        raise HTTPException(413, f"The body is longer than the {limit:,} bytes that this server takes.")
-    return b"".join(parts)
-
-
-async def _sorry(request: Request, error: Exception) -> Response:
-    text = str(error).encode("utf-8", "backslashreplace").decode()  # it may quote half a surrogate pair
-    if isinstance(error, BusyError):
-        return JSONResponse({"error": text}, 429, {"Retry-After": "1"})
-    if isinstance(error, FullError):
-        return JSONResponse({"error": text}, 507, {"Retry-After": "5"})
-    return JSONResponse({"error": text}, 502 if isinstance(error, ServeError) else 400)
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-
-
-async def _failure(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": f"The server failed: {type(error).__name__}."}, 500)

@@ -51,7 +51,7 @@ class Remote:
 
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
         body = json.dumps({"run": run, "model": model}).encode()
-        self._ask("/flush", body, {} if timeout is None else {"Prefer": f"wait={math.ceil(timeout)}"})
+        self._ask_once("/flush", body, {} if timeout is None else {"Prefer": f"wait={math.ceil(timeout)}"})
 
     def clear(self) -> None:
         self._post("/clear", {})
@@ -62,14 +62,14 @@ class Remote:
     def _post(self, path: str, body: bytes | Mapping[str, Any]) -> None:
         self._ask(path, body if isinstance(body, bytes) else json.dumps(body).encode())
 
-    def _ask(self, path: str, body: bytes | None = None, extra: Mapping[str, str] | None = None) -> Any:
+    def _ask(self, path: str, body: bytes | None = None) -> Any:
         """The JSON answer; a server that is away or busy is asked again, soon and not for long."""
         for delay in _RETRIES:
             try:
-                return self._ask_once(path, body, extra)
+                return self._ask_once(path, body)
             except AwayError:
                 time.sleep(delay)
-        return self._ask_once(path, body, extra)
+        return self._ask_once(path, body)
 
     def _ask_once(self, path: str, body: bytes | None = None, extra: Mapping[str, str] | None = None) -> Any:
         """The JSON answer; raises AwayError where another try may help, else ServeError."""

@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 #: How long a flush waits for a server that is away before it says so.
-AWAY_S = 3.0
+AWAY_S = 2.0
 
 
 def wait_for(worker: Worker[_T], trouble: Callable[[], str], timeout: float | None) -> float | None:

@@ -24,7 +24,7 @@ from . import labels
 from . import tables as t
 from .codec import decode_graph
 from .migrations import migrate
-from .tables import insert_into, make_engine, read_url, upsert
+from .tables import insert_into, make_engine, read_url, take_turns, upsert
 
 #: What the column ``epoch`` holds where the epoch is unknown: part of a primary key cannot be NULL.
 NO_EPOCH = -1e300
@@ -261,6 +261,7 @@ class Database:
         with self._writing, self._engine.connect() as connection:
             connection = connection.execution_options(writes=True)
             with connection.begin():
+                take_turns(connection)
                 yield connection
 
     @contextmanager
@@ -340,7 +341,9 @@ def _add_to_run(connection: sa.Connection, run: int, rows: list[dict[str, Any]])
         | {name: row[name] for name in ("epoch", "step", *_NUMBERS, "n", "note")}
         for row in rows
     ]
-    new = connection.execute(insert.on_conflict_do_nothing(index_elements=key), points).rowcount
+    counted = {"preserve_rowcount": True}  # of many rows, psycopg forgets it otherwise
+    first = insert.on_conflict_do_nothing(index_elements=key)
+    new = connection.execute(first, points, execution_options=counted).rowcount
     if new < len(points):
         said = (*_NUMBERS, "n", "note")
         changed = {name: insert.excluded[name] for name in said}

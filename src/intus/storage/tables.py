@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from ..core.errors import InputError
+from ..core.errors import InputError, require
 
 
 def _table(name: str, *columns: str, floats: str = "") -> sa.Table:
@@ -34,6 +34,7 @@ target = _table(
 )  # fmt: skip
 counter = _table("counter", "name", "value")
 change = _table("change", "what", "run", "model", "number")
+_TURNS = 0x696E747573
 TABLES = (run, series, point, epoch, graph, place, notice, target, counter, change)
 
 
@@ -57,7 +58,7 @@ def read_url(where: str | Path) -> sa.URL:
     if isinstance(where, Path) or "://" not in where:
         url = sa.URL.create("sqlite", database=str(where))
     else:
-        url = sa.make_url(where)
+        url = _parse(where)
     dialect = url.get_backend_name()
     if dialect not in ("sqlite", "postgresql"):
         raise InputError(f"The database {where!r} is of kind {dialect!r}; known kinds: sqlite, postgresql.")
@@ -65,6 +66,19 @@ def read_url(where: str | Path) -> sa.URL:
         raise InputError(
             f"The database {where!r} lives in memory, where threads cannot share it. Give a path."
         )
+    return url
+
+
+def _parse(where: str) -> sa.URL:
+    try:
+        url = sa.make_url(where)
+    except sa.exc.ArgumentError:
+        raise InputError(
+            f"The database {where!r} is no URL; write one such as postgresql://user@host/name."
+        ) from None
+    if url.drivername == "postgresql":  # SQLAlchemy would take psycopg 2
+        require("psycopg", extra="postgres", why="to keep scores in PostgreSQL")
+        url = url.set(drivername="postgresql+psycopg")
     return url
 
 
@@ -88,6 +102,12 @@ def _begin_sqlite(connection: sa.Connection) -> None:
     # unless it took the write lock at its start, where SQLite is willing to wait.
     writes = connection.get_execution_options().get("writes")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def take_turns(connection: sa.Connection) -> None:
+    """Let one transaction write at a time, as SQLite does by itself: none fails because of another."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_TURNS})")
 
 
 def insert_into(connection: sa.Connection, table: sa.Table) -> Any:

@@ -1,0 +1,67 @@
+"""The published document, and every route tried by a tool that reads it."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
+from starlette.testclient import TestClient
+
+from intus.serving.app import Roles, build
+from intus.serving.openapi import _ROUTES
+from intus.serving.roles import Collector, Evaluator, Frontend
+from intus.storage.database import Database
+
+EXAMPLES = 60
+PAGES = {"/", "/static/{name}", "/api/stream", "/openapi.json"}
+
+
+@pytest.fixture
+def app(tmp_path):
+    frontend = Frontend(Database(tmp_path / "x.db"))
+    evaluator = Evaluator(frontend, ["mean"])
+    roles = Roles(Collector(evaluator), evaluator, frontend)
+    yield build(roles, max_body=1 << 20)
+    roles.close()
+
+
+def test_every_route_is_in_the_document_and_none_that_is_not_served(app):
+    served = {(method, route.path) for route in app.routes for method in route.methods - {"HEAD"}}
+    with TestClient(app) as client:
+        document = client.get("/openapi.json").json()
+    described = {(m.upper(), path) for path, of_path in document["paths"].items() for m in of_path}
+    assert described == {(m, path) for m, path in served if path not in PAGES} == set(_ROUTES)
+
+
+def test_one_role_describes_its_own_routes_alone(tmp_path):
+    frontend = Frontend(Database(tmp_path / "x.db"))
+    with TestClient(build(Roles(frontend=frontend))) as client:
+        paths = client.get("/openapi.json").json()["paths"]
+    assert "/results" in paths
+    assert "/records" not in paths
+    frontend.close()
+
+
+@pytest.mark.filterwarnings("ignore")  # of the tool's own libraries
+@pytest.mark.slow
+def test_a_tool_that_reads_the_document_finds_no_failure(app):
+    schemathesis = pytest.importorskip("schemathesis", reason="part of the extra dev")
+    schema = schemathesis.openapi.from_asgi("/openapi.json", app)
+    seen = set()
+
+    def attempt(case):
+        answer = case.call(headers={"Prefer": "wait=5"})
+        seen.add((case.method, case.path, answer.status_code))
+        assert answer.status_code < 500, (case, answer.text)
+        assert answer.status_code < 400 or answer.json()["error"], (case, answer.text)
+
+    for result in schema.get_all_operations():
+        for mode in schemathesis.GenerationMode:
+            cases = result.ok().as_strategy(generation_mode=mode)
+            checks = settings(max_examples=EXAMPLES, database=None, suppress_health_check=list(HealthCheck))
+            with contextlib.suppress(Unsatisfiable):  # a route that takes nothing cannot be given too little
+                checks(given(case=cases)(attempt))()
+    assert {(method, path) for method, path, _ in seen} == set(_ROUTES)
+    assert {status for *_, status in seen} >= {200, 400}
