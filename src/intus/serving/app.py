@@ -30,13 +30,13 @@ from .guard import Guard
 from .journal import FullError
 from .openapi import openapi
 from .roles import Collector, Evaluator, Frontend
-from .wire import notices_from_json, point_from_wire, results_from_json, results_to_json
+from .wire import notices_from_json, point_from_wire, results_from_json
 
 STATIC = Path(__file__).resolve().parent.parent / "_static"
 LEGACY = ("activation_output", "activation_input", "gradient_output", "gradient_input", "parameter")
 _POINT_COLUMNS = (
     "address", "unit", "epoch", "step", "kind", "target", "score", "value", "low", "high", "baseline", "n",
-    "note",
+    "note", "revision",
 )  # fmt: skip
 MAX_BODY = 256 << 20
 
@@ -221,8 +221,7 @@ def _page_routes(frontend: Frontend, feed: Feed) -> list[Route]:
             if name in query
         }
         level = query.get("level", "layer")
-        results = database.points(run, model, level=level, **equal)
-        return results_to_json(results, _POINT_COLUMNS)
+        return database.columns(run, model, _POINT_COLUMNS, level=level, **equal)
 
     def graph(request: Request) -> Any:
         run, model = _run_and_model(request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .. import __version__
+from ..storage.codec import FORMAT
 
 _TEXT = {"type": "string", "maxLength": 1000}
 _BLOB = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
@@ -119,7 +119,7 @@ def openapi(served: Iterable[tuple[str, ...]]) -> dict[str, Any]:
                 paths.setdefault(path, {}).setdefault(method.lower(), _operation(*_ROUTES[method, path]))
     return {
         "openapi": "3.1.0",
-        "info": {"title": "intus", "version": __version__},
+        "info": {"title": "intus", "version": FORMAT},
         "paths": paths,
     }
 

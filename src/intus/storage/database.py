@@ -14,13 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import sqlalchemy as sa
 
 from ..core.errors import InputError, did_you_mean
 from ..core.graph import OP, Graph
 from ..core.results import COLUMNS, Results
-from . import labels
+from . import labels, points
 from . import tables as t
 from .codec import decode_graph
 from .migrations import migrate
@@ -28,8 +27,6 @@ from .tables import insert_into, make_engine, read_url, take_turns, upsert
 
 #: What the column ``epoch`` holds where the epoch is unknown: part of a primary key cannot be NULL.
 NO_EPOCH = -1e300
-_SERIES_KEY = ("address", "unit", "kind", "target", "score")
-_NUMBERS = ("value", "low", "high", "baseline")
 
 
 class Changes(NamedTuple):
@@ -51,6 +48,7 @@ class Database:
     def __init__(self, where: str | Path, *, fsync: bool = False) -> None:
         self.url = read_url(where)
         self._engine = make_engine(self.url, fsync)
+        self._series: points.Series = {}
         self._writing = threading.Lock()  # threads queue here instead of spinning on SQLite's file lock
         try:
             with self._write() as connection:
@@ -88,9 +86,9 @@ class Database:
         if not groups:
             return 0
         new = 0
-        with self._write() as connection:
+        with self._write() as connection, points.forgetting(self._series):
             for (run, model), rows in groups.items():
-                new += _add_to_run(connection, _run_id(connection, run, model), rows)
+                new += points.add(connection, self._series, _run_id(connection, run, model), rows)
             _raise_counter(connection, [("points", *group) for group in groups])
         return new
 
@@ -100,29 +98,40 @@ class Database:
         ``level`` is "layer" or "unit", by default both; ``equal`` picks by address, unit, kind, target,
         score, epoch or step. An unknown run gives an empty table.
         """
+        names = [name for name in COLUMNS if name not in ("run", "model")]
+        found = self.columns(run, model, names, level=level, **equal)
+        size = len(found["value"])
+        return Results(found | {"run": [run] * size, "model": [model] * size}) if size else Results()
+
+    def columns(
+        self, run: str, model: str, names: Sequence[str], *, level: str | None = None, **equal: Any
+    ) -> dict[str, list[Any]]:
+        """The same as lists, None where a number is missing; ``names`` may also have "revision": how often a
+        point was found to be something else."""
         if level not in (None, "layer", "unit"):
             raise InputError(f"level={level!r} is not 'layer' or 'unit'.")
-        columns = [
-            *(t.series.c[name] for name in _SERIES_KEY),
-            *(c for c in t.point.c if c.name not in ("series", "revision")),
-        ]
-        query = sa.select(*columns).select_from(
+        known = {column.name: column for column in (*t.series.c, *t.point.c)}
+        for name in equal:
+            if name not in COLUMNS or name not in known:
+                raise InputError(f"Points have no column {name!r}. {did_you_mean(name, COLUMNS)}")
+        query = sa.select(*(known[name] for name in names)).select_from(
             t.series.join(t.point, t.point.c.series == t.series.c.id).join(
                 t.run, t.run.c.id == t.series.c.run
             )
         )
         query = query.where(t.run.c.run == run, t.run.c.model == model)
-        known = {column.name: column for column in columns}
-        for name, value in equal.items():
-            if name not in known:
-                raise InputError(f"Points have no column {name!r}. {did_you_mean(name, known)}")
-            query = query.where(known[name] == value)
+        query = query.where(*(known[name] == value for name, value in equal.items()))
         if level is not None:
             query = query.where(t.series.c.unit < 0 if level == "layer" else t.series.c.unit >= 0)
-        query = query.order_by(t.point.c.epoch, t.point.c.step, t.series.c.id)
         with self._read() as connection:
+            query = query.order_by(t.point.c.epoch, t.point.c.step, t.series.c.id)
             rows = connection.execute(query).all()
-        return _as_results(run, model, [column.name for column in columns], rows)
+        found = dict(
+            zip(names, map(list, zip(*rows, strict=True)) if rows else ([] for _ in names), strict=True)
+        )
+        if "epoch" in found:
+            found["epoch"] = [None if epoch == NO_EPOCH else epoch for epoch in found["epoch"]]
+        return found
 
     def runs(self) -> list[dict[str, Any]]:
         """Every (run, model), newest first, with what there is to look at in it; the page's list of runs.
@@ -295,7 +304,7 @@ def _rows(results: Results) -> Iterator[dict[str, Any]]:
         row["epoch"] = row["epoch"] if math.isfinite(row["epoch"]) else NO_EPOCH
         if not math.isfinite(row["value"]) and not row["note"]:
             row["note"] = str(row["value"])
-        for name in _NUMBERS:
+        for name in points.NUMBERS:
             row[name] = row[name] if math.isfinite(row[name]) else None
         yield row
 
@@ -320,48 +329,6 @@ def _raise_counter(connection: sa.Connection, news: Sequence[tuple[str, str, str
     number = connection.execute(sa.select(t.counter.c.value).where(mine)).scalar_one()
     rows = [{"what": w, "run": run, "model": model, "number": number} for w, run, model in news]
     upsert(connection, t.change, rows, ["what", "run", "model"])
-
-
-def _add_to_run(connection: sa.Connection, run: int, rows: list[dict[str, Any]]) -> int:
-    """Insert what is new; only where rows came twice, write all of them over."""
-    series = {tuple(row[name] for name in _SERIES_KEY): row for row in rows}
-    keys = [dict(zip(_SERIES_KEY, key, strict=True), run=run) for key in series]
-    upsert(connection, t.series, keys, ["run", *_SERIES_KEY])
-    epochs = [{"run": run, "epoch": epoch} for epoch in {row["epoch"] for row in rows}]
-    upsert(connection, t.epoch, epochs, ["run", "epoch"])
-
-    found = sa.select(t.series.c.id).where(
-        t.series.c.run == run,
-        *(t.series.c[name] == sa.bindparam(f"of_{name}") for name in _SERIES_KEY),
-    )
-    insert = insert_into(connection, t.point).values(series=found.scalar_subquery())
-    key = ["series", "epoch", "step"]
-    points = [
-        {f"of_{name}": row[name] for name in _SERIES_KEY}
-        | {name: row[name] for name in ("epoch", "step", *_NUMBERS, "n", "note")}
-        for row in rows
-    ]
-    counted = {"preserve_rowcount": True}  # of many rows, psycopg forgets it otherwise
-    first = insert.on_conflict_do_nothing(index_elements=key)
-    new = connection.execute(first, points, execution_options=counted).rowcount
-    if new < len(points):
-        said = (*_NUMBERS, "n", "note")
-        changed = {name: insert.excluded[name] for name in said}
-        other = sa.or_(*(t.point.c[name].is_distinct_from(insert.excluded[name]) for name in said))
-        changed["revision"] = t.point.c.revision + sa.case((other, 1), else_=0)
-        connection.execute(insert.on_conflict_do_update(index_elements=key, set_=changed), points)
-    connection.execute(sa.update(t.run).where(t.run.c.id == run).values(points=t.run.c.points + new))
-    return new
-
-
-def _as_results(run: str, model: str, names: list[str], rows: Sequence[Any]) -> Results:
-    if not rows:
-        return Results()
-    columns: dict[str, Any] = dict(zip(names, zip(*rows, strict=True), strict=True))
-    for name in (*_NUMBERS, "epoch"):
-        columns[name] = np.array([np.nan if v is None else v for v in columns[name]], dtype=np.float64)
-    columns["epoch"][columns["epoch"] == NO_EPOCH] = np.nan
-    return Results(columns | {"run": [run] * len(rows), "model": [model] * len(rows)})
 
 
 def _summary(connection: sa.Connection, row: dict[str, Any]) -> dict[str, Any]:
