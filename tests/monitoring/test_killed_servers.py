@@ -38,6 +38,7 @@ class Fleet:
         self.ports = dict(zip(("aggregator", "evaluator", "frontend"), free_ports(3), strict=True))
         self.commands = {role: self._command(role, folder) for role in roles}
         self.processes = {role: self._start(role) for role in roles}
+        self.folder = folder
         self.kills, self._seed = dict.fromkeys(roles, 0), seed
         self._stopped = threading.Event()
 
@@ -122,6 +123,9 @@ def check(fleet, epochs, pause, kills, between):
     assert points["n"] == [600] * epochs
     assert np.allclose(points["value"], list(means.values()), rtol=1e-5)
     assert set(points["note"]) == {""}
+    kept = [path.read_bytes() for path in fleet.folder.glob("x.db.journal/**/*.log")]
+    assert kept
+    assert not any(b'"F32"' in content for content in kept)  # only scores are on disk
     f1 = fleet.read("/api/points?run=r&model=Sequential&score=linear_f1&target=digit&address=2")
     assert f1["epoch"] == list(range(epochs))
 

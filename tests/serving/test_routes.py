@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -229,6 +230,10 @@ def test_no_other_file_is_served(client, path):
 BAD = [
     ("/records", b"", "Not a safetensors blob"),
     ("/records", b"\xff" * 100, "Not a safetensors blob"),
+    ("/records", (65 << 20).to_bytes(8, "little") + b"{}", "header of 68,157,440 bytes; the most is"),
+    ("/records", encode_records([record()], {"epochs": 1}), "epochs must be a list"),
+    ("/records", encode_records([record()], {"epochs": [{"run": "r"}]}), "model .* must be a string"),
+    ("/claim", {"name": "a"}, "owner must be a string"),
     ("/records", encode_records([record(epoch=float("1e999"))]), "Malformed JSON|epoch inf"),
     ("/records", encode_records([record(epoch=1e300)]), "epoch 1e.300"),
     ("/records", encode_records([record(run="a\0b")]), "A record's run .* NUL"),
@@ -275,6 +280,29 @@ def test_malformed_requests_are_counted(fresh, served):
     post(fresh, "/records", b"nothing")
     post(fresh, "/targets", {"name": ""})
     assert fresh.get("/api/status").json()["aggregator"]["malformed"] == before + 2
+
+
+def test_what_was_refused_is_counted_by_status(fresh, served):
+    def counts():
+        return Counter(fresh.get("/api/status").json()["requests"])
+
+    before = counts()
+    post(fresh, "/records", b"nothing")
+    post(fresh, "/records", bytes((1 << 20) + 1))
+    post(fresh, "/activation_output", b"[" * 100_000)
+    fresh.get("/nowhere")
+    assert counts() - before == {"http_400": 2, "http_413": 1, "http_404": 1, "refused": 3}
+
+
+def test_the_routes_of_2018_take_labels_and_forget_models(fresh):
+    facts = {"name": "parity", "targets": LABELS, "model_pattern": "M", "layer_pattern": ".*"}
+    assert post(fresh, "/register_classification_targets", facts).status_code == 200
+    assert post(fresh, "/register_clustering_targets", facts).status_code == 200
+    assert [target["name"] for target in fresh.get("/targets").json()["targets"]] == ["parity"]
+    post(fresh, "/records", encode_records([record(model="MLP")]))
+    post(fresh, "/flush", {})
+    assert post(fresh, "/remove", {"model_name": "MLP"}).status_code == 200
+    assert fresh.get("/api/runs").json() == {"runs": []}
 
 
 def test_a_body_too_long_is_refused(client):

@@ -317,3 +317,10 @@ def test_answers_are_not_held_back_by_nagle(server):
         times.append(time.monotonic() - began)
     connection.close()
     assert min(times[5:]) < 0.03
+
+
+def test_a_header_too_long_is_refused_and_the_server_goes_on(server):
+    with socket.create_connection((server.host, server.port), timeout=10) as line:
+        line.sendall(b"GET /api/runs HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"a" * 200_000 + b"\r\n\r\n")
+        assert b" 4" in line.recv(100)[:12]
+    assert ask(server.page_url, "/api/runs")[0] == 200

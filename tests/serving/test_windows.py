@@ -140,6 +140,14 @@ def test_a_worker_that_left_or_fell_silent_is_not_waited_for(aggregator):
     assert rows(fast.send(4, 7, ended=True, now=100).ready) == {3: [6], 4: [7]}
 
 
+def test_a_training_that_was_killed_and_begun_again_under_its_name_is_none_that_lags(aggregator):
+    first, second = Client(aggregator, "first"), Client(aggregator, "second")
+    for epoch in range(3):
+        first.send(epoch, epoch, ended=True, now=epoch)
+    outcome = second.send(0, 10, ended=True, now=9)
+    assert (rows(outcome.ready), [n.code for n in outcome.notices]) == ({0: [10]}, ["restarted"])
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_a_training_begun_anew_is_known_as_such(aggregator, same):
     first = Client(aggregator)

@@ -372,7 +372,7 @@ class Aggregator:
     def _make_way(self, record: Record, request: _Request) -> None:
         """Hand the windows on that end because this record's begins; a late one ends none."""
         training, ready = request.training, request.out.ready
-        anew = training.begins_anew(record, request.client, request.seq, request.now, self.grace)
+        anew = training.begins_anew(record, request.client, request.seq, request.now)
         older = any(rank(record.epoch) < rank(window.epoch) for window in training.windows.values())
         for window in training.windows.values():
             counted = window.epoch != record.epoch and training.counts_on(window.epoch)
@@ -381,7 +381,7 @@ class Aggregator:
         if anew:
             newest = max((window.epoch for window in training.windows.values()), key=rank)
             request.out.notices.append(told.restarted(record, newest))
-            training.begin_anew()
+            training.begin_anew(request.client)
 
     def _whole(self, training: Training, now: float) -> list[DataPoint]:
         """What ended because all that was sent of it has come."""

@@ -12,7 +12,7 @@ from ..core.errors import CodecError, InputError
 from ..core.record import Record
 from ..storage.codec import decode_graph, decode_records, encode_records
 from .aggregator import Aggregator
-from .chain import BusyError, EvaluatorLink
+from .chain import AwayError, BusyError, EvaluatorLink
 from .checks import check_count, check_record, check_text
 from .journal import Frame, FullError, Journal
 from .point import DataPoint, Notice
@@ -114,8 +114,7 @@ class Collector:
             self._hand_on(outcome.ready)  # within the lock, so that batches keep their order
             refused = {(record.run, record.model) for record in request.records} - set(outcome.placed)
             self._settle(request.groups, set() if outcome.duplicate else refused)
-        if outcome.notices:
-            self.evaluator.notices(outcome.notices)
+        self._tell(outcome.notices)
         return {"accepted": outcome.accepted, "duplicate": outcome.duplicate}
 
     def _accept(self, request: _Request, now: float) -> Any:
@@ -186,6 +185,13 @@ class Collector:
             with self._lock:
                 self.journal.close()
 
+    def _tell(self, notices: Sequence[Notice]) -> None:
+        if notices:
+            try:
+                self.evaluator.notices(notices)
+            except AwayError as error:  # the log has them; what they are about was done
+                _log.warning("Notices could not be stored: %s", error)
+
     def _hand_on(self, ready: Sequence[DataPoint]) -> None:
         if ready:
             self.evaluator.points(ready, self._stored)
@@ -210,8 +216,7 @@ class Collector:
             self._hand_on(outcome.ready)
             self._settle(self.aggregator.groups())
             self._report()
-        if outcome.notices:
-            self.evaluator.notices(outcome.notices)
+        self._tell(outcome.notices)
 
     def _tick_on(self) -> None:
         while not self._closed.wait(TICK_S):

@@ -15,6 +15,8 @@ from .window import Group, Mark, Window
 
 #: Windows of one (run, model) that are held after they ended, the newest among them.
 HELD = 2
+#: A worker that was not heard of for so many seconds does not make another one late.
+LIVELY_S = 5.0
 #: How many of a (run, model)'s clients, and of its windows that are over, are remembered.
 MEMBERS, FINISHED = 100, 1000
 
@@ -76,9 +78,9 @@ class Training:
         )
         return all(share.whole for share in shares.values()) and not any(slower)
 
-    def begins_anew(self, record: Record, client: str | None, seq: int, now: float, grace: float) -> bool:
+    def begins_anew(self, record: Record, client: str | None, seq: int, now: float) -> bool:
         """Whether a record is too old to be late: the training began anew under its old name. A worker that
-        lags behind others is late."""
+        lags behind others is late, as long as those are heard of; who was killed is not."""
         older = all(rank(record.epoch) < rank(window.epoch) for window in self.windows.values())
         if len(self.windows) < HELD or not older:
             return False
@@ -88,14 +90,14 @@ class Training:
         if member.newest > -math.inf:
             return rank(record.epoch) < member.newest and seq >= member.seqs.newest
         others = (other for other in self.members.values() if other is not member)
-        return not any(other.states and not other.left and now - other.heard <= grace for other in others)
+        return not any(other.states and not other.left and now - other.heard <= LIVELY_S for other in others)
 
-    def begin_anew(self) -> None:
-        """Hold nothing of the training before."""
+    def begin_anew(self, client: str | None) -> None:
+        """Hold nothing of the training before, and wait for nobody but who begins it."""
         self._leave(list(self.windows))
         self.finished, self.shares = {}, {}
-        for member in self.members.values():
-            member.newest = -math.inf
+        for name, member in self.members.items():
+            member.newest, member.left = -math.inf, name != client
 
     def take(self, window: Window, *, close: bool) -> list[DataPoint]:
         """What a window has to hand on, with what its clients say is missing; ``close`` where it ends."""

@@ -22,6 +22,7 @@ from ..core.graph import OP_KINDS, Branch, Calls, Edges, Graph, Meta, Module, Op
 from ..core.record import KINDS, Record
 
 FORMAT = "1"
+MAX_HEADER = 64 << 20  # of JSON, which takes many times as much once it is read
 _RECORD_FACTS = ("address", "kind", "run", "model", "step", "epoch", "mode", "batch_axis", "index")
 _FACT_TYPES: dict[str, tuple[type, ...]] = {
     "address": (str,),
@@ -317,6 +318,8 @@ def _open(blob: bytes, part: str) -> tuple[dict[str, np.ndarray], dict[str, str]
     """Arrays and metadata of a safetensors blob that must hold ``part``."""
     try:
         length = int.from_bytes(blob[:8], "little")
+        if length > MAX_HEADER:
+            raise ValueError(f"a header of {length:,} bytes; the most is {MAX_HEADER:,}")
         header = json.loads(blob[8 : 8 + length]) if 0 < length <= len(blob) - 8 else None
         arrays = _load(blob)
         meta = header["__metadata__"] if header else {}
