@@ -53,6 +53,7 @@ def test_what_finds_no_room_waits_and_is_stored_when_there_is_some(tmp_path):
             with pytest.raises(urllib.error.HTTPError) as refused:
                 urllib.request.urlopen(f"{server.page_url}activation_output", b'{"metadata": 1}')
             assert refused.value.code == 400
+            refused.value.close()
             limit(server, resource.RLIM_INFINITY)
         assert flush(server.host, server.port)
         status = watch.status()

@@ -423,7 +423,7 @@ def test_commands_reach_the_server(server):
     assert [path for path, _ in server.got] == [
         "/targets", "/records", "/flush", "/flush", "/clear", "/remove",
     ]  # fmt: skip
-    assert server.messages("/flush") == [{"run": "r"}, {}]
+    assert server.messages("/flush") == [{"run": "r", "client": client}, {"client": client}]
     assert server.messages("/remove") == [{"model": "m"}]
 
 

@@ -40,8 +40,9 @@ def test_it_serves_everybody_who_has_the_token_and_keeps_its_data_in_the_volume(
     try:
         port = re.search(r"http://0\.0\.0\.0:(\d+)/", process.stdout.readline())[1]
         url = f"http://127.0.0.1:{port}/api/runs"
-        with pytest.raises(urllib.error.HTTPError, match="401"):
+        with pytest.raises(urllib.error.HTTPError, match="401") as refused:
             urllib.request.urlopen(url)
+        refused.value.close()
         known = urllib.request.Request(url, headers={"Authorization": "Bearer a b'c"})
         with urllib.request.urlopen(known, timeout=10) as answer:
             assert json.load(answer) == {"runs": []}

@@ -166,6 +166,15 @@ def test_a_flush_hands_on_what_there_is_and_what_follows_joins_it(client):
     assert rows(client.send(0, 2, ended=True).ready) == {0: [1, 2]}
 
 
+def test_who_flushes_does_not_cut_into_the_epochs_of_others(aggregator):
+    Client(aggregator, "mine").send(0, 1)
+    statement = Statement("s", "m", 0, 1)
+    aggregator.accept([numbered(2, run="s")], "other", 1, 0, statements=[statement])
+    aggregator.accept([numbered(3, run="2018")])
+    assert {p.key.run for p in aggregator.flush(client="mine")} == {"r", "2018"}
+    assert {p.key.run for p in aggregator.flush(client="a notebook")} == {"s"}
+
+
 @settings(max_examples=200)
 @given(st.data())
 def test_in_whatever_order_requests_come_and_however_often_the_last_word_is_the_whole(data):

@@ -60,7 +60,8 @@ def flush(
     model: str | None = None,
     timeout: float = 120.0,
 ) -> bool:
-    """Wait, up to ``timeout`` seconds, until the server has scored all that this process recorded.
+    """Wait, up to ``timeout`` seconds, until the server has scored all that this process recorded, or, where
+    it recorded nothing, all that there is.
 
     Call it at the end of a script: the last epoch never sees a next one that would complete it. Returns
     False, and logs why once, when the server is down or the time ran out; never raises because of that.
@@ -70,7 +71,7 @@ def flush(
     drained = sender.drain(timeout)
     left = max(deadline - time.monotonic(), 0.1)
     only = {key: value for key, value in (("run", run), ("model", model)) if value is not None}
-    return _call(sender, "/flush", only, left) and drained
+    return _call(sender, "/flush", only | {"client": sender.id}, left) and drained
 
 
 def clear(host: str = HOST, port: int = PORT) -> bool:

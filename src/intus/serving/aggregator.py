@@ -213,14 +213,22 @@ class Aggregator:
         return out
 
     def flush(
-        self, run: str | None = None, model: str | None = None, *, close: bool = True
+        self,
+        run: str | None = None,
+        model: str | None = None,
+        *,
+        client: str | None = None,
+        close: bool = True,
     ) -> list[DataPoint]:
-        """Everything not handed on yet, of all runs and models or of those named. With ``close`` the windows
-        end, but for those of which clients said that more will come."""
+        """Everything not handed on yet, of all runs and models or of those named; a ``client`` that sends
+        records means its own. With ``close`` the windows end, but for those of which clients said that more
+        will come."""
+        own = [group for group, training in self._trainings.items() if client in training.members]
         ready = []
         for window in self._all():
-            if run in (None, window.group[0]) and model in (None, window.group[1]):
-                training = self._trainings[window.group]
+            training = self._trainings[window.group]
+            foreign = own and window.group not in own and training.counts_on(window.epoch)
+            if run in (None, window.group[0]) and model in (None, window.group[1]) and not foreign:
                 ends = close and not self._more_to_come(training, window)
                 ready += self._take(training, window, close=ends)
         return ready

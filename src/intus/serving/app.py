@@ -175,8 +175,12 @@ def _chain_routes(
 
     def flush(request: Request, body: bytes) -> None:
         packet = read_json(body)
-        run, model = (v if v is None else check_text(v, k) for k in ("run", "model") for v in [packet.get(k)])
-        role.flush(run, model, patience(request))
+        named = {name: packet[name] for name in ("run", "model", "client") if packet.get(name) is not None}
+        for name, value in named.items():
+            check_text(value, name)
+        if not isinstance(role, Collector):
+            named.pop("client", None)
+        role.flush(**named, timeout=patience(request))
 
     def clear(request: Request, body: bytes) -> None:
         role.clear()

@@ -141,11 +141,18 @@ class Collector:
         Target.parse(facts)
         self.evaluator.put_target(facts)
 
-    def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
-        """Hand everything on, of all or of one run or model, and wait until it is scored. Raises ServeError
-        that says who it waits for when ``timeout`` seconds are over, or sooner when that one is away."""
+    def flush(
+        self,
+        run: str | None = None,
+        model: str | None = None,
+        timeout: float | None = None,
+        client: str | None = None,
+    ) -> None:
+        """Hand everything on, of all or of one run or model, or of the ``client`` that asks, and wait until
+        it is scored. Raises ServeError that says who it waits for when ``timeout`` seconds are over, or
+        sooner when that one is away."""
         with self._lock:
-            self._hand_on(self.aggregator.flush(run, model))
+            self._hand_on(self.aggregator.flush(run, model, client=client))
             self._settle(self.aggregator.groups())
         self.evaluator.flush(run, model, timeout)
 

@@ -81,7 +81,8 @@ class Remote:
             with urllib.request.urlopen(request, timeout=self.timeout) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
-            text = error.read().decode("utf-8", "replace")
+            with error:
+                text = error.read().decode("utf-8", "replace")
             kind = AwayError if error.code in (429, 502, 503, 504, 507) else ServeError
             raise kind(f"{self.url}{path} answered {error.code}: {text}") from None
         except (OSError, ValueError) as error:  # no answer, or half of one

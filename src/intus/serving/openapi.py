@@ -71,7 +71,7 @@ _ROUTES: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any] |
     ("POST", "/flush"): (
         "Score all that came, and wait for it (as long as Prefer: wait=SECONDS says)",
         [],
-        _json(run=_TEXT, model=_TEXT),
+        _json(run=_TEXT, model=_TEXT, client=_TEXT),
     ),
     ("POST", "/clear"): ("Forget everything", [], _json()),
     ("POST", "/remove"): ("Forget a model", [], _json("model", model=_TEXT)),
