@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving_help import record
 
-from intus.core.errors import ServeError
+from intus.core.errors import InputError, ServeError
+from intus.serving import aggregator
 from intus.serving import journal as module
 from intus.serving.aggregator import Aggregator
 from intus.serving.collector import Collector
@@ -336,3 +337,71 @@ def test_whatever_happens_each_array_counts_once(tmp_path_factory, steps):
     assert stored == accepted
     assert not machine.on_disk()
     machine.collector.close()
+
+
+COUNTED = st.lists(st.sampled_from(["send", "send", "next", "kill", "again", "lost", "store"]), max_size=40)
+
+
+@settings(max_examples=150)
+@given(COUNTED)
+def test_epochs_of_a_client_that_counts_are_whole_through_any_deaths(tmp_path_factory, steps):
+    """A client as the real one is: it sends again what was not answered, and says how much it sent."""
+    machine = Machine(tmp_path_factory.mktemp("journal"))
+    sent, stored, said, epoch, seq = {0: []}, {}, [], 0, 0
+
+    def store(most=None):
+        for point, _ in machine.scorer.waiting[:most]:
+            stored[point.epoch] = ([int(r.array.flat[0]) for r in point.records], point.complete)
+        machine.scorer.store(most)
+
+    def statements(ended):
+        return [
+            {"run": "r", "model": "m", "epoch": of, "sent": len(numbers), "ended": of < epoch or ended}
+            for of, numbers in sent.items()
+        ]
+
+    for step in [*steps, "end"]:
+        match step:
+            case "send" | "lost":
+                seq += 1
+                sent[epoch].append(seq)
+                said.append(([seq], {"seq": seq, "epochs": statements(False), "epoch": epoch}))
+                machine.send(*said[-1][0], **said[-1][1])
+                if step == "lost":  # the answer: the server died before it could give it
+                    machine.kill()
+                    assert machine.send(*said[-1][0], **said[-1][1])["duplicate"]
+            case "next" if sent[epoch]:
+                epoch += 1
+                sent[epoch] = []
+            case "again" if said:
+                assert machine.send(*said[-1][0], **said[-1][1])["duplicate"]
+            case "kill":
+                machine.kill()
+            case "store":
+                store(1)
+            case "end":
+                machine.send(seq=seq + 1, epochs=statements(True))
+                store()
+    assert stored == {of: (numbers, True) for of, numbers in sent.items() if numbers}
+    assert not machine.on_disk()
+    machine.stop()
+
+
+def test_runs_that_are_long_over_are_forgotten_and_their_files_too(machine, monkeypatch):
+    monkeypatch.setattr(aggregator, "TRAININGS", 3)
+    monkeypatch.setattr(aggregator, "MOST_TRAININGS", 10)
+    for number in range(10):
+        machine.send(1, seq=number, run=f"run {number}")
+    with pytest.raises(InputError, match=r"Run 'one more' of 'm' is refused: 10 runs"):
+        machine.send(1, seq=99, run="one more")
+    machine.collector.flush()
+    machine.scorer.store()
+    machine.collector.tick()
+    assert len(list(machine.folder.glob("*/"))) == 10
+    assert machine.journal.nbytes > 0
+    machine.time += 10_000
+    machine.collector.tick()
+    machine.collector.tick()
+    assert len(list(machine.folder.glob("*/"))) == 3
+    assert machine.collector.aggregator.nbytes == 0
+    assert machine.send(1, seq=99, run="one more")["accepted"] == 1

@@ -15,8 +15,6 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.errors import InputError, ServeError
@@ -24,6 +22,7 @@ from ..core.record import Record
 from ..storage.codec import encode_records
 from .breaker import Breaker
 from .client import BINARY, JSON, Answer, Client
+from .jobs import Counts, Gathering, Job
 from .tally import Span, Tallies
 from .trouble import Troubles, logger
 
@@ -32,48 +31,6 @@ BLOCK_S = 30.0  # the longest that ``block`` may hold the training up while noth
 EXIT_S = 5.0
 IDLE_S = 5.0  # an idle thread ends; the next batch starts another
 ATTEMPTS = 3  # answers to a request, after which the server's own failure is its last word
-
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """One request. ``records`` counts those inside; a job without any is a message: kept until the server
-    has it, or a newer one takes its place. ``answers`` counts the tries that the server answered; ``spans``
-    are the epochs of its records, ``said`` what it tells of them. ``state`` becomes ``"sent"``, ``"failed"``
-    or ``"dropped"``."""
-
-    path: str
-    body: Callable[[], bytes]
-    content: str = BINARY
-    nbytes: int = 0
-    records: int = 0
-    answers: int = 0
-    topic: str = ""
-    state: str = "waiting"
-    spans: list[Span] = field(default_factory=list)
-    said: list[dict[str, Any]] | None = None
-
-    def is_replaced_by(self, other: Job) -> bool:
-        """Whether ``other`` says anew what this message says."""
-        return not self.records and bool(other.topic) and (self.path, self.topic) == (other.path, other.topic)
-
-
-@dataclass(slots=True)
-class Counts:
-    """Records so far: acknowledged by the server, dropped for want of room or of a server, refused by the
-    server or impossible to encode, and still on their way."""
-
-    sent: int = 0
-    dropped: int = 0
-    failed: int = 0
-    waiting: int = 0
-
-
-@dataclass(slots=True)
-class _Gathering:
-    """The batch that records are joining."""
-
-    records: list[Record] = field(default_factory=list)
-    nbytes: int = 0
 
 
 class Sender:
@@ -93,7 +50,7 @@ class Sender:
         self._id, self._seq = str(uuid.uuid4()), 0
         self._jobs: deque[Job] = deque()
         self._trying: Job | None = None  # what the thread is at, or was last
-        self._gathering = _Gathering()
+        self._gathering = Gathering()
         self._bytes = 0
         self._counts = Counts()
         self._tallies = Tallies()
@@ -163,7 +120,7 @@ class Sender:
             self._post()
 
     def _post(self) -> None:
-        batch, self._gathering = self._gathering, _Gathering()
+        batch, self._gathering = self._gathering, Gathering()
         if batch.records:
             self._push(self._batch(batch.records, batch.nbytes))
 

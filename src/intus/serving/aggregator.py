@@ -14,72 +14,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.errors import InputError
 from ..core.record import Record
 from . import told
-from .point import DataPoint, Key, Notice, size_of
+from .gathering import GRACE_S, MOST_TRAININGS, PATIENCE, TRAININGS, Gathering, Outcome, Request
+from .point import DataPoint, Key, Notice
 from .tally import Member, Statement
 from .training import Training, groups_of, rank
-from .window import Group, Mark, Window
+from .window import Group, Window
 
-TRIGGERS = ("epoch", "step", "mode")
-GRACE_S = 60.0
-#: A window that no newer one follows ends after so many times the grace time without a record.
-PATIENCE = 10
-#: How many (run, model) are known at once, and how many layers and kinds a window may have.
-TRAININGS, KEYS = 1000, 50_000
+__all__ = ["GRACE_S", "Aggregator", "Outcome"]
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What a request led to: how many records were kept, what became complete, what to tell a person, and
-    the windows that its records are in, by (run, model)."""
-
-    accepted: int = 0
-    duplicate: bool = False
-    ready: list[DataPoint] = field(default_factory=list)
-    notices: list[Notice] = field(default_factory=list)
-    placed: dict[Group, set[int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """One (run, model)'s part of a request."""
-
-    training: Training
-    client: str | None
-    seq: int
-    now: float
-    out: Outcome
-
-
-class Aggregator:
+class Aggregator(Gathering):
     """Gathers records into windows; not thread-safe, its owner holds a lock.
 
     ``trigger`` are the fields whose change completes a window: the epoch always, or also "step" or "mode".
     ``max_bytes`` bounds the arrays held: what was handed on is let go first, then the oldest window is
     refused and a notice says so. ``grace`` is how many seconds an epoch that should be whole is waited for.
     """
-
-    def __init__(
-        self, trigger: Sequence[str] = ("epoch",), max_bytes: int = 1 << 30, grace: float = GRACE_S
-    ) -> None:
-        unknown = [name for name in trigger if name not in TRIGGERS]
-        if unknown or not trigger:
-            raise InputError(f"trigger={list(trigger)!r} must name some of {', '.join(TRIGGERS)}.")
-        self.trigger, self.max_bytes, self.grace = tuple(trigger), max_bytes, grace
-        self._trainings: dict[Group, Training] = {}
-        self._handed: dict[int, tuple[Training, Window, Key]] = {}
-        self._opened = 0
-        self._counts = Counter(received=0, duplicates=0, dropped=0, refused=0, incomplete=0, late=0)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays held."""
-        return sum(window.nbytes for window in self._all())
 
     # -- requests ------------------------------------------------------------------------------------
 
@@ -138,7 +93,7 @@ class Aggregator:
         client, seq, dropped = sender
         training = self._training(group, now)
         member = training.member(client, now)
-        request = _Request(training, client, -1 if seq is None else seq, now, out)
+        request = Request(training, client, -1 if seq is None else seq, now, out)
         if records:
             training.main_mode = training.main_mode or records[0].mode
         lost = max(0, dropped - member.dropped) if member and not statements else 0
@@ -160,7 +115,7 @@ class Aggregator:
             member.seqs.add(seq)
         out.ready += self._whole(training, now)
 
-    def _hear(self, statements: Sequence[Statement], request: _Request, member: Member) -> None:
+    def _hear(self, statements: Sequence[Statement], request: Request, member: Member) -> None:
         for statement in statements:
             share = request.training.share(statement.epoch, request.client or "")
             before = share.dropped
@@ -210,6 +165,7 @@ class Aggregator:
                 if window.lacks and ready:
                     out.notices.append(told.incomplete(window, window.lacks))
             training.trim()
+            training.tidy(now, self.grace * PATIENCE)
         return out
 
     def flush(
@@ -257,9 +213,26 @@ class Aggregator:
         self._handed = {}
         self._counts = Counter(dict.fromkeys(self._counts, 0))
 
+    def forget(self) -> list[Group]:
+        """Forget those (run, model) that were silent for longest, of more than can be remembered; returns
+        them."""
+        idle = [group for group, training in self._trainings.items() if training.idle]
+        gone = idle[: max(0, len(self._trainings) - TRAININGS)]
+        for group in gone:
+            del self._trainings[group]
+        return gone
+
     def groups(self) -> list[Group]:
         """Every (run, model) known."""
         return list(self._trainings)
+
+    def check_group(self, group: Group) -> None:
+        """Raise InputError for a new (run, model) where there are too many."""
+        if group not in self._trainings and len(self._trainings) >= MOST_TRAININGS:
+            raise InputError(
+                f"Run {group[0]!r} of {group[1]!r} is refused: {MOST_TRAININGS:,} runs have sent records in "
+                "the last minutes, and that is the most."
+            )
 
     def status(self) -> dict[str, int]:
         """Counts: records received, duplicates (requests), dropped by clients, refused, late; data points
@@ -305,6 +278,7 @@ class Aggregator:
                 found.setdefault(window.number, (window, []))[1].append(record)
         for window, held in found.values():
             window.again(held)
+            self._at_most += window.nbytes
         return set(found)
 
     def resume(self, now: float) -> list[DataPoint]:
@@ -320,107 +294,3 @@ class Aggregator:
             for window in training.reopen():
                 ready += self._take(training, window, close=True)
         return ready
-
-    # -- windows -------------------------------------------------------------------------------------
-
-    def _all(self) -> list[Window]:
-        """Every window, oldest first."""
-        windows = [window for training in self._trainings.values() for window in training.windows.values()]
-        return sorted(windows, key=lambda window: window.number)
-
-    def _training(self, group: Group, now: float) -> Training:
-        if group not in self._trainings:
-            self._trainings[group] = Training(group, now)
-            for old in [g for g, t in self._trainings.items() if not t.windows and not t.leaving][
-                :-TRAININGS
-            ]:
-                del self._trainings[old]
-        return self._trainings[group]
-
-    def _mark(self, record: Record) -> Mark:
-        return (record.epoch, *(getattr(record, name) for name in self.trigger))
-
-    def _place(self, record: Record, request: _Request) -> bool:
-        """Put a record where it belongs, making room; False where there is none."""
-        complaint = None
-        if size_of(record) > self.max_bytes:
-            complaint = told.too_big(record, self.max_bytes)
-        else:
-            self._make_room(size_of(record), request.out.notices)
-            window = self._window(record, request)
-            key = Key.of(record)
-            if window is None or key in window.scored:
-                complaint = told.too_late(record)
-            elif key not in window.points and len(window.points) >= KEYS:
-                complaint = told.too_many(record, KEYS)
-        if complaint is not None or window is None:
-            self._counts["refused"] += 1
-            request.out.notices += [complaint] if complaint else []
-            return False
-        self._counts["late"] += bool(window.handed)
-        window.add(record)
-        window.touched = request.now
-        request.out.placed.setdefault(request.training.group, set()).add(window.number)
-        return True
-
-    def _window(self, record: Record, request: _Request) -> Window | None:
-        """The window a record belongs to, None where that is held no more; opening a newer one hands those
-        on that nobody counts."""
-        training, mark = request.training, self._mark(record)
-        if mark not in training.windows:
-            self._make_way(record, request)
-            if mark in training.finished:
-                return None
-            self._opened += 1
-            step = record.step if "step" in self.trigger and record.step is not None else -1
-            training.windows[mark] = Window(self._opened, training.group, mark, record.epoch, step)
-            training.trim()
-        return training.windows[mark]
-
-    def _make_way(self, record: Record, request: _Request) -> None:
-        """Hand the windows on that end because this record's begins; a late one ends none."""
-        training, ready = request.training, request.out.ready
-        anew = training.begins_anew(record, request.client, request.seq, request.now)
-        older = any(rank(record.epoch) < rank(window.epoch) for window in training.windows.values())
-        for window in training.windows.values():
-            counted = window.epoch != record.epoch and training.counts_on(window.epoch)
-            if anew or not (older or counted):
-                ready += self._take(training, window, close=True)
-        if anew:
-            newest = max((window.epoch for window in training.windows.values()), key=rank)
-            request.out.notices.append(told.restarted(record, newest))
-            training.begin_anew(request.client)
-
-    def _whole(self, training: Training, now: float) -> list[DataPoint]:
-        """What ended because all that was sent of it has come."""
-        ready = []
-        for window in training.windows.values():
-            due = window.fresh or not window.closed
-            if due and training.counts_on(window.epoch) and training.is_whole(window.epoch, now, self.grace):
-                ready += self._take(training, window, close=True)
-        training.trim()
-        return ready
-
-    def _take(self, training: Training, window: Window, *, close: bool) -> list[DataPoint]:
-        ready = training.take(window, close=close)
-        self._counts["incomplete"] += sum(not point.complete for point in ready)
-        self._handed |= {point.serial: (training, window, point.key) for point in ready}
-        return ready
-
-    def _make_room(self, nbytes: int, notices: list[Notice]) -> None:
-        """Let windows go, those handed on before the others, until ``nbytes`` more fit."""
-        excess = self.nbytes + nbytes - self.max_bytes
-        if excess <= 0:
-            return
-        for window in sorted(self._all(), key=lambda window: bool(window.fresh)):
-            excess -= window.nbytes
-            unscored = window.let_go()
-            if unscored:
-                self._counts["refused"] += unscored
-                notices.append(told.evicted(window, unscored, self.max_bytes))
-            if excess <= 0:
-                return
-
-    def _mark_incomplete(self, training: Training) -> None:
-        for window in training.windows.values():
-            window.lacks = told.DROPPED

@@ -105,6 +105,8 @@ class Collector:
             raise BusyError("More data points wait to be scored than may; send this again in a second.")
         with self._lock:
             now = self._clock()
+            for group in request.groups:
+                self.aggregator.check_group(group)
             if self.journal is not None:
                 self._keep(self.journal, request, now)
             outcome = self._accept(request, now)
@@ -222,6 +224,8 @@ class Collector:
             outcome = self.aggregator.tick(self._clock())
             self._hand_on(outcome.ready)
             self._settle(self.aggregator.groups())
+            for group in self.aggregator.forget():
+                self._forget(group)
             self._report()
         self._tell(outcome.notices)
 

@@ -114,6 +114,16 @@ class Training:
         for epoch in sorted(self.shares.keys() - held, key=rank)[:-HELD]:
             del self.shares[epoch]
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is held, and no score awaited."""
+        return not self.windows and not self.leaving
+
+    def tidy(self, now: float, silence: float) -> None:
+        """Hold nothing that is over where nothing came for so many seconds."""
+        windows = self.windows.items()
+        self._leave([mark for mark, w in windows if w.over and not w.kept and now - w.touched > silence])
+
     def _leave(self, marks: Iterable[Mark]) -> None:
         for mark in marks:
             window = self.windows.pop(mark)
