@@ -7,7 +7,7 @@ its origin, so a write through a view is seen by whoever reads the base.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import ref
 
 import numpy as np
@@ -16,23 +16,13 @@ from torch._C._functorch import get_unwrapped
 
 from ..core.graph import BUFFER, CONSTANT, OP
 from .containers import is_wrapped
-from .invocation import Geometry, Keeper, Patch
+from .invocation import Keeper, Patch
 from .places import memory_of
-from .recording import POSITIONS, ROW, Recording
+from .recording import POSITIONS, Recording
 from .values import Values
+from .writes import Writes, place_of
 
 Known = tuple[ref[Any], int, int | None]
-_FAR = 64  # rows looked through for whether one write descends from another
-
-
-class Write(NamedTuple):
-    """A write to a memory: the row that made it, the first and last byte it may have changed, and where its
-    value lies in the memory, None where the row's value is not what was written."""
-
-    row: int
-    first: int
-    last: int
-    place: Geometry | None
 
 
 class Origins:
@@ -43,10 +33,9 @@ class Origins:
         self.known: dict[int, Known] = {}
         self._keeper = keeper
         self._recording, self._values = recording, values
-        self._writes: dict[int | None, list[Write]] = {}  # by memory
+        self._writes = Writes(recording)
         self._untold: set[int | None] = set()  # memory whose writes move no version; see ``data_of``
         self.also: list[tuple[int, int]] = []  # a row that ``row`` gave, and another; see ``add_also``
-        self._starts: list[int] = []  # where a row's inputs begin, by the row's number, as far as asked
         self.transformed: list[int] = []  # not empty once ``vmap`` or ``torch.func`` has been met
         self._on_host: list[int] = []  # inputs of what comes back from numpy: what went there
         self._losses: list[int] = []  # inputs of gradients: what ``backward`` was called on
@@ -83,7 +72,7 @@ class Origins:
         if seen is not None and seen[0]() is t:
             if seen[2] is not None and seen[2] == version_of(t):
                 return seen[1]
-            writers = self._writers(t, seen[1])
+            writers = self._writes.writers(t, seen[1])
             row = writers[0] if writers else seen[1]
             if self._keeper is not None:
                 self._patch(self._keeper, t, seen, row)
@@ -133,53 +122,6 @@ class Origins:
                 return row
         return -1
 
-    def _writers(self, t: Tensor, row: int) -> list[int]:
-        """Who wrote to the memory that ``t`` sees since it came from ``row``, the last first, and ``row``
-        itself, but for those that a later one descends from; nobody where nobody wrote."""
-        writes = self._writes.get(memory_of(t))
-        found: list[int] = []
-        if writes:
-            first, last = _extent(t)
-            for write in reversed(writes):
-                if write.row <= row:
-                    break
-                if (
-                    write.first <= last
-                    and first <= write.last
-                    and not any(self._descends(later, write.row) for later in found)
-                ):
-                    found.append(write.row)
-        if found and not any(self._descends(later, row) for later in found):
-            found.append(row)
-        return found
-
-    def _descends(self, row: int, above: int) -> bool:
-        """Whether a row descends from another, as far as a short look tells; not to see it costs an edge that
-        is true and says nothing new."""
-        if row == above:
-            return True
-        rows, inputs = self._recording.rows, self._recording.inputs
-        todo, met = [row], {row}
-        while todo and len(met) < _FAR:
-            at = todo.pop()
-            start = self._start(at // len(ROW))
-            for parent in inputs[start : start + rows[at + len(ROW) - 1] : 2]:
-                if parent == above:
-                    return True
-                if parent > max(above, -1) and parent not in met:
-                    met.add(parent)
-                    todo.append(parent)
-        return False
-
-    def _start(self, number: int) -> int:
-        """Where the inputs of the row of that number begin."""
-        starts, counts = self._starts, self._recording.rows
-        if not starts:
-            starts.append(0)
-        while len(starts) <= number:
-            starts.append(starts[-1] + counts[len(starts) * len(ROW) - 1])
-        return starts[number]
-
     def add_also(self, inputs: list[int]) -> None:
         """Add to the inputs of a call the other writers of what its arguments see."""
         for row, other in self.also:
@@ -227,8 +169,7 @@ class Origins:
                 self.note(target, last)
             else:
                 continue
-            write = Write(row, *_extent(target), place_of(target) if own else None)
-            self._writes.setdefault(memory, []).append(write)
+            self._writes.add(target, row, own=own)
             if not own and self._keeper is not None:
                 self._keeper.patches[id(target), row] = Patch(row, (), None, unseen=True)
             if memory in self._untold:
@@ -245,11 +186,10 @@ class Origins:
         """``t`` may not be what its row returned any more: note what was written to its memory since."""
         earlier = keeper.patches.get((id(t), seen[1]))
         base = earlier.base if earlier is not None else seen[1]
-        since = [write for write in self._writes.get(memory_of(t), ()) if write.row > base]
-        if row != base or (seen[2] is not None and not since):
-            first, last = _extent(t)
-            writes = tuple((w.row, w.place) for w in since if w.first <= last and first <= w.last)
-            keeper.patches[id(t), row] = Patch(base, writes, place_of(t), unseen=not since)
+        writes, written = self._writes.since(t, base)
+        if row != base or (seen[2] is not None and not written):
+            put = tuple((write.row, write.place) for write in writes)
+            keeper.patches[id(t), row] = Patch(base, put, place_of(t), unseen=not written)
 
     # -- operations that return what they were given -------------------------------------------------
 
@@ -284,18 +224,6 @@ def version_of(t: Tensor) -> int | None:
         return t._version
     except RuntimeError:
         return None
-
-
-def _extent(t: Tensor) -> tuple[int, int]:
-    """The first and last byte of its memory that a tensor may see."""
-    first = int(t.storage_offset())
-    last = first + sum((n - 1) * int(step) for n, step in zip(t.shape, t.stride(), strict=True) if n)
-    return first * t.element_size(), (last + 1) * t.element_size() - 1
-
-
-def place_of(t: Tensor) -> Geometry:
-    """Where a tensor lies in its memory."""
-    return int(t.storage_offset()), tuple(t.shape), t.stride()
 
 
 def _pointer(t: Any) -> int:
