@@ -17,7 +17,7 @@ from typing import Any
 from .architecture import Architecture
 from .check import Outcome, check
 
-SECONDS, BYTES = 90, 8 << 30
+SECONDS, BYTES = 180, 8 << 30
 _PACKAGES = ("torch", "transformers", "timm", "torchvision", "diffusers", "torch_geometric", "monai")
 _ROOT = Path(__file__).parents[1]
 

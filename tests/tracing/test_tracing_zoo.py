@@ -155,6 +155,12 @@ def test_a_saved_trace_comes_back(name, tmp_path):
         assert back.values[row].dtype == value.dtype
 
 
+def test_a_view_of_one_element_is_saved_whatever_its_stride(tmp_path):
+    trace = intus.trace(lambda x: x[::6], torch.arange(6.0))
+    trace.save(tmp_path / "a.trace")
+    assert intus.load(tmp_path / "a.trace")["getitem_1"].value.tolist() == [0]
+
+
 @pytest.mark.parametrize("name", list(ZOO))
 def test_training_mode_is_traced_too(name):
     model, x = make(name, training=True)

@@ -240,4 +240,4 @@ def _bytes(t: Tensor) -> Any:
     plain = t.detach().cpu().resolve_conj().resolve_neg().contiguous()
     if plain.is_complex():
         plain = torch.view_as_real(plain)
-    return plain.reshape(-1).view(torch.uint8).numpy()
+    return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy()  # a length of 1 has any stride
