@@ -143,7 +143,7 @@ def _view(verbs: Any) -> None:
         help="levels of modules that stand open, or all (default: what stays readable)",
     )
     verb.add_argument("--overlay", help=f"what colours the boxes: {', '.join(BUILT_IN)}")
-    verb.add_argument("--rolled", action="store_true", help="a recurrent layer's passes as one (pictures)")
+    verb.add_argument("--rolled", action="store_true", help="a recurrent layer's passes as one box")
     verb.add_argument(
         "--direction", default="down", help="where the data flows, down or right (pictures; default: down)"
     )
@@ -174,7 +174,7 @@ def _run_view(chosen: argparse.Namespace) -> int:
         shown = load(source).show(**look)
     output = chosen.output or Path(f"{shown.title}.html")
     try:
-        shown.save(output, rolled=chosen.rolled, direction=chosen.direction, dark=chosen.dark)
+        shown.save(output, rolled=chosen.rolled or None, direction=chosen.direction, dark=chosen.dark)
     except OSError as error:
         raise InputError(f"--output {output} cannot be written: {error.strerror}.") from None
     print(f"{shown.title}: {output}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,6 +155,15 @@ def test_equal_modules_within_equal_modules_are_shown_once() -> None:
     rows = [row for box in laid_out.frame.boxes for row in box.node.rows]
     assert set(stage.tree.box_of) <= {box.node.id for box in laid_out.frame.boxes}
     assert len(rows) == len(set(rows)) == 6
+
+
+def test_a_view_says_whether_its_pictures_are_rolled(cell: Trace, tmp_path: Path) -> None:
+    drawn = cell.show(rolled=True).save(tmp_path / "a.svg").read_text()
+    assert "mix (x3)" in drawn
+    assert "mix (x3)" not in cell.show(rolled=True).save(tmp_path / "b.svg", rolled=False).read_text()
+    assert cell.draw(tmp_path / "c.svg", rolled=True).read_text() == drawn
+    held = json.loads(cell.draw(tmp_path / "d.json").read_text())
+    assert len(held["values"]["mean"]) == len(cell.values)
 
 
 def test_a_tensor_from_outside_is_a_box_of_its_own() -> None:

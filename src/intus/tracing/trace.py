@@ -309,7 +309,7 @@ class Trace(TraceFacts):
         path: str | Path,
         *,
         depth: int | str | None = None,
-        rolled: bool = False,
+        rolled: bool | None = None,
         direction: str = "down",
         overlay: Overlay = None,
         dark: bool = False,
@@ -324,7 +324,10 @@ class Trace(TraceFacts):
         >>> trace(torch.nn.Linear(2, 1), torch.ones(1, 2)).draw(path).name
         'net.svg'
         """
-        view = self.show(depth=depth, overlay=overlay)
+        if Path(path).suffix in (".html", ".json"):
+            view = self.show(depth=depth, overlay=overlay)
+        else:  # a still picture shows no values
+            view = View(self.graph, depth=depth, overlay=overlay)
         return view.save(path, rolled=rolled, direction=direction, dark=dark, scale=scale)
 
     def widget(self, *, depth: int | str | None = None, overlay: Overlay = None) -> Any:

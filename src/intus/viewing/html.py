@@ -170,7 +170,7 @@ class View:
         self,
         path: str | Path,
         *,
-        rolled: bool = False,
+        rolled: bool | None = None,
         direction: str = "down",
         dark: bool = False,
         scale: float = 2.0,
@@ -179,9 +179,10 @@ class View:
 
         ``.html`` is the page to walk in, offline. ``.svg``, ``.png`` and ``.pdf`` are still pictures, which
         need no browser and no Graphviz (``.png`` and ``.pdf`` need ``intus[draw]``); ``.dot`` is Graphviz's
-        text, ``.json`` the scene (``docs/pictures.md``). ``rolled`` shows the passes of a recurrent layer,
-        and equal modules in a row, as one with its count; ``direction`` is ``"down"`` or ``"right"``;
-        ``dark`` the dark theme; ``scale`` pixels of a PNG per pixel of the picture.
+        text, ``.json`` the scene (``docs/pictures.md``). ``rolled`` shows the passes of a recurrent layer as
+        one box with its count, and in pictures equal modules in a row too; where None, as the View's own.
+        ``direction`` is ``"down"`` or ``"right"``; ``dark`` the dark theme; ``scale`` pixels of a PNG per
+        pixel of the picture.
 
         Raises InputError for another ending, MissingExtraError where matplotlib lacks. A picture too large
         for its format is made smaller, with a warning.
@@ -190,7 +191,7 @@ class View:
         if path.suffix == ".html":
             if direction != "down" or dark:
                 raise InputError(f"{path.name}: direction and dark are for still pictures, not for a page.")
-            path.write_text(self.html(rolled=rolled or None), encoding="utf-8")
+            path.write_text(self.html(rolled=rolled), encoding="utf-8")
             return path
         from .drawing.save import FORMATS, save
 
@@ -204,7 +205,8 @@ class View:
             title=self.title,
             depth=self.depth,
             overlay=self.overlay,
-            rolled=rolled,
+            values=self.values,
+            rolled=bool(self.rolled if rolled is None else rolled),
             direction=direction,
             dark=dark,
             scale=scale,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ...core.errors import InputError, did_you_mean
 from ...core.graph import Graph
@@ -28,13 +30,15 @@ def save(
     rolled: bool = False,
     direction: str = "down",
     overlay: Overlay = None,
+    values: Mapping[str, Any] | None = None,
     dark: bool = False,
     scale: float = 2.0,
 ) -> Path:
     """Write the graph as a still picture, as Graphviz's text or as its scene in JSON; ``picture.plan`` and
-    ``paper.write`` say what the options mean. ``.json`` holds the whole graph whatever stands open."""
+    ``paper.write`` say what the options mean. ``.json`` holds the whole graph whatever stands open, and
+    ``values``, what saved activations looked like."""
     if path.suffix == ".json":
-        text = json.dumps(scene(graph), ensure_ascii=False, allow_nan=False)
+        text = json.dumps(scene(graph, values=values), ensure_ascii=False, allow_nan=False)
         path.write_text(text.encode("utf-8", "replace").decode(), encoding="utf-8")
         return path
     if direction not in DIRECTIONS:
