@@ -13,7 +13,9 @@ import numpy as np
 from ..core.record import Record
 from ..core.results import COLUMNS, Results
 from ..scores import Reading, Score, Scorer, get, names
+from ..scores.similarity import Sketch, sketch
 from .point import DataPoint
+from .relations import Relations
 from .targets import Misfit, Target, coverage, fit
 
 _log = logging.getLogger("intus.serving")
@@ -31,6 +33,10 @@ class Evaluation:
     nonfinite: int = 0
 
 
+#: Reads nothing; it sees to it that a sample is kept, from which layers are compared.
+_SAMPLED = Score("sampled", lambda statistics: (), frozenset({"sample"}))
+
+
 def default_scores() -> list[str]:
     """Every registered score of whole layers that is not too dear to be read unasked, those of installed
     packages included."""
@@ -38,11 +44,17 @@ def default_scores() -> list[str]:
 
 
 def evaluate(
-    point: DataPoint, targets: Iterable[Target], scores: Sequence[str] | None = None, *, seed: int = 0
+    point: DataPoint,
+    targets: Iterable[Target],
+    scores: Sequence[str] | None = None,
+    *,
+    seed: int = 0,
+    relations: Relations | None = None,
 ) -> Evaluation:
     """Score a data point: what needs no labels, and for each target that fits what needs them.
 
-    ``scores`` are names of scores, by default all there are for layers.
+    ``scores`` are names of scores, by default all there are for layers. ``relations`` remembers earlier data
+    points, and adds how this one relates to them.
     """
     chosen = [get(name) for name in (default_scores() if scores is None else scores)]
     chosen = [score for score in chosen if not score.kinds or point.key.kind in score.kinds]
@@ -62,9 +74,16 @@ def evaluate(
         (per_position if target.per_position else labels)[target.name] = blocks
     out.fitted = {*labels, *per_position}
     readings: list[Reading] = []
+    drawn: Sketch | None = None
+    if relations is not None and point.key.kind == "output":
+        chosen.append(_SAMPLED)
     with np.errstate(all="ignore"):  # what overflows is shown as infinite, not warned of
         for scorer, note in _scorers(point, chosen, labels, per_position, seed):
             readings += (_noted(reading, note) for reading in _read(scorer, out.failures))
+            if drawn is None and _SAMPLED in scorer.scores and scorer.statistics.features >= 0:
+                drawn = sketch(scorer.statistics)
+        if relations is not None:
+            readings += relations.of(point, drawn, readings)
     out.nonfinite = int(sum(r.value for r in readings if r.score == "nonfinite"))
     out.results = _results(point, [_noted(r, doubts.get(r.target, "")) for r in readings])
     return out

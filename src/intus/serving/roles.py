@@ -17,6 +17,7 @@ from .evaluator import Evaluation, evaluate, renamed
 from .frontend import Frontend
 from .known import KnownTargets
 from .point import DataPoint, Notice
+from .relations import Relations
 from .targets import Target
 from .worker import Worker, wait_for
 
@@ -49,6 +50,7 @@ class Evaluator:
     def __init__(self, frontend: FrontendLink, scores: Sequence[str] | None = None, seed: int = 0) -> None:
         self.frontend, self.scores, self.seed = frontend, scores, seed
         self._targets = KnownTargets(frontend)
+        self._relations = Relations(seed) if scores is None else None
         self._told: set[tuple[str, ...]] = set()
         self._lock = threading.Lock()  # around _told and _batch
         self._batch = _Batch()
@@ -173,7 +175,7 @@ class Evaluator:
         twin = job.batch.scored.get(content)
         if twin is not None:
             return replace(twin, results=renamed(twin.results, job.point))
-        found = evaluate(job.point, targets, self.scores, seed=self.seed)
+        found = evaluate(job.point, targets, self.scores, seed=self.seed, relations=self._relations)
         job.batch.scored[content] = found
         return found
 

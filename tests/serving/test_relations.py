@@ -1,0 +1,109 @@
+"""Layers beside one another, an epoch beside the one before, updates beside weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from serving_help import point, record
+from sklearn.datasets import load_digits
+
+from intus.scores import Reading
+from intus.serving.evaluator import evaluate
+from intus.serving.point import Key
+from intus.serving.relations import Relations, _Latest
+
+DIGITS = load_digits().data.astype(np.float32)
+
+
+def layer(array, address="fc1", epoch=0.0, items=True, kind="output"):
+    facts = {"address": address, "epoch": epoch, "kind": kind}
+    if kind != "output":
+        return point(record(array=array, batch_axis=None, **facts))
+    ids = np.arange(len(array)) if items else None
+    return point(record(array=array, items=ids, **facts))
+
+
+def related(relations, data_point):
+    """What the data point's relations read, by score."""
+    found = evaluate(data_point, [], relations=relations)
+    return {row["score"]: row for row in found.results if row["score"].startswith(("cka", "update"))}
+
+
+def biased_free_cka(x, y):
+    """Unbiased CKA by matrices of ones (Song et al. 2012, equation 5), all rows at once."""
+
+    def hsic(k, other):
+        n, one = len(k), np.ones(len(k))
+        middle = one @ k @ one * (one @ other @ one) / ((n - 1) * (n - 2)) - 2 / (n - 2) * (
+            one @ k @ other @ one
+        )
+        return np.trace(k @ other) + middle
+
+    k, other = (a @ a.T * (1 - np.eye(len(a))) for a in (x.astype(float), y.astype(float)))
+    return hsic(k, other) / np.sqrt(hsic(k, k) * hsic(other, other))
+
+
+def test_a_layer_is_aligned_with_the_one_before_it_and_with_itself_an_epoch_ago():
+    rng, relations = np.random.default_rng(0), Relations()
+    turn = np.linalg.qr(rng.normal(size=(64, 64)))[0]
+    noisy = DIGITS[:250] + rng.normal(0, 6, (250, 64)).astype(np.float32)
+    assert related(relations, layer(DIGITS[:250])) == {}
+    second = related(relations, layer(noisy, "fc2"))
+    assert set(second) == {"cka_layer"}
+    assert second["cka_layer"]["value"] == pytest.approx(biased_free_cka(DIGITS[:250], noisy), abs=1e-4)
+    assert second["cka_layer"]["low"] < second["cka_layer"]["value"] < second["cka_layer"]["high"]
+    assert abs(second["cka_layer"]["baseline"]) < 0.1
+    assert "with fc1" in second["cka_layer"]["note"]
+    again = related(relations, layer((DIGITS[:250] @ turn).astype(np.float32), epoch=1.0))
+    assert set(again) == {"cka_epoch"}  # the layer before it was of another epoch
+    assert again["cka_epoch"]["value"] == pytest.approx(1, abs=1e-4)
+    assert "with epoch 0" in again["cka_epoch"]["note"]
+
+
+def test_rows_without_ids_are_not_compared_across_epochs():
+    relations = Relations()
+    related(relations, layer(DIGITS[:100], items=False))
+    assert "cka_layer" in related(relations, layer(DIGITS[:100] * 2, "fc2", items=False))
+    assert related(relations, layer(DIGITS[:100], epoch=1.0, items=False)) == {}
+
+
+def test_rows_in_another_order_are_matched_by_their_ids():
+    relations, order = Relations(), np.random.default_rng(0).permutation(200)
+    related(relations, layer(DIGITS[:200]))
+    shuffled = point(record(array=DIGITS[order], items=order, address="fc1", epoch=1.0))
+    assert related(relations, shuffled)["cka_epoch"]["value"] == pytest.approx(1, abs=1e-4)
+
+
+def test_what_comes_late_is_compared_with_nothing_that_came_after():
+    relations = Relations()
+    for epoch in (0.0, 2.0):
+        related(relations, layer(DIGITS[:99], epoch=epoch))
+    assert related(relations, layer(DIGITS[:99], epoch=1.0)) == {}
+    assert "with epoch 2" in related(relations, layer(DIGITS[:99], epoch=3.0))["cka_epoch"]["note"]
+
+
+@pytest.mark.parametrize("order", [("update", "parameter"), ("parameter", "update")])
+def test_updates_are_measured_by_the_weights_whichever_comes_first(order):
+    relations, norms = Relations(), {"update": 0.01, "parameter": 4.0}
+    found = []
+    for kind in order:
+        key = Key("r", "m", "fc1.weight", kind, 0, "train")
+        found += relations._ratio(key, 0.0, [Reading("norm", norms[kind], n=8)])
+    (reading,) = found
+    assert (reading.score, reading.value, reading.n) == ("update_ratio", 0.0025, 8)
+    stale = Key("r", "m", "fc1.weight", "parameter", 0, "train")
+    assert list(relations._ratio(stale, 1.0, [Reading("norm", 4.0)])) == []
+
+
+def test_constant_layers_have_no_alignment_and_no_warning():
+    relations = Relations()
+    related(relations, layer(np.ones((30, 4), np.float32)))
+    assert related(relations, layer(DIGITS[:30], "fc2"))["cka_layer"]["value"] is None
+
+
+def test_what_was_long_ago_is_forgotten():
+    latest = _Latest[int](2)
+    for number in range(3):
+        latest.swap(Key("r", "m", str(number), "output", 0, "train"), 0.0, number)
+    assert latest.get(Key("r", "m", "0", "output", 0, "train")) is None
+    assert latest.get(Key("r", "m", "2", "output", 0, "train")) == (0.0, 2)
