@@ -22,7 +22,7 @@ from intus.viewing.html import View
 
 RESULTS = Path(__file__).parent / "results"
 VIEW = "document.querySelector('#intus-graph').intusView"
-ROUNDS = 5
+ROUNDS = 3
 FIRST = """
 const wait = () => {
     if (document.querySelector('#intus-graph')?.intusView) window.firstPicture = performance.now();

@@ -101,6 +101,12 @@ def test_a_layer_that_feeds_itself_has_a_loop(open_graph: Open) -> None:
     assert "In 2-8" in loop["into"]
 
 
+def test_rolled_figures_are_of_all_passes(open_graph: Open) -> None:
+    page = open_graph(View(graph_of(Recurrent(6), torch.zeros(1, 6, 8)), rolled=True))
+    page.evaluate(f"{VIEW}.select('tanh_1')")
+    assert re.search(r"Tensors made\s+384 B", page.locator(".ig-panel").inner_text())  # six of 16 numbers
+
+
 def test_too_many_passes_start_rolled(open_graph: Open) -> None:
     page = open_graph(View(graph_of(Recurrent(20), torch.zeros(1, 20, 8))))
     assert "wh" in boxes(page)
@@ -127,6 +133,17 @@ def test_a_fold_shows_one_for_all_and_a_picker_for_which(open_graph: Open) -> No
     click(page, head["x"] + 120 * scale, head["y"] + 12)
     page.get_by_label("Which to show").select_option("5")
     assert [name for name in boxes(page) if members.match(name)] == ["transformer.h.5"]
+
+
+def test_the_head_of_a_wide_box_stays_in_sight(open_graph: Open) -> None:
+    page = open_graph(View(MODELS["gpt2"](), depth=2))
+    page.evaluate(f"{VIEW}.select('transformer.h.0'); {VIEW}.select(null)")
+    box = boxes(page)["transformer"]
+    page.evaluate(f"([x, y]) => {VIEW}.lens.pan(x, y)", [-100 - box["x"], 200 - box["y"]])
+    box = boxes(page)["transformer"]
+    assert box["x"] == pytest.approx(-100, abs=1)
+    click(page, 16, box["y"] + 10)
+    assert not boxes(page)["transformer"]["open"]
 
 
 def test_search_by_shape_opens_the_way_through_a_fold(open_graph: Open) -> None:

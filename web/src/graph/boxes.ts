@@ -4,7 +4,7 @@ import { inkOn, type Theme } from "./colour.ts";
 import type { TreeNode } from "./model.ts";
 import { colourOf, formatValue, isPaintable, valueOf, type Paint } from "./paint.ts";
 import { isBack, isNew, rectAt, type Picture, type Rect } from "./picture.ts";
-import { HEADER, PICKER, type Box } from "./stage.ts";
+import { HEADER, headSpan, PICKER, type Box } from "./stage.ts";
 
 export function drawFrame(ctx: CanvasRenderingContext2D, picture: Picture, box: Box): void {
   const { theme } = picture;
@@ -42,9 +42,10 @@ export function drawHeader(ctx: CanvasRenderingContext2D, picture: Picture, box:
   if (camera.scale * 13 >= 4.5) {
     const ink = fill?.colour ? inkOn(fill.colour) : theme.text;
     const [title, subtitle] = captions(box.node, picture.figures);
-    button(ctx, r.x + 15, r.y + HEADER / 2, true, ink, theme);
-    text(ctx, theme, title, r.x + 29, r.y + HEADER / 2, 13, ink, "left", true);
-    const at = r.x + 29 + ctx.measureText(title).width + 8;
+    const [left] = headSpan(r, camera, picture.width);
+    button(ctx, left + 15, r.y + HEADER / 2, true, ink, theme);
+    text(ctx, theme, title, left + 29, r.y + HEADER / 2, 13, ink, "left", true);
+    const at = left + 29 + ctx.measureText(title).width + 8;
     text(ctx, theme, subtitle, at, r.y + HEADER / 2 + 0.5, 11, fill?.colour ? ink : theme["text-soft"], "left");
     if (isFold(box.node)) drawPicker(ctx, picture, box, r);
   }
@@ -55,7 +56,7 @@ export function drawHeader(ctx: CanvasRenderingContext2D, picture: Picture, box:
 function drawPicker(ctx: CanvasRenderingContext2D, picture: Picture, box: Box, r: Rect): void {
   const { theme } = picture;
   const middle = r.y + HEADER / 2;
-  let x = r.x + r.width;
+  let [, x] = headSpan(r, picture.camera, picture.width);
   const put = (width: number, words: string, ink: string, bold = false): void => {
     x -= width;
     text(ctx, theme, words, x + width / 2, middle, 11.5, ink, "center", bold);

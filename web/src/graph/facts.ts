@@ -23,9 +23,9 @@ export function figures(tree: Tree): Figures {
     for (const row of node.rows) {
       time[node.id] += scene.ops.time[row];
       flops[node.id] += scene.ops.flops[row] ?? 0;
-      if (scene.ops.kind[row] === 0) memory[node.id] += scene.metas[scene.ops.meta[row]][3];
+      if (scene.ops.kind[row] === 0) memory[node.id] += scene.metas[scene.ops.meta[row]][3] * node.passes;
     }
-    if (node.rows.length && scene.ops.kind[node.rows[0]] === 0) operations[node.id] = 1;
+    if (node.rows.length && scene.ops.kind[node.rows[0]] === 0) operations[node.id] = node.passes;
   }
   scene.opParams.op.forEach((row, i) => {
     if (boxOf[row] >= 0) (held[boxOf[row]] ??= new Set()).add(scene.opParams.param[i]);

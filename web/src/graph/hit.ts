@@ -3,7 +3,7 @@ import { isFold } from "./captions.ts";
 import { bends, pointOf } from "./curve.ts";
 import { isLineVisible } from "./lines.ts";
 import type { Camera } from "./picture.ts";
-import { HEADER, PICKER, type Box, type Frame } from "./stage.ts";
+import { HEADER, headSpan, PICKER, type Box, type Frame } from "./stage.ts";
 import type { Line } from "./strokes.ts";
 
 export type Part = "body" | "button" | "all" | "next" | "previous";
@@ -14,7 +14,7 @@ export interface Hit {
 }
 
 /** The innermost box at a place; of an open one, only its header. */
-export function boxAt(frame: Frame, camera: Camera, x: number, y: number): Hit | undefined {
+export function boxAt(frame: Frame, camera: Camera, sight: number, x: number, y: number): Hit | undefined {
   const [wx, wy] = [camera.x + x / camera.scale, camera.y + y / camera.scale];
   let found: Box | undefined;
   for (const box of frame.boxes) {
@@ -22,14 +22,15 @@ export function boxAt(frame: Frame, camera: Camera, x: number, y: number): Hit |
     const hit = wx >= box.x && wx <= box.x + box.width && wy >= box.y && wy <= box.y + height;
     if (hit && (!found || box.node.depth > found.node.depth)) found = box;
   }
-  return found && { box: found, part: partAt(found, wx) };
+  return found && { box: found, part: partAt(found, found.open ? headSpan(found, camera, sight) : [found.x, found.x + found.width], wx) };
 }
 
-function partAt(box: Box, x: number): Part {
+function partAt(box: Box, [left, right]: [number, number], x: number): Part {
   if (!box.node.children.length) return "body";
-  if (x <= box.x + 30) return "button";
+  if (x >= left && x <= left + 30) return "button";
   if (!box.open || !isFold(box.node)) return "body";
-  let from = box.x + box.width - PICKER.all;
+  let from = right - PICKER.all;
+  if (x > right) return "body";
   if (x >= from) return "all";
   if (box.pick === "all") return "body";
   if (x >= (from -= PICKER.next)) return "next";

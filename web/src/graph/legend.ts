@@ -8,7 +8,7 @@ const KEYS: [key: string, word: string, isThere: (node: TreeNode) => boolean][] 
   ["input", "input", (node) => node.kind === "input"],
   ["params", "with parameters", (node) => node.hasParams && !node.children.length],
   ["buffer", "buffer", (node) => node.kind === "buffer" || node.kind === "constant"],
-  ["module", "opens", (node) => node.children.length > 0],
+  ["module", "opens", (node) => node.id > 0 && node.children.length > 0],
   ["op-only", "module of one operation", (node) => node.kind === "module" && !node.children.length && !node.hasParams],
   ["op", "operation", (node) => node.kind === "op"],
   ["created", "made from nothing", (node) => isCreated(node)],

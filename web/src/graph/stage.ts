@@ -15,6 +15,7 @@ const FONT_SMALL = 11;
 const ALL = 1e6; // a depth that opens everything, the members of folds too
 const MOST_ENDS = 8; // arrows a box makes room for; more stand closer
 export const FONT_MARK = 9.5;
+const HEAD_ROOM = 420; // of a head that moves with the sight
 /** The buttons in the head of an open fold, from its right end: all, next, which, previous. */
 export const PICKER = { all: 34, next: 22, which: 52, previous: 22 };
 
@@ -35,6 +36,14 @@ export interface Frame {
   lines: Line[];
   width: number;
   height: number;
+}
+
+/** From where to where the head of an open box is drawn: its words stay in sight while the box is. */
+export function headSpan(box: { x: number; width: number }, camera: { x: number; scale: number }, sight: number): [left: number, right: number] {
+  const room = Math.min(HEAD_ROOM, box.width);
+  const left = Math.min(Math.max(box.x, camera.x + 4 / camera.scale), box.x + box.width - room);
+  const right = Math.max(Math.min(box.x + box.width, camera.x + (sight - 4) / camera.scale), left + room);
+  return [left, right];
 }
 
 export type Measure = (text: string, size: number, bold: boolean) => number;

@@ -467,7 +467,7 @@ export class GraphView {
   // -- pointer and keys ---------------------------------------------------------------------------------
 
   private gestures(): Gestures {
-    const at = (x: number, y: number): ReturnType<typeof boxAt> => boxAt(this.frame, this.lens.camera, x, y);
+    const at = (x: number, y: number): ReturnType<typeof boxAt> => boxAt(this.frame, this.lens.camera, this.area.clientWidth, x, y);
     return {
       pan: (dx, dy) => this.lens.pan(dx, dy),
       zoom: (factor, x, y) => this.lens.zoom(factor, { x, y }),
