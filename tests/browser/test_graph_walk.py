@@ -136,8 +136,7 @@ def test_a_fold_shows_one_for_all_and_a_picker_for_which(open_graph: Open) -> No
 
 
 def test_the_head_of_a_wide_box_stays_in_sight(open_graph: Open) -> None:
-    page = open_graph(View(MODELS["gpt2"](), depth=2))
-    page.evaluate(f"{VIEW}.select('transformer.h.0'); {VIEW}.select(null)")
+    page = open_graph(View(MODELS["gpt2"](), depth="all"))
     box = boxes(page)["transformer"]
     page.evaluate(f"([x, y]) => {VIEW}.lens.pan(x, y)", [-100 - box["x"], 200 - box["y"]])
     box = boxes(page)["transformer"]
