@@ -260,3 +260,21 @@ def test_a_flush_ends_when_its_time_is_over(database, monkeypatch):
     evaluator.flush()
     assert len(stored) == 1  # it failed, and will not be better another time
     evaluator.close()
+
+
+def test_an_evaluator_whose_frontend_is_away_ends_at_once(database):
+    class Away(Full):
+        tries = 0
+
+        def results(self, results):
+            self.tries += 1
+            time.sleep(0.05)
+            raise AwayError("away")
+
+    frontend, stored = Away(database), []
+    evaluator = Evaluator(frontend, ["mean"])
+    evaluator.points([point(record(address=str(number))) for number in range(100)], stored.append)
+    began = time.monotonic()
+    evaluator.close()
+    assert time.monotonic() - began < 2
+    assert stored == []

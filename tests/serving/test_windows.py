@@ -175,6 +175,16 @@ def test_who_flushes_does_not_cut_into_the_epochs_of_others(aggregator):
     assert {p.key.run for p in aggregator.flush(client="a notebook")} == {"s"}
 
 
+def test_a_step_that_ends_does_not_lack_what_is_on_its_way_of_later_steps():
+    aggregator = Aggregator(trigger=("epoch", "step"))
+    ready = []
+    for step in range(3):
+        statement = said(0, 3, ended=step == 2)
+        records = [numbered(step, step=step)]
+        ready += aggregator.accept(records, "c", step, 0, statements=[statement]).ready
+    assert [(p.step, p.lacks) for p in ready] == [(0, ""), (1, ""), (2, "")]
+
+
 @settings(max_examples=200)
 @given(st.data())
 def test_in_whatever_order_requests_come_and_however_often_the_last_word_is_the_whole(data):

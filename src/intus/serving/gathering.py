@@ -124,7 +124,8 @@ class Gathering:
         for window in training.windows.values():
             counted = window.epoch != record.epoch and training.counts_on(window.epoch)
             if anew or not (older or counted):
-                ready += self._take(training, window, close=True)
+                same = window.epoch == record.epoch  # it is a step that ended, or a mode
+                ready += self._take(training, window, close=True, on_its_way=same)
         if anew:
             newest = max((window.epoch for window in training.windows.values()), key=rank)
             request.out.notices.append(told.restarted(record, newest))
@@ -140,8 +141,10 @@ class Gathering:
         training.trim()
         return ready
 
-    def _take(self, training: Training, window: Window, *, close: bool) -> list[DataPoint]:
-        ready = training.take(window, close=close)
+    def _take(
+        self, training: Training, window: Window, *, close: bool, on_its_way: bool = False
+    ) -> list[DataPoint]:
+        ready = training.take(window, close=close, on_its_way=on_its_way)
         self._counts["incomplete"] += sum(not point.complete for point in ready)
         self._handed |= {point.serial: (training, window, point.key) for point in ready}
         return ready

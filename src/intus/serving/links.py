@@ -206,7 +206,7 @@ class RemoteEvaluator(Remote):
     def _deliver(self, call: _Call) -> None:
         """Send until it has arrived; what does not matter so much once, and what is refused not again."""
         pause = _RETRIES[0]
-        while True:
+        while not (self._closing.is_set() and self._trouble):
             try:
                 call.send()
                 self._trouble = ""
@@ -217,12 +217,13 @@ class RemoteEvaluator(Remote):
                 self._trouble = str(error)
                 if not call.matters:
                     break
-                if self._closing.wait(pause):
-                    return
+                self._closing.wait(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
             except ServeError:  # refused: another try would be too; the worker logs it
                 call.done()
                 raise
+        else:
+            return  # what waits is kept, for the next life
         call.done()
 
 

@@ -136,7 +136,9 @@ class Evaluator:
             job.done(job.point)
 
     def _work(self, job: _Job) -> None:
-        """Score a data point and store what is found, as often as it takes."""
+        """Score a data point and store what is found, trying as often as it takes."""
+        if self.closing.is_set() and self._trouble:
+            return  # nobody would store it; who sent it keeps it
         for pause in chain(_PAUSES, repeat(_PAUSES[-1])):
             try:
                 self._score(job)

@@ -99,10 +99,12 @@ class Training:
         for name, member in self.members.items():
             member.newest, member.left = -math.inf, name != client
 
-    def take(self, window: Window, *, close: bool) -> list[DataPoint]:
-        """What a window has to hand on, with what its clients say is missing; ``close`` where it ends."""
+    def take(self, window: Window, *, close: bool, on_its_way: bool = False) -> list[DataPoint]:
+        """What a window has to hand on, with what its clients say is missing; ``close`` where it ends, though
+        more of its epoch may be ``on_its_way``."""
         if self.counts_on(window.epoch):
-            window.lacks = told.missing(list(self.shares[window.epoch].values()))
+            shares = list(self.shares[window.epoch].values())
+            window.lacks = told.missing(shares, on_its_way=on_its_way)
         window.closed |= close
         return window.take(self.main_mode, tuple(self.members), self.began)
 

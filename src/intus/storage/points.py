@@ -15,6 +15,7 @@ SERIES_KEY = ("address", "unit", "kind", "target", "score")
 NUMBERS = ("value", "low", "high", "baseline")
 _SAID = (*NUMBERS, "n", "note")
 _KEY = ["series", "epoch", "step"]
+_COLUMNS = [t.series.c[name] for name in ("id", *SERIES_KEY)]
 
 #: The ids of series, by run and key. They never change: a run that is removed and comes again has a new id.
 Series = dict[int, dict[tuple[Any, ...], int]]
@@ -58,19 +59,26 @@ def _ids(
     connection: sa.Connection, series: Series, run: int, rows: Sequence[Mapping[str, Any]]
 ) -> dict[tuple[Any, ...], int]:
     """The ids of a run's series; those that are missing are made."""
-    known = series.get(run, {})
-    missing = dict.fromkeys(key for row in rows if (key := _key(row)) not in known)
-    if missing:
-        keys = [dict(zip(SERIES_KEY, key, strict=True), run=run) for key in missing]
-        upsert(connection, t.series, keys, ["run", *SERIES_KEY])
-        columns = [t.series.c[name] for name in SERIES_KEY]
-        found = connection.execute(sa.select(t.series.c.id, *columns).where(t.series.c.run == run))
-        known = {tuple(key): number for number, *key in found}
-    series.pop(run, None)
+    known = series.pop(run, None)
+    if known is None:
+        known = _read(connection, run)
     series[run] = known
     while len(series) > _RUNS:
         del series[next(iter(series))]
+    missing = dict.fromkeys(key for row in rows if (key := _key(row)) not in known)
+    if missing:
+        keys = [dict(zip(SERIES_KEY, key, strict=True), run=run) for key in missing]
+        insert = insert_into(connection, t.series).on_conflict_do_nothing(index_elements=["run", *SERIES_KEY])
+        made = connection.execute(insert.returning(*_COLUMNS), keys)
+        known.update({tuple(key): number for number, *key in made})
+        if any(key not in known for key in missing):  # another process made them
+            known.update(_read(connection, run))
     return known
+
+
+def _read(connection: sa.Connection, run: int) -> dict[tuple[Any, ...], int]:
+    found = connection.execute(sa.select(*_COLUMNS).where(t.series.c.run == run))
+    return {tuple(key): number for number, *key in found}
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
