@@ -118,6 +118,14 @@ def _():
 case("`DataParallel` on the CPU")(lambda: nn.DataParallel(small()))
 
 
+@case("`DistributedDataParallel`")
+def _():
+    if not torch.distributed.is_initialized():  # one process is a group too
+        store = torch.distributed.HashStore()
+        torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    return nn.parallel.DistributedDataParallel(small())
+
+
 @case("`ThreadPoolExecutor` inside forward")
 def _():
     layers = [nn.Linear(3, 3), nn.Linear(3, 3)]

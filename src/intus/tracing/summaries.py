@@ -17,7 +17,8 @@ def summarise(values: Mapping[int, Tensor]) -> dict[str, list[Any]]:
     """Columns over the saved values, in the order of their rows; see ``viewing.scene``.
 
     Mean, std (of the population), low and high are of the finite values, ``zero`` is their share that is 0.
-    Values without numbers (``meta``, quantized, sparse, empty) are left out; complex ones count by magnitude.
+    Values without plain numbers (``meta``, fake, quantized, sparse, nested, empty) are left out; complex ones
+    count by magnitude.
 
     >>> summarise({3: torch.tensor([0.0, 1.0, float("nan")])})["mean"]
     [0.5]
@@ -25,7 +26,10 @@ def summarise(values: Mapping[int, Tensor]) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
     with torch.no_grad():
         for row in sorted(values):
-            summary = _summary(values[row], len(columns["row"]) < _MOST_HISTOGRAMS)
+            try:
+                summary = _summary(values[row], len(columns["row"]) < _MOST_HISTOGRAMS)
+            except (RuntimeError, NotImplementedError):  # fake, nested, or of a class that refuses to be read
+                summary = None
             if summary is not None:
                 for name, value in zip(_COLUMNS, (row, *summary), strict=True):
                     columns[name].append(value)
