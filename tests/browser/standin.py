@@ -183,6 +183,8 @@ def layer_rows(run: str, epoch: int, layers: tuple[str, ...]) -> list[Row]:
     for entry in rows:
         if entry["address"] == broken and epoch == 3:
             entry |= {"value": None, "low": None, "high": None, "note": "12 of 1 797 rows hold NaN"}
+        if entry["address"] == layers[0] and epoch == 5:
+            entry |= {"note": "incomplete: 37 of 40 arrays came"}
     return rows
 
 

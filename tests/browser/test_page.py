@@ -278,6 +278,117 @@ def test_downloads_hold_what_is_shown(visit: Open, store: Store, tmp_path: Path)
     assert saved["PNG"].startswith(b"\x89PNG")
 
 
+def inked(page: Page, sheet: str, token: str) -> int:
+    """How many pixels of a canvas have the colour of a design token."""
+    return int(
+        page.evaluate(
+            """([sheet, token]) => {
+  const canvas = document.querySelector(sheet);
+  const probe = document.body.appendChild(document.createElement("span"));
+  probe.style.color = `var(--${token})`;
+  const wanted = getComputedStyle(probe).color.match(/\\d+/g).map(Number);
+  probe.remove();
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  let found = 0;
+  for (let at = 0; at < data.length; at += 4)
+    if (data[at + 3] > 150 && wanted.every((c, k) => Math.abs(c - data[at + k]) < 12)) found++;
+  return found;
+}""",
+            [sheet, token],
+        )
+    )
+
+
+def test_what_stands_on_part_of_its_rows_is_marked_and_said(visit: Open, store: Store) -> None:
+    page = settled(visit(store, "#run=digits&model=DigitsNet&epoch=5"))
+    expect(page.locator(".doubts")).to_have_text(
+        "Points to doubt: 1 from part of the rows (ringed), 1 not a number (crossed)."
+    )
+    value = page.locator("[data-address=conv1] .value")
+    expect(value).to_have_attribute("title", "incomplete: 37 of 40 arrays came")
+    marked = inked(page, ".canvas .over", "warning")
+    page.locator("[data-address=fc2]").click()  # the marks of a layer that is whole
+    page.wait_for_timeout(SETTLED)
+    assert marked > 20
+    assert inked(page, ".canvas .over", "warning") == 0
+
+
+def test_a_warning_stands_above_everything(visit: Open, store: Store) -> None:
+    page = settled(visit(store))
+    strip = page.locator(".strip")
+    expect(strip).to_contain_text("The target 'word' has 1 500 labels")
+    store.add_notice("error", "refused", "Refused: the array of fc1 has no item ids.")
+    expect(strip).to_contain_text("Refused: the array of fc1")
+    expect(strip).to_have_class(re.compile("error"))
+    strip.get_by_role("button", name="and 1 more").click()
+    expect(page.get_by_label("Notices")).to_be_in_viewport()
+
+
+def test_runs_are_compared_layer_by_layer(visit: Open, store: Store, tmp_path: Path) -> None:
+    page = settled(visit(store))
+    alone = page.evaluate("document.querySelector('.canvas canvas').toDataURL()")
+    page.locator(".compare summary").click()
+    page.get_by_label("first try · DigitsNet").check()
+    expect(page.locator(".key li span")).to_have_text(["digits · DigitsNet", "first try · DigitsNet"])
+    page.wait_for_timeout(SETTLED)
+    assert page.evaluate("document.querySelector('.canvas canvas').toDataURL()") != alone
+    expect(page).to_have_url(re.compile("against="))
+    page.keyboard.press("Escape")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download the plot as CSV").click()
+    download.value.save_as(tmp_path / "runs.csv")
+    table = list(csv.DictReader(io.StringIO((tmp_path / "runs.csv").read_text())))
+    assert {(row["run"], row["epoch"]) for row in table} == {("digits", str(e)) for e in range(13)} | {
+        ("first try", str(e)) for e in range(6)
+    }
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download the plot as SVG").click()
+    download.value.save_as(tmp_path / "runs.svg")
+    picture = ET.parse(tmp_path / "runs.svg")
+    dashed = [
+        p for p in picture.iter("{http://www.w3.org/2000/svg}path") if p.get("stroke-dasharray") == "7 4"
+    ]
+    assert len(dashed) == len(LAYERS)
+    store.add_epoch("first try")  # live, as the run on show is
+    page.reload()
+    settled(page)
+    expect(page.locator(".key li")).to_have_count(2)
+    known = store.points({"run": "first try", "score": "linear_f1", "target": "digit", "address": "fc1"})
+    box = page.locator(".canvas .over").bounding_box()
+    assert box is not None
+    page.locator("[data-address=fc1]").click()
+    for share in range(2, 70):
+        page.mouse.move(
+            box["x"] + box["width"] * (0.12 + 0.85 * 6 / 12), box["y"] + box["height"] * share / 100
+        )
+        if str(page.locator(".tip").text_content()).startswith("fc1epoch6"):
+            break
+    expect(page.locator(".tip")).to_contain_text(f"first try · DigitsNet{known['value'][6]:.3f}")
+    page.get_by_role("button", name="Do not compare with first try · DigitsNet").click()
+    expect(page.locator(".key")).to_be_hidden()
+
+
+def test_the_papers_figure_is_a_click_away(visit: Open, store: Store) -> None:
+    page = settled(visit(store, "#run=digits&model=DigitsNet&score=mean&epoch=3"))
+    page.get_by_role("button", name="Figure 2").click()
+    expect(page.get_by_role("heading", name="k-means, mutual information of digit")).to_be_visible()
+    expect(page.locator(".epoch")).to_have_text("epoch 12 of 12")
+
+
+def test_the_filter_goes_for_plot_heat_map_list_and_table(visit: Open, tmp_path: Path) -> None:
+    store = plausible(200, 2)
+    page = settled(visit(store), 200)
+    page.get_by_label("Filter layers by name").fill("layer.7. layer.12.mlp")
+    expect(page.locator(".layers li")).to_have_count(5)
+    expect(page.locator(".plot .heading")).to_contain_text("5 of 200 layers")
+    expect(page.locator(".heat canvas")).to_have_attribute("aria-label", re.compile("5 layers by 2 epochs"))
+    expect(page).to_have_url(re.compile("filter=layer.7"))
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download the plot as CSV").click()
+    download.value.save_as(tmp_path / "some.csv")
+    assert len((tmp_path / "some.csv").read_text().splitlines()) == 11
+
+
 def test_a_link_opens_the_very_view(visit: Open, store: Store) -> None:
     fragment = "#run=first+try&model=DigitsNet&score=effective_rank&target=even&epoch=2&address=pool1"
     page = settled(visit(store, fragment))

@@ -16,8 +16,18 @@ export interface Run {
   units: { score: string; target: string }[];
 }
 
+/** What was measured at each point: the score, its 95 % interval, its baseline, rows seen, and what to know of it. */
+export interface Measured {
+  value: (number | null)[];
+  low: (number | null)[];
+  high: (number | null)[];
+  baseline: (number | null)[];
+  n: (number | null)[];
+  note: (string | null)[];
+}
+
 /** Columns of equal length, one row per score of one address at one epoch. */
-export interface Columns {
+export interface Columns extends Measured {
   address: string[];
   unit: (number | null)[];
   epoch: (number | null)[];
@@ -25,12 +35,6 @@ export interface Columns {
   kind: string[];
   target: (string | null)[];
   score: string[];
-  value: (number | null)[];
-  low: (number | null)[];
-  high: (number | null)[];
-  baseline: (number | null)[];
-  n: (number | null)[];
-  note: (string | null)[];
 }
 
 export interface Notice {

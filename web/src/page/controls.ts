@@ -2,10 +2,13 @@
 
 import { epoch as epochText } from "./format.ts";
 import { h, icon, ICONS, Picker, setText } from "./dom.ts";
-import { isIntrinsic, KINDS, groupScores, scoreLabel } from "./words.ts";
+import { groupScores, isIntrinsic, kindLabel, scoreLabel } from "./words.ts";
 import type { Dispatch, Part, View } from "./view.ts";
 
 const FRAME = 500; // milliseconds an epoch stays while playing
+
+const FIGURE = { score: "kmeans_mi", kind: "output", address: null, epoch: null, filter: "" };
+const FIGURE_2 = "Mutual information between k-means clusters and the labels, per layer over epochs: Figure 2 of the Vivisect paper";
 
 export function controls(dispatch: Dispatch): Part {
   const scores = new Picker("Score", "score", (score) => dispatch({ type: "choose", choice: { score } }));
@@ -13,7 +16,12 @@ export function controls(dispatch: Dispatch): Part {
   const kinds = new Picker("Of", "kind", (kind) => dispatch({ type: "choose", choice: { kind } }));
   const time = timeline(dispatch);
   const root = h("div", { class: "controls", role: "group", "aria-label": "What to show" });
-  root.append(scores.root, targets.root, kinds.root, time.root);
+  const figure = h(
+    "button",
+    { class: "toggle", type: "button", title: FIGURE_2, onclick: () => dispatch({ type: "choose", choice: FIGURE }) },
+    "Figure 2",
+  );
+  root.append(scores.root, targets.root, kinds.root, figure, time.root);
   return {
     root,
     update(view: View): void {
@@ -29,8 +37,10 @@ export function controls(dispatch: Dispatch): Part {
       targets.root.hidden = run.targets.length === 0;
       targets.select.disabled = isIntrinsic(state.choice.score);
       targets.root.title = targets.select.disabled ? "This score needs no target" : "";
-      kinds.update([{ label: "", options: named(run.kinds, (k) => KINDS[k] ?? k) }], state.choice.kind);
+      kinds.update([{ label: "", options: named(run.kinds, kindLabel) }], state.choice.kind);
       kinds.root.hidden = run.kinds.length < 2;
+      figure.hidden = !run.scores.includes(FIGURE.score) || run.targets.length === 0;
+      figure.setAttribute("aria-pressed", String(state.choice.score === FIGURE.score));
       time.update(view);
     },
   };

@@ -18,10 +18,14 @@ export interface About {
   score: string;
 }
 
-/** The columns of a Results table, one row per layer and epoch that was measured. */
-export function toCsv(chart: Chart, about: About): string {
+/** The columns of a Results table, one row per layer and epoch that was measured, of one run or several. */
+export function toCsv(charts: [Chart, About][]): string {
   const head = "run,model,epoch,address,kind,target,score,value,low,high,baseline,n,note";
-  const lines = chart.series.flatMap((s) =>
+  return [head, ...charts.flatMap(([chart, about]) => linesOf(chart, about))].join("\r\n") + "\r\n";
+}
+
+function linesOf(chart: Chart, about: About): string[] {
+  return chart.series.flatMap((s) =>
     chart.epochs.flatMap((epoch, i) => {
       if (s.value[i] === null && s.note[i] === null) return [];
       const { run, model, kind, target, score } = about;
@@ -30,5 +34,4 @@ export function toCsv(chart: Chart, about: About): string {
       return [[...row, at(s.value), at(s.low), at(s.high), at(s.baseline), at(s.n), at(s.note)].map(cell).join(",")];
     }),
   );
-  return [head, ...lines].join("\r\n") + "\r\n";
 }

@@ -20,13 +20,15 @@ export interface Frame extends Box {
   yTicks: number[];
 }
 
-export function frameOf(chart: Chart, box: Box): Frame {
-  const { low, high } = extent(chart);
+/** One frame that holds all of the charts. */
+export function frameOf(charts: Chart[], box: Box): Frame {
+  const { low, high } = extent(charts);
   const [bottom, top] = padded(low, high);
-  const [first, last] = [chart.epochs[0] ?? 0, chart.epochs.at(-1) ?? 0];
+  const epochs = charts.flatMap((chart) => chart.epochs);
+  const [first, last] = epochs.length ? [Math.min(...epochs), Math.max(...epochs)] : [0, 0];
   const air = last > first ? (last - first) * 0.015 : 0.5;
   const [start, stop] = [first - air, last + air];
-  const whole = chart.epochs.every(Number.isInteger);
+  const whole = epochs.every(Number.isInteger);
   return {
     ...box,
     x: (epoch) => box.left + place(epoch, start, stop, box.width),

@@ -50,7 +50,7 @@ export function graphPane(dispatch: Dispatch, bars: HTMLElement): Part & { reado
     update(view: View): void {
       if (view.state.scene !== drawn) rebuild(view.state.scene);
       host.hidden = graph === null;
-      note.hidden = graph !== null || view.chart.series.length === 0;
+      note.hidden = graph !== null || view.state.chart.series.length === 0;
       if (!graph) {
         if (bars.parentElement !== root) root.append(bars);
         return;
@@ -66,7 +66,8 @@ export function graphPane(dispatch: Dispatch, bars: HTMLElement): Part & { reado
   };
 }
 
-function paintOf({ chart, at, title }: View): Paint | null {
+/** The whole network, whatever the legend is filtered by. */
+function paintOf({ state: { chart }, at, title }: View): Paint | null {
   if (at < 0) return null;
   const values = new Map(chart.series.map((series) => [series.address, series.value[at] ?? null]));
   return { title, values, low: chart.low, high: chart.high, format: number };

@@ -10,6 +10,8 @@ export function toHash(choice: Choice): string {
   for (const name of TEXTS) if (choice[name]) query.set(name, choice[name]);
   if (choice.address !== null) query.set("address", choice.address);
   if (choice.epoch !== null) query.set("epoch", String(choice.epoch));
+  if (choice.filter) query.set("filter", choice.filter);
+  for (const key of choice.against) query.append("against", key);
   const text = query.toString();
   return text ? `#${text}` : "";
 }
@@ -27,5 +29,7 @@ export function fromHash(hash: string): Choice {
     kind: text("kind"),
     address: query.get("address"),
     epoch: Number.isFinite(epoch) ? epoch : null,
+    filter: text("filter"),
+    against: query.getAll("against"),
   };
 }

@@ -2,7 +2,7 @@
 
 import { count } from "./format.ts";
 import { h, icon, ICONS, Picker, setText } from "./dom.ts";
-import type { Link } from "./state.ts";
+import { type Link, runKey, runLabel } from "./state.ts";
 import { tally } from "./tally.ts";
 import { toggleTheme } from "./theme.ts";
 import type { Dispatch, Part, View } from "./view.ts";
@@ -15,6 +15,7 @@ export function header(dispatch: Dispatch): Part {
     dispatch({ type: "choose", choice: { run, model, address: null, epoch: null } });
   };
   const runs = new Picker("Run", "run", pick);
+  const compare = comparer(dispatch);
   const counts = h("ul", { class: "counts", "aria-label": "What became of what was sent" });
   const link = h("span", { class: "link", role: "status" });
   const theme = h(
@@ -29,20 +30,57 @@ export function header(dispatch: Dispatch): Part {
     icon(ICONS.theme),
   );
   const name = h("span", { class: "name" }, h("span", { class: "mark", "aria-hidden": "true" }), "intus");
-  const root = h("header", {}, h("h1", {}, name), runs.root, h("span", { class: "spring" }), counts, link, theme);
+  const root = h("header", {}, h("h1", {}, name), runs.root, compare.root, h("span", { class: "spring" }), counts, link, theme);
 
   return {
     root,
-    update({ state, run, chart }: View): void {
-      const options = state.runs.map((r) => ({
-        value: JSON.stringify([r.run, r.model]),
-        label: r.model === r.run || !r.model ? r.run : `${r.run} · ${r.model}`,
-      }));
+    update(view: View): void {
+      const { state, run } = view;
+      const options = state.runs.map((r) => ({ value: runKey(r), label: runLabel(r) }));
       runs.root.hidden = options.length === 0;
-      runs.update([{ label: "", options }], run ? JSON.stringify([run.run, run.model]) : "");
+      runs.update([{ label: "", options }], run ? runKey(run) : "");
+      compare.update(view);
       link.dataset.link = state.link;
       setText(link, LINKS[state.link]);
-      updateCounts(counts, tally(state.status, chart.missing));
+      updateCounts(counts, tally(state.status, state.chart.missing));
+    },
+  };
+}
+
+/** Which other runs are drawn beside the one on show. */
+function comparer(dispatch: Dispatch): Part {
+  let built = "";
+  let chosen: string[] = [];
+  const list = h("div", { class: "choices", role: "group", "aria-label": "Runs to compare with" });
+  const label = h("summary", { class: "toggle" }, "Compare");
+  const root = h("details", { class: "compare" }, label, list);
+  const flip = (key: string, on: boolean): void => {
+    const others = chosen.filter((k) => k !== key);
+    dispatch({ type: "choose", choice: { against: on ? [...others, key] : others } });
+  };
+  const box = (key: string, name: string): HTMLElement => {
+    const input = h("input", { type: "checkbox", value: key, onchange: () => flip(key, input.checked) });
+    return h("label", {}, input, name);
+  };
+  document.addEventListener("pointerdown", (event) => {
+    if (!root.contains(event.target as Node)) root.open = false;
+  });
+  root.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    root.open = false;
+    label.focus();
+  });
+  return {
+    root,
+    update({ state, run }: View): void {
+      const others = state.runs.filter((r) => r !== run);
+      chosen = state.choice.against;
+      root.hidden = others.length === 0;
+      const signature = JSON.stringify(others.map(runKey));
+      if (signature !== built) list.replaceChildren(...others.map((r) => box(runKey(r), runLabel(r))));
+      built = signature;
+      for (const input of list.querySelectorAll("input")) input.checked = chosen.includes(input.value);
+      setText(label, chosen.length ? `Compare: ${chosen.length}` : "Compare");
     },
   };
 }

@@ -4,7 +4,7 @@
 import { scaleColour, scaleGradient } from "../graph/colour.ts";
 import { epoch as epochText, number } from "./format.ts";
 import { canvasContext, h, setText } from "./dom.ts";
-import { share } from "./series.ts";
+import { isIncomplete, share } from "./series.ts";
 import { tokens } from "./theme.ts";
 import type { Dispatch, Part, View } from "./view.ts";
 import { addressLabel } from "./words.ts";
@@ -59,7 +59,7 @@ export function heat(dispatch: Dispatch): Part {
   canvas.addEventListener("pointermove", (event) => {
     const found = find(event);
     dispatch({ type: "set", values: { hover: found?.series.address ?? null } });
-    const text = found && `${addressLabel(found.series.address)} · epoch ${epochText(found.epoch)} · ${number(found.series.value[found.at])}`;
+    const text = found && `${addressLabel(found.series.address)} · epoch ${epochText(found.epoch)} · ${number(found.series.value[found.at])}${doubt(found.series.note[found.at])}`;
     setText(readout, text ?? "");
   });
   canvas.addEventListener("pointerleave", () => {
@@ -74,7 +74,7 @@ export function heat(dispatch: Dispatch): Part {
     if (!view || root.hidden) return;
     if (!marksOnly) {
       drawn = grid(view.chart.series.map((s) => addressLabel(s.address)), view.chart.epochs.length, stage.clientWidth);
-      inks = tokens(stage, ["text", "text-soft", "line", "warning", "accent"]);
+      inks = tokens(stage, ["text", "text-soft", "line", "surface", "warning", "accent"]);
       cells(canvasContext(painted, drawn.width, drawn.height), drawn, view, inks);
     }
     mark(canvas, painted, drawn, view, inks);
@@ -97,6 +97,10 @@ export function heat(dispatch: Dispatch): Part {
   };
 }
 
+function doubt(note: string | null | undefined): string {
+  return note ? ` · ${note}` : "";
+}
+
 /** The heat map's scale: lowest and highest value with the colours between. */
 function ramp(): Part {
   const bar = h("span", { class: "ramp-bar", "aria-hidden": "true" });
@@ -111,7 +115,7 @@ function ramp(): Part {
   };
 }
 
-type Inks = Record<"text" | "text-soft" | "line" | "warning" | "accent", string>;
+type Inks = Record<"text" | "text-soft" | "line" | "surface" | "warning" | "accent", string>;
 
 /** The cells as they were painted, with names, epochs and a frame round the epoch on show. */
 function mark(canvas: HTMLCanvasElement, painted: HTMLCanvasElement, grid: Grid, view: View, inks: Inks): void {
@@ -140,8 +144,19 @@ function cells(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Inks
       ctx.fillStyle = at === null ? inks.line : scaleColour(at);
       ctx.fillRect(x, y, wide, high);
       if (at === null) cross(ctx, x, y, wide, high, inks.warning);
+      else if (isIncomplete(series.note[column])) corner(ctx, x + wide, y, Math.min(9, wide, high), inks);
     }),
   );
+}
+
+/** A turned-down corner: the score stands on part of the rows. */
+function corner(ctx: CanvasRenderingContext2D, right: number, top: number, size: number, inks: Inks): void {
+  ctx.fillStyle = inks.surface;
+  ctx.beginPath();
+  ctx.moveTo(right - size, top);
+  ctx.lineTo(right, top);
+  ctx.lineTo(right, top + size);
+  ctx.fill();
 }
 
 function cross(ctx: CanvasRenderingContext2D, x: number, y: number, width: number, height: number, ink: string): void {

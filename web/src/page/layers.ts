@@ -1,23 +1,20 @@
 // The list of layers: the plot's legend, and bars of their own when a run has no graph.
 
+import { isMany } from "./compare.ts";
 import { number } from "./format.ts";
 import { h, setText } from "./dom.ts";
-import { share, type Series } from "./series.ts";
+import { isIncomplete, share, type Series } from "./series.ts";
 import { addressLabel } from "./words.ts";
 import type { Dispatch, Part, View } from "./view.ts";
 
 export function layers(dispatch: Dispatch): Part {
   let shown: HTMLElement[] = [];
   let drawn: View | undefined;
-  let wanted = "";
   const filter = h("input", {
     type: "search",
     placeholder: "Filter layers",
     "aria-label": "Filter layers by name",
-    oninput: () => {
-      wanted = filter.value.trim().toLowerCase();
-      if (drawn) rebuild(drawn);
-    },
+    oninput: () => dispatch({ type: "choose", choice: { filter: filter.value } }),
   });
   const hint = h("p", { class: "hint", hidden: true }, "No layer has this in its name.");
   const list = h("ul", { class: "layers", role: "listbox", tabindex: 0, "aria-label": "Layers, from input to output" });
@@ -43,11 +40,13 @@ export function layers(dispatch: Dispatch): Part {
   });
 
   function rebuild(view: View): void {
-    const series = view.chart.series.filter((s) => addressLabel(s.address).toLowerCase().includes(wanted));
+    const { series } = view.chart;
+    const all = view.state.chart.series.length;
     shown = series.map((s, i) => row(s, i, view.colours.get(s.address) ?? ""));
     list.replaceChildren(...shown);
-    filter.hidden = view.chart.series.length < 12;
-    hint.hidden = series.length > 0 || view.chart.series.length === 0;
+    list.classList.toggle("many", isMany(view.state.chart));
+    filter.hidden = all < 12 && view.state.choice.filter === "";
+    hint.hidden = series.length > 0 || all === 0;
     refresh(view);
   }
 
@@ -73,6 +72,7 @@ export function layers(dispatch: Dispatch): Part {
       const same = drawn && drawn.colours === view.colours;
       const moved = drawn?.state.choice.address !== view.state.choice.address;
       drawn = view;
+      if (document.activeElement !== filter) filter.value = view.state.choice.filter;
       if (same) refresh(view);
       else rebuild(view);
       if (moved) reveal(list, shown.find((row) => row.dataset.address === view.state.choice.address));
@@ -97,6 +97,7 @@ function value(element: HTMLElement, series: Series | undefined, at: number, cha
   const width = share(x, Math.min(0, chart.low), chart.high);
   (bar.firstChild as HTMLElement).style.inlineSize = `${100 * (width ?? 0)}%`;
   element.classList.toggle("nan", x === null && note !== null);
+  element.classList.toggle("partial", x !== null && isIncomplete(note));
   text.title = note ?? "";
   setText(text, x === null && note === null ? "–" : number(x));
 }

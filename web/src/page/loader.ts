@@ -1,8 +1,8 @@
 // Brings what the page shows, asks only for what is chosen, and lets a late answer to an old question fall.
 
 import * as api from "./api.ts";
-import { chart, EMPTY } from "./series.ts";
-import { askedTarget, currentRun, type State } from "./state.ts";
+import { type Chart, chart, EMPTY } from "./series.ts";
+import { askedTarget, currentRun, runKey, type State } from "./state.ts";
 import { unitRows } from "./units.ts";
 import type { Dispatch } from "./view.ts";
 
@@ -27,14 +27,17 @@ export function coalesce(task: () => Promise<void>, gap = 150): () => void {
   return () => void run();
 }
 
+const NONE = { chart: "", compared: "", scene: "", units: "" };
+
 const keyOf = (...parts: unknown[]): string => JSON.stringify(parts);
 
 export class Loader {
-  private keys = { chart: "", scene: "", units: "" };
+  private keys = { ...NONE };
   readonly runs = this.task(async () => this.dispatch({ type: "runs", runs: await api.getRuns() }));
   readonly notices = this.task(async () => this.set({ notices: await api.getNotices() }));
   readonly status = this.task(async () => this.set({ status: await api.getStatus() }));
   readonly chart = this.task(() => this.loadChart());
+  readonly compared = this.task(() => this.loadCompared());
   readonly scene = this.task(() => this.loadScene());
   readonly units = this.task(() => this.loadUnits());
 
@@ -45,7 +48,7 @@ export class Loader {
 
   /** Everything anew: at the start, and after the line was lost. */
   all(): void {
-    this.keys = { chart: "", scene: "", units: "" };
+    this.keys = { ...NONE };
     this.runs();
     this.notices();
     this.status();
@@ -54,8 +57,9 @@ export class Loader {
 
   /** After a change of state: fetch what is now chosen and was not before. */
   follow(): void {
-    const { chart, scene, units } = this.wanted();
+    const { chart, compared, scene, units } = this.wanted();
     if (chart !== this.keys.chart) this.chart();
+    if (compared !== this.keys.compared) this.compared();
     if (scene !== this.keys.scene) this.scene();
     if (units !== this.keys.units) this.units();
   }
@@ -72,15 +76,20 @@ export class Loader {
       this.chart();
       this.units();
     }
+    const { against } = this.state().choice;
+    const theirs = runs.length === 0 || runs.some(([r, m]) => against.includes(runKey({ run: r, model: m })));
+    if (theirs && against.length > 0 && what.includes("points")) this.compared();
     if (ours && what.includes("graph")) this.scene();
   }
 
-  private wanted(): { chart: string; scene: string; units: string } {
+  private wanted(): typeof NONE {
     const { choice, hypothesis } = this.state();
     const run = currentRun(this.state());
     const of = [choice.run, choice.model];
+    const what = [choice.score, askedTarget(choice), choice.kind];
     return {
-      chart: run ? keyOf(...of, choice.score, askedTarget(choice), choice.kind) : "",
+      chart: run ? keyOf(...of, ...what) : "",
+      compared: choice.against.length ? keyOf(choice.against, ...what) : "",
       scene: run?.has_graph ? keyOf(...of) : keyOf(...of, null),
       units: run?.units.length ? keyOf(...of, hypothesis) : keyOf(...of, null),
     };
@@ -91,12 +100,27 @@ export class Loader {
     const { choice } = this.state();
     const run = currentRun(this.state());
     if (!run || !choice.score) return this.set({ chart: EMPTY });
+    const made = await this.chartOf(run);
+    if (key === this.wanted().chart) this.set({ chart: made });
+  }
+
+  private async loadCompared(): Promise<void> {
+    const key = (this.keys.compared = this.wanted().compared);
+    const { choice, runs } = this.state();
+    const others = choice.against.flatMap((name) => runs.find((run) => runKey(run) === name) ?? []);
+    const made = await Promise.all(others.map(async (run) => ({ key: runKey(run), chart: await this.chartOf(run) })));
+    if (key === this.wanted().compared) this.set({ compared: made });
+  }
+
+  /** The chosen score of a run. */
+  private async chartOf(run: api.Run): Promise<Chart> {
+    const { choice } = this.state();
     const ask = { run: run.run, model: run.model, score: choice.score, kind: choice.kind, level: "layer" as const };
     const target = askedTarget(choice);
     let columns = await api.getPoints({ ...ask, target });
     // A registered score may need no target though its name does not say so.
     if (target !== "" && columns.address.length === 0) columns = await api.getPoints({ ...ask, target: "" });
-    if (key === this.wanted().chart) this.set({ chart: chart(columns, run.addresses) });
+    return chart(columns, run.addresses);
   }
 
   private async loadScene(): Promise<void> {

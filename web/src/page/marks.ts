@@ -1,9 +1,10 @@
 // What the plot is made of, each drawn by one function: axes, interval and baseline, lines, and the epoch on show.
 
 import { epoch as epochText } from "./format.ts";
+import { isMany, otherLines } from "./compare.ts";
 import { type Frame, stretches } from "./frame.ts";
 import { tickText } from "./scales.ts";
-import { highestBaseline, type Series } from "./series.ts";
+import { highestBaseline, isIncomplete, type Series } from "./series.ts";
 import type { View } from "./view.ts";
 
 export type Inks = Record<"text-soft" | "line" | "surface" | "warning" | "accent", string>;
@@ -11,7 +12,7 @@ export type Inks = Record<"text-soft" | "line" | "surface" | "warning" | "accent
 type Context = CanvasRenderingContext2D;
 type Column = (number | null)[];
 
-const MANY = 40; // layers; more are drawn as hairlines and without dots
+const FEW = 12; // layers; of so many the intervals are drawn all at once
 const DIM = 0.22; // how strong the other lines are while one is in focus
 
 export function drawAxes(ctx: Context, frame: Frame, inks: Inks, font: string): void {
@@ -35,10 +36,11 @@ export function drawAxes(ctx: Context, frame: Frame, inks: Inks, font: string): 
   ctx.fillText("epoch", frame.left + frame.width / 2, bottom + 34);
 }
 
-/** Under the lines: the 95 % interval of the layer in focus, and the baseline, dashed. */
+/** Under the lines: the 95 % interval of the layer in focus, or of each of a few, and the baseline in grey dashes. */
 export function drawUnder(ctx: Context, frame: Frame, view: View, inks: Inks): void {
   const { focused, chart } = view;
-  if (focused) drawBand(ctx, frame, view, focused);
+  if (focused) drawBand(ctx, frame, view, focused, 0.18);
+  else if (chart.series.length <= FEW) for (const series of chart.series) drawBand(ctx, frame, view, series, 0.08);
   const baseline = focused ? focused.baseline : highestBaseline(chart.series, chart.epochs.length);
   ctx.save();
   ctx.strokeStyle = inks["text-soft"];
@@ -48,10 +50,10 @@ export function drawUnder(ctx: Context, frame: Frame, view: View, inks: Inks): v
   ctx.restore();
 }
 
-function drawBand(ctx: Context, frame: Frame, { chart, colours }: View, { address, low, high }: Series): void {
+function drawBand(ctx: Context, frame: Frame, { chart, colours }: View, { address, low, high }: Series, strength: number): void {
   const x = (i: number): number => frame.x(chart.epochs[i] as number);
   ctx.fillStyle = colours.get(address) ?? "";
-  ctx.globalAlpha = 0.18;
+  ctx.globalAlpha = strength;
   for (const at of stretches(low.length, (i) => low[i] != null && high[i] != null)) {
     ctx.beginPath();
     for (const i of at) ctx.lineTo(x(i), frame.y(high[i] as number));
@@ -61,17 +63,26 @@ function drawBand(ctx: Context, frame: Frame, { chart, colours }: View, { addres
   ctx.globalAlpha = 1;
 }
 
-/** Every line, in order of depth; while one is in focus the others step back and it comes on top. */
-export function drawLines(ctx: Context, frame: Frame, { chart, colours, focused }: View): void {
+/** Every line, in order of depth; while one is in focus the others step back and it comes on top. Other runs' lines
+ * are dashed, in the colour of the same layer. */
+export function drawLines(ctx: Context, frame: Frame, { chart, compared, colours, focus, focused }: View): void {
   ctx.lineJoin = "round";
   ctx.lineCap = "round"; // a lone point between two gaps is a dot
-  ctx.lineWidth = chart.series.length > MANY ? 1 : 1.75;
+  ctx.lineWidth = isMany(chart) ? 1 : 1.75;
   ctx.globalAlpha = focused ? DIM : 1;
   for (const { address, value } of chart.series) {
     ctx.strokeStyle = colours.get(address) ?? "";
     ctx.stroke(linePath(frame, chart.epochs, value));
   }
   ctx.globalAlpha = 1;
+  ctx.lineCap = "butt";
+  for (const { dash, epochs, series } of otherLines(chart, compared, focus)) {
+    ctx.strokeStyle = colours.get(series.address) ?? "gray";
+    ctx.setLineDash(dash);
+    ctx.stroke(linePath(frame, epochs, series.value));
+  }
+  ctx.setLineDash([]);
+  ctx.lineCap = "round";
   if (!focused) return;
   ctx.lineWidth = 2.75;
   ctx.strokeStyle = colours.get(focused.address) ?? "";
@@ -92,10 +103,13 @@ function linePath(frame: Frame, epochs: number[], column: Column): Path2D {
   return path;
 }
 
-/** Over the lines: the epoch on show with a dot on each line, and a cross on the axis for every NaN. */
+/** Over the lines: the epoch on show with a dot on each line, a ring round every point that stands on part of its
+ * rows, and a cross on the axis for every NaN. */
 export function drawOver(ctx: Context, frame: Frame, view: View, inks: Inks): void {
   const { chart, focused, at, colours } = view;
-  drawMissing(ctx, frame, chart.epochs, focused ? [focused] : chart.series, inks);
+  const lines = focused ? [focused] : chart.series;
+  drawMissing(ctx, frame, chart.epochs, lines, inks);
+  drawIncomplete(ctx, frame, chart.epochs, lines, inks);
   if (at < 0) return;
   const x = frame.x(chart.epochs[at] as number);
   ctx.strokeStyle = inks.accent;
@@ -105,7 +119,7 @@ export function drawOver(ctx: Context, frame: Frame, view: View, inks: Inks): vo
   ctx.lineTo(x, frame.top + frame.height);
   ctx.stroke();
   ctx.strokeStyle = inks.surface;
-  for (const { address, value } of focused ? [focused] : chart.series.length > MANY ? [] : chart.series) {
+  for (const { address, value } of isMany(chart) && !focused ? [] : lines) {
     if (value[at] == null) continue;
     ctx.fillStyle = colours.get(address) ?? "";
     ctx.beginPath();
@@ -130,4 +144,16 @@ function drawMissing(ctx: Context, frame: Frame, epochs: number[], series: Serie
       ctx.lineTo(x - 3, y + 3);
     });
   ctx.stroke();
+}
+
+function drawIncomplete(ctx: Context, frame: Frame, epochs: number[], series: Series[], inks: Inks): void {
+  ctx.strokeStyle = inks.warning;
+  ctx.lineWidth = 1.5;
+  for (const { value, note } of series)
+    note.forEach((text, i) => {
+      if (value[i] == null || !isIncomplete(text)) return;
+      ctx.beginPath();
+      ctx.arc(frame.x(epochs[i] as number), frame.y(value[i] as number), 6, 0, 2 * Math.PI);
+      ctx.stroke();
+    });
 }

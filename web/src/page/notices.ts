@@ -7,6 +7,35 @@ import type { Part, View } from "./view.ts";
 
 const SIGNS: Record<string, string> = { error: "!", warning: "!", info: "i" };
 
+/** The newest warning or error, in a line above everything: what was lost is as plain as what was scored. */
+export function strip(): Part {
+  const text = h("span", { class: "strip-text" });
+  const show = (): void => document.querySelector(".panel.notices")?.scrollIntoView({ behavior: "smooth", block: "center" });
+  const more = h("button", { type: "button", class: "toggle", onclick: show });
+  const root = h("p", { class: "strip", hidden: true }, h("span", { class: "sign", "aria-hidden": "true" }, "!"), text, more);
+  return {
+    root,
+    update({ state, run }: View): void {
+      const [first, ...others] = run ? ofRun(state.notices, state.choice.run).filter(isTrouble) : [];
+      root.hidden = first === undefined;
+      root.classList.toggle("error", first?.level === "error");
+      root.classList.toggle("warning", first?.level === "warning");
+      setText(text, first?.text ?? "");
+      text.title = first?.text ?? "";
+      setText(more, others.length ? `and ${others.length} more` : "Notices");
+    },
+  };
+}
+
+/** What concerns a run: its own notices and those of none. */
+function ofRun(notices: Notice[], run: string): Notice[] {
+  return notices.filter((notice) => !notice.run || notice.run === run);
+}
+
+function isTrouble({ level }: Notice): boolean {
+  return level !== "info";
+}
+
 export function notices(): Part {
   let drawn: Notice[] | undefined;
   let shownRun = "";
@@ -21,8 +50,8 @@ export function notices(): Part {
       if (drawn === state.notices && shownRun === run) return;
       drawn = state.notices;
       shownRun = run;
-      const ours = drawn.filter((n) => !n.run || n.run === state.choice.run);
-      const troubles = ours.filter((n) => n.level !== "info").length;
+      const ours = ofRun(drawn, state.choice.run);
+      const troubles = ours.filter(isTrouble).length;
       setText(badge, troubles ? String(troubles) : "");
       badge.hidden = troubles === 0;
       badge.title = `${troubles} warnings or errors`;

@@ -2,14 +2,16 @@
 
 import type { Columns, Run } from "./api.ts";
 import { depthColours, oklch } from "./colour.ts";
+import { otherLines, othersAt } from "./compare.ts";
 import { cell, toCsv } from "./csv.ts";
 import { probePort, snippet } from "./empty.ts";
 import * as format from "./format.ts";
 import { frameOf, stretches } from "./frame.ts";
 import { fromHash, toHash } from "./hash.ts";
 import { cellAt, grid } from "./heat.ts";
+import { doubtsText } from "./plotpane.ts";
 import { padded, ticks } from "./scales.ts";
-import { chart, extent, highestBaseline, nearest } from "./series.ts";
+import { chart, extent, filtered, highestBaseline, isIncomplete, nearest } from "./series.ts";
 import { askedTarget, initial, reduce, type State } from "./state.ts";
 import { backoff } from "./stream.ts";
 import { plotSvg } from "./svg.ts";
@@ -71,7 +73,7 @@ const checks: Record<string, () => void> = {
   },
   "the axis holds intervals and baselines": () => {
     const made = chart(columns([["a", 0, 0.5, { low: 0.3, high: 0.95 }]]), []);
-    same(extent(made), { low: 0.1, high: 0.95 });
+    same(extent([made]), { low: 0.1, high: 0.95 });
     same(highestBaseline(chart(columns([["a", 0, 1], ["b", 0, 1, { baseline: 0.4 }]]), []).series, 1), [0.4]);
   },
   "the nearest epoch, the newest, and none": () => {
@@ -107,7 +109,7 @@ const checks: Record<string, () => void> = {
     same([state.loaded, state.choice.run], [true, ""]);
   },
   "a hash says all that was chosen, whatever the names": () => {
-    const choice = { run: "a&b=c#d", model: "Nét", score: "s", target: "t u", kind: "output", address: "layer\\:1[3]", epoch: 2.5 };
+    const choice = { run: "a&b=c#d", model: "Nét", score: "s", target: "t u", kind: "output", address: "layer\\:1[3]", epoch: 2.5, filter: "conv fc", against: ['["a b","Net"]', '["c","Net"]'] };
     same(fromHash(toHash(choice)), choice);
     same([fromHash("#epoch=soon&x=%").epoch, fromHash("#run=r").address], [null, null]);
     same(fromHash(toHash({ ...choice, address: "" })).address, "");
@@ -115,7 +117,7 @@ const checks: Record<string, () => void> = {
   "csv quotes what would break it, and no name becomes a formula": () => {
     same([cell('a"b'), cell("a,b"), cell("=1+1"), cell(-0.5), cell(null)], ['"a""b"', '"a,b"', "'=1+1", "-0.5", ""]);
     const made = chart(columns([["a", 0, 0.5], ["b", 1, null]]), []);
-    same(toCsv(made, about).split("\r\n").slice(1), ["r,m,0,a,output,digit,linear_f1,0.5,,,0.1,50,", "r,m,1,b,output,digit,linear_f1,,,,0.1,50,not a number", ""]);
+    same(toCsv([[made, about]]).split("\r\n").slice(1), ["r,m,0,a,output,digit,linear_f1,0.5,,,0.1,50,", "r,m,1,b,output,digit,linear_f1,,,,0.1,50,not a number", ""]);
   },
   "numbers read well at every size": () => {
     same([0, 0.12345, 12.345, 1234.5, -0.5, 1.5e-7, 2e9, null, Infinity].map((x) => format.number(x)), ["0", "0.123", "12.35", "1235", "−0.500", "1.50e−7", "2.00e9", "NaN", "∞"]);
@@ -129,7 +131,7 @@ const checks: Record<string, () => void> = {
     holds(low < -3 && high > 5, "no air around the data");
   },
   "the plot's frame turns places into epochs and back": () => {
-    const frame = frameOf(chart(columns([["a", 0, 0.5], ["a", 9, 0.9]]), []), { left: 50, top: 10, width: 600, height: 300 });
+    const frame = frameOf([chart(columns([["a", 0, 0.5], ["a", 9, 0.9]]), [])], { left: 50, top: 10, width: 600, height: 300 });
     holds(Math.abs(frame.epochAt(frame.x(4.2)) - 4.2) < 1e-9, "an epoch does not come back");
     holds(frame.y(0.9) < frame.y(0.5) && frame.y(0.1) <= 310 && frame.y(0.9) >= 10, "values stand upside down or outside");
     holds(frame.xTicks.every(Number.isInteger) && frame.xTicks.includes(9), "ticks between whole epochs");
@@ -144,11 +146,49 @@ const checks: Record<string, () => void> = {
   },
   "a saved picture is safe and whole": () => {
     const made = chart(columns([["<b>&\u0000", 0, 0.5], ["<b>&\u0000", 1, null], ["<b>&\u0000", 2, 0.7]]), []);
-    const look = { title: "t", subtitle: "s", focus: null, text: "#000", soft: "#555", line: "#ddd", background: "#fff" };
+    const look = { title: "t", subtitle: "s", focus: null, text: "#000", soft: "#555", line: "#ddd", background: "#fff", warning: "#850", compared: [] };
     const picture = plotSvg(made, { ...look, colours: new Map([["<b>&\u0000", "#123456"]]) });
     holds(!picture.includes("<b>") && picture.includes("&lt;b&gt;&amp;\ufffd"), "a name became markup");
     holds(!picture.includes("NaN") && !picture.includes("undefined"), "a missing value was drawn");
     holds((picture.match(/h0\.1/g) ?? []).length === 2, "a lone point is not visible");
+  },
+  "a saved picture names every layer, however many": () => {
+    const names = Array.from({ length: 200 }, (_, i) => `block.${i}`);
+    const look = { title: "t", subtitle: "s", focus: null, text: "#000", soft: "#555", line: "#ddd", background: "#fff", warning: "#850", compared: [] };
+    const picture = plotSvg(chart(columns(names.map((name): Row => [name, 0, 0.5])), names), { ...look, colours: depthColours(names, "light") });
+    holds(names.every((name) => picture.includes(`>${name}<`)), "a layer is missing in the legend");
+    const width = Number(/width="(\d+)"/.exec(picture)?.[1]);
+    const places = [...picture.matchAll(/<text x="([\d.]+)" y="([\d.]+)" font-size="9"/g)].map((m) => [Number(m[1]), Number(m[2])]);
+    same([places.length, new Set(places.map(String)).size], [200, 200]);
+    holds(places.every(([x = 0, y = 0]) => x + 50 < width && y < 500), "a name stands outside the picture");
+  },
+  "a score of part of the rows is told from one of all": () => {
+    const part = "labels matched by order of arrival; incomplete: 37 of 40 arrays came";
+    const made = chart(columns([["a", 0, 0.5, { note: part }], ["a", 1, null, { note: part }], ["a", 2, 0.5]]), []);
+    same([made.incomplete, made.missing, isIncomplete("matched 300 of 1797 labels"), isIncomplete(null)], [1, 1, false, false]);
+    same(doubtsText(made), "Points to doubt: 1 from part of the rows (ringed), 1 not a number (crossed).");
+    same(doubtsText(filtered(made, "b")), "");
+  },
+  "a filter lets through layers with one of its words, on the scale of all": () => {
+    const made = chart(columns([["a.conv", 0, 0.1], ["a.norm", 0, 0.5], ["b.mlp", 0, 0.9]]), []);
+    same(filtered(made, "NORM, b.").series.map((s) => s.address), ["a.norm", "b.mlp"]);
+    same([filtered(made, "conv").low, filtered(made, "conv").high], [0.1, 0.9]);
+    holds(filtered(made, " ") === made, "no word hid something");
+  },
+  "runs compared show the layer in focus, or all of them while they can be told apart": () => {
+    const of = (value: number): ReturnType<typeof chart> => chart(columns([["a", 0, value], ["b", 0, 1]]), []);
+    const compared = [{ key: '["x","Net"]', chart: of(0.2) }, { key: '["y","y"]', chart: of(0.3) }];
+    same(otherLines(of(0.5), compared, "a").map(({ series }) => series.value[0]), [0.2, 0.3]);
+    same([otherLines(of(0.5), compared, null).length, otherLines(of(0.5), compared, "gone").length], [4, 0]);
+    same(othersAt(compared, "a", 0), [["x · Net", 0.2], ["y", 0.3]]);
+    same(othersAt(compared, "a", 7), []);
+    const deep = chart(columns(Array.from({ length: 50 }, (_, i): Row => [`l${i}`, 0, 1])), []);
+    same([otherLines(deep, [{ key: '["x","x"]', chart: deep }], null).length, otherLines(deep, [{ key: '["x","x"]', chart: deep }], "l7").length], [0, 1]);
+  },
+  "a run that is gone is compared no more": () => {
+    const key = (name: string): string => JSON.stringify([name, "Net"]);
+    const asked = initial({ run: "new", model: "Net", against: [key("old"), key("gone"), key("new")] });
+    same(withRuns(asked, run("new"), run("old")).choice.against, [key("old")]);
   },
   "the heat map finds its cells": () => {
     const made = grid(["a", "b"], 4, 400);

@@ -10,7 +10,7 @@ import { header } from "./header.ts";
 import { heat } from "./heat.ts";
 import { layers } from "./layers.ts";
 import { Loader } from "./loader.ts";
-import { notices } from "./notices.ts";
+import { notices, strip } from "./notices.ts";
 import { plotPane } from "./plotpane.ts";
 import { type Action, initial, reduce } from "./state.ts";
 import { listen } from "./stream.ts";
@@ -73,10 +73,10 @@ function assemble(host: HTMLElement, dispatch: (action: Action) => void): Part[]
   const [top, bar, nothing] = [header(dispatch), controls(dispatch), empty()];
   const [legend, plot] = [layers(dispatch), plotPane(dispatch)];
   const graph = graphPane(dispatch, legend.root);
-  const [map, news, table] = [heat(dispatch), notices(), units(dispatch)];
+  const [map, news, table, loss] = [heat(dispatch), notices(), units(dispatch), strip()];
   const trouble = h("p", { class: "trouble", role: "alert", hidden: true });
   const work = h("div", { class: "work" }, graph.root, plot.root, map.root, news.root, table.root);
-  host.replaceChildren(h("div", { class: "page" }, top.root, bar.root, trouble, h("main", {}, nothing.root, work)));
+  host.replaceChildren(h("div", { class: "page" }, top.root, bar.root, trouble, loss.root, h("main", {}, nothing.root, work)));
   const frame: Part = {
     root: work,
     update({ state, run }: View): void {
@@ -87,5 +87,5 @@ function assemble(host: HTMLElement, dispatch: (action: Action) => void): Part[]
       plot.root.classList.toggle("bare", !graph.hasGraph);
     },
   };
-  return [top, bar, nothing, graph, frame, plot, legend, map, news, table];
+  return [top, bar, nothing, graph, frame, plot, legend, map, news, table, loss];
 }

@@ -1,6 +1,7 @@
 // The plot of one score over epochs, a line per layer: a canvas, what the pointer means on it, and a card beside it.
 
 import * as format from "./format.ts";
+import { otherLines } from "./compare.ts";
 import { canvasContext, h } from "./dom.ts";
 import { type Frame, frameOf } from "./frame.ts";
 import { drawAxes, drawLines, drawOver, drawUnder, type Inks } from "./marks.ts";
@@ -50,7 +51,7 @@ export class Plot implements Part {
     if (view.chart.series.length > 0 && width >= 120 && height >= 100) {
       this.inks ??= tokens(root, ["text-soft", "line", "surface", "warning", "accent"]);
       const [across, up] = [width - ROOM.left - ROOM.right, height - ROOM.top - ROOM.bottom];
-      this.frame = frameOf(view.chart, { left: ROOM.left, top: ROOM.top, width: across, height: up });
+      this.frame = frameOf([view.chart, ...view.compared.map((other) => other.chart)], { left: ROOM.left, top: ROOM.top, width: across, height: up });
       drawAxes(ctx, this.frame, this.inks, getComputedStyle(root).fontFamily);
       drawUnder(ctx, this.frame, view, this.inks);
       drawLines(ctx, this.frame, view);
@@ -93,10 +94,13 @@ export class Plot implements Part {
 function nearestLine(view: View, at: number, distance: (value: number) => number): string | null {
   let best: string | null = null;
   let least = REACH;
-  for (const { address, value } of view.chart.series) {
-    const away = value[at] == null ? Infinity : distance(value[at] as number);
+  const consider = (address: string, value: number | null | undefined): void => {
+    const away = value == null ? Infinity : distance(value);
     if (away < least) [best, least] = [address, away];
-  }
+  };
+  for (const { address, value } of view.chart.series) consider(address, value[at]);
+  for (const { epochs, series } of otherLines(view.chart, view.compared, view.state.choice.address))
+    consider(series.address, series.value[epochs.indexOf(view.chart.epochs[at] as number)]);
   return best;
 }
 

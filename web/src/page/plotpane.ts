@@ -1,19 +1,25 @@
 // The plot with its heading, downloads and legend.
 
 import { epoch as epochText } from "./format.ts";
-import { h, icon, ICONS, setText } from "./dom.ts";
+import { dash, keyLabel } from "./compare.ts";
+import { h, icon, ICONS, setText, svg } from "./dom.ts";
 import { Plot } from "./plot.ts";
 import { hasBaseline } from "./series.ts";
 import { type Format, save } from "./save.ts";
-import { KINDS } from "./words.ts";
+import type { Chart } from "./series.ts";
+import { runLabel } from "./state.ts";
+import { kindLabel } from "./words.ts";
 import type { Dispatch, Part, View } from "./view.ts";
 
 const FORMATS: Format[] = ["csv", "svg", "png"];
 
 export function plotPane(dispatch: Dispatch): Part & { body: HTMLElement } {
   let view: View | undefined;
+  let compared: string[] | undefined;
   const title = h("h2");
   const about = h("p", { class: "soft" });
+  const doubts = h("p", { class: "doubts" });
+  const runs = h("ul", { class: "key", "aria-label": "Runs drawn" });
   const buttons = FORMATS.map((format) =>
     h(
       "button",
@@ -33,8 +39,8 @@ export function plotPane(dispatch: Dispatch): Part & { body: HTMLElement } {
   const body = h("div", { class: "plot-body" }, plot.root);
   const waiting = h("p", { class: "hint waiting", hidden: true }, "");
   plot.root.append(waiting);
-  const head = h("div", { class: "head" }, h("div", { class: "heading" }, title, about), h("div", { class: "saves" }, ...buttons));
-  const root = h("section", { class: "panel plot", "aria-label": "Score over epochs" }, head, body);
+  const head = h("div", { class: "head" }, h("div", { class: "heading" }, title, about, doubts), h("div", { class: "saves" }, ...buttons));
+  const root = h("section", { class: "panel plot", "aria-label": "Score over epochs" }, head, runs, body);
   return {
     root,
     body,
@@ -43,13 +49,54 @@ export function plotPane(dispatch: Dispatch): Part & { body: HTMLElement } {
       const { chart, at, state } = next;
       const empty = chart.series.length === 0;
       setText(title, next.title || "Layers");
-      const kind = state.choice.kind === "output" ? "" : ` of the ${KINDS[state.choice.kind] ?? state.choice.kind}`;
-      const against = hasBaseline(chart) ? " · dashed: baseline" : "";
-      setText(waiting, next.run?.scores.length ? "No points of this score yet." : "No layer was scored in this run; its units stand below.");
-      setText(about, empty ? "" : `${chart.series.length} layers${kind} · epoch ${epochText(chart.epochs[at])}${against}`);
+      setText(waiting, whyEmpty(next));
+      setText(about, empty ? "" : [layersText(next), `epoch ${epochText(chart.epochs[at])}`, hasBaseline(chart) ? "grey dashes: baseline" : ""].filter(Boolean).join(" · "));
+      setText(doubts, doubtsText(chart));
+      doubts.hidden = !doubts.textContent;
+      if (compared !== state.choice.against) runs.replaceChildren(...keyRows(next, dispatch));
+      compared = state.choice.against;
+      runs.hidden = compared.length === 0;
       waiting.hidden = !empty;
       buttons.forEach((button) => (button.disabled = empty));
       plot.update(next);
     },
   };
+}
+
+function whyEmpty({ run, state }: View): string {
+  if (state.chart.series.length > 0) return "The filter lets no layer through.";
+  return run?.scores.length ? "No points of this score yet." : "No layer was scored in this run; its units stand below.";
+}
+
+function layersText({ chart, state }: View): string {
+  const [shown, all] = [chart.series.length, state.chart.series.length];
+  const kind = state.choice.kind === "output" ? "" : ` (${kindLabel(state.choice.kind)})`;
+  return `${shown < all ? `${shown} of ` : ""}${all} ${all === 1 ? "layer" : "layers"}${kind}`;
+}
+
+/** What of the plot is not to be taken at its face: said beside it, with the marks it bears. Pure. */
+export function doubtsText({ missing, incomplete }: Chart): string {
+  const parts = [
+    incomplete ? `${incomplete} from part of the rows (ringed)` : "",
+    missing ? `${missing} not a number (crossed)` : "",
+  ];
+  const text = parts.filter(Boolean).join(", ");
+  return text && `Points to doubt: ${text}.`;
+}
+
+/** The run on show and those compared, each with its kind of line; a button takes one away. */
+function keyRows({ run, state }: View, dispatch: Dispatch): HTMLElement[] {
+  const { against } = state.choice;
+  const without = (key: string): void => dispatch({ type: "choose", choice: { against: against.filter((k) => k !== key) } });
+  const others = against.map((key, i) => {
+    const label = keyLabel(key);
+    const away = h("button", { type: "button", class: "away", "aria-label": `Do not compare with ${label}`, onclick: () => without(key) }, "×");
+    return h("li", {}, stroke(dash(i)), h("span", {}, label), away);
+  });
+  return [h("li", {}, stroke([]), h("span", {}, run ? runLabel(run) : "")), ...others];
+}
+
+function stroke(dash: number[]): SVGElement {
+  const line = svg("line", { x1: 0, x2: 34, y1: 5, y2: 5, stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": dash.join(" ") });
+  return svg("svg", { width: 34, height: 10, "aria-hidden": "true" }, line);
 }

@@ -1,9 +1,9 @@
 // Downloads: the plot as CSV, SVG or PNG.
 
-import { toCsv } from "./csv.ts";
+import { type About, toCsv } from "./csv.ts";
 import { epoch as epochText } from "./format.ts";
-import { hasBaseline } from "./series.ts";
-import { plotSvg, SIZE } from "./svg.ts";
+import { type Chart, hasBaseline } from "./series.ts";
+import { plotSvg } from "./svg.ts";
 import { askedTarget } from "./state.ts";
 import { tokens } from "./theme.ts";
 import type { View } from "./view.ts";
@@ -17,26 +17,36 @@ export async function save(view: View, format: Format): Promise<void> {
 }
 
 async function content(view: View, format: Format): Promise<Blob> {
-  const { choice } = view.state;
-  if (format === "csv") return new Blob([toCsv(view.chart, { ...choice, target: askedTarget(choice) })], { type: "text/csv" });
+  if (format === "csv") return new Blob([table(view)], { type: "text/csv" });
   const picture = draw(view);
   return format === "svg" ? new Blob([picture], { type: "image/svg+xml" }) : raster(picture, 2);
 }
 
+function table({ chart, compared, state: { choice } }: View): string {
+  const about = { ...choice, target: askedTarget(choice) };
+  const others = compared.map(({ key, chart: theirs }): [Chart, About] => {
+    const [run = "", model = ""] = JSON.parse(key) as string[];
+    return [theirs, { ...about, run, model }];
+  });
+  return toCsv([[chart, about], ...others]);
+}
+
 function draw(view: View): string {
-  const inks = tokens(document.body, ["text", "text-soft", "line", "surface"]);
+  const inks = tokens(document.body, ["text", "text-soft", "line", "surface", "warning"]);
   const { run, model } = view.state.choice;
   const epochs = view.chart.epochs;
-  const dashed = hasBaseline(view.chart) ? "; dashed: baseline" : "";
+  const dashed = hasBaseline(view.chart) ? "; grey dashes: baseline" : "";
   return plotSvg(view.chart, {
     title: view.title,
     subtitle: `${[run, model].filter(Boolean).join(" · ")}, epochs ${epochText(epochs[0])} to ${epochText(epochs.at(-1))}${dashed}`,
     colours: view.colours,
     focus: view.state.choice.address,
+    compared: view.compared,
     text: inks.text,
     soft: inks["text-soft"],
     line: inks.line,
     background: inks.surface,
+    warning: inks.warning,
   });
 }
 
@@ -45,8 +55,8 @@ async function raster(picture: string, scale: number): Promise<Blob> {
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(picture)}`;
   await image.decode();
   const canvas = document.createElement("canvas");
-  canvas.width = SIZE.width * scale;
-  canvas.height = SIZE.height * scale;
+  canvas.width = image.naturalWidth * scale;
+  canvas.height = image.naturalHeight * scale;
   (canvas.getContext("2d") as CanvasRenderingContext2D).drawImage(image, 0, 0, canvas.width, canvas.height);
   return new Promise((resolve, reject) =>
     canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("The browser could not make a PNG of the plot.")))),

@@ -1,17 +1,12 @@
 // From the server's columns to one series per layer on a common axis of epochs. Pure.
 
-import type { Columns } from "./api.ts";
+import type { Columns, Measured } from "./api.ts";
+import { addressLabel } from "./words.ts";
 
-export interface Series {
+/** Columns aligned with `Chart.epochs`. A value is null where nothing was measured, and where it is not a number:
+ * then the note says why. */
+export interface Series extends Measured {
   address: string;
-  /** Aligned with `Chart.epochs`; null where nothing was measured or the value is not a number. */
-  value: (number | null)[];
-  low: (number | null)[];
-  high: (number | null)[];
-  baseline: (number | null)[];
-  n: (number | null)[];
-  /** Why there is no number; null where nothing was measured at all. */
-  note: (string | null)[];
 }
 
 export interface Chart {
@@ -22,9 +17,11 @@ export interface Chart {
   high: number;
   /** Points that were measured and are not a number. */
   missing: number;
+  /** Points scored though not all of their rows came. */
+  incomplete: number;
 }
 
-export const EMPTY: Chart = { epochs: [], series: [], low: 0, high: 1, missing: 0 };
+export const EMPTY: Chart = { epochs: [], series: [], low: 0, high: 1, missing: 0, incomplete: 0 };
 
 /** An epoch for every row: rows that know none stand at 0 when no row does, else they are left out. */
 function axis(columns: Columns): (number | null)[] {
@@ -48,7 +45,30 @@ export function chart(columns: Columns, order: string[]): Chart {
     put(series, place.get(at[i] as number) as number, columns, i);
   }
   const series = inOrder(found, order);
-  return { epochs, series, ...range(series), missing: missing(series) };
+  return of(epochs, series, range(series));
+}
+
+function of(epochs: number[], series: Series[], { low, high }: { low: number; high: number }): Chart {
+  let [missing, incomplete] = [0, 0];
+  for (const { value, note } of series)
+    note.forEach((text, i) => {
+      if (text !== null && value[i] === null) missing++;
+      else if (isIncomplete(text)) incomplete++;
+    });
+  return { epochs, series, low, high, missing, incomplete };
+}
+
+/** The evaluator's note says so of a score that stands on part of its rows. */
+export function isIncomplete(note: string | null | undefined): boolean {
+  return /\bincomplete\b/.test(note ?? "");
+}
+
+/** Only the layers with one of these words in their name; scales stay those of the whole. */
+export function filtered(chart: Chart, words: string): Chart {
+  const wanted = words.toLowerCase().split(/[\s,]+/).filter(Boolean);
+  if (wanted.length === 0) return chart;
+  const named = chart.series.filter(({ address }) => wanted.some((word) => addressLabel(address).toLowerCase().includes(word)));
+  return of(chart.epochs, named, chart);
 }
 
 function fresh(address: string, size: number): Series {
@@ -59,10 +79,7 @@ function fresh(address: string, size: number): Series {
 function put(series: Series, at: number, columns: Columns, row: number): void {
   const value = columns.value[row] ?? null;
   series.value[at] = value;
-  series.low[at] = columns.low[row] ?? null;
-  series.high[at] = columns.high[row] ?? null;
-  series.baseline[at] = columns.baseline[row] ?? null;
-  series.n[at] = columns.n[row] ?? null;
+  for (const name of ["low", "high", "baseline", "n"] as const) series[name][at] = columns[name][row] ?? null;
   series.note[at] = columns.note[row] || (value === null ? "not a number" : null);
 }
 
@@ -83,12 +100,6 @@ function range(series: Series[]): { low: number; high: number } {
         if (x > high) high = x;
       }
   return low > high ? { low: 0, high: 1 } : { low, high };
-}
-
-function missing(series: Series[]): number {
-  let found = 0;
-  for (const { value, note } of series) note.forEach((text, i) => (found += text !== null && value[i] === null ? 1 : 0));
-  return found;
 }
 
 /** Where in the range a value lies, 0 to 1; null for none. */
@@ -120,9 +131,12 @@ export function highestBaseline(series: Series[], size: number): (number | null)
 }
 
 /** Range that holds values, intervals and baselines alike, so the axis does not jump when a layer is picked. */
-export function extent(chart: Chart): { low: number; high: number } {
-  let { low, high } = chart;
-  for (const series of chart.series)
+export function extent(charts: Chart[]): { low: number; high: number } {
+  const known = charts.filter((chart) => chart.series.length > 0);
+  if (known.length === 0) return { low: 0, high: 1 };
+  let low = Math.min(...known.map((chart) => chart.low));
+  let high = Math.max(...known.map((chart) => chart.high));
+  for (const series of known.flatMap((chart) => chart.series))
     for (const column of [series.low, series.high, series.baseline])
       for (const x of column)
         if (x !== null) {

@@ -16,6 +16,10 @@ export interface Choice {
   /** The layer picked, null for none; "" is the model itself. */
   address: string | null;
   epoch: number | null;
+  /** Words, of which a layer's name must hold one to be shown; "" shows all. */
+  filter: string;
+  /** Other runs to draw beside this one, each as `runKey` has it. */
+  against: string[];
 }
 
 export type Link = "connecting" | "live" | "lost";
@@ -29,6 +33,8 @@ export interface State {
   hover: string | null;
   playing: boolean;
   chart: Chart;
+  /** The same score of the runs compared, in the order of `choice.against`. */
+  compared: Compared[];
   units: UnitRow[];
   hypothesis: { score: string; target: string };
   /** The scene for this run; null while unknown or when there is none. */
@@ -40,13 +46,28 @@ export interface State {
   error: string;
 }
 
+/** Another run's chart, drawn dashed. */
+export interface Compared {
+  key: string;
+  chart: Chart;
+}
+
 export type Action =
   | { type: "runs"; runs: Run[] }
   | { type: "choose"; choice: Partial<Choice> }
   | { type: "hypothesis"; score: string; target: string }
   | { type: "set"; values: Partial<Omit<State, "choice" | "runs" | "loaded" | "hypothesis">> };
 
-const NOTHING: Choice = { run: "", model: "", score: "", target: "", kind: "", address: null, epoch: null };
+const NOTHING: Choice = { run: "", model: "", score: "", target: "", kind: "", address: null, epoch: null, filter: "", against: [] };
+
+/** A run and its model as one text, for a picker's value and the address bar. */
+export function runKey({ run, model }: { run: string; model: string }): string {
+  return JSON.stringify([run, model]);
+}
+
+export function runLabel({ run, model }: { run: string; model: string }): string {
+  return model === run || !model ? run : `${run} · ${model}`;
+}
 
 export function initial(choice: Partial<Choice> = {}): State {
   return {
@@ -56,6 +77,7 @@ export function initial(choice: Partial<Choice> = {}): State {
     hover: null,
     playing: false,
     chart: EMPTY,
+    compared: [],
     units: [],
     hypothesis: { score: "", target: "" },
     scene: null,
@@ -97,6 +119,8 @@ function settle(state: State): State {
   if (!run) return state;
   const choice = { ...asked, run: run.run, model: run.model, ...settleScore(asked, run) };
   choice.kind = keep(asked.kind, run.kinds, run.kinds.includes("output") ? "output" : (run.kinds[0] ?? ""));
+  const others = new Set(state.runs.filter((r) => r !== run).map(runKey));
+  choice.against = asked.against.filter((key) => others.has(key));
   const moved = run.run !== asked.run || run.model !== asked.model;
   const known = run.units.some((u) => u.score === state.hypothesis.score && u.target === state.hypothesis.target);
   const hypothesis = known ? state.hypothesis : (run.units[0] ?? { score: "", target: "" });

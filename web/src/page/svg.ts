@@ -1,9 +1,11 @@
 // The plot as a picture for a paper or a talk: one SVG that needs nothing else. Pure.
 
+import { dash, isMany, keyLabel, otherLines } from "./compare.ts";
 import { epoch as epochText } from "./format.ts";
 import { type Frame, frameOf, stretches } from "./frame.ts";
 import { tickText } from "./scales.ts";
-import { type Chart, highestBaseline } from "./series.ts";
+import { type Chart, highestBaseline, isIncomplete, type Series } from "./series.ts";
+import type { Compared } from "./state.ts";
 import { addressLabel } from "./words.ts";
 
 export interface Look {
@@ -16,13 +18,13 @@ export interface Look {
   soft: string;
   line: string;
   background: string;
+  warning: string;
+  compared: Compared[];
 }
 
-const [WIDTH, HEIGHT] = [960, 540];
+const HEIGHT = 540;
 const BOX = { left: 64, top: 64, width: 660, height: 416 };
-const LEGEND = 22; // as many layers as fit beside the plot
-
-export const SIZE = { width: WIDTH, height: HEIGHT };
+const LEGEND = { left: BOX.left + BOX.width + 24, top: BOX.top + 8 };
 
 export function escape(text: string): string {
   const named: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
@@ -32,8 +34,9 @@ export function escape(text: string): string {
 
 /** The chart with axes, baseline, the layer in focus and a legend. */
 export function plotSvg(chart: Chart, look: Look): string {
-  const frame = frameOf(chart, BOX);
-  const line = (column: (number | null)[]): string => path(column, chart.epochs, frame);
+  const frame = frameOf([chart, ...look.compared.map((other) => other.chart)], BOX);
+  const line = (column: (number | null)[], epochs = chart.epochs): string => path(column, epochs, frame);
+  const key = legend(chart, look);
   const focused = chart.series.find((s) => s.address === look.focus);
   const baseline = focused ? focused.baseline : highestBaseline(chart.series, chart.epochs.length);
   const parts = [
@@ -45,12 +48,17 @@ export function plotSvg(chart: Chart, look: Look): string {
     `<path d="${line(baseline)}" fill="none" stroke="${look.soft}" stroke-dasharray="5 4"/>`,
     ...chart.series.map((s) => {
       const dim = focused && s !== focused ? ' opacity="0.25"' : "";
-      return `<path d="${line(s.value)}" fill="none" stroke="${look.colours.get(s.address)}" stroke-width="${s === focused ? 2.75 : 1.75}"${dim}/>`;
+      return `<path d="${line(s.value)}" fill="none" stroke="${look.colours.get(s.address)}" stroke-width="${s === focused ? 2.75 : isMany(chart) ? 1 : 1.75}"${dim}/>`;
     }),
+    ...otherLines(chart, look.compared, look.focus).map(({ dash, epochs, series }) =>
+      `<path d="${line(series.value, epochs)}" fill="none" stroke="${look.colours.get(series.address) ?? look.soft}" stroke-width="1.75" stroke-dasharray="${dash.join(" ")}"/>`,
+    ),
     ...(focused ? [bandPath(focused.low, focused.high, chart.epochs, frame, look.colours.get(focused.address) ?? "")] : []),
-    ...legend(chart, look),
+    doubts(focused ? [focused] : chart.series, chart.epochs, frame, look.warning),
+    ...key.rows,
   ];
-  const root = `xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${HEIGHT}" viewBox="0 0 ${WIDTH} ${HEIGHT}"`;
+  const width = Math.max(960, Math.ceil(key.right));
+  const root = `xmlns="http://www.w3.org/2000/svg" width="${width}" height="${HEIGHT}" viewBox="0 0 ${width} ${HEIGHT}"`;
   const paper = `<rect width="100%" height="100%" fill="${look.background}"/>`;
   return `<svg ${root} font-family="Inter, Helvetica, Arial, sans-serif" font-size="12">${paper}${parts.join("")}</svg>`;
 }
@@ -81,14 +89,31 @@ function bandPath(low: (number | null)[], high: (number | null)[], epochs: numbe
   return `<path d="${areas.join("")}" fill="${colour}" opacity="0.18"/>`;
 }
 
-function legend(chart: Chart, look: Look): string[] {
-  const shown = chart.series.slice(0, LEGEND);
-  const left = BOX.left + BOX.width + 24;
-  const rows = shown.map((s, i) => {
-    const y = BOX.top + 8 + i * 18;
-    const rule = `<line x1="${left}" x2="${left + 16}" y1="${y}" y2="${y}" stroke="${look.colours.get(s.address)}" stroke-width="3"/>`;
-    return rule + text(left + 24, y + 4, addressLabel(s.address), `fill="${look.text}"`);
+/** A ring round what stands on part of its rows, a cross at the foot for what is not a number. */
+function doubts(series: Series[], epochs: number[], { x, y, top, height }: Frame, ink: string): string {
+  const marks = series.flatMap(({ value, note }) =>
+    note.map((text, i) => {
+      const [across, up] = [x(epochs[i] as number).toFixed(1), value[i]];
+      if (up != null) return isIncomplete(text) ? `<circle cx="${across}" cy="${y(up).toFixed(1)}" r="6"/>` : "";
+      return text === null ? "" : `<path d="M${across} ${top + height - 7}m-3 -3l6 6m0 -6l-6 6"/>`;
+    }),
+  );
+  return `<g fill="none" stroke="${ink}" stroke-width="1.5">${marks.join("")}</g>`;
+}
+
+/** The runs where several are drawn, then every layer, in as many columns as it takes. */
+function legend(chart: Chart, look: Look): { rows: string[]; right: number } {
+  const runs = look.compared.map(({ key }, i) => ({ name: keyLabel(key), ink: look.soft, dash: dash(i).join(" ") }));
+  const layers = chart.series.map((s) => ({ name: addressLabel(s.address), ink: look.colours.get(s.address) ?? "", dash: "" }));
+  const entries = [...runs, ...layers];
+  const [high, size] = entries.length > 22 ? [12, 9] : [18, 12];
+  const deep = Math.floor((BOX.height + 12) / high);
+  const wide = 40 + 0.62 * size * Math.max(0, ...entries.map(({ name }) => name.length));
+  const rows = entries.map(({ name, ink, dash }, i) => {
+    const [left, y] = [LEGEND.left + Math.floor(i / deep) * wide, LEGEND.top + (i % deep) * high];
+    const dashed = dash && ` stroke-dasharray="${dash}"`;
+    const rule = `<line x1="${left.toFixed(1)}" x2="${(left + 16).toFixed(1)}" y1="${y}" y2="${y}" stroke="${ink}" stroke-width="3"${dashed}/>`;
+    return rule + text(left + 24, y + size / 3, name, `font-size="${size}" fill="${look.text}"`);
   });
-  const more = chart.series.length - shown.length;
-  return more > 0 ? [...rows, text(left, BOX.top + 8 + LEGEND * 18 + 4, `and ${more} more`, `fill="${look.soft}"`)] : rows;
+  return { rows, right: LEGEND.left + Math.ceil(entries.length / deep) * wide };
 }

@@ -1,5 +1,6 @@
 // The small card beside the pointer: which layer, which epoch, how much, how sure, against what.
 
+import { othersAt } from "./compare.ts";
 import * as format from "./format.ts";
 import { h } from "./dom.ts";
 import type { View } from "./view.ts";
@@ -38,7 +39,7 @@ export function tooltip(): Tooltip {
 }
 
 /** The lines of the card; what is not known is left out. Pure. */
-export function facts({ chart }: View, address: string, at: number): [string, string][] {
+export function facts({ chart, compared }: View, address: string, at: number): [string, string][] {
   const series = chart.series.find((s) => s.address === address);
   if (!series) return [];
   const interval = format.interval(series.low[at], series.high[at]);
@@ -49,6 +50,7 @@ export function facts({ chart }: View, address: string, at: number): [string, st
     ["baseline", series.baseline[at] == null ? "" : format.number(series.baseline[at])],
     ["n", series.n[at] ? format.count(series.n[at]) : ""],
     ["note", series.note[at] ?? ""],
+    ...othersAt(compared, address, chart.epochs[at]).map(([name, value]): [string, string] => [name, format.number(value)]),
   ];
   return rows.filter(([, text]) => text !== "");
 }

@@ -2,8 +2,8 @@
 
 import type { Run } from "./api.ts";
 import { depthColours } from "./colour.ts";
-import { type Chart, nearest, type Series } from "./series.ts";
-import { type Action, askedTarget, currentRun, type State } from "./state.ts";
+import { type Chart, filtered, nearest, type Series } from "./series.ts";
+import { type Action, askedTarget, type Compared, currentRun, type State } from "./state.ts";
 import { scoreLabel } from "./words.ts";
 
 export type Dispatch = (action: Action) => void;
@@ -17,7 +17,10 @@ export interface Part {
 export interface View {
   state: State;
   run: Run | undefined;
+  /** The layers shown: those the filter lets through. */
   chart: Chart;
+  /** The same layers of the runs compared. */
+  compared: Compared[];
   colours: Map<string, string>;
   /** Index into `chart.epochs` of the epoch shown, -1 when there is none. */
   at: number;
@@ -28,19 +31,31 @@ export interface View {
   title: string;
 }
 
-/** Colours are kept while the layers stay the same, so that parts can tell by reference what changed. */
+const AFFECTS = ["chart", "compared", "theme"] as const;
+
+function sift({ chart, compared, choice, theme }: State): Pick<View, "chart" | "compared" | "colours"> {
+  return {
+    chart: filtered(chart, choice.filter),
+    compared: compared.map((other) => ({ ...other, chart: filtered(other.chart, choice.filter) })),
+    colours: depthColours(chart.series.map((s) => s.address), theme),
+  };
+}
+
+/** What is drawn is kept while nothing of it changed, so that parts can tell by reference that it did. */
 export function viewOf(state: State, before?: View): View {
-  const same = before && before.chart === state.chart && before.state.theme === state.theme;
+  const same = before && AFFECTS.every((name) => before.state[name] === state[name]) && before.state.choice.filter === state.choice.filter;
   const focus = state.hover ?? state.choice.address;
+  const shown = same ? before : sift(state);
   const target = askedTarget(state.choice);
   return {
     state,
     run: currentRun(state),
-    chart: state.chart,
-    colours: same ? before.colours : depthColours(state.chart.series.map((s) => s.address), state.theme),
+    chart: shown.chart,
+    compared: shown.compared,
+    colours: shown.colours,
     at: nearest(state.chart.epochs, state.choice.epoch),
     focus,
-    focused: state.chart.series.find((series) => series.address === focus),
+    focused: shown.chart.series.find((series) => series.address === focus),
     title: scoreLabel(state.choice.score) + (target ? ` of ${target}` : ""),
   };
 }

@@ -4,6 +4,7 @@ export const INTRINSIC: Record<string, string> = {
   mean: "Mean",
   mean_abs: "Mean magnitude",
   std: "Standard deviation",
+  variance: "Variance",
   min: "Minimum",
   max: "Maximum",
   norm: "Norm",
@@ -12,27 +13,42 @@ export const INTRINSIC: Record<string, string> = {
   nonfinite: "NaN and infinite values",
   participation_ratio: "Participation ratio",
   effective_rank: "Effective rank",
+  gradient_noise: "Gradient noise scale",
 };
 
 const TARGETED: Record<string, string> = {
   linear_f1: "Linear probe, macro F1",
   linear_accuracy: "Linear probe, accuracy",
+  linear_selectivity: "Linear probe, selectivity (accuracy above shuffled labels)",
+  lda_f1: "Discriminant analysis, macro F1",
+  lda_accuracy: "Discriminant analysis, accuracy",
+  logistic_f1: "Logistic regression, macro F1",
+  mdl_compression: "Compression (description length)",
+  r2: "Linear regression, R²",
   kmeans_mi: "k-means, mutual information",
   kmeans_ami: "k-means, adjusted mutual information",
+  kmeans_nmi: "k-means, normalized mutual information",
   "linear_f1.majority": "Baseline: majority class",
   "linear_f1.shuffled": "Baseline: shuffled labels",
   iou: "Intersection over union",
+  iou_max: "Intersection over union, best threshold",
   correlation: "Correlation",
   mean_difference: "Difference of means",
 };
 
-export const KINDS: Record<string, string> = {
+const KINDS: Record<string, string> = {
   output: "output",
   input: "input",
   gradient_output: "gradient of the output",
   gradient_input: "gradient of the input",
   parameter: "parameter",
 };
+
+/** `output@train`: what was taken, and in which mode where a run has two. */
+export function kindLabel(kind: string): string {
+  const [what = "", mode] = kind.split("@");
+  return (KINDS[what] ?? what) + (mode ? ` in mode ${mode}` : "");
+}
 
 /** `kmeans_ami` as a person would say it; a name nobody described stays as it is. */
 export function scoreLabel(score: string): string {
