@@ -429,6 +429,19 @@ def chain(length: int) -> Graph:
     return d.graph()
 
 
+def loop(steps: int = 8) -> Graph:
+    """A recurrent network unrolled: every step takes its part of one sequence."""
+    d = Draft("Loop")
+    x = d.input(steps, 4)
+    with d.module("", "Loop"):
+        h = d.op("zeros", shape=(4,))
+        for _ in range(steps):
+            part = d.op("getitem", x, shape=(4,))
+            h = d.op("tanh", d.op("add", d.op("neg", part, shape=(4,)), h, shape=(4,)), shape=(4,))
+    d.output(h)
+    return d.graph()
+
+
 def hostile() -> Graph:
     """Names that break careless pages."""
     name = "</script><img src=x onerror=alert(1)>"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drafts import chain, digits_cnn, gpt2, hostile, resnet
+from drafts import chain, digits_cnn, gpt2, hostile, loop, resnet
 
 from intus.core.graph import Graph
 from intus.viewing.drawing.figures import figures
@@ -28,6 +28,7 @@ CASES: dict[str, tuple[Graph, int | None]] = {
     "gpt2, two levels": (gpt2(layers=3), 2),
     "gpt2, all": (gpt2(layers=12), ALL),
     "chain": (chain(300), ALL),
+    "loop": (loop(), ALL),
     "hostile": (hostile(), ALL),
 }
 

@@ -86,28 +86,42 @@ def layout_level(level: LayoutInput) -> Layout:
 
 
 def _ranks(level: LayoutInput) -> list[int]:
+    """Longest paths from above. What nothing holds up moves down to just above the first it feeds: constants,
+    and what takes its part of one tensor late, such as a loop's steps from their sequence."""
     nodes = level.nodes
     place = {node.id: index for index, node in enumerate(nodes)}
+    ends = [(place.get(edge.source, -1), place.get(edge.target, -1), edge.source) for edge in level.edges]
+    forward = sorted((end for end in ends if end[0] < end[1]), key=lambda end: end[1])
     rank = [0] * len(nodes)
-    into: list[list[int]] = [[] for _ in nodes]
     out_of: list[list[int]] = [[] for _ in nodes]
-    fed = [node.pinned for node in nodes]  # by something that cannot move down with it
-    for edge in level.edges:
-        a, b = place.get(edge.source, -1), place.get(edge.target, -1)
-        if b >= 0 and a < 0:
-            fed[b] = True
-        if a < 0 or b < 0 or a >= b:
-            continue
-        into[b].append(a)
-        out_of[a].append(b)
-    for i in range(len(nodes)):
-        for a in into[i]:
-            rank[i] = max(rank[i], rank[a] + 1)
-            fed[i] = fed[i] or fed[a]
+    for a, b, _ in forward:
+        if a >= 0:
+            out_of[a].append(b)
+            rank[b] = max(rank[b], rank[a] + 1)
+    held = _held_up(nodes, forward, rank, out_of)
     for i in range(len(nodes) - 1, -1, -1):
-        if not fed[i] and out_of[i]:
+        if not held[i] and out_of[i]:
             rank[i] = max(rank[i], min(rank[b] for b in out_of[i]) - 1)
     return rank
+
+
+def _held_up(
+    nodes: list[LayoutNode], forward: list[tuple[int, int, int]], rank: list[int], out_of: list[list[int]]
+) -> list[bool]:
+    """Which nodes stay where their longest path puts them: those a chain leads to that begins at something
+    pinned, or at a port."""
+    latest = rank.copy()
+    for i in range(len(nodes) - 1, -1, -1):
+        if out_of[i]:
+            latest[i] = min(latest[b] for b in out_of[i]) - 1
+    reach: dict[int, list[int]] = {}
+    for _, b, source in forward:
+        reach.setdefault(source, []).append(latest[b])
+    spread = {source for source, at in reach.items() if len(at) > HUB and max(at) - min(at) > LONGEST}
+    held = [node.pinned for node in nodes]
+    for a, b, source in forward:
+        held[b] = held[b] or ((a < 0 or held[a]) and source not in spread)
+    return held
 
 
 def _split(
