@@ -226,7 +226,8 @@ class Router {
     const words = widest + 9 > SPACE.step ? widest + 9 : 0; // shorter ones fit between the arrows as they are
     const middle = even || words ? (slots.length - 1) / 2 : straightest;
     const room = Math.max(0, cell.width / 2 - 12);
-    const reach = Math.max(middle, slots.length - 1 - middle, 0.5);
+    const last = slots.length - 1;
+    const reach = words ? Math.max(last / 2, 0.5) : Math.max(straightest, last - straightest, 1);
     const step = cell.index === -2 ? 0 : Math.min(Math.max(SPACE.step, words), room / reach);
     ends.forEach((end, i) => {
       const { fromDx, toDx } = this.input.edges[end.edge];
