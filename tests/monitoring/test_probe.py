@@ -97,7 +97,7 @@ def test_two_lines_record_every_operation_of_every_pass(server):
     assert len(server.batches()) == 8  # one request a pass
     status = watch.status()
     assert status == {
-        "passes": 8, "recorded": 64, "troubles": 0, "silent": [],
+        "passes": 8, "skipped": 0, "recorded": 64, "troubles": 0, "silent": [],
         "sent": 64, "dropped": 0, "failed": 0, "waiting": 0, "server": "up",
     }  # fmt: skip
     last = model(IMAGES[:64]).detach().numpy()

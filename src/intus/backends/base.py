@@ -57,8 +57,9 @@ class Seen:
 class Tap(Protocol):
     """What looks at the tensors. Its exceptions never reach the model: they come back to ``fails``."""
 
-    def begins(self, inputs: Any) -> None:
-        """The model is being called with these arguments, nested as the framework passes them."""
+    def begins(self, inputs: Any) -> bool | None:
+        """The model is being called with these arguments, nested as the framework passes them. False where
+        nothing of this call is wanted: the tap hears no more of it, not even its end."""
 
     def wants(self, operation: Operation) -> Any | None:
         """Asked once per call of an operation, before any work on tensors. None means no; anything
@@ -95,6 +96,19 @@ class Backend(Protocol):
 
     def mode(self, model: Any) -> str:
         """``"train"`` or ``"eval"``."""
+
+    def inner(self, model: Any, *, compiled: bool) -> Any:
+        """The model itself, where data parallelism has put something around it; with ``compiled``, or a
+        compiler."""
+
+    def rows(self, inputs: Any, axis: int) -> int | None:
+        """How many rows the first tensor of these arguments has along ``axis``; None where there is none."""
+
+    def version(self, model: Any) -> int:
+        """A number that changes when the parameters do."""
+
+    def run(self, model: Any, inputs: Any) -> None:
+        """Call it once in eval mode for those who watch it, and leave everything as it was."""
 
     def attach(self, model: Any, operations: Iterable[Operation], kinds: Collection[str], tap: Tap) -> Handle:
         """Let ``tap`` see the tensors of ``kinds`` at ``operations`` until the handle is removed."""

@@ -24,6 +24,7 @@ from ..core.address import Address
 from ..core.nested import leaves
 from .base import Handle, Operation, Seen, Tap, check_kinds
 from .first_call import after_first_call
+from .quiet import first_rows, run_quietly, unwrapped, version
 
 #: Real dtypes that numpy knows; any other is widened to float32.
 _NUMPY = {
@@ -52,6 +53,22 @@ class TorchBackend:
     def mode(self, model: nn.Module) -> str:
         """The training flag."""
         return "train" if model.training else "eval"
+
+    def inner(self, model: nn.Module, *, compiled: bool) -> nn.Module:
+        """What ``DistributedDataParallel``, ``DataParallel`` and, if asked, ``torch.compile`` hold."""
+        return unwrapped(model, compiled=compiled)
+
+    def rows(self, inputs: Any, axis: int) -> int | None:
+        """Of the first tensor that has the axis."""
+        return first_rows(inputs, axis)
+
+    def version(self, model: nn.Module) -> int:
+        """Out of the parameters' versions, which in-place writes raise."""
+        return version(model)
+
+    def run(self, model: nn.Module, inputs: Any) -> None:
+        """In eval mode, without gradients; see ``quiet.py`` for what is put back."""
+        run_quietly(model, inputs)
 
     def attach(
         self, model: nn.Module, operations: Iterable[Operation], kinds: Collection[str], tap: Tap
@@ -111,12 +128,17 @@ class _Session:
         return bool(self.inside) and not self.removed
 
     def begin(self, inputs: Any) -> None:
-        self.release()
-        self.calls.clear()
-        self.entered.clear()
+        self.inside.discard(threading.get_ident())  # of a call that was interrupted
         self.tickets.clear()
-        self.inside.add(threading.get_ident())
-        self.tap.begins(inputs)
+        wanted: bool | None = None
+        try:
+            wanted = self.tap.begins(inputs)
+        finally:
+            if wanted is not False:
+                self.release()
+                self.calls.clear()
+                self.entered.clear()
+                self.inside.add(threading.get_ident())
 
     def end(self, output: Any) -> None:
         thread = threading.get_ident()
@@ -219,7 +241,13 @@ class _OnEnd(_Hook):
 
 
 class _OnModule(_Hook):
+    """Costs nothing to speak of in a call that is not looked at."""
+
     __slots__ = ("address", "type")
+
+    def __call__(self, *args: Any) -> None:
+        if not torch.compiler.is_compiling() and self.session.inside:
+            super().__call__(*args)
 
     def __init__(self, session: _Session, operation: Operation) -> None:
         super().__init__(session)

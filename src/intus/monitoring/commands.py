@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core.errors import InputError, ServeError
 from .client import Client
-from .sender import Sender, line
+from .sender import Job, Sender, line
 from .targets import check_pattern, plain_labels
 
 HOST, PORT = "127.0.0.1", 8082
@@ -40,16 +40,35 @@ def register_targets(
     """
     if not isinstance(name, str) or not name:
         raise InputError(f"name={name!r} is not a name for targets. Write a word such as 'digit'.")
-    sender, topic = line(host, port), json.dumps([name, model_pattern, layer_pattern, run_pattern])
-    message = {
-        "name": name,
-        "client": sender.id,
-        "targets": plain_labels(name, targets),
+    sender = line(host, port)
+    patterns = {
         "model_pattern": check_pattern("model_pattern", model_pattern),
         "layer_pattern": check_pattern("layer_pattern", layer_pattern),
         "run_pattern": check_pattern("run_pattern", run_pattern),
     }
-    return sender.wait(sender.send_json("/targets", message, topic), ANSWER_S)
+    return sender.wait(queue_targets(sender, name, plain_labels(name, targets), **patterns), ANSWER_S)
+
+
+def queue_targets(
+    sender: Sender,
+    name: str,
+    labels: list[Any],
+    *,
+    model_pattern: str = ".*",
+    layer_pattern: str = ".*",
+    run_pattern: str = ".*",
+) -> Job:
+    """Put labels that are checked on their way; they replace those of the same name and patterns."""
+    topic = json.dumps([name, model_pattern, layer_pattern, run_pattern])
+    message = {
+        "name": name,
+        "client": sender.id,
+        "targets": labels,
+        "model_pattern": model_pattern,
+        "layer_pattern": layer_pattern,
+        "run_pattern": run_pattern,
+    }
+    return sender.send_json("/targets", message, topic)
 
 
 def flush(
@@ -68,6 +87,8 @@ def flush(
     """
     deadline = time.monotonic() + timeout
     sender = line(host, port)
+    for tap in list(sender.before_flush):
+        tap.looks.training_ends()
     drained = sender.drain(timeout)
     left = max(deadline - time.monotonic(), 0.1)
     only = {key: value for key, value in (("run", run), ("model", model)) if value is not None}

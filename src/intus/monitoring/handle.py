@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..backends.base import Handle, check_kinds, for_model
 from ..core.errors import InputError
-from .commands import HOST, PORT
+from .budget import Budget, check_share
+from .commands import HOST, PORT, queue_targets
+from .probe_set import check_probe_set
 from .schedule import Choice, Schedule
 from .sender import BLOCK_S, line
 from .tap import ModelTap, Structure
 from .trouble import Troubles, logger
+
+#: What a call without gradients and without an optimizer shows.
+WITHOUT_TRAINING = ("output", "input", "parameter")
 
 
 def probe(
@@ -33,6 +39,9 @@ def probe(
     block: bool = False,
     queue_mb: float | None = None,
     structure: Structure | bool = True,
+    budget: float | None = None,
+    probe_set: tuple[Any, Mapping[str, Any]] | None = None,
+    every: int | None = None,
 ) -> Probe:
     """Watch a model while it trains: each call of it sends what its operations did to a server.
 
@@ -44,6 +53,12 @@ def probe(
     ``rows``   at most so many rows of each batch; targets then need ``Probe.items``
     ``block``  when the queue is full: wait, up to 30 s at a standstill, instead of dropping
     ``queue_mb``  megabytes of the queue, 256 by default; probes to one server share it, the largest counts
+    ``budget``  the share of the training's time that watching may take, 0.05 by default; by passes left out,
+        then by rows. The first half second is free. No bound with ``block``, or as ``math.inf``
+    ``probe_set``  ``(inputs, {"digit": labels})``, a fixed batch, as the model is called with it, and what
+        its rows are: watched instead of the training's own passes. It is run in eval mode at the end of each
+        epoch (when ``Probe.epoch`` is set, in ``flush``, and at ``remove``), or before every
+        ``every``-th call of the model, where its points then stand at the number of the call
     ``structure``  whether the first call's graph is recorded on the side, for the page to show; a model
         that leads to a function made by ``torch.compile`` is left alone, and has no graph: watched, such code
         would run uncompiled (so does what is only compiled during the first call: then say False)
@@ -59,12 +74,17 @@ def probe(
     ...         train(model)
     """
     backend = for_model(model)
+    model = backend.inner(model, compiled=probe_set is not None)
     troubles = Troubles()
     schedule = Schedule(which, when, rows, batch_axis, troubles)
     is_size = isinstance(queue_mb, int | float) and not isinstance(queue_mb, bool) and queue_mb > 0
     if queue_mb is not None and not is_size:
         raise InputError(f"queue_mb={queue_mb!r} is not a size. Write the megabytes that may wait.")
     kinds = check_kinds(kinds)
+    share = check_share(budget, block=block)
+    fixed = check_probe_set(probe_set, every, lambda inputs: backend.rows(inputs, batch_axis))
+    if fixed is not None and (lost := [kind for kind in kinds if kind not in WITHOUT_TRAINING]):
+        raise InputError(f"kinds has {lost[0]!r}, which a probe set has not: it is run without gradients.")
     sender = line(host, port, queue_mb or 0.0)
     tap = ModelTap(
         model,
@@ -76,12 +96,20 @@ def probe(
         name=_word("name", name) or type(model).__name__,
         wait=BLOCK_S if block else 0.0,
         structure=_aside(backend.name) if structure is True else structure or None,
+        budget=Budget(share),
+        probe_set=fixed,
     )
     operations = schedule.chosen(model, backend.operations(model))
     if not operations:
         logger.warning("intus: which() chose no operation of %s: nothing is recorded.", tap.name)
     tap.operations = tuple(operation.address for operation in operations)
-    return Probe(tap, backend.attach(model, operations, kinds, tap))
+    watch = Probe(tap, backend.attach(model, operations, kinds, tap))
+    for target, labels in (fixed.labels if fixed else {}).items():
+        whose = {"model_pattern": f"^{re.escape(tap.name)}$", "run_pattern": f"^{re.escape(tap.run)}$"}
+        queue_targets(sender, target, labels, **whose)
+    if fixed is not None:
+        sender.before_flush.add(tap)
+    return watch
 
 
 class Probe:
@@ -136,12 +164,14 @@ class Probe:
         self._tap.items = None if value is None else _ids(value)
 
     def status(self) -> dict[str, Any]:
-        """What became of the records: of this probe ``passes``, ``recorded`` and ``troubles`` (hooks, which
+        """What became of the records: of this probe ``passes`` (calls of the model), ``skipped`` (those left
+        out for the budget), ``recorded`` and ``troubles`` (hooks, which
         or when that raised) and ``silent``, the operations that never ran; of the line to the server, which
         all probes of the process share, ``sent``, ``dropped``, ``failed``, ``waiting`` and ``server``."""
         tap, counts = self._tap, self._tap.sender.counts()
         return {
             "passes": tap.passes,
+            "skipped": tap.budget.skipped,
             "recorded": tap.recorded,
             "troubles": tap.troubles.total(),
             "silent": tap.silent(),
@@ -152,8 +182,15 @@ class Probe:
             "server": tap.sender.state,
         }
 
+    def look(self) -> None:
+        """Run the probe set now, for the epoch or step that it is. Raises InputError where there is none."""
+        if not self._tap.looks.instead:
+            raise InputError("There is no probe set to look at: probe(model, probe_set=(inputs, labels)).")
+        self._tap.looks.look()
+
     def remove(self) -> None:
         """Take every hook off the model; what was recorded still goes out. Twice is harmless."""
+        self._tap.looks.training_ends()
         self._attachment.remove()
         self._tap.close()
 

@@ -47,14 +47,16 @@ class Schedule:
         """Whether this call is looked at, asked each time before any work on tensors."""
         return self._ask("when", self._when, model, operation)
 
-    def cut(self, seen: Seen) -> tuple[int | None, int | None, int]:
-        """(batch axis, rows to copy, bytes that they take) of a tensor; no axis where it has no batch."""
+    def cut(self, seen: Seen, most: int | None) -> tuple[int | None, int | None, int]:
+        """(batch axis, rows to copy, bytes that they take) of a tensor, of ``most`` rows; no axis where it
+        has no batch."""
         if not seen.has_batch or self.batch_axis >= len(seen.shape):
             return None, None, seen.nbytes
         length = seen.shape[self.batch_axis]
-        if self.rows is None or length <= self.rows:
+        rows = min((bound for bound in (self.rows, most) if bound is not None), default=length)
+        if length <= rows:
             return self.batch_axis, None, seen.nbytes
-        return self.batch_axis, self.rows, math.ceil(seen.nbytes * self.rows / length)
+        return self.batch_axis, rows, math.ceil(seen.nbytes * rows / length)
 
     def _ask(self, name: str, choice: Choice | None, model: Any, operation: Operation) -> bool:
         if choice is None:

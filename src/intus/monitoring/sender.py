@@ -14,6 +14,7 @@ import random
 import threading
 import time
 import uuid
+import weakref
 from collections import deque
 from typing import Any
 
@@ -40,6 +41,8 @@ class Sender:
         self.host, self.port, self.capacity = host, port, capacity
         self.asked = False  # whether the capacity is what a caller asked for
         self._chance = random.Random()  # its own: the global generator belongs to the training
+        self.before_flush: weakref.WeakSet[Any] = weakref.WeakSet()  # taps whose probe set may be due
+        self.worked = 0.0  # seconds of the processor that sending took
         self._fresh()
         atexit.register(self._at_exit)
 
@@ -238,7 +241,10 @@ class Sender:
         self._changed.notify_all()
 
     def _run(self) -> None:
+        before = time.thread_time()
         while (job := self._next()) is not None:
+            self.worked += time.thread_time() - before
+            before = time.thread_time()
             try:
                 self._attempt(job)
             except Exception as error:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from urllib.parse import urlencode
 
 import numpy as np
@@ -14,6 +15,9 @@ from ..core.graph import Graph
 from ..core.record import Record
 from ..core.unwatched import is_unwatched
 from ..storage.codec import encode_graph
+from .budget import Budget
+from .looks import Facts, Looks
+from .probe_set import ProbeSet
 from .schedule import Schedule
 from .sender import Sender
 from .tally import Span
@@ -33,15 +37,6 @@ class Structure(Protocol):
         that ``begin`` came on."""
 
 
-class Facts(NamedTuple):
-    """What one pass is tagged with; its gradients, which come later, carry the same."""
-
-    epoch: float
-    step: int
-    mode: str
-    items: np.ndarray | None
-
-
 class ModelTap:
     """One probe's eye. Holds the model weakly: a probe keeps nothing alive."""
 
@@ -57,6 +52,8 @@ class ModelTap:
         name: str,
         wait: float,
         structure: Structure | None,
+        budget: Budget,
+        probe_set: ProbeSet | None,
     ) -> None:
         self.operations: tuple[str, ...] = ()
         self.sender, self.troubles = sender, troubles
@@ -69,10 +66,13 @@ class ModelTap:
         self._model = weakref.ref(model)
         self._backend, self._schedule, self._wait = backend, schedule, wait
         self._structure = structure  # until the first pass begins
+        self._first = True  # no pass has ended yet
         self._traced: Structure | None = None
         self._tracer: int | None = None  # the thread whose pass is traced
         self._facts = Facts(0, 0, "", None)
-        self._away = False
+        self.budget, self.looks = budget, Looks(self, model, backend, probe_set)
+        self._held = self._most = 0  # bytes and rows of the pass watched last
+        self._known = 0.0  # what the line had worked when the budget last heard of it
 
     @property
     def epoch(self) -> float:
@@ -82,9 +82,14 @@ class ModelTap:
     @epoch.setter
     def epoch(self, value: float) -> None:
         if value != self._epoch:
-            self.sender.end(Span(self.run, self.name, self._epoch))
-            self.sender.begin(Span(self.run, self.name, value))
+            self.looks.epoch_ends()
+            self.turn(self._epoch, value)
         self._epoch = value
+
+    def turn(self, old: float, new: float) -> None:
+        """One span of the records ends and another begins."""
+        self.sender.end(Span(self.run, self.name, old))
+        self.sender.begin(Span(self.run, self.name, new))
 
     def current_mode(self) -> str:
         """The caller's word, else what the model is in."""
@@ -93,28 +98,50 @@ class ModelTap:
 
     # -- what the backend calls ----------------------------------------------------------------------
 
-    def begins(self, inputs: Any) -> None:
-        self._away = is_unwatched()  # trace or inspect runs the model: no part of the training
-        if self._away:
-            return
-        self._facts = Facts(self.epoch, self.step, self.current_mode(), self.items)
-        self.step += 1
-        self.passes += 1
-        self.items = None
+    def begins(self, inputs: Any) -> bool:
+        if is_unwatched():  # trace or inspect runs the model: no part of the training
+            return False
+        if not self.looks.running:
+            self.looks.step_begins(self.step)
+        began = time.perf_counter()
+        facts = self.looks.facts(self.step) or self._of_training(began)
+        if facts is None:
+            return False
+        self._facts = facts
+        self._held = self._most = 0
         self._end_structure(None)  # of a pass that was interrupted
         structure, self._structure = self._structure, None
         if structure is not None:
             self._traced, self._tracer = structure, threading.get_ident()
             structure.begin(self._model(), inputs)
+        else:
+            self.budget.pay(time.perf_counter() - began)
+        return True
+
+    def _of_training(self, now: float) -> Facts | None:
+        """What a call of the training is tagged with; None where it is not watched."""
+        facts = Facts(self.epoch, self.step, self.current_mode(), self.items)
+        self.step += 1
+        self.passes += 1
+        self.items = None
+        if self.looks.instead:
+            return None
+        worked, self._known = self.sender.worked - self._known, self.sender.worked
+        self.budget.pay(worked)
+        self.budget.passed(self._held, self._most)
+        watched = self.budget.allows(now, (facts.epoch, facts.mode))
+        return facts._replace(rows=self.budget.rows) if watched else None
 
     def wants(self, operation: Operation) -> Facts | None:
-        if self._away:
-            return None
         self.heard.add(operation.address)
         return self._facts if self._schedule.wants(self._model(), operation) else None
 
     def take(self, ticket: Facts, seen: Seen) -> None:
-        axis, rows, nbytes = self._schedule.cut(seen)
+        began = time.perf_counter()
+        axis, rows, nbytes = self._schedule.cut(seen, ticket.rows)
+        self._held += seen.nbytes
+        if axis is not None:
+            self._most = max(self._most, seen.shape[axis])
         if not self.sender.reserve(nbytes, self._wait, Span(self.run, self.name, ticket.epoch)):
             return
         try:
@@ -125,12 +152,11 @@ class ModelTap:
             raise
         self.sender.gather(record, nbytes)
         self.recorded += 1
+        self.budget.pay(time.perf_counter() - began)
 
     def ends(self, output: Any) -> None:
-        if self._away:
-            self._away = False
-            return
-        if self.passes == 1 and output is not None:
+        if self._first and output is not None:
+            self._first = False
             self._say_silent()
         try:
             self._end_structure(output)
@@ -155,7 +181,7 @@ class ModelTap:
 
     def close(self) -> None:
         """Send what was gathered; a pass that was being traced ends."""
-        if not self.passes and self.operations:
+        if not self.passes and self.operations and self._first:
             logger.warning("intus: %s was never called while it was probed. %s", self.name, _COMPILED)
         try:
             self.ends(None)
