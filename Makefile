@@ -4,7 +4,7 @@ PY := .venv/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-postgres check bench jupyter gallery web web-check format clean
+.PHONY: help demo test test-slow test-postgres check bench jupyter loops gallery web web-check format clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -53,6 +53,14 @@ jupyter: .venv/.ready .venvs/jupyter/.ready browser  ## the notebook's tests, in
 .venvs/jupyter/.ready: constraints.txt
 	$(PYTHON) -m venv .venvs/jupyter
 	.venvs/jupyter/bin/python -m pip install --quiet -c constraints.txt jupyterlab ipywidgets anywidget
+	@touch $@
+
+loops: .venv/.ready .venvs/loops/.ready  ## the callbacks' tests, in the real Lightning and Hugging Face Trainer
+	$(ONE_THREAD) .venvs/loops/bin/python -m pytest tests/callbacks -m loops $(ARGS)
+
+.venvs/loops/.ready: constraints.txt
+	$(PYTHON) -m venv .venvs/loops
+	.venvs/loops/bin/python -m pip install --quiet -c constraints.txt lightning transformers accelerate -e ".[all,dev]"
 	@touch $@
 
 sweep: .venvs/sweep/.ready  ## trace, validate, save and load hundreds of architectures; writes docs/sweep.md

@@ -143,6 +143,18 @@ def test_a_model_that_is_compiled_is_looked_at_as_it_was_written(server):
     ]
 
 
+def test_another_probe_of_the_model_does_not_see_it(server):
+    model = seeded()
+    with (
+        probe(model, HOST, server.port, run="set", probe_set=SET) as watch,
+        probe(model, HOST, server.port, run="own") as own,
+    ):
+        train(model, watch, epochs=2)
+        assert own.status()["passes"] == 8
+    assert flush(HOST, server.port)
+    assert {(one.run, one.mode) for one in server.records()} == {("set", "probe"), ("own", "train")}
+
+
 def test_keywords_and_tuples_are_passed_on(server):
     class Two(nn.Module):
         def forward(self, x, *, scale):

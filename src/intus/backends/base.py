@@ -51,7 +51,7 @@ class Seen:
     @property
     def has_batch(self) -> bool:
         """Whether the tensor can have a batch axis: parameters and scalars cannot."""
-        return bool(self.shape) and not self.kind.startswith("parameter")
+        return bool(self.shape) and self.kind not in ("parameter", "parameter_grad", "update")
 
 
 class Tap(Protocol):

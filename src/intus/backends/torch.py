@@ -25,6 +25,7 @@ from ..core.nested import leaves
 from .base import Handle, Operation, Seen, Tap, check_kinds
 from .first_call import after_first_call
 from .quiet import first_rows, run_quietly, unwrapped, version
+from .updates import UPDATE, Updates
 
 #: Real dtypes that numpy knows; any other is widened to float32.
 _NUMPY = {
@@ -121,6 +122,14 @@ class _Session:
         self.entered: dict[str, list[_Visit | None]] = {}
         self.tickets: dict[str, Any] = {}  # of the last pass, for gradients of parameters
         self.leaves: list[Callable[[], None]] = []  # take our hooks off tensors that outlive a pass
+
+    def show(self, ticket: Any, address: str, kind: str, tensor: Tensor) -> None:
+        """Show the tap what is neither input nor output."""
+        self.tap.take(ticket, _seen(address, kind, 0, tensor))
+
+    def fails(self, error: Exception) -> None:
+        """Tell the tap of an exception, which goes no further."""
+        self.tap.fails(error)
 
     @property
     def running(self) -> bool:
@@ -325,6 +334,7 @@ class _Attachment:
         self, model: nn.Module, operations: list[Operation], kinds: tuple[str, ...], tap: Tap
     ) -> None:
         self._session = _Session(kinds, tap)
+        self._updates = Updates(self._session)
         self._undo: list[Callable[[], None]] = []
         try:
             begin = _OnBegin(self._session)
@@ -332,6 +342,8 @@ class _Attachment:
             owners: set[int] = set()
             for operation in operations:
                 self._watch(operation, owners)
+            if UPDATE in self._session.kinds:
+                self._undo += self._updates.attach()
             self._add(model.register_forward_hook(_OnEnd(self._session), always_call=True))
             self._undo.append(after_first_call(model, self._session.left))
         except BaseException:
@@ -354,10 +366,10 @@ class _Attachment:
         if not session.kinds.isdisjoint({"input", "grad_input"}):
             self._add(module.register_forward_pre_hook(_OnEnter(session, operation), with_kwargs=True))
         self._add(module.register_forward_hook(_OnExit(session, operation, list(own))))
-        if "parameter_grad" in session.kinds:
-            for name, parameter in own.items():
-                if parameter.requires_grad:
-                    self._watch_gradient(operation, name, parameter)
+        for name, parameter in own.items():
+            self._updates.add(parameter, operation.address, _inside(operation.address, name))
+            if "parameter_grad" in session.kinds and parameter.requires_grad:
+                self._watch_gradient(operation, name, parameter)
 
     def _add(self, handle: Any) -> None:
         self._undo.append(handle.remove)

@@ -12,7 +12,15 @@ import numpy as np
 
 from .errors import InputError
 
-KINDS = ("output", "input", "grad_output", "grad_input", "parameter", "parameter_grad")
+KINDS = (
+    "output",
+    "input",
+    "grad_output",
+    "grad_input",
+    "parameter",
+    "parameter_grad",
+    "update",
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

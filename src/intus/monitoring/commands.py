@@ -8,7 +8,8 @@ from typing import Any
 
 from ..core.errors import InputError, ServeError
 from .client import Client
-from .sender import Job, Sender, line
+from .jobs import Job
+from .sender import Sender, line
 from .targets import check_pattern, plain_labels
 
 HOST, PORT = "127.0.0.1", 8082

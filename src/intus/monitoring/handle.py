@@ -50,6 +50,7 @@ def probe(
     ``which``  ``which(model, operation)``, asked once: is this operation attached to? All by default
     ``when``   ``when(model, operation)``, asked at each call before any work: is it sent? Always by default
     ``kinds``  of ``output``, ``input``, ``grad_output``, ``grad_input``, ``parameter``, ``parameter_grad``
+        and ``update``: parameters after an optimizer's step minus before
     ``rows``   at most so many rows of each batch; targets then need ``Probe.items``
     ``block``  when the queue is full: wait, up to 30 s at a standstill, instead of dropping
     ``queue_mb``  megabytes of the queue, 256 by default; probes to one server share it, the largest counts

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..backends.base import Backend
+from ..core.unwatched import unwatched
 from .probe_set import MODE, ProbeSet
 
 
@@ -82,7 +83,8 @@ class Looks:
         self._since = self._now(model)
         self.running = True
         try:
-            self._backend.run(model, self._set.inputs)
+            with unwatched():  # for other probes it is no part of the training
+                self._backend.run(model, self._set.inputs)
         except Exception as error:
             self._host.fails(error)
         finally:

@@ -99,7 +99,7 @@ class ModelTap:
     # -- what the backend calls ----------------------------------------------------------------------
 
     def begins(self, inputs: Any) -> bool:
-        if is_unwatched():  # trace or inspect runs the model: no part of the training
+        if is_unwatched() and not self.looks.running:  # trace or inspect: no part of the training
             return False
         if not self.looks.running:
             self.looks.step_begins(self.step)

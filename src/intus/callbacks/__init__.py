@@ -1,0 +1,27 @@
+"""``probe`` in others' training loops: ``TrainerProbe`` for Hugging Face, ``LightningProbe`` for Lightning.
+
+Each is imported when it is first asked for, and needs its framework only then.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .lightning import LightningProbe
+    from .trainer import TrainerProbe
+
+__all__ = ["LightningProbe", "TrainerProbe"]
+
+_HOME = {"LightningProbe": ".lightning", "TrainerProbe": ".trainer"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'intus.callbacks' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name], __name__), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,0 +1,102 @@
+"""The real loops, in an environment that has them: see ``make loops``."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+from intus.serving.run import Server
+from intus.storage.database import Database
+
+pytestmark = pytest.mark.loops
+
+torch.manual_seed(0)
+ROWS = torch.randn(96, 4)
+LABELS = (ROWS[:, 0] > 0).long()
+SET = (ROWS[:48], {"sign": LABELS[:48]})
+
+
+def net():
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+@pytest.mark.filterwarnings("default")
+def test_lightning(tmp_path):
+    import lightning
+
+    from intus.callbacks import LightningProbe
+
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = net()
+
+        def training_step(self, batch, index):
+            return F.cross_entropy(self.net(batch[0]), batch[1])
+
+        validation_step = training_step
+
+        def configure_optimizers(self):
+            return torch.optim.Adam(self.parameters(), lr=0.05)
+
+    loader = DataLoader(TensorDataset(ROWS, LABELS), batch_size=16, shuffle=True)
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        options = {"max_epochs": 3, "logger": False, "enable_checkpointing": False, "accelerator": "cpu"}
+        quiet = {"enable_progress_bar": False, "enable_model_summary": False}
+        watching = LightningProbe(server.host, server.port, of="net", run="r", probe_set=SET)
+        module = Module()
+        lightning.Trainer(callbacks=[watching], **options, **quiet).fit(module, loader, loader)
+        assert not any(one._forward_hooks for one in module.modules())
+        passes = LightningProbe(server.host, server.port, of="net", run="passes")
+        lightning.Trainer(callbacks=[passes], **options, **quiet).fit(module, loader, loader)
+    with Database(tmp_path / "x.db") as database:
+        probed = database.points("r", "Sequential").where(score="linear_f1", target="sign")
+        assert set(probed["epoch"].tolist()) == {0, 1, 2}
+        own = database.points("passes", "Sequential").where(score="mean", address="2")
+        assert set(own["kind"].tolist()) == {"output", "output@eval"}
+        assert set(own["n"].tolist()) == {96}  # the sanity check is not seen
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_trainer_of_transformers(tmp_path):
+    from transformers import Trainer, TrainingArguments
+
+    from intus.callbacks import TrainerProbe
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net()
+
+        def forward(self, x, labels=None):
+            said = {"logits": self.net(x)}
+            return said if labels is None else {"loss": F.cross_entropy(said["logits"], labels)} | said
+
+    data = [{"x": x, "labels": y} for x, y in zip(ROWS, LABELS, strict=True)]
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        quiet = {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "use_cpu": True}
+        loop = {"num_train_epochs": 3, "per_device_train_batch_size": 16, "learning_rate": 0.05}
+        columns = {"eval_strategy": "epoch", "remove_unused_columns": False}
+        arguments = TrainingArguments(output_dir=str(tmp_path / "out"), **quiet, **loop, **columns)
+        model = Net()
+        probes = [
+            TrainerProbe(server.host, server.port, run="r", probe_set=({"x": SET[0]}, SET[1])),
+            TrainerProbe(server.host, server.port, run="passes"),
+        ]
+        Trainer(model, arguments, train_dataset=data, eval_dataset=data, callbacks=probes).train()
+        assert not any(one._forward_hooks for one in model.modules())
+    with Database(tmp_path / "x.db") as database:
+        probed = database.points("r", "Net").where(score="linear_f1", target="sign", address="net.2")
+        assert probed["epoch"].tolist() == [0, 1, 2]
+        assert probed["value"][-1] > 0.8
+        own = database.points("passes", "Net").where(score="mean", address="net.2")
+        assert sorted(zip(own["epoch"].tolist(), own["kind"].tolist(), own["n"].tolist(), strict=True)) == [
+            (epoch, kind, 96) for epoch in range(3) for kind in ("output", "output@eval")
+        ]
