@@ -143,6 +143,16 @@ def test_a_model_that_is_compiled_is_looked_at_as_it_was_written(server):
     ]
 
 
+def test_an_epoch_is_looked_at_once_and_a_second_look_is_said(server, caplog):
+    model = seeded()
+    with probe(model, HOST, server.port, probe_set=SET) as watch:
+        watch.look()
+        train(model, watch, epochs=1)
+    assert flush(HOST, server.port)
+    assert [one.epoch for one in server.records() if one.address == "head"] == [0]
+    assert "number the epochs of the training from 1" in caplog.text
+
+
 def test_another_probe_of_the_model_does_not_see_it(server):
     model = seeded()
     with (

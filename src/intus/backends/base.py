@@ -38,7 +38,8 @@ class Seen:
 
     ``address`` names the operation with its call (``fc1:2``), or the parameter (``fc1.weight``); ``index``
     tells which of several tensors it is; ``nbytes`` is the size of the whole copy. ``copy(rows, axis)``
-    gives the numpy array, cut to at most ``rows`` along ``axis`` before anything is copied.
+    gives the numpy array, cut to at most ``rows`` along ``axis`` before anything is copied. ``batch_axis`` is
+    where its rows lie, if the operation says so.
     """
 
     address: str
@@ -47,6 +48,7 @@ class Seen:
     shape: tuple[int, ...]
     nbytes: int
     copy: Callable[[int | None, int], np.ndarray]
+    batch_axis: int | None = None
 
     @property
     def has_batch(self) -> bool:
@@ -103,6 +105,10 @@ class Backend(Protocol):
 
     def rows(self, inputs: Any, axis: int) -> int | None:
         """How many rows the first tensor of these arguments has along ``axis``; None where there is none."""
+
+    def order(self, inputs: Any) -> bytes | None:
+        """A hash of the data in these arguments, by which an epoch that begins otherwise is known; None where
+        the order of arrival tells nothing."""
 
     def version(self, model: Any) -> int:
         """A number that changes when the parameters do."""

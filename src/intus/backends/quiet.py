@@ -14,8 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..core.nested import leaves
-
 _PARALLEL = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 
@@ -49,11 +47,6 @@ def unwrapped(model: nn.Module, *, compiled: bool) -> nn.Module:
 def version(model: nn.Module) -> int:
     """A number that changes when an optimizer writes to the parameters."""
     return sum(p._version + p.data_ptr() for p in model.parameters() if not p.is_meta)
-
-
-def first_rows(inputs: Any, axis: int) -> int | None:
-    """How many rows the first tensor of a call's arguments has along ``axis``."""
-    return next((t.shape[axis] for t in leaves(inputs, Tensor) if t.ndim > axis), None)
 
 
 @contextmanager

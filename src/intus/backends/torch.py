@@ -24,7 +24,8 @@ from ..core.address import Address
 from ..core.nested import leaves
 from .base import Handle, Operation, Seen, Tap, check_kinds
 from .first_call import after_first_call
-from .quiet import first_rows, run_quietly, unwrapped, version
+from .order import batch_axis, first_batch, first_rows
+from .quiet import run_quietly, unwrapped, version
 from .updates import UPDATE, Updates
 
 #: Real dtypes that numpy knows; any other is widened to float32.
@@ -62,6 +63,10 @@ class TorchBackend:
     def rows(self, inputs: Any, axis: int) -> int | None:
         """Of the first tensor that has the axis."""
         return first_rows(inputs, axis)
+
+    def order(self, inputs: Any) -> bytes | None:
+        """Out of the first tensor's numbers."""
+        return first_batch(inputs)
 
     def version(self, model: nn.Module) -> int:
         """Out of the parameters' versions, which in-place writes raise."""
@@ -104,9 +109,10 @@ def main_tensor(value: Any) -> tuple[int, Tensor] | None:
     return next((pair for pair in found if pair[1].ndim), found[0] if found else None)
 
 
-def _seen(address: str, kind: str, index: int, tensor: Tensor) -> Seen:
+def _seen(address: str, kind: str, index: int, tensor: Tensor, axis: int | None = None) -> Seen:
     size = tensor.element_size() if tensor.dtype in _NUMPY else 4
-    return Seen(address, kind, index, tuple(tensor.shape), tensor.numel() * size, partial(to_numpy, tensor))
+    copy, shape = partial(to_numpy, tensor), tuple(tensor.shape)
+    return Seen(address, kind, index, shape, tensor.numel() * size, copy, axis if len(shape) == 3 else None)
 
 
 class _Session:
@@ -175,7 +181,8 @@ class _Session:
         if ticket is None:
             return None
         self.tickets[address] = ticket
-        return _Visit(ticket, address if call == 1 else f"{address}:{call}", call == 1)
+        place = address if call == 1 else f"{address}:{call}"
+        return _Visit(ticket, place, call == 1, batch_axis(module))
 
     def offer(self, visit: _Visit, kind: str, value: Any) -> None:
         """Show the tap the main tensor of what went in or came out, and later its gradient."""
@@ -187,7 +194,7 @@ class _Session:
             return
         index, tensor = found
         if kind in self.kinds:
-            self.tap.take(visit.ticket, _seen(visit.address, kind, index, tensor))
+            self.tap.take(visit.ticket, _seen(visit.address, kind, index, tensor, visit.axis))
         if gradient in self.kinds and tensor.requires_grad:
             self._listen(tensor, _OnGradient(self, visit, gradient, index))
 
@@ -201,10 +208,10 @@ class _Session:
 class _Visit:
     """One call of one module that the tap wants."""
 
-    __slots__ = ("address", "first", "ticket")
+    __slots__ = ("address", "axis", "first", "ticket")
 
-    def __init__(self, ticket: Any, address: str, first: bool) -> None:
-        self.ticket, self.address, self.first = ticket, address, first
+    def __init__(self, ticket: Any, address: str, first: bool, axis: int | None) -> None:
+        self.ticket, self.address, self.first, self.axis = ticket, address, first, axis
 
 
 class _Hook:
@@ -303,15 +310,17 @@ class _OnExit(_OnModule):
 
 
 class _OnGradient(_Hook):
-    __slots__ = ("address", "index", "kind", "ticket")
+    __slots__ = ("address", "axis", "index", "kind", "ticket")
 
     def __init__(self, session: _Session, visit: _Visit, kind: str, index: int) -> None:
         super().__init__(session)
         self.ticket, self.address, self.kind, self.index = visit.ticket, visit.address, kind, index
+        self.axis = visit.axis
 
     def look(self, gradient: Tensor) -> None:
         if self.session.kinds:
-            self.session.tap.take(self.ticket, _seen(self.address, self.kind, self.index, gradient))
+            seen = _seen(self.address, self.kind, self.index, gradient, self.axis)
+            self.session.tap.take(self.ticket, seen)
 
 
 class _OnParameterGradient(_Hook):

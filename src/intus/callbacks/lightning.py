@@ -26,8 +26,7 @@ class LightningProbe(Watching, _callback()):  # type: ignore[misc]
     ``of`` is the module inside it that the training step calls, such as ``"net"``, where the step does
     not call the LightningModule itself. Of several processes the first one alone watches.
 
-    >>> trainer = lightning.Trainer(callbacks=[LightningProbe(of="net", probe_set=(x, {"digit": y}))])
-    ... # doctest: +SKIP
+    ``lightning.Trainer(callbacks=[LightningProbe(of="net", probe_set=(images, {"digit": labels}))])``
     """
 
     def __init__(self, host: str = HOST, port: int = PORT, *, of: str = "", **options: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.base import Handle, check_kinds, for_model
-from ..core.errors import InputError
+from ..core.errors import InputError, did_you_mean
 from .budget import Budget, check_share
 from .commands import HOST, PORT, queue_targets
 from .probe_set import check_probe_set
@@ -20,6 +20,7 @@ from .sender import BLOCK_S, line
 from .tap import ModelTap, Structure
 from .trouble import Troubles, logger
 
+_SETTINGS = ("epoch", "step", "mode", "items")
 #: What a call without gradients and without an optimizer shows.
 WITHOUT_TRAINING = ("output", "input", "parameter")
 
@@ -124,7 +125,29 @@ class Probe:
 
     def __init__(self, tap: ModelTap, attachment: Handle) -> None:
         self._tap, self._attachment = tap, attachment
-        self.run, self.model, self.operations = tap.run, tap.name, tap.operations
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_") and name not in _SETTINGS:
+            raise InputError(
+                f"A probe has no {name!r} that can be set. {did_you_mean(name, _SETTINGS)}"
+                + (f" {name!r} is given to probe(...) when it begins." if name in ("run", "model") else "")
+            )
+        super().__setattr__(name, value)
+
+    @property
+    def run(self) -> str:
+        """The name of this training."""
+        return self._tap.run
+
+    @property
+    def model(self) -> str:
+        """What the model is called on the page."""
+        return self._tap.name
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """Addresses of what is watched."""
+        return self._tap.operations
 
     @property
     def epoch(self) -> float:
@@ -184,7 +207,9 @@ class Probe:
         }
 
     def look(self) -> None:
-        """Run the probe set now, for the epoch or step that it is. Raises InputError where there is none."""
+        """Run the probe set now, as this epoch's; once an epoch, for two states of a model are not one.
+        Looked at before the training, the untrained model is epoch 0, and the first epoch is 1.
+        Raises InputError where there is no probe set."""
         if not self._tap.looks.instead:
             raise InputError("There is no probe set to look at: probe(model, probe_set=(inputs, labels)).")
         self._tap.looks.look()

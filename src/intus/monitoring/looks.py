@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import Any, NamedTuple, Protocol
 
@@ -10,6 +11,12 @@ import numpy as np
 from ..backends.base import Backend
 from ..core.unwatched import unwatched
 from .probe_set import MODE, ProbeSet
+from .trouble import Troubles
+
+_TWICE = (
+    "intus: the probe set was run in epoch %s already; what was learned in it since is not shown. Where the "
+    "untrained model is looked at as epoch 0, number the epochs of the training from 1."
+)
 
 
 class Facts(NamedTuple):
@@ -20,6 +27,7 @@ class Facts(NamedTuple):
     mode: str
     items: np.ndarray | None
     rows: int | None = None
+    ordered: bool = True
 
 
 class Host(Protocol):
@@ -27,6 +35,7 @@ class Host(Protocol):
 
     epoch: float
     passes: int
+    troubles: Troubles
 
     def turn(self, old: float, new: float) -> None: ...
     def fails(self, error: Exception) -> None: ...
@@ -40,6 +49,7 @@ class Looks:
         self._host, self._model = weakref.proxy(host), weakref.ref(model)
         self._backend, self._set = backend, probe_set
         self._at: float = 0  # the step, where looks are by steps
+        self._epoch = math.nan  # that was looked at last
         self._since = (0, backend.version(model)) if probe_set is not None else (0, 0)
 
     @property
@@ -76,10 +86,14 @@ class Looks:
         self.look()
 
     def look(self) -> None:
-        """Run the probe set now."""
+        """Run the probe set now, unless this epoch has been looked at: two states of a model are not one."""
         model = self._model()
         if self._set is None or model is None or self.running:
             return
+        if self._set.every is None and self._host.epoch == self._epoch:
+            self._host.troubles.say(_TWICE, f"{self._epoch:g}")
+            return
+        self._epoch = self._host.epoch
         self._since = self._now(model)
         self.running = True
         try:

@@ -50,13 +50,14 @@ class Schedule:
     def cut(self, seen: Seen, most: int | None) -> tuple[int | None, int | None, int]:
         """(batch axis, rows to copy, bytes that they take) of a tensor, of ``most`` rows; no axis where it
         has no batch."""
-        if not seen.has_batch or self.batch_axis >= len(seen.shape):
+        axis = self.batch_axis if seen.batch_axis is None else seen.batch_axis
+        if not seen.has_batch or axis >= len(seen.shape):
             return None, None, seen.nbytes
-        length = seen.shape[self.batch_axis]
+        length = seen.shape[axis]
         rows = min((bound for bound in (self.rows, most) if bound is not None), default=length)
         if length <= rows:
-            return self.batch_axis, None, seen.nbytes
-        return self.batch_axis, rows, math.ceil(seen.nbytes * rows / length)
+            return axis, None, seen.nbytes
+        return axis, rows, math.ceil(seen.nbytes * rows / length)
 
     def _ask(self, name: str, choice: Choice | None, model: Any, operation: Operation) -> bool:
         if choice is None:

@@ -17,6 +17,7 @@ from ..core.unwatched import is_unwatched
 from ..storage.codec import encode_graph
 from .budget import Budget
 from .looks import Facts, Looks
+from .order import Order
 from .probe_set import ProbeSet
 from .schedule import Schedule
 from .sender import Sender
@@ -24,6 +25,12 @@ from .tally import Span
 from .trouble import Troubles, logger
 
 _COMPILED = "What runs inside torch.compile is not seen: probe a model that is not compiled."
+
+_LEFT_OUT = (
+    "intus: to take at most %s of the time, the probe of %s leaves passes out. Labels by order of arrival "
+    "then fit no epoch: say which rows come (Probe.items = ids), let the probe run a probe_set, "
+    "or give it more (budget=)."
+)
 
 
 class Structure(Protocol):
@@ -71,6 +78,7 @@ class ModelTap:
         self._tracer: int | None = None  # the thread whose pass is traced
         self._facts = Facts(0, 0, "", None)
         self.budget, self.looks = budget, Looks(self, model, backend, probe_set)
+        self._order = Order(name, troubles)
         self._held = self._most = 0  # bytes and rows of the pass watched last
         self._known = 0.0  # what the line had worked when the budget last heard of it
 
@@ -104,7 +112,7 @@ class ModelTap:
         if not self.looks.running:
             self.looks.step_begins(self.step)
         began = time.perf_counter()
-        facts = self.looks.facts(self.step) or self._of_training(began)
+        facts = self.looks.facts(self.step) or self._of_training(inputs, began)
         if facts is None:
             return False
         self._facts = facts
@@ -118,7 +126,7 @@ class ModelTap:
             self.budget.pay(time.perf_counter() - began)
         return True
 
-    def _of_training(self, now: float) -> Facts | None:
+    def _of_training(self, inputs: Any, now: float) -> Facts | None:
         """What a call of the training is tagged with; None where it is not watched."""
         facts = Facts(self.epoch, self.step, self.current_mode(), self.items)
         self.step += 1
@@ -130,7 +138,12 @@ class ModelTap:
         self.budget.pay(worked)
         self.budget.passed(self._held, self._most)
         watched = self.budget.allows(now, (facts.epoch, facts.mode))
-        return facts._replace(rows=self.budget.rows) if watched else None
+        if facts.items is None and self._order.is_new(facts.epoch, facts.mode):
+            self._order.begins(facts.epoch, facts.mode, self._backend.order(inputs))
+        if not watched and facts.items is None:
+            self.troubles.say(_LEFT_OUT, f"{self.budget.share:.0%}", self.name)
+        ordered = facts.items is not None or self._order.holds(facts.mode)
+        return facts._replace(rows=self.budget.rows, ordered=ordered) if watched else None
 
     def wants(self, operation: Operation) -> Facts | None:
         self.heard.add(operation.address)
@@ -194,6 +207,8 @@ class ModelTap:
         if items is not None:  # ids belong to rows: a tensor with another number of rows has none of them
             fits = axis is not None and seen.shape[axis] == len(items)
             items = items[: array.shape[axis]] if fits and axis is not None else None
+        elif not facts.ordered and axis is not None:
+            items = self._order.unknown(array.shape[axis])
         return Record(
             array,
             seen.address,

@@ -20,6 +20,7 @@ class Troubles:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
+        self._said: set[str] = set()
 
     def count(self, code: str, text: str = "", *args: object) -> None:
         """Count one failure; ``text`` (with ``%s`` for ``args``) is logged as a warning the first time."""
@@ -27,6 +28,14 @@ class Troubles:
             self._counts[code] += 1
             first = self._counts[code] == 1
         if first and text:
+            logger.warning(text, *args)
+
+    def say(self, text: str, *args: object) -> None:
+        """Log what is no failure but should be known, once."""
+        with self._lock:
+            first = text not in self._said
+            self._said.add(text)
+        if first:
             logger.warning(text, *args)
 
     def again(self, code: str) -> None:

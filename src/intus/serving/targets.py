@@ -120,6 +120,11 @@ def fit(target: Target, point: DataPoint) -> list[np.ndarray]:
     known = [record.items for record in point.records if record.items is not None]
     if len(known) == len(point.records):
         highest, lowest = max(_end(ids) for ids in known), min(_start(ids) for ids in known)
+        if highest < 0:
+            raise Misfit(
+                f"Target {target.name!r} cannot be matched: nobody knows which rows {where} sent, for the "
+                "data are shuffled or come in parts. Tell the probe (probe.items = ids), or use a probe_set."
+            )
         if lowest < 0 or highest >= len(target):
             raise Misfit(
                 f"Target {target.name!r} has {len(target)} labels, for items 0 to {len(target) - 1}, but "

@@ -1,0 +1,92 @@
+"""Two data-parallel processes: rows by their ids, refused without, and a probe set on one of them alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import torch
+
+from intus.monitoring import flush, register_targets
+from intus.serving.run import Server
+from intus.storage.database import Database
+
+SCRIPT = """
+import os, sys
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+import intus
+
+rank, port, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+torch.manual_seed(0)
+rows = torch.randn(40, 4)
+model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2)))
+sampler = DistributedSampler(range(40), shuffle=True)
+
+def train(watch, ids):
+    for epoch in range(2):
+        if watch:
+            watch.epoch = epoch
+        sampler.set_epoch(epoch)
+        for items in DataLoader(range(40), batch_size=10, sampler=sampler):
+            if ids:
+                watch.items = items
+            model(rows[items]).square().mean().backward()
+            model.zero_grad()
+
+with intus.probe(model, port=port, run="ids") as watch:
+    assert watch.model == "Sequential" and "1" in watch.operations
+    train(watch, True)
+with intus.probe(model, port=port, run="none") as watch:
+    train(watch, False)
+watch = rank == 0 and intus.probe(model, port=port, run="set", probe_set=(rows, {"all": (rows[:, 0] > 0)}))
+if watch:
+    watch.look()  # the untrained model, as epoch 0
+    watch.epoch = 1
+train(None, False)
+if watch:
+    watch.remove()
+assert not any(module._forward_hooks for module in model.modules())
+torch.distributed.barrier()
+assert intus.flush(port=port)
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_two_ranks(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    torch.manual_seed(0)
+    labels = torch.randn(40, 4)[:, 0] > 0
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        assert register_targets(server.host, server.port, name="sign", targets=labels)
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-W", "ignore", path, str(rank), str(server.port), tmp_path / "store"],
+                stderr=subprocess.PIPE,
+                text=True,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+            )
+            for rank in range(2)
+        ]
+        errors = [rank.communicate(timeout=100)[1] for rank in ranks]
+        assert [rank.returncode for rank in ranks] == [0, 0], errors
+        assert flush(server.host, server.port)
+    assert all("is trained by several processes" in error for error in errors)
+    with Database(tmp_path / "x.db") as database:
+        told = " ".join(str(notice) for notice in database.notices())
+        by = {run: database.points(run, "Sequential").where(address="0") for run in ("ids", "none", "set")}
+    f1 = {run: points.where(score="linear_f1") for run, points in by.items()}
+    assert by["ids"].where(score="mean")["n"].tolist() == [40, 40]
+    assert set(f1["ids"]["target"].tolist()) == {"sign"}
+    assert f1["ids"]["epoch"].tolist() == [0, 1]
+    assert np.isfinite(f1["ids"]["value"]).all()
+    assert not len(f1["none"])
+    assert "nobody knows which rows" in told
+    assert set(f1["set"]["target"].tolist()) >= {"all"}
+    assert by["set"].where(score="mean")["n"].tolist() == [40, 40]
