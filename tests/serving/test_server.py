@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from serving_help import record
 
-from intus.core.errors import InputError, ServeError
+from intus.core.errors import InputError, MissingExtraError, ServeError
 from intus.core.results import Results
 from intus.serving.links import RemoteFrontend
 from intus.serving.run import Server, serve
@@ -288,6 +288,10 @@ def test_a_port_in_use_is_named(tmp_path):
         ({"port": 0, "database": "/nowhere/at/all.db"}, InputError, "Could not open the database"),
         ({"port": 0, "trigger": "epoch,colour"}, InputError, "must name some of epoch, step, mode"),
         ({"port": 99999}, ServeError, "Port 99999 of 127.0.0.1"),
+        ({"port": 0, "grace": float("nan")}, InputError, "grace=nan is not more than nothing"),
+        ({"port": 0, "max_bytes": 0}, InputError, "max_bytes=0"),
+        ({"port": 0, "journal_bytes": -1}, InputError, "journal_bytes=-1"),
+        ({"port": 0, "database": "postgresql:///:::"}, (InputError, MissingExtraError), "postgres"),
         ({"host": "no.such.host.invalid", "token": "t", "port": 0}, ServeError, "no.such.host.invalid"),
     ],
 )

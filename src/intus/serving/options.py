@@ -27,7 +27,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ("frontend", 8080, "the page"),
     ):
         add(f"--{name}-port", type=int, default=number, metavar="N", help=f"{who} (default: %(default)s)")
-    add("--database", default="intus.db", metavar="FILE", help="where scores are kept (default: %(default)s)")
+    add("--database", default="intus.db", metavar="FILE",
+        help="where scores are kept, or postgresql://user@host/name (default: %(default)s)")  # fmt: skip
     add("--token", help="asked of every request; needed to listen beyond this machine")
     add("--evaluator-url", metavar="URL", help="where an aggregator alone finds the evaluator")
     add("--frontend-url", metavar="URL", help="where an evaluator alone finds the frontend")
@@ -37,6 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="fields whose change completes a data point, by comma (default: %(default)s)")  # fmt: skip
     add("--grace", type=float, default=60.0, metavar="SECONDS",
         help="how long an epoch is waited for of which not all has come (default: 60)")  # fmt: skip
-    add("--journal", metavar="FOLDER", help="what is not scored yet (default: DATABASE.journal)")
+    add("--journal", metavar="FOLDER",
+        help="keeps what is not scored yet (default: DATABASE.journal, or intus.journal)")  # fmt: skip
     add("--journal-bytes", type=int, default=4 << 30, metavar="N", help="its largest size (default: 4 GiB)")
     add("--fsync", action="store_true", help="outlast a power cut too, and not only the server's death")

@@ -70,6 +70,9 @@ def serve(
             f"Listening on {host} lets other machines in, so a token is needed: serve(token=...) or "
             "--token TOKEN. Or listen on 127.0.0.1."
         )
+    for name, number in (("grace", grace), ("max_bytes", max_bytes), ("journal_bytes", journal_bytes)):
+        if not 0 < number < float("inf"):
+            raise InputError(f"{name}={number!r} is not more than nothing. Leave it out for the default.")
     default = {"aggregator": aggregator_port, "evaluator": evaluator_port, "frontend": frontend_port}
     ports = [port] if port is not None else list(default.values()) if role == "all" else [default[role]]
     sockets = [_listen(host, number) for number in dict.fromkeys(ports)]
