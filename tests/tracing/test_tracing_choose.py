@@ -78,7 +78,7 @@ SPARSE = [
 ]
 
 
-@pytest.mark.parametrize("save", SPARSE, ids=str)
+@pytest.mark.parametrize("save", SPARSE, ids=range(len(SPARSE)))
 def test_what_is_not_wanted_is_not_held(deep, save):
     with torch.no_grad():
         t = intus.trace(deep, torch.ones(1, 8), save=save)
@@ -88,7 +88,7 @@ def test_what_is_not_wanted_is_not_held(deep, save):
     assert len(t.values) <= 10
 
 
-@pytest.mark.parametrize("save", SPARSE, ids=str)
+@pytest.mark.parametrize("save", SPARSE, ids=range(len(SPARSE)))
 def test_the_most_that_was_ever_alive(deep, save):
     with torch.no_grad():
         intus.trace(deep, torch.ones(1, 8), save=save)
