@@ -27,7 +27,7 @@ from .worker import Worker, wait_for
 
 _log = logging.getLogger("intus.serving")
 _RETRIES = (0.1, 0.3, 1.0)
-_LONGEST_PAUSE = 3.0
+_LONGEST_PAUSE = 1.0
 
 
 class Remote:

@@ -24,7 +24,7 @@ from .worker import Worker, wait_for
 __all__ = ["BusyError", "Collector", "Evaluator", "EvaluatorLink", "Frontend", "FrontendLink", "Link"]
 
 _log = logging.getLogger("intus.serving")
-_PAUSES = (0.1, 0.3, 1.0, 3.0)  # between tries to store what is found; the last again and again
+_PAUSES = (0.1, 0.3, 1.0)  # between tries to store what is found; the last again and again
 
 
 @dataclass(slots=True)

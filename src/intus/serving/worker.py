@@ -15,8 +15,9 @@ _log = logging.getLogger("intus.serving")
 _T = TypeVar("_T")
 
 
-#: How long a flush waits for a server that is away before it says so.
-AWAY_S = 2.0
+#: How long a flush waits for a server that is away before it says so: longer than the pauses between two tries,
+#: so that one that has just come back is not called away.
+AWAY_S = 4.0
 
 
 def wait_for(worker: Worker[_T], trouble: Callable[[], str], timeout: float | None) -> float | None:
