@@ -15,7 +15,7 @@ _log = logging.getLogger("intus.serving")
 _T = TypeVar("_T")
 
 
-#: How long a flush waits for a server that is away before it says so: longer than the pauses between two tries,
+#: How long a flush waits for a server that is away before it says so: longer than the pauses between tries,
 #: so that one that has just come back is not called away.
 AWAY_S = 4.0
 
