@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from ..core.graph import Param
 from ..viewing.card import Card, listed
-from ..viewing.picture import Look
 from ..viewing.text import count, dimensions, duration, size
+from .looks import look_of
 
 if TYPE_CHECKING:
     from .module import Module
     from .op import Op
-
-_BINS = 40
-_PIXELS = 64
 
 
 def op_card(op: Op) -> Card:
@@ -50,7 +43,13 @@ def op_card(op: Op) -> Card:
         ("cost", ", ".join(cost)),
         ("also", ", ".join(name for name, holds in flags.items() if holds)),
     )
-    return Card(op.label, f"{kind} {op.buffer_address or ''}".strip(), facts, op.source, look(op))
+    return Card(
+        op.label,
+        f"{kind} {op.buffer_address or ''}".strip(),
+        facts,
+        op.source,
+        look_of(op.value) if op.saved else None,
+    )
 
 
 def module_card(module: Module) -> Card:
@@ -77,59 +76,6 @@ def module_card(module: Module) -> Card:
         ("mode", "training" if module.training else "eval"),
     )
     return Card(module.address or "the model", module.type, facts, module.source)
-
-
-def look(op: Op) -> Look | None:
-    """What is shown of an op's value; None where it was not saved, or has no plain numbers."""
-    if not op.saved:
-        return None
-    with torch._C.DisableTorchFunction(), torch.no_grad():
-        try:
-            return look_at(op.value)
-        except (RuntimeError, NotImplementedError, TypeError):  # sparse, nested, on meta, quantised
-            return None
-
-
-def look_at(value: Tensor) -> Look | None:
-    """Figures, a histogram of 40 bins, and at most 64 by 64 numbers of the first item as a picture.
-
-    >>> look_at(torch.tensor([0.0, 1.0, float("nan")]))[:7]
-    (3, 1, 0, 1, 0.0, 0.5, 1.0)
-    """
-    if value.is_meta or value.layout != torch.strided:
-        return None
-    plain = (value.abs() if value.is_complex() else value).detach().cpu()
-    numbers = plain.reshape(-1).to(torch.float64)
-    finite = numbers[numbers.isfinite()]
-    nan = int(numbers.isnan().sum())
-    zero = int((numbers == 0).sum())
-    rest = (numbers.numel(), nan, numbers.numel() - finite.numel() - nan, zero)
-    if not finite.numel():
-        return Look(*rest, None, None, None, None, (), None)
-    low, high = float(finite.min()), float(finite.max())
-    counts = torch.histc(finite, _BINS, low, high) if low < high else torch.tensor([finite.numel()])
-    std = float(finite.std(correction=0))
-    bars = tuple(int(n) for n in counts.tolist())
-    return Look(*rest, low, float(finite.mean()), high, std, bars, _image(plain))
-
-
-def _image(value: Tensor) -> np.ndarray | None:
-    """The first item: the channels of an image beside each other, the rows of a matrix; thinned out."""
-    if value.dim() < 2 or min(value.shape[-2:]) < 2:
-        return None
-    while value.dim() > 3:
-        value = value[0]
-    if value.dim() == 3:
-        value = (
-            torch.cat(list(value[: max(1, min(8, _PIXELS // value.shape[-1]))]), -1)
-            if value.shape[0]
-            else value
-        )
-    if value.dim() != 2:
-        return None
-    rows, columns = (max(1, -(-n // _PIXELS)) for n in value.shape)
-    image: np.ndarray = value[::rows, ::columns].to(torch.float64).numpy()
-    return image
 
 
 def _tensor(shape: tuple[int, ...], dtype: str) -> str:

@@ -18,10 +18,10 @@ from ..viewing.html import View
 from ..viewing.overlay import Overlay
 from ..viewing.text import summary
 from .gradients import Gradients
+from .looks import summarise
 from .op import Op
 from .replay import Replays
 from .report import Report
-from .summaries import summarise
 from .trace_facts import TraceFacts
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from intus.tracing.looks import BINS, summarise
 from intus.tracing.run import trace
-from intus.tracing.summaries import BINS, summarise
 
 ANY = st.one_of(
     st.floats(-1e6, 1e6, width=32), st.sampled_from([0.0, float("nan"), float("inf"), float("-inf")])

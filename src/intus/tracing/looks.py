@@ -1,0 +1,96 @@
+"""What saved activations look like: a few figures, a histogram and a picture each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..viewing.picture import Look
+
+BINS = 24
+_MOST_HISTOGRAMS = 5000  # beyond so many values, figures alone: the page must stay small
+_COLUMNS = ("row", "mean", "std", "low", "high", "nan", "inf", "zero", "histogram")
+_PIXELS = 64
+
+
+def look_of(value: Tensor, bins: int = 40, *, image: bool = True) -> Look | None:
+    """What is shown of a value, out of the sight of any trace; None where it has no plain numbers."""
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        try:
+            return look_at(value, bins, image=image)
+        except (RuntimeError, NotImplementedError, TypeError):  # fake, nested, or of a class that refuses
+            return None
+
+
+def look_at(value: Tensor, bins: int = 40, *, image: bool = True) -> Look | None:
+    """Figures of the finite numbers, their histogram, and at most 64 by 64 of the first item as a picture.
+
+    None for what has no plain numbers; complex ones count by magnitude, the deviation is the population's.
+
+    >>> look_at(torch.tensor([0.0, 1.0, float("nan")]))[:7]
+    (3, 1, 0, 1, 0.0, 0.5, 1.0)
+    """
+    if value.is_meta or value.is_quantized or value.layout != torch.strided:
+        return None
+    plain = (value.abs() if value.is_complex() else value).detach().cpu()
+    numbers = plain.reshape(-1).to(torch.float64)
+    finite = numbers[numbers.isfinite()]
+    nan = int(numbers.isnan().sum())
+    zero = int((numbers == 0).sum())
+    rest = (numbers.numel(), nan, numbers.numel() - finite.numel() - nan, zero)
+    if not finite.numel():
+        return Look(*rest, None, None, None, None, (), None)
+    low, high = float(finite.min()), float(finite.max())
+    counts = torch.histc(finite, bins, low, high) if low < high else torch.tensor([finite.numel()])
+    std = float(finite.std(correction=0))
+    bars = tuple(int(n) for n in counts.tolist())
+    return Look(*rest, low, float(finite.mean()), high, std, bars, _image(plain) if image else None)
+
+
+def _image(value: Tensor) -> np.ndarray | None:
+    """The first item: the channels of an image beside each other, the rows of a matrix; thinned out."""
+    if value.dim() < 2 or min(value.shape[-2:]) < 2:
+        return None
+    while value.dim() > 3:
+        value = value[0]
+    if value.dim() == 3:
+        value = (
+            torch.cat(list(value[: max(1, min(8, _PIXELS // value.shape[-1]))]), -1)
+            if value.shape[0]
+            else value
+        )
+    if value.dim() != 2:
+        return None
+    rows, columns = (max(1, -(-n // _PIXELS)) for n in value.shape)
+    image: np.ndarray = value[::rows, ::columns].to(torch.float64).numpy()
+    return image
+
+
+def summarise(values: Mapping[int, Tensor]) -> dict[str, list[Any]]:
+    """Columns over the saved values, in the order of their rows; see ``viewing.scene``. ``zero`` is the share
+    of the finite numbers that is 0. Values without plain numbers are left out.
+
+    >>> summarise({3: torch.tensor([0.0, 1.0, float("nan")])})["mean"]
+    [0.5]
+    """
+    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    for row in sorted(values):
+        look = look_of(values[row], BINS, image=False)
+        if look is not None and look.size:
+            drawn = look.counts if len(columns["row"]) < _MOST_HISTOGRAMS and len(look.counts) > 1 else ()
+            figures = (_short(number) for number in (look.mean, look.std, look.low, look.high))
+            finite = look.size - look.nan - look.infinite
+            zero = _short(look.zero / finite) if finite else None
+            found = (row, *figures, look.nan, look.infinite, zero, list(drawn))
+            for name, value in zip(_COLUMNS, found, strict=True):
+                columns[name].append(value)
+    return columns
+
+
+def _short(value: float | None) -> float | None:
+    """Six digits, which is more than is shown."""
+    return None if value is None else float(f"{value:.6g}")
