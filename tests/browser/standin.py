@@ -147,7 +147,8 @@ class Store:
         with self.lock:
             rows = [r for r in self.rows if (r["unit"] >= 0) == units]
             rows = [r for r in rows if all(r[k] == v for k, v in wanted.items())]
-        return {name: [row[name] for row in rows] for name in (*COLUMNS, "n", "note")}
+        asked = query["columns"].split(",") if "columns" in query else (*COLUMNS, "n", "note")
+        return {name: [row[name] for row in rows] for name in asked}
 
 
 def layer_rows(run: str, epoch: int, layers: tuple[str, ...]) -> list[Row]:

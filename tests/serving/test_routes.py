@@ -73,6 +73,8 @@ def test_records_become_points(fresh):
     points = fresh.get("/api/points", params={"run": "r", "model": "m", "score": "mean"}).json()
     assert points["epoch"] == [0, 1]
     assert all(isinstance(value, float) for value in points["value"])
+    some = fresh.get("/api/points?run=r&model=m&score=mean&columns=epoch,value").json()
+    assert some == {name: points[name] for name in ("epoch", "value")}
     status = fresh.get("/api/status").json()
     assert (status["aggregator"]["received"], status["aggregator"]["duplicates"]) == (2, 1)
     assert (status["evaluator"]["scored"], status["evaluator"]["pending"]) == (2, 0)
@@ -323,7 +325,7 @@ def test_other_routes_and_methods(client, method, path):
     assert "error" in answer.json()
 
 
-@pytest.mark.parametrize("query", ["level=row", "run=%00", "score=" + "x" * 1001])
+@pytest.mark.parametrize("query", ["level=row", "run=%00", "score=" + "x" * 1001, "columns=epoch,secret"])
 def test_bad_queries(client, query):
     answer = client.get(f"/api/points?{query}")
     assert answer.status_code == 400

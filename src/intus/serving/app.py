@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from ..core.errors import InputError, IntusError, ServeError
+from ..core.errors import InputError, IntusError, ServeError, did_you_mean
 from ..storage.codec import decode_graph, decode_legacy, decode_records
 from ..viewing.scene import scene
 from .chain import AwayError, BusyError, Link
@@ -225,7 +225,11 @@ def _page_routes(frontend: Frontend, feed: Feed) -> list[Route]:
             if name in query
         }
         level = query.get("level", "layer")
-        return database.columns(run, model, _POINT_COLUMNS, level=level, **equal)
+        names = query["columns"].split(",") if "columns" in query else _POINT_COLUMNS
+        for name in names:
+            if name not in _POINT_COLUMNS:
+                raise InputError(f"Points have no column {name!r}. {did_you_mean(name, _POINT_COLUMNS)}")
+        return database.columns(run, model, names, level=level, **equal)
 
     def graph(request: Request) -> Any:
         run, model = _run_and_model(request)

@@ -88,7 +88,7 @@ _ROUTES: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any] |
     ("GET", "/api/runs"): ("Every run, and what there is to look at in it", [], None),
     ("GET", "/api/points"): (
         "Scores, as columns",
-        _query("run model", "score target kind address level"),
+        _query("run model", "score target kind address level columns"),
         None,
     ),
     ("GET", "/api/graph"): ("A model's graph", _query("run model"), None),

@@ -26,16 +26,18 @@ export interface Measured {
   note: (string | null)[];
 }
 
-/** Columns of equal length, one row per score of one address at one epoch. */
+/** Columns of equal length, one row per unit or layer at one epoch. What the page asked by (score, target, kind) is
+ * not sent again with every row: it would be half of what is read. */
 export interface Columns extends Measured {
   address: string[];
   unit: (number | null)[];
   epoch: (number | null)[];
   step: (number | null)[];
-  kind: string[];
   target: (string | null)[];
-  score: string[];
 }
+
+const LAYER = ["address", "epoch", "step", "value", "low", "high", "baseline", "n", "note"];
+const ASKED = { layer: LAYER, unit: [...LAYER, "unit", "target"] };
 
 export interface Notice {
   id: number;
@@ -79,7 +81,7 @@ export async function getRuns(): Promise<Run[]> {
 /** The rows of one score; an empty target or kind asks for every one. */
 export async function getPoints(query: PointsQuery): Promise<Columns> {
   const asked = Object.fromEntries(Object.entries(query).filter(([, value]) => value !== ""));
-  return json<Columns>(await get("/api/points", asked));
+  return json<Columns>(await get("/api/points", { ...asked, columns: ASKED[query.level].join(",") }));
 }
 
 /** The scene of the model's graph as the server sent it; null when the run has none. */

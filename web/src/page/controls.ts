@@ -18,7 +18,7 @@ export function controls(dispatch: Dispatch): Part {
   const root = h("div", { class: "controls", role: "group", "aria-label": "What to show" });
   const figure = h(
     "button",
-    { class: "toggle", type: "button", title: FIGURE_2, onclick: () => dispatch({ type: "choose", choice: FIGURE }) },
+    { class: "toggle", type: "button", title: FIGURE_2, click: () => dispatch({ type: "choose", choice: FIGURE }) },
     "Figure 2",
   );
   root.append(scores.root, targets.root, kinds.root, figure, time.root);
@@ -61,13 +61,13 @@ function timeline(dispatch: Dispatch): Part {
     if (!playing && at === epochs.length - 1) go(0);
     dispatch({ type: "set", values: { playing: !playing } });
   };
-  const play = h("button", { class: "quiet", type: "button", onclick: toggle });
+  const play = h("button", { class: "quiet", type: "button", click: toggle });
   const slider = h("input", {
     type: "range",
     min: 0,
     step: 1,
     "aria-label": "Epoch",
-    oninput: () => {
+    input: () => {
       if (playing) stop();
       go(slider.valueAsNumber);
     },

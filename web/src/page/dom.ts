@@ -1,34 +1,17 @@
-// The few lines that make elements. Text always becomes a text node, so nothing a server says can be markup.
+// What the page adds to the graph's way of making elements. Text always becomes a text node, so nothing a server says
+// can be markup.
 
-type Handler = (event: never) => void;
-type Attributes = Record<string, string | number | boolean | Handler>;
+import { el } from "../graph/dom.ts";
+
+export { el as h };
 export type Child = Node | string;
 
-/** `h("button", {class: "quiet", onclick: go}, "Go")`; true sets an attribute, false leaves it out. */
-export function h<K extends keyof HTMLElementTagNameMap>(
-  tag: K,
-  attributes: Attributes = {},
-  ...children: Child[]
-): HTMLElementTagNameMap[K] {
-  const element = document.createElement(tag);
-  apply(element, attributes);
-  element.append(...children);
-  return element;
-}
-
 /** The same for SVG. */
-export function svg(tag: string, attributes: Attributes = {}, ...children: Child[]): SVGElement {
+export function svg(tag: string, attributes: Record<string, string | number> = {}, ...children: Child[]): SVGElement {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  apply(element, attributes);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
   element.append(...children);
   return element;
-}
-
-function apply(element: Element, attributes: Attributes): void {
-  for (const [name, value] of Object.entries(attributes)) {
-    if (typeof value === "function") element.addEventListener(name.slice(2), value as EventListener);
-    else if (value !== false) element.setAttribute(name, value === true ? "" : String(value));
-  }
 }
 
 /** Set text only where it differs, so that live regions speak and layout moves only on change. */
@@ -71,8 +54,8 @@ export class Picker {
   private built = "";
 
   constructor(label: string, name: string, onpick: (value: string) => void) {
-    this.select = h("select", { name, "aria-label": label, onchange: () => onpick(this.select.value) });
-    this.root = h("label", { class: "picker" }, h("span", {}, label), this.select);
+    this.select = el("select", { name, "aria-label": label, change: () => onpick(this.select.value) });
+    this.root = el("label", { class: "picker" }, el("span", {}, label), this.select);
   }
 
   /** Options by group; a group with no label stands at the top level. */
@@ -81,8 +64,8 @@ export class Picker {
     if (signature !== this.built) {
       this.built = signature;
       this.select.replaceChildren(...groups.flatMap(({ label, options }) => {
-        const items = options.map((o) => h("option", { value: o.value }, o.label));
-        return label ? [h("optgroup", { label }, ...items)] : items;
+        const items = options.map((o) => el("option", { value: o.value }, o.label));
+        return label ? [el("optgroup", { label }, ...items)] : items;
       }));
     }
     this.select.value = value;

@@ -25,7 +25,7 @@ export function header(dispatch: Dispatch): Part {
       type: "button",
       "aria-label": "Switch between light and dark",
       title: "Switch between light and dark",
-      onclick: toggleTheme,
+      click: toggleTheme,
     },
     icon(ICONS.theme),
   );
@@ -59,7 +59,7 @@ function comparer(dispatch: Dispatch): Part {
     dispatch({ type: "choose", choice: { against: on ? [...others, key] : others } });
   };
   const box = (key: string, name: string): HTMLElement => {
-    const input = h("input", { type: "checkbox", value: key, onchange: () => flip(key, input.checked) });
+    const input = h("input", { type: "checkbox", value: key, change: () => flip(key, input.checked) });
     return h("label", {}, input, name);
   };
   document.addEventListener("pointerdown", (event) => {

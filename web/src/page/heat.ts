@@ -70,16 +70,29 @@ export function heat(dispatch: Dispatch): Part {
     const found = find(event);
     if (found) dispatch({ type: "choose", choice: { address: found.series.address, epoch: found.epoch } });
   });
+  let seen = false;
+  let stale = false;
   const redraw = (marksOnly = false): void => {
     if (!view || root.hidden) return;
     if (!marksOnly) {
       drawn = grid(view.chart.series.map((s) => addressLabel(s.address)), view.chart.epochs.length, stage.clientWidth);
+      stage.style.blockSize = `${drawn.height}px`;
+    }
+    stale ||= !marksOnly;
+    if (!seen) return;
+    if (stale) {
+      stale = false;
       inks = tokens(stage, ["text", "text-soft", "line", "surface", "warning", "accent"]);
       cells(canvasContext(painted, drawn.width, drawn.height), drawn, view, inks);
     }
     mark(canvas, painted, drawn, view, inks);
   };
-  new ResizeObserver(() => redraw()).observe(stage);
+  new ResizeObserver(([entry]) => entry?.contentRect.width !== drawn.width && redraw()).observe(stage);
+  // Out of sight nothing is painted: what stands in sight comes first, and sooner.
+  new IntersectionObserver(([entry]) => {
+    seen = Boolean(entry?.isIntersecting);
+    if (seen) redraw(true);
+  }).observe(stage);
 
   return {
     root,

@@ -14,7 +14,7 @@ export function layers(dispatch: Dispatch): Part {
     type: "search",
     placeholder: "Filter layers",
     "aria-label": "Filter layers by name",
-    oninput: () => dispatch({ type: "choose", choice: { filter: filter.value } }),
+    input: () => dispatch({ type: "choose", choice: { filter: filter.value } }),
   });
   const hint = h("p", { class: "hint", hidden: true }, "No layer has this in its name.");
   const list = h("ul", { class: "layers", role: "listbox", tabindex: 0, "aria-label": "Layers, from input to output" });

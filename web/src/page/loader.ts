@@ -6,8 +6,11 @@ import { askedTarget, currentRun, runKey, type State } from "./state.ts";
 import { unitRows } from "./units.ts";
 import type { Dispatch } from "./view.ts";
 
+const GAP = 150; // milliseconds of rest after each answer
+const RUNS_GAP = 600; // the list of runs costs the server most, and the plot should not wait behind it
+
 /** Runs never overlap themselves and many calls while one runs become one more. */
-export function coalesce(task: () => Promise<void>, gap = 150): () => void {
+export function coalesce(task: () => Promise<void>, gap: number): () => void {
   let busy = false;
   let again = false;
   const run = async (): Promise<void> => {
@@ -33,7 +36,7 @@ const keyOf = (...parts: unknown[]): string => JSON.stringify(parts);
 
 export class Loader {
   private keys = { ...NONE };
-  readonly runs = this.task(async () => this.dispatch({ type: "runs", runs: await api.getRuns() }));
+  readonly runs = this.task(async () => this.dispatch({ type: "runs", runs: await api.getRuns() }), RUNS_GAP);
   readonly notices = this.task(async () => this.set({ notices: await api.getNotices() }));
   readonly status = this.task(async () => this.set({ status: await api.getStatus() }));
   readonly chart = this.task(() => this.loadChart());
@@ -145,13 +148,13 @@ export class Loader {
     this.dispatch({ type: "set", values: { error: "", ...values } });
   }
 
-  private task(work: () => Promise<void>): () => void {
+  private task(work: () => Promise<void>, gap = GAP): () => void {
     return coalesce(async () => {
       try {
         await work();
       } catch (error) {
         this.dispatch({ type: "set", values: { error: error instanceof Error ? error.message : String(error) } });
       }
-    });
+    }, gap);
   }
 }

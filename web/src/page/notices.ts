@@ -11,7 +11,7 @@ const SIGNS: Record<string, string> = { error: "!", warning: "!", info: "i" };
 export function strip(): Part {
   const text = h("span", { class: "strip-text" });
   const show = (): void => document.querySelector(".panel.notices")?.scrollIntoView({ behavior: "smooth", block: "center" });
-  const more = h("button", { type: "button", class: "toggle", onclick: show });
+  const more = h("button", { type: "button", class: "toggle", click: show });
   const root = h("p", { class: "strip", hidden: true }, h("span", { class: "sign", "aria-hidden": "true" }, "!"), text, more);
   return {
     root,

@@ -44,6 +44,7 @@ export function mountPage(host: HTMLElement): void {
 
   watchTheme((theme) => dispatch({ type: "set", values: { theme } }));
   window.addEventListener("hashchange", () => dispatch({ type: "choose", choice: fromHash(location.hash) }));
+  loader.runs(); // at once, though it may be asked again: a line takes a while to stand
   listen("/api/stream", {
     // Everything is fetched once the line stands, so that no change falls between the two.
     onopen: () => {

@@ -27,7 +27,7 @@ export function plotPane(dispatch: Dispatch): Part & { body: HTMLElement } {
         class: "toggle",
         type: "button",
         "aria-label": `Download the plot as ${format.toUpperCase()}`,
-        onclick: () => {
+        click: () => {
           if (view) save(view, format).catch((error: Error) => dispatch({ type: "set", values: { error: error.message } }));
         },
       },
@@ -90,7 +90,7 @@ function keyRows({ run, state }: View, dispatch: Dispatch): HTMLElement[] {
   const without = (key: string): void => dispatch({ type: "choose", choice: { against: against.filter((k) => k !== key) } });
   const others = against.map((key, i) => {
     const label = keyLabel(key);
-    const away = h("button", { type: "button", class: "away", "aria-label": `Do not compare with ${label}`, onclick: () => without(key) }, "×");
+    const away = h("button", { type: "button", class: "away", "aria-label": `Do not compare with ${label}`, click: () => without(key) }, "×");
     return h("li", {}, stroke(dash(i)), h("span", {}, label), away);
   });
   return [h("li", {}, stroke([]), h("span", {}, run ? runLabel(run) : "")), ...others];

@@ -30,12 +30,12 @@ export function units(dispatch: Dispatch): Part {
   const scores = new Picker("Score", "unit-score", (score) => pick(score, ""));
   const ideas = new Picker("Hypothesis", "hypothesis", (target) => pick(view?.state.hypothesis.score ?? "", target));
   const sorts = COLUMNS.map(({ key, label, title }) => {
-    const button = h("button", { type: "button", class: "sort", onclick: () => key && sort(key) }, label);
+    const button = h("button", { type: "button", class: "sort", click: () => key && sort(key) }, label);
     return h("th", { scope: "col", title: title ?? "" }, key ? button : label);
   });
   const body = h("tbody");
   const table = h("table", {}, h("thead", {}, h("tr", {}, ...sorts)), body);
-  const more = h("button", { type: "button", class: "toggle", onclick: () => { shown.all = !shown.all; draw(); } });
+  const more = h("button", { type: "button", class: "toggle", click: () => { shown.all = !shown.all; draw(); } });
   const summary = h("span", { class: "soft" });
   const head = h("div", { class: "head" }, h("h2", {}, "Units that answer"), summary, scores.root, ideas.root);
   const scroll = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Units and their scores" }, table);
@@ -90,7 +90,7 @@ export function units(dispatch: Dispatch): Part {
 function row(unit: UnitRow, scale: number, on: boolean, dispatch: Dispatch): HTMLElement {
   const address = unitAddress(unit);
   const select = (): void => dispatch({ type: "choose", choice: { address: unit.address } });
-  const name = h("button", { type: "button", class: "address", title: `Show ${unit.address}`, onclick: select }, address);
+  const name = h("button", { type: "button", class: "address", title: `Show ${unit.address}`, click: select }, address);
   const bar = h("span", { class: "bar", "aria-hidden": "true" }, h("span"));
   (bar.firstChild as HTMLElement).style.inlineSize = `${(100 * Math.abs(unit.value ?? 0)) / scale}%`;
   const value = h("td", { class: unit.value === null ? "figure nan" : "figure", title: unit.note ?? "" }, bar, format.number(unit.value));
