@@ -24,7 +24,7 @@ ROOMS = {
     "inspection": CORE | {"backends", "storage", "scores", "tracing"},
 }
 #: Modules at the top: they may use everything.
-TOP = {"__init__", "__main__", "callbacks", "cli", "demo"}
+TOP = {"__init__", "__main__", "callbacks", "cli", "demo", "examples"}
 #: What a room must never import, at any depth of its own code.
 FORBIDDEN = {
     "core": {"torch", "pandas", "sklearn", "scipy", "sqlalchemy", "starlette", "uvicorn", "safetensors"},

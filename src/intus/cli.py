@@ -18,6 +18,7 @@ _EXAMPLES = """\
 examples:
   intus demo                                   train a small network on real digits and watch it learn
   intus demo --no-wait                         the same, and end
+  intus examples --epochs 5                    train three networks that fill the page of a server
   intus serve                                  the page on 8080, the server that probe() sends to on 8082
   intus serve --port 9000 --database runs.db   everything on one port, scores in runs.db
   intus serve --role evaluator --port 8081     one of the three alone
@@ -51,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"intus {__version__}")
     verbs = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _demo(verbs)
+    _examples(verbs)
     _serve(verbs)
     _view(verbs)
     return top
@@ -86,6 +88,32 @@ def _run_demo(chosen: argparse.Namespace) -> int:
     return demo(
         host=chosen.host, port=chosen.port, epochs=chosen.epochs, database=chosen.database, wait=chosen.wait
     )
+
+
+def _examples(verbs: Any) -> None:
+    verb = _verb(
+        verbs,
+        "examples",
+        "run training scripts that fill the page of a server",
+        "Trains, beside `intus serve`: mlp and lstm on scikit-learn's handwritten digits, and a small "
+        "transformer on the characters of Python's standard library, each with a few lines of intus in its "
+        "script (intus/examples). trainer and lightning do it in the loops of Hugging Face and Lightning, "
+        "where these are installed. Nothing is downloaded.",
+    )
+    known = "mlp, lstm, transformer (these by default), trainer, lightning"
+    verb.add_argument("names", nargs="*", metavar="NAME", help=known)
+    verb.add_argument("--host", default="127.0.0.1", help="where the server is (default: %(default)s)")
+    verb.add_argument("--port", type=int, default=8082, help="the port that probes send to (default: 8082)")
+    verb.add_argument("--epochs", type=int, default=5, help="how long each trains (default: %(default)s)")
+    verb.set_defaults(run=_run_examples)
+
+
+def _run_examples(chosen: argparse.Namespace) -> int:
+    from .examples.run import examples
+
+    if chosen.epochs < 1:
+        raise InputError(f"--epochs {chosen.epochs} trains nothing; write 1 or more.")
+    return examples(chosen.names, chosen.host, chosen.port, chosen.epochs)
 
 
 def _serve(verbs: Any) -> None:

@@ -13,7 +13,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from intus.core.errors import InputError
-from intus.monitoring import flush, probe
+from intus.monitoring import flush, probe, register_targets
+from intus.serving.run import Server
+from intus.storage.database import Database
 
 HOST = "127.0.0.1"
 DIGITS = load_digits()
@@ -208,3 +210,27 @@ def test_a_wrong_probe_set_is_said_at_once(options, says):
 def test_there_is_nothing_to_look_at_without_one(nobody):
     with probe(Net(), HOST, nobody) as watch, pytest.raises(InputError, match="no probe set"):
         watch.look()
+
+
+def test_labels_of_the_training_and_of_the_set_are_never_mixed_up(tmp_path):
+    """Both have a "digit" and rows 0 to 31; the set's rows are other images than the training's."""
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        place = server.host, server.port
+        assert register_targets(*place, name="digit", targets=LABELS)
+        assert register_targets(*place, name="even", targets=LABELS % 2 == 0)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+        fixed = IMAGES[96:], {"digit": ["a", "b"] * 16, "side": [0, 1] * 16}
+        with (
+            probe(model, *place, run="own", which=lambda model, operation: operation.address == "1"),
+            probe(model, *place, run="set", probe_set=fixed),
+        ):
+            model(IMAGES).sum().backward()
+        assert flush(*place)
+    with Database(tmp_path / "x.db") as database:
+        targets = {
+            run: set(database.points(run, "Sequential").where(address="1")["target"].tolist()) - {""}
+            for run in ("own", "set")
+        }
+        told = [notice["code"] for notice in database.notices()]
+    assert targets == {"own": {"digit", "even"}, "set": {"digit", "side"}}
+    assert "target_replaced" not in told

@@ -22,6 +22,9 @@ KINDS = (
     "update",
 )
 
+#: The mode of a probe set's passes, and what stands in the owner of its labels before the run's name.
+PROBE_SET_MODE, OF_PROBE_SET = "probe", "/probe set of "
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Record:

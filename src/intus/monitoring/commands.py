@@ -58,12 +58,14 @@ def queue_targets(
     model_pattern: str = ".*",
     layer_pattern: str = ".*",
     run_pattern: str = ".*",
+    owner: str = "",
 ) -> Job:
-    """Put labels that are checked on their way; they replace those of the same name and patterns."""
-    topic = json.dumps([name, model_pattern, layer_pattern, run_pattern])
+    """Put labels that are checked on their way; they replace those of the same name, patterns and owner, this
+    process by default."""
+    topic = json.dumps([name, model_pattern, layer_pattern, run_pattern, owner])
     message = {
         "name": name,
-        "client": sender.id,
+        "client": owner or sender.id,
         "targets": labels,
         "model_pattern": model_pattern,
         "layer_pattern": layer_pattern,

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..backends.base import Handle, check_kinds, for_model
 from ..core.errors import InputError, did_you_mean
+from ..core.record import OF_PROBE_SET, PROBE_SET_MODE
 from .budget import Budget, check_share
 from .commands import HOST, PORT, queue_targets
 from .probe_set import check_probe_set
@@ -108,7 +109,8 @@ def probe(
     watch = Probe(tap, backend.attach(model, operations, kinds, tap))
     for target, labels in (fixed.labels if fixed else {}).items():
         whose = {"model_pattern": f"^{re.escape(tap.name)}$", "run_pattern": f"^{re.escape(tap.run)}$"}
-        queue_targets(sender, target, labels, **whose)
+        owner = f"{sender.id}{OF_PROBE_SET}{tap.run} {tap.name}"  # the process may train others beside
+        queue_targets(sender, target, labels, owner=owner, **whose)
     if fixed is not None:
         sender.before_flush.add(tap)
     return watch
@@ -176,6 +178,8 @@ class Probe:
     def mode(self, value: str | None) -> None:
         if value is not None and not isinstance(value, str):
             raise InputError(f"mode={value!r} is not a word. Write 'train', 'eval', your own, or None.")
+        if value == PROBE_SET_MODE:
+            raise InputError(f"mode={value!r} is the word for passes of a probe set. Write another.")
         self._tap.mode = value
 
     @property

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..backends.base import Backend
+from ..core.record import PROBE_SET_MODE
 from ..core.unwatched import unwatched
-from .probe_set import MODE, ProbeSet
+from .probe_set import ProbeSet
 from .trouble import Troubles
 
 _TWICE = (
@@ -62,7 +63,7 @@ class Looks:
         if not self.running or self._set is None:
             return None
         epoch = self._host.epoch if self._set.every is None else self._at
-        return Facts(epoch, step, MODE, self._set.items)
+        return Facts(epoch, step, PROBE_SET_MODE, self._set.items)
 
     def epoch_ends(self) -> None:
         """An epoch is over: look, if anything was learned in it."""

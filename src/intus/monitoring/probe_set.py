@@ -10,8 +10,6 @@ import numpy as np
 from ..core.errors import InputError
 from .targets import plain_labels
 
-MODE = "probe"
-
 
 class ProbeSet(NamedTuple):
     """``inputs`` as the model is called with, ``labels`` by name, the rows' ``items``; ``every`` is how many

@@ -86,7 +86,7 @@ class KnownTargets:
         known = self._known()
         self._senders.update(point.clients)
         for key, target in known.items():
-            if target.owner in self._senders and not target.claimed:
+            if target.client in self._senders and not target.claimed:
                 self._store.claim_target(*key)
                 known = known | {key: replace(target, claimed=True)}
         self._targets = known

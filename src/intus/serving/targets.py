@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import InputError
-from ..core.record import Record
+from ..core.record import OF_PROBE_SET, PROBE_SET_MODE, Record
 from .checks import check_text
 from .point import DataPoint
 
@@ -94,11 +94,22 @@ class Target:
             and self.model_pattern.search(point.key.model) is not None
             and self.layer_pattern.search(point.key.address) is not None
             and self.run_pattern.search(point.key.run) is not None
+            and self.of_probe_set == (point.key.mode == PROBE_SET_MODE)
         )
+
+    @property
+    def client(self) -> str:
+        """Who registered it."""
+        return self.owner.partition(OF_PROBE_SET)[0]
+
+    @property
+    def of_probe_set(self) -> bool:
+        """Whether its labels are those of a probe set, whose rows are other rows than the training's."""
+        return OF_PROBE_SET in self.owner
 
     def is_own(self, point: DataPoint) -> bool:
         """Whether who registered it sends the data point's run."""
-        return bool(self.owner) and self.owner in point.clients
+        return bool(self.client) and self.client in point.clients
 
     def _is_for(self, point: DataPoint) -> bool:
         if self.claimed:

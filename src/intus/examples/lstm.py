@@ -1,0 +1,57 @@
+"""An LSTM that reads a handwritten digit row by row; what it knows is looked at on a probe set.
+
+Run it beside ``intus serve``:  python -m intus.examples.lstm
+"""
+
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+from torch import nn
+
+from intus import flush, probe
+
+
+class Reader(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.look = nn.Linear(8, 24)
+        self.lstm = nn.LSTM(24, 48, num_layers=2, batch_first=True)
+        self.say = nn.Linear(48, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        states, _ = self.lstm(self.look(images))
+        return self.say(states[:, -1])
+
+
+def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5) -> None:
+    torch.manual_seed(0)
+    digits = load_digits()
+    images, labels = torch.tensor(digits.images, dtype=torch.float32) / 16, torch.tensor(digits.target)
+    ink = images.sum(2)
+    targets: dict[str, list[object]] = {
+        "digit": labels.tolist(),  # one label per image, and one per row of it: what was read so far?
+        "ink so far": (ink.cumsum(1) > ink.sum(1, keepdim=True) / 2).tolist(),
+        "ink in this row": (ink > ink.mean()).tolist(),
+    }
+    held_out = torch.randperm(len(images))[:500]
+    learn = torch.ones(len(images), dtype=torch.bool).index_fill(0, held_out, False).nonzero()[:, 0]
+    model = Reader()
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+
+    known = {name: [values[item] for item in held_out.tolist()] for name, values in targets.items()}
+    watch = probe(model, host, port, name="LSTM", probe_set=(images[held_out], known))
+    watch.look()  # the untrained network is epoch 0
+
+    for watch.epoch in range(1, epochs + 1):
+        for items in learn[torch.randperm(len(learn))].split(64):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(images[items]), labels[items])
+            loss.backward()
+            optimizer.step()
+        print(f"LSTM, epoch {watch.epoch}: loss {loss.item():.3f}", flush=True)
+    watch.remove()
+    flush(host, port)
+
+
+if __name__ == "__main__":
+    train()

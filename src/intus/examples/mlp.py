@@ -1,0 +1,42 @@
+"""A multilayer perceptron on handwritten digits, shuffled: each batch says which images it holds.
+
+Run it beside ``intus serve``:  python -m intus.examples.mlp
+"""
+
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+from torch import nn
+
+from intus import flush, probe, register_targets
+
+
+def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5) -> None:
+    torch.manual_seed(0)
+    digits = load_digits()
+    images, labels = torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target)
+    model = nn.Sequential(
+        *(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU()),
+        nn.Linear(16, 10),
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
+
+    kinds = ("output", "grad_output", "parameter", "update")
+    watch = probe(model, host, port, name="MLP", kinds=kinds)
+    register_targets(host, port, name="digit", targets=labels, model_pattern="MLP")
+    register_targets(host, port, name="even", targets=labels % 2 == 0, model_pattern="MLP")
+
+    for watch.epoch in range(1, epochs + 1):
+        for items in torch.randperm(len(images)).split(64):
+            watch.items = items
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(images[items]), labels[items])
+            loss.backward()
+            optimizer.step()
+        print(f"MLP, epoch {watch.epoch}: loss {loss.item():.3f}", flush=True)
+    watch.remove()
+    flush(host, port)
+
+
+if __name__ == "__main__":
+    train()

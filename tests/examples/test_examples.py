@@ -1,0 +1,53 @@
+"""The examples train, and end in a page worth looking at."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from intus.cli import main
+from intus.examples.python_source import LENGTH, read
+from intus.serving.run import Server
+from intus.storage.database import Database
+
+
+def test_the_source_is_labelled_as_tokenize_says():
+    codes, kinds, brackets = read()
+    assert codes.shape == (len(kinds), LENGTH)
+    assert {len(window) for window in (*kinds, *brackets)} == {LENGTH}
+    flat = [kind for window in kinds for kind in window]
+    shares = {kind: flat.count(kind) / len(flat) for kind in set(flat)}
+    assert set(shares) == {"space", "name", "keyword", "op", "string", "comment", "number"}
+    assert 0.2 < shares["name"] < 0.5
+
+
+def test_the_lstm_ends_in_curves(tmp_path, capsys):
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        where = ["--host", server.host, "--port", str(server.port)]
+        assert main(["examples", "lstm", "mlp", "--epochs", "1", *where]) == 0
+    assert "LSTM, epoch 1: loss" in capsys.readouterr().out
+    with Database(tmp_path / "x.db") as database:
+        runs = {run["model"]: run["run"] for run in database.runs()}
+        lstm = database.points(runs["LSTM"], "LSTM").where(score="linear_f1", kind="output")
+        mlp = database.points(runs["MLP"], "MLP")
+        assert database.notices() == []
+    assert set(lstm["target"].tolist()) == {"digit", "ink so far", "ink in this row"}
+    assert set(lstm["epoch"].tolist()) == {0, 1}
+    said = lstm.where(address="say", target="digit")["value"]
+    assert said[1] != said[0]
+    ratio = mlp.where(score="update_ratio")["value"]
+    assert len(ratio) == 8
+    assert np.all((ratio > 0) & (ratio < 1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["lstn"], "mean 'lstm'"),
+        (["--epochs", "0"], "--epochs 0"),
+        (["--port", "1"], "No server answers"),
+    ],
+)
+def test_what_cannot_be_run_is_said(arguments, says, capsys):
+    assert main(["examples", *arguments]) == 1
+    assert says in capsys.readouterr().err
