@@ -14,6 +14,9 @@ export const INTRINSIC: Record<string, string> = {
   participation_ratio: "Participation ratio",
   effective_rank: "Effective rank",
   gradient_noise: "Gradient noise scale",
+  cka_layer: "Alignment (CKA) with the layer before",
+  cka_epoch: "Alignment (CKA) with itself an epoch before",
+  update_ratio: "Update over weight (ratio of norms)",
 };
 
 const TARGETED: Record<string, string> = {
@@ -42,6 +45,7 @@ const KINDS: Record<string, string> = {
   gradient_output: "gradient of the output",
   gradient_input: "gradient of the input",
   parameter: "parameter",
+  update: "update of the parameter",
 };
 
 /** `output@train`: what was taken, and in which mode where a run has two. */
