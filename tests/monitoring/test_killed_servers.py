@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import socket
@@ -24,10 +25,14 @@ LABELS = load_digits().target[:600]
 
 
 def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+    """Ports that no outgoing connection takes while their server is dead: systems give those from 32768."""
+    ports = []
+    while len(ports) < count:
+        with (
+            contextlib.suppress(OSError),
+            socket.create_server(("127.0.0.1", random.randint(20000, 32000))) as one,
+        ):
+            ports.append(one.getsockname()[1])
     return ports
 
 
@@ -95,7 +100,6 @@ def train(fleet, epochs, pause):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     seen = {epoch: [] for epoch in range(epochs)}
     port = fleet.ports["aggregator"]
-    assert register_targets("127.0.0.1", port, name="digit", targets=LABELS)
     with probe(model, "127.0.0.1", port, run="r") as watch:
         for epoch in range(epochs):
             watch.epoch = epoch
@@ -110,6 +114,7 @@ def train(fleet, epochs, pause):
 
 
 def check(fleet, epochs, pause, kills, between):
+    assert register_targets("127.0.0.1", fleet.ports["aggregator"], name="digit", targets=LABELS)
     fleet.rage(kills, between)
     watch, means = train(fleet, epochs, pause)
     fleet.calm()
