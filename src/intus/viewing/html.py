@@ -77,6 +77,12 @@ def page(
     activations looked like (see ``scene``). Data and program travel as gzip in base64, so no name in a model
     can break out of them.
     """
+    data = content(graph, overlay=overlay, depth=depth, rolled=rolled, values=values)
+    return document(data, title=title or graph.model, summary=headline(graph), assets=assets)
+
+
+def document(data: Mapping[str, Any], *, title: str, summary: str, assets: str | None = None) -> str:
+    """The HTML around what the page's program is given; ``summary`` is for who has no JavaScript."""
     if assets is None:
         own = f'<script id="intus-assets" type="application/octet-stream">{packed_assets()}</script>\n'
         program, origin = f"{own}<script>{_START}</script>", ""
@@ -87,9 +93,9 @@ def page(
         )
         origin = " 'self' file:"
     return _PAGE.format(
-        title=escape(title or graph.model),
-        summary=escape(headline(graph)),
-        data=packed(content(graph, overlay=overlay, depth=depth, rolled=rolled, values=values)),
+        title=escape(title),
+        summary=escape(summary),
+        data=packed(data),
         program=program,
         origin=origin,
     )

@@ -2,7 +2,7 @@
 import { accent, captions, isBoxed, isFold } from "./captions.ts";
 import { inkOn, type Theme } from "./colour.ts";
 import type { TreeNode } from "./model.ts";
-import { colourOf, formatValue, isPaintable, valueOf, type Paint } from "./paint.ts";
+import { colourOf, formatValue, isPaintable, valueOf } from "./paint.ts";
 import { isBack, isNew, rectAt, type Picture, type Rect } from "./picture.ts";
 import { HEADER, headSpan, PICKER, type Box } from "./stage.ts";
 
@@ -95,8 +95,22 @@ export function drawBox(ctx: CanvasRenderingContext2D, picture: Picture, box: Bo
   ctx.setLineDash([]);
   if (node.kind === "group" && picture.paint) drawStrip(ctx, picture, node, r);
   outlineIfMarked(ctx, picture, box, r, radius);
+  if (picture.paint?.kinds && !node.children.length && valueOf(picture.paint, node) === picture.paint.kinds.length - 1) drawFlag(ctx, theme, r);
   if (camera.scale * 13 >= 4.5) drawWords(ctx, picture, box, r, fill?.colour ? inkOn(fill.colour) : look.ink);
   ctx.globalAlpha = 1;
+}
+
+/** The worst of a few kinds stands out from afar. */
+function drawFlag(ctx: CanvasRenderingContext2D, theme: Theme, r: Rect): void {
+  const x = r.x + 12;
+  ctx.strokeStyle = ctx.fillStyle = theme["first-fill"];
+  ctx.lineWidth = 2;
+  line(ctx, x, r.y - 16, x, r.y);
+  ctx.beginPath();
+  ctx.moveTo(x, r.y - 16);
+  ctx.lineTo(x + 13, r.y - 11);
+  ctx.lineTo(x, r.y - 6);
+  ctx.fill();
 }
 
 function drawWords(ctx: CanvasRenderingContext2D, picture: Picture, box: Box, r: Rect, ink: string): void {
@@ -140,9 +154,9 @@ function drawStrip(ctx: CanvasRenderingContext2D, picture: Picture, node: TreeNo
   const left = r.x + 34;
   const width = (r.width - 46) / node.children.length;
   node.children.forEach((id, i) => {
-    const value = isPaintable(tree.nodes[id]) ? valueOf(paint!, tree.nodes[id]) : null;
+    const fill = paintOf(picture, tree.nodes[id]);
     const x = left + i * width;
-    if (value === null) {
+    if (!fill?.colour && !paint?.kinds) {
       ctx.save();
       ctx.beginPath();
       ctx.rect(x, r.y + r.height - 17, width, 9);
@@ -151,7 +165,7 @@ function drawStrip(ctx: CanvasRenderingContext2D, picture: Picture, node: TreeNo
       ctx.restore();
       return;
     }
-    ctx.fillStyle = colourOf(paint!, value);
+    ctx.fillStyle = fill?.colour ?? theme["param-fill"];
     ctx.fillRect(x, r.y + r.height - 17, width - (width > 6 ? 1 : 0), 9);
   });
 }
@@ -182,10 +196,13 @@ function lookOf(theme: Theme, node: TreeNode): Look {
 }
 
 /** The colour a paint gives a box; a missing value has none, and what cannot be painted gets null. */
-export function paintOf(picture: { paint: Paint | null }, node: TreeNode): { colour: string | null } | null {
-  const { paint } = picture;
-  if (!paint || !isPaintable(node)) return null;
+export function paintOf({ paint, theme }: Pick<Picture, "paint" | "theme">, node: TreeNode): { colour: string | null } | null {
+  if (!paint || !(paint.kinds || isPaintable(node))) return null;
   const value = valueOf(paint, node);
+  if (paint.kinds) {
+    const token = paint.kinds[value ?? 0][1];
+    return token ? { colour: theme[token] } : null;
+  }
   return { colour: value === null ? null : colourOf(paint, value) };
 }
 

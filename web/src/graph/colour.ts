@@ -5,6 +5,7 @@ const TOKENS = [
   ...["input-fill", "input-line", "input-text", "output-fill", "output-line", "output-text", "param-fill", "param-line"],
   ...["buffer-fill", "buffer-line", "op-fill", "op-line", "module-fill", "module-line", "frame-line", "frame-a"],
   ...["frame-b", "edge", "edge-label", "decision-fill", "decision-line", "decision-text", "error-fill"],
+  ...["close-fill", "only-fill", "differs-fill", "first-fill"],
 ] as const;
 
 export type Theme = Record<(typeof TOKENS)[number] | "font", string>;

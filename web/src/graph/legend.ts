@@ -18,6 +18,12 @@ const KEYS: [key: string, word: string, isThere: (node: TreeNode) => boolean][] 
 
 /** The scale of a paint; without one, the visual code as far as this graph uses it. */
 export function legend(paint: Paint | null, tree: Tree): HTMLElement {
+  if (paint?.kinds) {
+    const there = new Set(paint.values.values());
+    const kinds = paint.kinds.filter(([, token], value) => token && there.has(value));
+    const keys = kinds.flatMap(([word, token]) => [el("i", { class: "ig-key", style: `background: var(--${token})` }), el("span", {}, word)]);
+    return el("div", { class: "ig-legend ig-scale", role: "group", "aria-label": paint.title }, ...(keys.length ? keys : ["No difference"]));
+  }
   if (paint) {
     const beyond = [...paint.values.values()].some((value) => value !== null && value > paint.high);
     return el(

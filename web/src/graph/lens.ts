@@ -83,7 +83,7 @@ export class Lens {
   }
 
   /** Keep some of the graph in sight, wherever it is dragged. */
-  private move(camera: Camera): void {
+  move(camera: Camera): void {
     this.run = 0;
     const sight = this.sight();
     const graph = this.whole();

@@ -67,7 +67,7 @@ export class Minimap {
     for (const box of frame.boxes) {
       if (box.open && box.width * this.scale < 3) continue;
       const look = box.node.kind === "input" ? "input-line" : box.node.kind === "output" ? "output-line" : box.open ? "frame-line" : "op-line";
-      ctx.fillStyle = (!box.open && paintOf({ paint }, box.node)?.colour) || theme[look];
+      ctx.fillStyle = (!box.open && paintOf({ paint, theme }, box.node)?.colour) || theme[look];
       ctx.globalAlpha = box.open ? 0.35 : 1;
       ctx.fillRect(box.x, box.y, Math.max(least, box.width), Math.max(least * 0.7, box.height));
     }

@@ -1,6 +1,6 @@
 // Paints: values by address, looked up for a box; and the paints a graph brings with it.
 import { bytes, count, duration, type Figures } from "./facts.ts";
-import { scaleColour } from "./colour.ts";
+import { scaleColour, type Theme } from "./colour.ts";
 import { preorder, type Tree, type TreeNode } from "./model.ts";
 import type { Scene } from "./scene.ts";
 import { summaryOf } from "./values.ts";
@@ -12,6 +12,11 @@ export interface Paint {
   low: number;
   high: number;
   format?: (value: number) => string;
+  /** A few kinds instead of a scale, with the theme's colour of each (none: left plain): a value is an index into
+   * them, and the highest of a box's names counts. */
+  kinds?: [word: string, token: keyof Theme | undefined][];
+  /** What the panel says of a box instead of its value. */
+  facts?: (node: TreeNode) => [string, string][];
 }
 
 const SUMS = { time: "Time", memory: "Activation memory", parameters: "Parameters", flops: "FLOPs" };
@@ -55,6 +60,7 @@ function ofValues(which: keyof typeof OF_VALUES, { scene, nodes }: Tree): Float6
 
 /** The value of a box: under any of its names, and for a module called once more also under its path. */
 export function valueOf(paint: Paint, node: TreeNode): number | null {
+  if (paint.kinds) return Math.max(...node.names.map((name) => paint.values.get(name) ?? 0), 0) || null;
   for (const name of node.names) {
     const value = paint.values.get(name);
     if (value !== undefined) return finite(value);

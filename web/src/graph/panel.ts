@@ -27,7 +27,7 @@ export function panelFor(stage: Stage, id: number, paint: Paint | null, actions:
     el("p", { class: "ig-kind" }, kindOf(tree, node)),
     flagsOf(node),
     node.kind === "group" ? picker(stage, node, actions) : null,
-    paint && isPaintable(node) ? paintedValue(paint, node) : null,
+    paint?.facts ? facts(paint.facts(node)) : paint && isPaintable(node) ? paintedValue(paint, node) : null,
     facts([
       ["Failed with", isFailed(node) ? scene.error : ""],
       ["Decided", node.decision],

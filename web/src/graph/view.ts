@@ -16,7 +16,7 @@ import { buildTree, type LevelEdge, type Tree } from "./model.ts";
 import { Outline } from "./outline.ts";
 import { builtInPaint, type BuiltIn, type Paint } from "./paint.ts";
 import { panelFor } from "./panel.ts";
-import { rectAt, type Picture, type Rect } from "./picture.ts";
+import { rectAt, type Camera, type Picture, type Rect } from "./picture.ts";
 import { isRecurrent, roll } from "./roll.ts";
 import type { Scene } from "./scene.ts";
 import { SearchIndex, searchField } from "./search.ts";
@@ -33,6 +33,8 @@ export interface GraphOptions {
   onSelect?: (address: string | null) => void;
   /** Called with a hash that names what is seen, whenever that changes; `restore` takes it back. */
   onPlace?: (hash: string) => void;
+  /** Called whenever the graph was drawn: for one that walks along (`sight`, `lookFrom`). */
+  onLook?: () => void;
   toolbar?: boolean;
   /** Whether the toolbar switches between light and dark: for a graph that has the page to itself. */
   themeButton?: boolean;
@@ -204,11 +206,37 @@ export class GraphView {
   /** Show the place that a hash names (see `onPlace`); anything it cannot read is left as it is. */
   restore(hash: string): void {
     const place: Partial<Place> | null = fromHash(hash);
-    if (!place) return;
+    if (place) this.follow(place, true);
+  }
+
+  /** What is open, chosen and rolled. */
+  get place(): Place {
+    return placeOf(this.tree, this.stage, this.selected, this.rolled);
+  }
+
+  /** The boxes as they lie, and from where they are looked at. */
+  get sight(): { frame: Frame; tree: Tree; camera: Camera; selected: number; width: number; height: number } {
+    const { frame, tree, selected, area, lens } = this;
+    return { frame, tree, selected, camera: lens.camera, width: area.clientWidth, height: area.clientHeight };
+  }
+
+  lookFrom(camera: Camera): void {
+    this.lens.move(camera);
+  }
+
+  /** Be as a place says; where it does not say what is open, that stays. The camera goes there if it is to `reach`. */
+  follow(place: Partial<Place>, reach = false): void {
     if (place.rolled !== undefined && place.rolled !== this.rolled && isRecurrent(this.scene)) this.roll(place.rolled);
-    this.change(() => openPlace(this.tree, this.stage, place), -1);
-    if (place.at?.startsWith("~")) this.choose(this.tree.nodes[this.find(place.at.slice(1))]?.parent ?? -1, true);
-    else if (place.at) this.select(place.at);
+    if (place.open) this.change(() => openPlace(this.tree, this.stage, place), -1);
+    const id = this.idOf(place.at ?? "");
+    if (id > 0) this.goTo(id, reach);
+    else this.choose(-1);
+  }
+
+  /** The box that a name of a place means (see link.ts): an address, or `~` and that of a fold's first member. */
+  idOf(name: string): number {
+    const id = name ? this.find(name.replace("~", "")) : -1;
+    return name.startsWith("~") ? (this.tree.nodes[id]?.parent ?? -1) : id;
   }
 
   /** Show the whole graph. */
@@ -303,10 +331,10 @@ export class GraphView {
     this.panel = panel;
   }
 
-  private goTo(id: number): void {
+  private goTo(id: number, reach = true): void {
     if (id === 0) return this.lens.begin(this.frame.boxes[0]), this.choose(-1);
     if (!this.stage.isVisible(id)) this.change(() => this.stage.reveal(id), id);
-    this.choose(id, true);
+    this.choose(id, reach);
   }
 
   private toggle(id: number): void {
@@ -343,7 +371,7 @@ export class GraphView {
   }
 
   private moved(): void {
-    this.options.onPlace?.(toHash(placeOf(this.tree, this.stage, this.selected, this.rolled)));
+    this.options.onPlace?.(toHash(this.place));
     this.redraw();
   }
 
@@ -420,6 +448,7 @@ export class GraphView {
     drawPicture(this.canvas.getContext("2d")!, picture);
     this.minimap.draw(this.frame, this.lens.camera, this.theme, this.shown, picture.width, picture.height);
     this.showTrail(picture);
+    this.options.onLook?.();
   }
 
   private showTrail({ camera, width, height }: Picture): void {

@@ -1,0 +1,128 @@
+"""Two graphs side by side: differences marked, one following the other."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from playwright.sync_api import Page
+from transformers import GPT2Config, GPT2LMHeadModel
+from waiting import until
+
+from intus import view
+from intus.viewing.sides import Sides
+
+pytestmark = pytest.mark.browser
+RED, ORANGE = "rgb(198, 40, 40)", "rgb(245, 161, 79)"
+VIEWS = "[...document.querySelectorAll('.ig-side')].map((side) => side.intusView)"
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def gpt2() -> Sides:
+    """GPT-2 and itself, with one weight of the third layer changed."""
+    torch.manual_seed(0)
+    ids = {"bos_token_id": 1, "eos_token_id": 2}
+    a = GPT2LMHeadModel(
+        GPT2Config(n_layer=4, n_head=2, n_embd=32, vocab_size=64, n_positions=16, **ids)
+    ).eval()
+    b = copy.deepcopy(a)
+    with torch.no_grad():
+        b.transformer.h[2].mlp.c_fc.weight[0] += 0.5
+    found = view(a, {"input_ids": torch.arange(8)[None]}, beside=b)
+    assert isinstance(found, Sides)
+    return found
+
+
+def sides(page: Page) -> list[dict[str, dict[str, Any]]]:
+    until(page, f"{VIEWS}.every((view) => view.still)")
+    page.wait_for_timeout(60)  # one follows in the frame after
+    return [
+        {box["address"]: box for box in side}
+        for side in page.evaluate(f"{VIEWS}.map((view) => view.boxes())")
+    ]
+
+
+def same(page: Page) -> dict[str, dict[str, Any]]:
+    """The boxes, which are the same on both sides, where they stand too."""
+    a, b = sides(page)
+    assert a.keys() == b.keys()
+    for name, box in a.items():
+        assert box["open"] == b[name]["open"], name
+        assert max(abs(box[axis] - b[name][axis]) for axis in "xy") < 2, name
+    return a
+
+
+def test_the_first_difference_is_marked_and_one_side_follows_the_other(open_graph: Open, gpt2: Sides) -> None:
+    page = open_graph(gpt2, motion=True, viewport={"width": 1400, "height": 900})
+    boxes = same(page)
+    assert boxes["transformer"]["colour"] == RED
+    assert boxes["output_1"]["colour"] == ORANGE
+    assert boxes["transformer.wte"]["colour"] is None
+    assert (
+        "They part at addmm_11_130 in transformer.h.2.mlp.c_fc"
+        in page.locator(".ig-sides header").inner_text()
+    )
+
+    page.get_by_role("button", name="Go to the first difference").click()
+    boxes = same(page)
+    assert boxes["addmm_11_130"]["colour"] == boxes["transformer.h.2.mlp.c_fc"]["colour"] == RED
+    assert boxes["transformer.h.2.ln_2"]["colour"] is None
+    assert boxes["transformer.h.2.mlp.act"]["colour"] == ORANGE
+    facts = page.locator(".ig-panel").all_inner_texts()
+    assert len(facts) == 2
+    assert all("first difference" in text and "8×128" in text for text in facts)
+
+    canvas = page.locator(".ig-canvas").nth(1)  # now the right one leads
+    at = boxes["transformer.h.2.mlp.act"]
+    assert not at["open"]
+    canvas.dblclick(position={"x": at["x"] + at["width"] / 2, "y": at["y"] + at["height"] / 2})
+    assert same(page)["transformer.h.2.mlp.act"]["open"]
+    assert page.locator(".ig-panel h2").all_inner_texts() == ["transformer.h.2.mlp.act"] * 2
+    page.mouse.wheel(0, 120)
+    moved = same(page)["transformer.h.2.mlp.act"]["y"]
+    page.mouse.wheel(0, 80)
+    assert same(page)["transformer.h.2.mlp.act"]["y"] < moved - 40
+    page.keyboard.press("Escape")
+    assert page.locator(".ig-panel h2").all_inner_texts() == ["transformer.h.2.mlp"] * 2
+    page.keyboard.press("Enter")
+    assert not same(page)["transformer.h.2.mlp"]["open"]
+
+
+def test_a_link_leads_both_sides_back(open_graph: Open, gpt2: Sides, tmp_path: Path) -> None:
+    page = open_graph(gpt2)
+    page.get_by_role("button", name="Go to the first difference").click()
+    same(page)
+    page.reload()
+    until(page, f"{VIEWS}.length === 2 && {VIEWS}.every(Boolean)")
+    assert same(page)["addmm_11_130"]["colour"] == RED
+
+
+def test_another_implementation_walks_along_and_a_narrow_window_stacks(open_graph: Open) -> None:
+    torch.manual_seed(0)
+    body, head = (
+        torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.0), torch.nn.ReLU()),
+        torch.nn.Linear(4, 2),
+    )
+    other = torch.nn.Sequential(copy.deepcopy(body[0]), torch.nn.ReLU(), copy.deepcopy(head))
+    page = open_graph(
+        view(torch.nn.Sequential(body, head), torch.ones(1, 4), beside=other),
+        viewport={"width": 600, "height": 900},
+    )
+    tops = [page.locator(".ig-side").nth(n).bounding_box() for n in (0, 1)]
+    assert tops[0]
+    assert tops[1]
+    assert tops[1]["y"] >= tops[0]["y"] + tops[0]["height"]
+    assert tops[0]["width"] > 590
+    page.evaluate(f"{VIEWS}[0].select('1')")
+    a, b = sides(page)
+    assert page.locator(".ig-panel h2").all_inner_texts() == ["1", "2"]
+    assert abs(a["1"]["y"] - b["2"]["y"]) < 2
+    assert a["0.1"]["colour"] == "rgb(201, 220, 255)"
+    assert b["1"]["colour"] is None
+    page.evaluate(f"{VIEWS}[0].select('0.1')")
+    sides(page)
+    assert page.locator(".ig-panel").count() == 1
+    assert "without a partner" in page.locator(".ig-panel").inner_text()
