@@ -1,5 +1,12 @@
-"""Run every benchmark: each writes a table of its own into benchmarks/results."""
+"""Run benchmarks, all or those named: each writes a table of its own into benchmarks/results."""
 
-from . import recording
+import sys
+from importlib import import_module
 
-recording.main()
+NAMES = ("recording", "probing", "scoring", "serving", "pages", "page")
+
+unknown = [name for name in sys.argv[1:] if name not in NAMES]
+if unknown:
+    sys.exit(f"There is no benchmark {unknown[0]!r}. Name any of: {', '.join(NAMES)}.")
+for name in sys.argv[1:] or NAMES:
+    import_module(f"benchmarks.{name}").main()

@@ -181,7 +181,8 @@ def _torchvista(model: Any, inputs: dict[str, Any]) -> Callable[[], object]:
 # -- the report ------------------------------------------------------------------------------------------
 
 
-def _report(found: list[dict[str, Any]], measured: dict[str, Any], facts: dict[str, Any]) -> str:
+def beside(found: list[dict[str, Any]]) -> str:
+    """The table of workloads, ours beside the neighbours, and under it what was skipped and why."""
     heads = ["work", "ops", "plain", "recording", "µs/op", "trace", "µs/op", "trace + values", "hooks"]
     heads += ["TorchLens", "µs/op", "TorchLens + values", "torchview", "torchvista"]
     rows, notes = [], []
@@ -199,6 +200,10 @@ def _report(found: list[dict[str, Any]], measured: dict[str, Any], facts: dict[s
         )
         if one["note"]:
             notes.append(f"- {one['name']}: {one['note']}.")
+    return "\n".join([harness.table(heads, rows), "", *notes])
+
+
+def _report(found: list[dict[str, Any]], measured: dict[str, Any], facts: dict[str, Any]) -> str:
     about = ", ".join(f"{name} {value}" for name, value in facts.items())
     return "\n".join(
         [
@@ -208,9 +213,7 @@ def _report(found: list[dict[str, Any]], measured: dict[str, Any], facts: dict[s
             "\n## Beside plain PyTorch, hooks and the neighbours\n",
             "Medians of CPU time under `no_grad`, eval mode; × is the ratio to the plain forward that was",
             "measured in the same process, round by round. µs/op is the time added per operation.\n",
-            harness.table(heads, rows),
-            "",
-            *notes,
+            beside(found),
             f"\nMeasured with: {about}. How to read and repeat this: `benchmarks/README.md`.\n",
         ]
     )

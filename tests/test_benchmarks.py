@@ -48,8 +48,14 @@ def test_a_table_says_what_was_skipped():
     timed = {"median": 0.002, "minimum": 0.001, "rounds": 3, "ratio": 1.0}
     ours = {"plain": timed, "recording": timed | {"median": 0.004, "ratio": 2.0}}
     ours |= {"structure": ours["recording"], "values": ours["recording"]}
-    text = recording._report(
-        [{"name": "w", "operations": 1000, "intus": ours, "torchlens": {}, "note": "skipped"}], {"cores": 2}
-    )
+    skipped = {
+        "name": "w",
+        "operations": 1000,
+        "intus": ours,
+        "torchlens": {},
+        "drawn": {},
+        "note": "skipped",
+    }
+    text = recording.beside([skipped])
     assert "| w    | 1,000 | 2.0 ms | 2.00 ×    | 2.00  |".replace(" ", "") in text.replace(" ", "")
     assert "- w: skipped." in text
