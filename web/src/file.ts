@@ -26,6 +26,7 @@ export async function openFile(data: HTMLElement, host: HTMLElement): Promise<Gr
 
 /** Keep what is seen in the address bar, so that a link leads back to it. */
 function remember(hash: string): void {
+  if (location.hash === hash) return;
   try {
     history.replaceState(null, "", hash);
   } catch {

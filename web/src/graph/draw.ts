@@ -1,6 +1,6 @@
 // Draws a frame on a canvas: only what is on the screen, and only as much of it as can be seen.
 import { drawBox, drawFrame, drawHeader } from "./boxes.ts";
-import { drawLabels, drawLines } from "./lines.ts";
+import { drawLabels, drawLines, isLineVisible } from "./lines.ts";
 import { rectAt, type Picture, type Rect } from "./picture.ts";
 
 export function drawPicture(ctx: CanvasRenderingContext2D, picture: Picture): void {
@@ -17,10 +17,11 @@ export function drawPicture(ctx: CanvasRenderingContext2D, picture: Picture): vo
   };
   const visible = picture.frame.boxes.filter((box) => meets(rectAt(picture, box), view));
   for (const box of visible) if (box.open) drawFrame(ctx, picture, box);
-  drawLines(ctx, picture, view);
+  const lines = picture.frame.lines.filter((line) => isLineVisible(line, view));
+  drawLines(ctx, picture, lines);
   for (const box of visible) if (!box.open) drawBox(ctx, picture, box);
   for (const box of visible) if (box.open) drawHeader(ctx, picture, box);
-  drawLabels(ctx, picture, view);
+  drawLabels(ctx, picture, lines);
 }
 
 function meets(a: Rect, b: Rect): boolean {

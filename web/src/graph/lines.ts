@@ -4,15 +4,14 @@ import { isInside, type Picture, type Rect } from "./picture.ts";
 import { FONT_MARK } from "./stage.ts";
 import type { Line } from "./strokes.ts";
 
-export function drawLines(ctx: CanvasRenderingContext2D, picture: Picture, view: Rect): void {
+export function drawLines(ctx: CanvasRenderingContext2D, picture: Picture, lines: Line[]): void {
   const { theme, lit, camera, progress } = picture;
   const chosen: Line[] = [];
   ctx.lineWidth = 1.25 / Math.max(0.5, Math.min(1, camera.scale));
   ctx.strokeStyle = ctx.fillStyle = theme.edge;
   const shown = progress < 1 ? Math.max(0, progress * 2 - 1) : 1;
   ctx.globalAlpha = shown;
-  for (const line of picture.frame.lines) {
-    if (!isLineVisible(line, view)) continue;
+  for (const line of lines) {
     if (line.edge === picture.edge || lit?.lines.has(line)) {
       chosen.push(line);
       continue;
@@ -62,14 +61,13 @@ function drawLine(ctx: CanvasRenderingContext2D, line: Line, scale: number): voi
 
 /** Words beside edges, on a halo of the ground so that crossing lines do not hurt: the shape where the edge
  * leaves its box or arrives, the argument at its arrow, passes at either end. */
-export function drawLabels(ctx: CanvasRenderingContext2D, picture: Picture, view: Rect): void {
+export function drawLabels(ctx: CanvasRenderingContext2D, picture: Picture, lines: Line[]): void {
   const { camera, progress } = picture;
   if (camera.scale * 10 < 6 || progress < 1) return;
   ctx.textBaseline = "middle";
   ctx.lineJoin = "round";
   ctx.lineWidth = 4;
-  for (const line of picture.frame.lines) {
-    if (!isLineVisible(line, view)) continue;
+  for (const line of lines) {
     const { route } = line;
     const last = route.length - 2;
     const [x1, y1, x2, y2] = [line.x + route[0], line.y + route[3], line.x + route[last], line.y + route[last + 1]];

@@ -16,7 +16,7 @@ export class Outline {
   readonly element: HTMLElement;
   private readonly list: HTMLElement;
   private readonly spacer: HTMLElement;
-  private rows: { node: TreeNode; level: number; place: number; of: number }[] = [];
+  private rows: number[] = []; // ids
   private active = 0;
   private readonly prefix = `ig${Math.random().toString(36).slice(2, 8)}`;
 
@@ -42,19 +42,18 @@ export class Outline {
   /** Take over what is open now, and what is selected. */
   update(selected: number): void {
     this.rows = [];
-    const { nodes } = this.stage.tree;
-    const stack: { id: number; level: number; place: number; of: number }[] = [];
-    const push = (id: number, level: number): void => {
+    const stack: number[] = [];
+    const push = (id: number): void => {
       const children = this.stage.shown(id);
-      for (let i = children.length - 1; i >= 0; i--) stack.push({ id: children[i], level, place: i + 1, of: children.length });
+      for (let i = children.length - 1; i >= 0; i--) stack.push(children[i]);
     };
-    push(0, 1);
+    push(0);
     while (stack.length) {
-      const { id, level, place, of } = stack.pop()!;
-      this.rows.push({ node: nodes[id], level, place, of });
-      if (this.stage.open.has(id)) push(id, level + 1);
+      const id = stack.pop()!;
+      this.rows.push(id);
+      if (this.stage.open.has(id)) push(id);
     }
-    const at = this.rows.findIndex((row) => row.node.id === selected);
+    const at = this.rows.indexOf(selected);
     if (at >= 0) this.active = at;
     this.active = Math.min(this.active, Math.max(0, this.rows.length - 1));
     this.spacer.style.height = `${this.rows.length * ROW}px`;
@@ -73,12 +72,17 @@ export class Outline {
     for (let i = first; i < last; i++) items.push(this.row(i));
     this.spacer.replaceChildren(...items);
     if (this.rows.length && this.active >= first && this.active < last)
-      this.list.setAttribute("aria-activedescendant", `${this.prefix}-${this.rows[this.active].node.id}`);
+      this.list.setAttribute("aria-activedescendant", `${this.prefix}-${this.rows[this.active]}`);
     else this.list.removeAttribute("aria-activedescendant");
   }
 
+  private node(index: number): TreeNode {
+    return this.stage.tree.nodes[this.rows[index]];
+  }
+
   private row(index: number): HTMLElement {
-    const { node, level, place, of } = this.rows[index];
+    const node = this.node(index);
+    const beside = this.stage.shown(node.parent);
     const container = node.children.length > 0;
     const open = this.stage.open.has(node.id);
     const [title, subtitle] = captions(node, this.stage.figures);
@@ -88,9 +92,9 @@ export class Outline {
         id: `${this.prefix}-${node.id}`,
         role: "treeitem",
         class: `ig-row${index === this.active ? " ig-active" : ""} ig-${node.kind}${node.hasParams ? " ig-params" : ""}`,
-        "aria-level": level,
-        "aria-posinset": place,
-        "aria-setsize": of,
+        "aria-level": node.depth,
+        "aria-posinset": beside.indexOf(node.id) + 1,
+        "aria-setsize": beside.length,
         "aria-selected": String(node.id === this.selected),
         "data-address": node.address,
         click: () => {
@@ -113,7 +117,7 @@ export class Outline {
     );
     if (container) item.setAttribute("aria-expanded", String(open));
     item.style.top = `${index * ROW}px`;
-    item.style.paddingLeft = `${8 + (level - 1) * 14}px`;
+    item.style.paddingLeft = `${8 + (node.depth - 1) * 14}px`;
     return item;
   }
 
@@ -126,9 +130,8 @@ export class Outline {
   }
 
   private key(event: KeyboardEvent): void {
-    const row = this.rows[this.active];
-    if (!row || event.ctrlKey || event.metaKey || event.altKey) return;
-    const { node, level } = row;
+    const node = this.node(this.active);
+    if (!node || event.ctrlKey || event.metaKey || event.altKey) return;
     const container = node.children.length > 0;
     const open = this.stage.open.has(node.id);
     const page = Math.max(1, Math.floor(this.list.clientHeight / ROW) - 1);
@@ -137,7 +140,7 @@ export class Outline {
     else if (event.key === "Enter" || event.key === " ") container ? this.actions.toggle(node.id) : this.actions.select(node.id);
     else if (event.key === "ArrowRight" && container) open ? this.go(this.active + 1) : this.actions.toggle(node.id);
     else if (event.key === "ArrowLeft" && container && open) this.actions.toggle(node.id);
-    else if (event.key === "ArrowLeft" && level > 1) this.go(this.rows.findIndex((r) => r.node.id === node.parent));
+    else if (event.key === "ArrowLeft" && node.depth > 1) this.go(this.rows.indexOf(node.parent));
     else return;
     event.preventDefault();
     event.stopPropagation();
@@ -146,6 +149,6 @@ export class Outline {
   private go(index: number): void {
     this.active = Math.min(this.rows.length - 1, Math.max(0, index));
     this.scrollTo(this.active);
-    this.actions.select(this.rows[this.active].node.id);
+    this.actions.select(this.rows[this.active]);
   }
 }

@@ -1,8 +1,9 @@
 // Which boxes stand open, and where everything visible is. Layouts are kept per container; opening or
 // closing one lays out only that container and those around it.
+import { Layouts } from "./alike.ts";
 import { captions, isBoxed, isFold } from "./captions.ts";
 import { dimensions, type Figures } from "./facts.ts";
-import { layoutLevel, type Layout } from "./layout.ts";
+import { type Layout } from "./layout.ts";
 import { marksOf } from "./marks.ts";
 import { preorder, type Level, type LevelEdge, type Tree, type TreeNode } from "./model.ts";
 import { pickedLevel } from "./pick.ts";
@@ -30,9 +31,37 @@ export interface Box {
   pick: number | "all";
 }
 
+/** The visible box of an id. An array: a map of a hundred thousand costs more than all the rest of a frame. */
+class BoxesById {
+  private readonly boxes: (Box | undefined)[];
+
+  constructor(count: number) {
+    this.boxes = new Array<Box | undefined>(count);
+  }
+
+  set(id: number, box: Box): void {
+    this.boxes[id] = box;
+  }
+
+  get(id: number): Box | undefined {
+    return id < 0 ? undefined : this.boxes[id];
+  }
+
+  has(id: number): boolean {
+    return this.get(id) !== undefined;
+  }
+}
+
+/** A box, and where it stands in its container. */
+interface Placed {
+  box: Box;
+  dx: number;
+  dy: number;
+}
+
 export interface Frame {
   boxes: Box[];
-  byId: Map<number, Box>;
+  byId: BoxesById;
   lines: Line[];
   width: number;
   height: number;
@@ -51,7 +80,9 @@ export type Measure = (text: string, size: number, bold: boolean) => number;
 export class Stage {
   readonly open = new Set<number>([0]);
   private readonly layouts = new Map<number, Layout>();
+  private readonly alike = new Layouts();
   private readonly lines = new WeakMap<Layout, Line[]>();
+  private readonly placed = new WeakMap<Layout, Placed[]>();
   private readonly sizes = new Map<number, { width: number; height: number }>();
   /** Of a fold that stands open: the one member shown, by its place; "all" shows them all. */
   private readonly picks = new Map<number, number | "all">();
@@ -162,12 +193,11 @@ export class Stage {
     }
   }
 
-  /** Everything visible, with its place. */
+  /** Everything visible, with its place. Boxes and lines of the frame before are moved where they still stand. */
   frame(): Frame {
     this.layOut();
-    const { nodes } = this.tree;
     const root = this.layouts.get(0)!;
-    const frame: Frame = { boxes: [], byId: new Map(), lines: [], width: root.width, height: root.height };
+    const frame: Frame = { boxes: [], byId: new BoxesById(this.tree.nodes.length), lines: [], width: root.width, height: root.height };
     const stack: [id: number, x: number, y: number][] = [[0, 0, 0]];
     while (stack.length) {
       const [id, x, y] = stack.pop()!;
@@ -176,16 +206,26 @@ export class Stage {
         [line.x, line.y] = [x, y];
         frame.lines.push(line);
       }
-      for (const child of this.shown(id)) {
-        const { width, height } = this.size(child);
-        const open = this.open.has(child);
-        const box: Box = { node: nodes[child], x: x + layout.x.get(child)!, y: y + layout.y.get(child)!, width, height, open, pick: this.pickOf(child) };
+      for (const { box, dx, dy } of this.boxesOf(id, layout)) {
+        [box.x, box.y] = [x + dx, y + dy];
         frame.boxes.push(box);
-        frame.byId.set(child, box);
-        if (open) stack.push([child, box.x, box.y + HEADER]);
+        frame.byId.set(box.node.id, box);
+        if (box.open) stack.push([box.node.id, box.x, box.y + HEADER]);
       }
     }
     return frame;
+  }
+
+  /** Boxes are kept with their container's layout, which any change of theirs makes anew. */
+  private boxesOf(id: number, layout: Layout): Placed[] {
+    let boxes = this.placed.get(layout);
+    if (boxes) return boxes;
+    boxes = this.shown(id).map((child) => {
+      const box: Box = { node: this.tree.nodes[child], x: 0, y: 0, ...this.size(child), open: this.open.has(child), pick: this.pickOf(child) };
+      return { box, dx: layout.x.get(child)!, dy: layout.y.get(child)! };
+    });
+    this.placed.set(layout, boxes);
+    return boxes;
   }
 
   /** Lines are kept with their container's layout: opening another box only moves them. */
@@ -195,17 +235,18 @@ export class Stage {
     return lines;
   }
 
-  /** Lay out every open, visible container that has no layout yet, the inner ones first. */
+  /** Lay out every open, visible container that has no layout yet, the inner ones first. What is inside one that
+   * has is laid out too: a change forgets all that is around it. */
   private layOut(): void {
     const waiting: TreeNode[] = [];
     preorder(this.tree.nodes, (node) => {
-      if (!this.open.has(node.id)) return false;
+      if (!this.open.has(node.id) || this.layouts.has(node.id)) return false;
       waiting.push(node);
       return this.shown(node.id).length === node.children.length ? true : this.shown(node.id);
     });
     for (let i = waiting.length - 1; i >= 0; i--) {
       const node = waiting[i];
-      if (!this.layouts.has(node.id)) this.layouts.set(node.id, this.layOutOne(node));
+      this.layouts.set(node.id, this.layOutOne(node));
     }
   }
 
@@ -217,7 +258,7 @@ export class Stage {
       const inner = this.layouts.get(end)!;
       return inner.portX.get(port)! - inner.width / 2;
     };
-    return layoutLevel({
+    return this.alike.of({
       nodes: this.shown(node.id).map((id) => ({
         id,
         ...this.size(id),

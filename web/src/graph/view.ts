@@ -348,9 +348,10 @@ export class GraphView {
     const picture = this.picture();
     const rects = old.boxes.length <= ANIMATE_UP_TO ? new Map(old.boxes.map((box) => [box.node.id, { ...rectAt(picture, box) }])) : new Map<number, Rect>();
     const fixed = this.anchorOf(anchor, old);
+    const held = old.byId.get(fixed);
+    const was = held && { x: held.x, y: held.y }; // the next frame moves the boxes of this one
     alter();
     this.frame = this.stage.frame();
-    const was = old.byId.get(fixed);
     const is = this.frame.byId.get(fixed);
     if (was && is) {
       const at = rects.get(fixed) ?? was;
@@ -361,7 +362,7 @@ export class GraphView {
         rect.y += dy;
       }
     }
-    for (const box of this.frame.boxes) if (box.node.id === fixed && !box.open) rects.delete(fixed);
+    if (is && !is.open) rects.delete(fixed);
     this.outline.update(this.selected);
     this.edge = null;
     this.light();

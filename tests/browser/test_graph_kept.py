@@ -1,0 +1,64 @@
+"""What the graph keeps from picture to picture: openings in any order end where a fresh layout does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from playwright.sync_api import Page
+from torch import Tensor, nn
+from zoo import graph_of
+
+from intus.viewing.html import View
+
+pytestmark = pytest.mark.browser
+WALK = """(seed) => {
+    const view = document.querySelector('#intus-graph').intusView;
+    const order = (a, b) => a[0] - b[0] || a[1] - b[1];
+    const state = () => JSON.stringify([
+        view.frame.boxes.map(b => [b.node.id, b.x, b.y, b.width, b.height, b.open]).sort(order),
+        view.frame.lines.map(l => [l.edge.from, l.edge.to, l.x, l.y, ...l.route]).sort(order),
+        view.frame.boxes.every(b => view.frame.byId.get(b.node.id) === b),
+    ]);
+    const modules = view.tree.nodes.filter(n => n.kind === 'module' && n.children.length);
+    const holders = modules.map(n => n.address);
+    const anew = state();
+    let between = 0;
+    for (let i = 0; i < 40; i++) {
+        seed = (seed * 1103515245 + 12345) % 2147483648;
+        view[seed % 3 ? 'close' : 'open'](holders[(seed >> 8) % holders.length]);
+        between += state() !== anew;
+    }
+    const shut = modules.filter(n => !view.stage.open.has(n.id));
+    for (const { address } of shut) view.open(address);
+    return { anew, after: state(), between, shut: shut.length };
+}"""
+
+
+class Nested(nn.Module):
+    """Boxes in boxes, some alike and some not, with a residual around each."""
+
+    def __init__(self, depth: int, twist: int = 0) -> None:
+        super().__init__()
+        self.twist = twist
+        self.inner = nn.ModuleList(Nested(depth - 1, i) for i in range(3)) if depth else nn.ModuleList()
+
+    def forward(self, x: Tensor) -> Tensor:
+        for inner in self.inner:
+            x = x + inner(x)
+        if len(self.inner) == 0:
+            for _ in range(2 + self.twist % 2):
+                x = torch.tanh(x) * 2
+        return x
+
+
+@pytest.mark.parametrize("seed", [1, 7])
+def test_boxes_kept_over_openings_stand_where_a_fresh_layout_puts_them(
+    open_graph: Callable[..., Page], seed: int
+) -> None:
+    page = open_graph(View(graph_of(Nested(3), torch.zeros(2, 3)), depth="all", rolled=False))
+    found = page.evaluate(WALK, seed)
+    assert found["between"] > 10
+    assert found["shut"] > 3
+    assert found["after"] == found["anew"]
