@@ -1,6 +1,7 @@
 """Two graphs side by side: differences marked, one following the other."""
 
 import copy
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,34 @@ def test_the_first_difference_is_marked_and_one_side_follows_the_other(open_grap
     assert page.locator(".ig-panel h2").all_inner_texts() == ["transformer.h.2.mlp"] * 2
     page.keyboard.press("Enter")
     assert not same(page)["transformer.h.2.mlp"]["open"]
+
+
+class Passes(torch.nn.Module):
+    """A cell run twenty times, with what it holds made larger once."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.cell, self.factor = torch.nn.RNNCell(4, 4), factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.zeros(1, 4)
+        for step in range(20):
+            h = self.cell(x[:, step], h)
+            h = h * (self.factor if step == 12 else 1.0)
+        return h
+
+
+def test_a_rolled_layer_shows_its_worst_pass(open_graph: Open) -> None:
+    page = open_graph(view(Passes(1.0), torch.ones(1, 20, 4), beside=Passes(1.5)))
+    assert [side["cell"]["colour"] for side in sides(page)] == [ORANGE] * 2
+    page.evaluate(f"{VIEWS}[0].select('cell')")
+    sides(page)
+    facts = page.locator(".ig-panel").first.inner_text()
+    assert "differs" in facts
+    relative = re.search(r"Relative\s+(\S+)", facts)
+    assert relative
+    assert float(relative[1]) > 0  # of its first pass, which is equal, it is 0
 
 
 def test_a_link_leads_both_sides_back(open_graph: Open, gpt2: Sides, tmp_path: Path) -> None:

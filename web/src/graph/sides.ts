@@ -101,7 +101,7 @@ function paintOf(beside: Beside, names: Map<string, Mark>[], side: number): Pain
   const facts = (node: TreeNode): [string, string][] => {
     const found = node.names.map((name) => names[side].get(name)).filter((mark) => mark !== undefined);
     if (!found.length) return [];
-    const pair = found.find(([, , number]) => number >= 0)?.[2] ?? -1;
+    const pair = found.filter(([, , number]) => number >= 0).sort(([a], [b]) => b - a)[0]?.[2] ?? -1; // of many passes, the worst
     const number = (column: "relative" | "max_abs" | "cosine"): string => (figures[column][pair] == null ? "" : formatValue(PLAIN, figures[column][pair]!));
     const shapes = [figures.shape_a[pair], figures.shape_b[pair]].map((shape) => (shape ? dimensions(shape) : ""));
     return [
