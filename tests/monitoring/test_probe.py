@@ -581,7 +581,9 @@ def test_a_pass_of_too_many_operations_is_recorded_up_to_a_bound_and_has_no_grap
         assert long(torch.ones(1)).item() == 101
     assert sizes == [10 * len(ROW)]
     assert flush(HOST, server.port)
-    assert [path for path, _ in server.got] == ["/records", "/flush"]
+    paths = [path for path, _ in server.got]  # a removed probe says so in a request of its own if it must
+    assert set(paths) == {"/records", "/flush"}
+    assert paths[-1] == "/flush"
 
 
 def test_importing_it_needs_no_framework_and_no_server_package():
