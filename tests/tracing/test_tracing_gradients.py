@@ -350,3 +350,16 @@ def test_what_is_kept_once_counts_once():
     assert view.overlay["exp_1_1"] == 24
     with pytest.raises(InputError, match="overlay='autograd' needs a trace taken with grads=True"):
         intus.trace(nn.ReLU(), torch.ones(1)).show(overlay="autograd")
+
+
+def test_the_graph_is_painted_by_the_norms_of_gradients():
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    t = intus.trace(net, torch.ones(2, 3), grads=True)
+    with pytest.raises(InputError, match=r"needs gradients.*backward"):
+        t.show(overlay="gradient")
+    t.output.sum().backward()
+    painted = t.show(overlay="gradient").overlay
+    assert painted["relu_1_2"] == painted["1"] == pytest.approx(float(t["1"].grad.norm()))
+    assert painted["2"] == pytest.approx(2**0.5)
+    with pytest.raises(InputError, match="grads"):
+        intus.trace(net, torch.ones(2, 3)).show(overlay="gradient")

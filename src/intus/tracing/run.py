@@ -140,7 +140,8 @@ def view(
 
     ``seed`` seeds torch for that pass alone. ``depth`` is how many levels of modules stand open at first,
     ``"all"`` for every one; ``overlay`` colours the boxes: ``"time"``, ``"memory"``, ``"parameters"``,
-    ``"flops"``, for a trace with ``grads`` also ``"autograd"`` (bytes kept for the backward pass), a dict
+    ``"flops"``, for a trace with ``grads`` also ``"autograd"`` (bytes kept for the backward pass) and,
+    after ``backward``, ``"gradient"`` (the norm of each gradient), a dict
     from address to number, or Results of one score. ``rolled`` shows the passes of a recurrent layer as one
     box, by default where there are too many to read.
 

@@ -299,10 +299,11 @@ class Trace(TraceFacts):
         """The graph to walk in; in a notebook, a cell that ends with it shows it.
 
         ``rolled`` shows the passes of a recurrent layer as one box; by default where there are too many. The
-        saved activations' figures and histograms travel with it.
+        saved activations' figures and histograms travel with it. ``overlay="gradient"`` colours by the norm
+        of each op's gradient, once ``backward`` was called.
         """
         values = summarise(self.values) if self.values else None
-        return View(self.graph, depth=depth, overlay=overlay, rolled=rolled, values=values)
+        return View(self.graph, depth=depth, overlay=self._overlay(overlay), rolled=rolled, values=values)
 
     def draw(
         self,
@@ -327,8 +328,26 @@ class Trace(TraceFacts):
         if Path(path).suffix in (".html", ".json"):
             view = self.show(depth=depth, overlay=overlay)
         else:  # a still picture shows no values
-            view = View(self.graph, depth=depth, overlay=overlay)
+            view = View(self.graph, depth=depth, overlay=self._overlay(overlay))
         return view.save(path, rolled=rolled, direction=direction, dark=dark, scale=scale)
+
+    def _overlay(self, overlay: Overlay) -> Overlay:
+        return self._gradient_norms() if isinstance(overlay, str) and overlay == "gradient" else overlay
+
+    def _gradient_norms(self) -> dict[str, float]:
+        """The norm of each op's gradient, by label and by the modules whose output it is."""
+        norms: dict[str, float] = {}
+        for op in self.ops:
+            grad = op.grad
+            if grad is not None:
+                norm = float(grad.detach().double().norm())
+                norms.update(dict.fromkeys((op.label, *op.output_of), norm))
+        if not norms:
+            raise InputError(
+                "overlay='gradient' needs gradients: t = trace(model, x, grads=True), then backward() on a "
+                "loss of t.output."
+            )
+        return norms
 
     def widget(self, *, depth: int | str | None = None, overlay: Overlay = None) -> Any:
         """The graph as a notebook's widget: ``w.selected`` is the address selected on the page, ``None`` for

@@ -34,10 +34,10 @@ def paint(overlay: Overlay, *, title: str = "") -> dict[str, Any] | str | None:
         return None
     if isinstance(overlay, str):
         if overlay not in BUILT_IN:
+            names = (*BUILT_IN, AUTOGRAD, "gradient")
             raise InputError(
-                f"overlay={overlay!r} is not a built-in overlay. "
-                f"{did_you_mean(overlay, (*BUILT_IN, AUTOGRAD))} Or pass Results, or a dict from address "
-                "to number."
+                f"overlay={overlay!r} is not a built-in overlay. {did_you_mean(overlay, names)} "
+                "Or pass Results, or a dict from address to number."
             )
         return overlay
     if isinstance(overlay, Results):
