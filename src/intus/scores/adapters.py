@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..core.errors import InputError, require
+from ..core.errors import InputError
 from .affinity import of_pairs
 from .base import NAN, Reading, Score, add_score, get, score
 from .cluster import adjusted, agreement
 from .judging import judge, majority_f1
 from .labelled import TOO_MANY, complete, labelled_rows, shuffled, too_few
+from .mdl import logistic
 from .statistics import Statistics
 
 
@@ -119,11 +120,7 @@ def _of_classifier(estimator: Any, name: str) -> Score:
 @score("logistic_f1", "sample", "classes", per="target", default=False)
 def logistic_f1(statistics: Statistics, target: str) -> Iterable[Reading]:
     """Held-out macro F1 of scikit-learn's logistic regression on standardised rows of the sample."""
-    linear = require("sklearn.linear_model", extra="server", why="to fit logistic regressions")
-    pipeline = require("sklearn.pipeline", extra="server", why="to fit logistic regressions")
-    scaling = require("sklearn.preprocessing", extra="server", why="to fit logistic regressions")
-    model = pipeline.make_pipeline(scaling.StandardScaler(), linear.LogisticRegression(max_iter=1000))
-    return _of_classifier(model, "logistic_f1").compute(statistics, target)
+    return _of_classifier(logistic(), "logistic_f1").compute(statistics, target)
 
 
 def _of_clusterer(estimator: Any, name: str) -> Score:

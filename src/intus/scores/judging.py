@@ -56,12 +56,16 @@ class Judgement:
 
     def _resampled(self, what: str, seed: int) -> np.ndarray:
         """The measure on items drawn with replacement, (replicates,)."""
-        items = len(self.true)
-        weights = np.random.default_rng(seed).multinomial(items, np.full(items, 1 / items), _REPLICATES)
+        weights = resamples(len(self.true), seed)
         right, predicted, true = (weights @ part for part in (self.right, self.predicted, self.true))
         if what == "f1":
             return _f1(right, predicted, true)
         return np.asarray(right.sum(axis=1) / np.maximum(true.sum(axis=1), 1))
+
+
+def resamples(items: int, seed: int) -> np.ndarray:
+    """How often each item is drawn in each replicate of a seeded bootstrap, (replicates, items)."""
+    return np.random.default_rng(seed).multinomial(items, np.full(items, 1 / items), _REPLICATES)
 
 
 def judge(truth: np.ndarray, guess: np.ndarray, items: np.ndarray | None = None) -> Judgement:

@@ -72,12 +72,17 @@ def solve(factor: Factor, sums: Sums, alpha: float | None = None) -> Plane:
 
     ``alpha`` is the penalty per row, by default the one that generalised cross-validation chooses.
     """
-    cross = 2 * (sums.totals - sums.counts[:, None] * factor.mean).T / factor.scale[:, None]
+    cross = _cross(factor, sums)
     if alpha is None:
         alpha = penalty_of(factor, sums)
     coef = regress(factor, cross, alpha) / factor.scale[:, None]
     intercept = 2 * sums.counts / factor.n - 1 - factor.mean @ coef
     return Plane(coef, np.where(sums.counts > 0, intercept, -np.inf))
+
+
+def _cross(factor: Factor, sums: Sums) -> np.ndarray:
+    """Σ z·y (features, classes) of standardised features and ±1 codes of the classes."""
+    return np.asarray(2 * (sums.totals - sums.counts[:, None] * factor.mean).T / factor.scale[:, None])
 
 
 def regress(factor: Factor, cross: np.ndarray, alpha: float) -> np.ndarray:
@@ -88,7 +93,7 @@ def regress(factor: Factor, cross: np.ndarray, alpha: float) -> np.ndarray:
 
 def penalty_of(factor: Factor, sums: Sums) -> float:
     """The penalty per row that generalised cross-validation chooses for these classes."""
-    cross = 2 * (sums.totals - sums.counts[:, None] * factor.mean).T / factor.scale[:, None]
+    cross = _cross(factor, sums)
     share = sums.counts / factor.n
     return penalty(factor, cross, float(4 * factor.n * (share * (1 - share)).sum()))
 
@@ -145,25 +150,13 @@ class Outcome(NamedTuple):
     note: str
 
 
-#: How to train: from the moments of all trained rows, those of the labelled ones, and their class sums.
-Method = Callable[[Statistics, Gram, Sums], Plane]
+#: How to train: from the moments of the rows, their decomposition, and their class sums.
+Method = Callable[[Gram, Factor, Sums], Plane]
 
-
-def _factor(statistics: Statistics, gram: Gram) -> Factor:
-    if gram is not statistics.moments.train:
-        return factorise(gram)
-    return statistics.once("factor", lambda: factorise(gram))
-
-
-def _ridge(statistics: Statistics, gram: Gram, sums: Sums) -> Plane:
-    return solve(_factor(statistics, gram), sums)
-
-
-def _discriminant(statistics: Statistics, gram: Gram, sums: Sums) -> Plane:
-    return discriminate(gram, sums, penalty_of(_factor(statistics, gram), sums))
-
-
-METHODS: dict[str, Method] = {"linear": _ridge, "lda": _discriminant}
+METHODS: dict[str, Method] = {
+    "linear": lambda gram, factor, sums: solve(factor, sums),
+    "lda": lambda gram, factor, sums: discriminate(gram, sums, penalty_of(factor, sums)),
+}
 
 
 def outcome(statistics: Statistics, target: str, method: str = "linear") -> Outcome:
@@ -179,9 +172,14 @@ def _outcome(statistics: Statistics, target: str, fit: Method) -> Outcome:
     if note := _why_not(classes.overflowed, sums, len(truth)):
         return Outcome(None, None, None, len(truth), note)
     x = x - moments.shift
-    guess = fit(statistics, moments.labelled(target), sums).predict(x)
+    gram, factor = moments.labelled(target), statistics.once("factor", lambda: factorise(moments.train))
+    own = factor
+    if gram is not moments.train:
+        own = statistics.once(("factor", target), lambda: factorise(gram))
+    guess = fit(gram, own, sums).predict(x)
     draw = np.searchsorted(np.cumsum(sums.counts) / sums.counts.sum(), _evenly(BUCKETS, statistics.seed))
-    control = fit(statistics, moments.train, _of_buckets(moments.buckets, draw, len(sums.counts))).predict(x)
+    fake = _of_buckets(moments.buckets, draw, len(sums.counts))
+    control = fit(moments.train, factor, fake).predict(x)
     return Outcome(
         judge(truth, guess, places.item),
         judge(truth, np.full_like(truth, sums.counts.argmax()), places.item),

@@ -40,7 +40,7 @@ def _cost(x: np.ndarray, codes: np.ndarray, start: int, end: int, penalty: float
     known = np.unique(codes[:start])
     share = np.full((end - start, classes), 1e-6)  # a class never met yet is possible all the same
     if len(known) > 1:
-        fit = _logistic(penalty).fit(x[:start], codes[:start])
+        fit = logistic(penalty, 300).fit(x[:start], codes[:start])
         share[:, known] += fit.predict_proba(x[start:end])
     else:
         share[:, known] += 1
@@ -48,12 +48,13 @@ def _cost(x: np.ndarray, codes: np.ndarray, start: int, end: int, penalty: float
     return float(-np.log2(share[np.arange(end - start), codes[start:end]]).sum())
 
 
-def _logistic(penalty: float) -> Any:
+def logistic(inverse_penalty: float = 1.0, most_steps: int = 1000) -> Any:
+    """scikit-learn's logistic regression on standardised rows."""
     linear = require("sklearn.linear_model", extra="server", why="to fit logistic regressions")
     pipeline = require("sklearn.pipeline", extra="server", why="to fit logistic regressions")
     scaling = require("sklearn.preprocessing", extra="server", why="to fit logistic regressions")
     return pipeline.make_pipeline(
-        scaling.StandardScaler(), linear.LogisticRegression(C=penalty, max_iter=300)
+        scaling.StandardScaler(), linear.LogisticRegression(C=inverse_penalty, max_iter=most_steps)
     )
 
 

@@ -7,12 +7,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from .base import NAN, Reading, score
+from .judging import resamples
 from .labelled import MOST_ROWS, complete, shuffled
 from .linear import factorise, penalty, regress
 from .moments import Gram
 from .statistics import Statistics
-
-_REPLICATES = 200
 
 
 def predicted(x: np.ndarray, y: np.ndarray, new: np.ndarray, alpha: float | None = None) -> np.ndarray:
@@ -72,7 +71,6 @@ def _explained(
     value = float(1 - missed.sum() / spread.sum())
     if count < 2:
         return value, NAN, NAN
-    weights = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), _REPLICATES)
-    of_missed, of_spread = by_item @ weights.T
+    of_missed, of_spread = by_item @ resamples(count, seed).T
     low, high = np.quantile(1 - of_missed / np.maximum(of_spread, 1e-300), [0.025, 0.975])
     return value, float(low), float(high)
