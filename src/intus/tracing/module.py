@@ -15,15 +15,8 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 
-class Module:
-    """One module of the model, whether it was called or not; ``trace.modules["features.6"]``.
-
-    >>> from intus import trace
-    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
-    >>> module = trace(net, torch.ones(2, 4)).modules["0"]
-    >>> module.type, module.args, module.num_params, module.calls[0].outputs[0].shape
-    ('Linear', 'in_features=4, out_features=3, bias=True', 15, (2, 3))
-    """
+class _Handle:
+    """What a number stands for in a trace; equal to another of the same kind, trace and number."""
 
     __slots__ = ("_trace", "number")
 
@@ -34,6 +27,25 @@ class Module:
     @property
     def _graph(self) -> Graph:
         return self._trace.graph
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and other._trace is self._trace and other.number == self.number
+
+    def __hash__(self) -> int:
+        return hash((id(self._trace), type(self), self.number))
+
+
+class Module(_Handle):
+    """One module of the model, whether it was called or not; ``trace.modules["features.6"]``.
+
+    >>> from intus import trace
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
+    >>> module = trace(net, torch.ones(2, 4)).modules["0"]
+    >>> module.type, module.args, module.num_params, module.calls[0].outputs[0].shape
+    ('Linear', 'in_features=4, out_features=3, bias=True', 15, (2, 3))
+    """
+
+    __slots__ = ()
 
     @property
     def _described(self) -> Described:
@@ -154,12 +166,6 @@ class Module:
         """The floating point operations in its calls, of the ops whose count is known."""
         return sum(call.flops for call in self.calls)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Module) and other._trace is self._trace and other.number == self.number
-
-    def __hash__(self) -> int:
-        return hash((id(self._trace), "module", self.number))
-
     def __str__(self) -> str:
         from .cards import module_card
 
@@ -186,18 +192,10 @@ class Modules(dict[str, Module]):
         )
 
 
-class Call:
+class Call(_Handle):
     """One call of a module: ``trace.modules["features.6"].calls[0]``."""
 
-    __slots__ = ("_trace", "number")
-
-    def __init__(self, trace: Trace, number: int) -> None:
-        self._trace = trace
-        self.number = number
-
-    @property
-    def _graph(self) -> Graph:
-        return self._trace.graph
+    __slots__ = ()
 
     @property
     def address(self) -> str:
@@ -264,12 +262,6 @@ class Call:
         """The floating point operations in it, of the ops whose count is known."""
         rows = self._rows()
         return int(self._trace._facts.flops[rows.start : rows.stop].clip(0).sum())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Call) and other._trace is self._trace and other.number == self.number
-
-    def __hash__(self) -> int:
-        return hash((id(self._trace), "call", self.number))
 
     def __repr__(self) -> str:
         count = len(self.ops)
