@@ -77,11 +77,18 @@ def test_the_same_graph_gives_the_same_bytes() -> None:
 
 
 def test_sizes_keep_their_budget() -> None:
-    fixed = "".join(html.asset(name) for name in ("intus.js", "intus.css", "index.html")).encode()
-    assert len(gzip.compress(fixed)) <= 60_000
-    assert len(page(gpt2()).encode()) <= 130_000
+    assert len(base64.b64decode(html.packed_assets())) <= 45_000
+    assert len(page(gpt2()).encode()) <= 90_000
     ten = "".join(View(gpt2(), rolled=bool(number % 2))._repr_html_() for number in range(10))
-    assert len(ten.encode()) <= 1_300_000  # ten cells of a notebook
+    assert len(ten.encode()) <= 900_000  # ten cells of a notebook
+
+
+def test_a_file_carries_nothing_of_the_servers_page() -> None:
+    program = json.loads(gzip.decompress(base64.b64decode(html.packed_assets())))["script"]
+    assert "/api/" not in program
+    assert "/api/" in html.asset("page.js")
+    assert "roundRect" in program  # draws the graph
+    assert "roundRect" not in html.asset("page.js")
 
 
 def test_save_and_notebook(tmp_path: Path) -> None:

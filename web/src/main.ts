@@ -1,7 +1,7 @@
-// The global `intus` of the page. A saved file carries its graph inside; the server's page asks for it.
+// The graph's program, the global `intus`: all that a saved file, a notebook's cell and a widget carry. The server's page
+// (page/main.ts) stands on it.
 import "./theme.css";
 import { openFile } from "./file.ts";
-import { mountPage } from "./page/index.ts";
 
 export { GraphView } from "./graph/index.ts";
 
@@ -12,6 +12,3 @@ if (data && graph) {
     graph.textContent = `This graph could not be shown: ${error instanceof Error ? error.message : String(error)}`;
   });
 }
-
-const live = document.getElementById("intus");
-if (live) mountPage(live);

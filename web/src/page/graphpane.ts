@@ -1,9 +1,12 @@
 // The model's graph painted with the chosen score at the chosen epoch; a list of layers as bars when there is none.
 
-import { GraphView, type Paint, type Scene } from "../graph/index.ts";
+import type { GraphView, Paint, Scene } from "../graph/index.ts";
 import { number } from "./format.ts";
 import { h } from "./dom.ts";
 import type { Dispatch, Part, View } from "./view.ts";
+
+/** The graph's program, which the page loads before its own. */
+declare const intus: typeof import("../main.ts");
 
 export function graphPane(dispatch: Dispatch, bars: HTMLElement): Part & { readonly hasGraph: boolean } {
   const host = h("div", { class: "graph-host" });
@@ -36,7 +39,7 @@ export function graphPane(dispatch: Dispatch, bars: HTMLElement): Part & { reado
   function rebuild(scene: unknown): void {
     graph?.destroy();
     host.replaceChildren();
-    graph = scene ? new GraphView(host, scene as Scene, { onSelect }) : null;
+    graph = scene ? new intus.GraphView(host, scene as Scene, { onSelect }) : null;
     drawn = scene;
     painted = undefined;
     selected = null;
