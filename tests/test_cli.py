@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from intus import trace
 from intus.cli import main, parser
@@ -24,6 +30,14 @@ class Net(torch.nn.Module):
         return torch.relu(self.fc(x))
 
 ready = Net()
+
+other = Net()
+
+def fails(x):
+    raise ValueError("no")
+
+def late(x):
+    raise ValueError(x.tanh())
 
 class Sized(torch.nn.Linear):
     def __init__(self, size):
@@ -81,20 +95,39 @@ def test_view_shows_a_saved_trace(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["view", "nowhere.py:Net"], "no file 'nowhere.py'"),
+        (["view", "{folder}/nt.py:Net"], "Did you mean 'net.py'"),
+        (["view", "{folder}/net:Net"], "Did you mean {net}:Net?"),
+        (["view", "{folder}/no/net.py:Net"], "Nor is there a folder '{folder}/no'"),
+        (["view", "{net}:"], "may hold several models: write {net}:NAME"),
+        (["view", "{net}::Net"], "{net}::Net does not work: SyntaxError"),
+        (
+            ["view", "{net}:torch"],
+            "of type module, and not a model to run. Known names: 'Net', 'ready', 'other', ",
+        ),
         (["view", "{net}:Nett", "--no-open"], "Did you mean 'Net'?"),
         (["view", "{net}:Net", "--inputs", "rann(3)", "--no-open"], "--inputs 'rann(3)'"),
         (["view", "{net}", "--no-open"], "may hold several models: write"),
         (
             ["view", "{net}:Net", "--inputs", "randn(3, 5)", "--no-open"],
-            "Net cannot run on --inputs 'randn(3, 5)'",
+            "{net}:Net stopped on the way; Net.html shows where: RuntimeError: mat1 and mat2 shapes",
         ),
-        (["view", "{net}:Net", "--no-open"], "Net cannot run on --inputs '()'"),
-        (["view", "{net}:Sized", "--no-open"], "Write {net}:'Sized(...)' with its arguments"),
+        (
+            ["view", "{net}:Net", "--no-open"],
+            "{net}:Net cannot run without --inputs: TypeError: Net.forward() missing 1 required positional "
+            "argument: 'x'. It takes (x): write a value for each, such as --inputs",
+        ),
+        (["view", "{net}:Net", "--inputs", "ones(1), 2"], "takes 2 positional arguments but 3 were given"),
+        (
+            ["view", "{net}:fails", "--inputs", "ones(1)"],
+            "on --inputs 'ones(1)': ValueError: no ({net}, line",
+        ),
+        (["view", "{net}:Net", "--inputs", "ones(4"], "--inputs 'ones(4' does not work: SyntaxError"),
+        (["view", "{net}:Sized", "--no-open"], "Sized takes (size): write {net}:'Sized(…)' with"),
+        (["view", "{net}:Sized(1, 2)", "--no-open"], "Write {net}:NAME, or {net}:'NAME(…)' with arguments"),
         (
             ["view", "{net}:Net", "--inputs", "ones(4)", "--output", "/no/x.html", "--no-open"],
-            "--output /no/x.html",
+            "--out /no/x.html",
         ),
-        (["view", "{net}:Net", "--depth", "-1"], "--depth -1"),
         (["view", "{net}:ready", "--inputs", "ones(4)", "--output", "x.jpg"], "'x.jpg' does not say what"),
         (["view", "{net}:ready", "--inputs", "ones(4)", "--overlay", "tme"], "Did you mean 'time'?"),
         (["view", "{net}:ready", "--inputs", "ones(4)", "--output", "x.svg", "--direction", "up"], "='up'"),
@@ -103,10 +136,101 @@ def test_view_shows_a_saved_trace(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_done_ends_with_1_and_the_reason(
-    net: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+    net: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    words: str,
 ) -> None:
-    assert main([argument.format(net=net) for argument in arguments]) == 1
-    assert words.format(net=net) in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)  # where a page is written that shows how far a model came
+    monkeypatch.setattr("webbrowser.open", lambda _address: None)
+    named = {"net": net, "folder": tmp_path}
+    assert main([argument.format(**named) for argument in arguments]) == 1
+    assert words.format(**named) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("depth", ["-1", "two", "1.5"])
+def test_a_depth_that_is_none_is_not_understood(depth: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["view", "net.py:Net", f"--depth={depth}"])
+    assert ended.value.code == 2
+    assert f"{depth!r} is not a number of levels, 0 or more, or all" in capsys.readouterr().err
+
+
+def test_what_is_no_trace_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(name: str) -> str:
+        assert main(["view", str(tmp_path / name), "--no-open"]) == 1
+        return capsys.readouterr().err
+
+    (tmp_path / "empty.trace").touch()
+    assert "is no trace that this intus can read. A model is written FILE.py:NAME" in said("empty.trace")
+    torch.save({"a": torch.ones(1)}, tmp_path / "net.pt")
+    assert "It may hold weights; the model is in the code that loads them" in said("net.pt")
+    save_file({"a": torch.ones(1)}, tmp_path / "new.trace", {"intus": "99", "graph": "{}"})
+    assert "in format '99'; this one reads '1'. Write it anew" in said("new.trace")
+    (tmp_path / "folder").mkdir()
+    assert "is a folder, but none that trace(…, store=…) has finished" in said("folder")
+    trace(torch.nn.Linear(4, 2), torch.ones(4), save="none").save(tmp_path / "a.trace")
+    assert main(["view", str(tmp_path / "a.trace"), "--inputs", "3"]) == 1
+    assert "--inputs '3': no model runs, a trace was recorded before" in capsys.readouterr().err
+
+
+def marks(page: Path) -> dict[str, Any]:
+    """What a page of two carries of their comparison."""
+    data = re.search(r'id="intus-data"[^>]*>([^<]+)<', page.read_text())
+    assert data
+    content = json.loads(gzip.decompress(base64.b64decode(data[1])))
+    return {**content["beside"], "paint": content["paint"], "depth": content["depth"]}
+
+
+def test_two_stand_side_by_side(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A class twice is the same model twice; another module of the file has other weights."""
+    out = tmp_path / "both.html"
+    rest = ["--inputs", "randn(3, 4)", "-o", str(out), "--no-open", "--depth", "2"]
+    assert main(["view", f"{net}:Net", "--beside", f"{net}:Net()", *rest]) == 0
+    assert capsys.readouterr().out == f"Net and Net: {out}\n"
+    found = marks(out)
+    assert {found["marks"][mark] for mark, *_ in found["names"][0].values()} == {"equal"}
+    assert found["depth"] == 2
+    assert main(["view", f"{net}:Net", "--beside", f"{net}:other", *rest, "--overlay", "flops"]) == 0
+    found = marks(out)
+    assert found["paint"] == "flops"
+    assert found["first"] == ["linear_1_1", "linear_1_1"]
+
+
+def test_a_trace_stands_beside_a_trace_or_a_model(
+    net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    for name in ("a", "b"):
+        trace(model, torch.ones(1, 4)).save(tmp_path / f"{name}.trace")
+        with torch.no_grad():
+            model.bias += 1
+    a, b, out = (str(tmp_path / name) for name in ("a.trace", "b.trace", "both.html"))
+    assert main(["view", a, "--beside", b, "-o", out, "--no-open"]) == 0
+    assert "They part at linear_1" in marks(Path(out))["summary"]
+    assert main(["view", a, "--beside", f"{net}:Net", "--inputs", "ones(1, 4)", "-o", out, "--no-open"]) == 0
+    capsys.readouterr()
+    for other, rest, words in (
+        (f"{net}:Net", [], "cannot run without --inputs"),
+        (f"{net}:Net", ["--inputs", "ones(5)"], "Net stopped on the way: RuntimeError: mat1"),
+        (str(tmp_path / "c.trace"), [], "There is no file"),
+        (b, ["-o", "x.svg"], "'x.svg' cannot be: two graphs side by side are a page"),
+        (b, ["--dark"], "['dark'] cannot be: two graphs side by side are a page"),
+        (b, ["--overlay", "tme"], "Did you mean 'time'"),
+        (b, ["--inputs", "3"], "--inputs '3': no model runs"),
+    ):
+        assert main(["view", a, "--beside", other, "--no-open", *rest]) == 1
+        assert words in capsys.readouterr().err
+
+
+def test_a_model_that_stops_is_drawn_as_far_as_it_came(net: Path, tmp_path: Path) -> None:
+    out = tmp_path / "part.svg"
+    command = ["view", f"{net}:late", "--inputs", "ones(4)", "-o", str(out), "--no-open"]
+    assert main(command) == 1
+    assert "tanh" in out.read_text()
 
 
 def test_view_takes_a_class_with_its_arguments(net: Path, tmp_path: Path) -> None:
@@ -155,7 +279,19 @@ def test_a_file_that_does_not_run_is_told(tmp_path: Path, capsys: pytest.Capture
     bad = tmp_path / "bad.py"
     bad.write_text("raise ValueError('no data here')")
     assert main(["view", f"{bad}:Net"]) == 1
-    assert f"{bad} does not run: ValueError: no data here." in capsys.readouterr().err
+    assert f"{bad} does not run: ValueError: no data here ({bad}, line 1)." in capsys.readouterr().err
+    (tmp_path / "helper.py").write_text("import nowhere_to_be_found")
+    for text, words in (
+        ("def f(:", "SyntaxError: invalid syntax (bad.py, line 1)."),
+        (
+            "import helper",
+            f"No module named 'nowhere_to_be_found' ({tmp_path / 'helper.py'}, line 1). Install",
+        ),
+        ("raise SystemExit(3)", f"SystemExit: 3 ({bad}, line 1)."),
+    ):
+        bad.write_text(text)
+        assert main(["view", f"{bad}:Net"]) == 1
+        assert words in capsys.readouterr().err
 
 
 def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -330,7 +330,12 @@ def _open(blob: bytes, part: str) -> tuple[dict[str, np.ndarray], dict[str, str]
 
 
 def _check_format(meta: Mapping[str, str], part: str) -> None:
-    if meta.get("intus") != FORMAT or part not in meta:
+    if "intus" in meta and meta["intus"] != FORMAT:
+        raise CodecError(
+            f"Written by another version of intus, in format {meta['intus']!r}; this one reads {FORMAT!r}. "
+            "Write it anew with this version, or read it with the one that wrote it."
+        )
+    if "intus" not in meta or part not in meta:
         raise CodecError(
             f"A safetensors blob, but not of intus format {FORMAT} with {part}: metadata keys are "
             f"{', '.join(sorted(meta)) or 'none'}."

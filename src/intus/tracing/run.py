@@ -146,20 +146,17 @@ def view(
     box, by default where there are too many to read.
 
     ``beside`` is another trace, or a model to run on the same inputs: the page then shows both, walking
-    together, with what ``compare`` finds marked on them. It needs ``intus[inspect]``.
+    together, with what ``compare`` finds marked on them. ``overlay`` may then be ``"time"``, ``"memory"``,
+    ``"parameters"`` or ``"flops"``; the differences are a choice away. It needs ``intus[inspect]``.
 
     >>> view(torch.nn.Linear(2, 1), torch.ones(1, 2))  # doctest: +ELLIPSIS
     <View of Linear: 1 operation, 0 modules, 3 parameters (12 B), ...>
     """
     if beside is not None:
-        if overlay is not None:
-            raise InputError(
-                f"overlay={overlay!r} and beside exclude each other: beside colours the differences."
-            )
         both = _both((model_or_trace, beside), inputs, kwargs, seed)
         from .sides import sides
 
-        return sides(*both, depth=depth, rolled=rolled)
+        return sides(*both, depth=depth, rolled=rolled, overlay=overlay)
     if isinstance(model_or_trace, Graph):
         return View(model_or_trace, depth=depth, overlay=overlay, rolled=rolled)
     if not isinstance(model_or_trace, Trace):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..viewing.overlay import Overlay
 from ..viewing.sides import Sides, Verdicts
 from .compare import compare
 from .trace import Trace
@@ -9,7 +10,9 @@ from .trace import Trace
 _FIGURES = ("relative", "max_abs", "cosine")
 
 
-def sides(a: Trace, b: Trace, *, depth: int | str | None, rolled: bool | None) -> Sides:
+def sides(
+    a: Trace, b: Trace, *, depth: int | str | None, rolled: bool | None, overlay: Overlay = None
+) -> Sides:
     """The graphs of two traces side by side, marked with what ``compare`` finds; raises what that raises."""
     table = compare(a, b)
     first, rows = table.attrs["first"] or {"a": "", "b": ""}, []
@@ -27,4 +30,5 @@ def sides(a: Trace, b: Trace, *, depth: int | str | None, rolled: bool | None) -
         first=(first_a, first_b),
         summary=table.attrs["summary"],
     )
-    return Sides(a.show(depth=depth, rolled=rolled), b.show(depth=depth, rolled=rolled), verdicts)
+    one, other = (trace.show(depth=depth, rolled=rolled) for trace in (a, b))
+    return Sides(one, other, verdicts, overlay=overlay)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import InputError
+from ..core.errors import InputError, did_you_mean
 from ..core.graph import Graph
 from .html import View, content, document
+from .overlay import BUILT_IN, Overlay
 from .scene import finite
 from .text import headline
 
@@ -42,14 +43,23 @@ class Sides(View):
     PosixPath('sides.html')
     """
 
-    def __init__(self, a: View, b: View, verdicts: Verdicts) -> None:
-        super().__init__(a.graph, title=f"{a.title} and {b.title}", depth=a.depth, rolled=a.rolled)
+    def __init__(self, a: View, b: View, verdicts: Verdicts, *, overlay: Overlay = None) -> None:
+        if not (overlay is None or (isinstance(overlay, str) and overlay in BUILT_IN)):
+            raise InputError(
+                f"overlay={overlay!r} cannot colour two graphs side by side. "
+                f"{did_you_mean(str(overlay), BUILT_IN)} Without it the differences are coloured."
+            )
+        title = f"{a.title} and {b.title}"
+        super().__init__(a.graph, title=title, overlay=overlay, depth=a.depth, rolled=a.rolled)
         self.views, self.verdicts = (a, b), verdicts
 
     def html(self, *, rolled: bool | None = None) -> str:
         """The page as text; ``rolled`` as asked for at first where None."""
         rolled = self.rolled if rolled is None else rolled
-        both = [content(v.graph, depth=self.depth, rolled=rolled, values=v.values) for v in self.views]
+        both = [
+            content(v.graph, overlay=self.overlay, depth=self.depth, rolled=rolled, values=v.values)
+            for v in self.views
+        ]
         data = {**both[0], "beside": {**both[1], **self.marks()}}
         return document(data, title=self.title, summary=self.verdicts.summary)
 

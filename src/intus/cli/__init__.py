@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-import webbrowser
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from . import __version__
-from .core.errors import InputError, IntusError, did_you_mean
-from .serving.options import add_options, one_thread
-from .viewing.overlay import BUILT_IN
+from .. import __version__
+from ..core.errors import InputError, IntusError
+from ..serving.options import add_options, one_thread
+from . import view
 
 _EXAMPLES = """\
 examples:
@@ -24,6 +22,7 @@ examples:
   intus serve --role evaluator --port 8081     one of the three alone
   intus view net.py:Net --inputs "randn(1, 3, 224, 224)"
   intus view saved.trace --out net.svg --rolled
+  intus view before.trace --beside after.trace
 
 exit codes: 0 done, 1 it could not be done (the reason is printed), 2 the command was not understood
 """
@@ -54,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     _demo(verbs)
     _examples(verbs)
     _serve(verbs)
-    _view(verbs)
+    view.add(verbs)
     return top
 
 
@@ -81,7 +80,7 @@ def _demo(verbs: Any) -> None:
 
 
 def _run_demo(chosen: argparse.Namespace) -> int:
-    from .demo.run import demo
+    from ..demo.run import demo
 
     if chosen.epochs < 1:
         raise InputError(f"--epochs {chosen.epochs} trains nothing; write 1 or more.")
@@ -109,7 +108,7 @@ def _examples(verbs: Any) -> None:
 
 
 def _run_examples(chosen: argparse.Namespace) -> int:
-    from .examples.run import examples
+    from ..examples.run import examples
 
     if chosen.epochs < 1:
         raise InputError(f"--epochs {chosen.epochs} trains nothing; write 1 or more.")
@@ -130,139 +129,11 @@ def _serve(verbs: Any) -> None:
 
 def _run_serve(chosen: argparse.Namespace) -> int:
     one_thread()
-    from .serving.run import serve
+    from ..serving.run import serve
 
     options = {name: value for name, value in vars(chosen).items() if name != "run"}
     serve(**options)
     return 0
-
-
-def _view(verbs: Any) -> None:
-    verb = _verb(
-        verbs,
-        "view",
-        "show a model's graph as a page or a picture",
-        "Runs FILE.py and the model in it once, and writes the graph as one page that works offline or as a "
-        "picture; or shows a trace that Trace.save wrote. A page or SVG is opened in the browser where there "
-        "is one.",
-    )
-    verb.add_argument(
-        "what",
-        metavar="FILE.py:NAME",
-        help="a module, its class, such as 'Net(width=8)' with arguments, or a function; or FILE.trace",
-    )
-    verb.add_argument(
-        "--inputs",
-        default="()",
-        metavar="EXPR",
-        help='such as "randn(1, 3, 224, 224)": Python, with the names of torch and of the file',
-    )
-    verb.add_argument(
-        "--out",
-        "--output",
-        dest="output",
-        type=Path,
-        metavar="FILE",
-        help="file to write: .html, .svg, .png, .pdf, .dot or .json (default: NAME.html here)",
-    )
-    verb.add_argument(
-        "--depth",
-        type=_levels,
-        help="levels of modules that stand open, or all (default: what stays readable)",
-    )
-    verb.add_argument("--overlay", help=f"what colours the boxes: {', '.join(BUILT_IN)}")
-    verb.add_argument("--rolled", action="store_true", help="a recurrent layer's passes as one box")
-    verb.add_argument(
-        "--direction", default="down", help="where the data flows, down or right (pictures; default: down)"
-    )
-    verb.add_argument("--dark", action="store_true", help="the dark theme (pictures)")
-    verb.add_argument("--no-open", dest="open", action="store_false", help="do not open a browser")
-    verb.set_defaults(run=_run_view)
-
-
-def _run_view(chosen: argparse.Namespace) -> int:
-    path, _, name = chosen.what.partition(".py:")
-    source = Path(f"{path}.py" if name else path)
-    if not source.is_file():
-        raise InputError(
-            f"There is no file {str(source)!r}. Write FILE.py:NAME, or the path of a saved trace."
-        )
-    if source.suffix == ".py" and not name:
-        raise InputError(
-            f"{source} may hold several models: write {source}:NAME, the module, its class or a function."
-        )
-    if isinstance(chosen.depth, int) and chosen.depth < 0:
-        raise InputError(f"--depth {chosen.depth} is less than none; write 0 or more.")
-    look = {"depth": chosen.depth, "overlay": chosen.overlay}
-    if name:
-        shown = _view_of_model(source, name, chosen.inputs, look)
-    else:
-        from .tracing.files import load
-
-        shown = load(source).show(**look)
-    output = chosen.output or Path(f"{shown.title}.html")
-    try:
-        shown.save(output, rolled=chosen.rolled or None, direction=chosen.direction, dark=chosen.dark)
-    except OSError as error:
-        raise InputError(f"--output {output} cannot be written: {error.strerror}.") from None
-    print(f"{shown.title}: {output}")
-    if chosen.open and output.suffix in (".html", ".svg"):
-        webbrowser.open(output.resolve().as_uri())
-    return 0
-
-
-def _levels(text: str) -> int | str:
-    return text if text == "all" else int(text)
-
-
-def _view_of_model(source: Path, name: str, inputs: str, look: dict[str, Any]) -> Any:
-    import torch
-
-    from .tracing.run import view
-
-    names = _names_of(source)
-    if name.isidentifier() and name not in names:
-        known = [key for key, value in names.items() if callable(value) and not key.startswith("_")]
-        raise InputError(f"{source} has no {name!r}. {did_you_mean(name, known)}")
-    model = _evaluate(name, names, f"{source}:{name}")
-    if isinstance(model, type):
-        model = _evaluate(
-            f"{name}()", names, f"{source}:{name}", f"Write {source}:'{name}(...)' with its arguments."
-        )
-    values = _evaluate(inputs, {**vars(torch), "torch": torch, **names}, f"--inputs {inputs!r}")
-    try:
-        return view(model, values, **look)
-    except IntusError:
-        raise
-    except Exception as error:
-        raise InputError(
-            f"{name} cannot run on --inputs {inputs!r}: {type(error).__name__}: {error}"
-        ) from None
-
-
-def _names_of(source: Path) -> dict[str, Any]:
-    """What a file defines, run with its own folder to import from, as ``python FILE.py`` would."""
-    import runpy
-
-    folder = str(source.resolve().parent)
-    sys.path.insert(0, folder)
-    try:
-        return runpy.run_path(str(source), run_name="__intus_view__")
-    except (Exception, SystemExit) as error:
-        raise InputError(f"{source} does not run: {type(error).__name__}: {error}.") from error
-    finally:
-        if folder in sys.path:
-            sys.path.remove(folder)
-
-
-def _evaluate(expression: str, names: dict[str, Any], what: str, advice: str = "") -> Any:
-    """The value of what the caller wrote as Python, or what is wrong with it in a sentence."""
-    try:
-        return eval(expression, dict(names))
-    except Exception as error:
-        raise InputError(
-            f"{what} does not work: {type(error).__name__}: {error}. {advice}".rstrip()
-        ) from None
 
 
 def _verb(verbs: Any, name: str, line: str, text: str) -> argparse.ArgumentParser:

@@ -1,0 +1,102 @@
+"""``intus view``: a model's graph as a page or a picture, or two side by side."""
+
+from __future__ import annotations
+
+import argparse
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import InputError
+from ..viewing.overlay import BUILT_IN
+from .subject import inputs, subject
+
+if TYPE_CHECKING:
+    from ..viewing.html import View
+
+
+def add(verbs: Any) -> None:
+    """Add the command to the command line's grammar."""
+    verb = verbs.add_parser(
+        "view",
+        help="show a model's graph as a page or a picture",
+        description="Runs FILE.py and the model in it once, and writes the graph as one page that works "
+        "offline or as a picture; or shows a trace that Trace.save wrote. With --beside, two of them on one "
+        "page, with what differs marked. Random numbers begin at seed 0. A page or SVG is opened in the "
+        "browser where there is one.",
+    )
+    verb.add_argument(
+        "what",
+        metavar="FILE.py:NAME",
+        help="a module, its class, such as 'Net(width=8)' with arguments, or a function; or FILE.trace",
+    )
+    verb.add_argument(
+        "--inputs",
+        metavar="EXPR",
+        help='such as "randn(1, 3, 224, 224)": Python, with the names of torch and of the file',
+    )
+    verb.add_argument(
+        "--beside",
+        metavar="OTHER",
+        help="a second one to show beside it, FILE.py:NAME (run on the same inputs) or FILE.trace",
+    )
+    verb.add_argument(
+        *("-o", "--out", "--output"),
+        dest="output",
+        type=Path,
+        metavar="FILE",
+        help="file to write: .html, .svg, .png, .pdf, .dot or .json (default: NAME.html here)",
+    )
+    verb.add_argument(
+        "--depth",
+        type=_levels,
+        help="levels of modules that stand open, or all (default: what stays readable)",
+    )
+    verb.add_argument("--overlay", help=f"what colours the boxes: {', '.join(BUILT_IN)}")
+    verb.add_argument("--rolled", action="store_true", help="a recurrent layer's passes as one box")
+    verb.add_argument("--direction", help="where the data flows, down or right (pictures; default: down)")
+    verb.add_argument("--dark", action="store_true", help="the dark theme (pictures)")
+    verb.add_argument("--no-open", dest="open", action="store_false", help="do not open a browser")
+    verb.set_defaults(run=_run)
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    shown = _sides(chosen) if chosen.beside else _one(chosen)
+    look = {name: value for name in ("direction", "dark") if (value := getattr(chosen, name))}
+    output = chosen.output or Path(f"{shown.title}.html")
+    try:
+        shown.save(output, rolled=chosen.rolled or None, **look)
+    except OSError as error:
+        raise InputError(f"--out {output} cannot be written: {error.strerror}.") from None
+    print(f"{shown.title}: {output}")
+    if chosen.open and output.suffix in (".html", ".svg"):
+        webbrowser.open(output.resolve().as_uri())
+    if shown.graph.error and ".py:" in chosen.what:  # and no trace, whose failure is what one came to see
+        raise InputError(f"{chosen.what} stopped on the way; {output} shows where: {shown.graph.error}")
+    return 0
+
+
+def _one(chosen: argparse.Namespace) -> View:
+    """The view of what the caller named; of a model that raises, as far as it came."""
+    one = subject(chosen.what)
+    found = one.traced(inputs(chosen.inputs, one), chosen.inputs, save="none")
+    return found.show(depth=chosen.depth, overlay=chosen.overlay)
+
+
+def _sides(chosen: argparse.Namespace) -> View:
+    """The view of both that the caller named, run on the same inputs where they are models."""
+    from ..tracing.run import view
+
+    both = subject(chosen.what), subject(chosen.beside)
+    values = inputs(chosen.inputs, *both)
+    a, b = (one.traced(values, chosen.inputs, save="all") for one in both)
+    for one, found in zip(both, (a, b), strict=True):
+        if found.graph.error:
+            raise InputError(f"{one.name} stopped on the way: {found.graph.error}")
+    return view(a, depth=chosen.depth, overlay=chosen.overlay, beside=b)
+
+
+def _levels(text: str) -> int | str:
+    if text != "all" and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of levels, 0 or more, or all")
+    return text if text == "all" else int(text)
