@@ -355,6 +355,23 @@ def test_overlay_travels_in_the_file(open_graph: Open) -> None:
     assert box(page, "features.2")["colour"] == "missing"  # a ReLU has none
 
 
+def test_what_spans_decades_is_coloured_by_powers_until_asked_otherwise(open_graph: Open) -> None:
+    page = open_graph(View(digits(), overlay={"features.0": 1e-3, "fc1": 1.0, "fc2": 1e3}))
+    halfway = "rgb(33, 144, 141)"
+    assert box(page, "fc1")["colour"] == halfway
+    assert page.locator(".ig-tick").all_inner_texts() == ["0.01", "1", "100"]
+    button = page.get_by_role("button", name="log")
+    button.focus()
+    page.keyboard.press("Enter")
+    assert box(page, "fc1")["colour"] == box(page, "features.0")["colour"] == "rgb(68, 1, 84)"
+    assert page.locator(".ig-tick").count() == 0
+    page.keyboard.press("Enter")  # the focus stayed on it
+    assert box(page, "fc1")["colour"] == halfway
+    page.evaluate(f"{VIEW}.paint({{title: 'cosine', low: -1, high: 1, values: new Map([['fc1', 0]])}})")
+    assert box(page, "fc1")["colour"] == halfway
+    assert button.count() == 0  # below zero there are no powers
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_light_and_dark(open_graph: Open, scheme: str) -> None:
     page = open_graph(View(digits()), color_scheme=scheme)

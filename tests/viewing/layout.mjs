@@ -1,4 +1,5 @@
-// Lay scenes out with the page's own code, under Node: {scene, depth} a line in, the frame a line out.
+// What the page's own code makes of things, under Node, a line in and a line out: {scene, depth} gives the frame,
+// {paint} where its values stand on their scale and the scale's ticks.
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -10,6 +11,7 @@ const entry = `
   export { figures } from "./facts.ts";
   export { captions, isFold } from "./captions.ts";
   export { Stage } from "./stage.ts";
+  export { scaled, shareOf, ticksOf } from "./scale.ts";
 `;
 const built = buildSync({
   stdin: { contents: entry, resolveDir: join(web, "src", "graph"), loader: "ts" },
@@ -22,7 +24,12 @@ const page = await import(`data:text/javascript;base64,${Buffer.from(built.outpu
 const measure = (text, size, bold) => text.length * size * (bold ? 0.6 : 0.55);
 
 for await (const line of createInterface({ input: process.stdin })) {
-  const { scene, depth } = JSON.parse(line);
+  const { scene, depth, paint } = JSON.parse(line);
+  if (paint) {
+    const shown = page.scaled({ ...paint, values: new Map(Object.entries(paint.values)) });
+    console.log(JSON.stringify({ log: shown.log, shares: [...shown.values.values()].map((value) => page.shareOf(shown, value)), ticks: page.ticksOf(shown) }));
+    continue;
+  }
   const tree = page.buildTree(scene);
   const figures = page.figures(tree);
   const stage = new page.Stage(tree, figures, measure);

@@ -197,7 +197,8 @@ def test_the_built_in_overlays_colour_by_the_graphs_own_figures(tmp_path: Path) 
     root = ElementTree.fromstring(
         View(digits_cnn(), overlay="parameters").save(tmp_path / "a.svg").read_text()
     )
-    assert words(root)[-3:] == ["Parameters", "0", "32.8K"]  # the largest single box: 64 × 512 + 64
+    scale = ["Parameters", "32", "100", "1K", "10K", "32.8K"]  # to the largest box: 64 × 512 + 64
+    assert words(root)[-6:] == scale
 
 
 def parse_dot(text: str) -> tuple[dict[str, dict[str, str]], list[tuple[str, str, dict[str, str]]], int]:

@@ -1,4 +1,5 @@
-"""The drawing's layout is the page's: its TypeScript, under Node, gives the same scenes the same places."""
+"""The drawing's layout and colours are the page's: its TypeScript, under Node, gives the same scenes the same
+places, and the same numbers the same places on their scale."""
 
 from __future__ import annotations
 
@@ -12,9 +13,12 @@ import pytest
 from drafts import chain, digits_cnn, gpt2, hostile, loop, resnet
 
 from intus.core.graph import Graph
+from intus.core.results import Results
+from intus.viewing.drawing.colouring import Colouring, scaled
 from intus.viewing.drawing.figures import figures
 from intus.viewing.drawing.stage import Stage, captions_of
 from intus.viewing.drawing.tree import build_tree
+from intus.viewing.overlay import paint
 from intus.viewing.scene import scene
 
 WEB = Path(__file__).parents[2] / "web"
@@ -60,18 +64,21 @@ def _units(text: str) -> int:
     return len(text.encode("utf-16-le")) // 2
 
 
-@pytest.fixture(scope="module")
-def theirs() -> dict[str, Any]:
+def by_the_page(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     node = shutil.which("node")
     if node is None or not (WEB / "node_modules" / "esbuild").is_dir():
         pytest.skip("needs Node and the page's packages: make web")
-    lines = "".join(
-        json.dumps({"scene": scene(graph), "depth": depth}) + "\n" for graph, depth in CASES.values()
-    )
     script = str(Path(__file__).with_name("layout.mjs"))
-    done = subprocess.run([node, script, str(WEB)], input=lines, capture_output=True, text=True, timeout=60)
+    said = "".join(json.dumps(line) + "\n" for line in lines)
+    done = subprocess.run([node, script, str(WEB)], input=said, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    return dict(zip(CASES, map(json.loads, done.stdout.splitlines()), strict=True))
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def theirs() -> dict[str, Any]:
+    asked = [{"scene": scene(graph), "depth": depth} for graph, depth in CASES.values()]
+    return dict(zip(CASES, by_the_page(asked), strict=True))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -86,3 +93,36 @@ def test_boxes_stand_and_edges_run_where_the_page_has_them(case: str, theirs: di
     for (route, label), (other_route, other_label) in zip(drawn["lines"], page["lines"], strict=True):
         assert label == other_label
         assert route == pytest.approx(other_route)
+
+
+NUMBERS: dict[str, tuple[dict[str, float], list[float]]] = {
+    "two decades are told by amount": ({"a": 1, "b": 50, "c": 100}, []),
+    "more go by power": ({"a": 1, "b": 10, "c": 1000}, [10, 100]),
+    "zero stands with the least": ({"a": 0, "b": 2e-7, "c": 0.5}, [1e-6, 1e-4, 1e-2]),
+    "below zero there are no powers": ({"a": -1, "b": 1e-6, "c": 1e6}, []),
+    "one number": ({"a": 3}, []),
+    "nothing but zero": ({"a": 0, "b": 0}, []),
+    "many decades": ({"a": 1e-30, "b": 1.0, "c": 1e12}, [1e-24, 1e-12, 1]),
+}
+
+
+def test_numbers_stand_on_their_scale_where_the_page_has_them() -> None:
+    given = {name: paint(numbers) for name, (numbers, _) in NUMBERS.items()}
+    told = by_the_page([{"paint": painted} for painted in given.values()])
+    for (name, painted), page in zip(given.items(), told, strict=True):
+        assert isinstance(painted, dict)
+        ours = scaled(Colouring(**painted), painted["values"].values())
+        assert ours.log == page["log"], name
+        shares = [ours.share(number) for number in painted["values"].values()]
+        assert shares == pytest.approx(page["shares"]), name
+        assert all(0 <= share <= 1 for share in shares)
+        assert ours.ticks() == pytest.approx(NUMBERS[name][1]), name
+        assert page["ticks"] == pytest.approx(NUMBERS[name][1]), name
+
+
+def test_scores_are_told_by_amount_however_small_the_least() -> None:
+    rows = [{"address": a, "score": "f1", "value": v} for a, v in (("a", 0.001), ("b", 0.5), ("c", 1.0))]
+    painted = paint(Results.from_rows(rows))
+    assert isinstance(painted, dict)
+    ours = scaled(Colouring(**painted), painted["values"].values())
+    assert ours.share(0.5) == pytest.approx(0.4995, abs=1e-3)

@@ -25,7 +25,8 @@ def paint(overlay: Overlay, *, title: str = "") -> dict[str, Any] | str | None:
     """What the page needs to paint: a built-in overlay's name, or title, values by address, low and high.
 
     A mapping goes from address to number; Results must hold one score of whole layers, and the latest
-    epoch of each address counts. NaN and infinities are missing values, and shown as such.
+    epoch of each address counts. NaN and infinities are missing values, and shown as such. Amounts that span
+    more than two decades are coloured by their powers; scores never are (``log`` is False).
 
     >>> paint({"conv1": 0.5, "fc": float("nan")}, title="mean")
     {'title': 'mean', 'values': {'conv1': 0.5, 'fc': None}, 'low': 0.5, 'high': 0.5}
@@ -40,6 +41,7 @@ def paint(overlay: Overlay, *, title: str = "") -> dict[str, Any] | str | None:
                 "Or pass Results, or a dict from address to number."
             )
         return overlay
+    is_score = isinstance(overlay, Results)
     if isinstance(overlay, Results):
         title, overlay = title or _score_of(overlay), _latest(overlay)
     if not isinstance(overlay, Mapping):
@@ -54,6 +56,7 @@ def paint(overlay: Overlay, *, title: str = "") -> dict[str, Any] | str | None:
         "values": values,
         "low": min(known, default=0.0),
         "high": max(known, default=1.0),
+        **({"log": False} if is_score else {}),
     }
 
 

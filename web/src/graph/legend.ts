@@ -3,6 +3,7 @@ import { scaleGradient } from "./colour.ts";
 import { el } from "./dom.ts";
 import { isCreated, type Tree, type TreeNode } from "./model.ts";
 import { formatValue, type Paint } from "./paint.ts";
+import { shareOf, ticksOf } from "./scale.ts";
 
 const KEYS: [key: string, word: string, isThere: (node: TreeNode) => boolean][] = [
   ["input", "input", (node) => node.kind === "input"],
@@ -16,8 +17,9 @@ const KEYS: [key: string, word: string, isThere: (node: TreeNode) => boolean][] 
   ["output", "output", (node) => node.kind === "output"],
 ];
 
-/** The scale of a paint; without one, the visual code as far as this graph uses it. */
-export function legend(paint: Paint | null, tree: Tree): HTMLElement {
+/** The scale of a paint, with a switch where it can go by power; without a paint, the visual code as far as this
+ * graph uses it. */
+export function legend(paint: Paint | null, tree: Tree, setLog: (log: boolean) => void): HTMLElement {
   if (paint?.kinds) {
     const there = new Set(paint.values.values());
     const kinds = paint.kinds.filter(([, token], value) => token && there.has(value));
@@ -25,21 +27,37 @@ export function legend(paint: Paint | null, tree: Tree): HTMLElement {
     return el("div", { class: "ig-legend ig-scale", role: "group", "aria-label": paint.title }, ...(keys.length ? keys : ["No difference"]));
   }
   if (paint) {
-    const beyond = [...paint.values.values()].some((value) => value !== null && value > paint.high);
+    const { log, least } = paint;
+    const [low, high] = [log ? least! : paint.low, paint.high];
+    const [under, beyond] = ends(paint, low);
+    const title = "Colour by powers instead of amounts: for what spans several decades";
+    const press = el("button", { type: "button", class: "ig-log", "aria-pressed": String(Boolean(log)), title, click: () => setLog(!log) }, "log");
     return el(
       "div",
       { class: "ig-legend ig-scale", role: "group", "aria-label": `Colour scale of ${paint.title}` },
       el("strong", {}, paint.title),
-      el("span", { class: "ig-scale-ends" }, formatValue(paint, paint.low), bar(), (beyond ? "≥ " : "") + formatValue(paint, paint.high)),
+      el("span", { class: "ig-scale-ends" }, under + formatValue(paint, low), bar(paint), beyond + formatValue(paint, high)),
       el("span", { class: "ig-scale-ends" }, el("i", { class: "ig-key ig-key-missing" }), "no value"),
+      least !== undefined && press,
     );
   }
   const keys = KEYS.filter(([, , isThere]) => tree.nodes.some(isThere));
   return el("div", { class: "ig-legend", role: "group", "aria-label": "What the colours mean" }, ...keys.flatMap(([key, word]) => [el("i", { class: `ig-key ig-key-${key}` }), el("span", {}, word)]));
 }
 
-function bar(): HTMLElement {
-  const element = el("i", { class: "ig-bar-scale", "aria-hidden": "true" });
+/** What stands before the words at the two ends, where some values lie beyond them. */
+function ends(paint: Paint, low: number): [under: string, beyond: string] {
+  const values = [...paint.values.values()].filter((value) => value !== null);
+  return [values.some((value) => value < low) ? "≤ " : "", values.some((value) => value > paint.high) ? "≥ " : ""];
+}
+
+function bar(paint: Paint): HTMLElement {
+  const ticks = ticksOf(paint).map((value) => {
+    const tick = el("span", { class: "ig-tick" }, formatValue(paint, value));
+    tick.style.left = `${100 * shareOf(paint, value)}%`;
+    return tick;
+  });
+  const element = el("i", { class: `ig-bar-scale${ticks.length ? " ig-ticked" : ""}` }, ...ticks);
   element.style.background = scaleGradient();
   return element;
 }

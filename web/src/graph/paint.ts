@@ -2,6 +2,7 @@
 import { bytes, count, duration, type Figures } from "./facts.ts";
 import { scaleColour, type Theme } from "./colour.ts";
 import { preorder, type Tree, type TreeNode } from "./model.ts";
+import { shareOf } from "./scale.ts";
 import type { Scene } from "./scene.ts";
 import { summaryOf } from "./values.ts";
 
@@ -12,6 +13,9 @@ export interface Paint {
   low: number;
   high: number;
   format?: (value: number) => string;
+  /** Whether colour goes by power rather than by amount, and the least amount above zero (see scale.ts). */
+  log?: boolean;
+  least?: number;
   /** A few kinds instead of a scale, with the theme's colour of each (none: left plain): a value is an index into
    * them, and the highest of a box's names counts. */
   kinds?: [word: string, token: keyof Theme | undefined][];
@@ -42,7 +46,7 @@ export function builtInPaint(which: BuiltIn, tree: Tree, figures: Figures): Pain
     values.set(node.address, value);
     if (node.children.length === 0) [low, high] = [Math.min(low, value), Math.max(high, value)];
   }
-  return { title: TITLES[which], values, low, high, format };
+  return { title: TITLES[which], values, low, high, format, ...(which === "zero" && { log: false }) };
 }
 
 /** A figure of every box's value, NaN where there is none; how many are no numbers is summed over what is inside. */
@@ -74,10 +78,7 @@ export function valueOf(paint: Paint, node: TreeNode): number | null {
 
 const finite = (value: number | null): number | null => (value !== null && Number.isFinite(value) ? value : null);
 
-export function colourOf(paint: Paint, value: number): string {
-  const span = paint.high - paint.low;
-  return scaleColour(span > 0 ? (value - paint.low) / span : 0.5);
-}
+export const colourOf = (paint: Paint, value: number): string => scaleColour(shareOf(paint, value));
 
 export function formatValue(paint: Paint, value: number): string {
   if (paint.format) return paint.format(value);

@@ -18,6 +18,7 @@ import { builtInPaint, type BuiltIn, type Paint } from "./paint.ts";
 import { panelFor } from "./panel.ts";
 import { rectAt, type Camera, type Picture, type Rect } from "./picture.ts";
 import { isRecurrent, roll } from "./roll.ts";
+import { scaled } from "./scale.ts";
 import type { Scene } from "./scene.ts";
 import { SearchIndex, searchField } from "./search.ts";
 import { HEADER, Stage, type Frame, type Measure } from "./stage.ts";
@@ -274,14 +275,24 @@ export class GraphView {
   }
 
   private show(paint: Paint | null, which: BuiltIn | "given" | ""): void {
-    this.shown = paint;
+    const before = this.shown?.title === paint?.title ? this.shown : null; // new numbers of a thing keep its scale
+    this.shown = paint && scaled({ ...paint, log: before ? before.log : paint.log });
     this.builtIn = which;
     this.bar?.setPaint(which, paint?.title ?? "");
-    const key = legend(paint, this.tree);
-    this.key.replaceWith(key);
-    this.key = key;
+    this.showKey();
     if (this.selected >= 0) this.showPanel();
     this.redraw();
+  }
+
+  private showKey(): void {
+    const key = legend(this.shown, this.tree, (log) => {
+      this.shown = { ...this.shown!, log };
+      this.showKey();
+      this.key.querySelector("button")?.focus();
+      this.redraw();
+    });
+    this.key.replaceWith(key);
+    this.key = key;
   }
 
   private choose(id: number, reach = false): void {

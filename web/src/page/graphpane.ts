@@ -73,5 +73,5 @@ export function graphPane(dispatch: Dispatch, bars: HTMLElement): Part & { reado
 function paintOf({ state: { chart }, at, title }: View): Paint | null {
   if (at < 0) return null;
   const values = new Map(chart.series.map((series) => [series.address, series.value[at] ?? null]));
-  return { title, values, low: chart.low, high: chart.high, format: number };
+  return { title, values, low: chart.low, high: chart.high, format: number, log: false };
 }

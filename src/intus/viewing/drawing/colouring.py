@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -14,15 +15,21 @@ from .tree import Node, Tree
 _TITLES = {"time": "Time", "memory": "Activation memory", "parameters": "Parameters", "flops": "FLOPs"}
 _FORMATS = {"time": duration, "memory": size, "parameters": count, "flops": count}
 
+WIDE = 100  # from this ratio on, by amount nearly all boxes would look alike
+MOST_TICKS = 3
+
 
 class Colouring(NamedTuple):
-    """Values by address; ``name`` is the built-in overlay's, ``""`` for the caller's own."""
+    """Values by address; ``name`` is the built-in overlay's, ``""`` for the caller's own; ``log`` whether
+    colour goes by power rather than by amount, ``least`` the least amount above zero (see ``scaled``)."""
 
     title: str
     values: dict[str, float | None]
     low: float
     high: float
     name: str = ""
+    log: bool | None = None
+    least: float | None = None
 
     def words(self, number: float) -> str:
         """A value as people write it."""
@@ -41,8 +48,38 @@ class Colouring(NamedTuple):
 
     def colour(self, number: float) -> str:
         """The colour of a value."""
+        return scale_colour(self.share(number))
+
+    def share(self, number: float) -> float:
+        """0 at the low end and 1 at the high end; by power, zero stands with the least."""
+        if self.log and self.least:
+            return math.log(number / self.least) / math.log(self.high / self.least) if number > 0 else 0.0
         span = self.high - self.low
-        return scale_colour((number - self.low) / span if span > 0 else 0.5)
+        return (number - self.low) / span if span > 0 else 0.5
+
+    def ticks(self) -> list[float]:
+        """The powers of ten (of two for bytes) that are marked on a scale by power."""
+        if not self.log or not self.least:
+            return []
+        binary = self.name == "memory"
+        power = math.log2 if binary else math.log10
+        # The ends have words of their own.
+        first, last = math.floor(power(self.least) + 1e-9) + 1, math.ceil(power(self.high) - 1e-9) - 1
+        for step in (1, 2, 5, 10, 20, 40) if binary else (1, 2, 3, 6, 12, 24, 48):
+            powers = range(math.ceil(first / step) * step, last + 1, step)
+            if len(powers) <= MOST_TICKS:
+                return [2.0**p if binary else float(f"1e{p}") for p in powers]
+        return []
+
+
+def scaled(painted: Colouring, amounts: Iterable[float | None]) -> Colouring:
+    """The overlay with the least of its amounts, where it has nothing below zero; unless it says otherwise,
+    it goes by power where its amounts span more than two decades."""
+    least = min((amount for amount in amounts if amount is not None and amount > 0), default=math.inf)
+    if painted.low < 0 or least >= painted.high:
+        return painted._replace(log=False, least=None)
+    wide = painted.high / least > WIDE
+    return painted._replace(least=least, log=wide if painted.log is None else painted.log)
 
 
 def colouring(
@@ -53,15 +90,16 @@ def colouring(
     if painted is None:
         return None
     if not isinstance(painted, str):
-        return Colouring(**painted)
+        given = Colouring(**painted)
+        return scaled(given, given.values.values())
     column = getattr(figures, painted)
     values: dict[str, float | None] = {
         node.address: column[node.id]
         for node in tree.nodes[1:]
         if is_paintable(node) and (painted != "parameters" or column[node.id])
     }
-    high = max((column[node.id] for node in shown if is_paintable(node)), default=0.0)
-    return Colouring(_TITLES[painted], values, 0.0, high, painted)
+    ends = [column[node.id] for node in shown if is_paintable(node)]
+    return scaled(Colouring(_TITLES[painted], values, 0.0, max(ends, default=0.0), painted), ends)
 
 
 def is_paintable(node: Node) -> bool:

@@ -8,7 +8,7 @@ from ...core.graph import CREATED, FAILED, Graph
 from ..text import headline
 from .boxes import Painter
 from .measure import measure
-from .shapes import Group, Rect, Shape, Text, shown
+from .shapes import Curve, Group, Rect, Shape, Text, shown
 from .stage import Frame, short
 from .style import Theme, scale_colour
 from .tree import Node
@@ -101,11 +101,20 @@ def _scale(painter: Painter) -> tuple[Group, float, float]:
     assert painted is not None
     ink, y = colours["text-soft"], 24.0
     title = shown(short(painted.title))
-    low, high = painted.words(painted.low), painted.words(painted.high)
+    start = painted.least if painted.log and painted.least else painted.low
+    low = ("≤ " if start > 0 and 0 in painted.values.values() else "") + painted.words(start)
+    high = painted.words(painted.high)
     shapes: list[Shape] = [Text(0, y, title, _WORDS, colours["text"], bold=True)]
     x = measure(title, _WORDS, True) + 12
     shapes.append(Text(x, y, low, _WORDS, ink))
     x += measure(low, _WORDS) + 8
-    shapes += [Rect(x + 6 * i, y - 5, 6.5, 10, 0, scale_colour(i / 19), "") for i in range(20)]
-    shapes.append(Text(x + 128, y, high, _WORDS, ink))
-    return Group("", shapes), x + 128 + measure(high, _WORDS), y + 10
+    ticks = painted.ticks()
+    cells = 30 if ticks else 20
+    long = 6.0 * cells
+    shapes += [Rect(x + 6 * i, y - 5, 6.5, 10, 0, scale_colour(i / (cells - 1)), "") for i in range(cells)]
+    for tick in ticks:
+        at = x + long * painted.share(tick)
+        shapes.append(Curve([(at, y + 5), (at, y + 9)], ink, 1))
+        shapes.append(Text(at, y + 16, painted.words(tick), 9.5, ink, anchor="middle"))
+    shapes.append(Text(x + long + 8, y, high, _WORDS, ink))
+    return Group("", shapes), x + long + 8 + measure(high, _WORDS), y + (22 if ticks else 10)
