@@ -55,8 +55,8 @@ jupyter: .venv/.ready .venvs/jupyter/.ready browser  ## the notebook's tests, in
 	.venvs/jupyter/bin/python -m pip install --quiet -c constraints.txt jupyterlab ipywidgets anywidget
 	@touch $@
 
-loops: .venv/.ready .venvs/loops/.ready  ## the callbacks' tests, in the real Lightning and Hugging Face Trainer
-	$(ONE_THREAD) .venvs/loops/bin/python -m pytest tests/callbacks -m loops $(ARGS)
+loops: .venv/.ready .venvs/loops/.ready  ## the callbacks and their examples, in the real Lightning and Hugging Face Trainer
+	$(ONE_THREAD) .venvs/loops/bin/python -m pytest tests/callbacks tests/examples -m loops $(ARGS)
 
 .venvs/loops/.ready: constraints.txt
 	$(PYTHON) -m venv .venvs/loops

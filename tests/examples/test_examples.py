@@ -25,19 +25,51 @@ def test_the_lstm_ends_in_curves(tmp_path, capsys):
     with Server(database=tmp_path / "x.db", port=0) as server:
         where = ["--host", server.host, "--port", str(server.port)]
         assert main(["examples", "lstm", "mlp", "--epochs", "1", *where]) == 0
-    assert "LSTM, epoch 1: loss" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "LSTM, epoch 1: loss" in said
+    assert said.rstrip().endswith(f": http://{server.host}:{server.port}/")
     with Database(tmp_path / "x.db") as database:
         runs = {run["model"]: run["run"] for run in database.runs()}
+        assert len(set(runs.values())) == 1
+        assert runs["MLP"].startswith("examples ")
         lstm = database.points(runs["LSTM"], "LSTM").where(score="linear_f1", kind="output")
         mlp = database.points(runs["MLP"], "MLP")
         assert database.notices() == []
     assert set(lstm["target"].tolist()) == {"digit", "ink so far", "ink in this row"}
     assert set(lstm["epoch"].tolist()) == {0, 1}
-    said = lstm.where(address="say", target="digit")["value"]
-    assert said[1] != said[0]
+    at_the_end = lstm.where(address="say", target="digit")["value"]
+    assert at_the_end[1] != at_the_end[0]
+    assert set(mlp.where(score="linear_f1", kind="output")["n"].tolist()) == {455}  # every image was seen
     ratio = mlp.where(score="update_ratio")["value"]
     assert len(ratio) == 8
     assert np.all((ratio > 0) & (ratio < 1))
+
+
+@pytest.mark.loops
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(
+    ("name", "model", "targets", "last"),
+    [
+        ("trainer", "GPT-2 (Trainer)", {"kind of word", "brackets"}, "lm_head"),
+        ("lightning", "CNN (Lightning)", {"digit", "even"}, "say"),
+    ],
+)
+def test_the_loops_of_others_end_in_curves(tmp_path, name, model, targets, last):
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        where = ["--host", server.host, "--port", str(server.port)]
+        assert main(["examples", name, "--epochs", "2", *where]) == 0
+    with Database(tmp_path / "x.db") as database:
+        (run,) = database.runs()
+        points = database.points(run["run"], model).where(score="linear_f1", kind="output")
+        assert run["model"] == model
+        assert run["has_graph"]
+        assert database.notices() == []
+    assert set(points["target"].tolist()) == targets
+    assert set(points["epoch"].tolist()) == {0, 1}
+    (target,) = sorted(targets)[-1:]
+    curve = points.where(address=last, target=target)
+    assert len(curve["value"]) == 2
+    assert curve["value"][-1] > curve["baseline"][-1]
 
 
 @pytest.mark.parametrize(

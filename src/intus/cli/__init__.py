@@ -24,12 +24,14 @@ examples:
   intus view saved.trace --out net.svg --rolled
   intus view before.trace --beside after.trace
 
-exit codes: 0 done, 1 it could not be done (the reason is printed), 2 the command was not understood
+exit codes: 0 done, 1 it could not be done (the reason is printed), 2 the command was not understood,
+130 interrupted by Ctrl+C
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code: 0 done, 1 refused with a reason, 2 not understood."""
+    """Run a command; returns its exit code: 0 done, 1 refused with a reason, 2 not understood, 130
+    interrupted."""
     chosen = parser().parse_args(arguments)
     try:
         return int(chosen.run(chosen) or 0)
@@ -37,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"intus: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
+        print("\nInterrupted.", file=sys.stderr)
         return 130
 
 
@@ -80,7 +83,10 @@ def _demo(verbs: Any) -> None:
 
 
 def _run_demo(chosen: argparse.Namespace) -> int:
-    from ..demo.run import demo
+    from ..demo.interrupt import interruptible
+
+    with interruptible():
+        from ..demo.run import demo
 
     if chosen.epochs < 1:
         raise InputError(f"--epochs {chosen.epochs} trains nothing; write 1 or more.")

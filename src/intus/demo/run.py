@@ -19,6 +19,7 @@ import numpy as np
 from ..core.errors import ServeError
 from ..serving.run import Server
 from .ideas import open_to_the_left, upper_loop, upright_stroke
+from .interrupt import interruptible
 from .story import sentences
 
 MODEL = "DigitsNet"
@@ -37,21 +38,22 @@ def demo(
     database: str | None = None,
     wait: bool = True,
 ) -> int:
-    """Run the main job on real data; returns an exit code. With ``wait`` the page stays up until Ctrl+C."""
+    """Run the main job on real data; returns an exit code. With ``wait`` the page stays up until Ctrl+C;
+    before that it raises KeyboardInterrupt."""
     began = time.monotonic()
     run = f"digits {time.strftime('%H:%M:%S')}"
     with tempfile.TemporaryDirectory(prefix="intus-demo-") as folder:
         store = database or str(Path(folder) / "demo.db")
         with Server(host=host, port=port if _is_free(host, port) else 0, database=store) as server:
             try:
-                print(f"Watch it learn: {server.page_url}\n", flush=True)
-                accuracy = _train(server, epochs, run, Path(folder))
-                table = _ask(Path(folder), epochs, store, run)
-                _tell(store, run, accuracy, table, server.page_url, time.monotonic() - began)
+                with interruptible() as check:
+                    print(f"Watch it learn: {server.page_url}\n", flush=True)
+                    accuracy = _train(server, epochs, run, Path(folder))
+                    table = _ask(Path(folder), epochs, store, run, check)
+                    _tell(store, run, accuracy, table, server.page_url, time.monotonic() - began)
             except KeyboardInterrupt:
                 server.process.kill()  # it would finish scoring what nobody waits for
-                print("\nInterrupted.", flush=True)
-                return 130
+                raise
             if wait:
                 print("\nThe page stays up; press Ctrl+C to end.", flush=True)
                 with contextlib.suppress(KeyboardInterrupt):
@@ -88,13 +90,15 @@ def _train(server: Server, epochs: int, run: str, folder: Path) -> str:
     return accuracy
 
 
-def _ask(folder: Path, epochs: int, store: str, run: str) -> Any:
+def _ask(folder: Path, epochs: int, store: str, run: str, check: Callable[[], None]) -> Any:
     """Which units answer to each idea, over three checkpoints."""
     import torch
     from sklearn.datasets import load_digits
 
     from ..inspection import inspect
     from .digits import DigitsNet
+
+    check()
 
     def load(epoch: int) -> Callable[[], DigitsNet]:
         def checkpoint() -> DigitsNet:

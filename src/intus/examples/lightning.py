@@ -3,6 +3,7 @@
 Needs lightning. Run it beside ``intus serve``:  python -m intus.examples.lightning
 """
 
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 
-def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5) -> None:
+def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5, run: str | None = None) -> None:
     import lightning
 
     from intus.callbacks import LightningProbe
@@ -21,8 +22,15 @@ def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5) -> None:
         def __init__(self) -> None:
             super().__init__()
             self.net = nn.Sequential(
-                *(nn.Conv2d(1, 12, 3), nn.ReLU(), nn.Conv2d(12, 24, 3), nn.ReLU()),
-                *(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(96, 10)),
+                OrderedDict(
+                    conv1=nn.Conv2d(1, 12, 3),
+                    relu1=nn.ReLU(),
+                    conv2=nn.Conv2d(12, 24, 3),
+                    relu2=nn.ReLU(),
+                    pool=nn.MaxPool2d(2),
+                    flatten=nn.Flatten(),
+                    say=nn.Linear(96, 10),
+                )
             )
 
         def training_step(self, batch: Any, number: int) -> torch.Tensor:
@@ -36,7 +44,8 @@ def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5) -> None:
     images = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16
     labels = torch.tensor(digits.target)
     targets = {"digit": labels[:500], "even": labels[:500] % 2 == 0}
-    watching = LightningProbe(host, port, of="net", name="CNN (Lightning)", probe_set=(images[:500], targets))
+    held_out = images[:500], targets
+    watching = LightningProbe(host, port, of="net", name="CNN (Lightning)", run=run, probe_set=held_out)
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = lightning.Trainer(max_epochs=epochs, callbacks=[watching], accelerator="auto", **quiet)
     trainer.fit(Digits(), DataLoader(TensorDataset(images[500:], labels[500:]), batch_size=64, shuffle=True))

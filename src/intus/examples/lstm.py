@@ -23,7 +23,7 @@ class Reader(nn.Module):
         return self.say(states[:, -1])
 
 
-def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5) -> None:
+def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5, run: str | None = None) -> None:
     torch.manual_seed(0)
     digits = load_digits()
     images, labels = torch.tensor(digits.images, dtype=torch.float32) / 16, torch.tensor(digits.target)
@@ -39,7 +39,7 @@ def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
 
     known = {name: [values[item] for item in held_out.tolist()] for name, values in targets.items()}
-    watch = probe(model, host, port, name="LSTM", probe_set=(images[held_out], known))
+    watch = probe(model, host, port, name="LSTM", run=run, probe_set=(images[held_out], known))
     watch.look()  # the untrained network is epoch 0
 
     for watch.epoch in range(1, epochs + 1):

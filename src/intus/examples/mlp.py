@@ -3,6 +3,8 @@
 Run it beside ``intus serve``:  python -m intus.examples.mlp
 """
 
+from collections import OrderedDict
+
 import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
@@ -11,18 +13,26 @@ from torch import nn
 from intus import flush, probe, register_targets
 
 
-def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5) -> None:
+def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5, run: str | None = None) -> None:
     torch.manual_seed(0)
     digits = load_digits()
     images, labels = torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target)
     model = nn.Sequential(
-        *(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU()),
-        nn.Linear(16, 10),
+        OrderedDict(
+            hidden1=nn.Linear(64, 64),
+            relu1=nn.ReLU(),
+            hidden2=nn.Linear(64, 32),
+            relu2=nn.ReLU(),
+            hidden3=nn.Linear(32, 16),
+            relu3=nn.ReLU(),
+            say=nn.Linear(16, 10),
+        )
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
 
     kinds = ("output", "grad_output", "parameter", "update")
-    watch = probe(model, host, port, name="MLP", kinds=kinds)
+    # So small a network can wait for its probe: every pass is seen, whatever that costs (block=True).
+    watch = probe(model, host, port, name="MLP", run=run, kinds=kinds, block=True)
     register_targets(host, port, name="digit", targets=labels, model_pattern="MLP")
     register_targets(host, port, name="even", targets=labels % 2 == 0, model_pattern="MLP")
 

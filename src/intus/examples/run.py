@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import time
 import urllib.error
 import urllib.request
 
@@ -31,19 +32,24 @@ def examples(names: list[str], host: str, port: int, epochs: int) -> int:
             if importlib.util.find_spec(package) is None:
                 what = f"The example {name!r} needs {package}. Install it with: pip install {package}"
                 raise MissingExtraError(what)
-    _check_server(host, port)
+    page = _page(host, port)
+    run = f"examples {time.strftime('%H:%M:%S')}"
     for name in chosen:
-        importlib.import_module(f".{name}", __package__).train(host, port, epochs)
-    print(f"\nLook at them on the page of the server at {host}, http://{host}:8080 by default.")
+        importlib.import_module(f".{name}", __package__).train(host, port, epochs, run)
+    print(f"\nLook at them, as runs of the name {run!r}: {page}")
     return 0
 
 
-def _check_server(host: str, port: int) -> None:
+def _page(host: str, port: int) -> str:
+    """Where the page is: a server of all roles shows it on every port of its own."""
+    here = f"http://{host}:{port}/"
     try:
-        urllib.request.urlopen(f"http://{host}:{port}/api/status", timeout=5).close()
+        with urllib.request.urlopen(here, timeout=5) as answer:
+            shown = answer.headers.get_content_type() == "text/html"
     except urllib.error.HTTPError:
-        return  # a server, if a guarded one
+        shown = False  # an aggregator alone, or a server that asks for a token
     except (OSError, ValueError) as error:
         raise ServeError(
             f"No server answers at {host}:{port} ({error}). Start one in another terminal: intus serve"
         ) from None
+    return here if shown else f"the page of the server at {host}, http://{host}:8080/ by default"

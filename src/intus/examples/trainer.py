@@ -12,7 +12,7 @@ from intus.callbacks import TrainerProbe
 from intus.examples.python_source import CHARACTERS, LENGTH, read
 
 
-def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5) -> None:
+def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5, run: str | None = None) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
     torch.manual_seed(0)
@@ -29,6 +29,7 @@ def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5) -> None:
         host,
         port,
         name="GPT-2 (Trainer)",
+        run=run,
         which=lambda model, operation: operation.address in layers,
         probe_set=({"input_ids": codes[held_out]}, labels),
     )

@@ -34,7 +34,7 @@ class Writer(nn.Module):
         return self.next(x)
 
 
-def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5) -> None:
+def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5, run: str | None = None) -> None:
     torch.manual_seed(0)
     codes, kinds, brackets = read()
     order = torch.randperm(len(codes))
@@ -50,6 +50,7 @@ def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5) -> None:
         host,
         port,
         name="Transformer",
+        run=run,
         which=lambda model, operation: operation.address in layers,
         probe_set=(codes[held_out], labels),
     )

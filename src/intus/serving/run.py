@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from ..core.errors import InputError, ServeError
 from ..storage.database import Database
+from ..storage.tables import read_url
 from .aggregator import GRACE_S, Aggregator
 from .app import MAX_BODY, Roles, build
 from .feed import Feed
@@ -87,7 +88,7 @@ def serve(
         for listening in sockets:
             listening.close()
         raise
-    _announce(host, role, [listening.getsockname()[1] for listening in sockets])
+    _announce(host, role, [listening.getsockname()[1] for listening in sockets], database, token)
     with threadpool_limits(1):  # scoring is one thread's work; more would only get in the training's way
         _run(roles, sockets, token, loopback=host in LOOPBACK)
 
@@ -117,7 +118,11 @@ class Server:
             encoding="utf-8",
         )
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+        try:
+            line = self.process.stdout.readline()
+        except BaseException:  # Ctrl+C while it starts
+            self.process.kill()
+            raise
         ready = _READY.search(line)
         if ready is None:
             _, complaint = self.process.communicate()
@@ -218,6 +223,7 @@ class _Uvicorn(uvicorn.Server):
         self._roles, self._feed = roles, feed
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        print("\nStopping: what was received is scored first. Ctrl+C again stops at once.", flush=True)
         if self._feed is not None:
             self._feed.close()
         await super().shutdown(sockets)
@@ -248,16 +254,44 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def _announce(host: str, role: str, ports: list[int]) -> None:
-    """One line that says where things are; ports are in the order aggregator, evaluator, frontend."""
+def _announce(host: str, role: str, ports: list[int], database: str | Path, token: str | None) -> None:
+    """One line that says where things are, and for who runs all of it what to do next; ports are in the order
+    aggregator, evaluator, frontend."""
     place = _bracketed(host)
     if role == "all":
-        line = f"Page: http://{place}:{ports[-1]}/ · probes send to {host}:{ports[0]}"
+        lines = [
+            f"Page: http://{place}:{ports[-1]}/ · probes send to {host}:{ports[0]}",
+            _next(host, ports[0]),
+        ]
+        url = read_url(database)
+        kept = Path(str(url.database)).resolve() if url.get_backend_name() == "sqlite" else url
+        lines.append(f"Scores are kept in {kept}. Ctrl+C stops the server.")
     elif role == "frontend":
-        line = f"Page: http://{place}:{ports[0]}/"
+        lines = [f"Page: http://{place}:{ports[0]}/"]
     else:
-        line = f"The {role} listens on {place}:{ports[0]}"
-    print(line, flush=True)
+        lines = [f"The {role} listens on {place}:{ports[0]}"]
+    if token and role in ("all", "frontend"):
+        lines.append(
+            f"The page asks for the token: open http://{place}:{ports[-1]}/?token=TOKEN. Training scripts "
+            "take it from the variable INTUS_TOKEN."
+        )
+    print("\n".join(lines), flush=True)
+
+
+def _next(host: str, port: int) -> str:
+    return f"""\
+
+In a training script (the page has the same to copy, with labels):
+
+    import intus
+
+    with intus.probe(model, "{host}", {port}) as watch:
+        for watch.epoch in range(epochs):
+            ...  # your epoch
+    intus.flush("{host}", {port})
+
+No script at hand? In another terminal: intus examples{"" if port == 8082 else f" --port {port}"}
+"""
 
 
 def _bracketed(host: str) -> str:
