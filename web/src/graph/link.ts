@@ -1,11 +1,14 @@
 // What is open, chosen and rolled, as text for the address bar: enough to send someone the very view.
 import { isFold } from "./captions.ts";
+import { depthName, depthNamed } from "./depths.ts";
 import type { Tree, TreeNode } from "./model.ts";
 import type { Stage } from "./stage.ts";
 
 export interface Place {
   at: string;
   rolled: boolean;
+  /** The depth down to which all is open, where there is one. */
+  depth: number | null;
   /** Names of what is open, and of folds with the member each shows. */
   open: string[];
   picks: [fold: string, pick: number | "all"][];
@@ -22,18 +25,19 @@ export function placeOf(tree: Tree, stage: Stage, selected: number, rolled: bool
   return {
     at: selected > 0 ? nameOf(tree, tree.nodes[selected]) : "",
     rolled,
+    depth: stage.depth,
     open: open.map((node) => nameOf(tree, node)),
     picks: picks.filter(([, pick]) => pick !== 0),
   };
 }
 
-export function toHash({ at, rolled, open, picks }: Place): string {
+export function toHash({ at, rolled, depth, open, picks }: Place): string {
   const query = new URLSearchParams();
   if (at) query.set("at", at);
   if (rolled) query.set("rolled", "1");
-  if (open.length <= MOST) {
+  if (depth !== null) query.set("depth", depthName(depth));
+  else if (open.length <= MOST) {
     for (const name of open) query.append("open", name);
-    if (!open.length) query.set("open", "");
     for (const [fold, pick] of picks) query.append("pick", `${pick} ${fold}`);
   }
   return `#${query}`;
@@ -42,7 +46,7 @@ export function toHash({ at, rolled, open, picks }: Place): string {
 /** The place a hash names; null where it names none. */
 export function fromHash(hash: string): Partial<Place> | null {
   const query = new URLSearchParams(hash.replace(/^#/, ""));
-  if (!query.has("at") && !query.has("open")) return null;
+  if (!["at", "open", "depth"].some((name) => query.has(name))) return null;
   const picks = query.getAll("pick").map((text): [string, number | "all"] => {
     const [pick, ...fold] = text.split(" ");
     return [fold.join(" "), pick === "all" ? "all" : Number.parseInt(pick, 10) || 0];
@@ -50,12 +54,14 @@ export function fromHash(hash: string): Partial<Place> | null {
   return {
     at: query.get("at") ?? "",
     rolled: query.has("rolled"),
+    ...(query.has("depth") ? { depth: depthNamed(query.get("depth")!) } : {}),
     ...(query.has("open") ? { open: query.getAll("open").filter(Boolean), picks } : {}),
   };
 }
 
 /** Open on a stage what a place names; names it does not know are passed over. */
 export function openPlace(tree: Tree, stage: Stage, place: Partial<Place>): void {
+  if (place.depth != null) return stage.openToDepth(place.depth);
   if (!place.open) return;
   const byName = new Map(tree.nodes.filter((node) => node.children.length).map((node) => [nameOf(tree, node), node.id]));
   stage.openToDepth(0);

@@ -2,6 +2,7 @@
 // closing one lays out only that container and those around it.
 import { Layouts } from "./alike.ts";
 import { captions, isBoxed, isFold } from "./captions.ts";
+import { Depths, isAll } from "./depths.ts";
 import { dimensions, type Figures } from "./facts.ts";
 import { type Layout } from "./layout.ts";
 import { marksOf } from "./marks.ts";
@@ -13,7 +14,6 @@ export const HEADER = 30;
 const PAD = 14;
 const FONT_TITLE = 13;
 const FONT_SMALL = 11;
-const ALL = 1e6; // a depth that opens everything, the members of folds too
 const MOST_ENDS = 8; // arrows a box makes room for; more stand closer
 export const FONT_MARK = 9.5;
 const HEAD_ROOM = 420; // of a head that moves with the sight
@@ -79,6 +79,7 @@ export type Measure = (text: string, size: number, bold: boolean) => number;
 
 export class Stage {
   readonly open = new Set<number>([0]);
+  readonly depths: Depths;
   private readonly layouts = new Map<number, Layout>();
   private readonly alike = new Layouts();
   private readonly lines = new WeakMap<Layout, Line[]>();
@@ -91,7 +92,9 @@ export class Stage {
     readonly tree: Tree,
     readonly figures: Figures,
     private readonly measure: Measure,
-  ) {}
+  ) {
+    this.depths = new Depths(tree);
+  }
 
   isContainer(id: number): boolean {
     return this.tree.nodes[id].children.length > 0;
@@ -164,15 +167,15 @@ export class Stage {
     this.layouts.clear();
     this.picks.clear();
     this.open.add(0);
-    const levels = new Int32Array(this.tree.nodes.length);
-    preorder(this.tree.nodes, (node) => {
-      if (node.parent < 0 || node.children.length === 0) return;
-      const fold = node.kind === "group";
-      levels[node.id] = levels[node.parent] + (fold ? 0 : 1);
-      if (fold && depth >= ALL) this.picks.set(node.id, "all");
-      const opens = fold ? isFold(node) && levels[node.id] < depth : levels[node.id] <= depth;
-      if (opens || depth >= ALL) this.open.add(node.id);
-    });
+    for (const { id, kind } of this.depths.opened(depth)) {
+      this.open.add(id);
+      if (kind === "group" && isAll(depth)) this.picks.set(id, "all");
+    }
+  }
+
+  /** The depth down to which it stands open, Infinity for everything; null where it is opened otherwise. */
+  get depth(): number | null {
+    return this.depths.of(this.open, this.picks);
   }
 
   /** Open the outer containers first, as long as few enough boxes are visible to be read. */

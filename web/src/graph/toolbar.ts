@@ -1,4 +1,5 @@
 // The bar above the graph: what model it is, and the tools.
+import { depthName, depthNamed } from "./depths.ts";
 import { el, iconButton, toggleTheme } from "./dom.ts";
 import { bytes, count, duration, plural } from "./facts.ts";
 import { builtIns, type BuiltIn } from "./paint.ts";
@@ -6,7 +7,9 @@ import type { Scene } from "./scene.ts";
 
 export interface ToolbarActions {
   toggleOutline(): void;
-  deeper(by: number): void;
+  openToDepth(depth: number): void;
+  /** Open one level more, or one less. */
+  deeper(by: 1 | -1): void;
   zoom(factor: number): void;
   fit(): void;
   /** Null where no layer ran more than once. */
@@ -19,6 +22,8 @@ export interface Toolbar {
   /** Show which paint is on; "given" is one that came from outside. */
   setPaint(which: BuiltIn | "given" | "", title: string): void;
   setRolled(rolled: boolean): void;
+  /** Show how deep it stands open, of which depths; null where some stand open deeper than others. */
+  setDepth(depth: number | null, steps: number[]): void;
 }
 
 export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActions, withTheme: boolean, rolled: boolean): Toolbar {
@@ -26,6 +31,8 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
   const given = el("option", { value: "given", hidden: true });
   paint.append(el("option", { value: "" }, "No colour"), given);
   for (const [value, title] of builtIns(scene)) paint.append(el("option", { value }, title));
+  const depth = el("select", { "aria-label": "Depth", title: "Levels of modules that stand open (keys 1 to 9, * for all)", change: () => actions.openToDepth(depthNamed(depth.value)) });
+  const mixed = el("option", { value: "", hidden: true }, "–");
   const { roll } = actions;
   const title = "Show the passes of a layer that ran more than once as one box";
   const press = (): void => roll?.(passes.getAttribute("aria-pressed") !== "true");
@@ -43,8 +50,9 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
     el(
       "div",
       { class: "ig-buttons" },
-      iconButton("collapse", "Close one level (Shift: all)", (event) => actions.deeper(event.shiftKey ? -Infinity : -1)),
-      iconButton("expand", "Open one level (Shift: all)", (event) => actions.deeper(event.shiftKey ? Infinity : 1)),
+      iconButton("collapse", "Close one level (Shift: all)", (event) => (event.shiftKey ? actions.openToDepth(0) : actions.deeper(-1))),
+      el("label", { class: "ig-paint" }, depth),
+      iconButton("expand", "Open one level (Shift: all)", (event) => (event.shiftKey ? actions.openToDepth(Infinity) : actions.deeper(1))),
       el("i", { class: "ig-rule" }),
       iconButton("minus", "Zoom out", () => actions.zoom(1 / 1.25)),
       iconButton("plus", "Zoom in", () => actions.zoom(1.25)),
@@ -57,7 +65,11 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
     if (which === "given") given.textContent = title;
     paint.value = which;
   };
-  return { element, setPaint, setRolled };
+  const setDepth = (now: number | null, steps: number[]): void => {
+    if (depth.options.length !== steps.length + 1) depth.replaceChildren(mixed, ...steps.map((step) => el("option", { value: depthName(step) }, depthName(step))));
+    depth.value = now === null ? "" : depthName(now);
+  };
+  return { element, setPaint, setRolled, setDepth };
 }
 
 function totals({ totals: t }: Scene): string {

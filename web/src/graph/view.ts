@@ -5,6 +5,7 @@ import { el } from "./dom.ts";
 import { drawPicture } from "./draw.ts";
 import { errorNote, failedBox } from "./failure.ts";
 import { figures, type Figures } from "./facts.ts";
+import { depthName } from "./depths.ts";
 import { boxAt, lineAt } from "./hit.ts";
 import { listen, type Gestures } from "./input.ts";
 import { legend } from "./legend.ts";
@@ -48,7 +49,7 @@ export interface GraphOptions {
 const READABLE = 26; // boxes open at first
 const MANY = 40; // boxes that are too many at first, if rolling makes them fewer
 const ANIMATE_UP_TO = 4000; // boxes; more would not move smoothly
-const HELP = "Graph. Arrows follow edges, Enter opens and closes, Escape goes up. The outline holds the same.";
+const HELP = "Graph. Arrows follow edges, Enter opens and closes, Escape goes up, 1 to 9 open so many levels, * all. The outline holds the same.";
 
 declare global {
   interface HTMLElement {
@@ -95,7 +96,6 @@ export class GraphView {
   private related = new Set<number>();
   private before = new Map<number, Rect>();
   private progress = 1;
-  private depth = 0;
   private pending = 0;
   private started = false;
 
@@ -119,6 +119,7 @@ export class GraphView {
     this.theme = readTheme(this.root);
     this.watchTheme();
     this.show(null, "");
+    this.bar?.setDepth(this.stage.depth, this.stage.depths.steps);
     listen(this.canvas, this.gestures());
     this.root.addEventListener("keydown", (event) => this.onKey(event));
     for (const event of ["focus", "blur"]) this.canvas.addEventListener(event, () => this.redraw());
@@ -138,7 +139,6 @@ export class GraphView {
     const { depth } = this.options;
     if (depth == null) this.stage.openReadable(READABLE);
     else this.stage.openToDepth(depth);
-    this.depth = depth ?? this.depthNow();
     this.frame = this.stage.frame();
   }
 
@@ -183,8 +183,8 @@ export class GraphView {
 
   /** Open modules down to a depth; 0 leaves the model's own children alone, Infinity opens all. */
   openToDepth(depth: number): void {
-    this.depth = Math.max(0, depth);
-    this.change(() => this.stage.openToDepth(this.depth), this.selected);
+    this.change(() => this.stage.openToDepth(depth), this.selected);
+    this.said.textContent = `Open to depth ${depthName(depth)}: ${this.frame.boxes.length.toLocaleString("en")} boxes`;
   }
 
   /** Show the passes of a layer as one box, or each for itself; what is open and selected stays so. */
@@ -196,7 +196,7 @@ export class GraphView {
     this.bar?.setRolled(rolled);
     this.choose(-1);
     const bare = place.open.flatMap((name) => [name, name.replace(/:\d+$/, ""), `${name}:1`]);
-    this.change(() => openPlace(this.tree, this.stage, { ...place, open: bare }), -1);
+    this.change(() => openPlace(this.tree, this.stage, { ...place, depth: null, open: bare }), -1);
     const id = names.map((name) => this.find(name)).find((found) => found >= 0) ?? -1;
     if (id >= 0) this.goTo(id);
     else this.lens.begin(this.frame.boxes[0]);
@@ -206,7 +206,7 @@ export class GraphView {
 
   /** Show the place that a hash names (see `onPlace`); anything it cannot read is left as it is. */
   restore(hash: string): void {
-    const place: Partial<Place> | null = fromHash(hash);
+    const place = fromHash(hash);
     if (place) this.follow(place, true);
   }
 
@@ -228,7 +228,7 @@ export class GraphView {
   /** Be as a place says; where it does not say what is open, that stays. The camera goes there if it is to `reach`. */
   follow(place: Partial<Place>, reach = false): void {
     if (place.rolled !== undefined && place.rolled !== this.rolled && isRecurrent(this.scene)) this.roll(place.rolled);
-    if (place.open) this.change(() => openPlace(this.tree, this.stage, place), -1);
+    if (place.open || place.depth != null) this.change(() => openPlace(this.tree, this.stage, place), -1);
     const id = this.idOf(place.at ?? "");
     if (id > 0) this.goTo(id, reach);
     else this.choose(-1);
@@ -383,7 +383,9 @@ export class GraphView {
   }
 
   private moved(): void {
-    this.options.onPlace?.(toHash(this.place));
+    const { place } = this;
+    this.bar?.setDepth(place.depth, this.stage.depths.steps);
+    this.options.onPlace?.(toHash(place));
     this.redraw();
   }
 
@@ -392,12 +394,6 @@ export class GraphView {
     for (let n = id; n > 0; n = this.tree.nodes[n].parent) if (frame.byId.has(n)) return n;
     const top = frame.boxes.find((box) => box.y + HEADER > this.lens.camera.y);
     return top ? top.node.id : -1;
-  }
-
-  private depthNow(): number {
-    let depth = 0;
-    for (const id of this.stage.open) depth = Math.max(depth, this.tree.nodes[id].depth);
-    return depth;
   }
 
   // -- size and movement -------------------------------------------------------------------------------------------
@@ -485,13 +481,13 @@ export class GraphView {
   }
 
   private makeToolbar(): Toolbar {
-    const deepest = (): number => this.tree.nodes.reduce((most, node) => (node.children.length ? Math.max(most, node.depth) : most), 0);
     const actions: ToolbarActions = {
       toggleOutline: () => {
         this.root.classList.toggle("ig-no-outline");
         this.outline.update(this.selected);
       },
-      deeper: (by) => this.openToDepth(Math.abs(by) === Infinity ? by : Math.min(this.depth, deepest()) + by),
+      openToDepth: (depth) => this.openToDepth(depth),
+      deeper: (by) => this.openToDepth(this.stage.depths.next(this.stage.open, this.stage.depth, by)),
       zoom: (factor) => this.lens.zoom(factor),
       fit: () => this.fit(),
       roll: isRecurrent(this.scene) ? (rolled) => this.roll(rolled) : null,
@@ -557,7 +553,13 @@ export class GraphView {
       this.root.querySelector<HTMLInputElement>(".ig-search input")?.focus();
       return event.preventDefault();
     }
-    if (event.target !== this.canvas || event.ctrlKey || event.metaKey || event.altKey) return;
+    const inOutline = this.outline.element.contains(event.target as Node);
+    if ((event.target !== this.canvas && !inOutline) || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (/^[1-9*]$/.test(event.key)) {
+      this.openToDepth(event.key === "*" ? Infinity : Number(event.key));
+      return event.preventDefault();
+    }
+    if (inOutline) return;
     const { selected } = this;
     if (event.key.startsWith("Arrow")) {
       const next = selected < 0 ? (this.frame.boxes[0]?.node.id ?? -1) : step(this.tree, this.frame, selected, event.key);
