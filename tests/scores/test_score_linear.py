@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from score_help import fed, read
@@ -12,8 +10,9 @@ from sklearn.preprocessing import StandardScaler
 
 from intus.scores import Scorer
 from intus.scores.judging import judge, majority_f1
-from intus.scores.linear import ALPHAS, discriminate, factorise, outcome, penalty_of, solve
+from intus.scores.linear import discriminate, outcome, penalty_of, solve
 from intus.scores.moments import Gram, Moments, Sums
+from intus.scores.ridge import ALPHAS, factorise
 from intus.scores.split import places
 
 
@@ -29,6 +28,7 @@ def in_blocks(x, y):
         part = slice(start, start + 301)
         none = np.zeros(len(x[part]), dtype=bool)
         moments.update(x[part], none, np.zeros(len(none), dtype=np.int64), {"y": y[part]})
+    moments.settle()
     return moments
 
 
@@ -51,7 +51,7 @@ def test_plane_equals_sklearn_ridge_classifier(digits, alpha, offset):
 def test_plane_equals_sklearn_linear_discriminant(digits, alpha, offset):
     x, y = digits[0].astype(np.float64) + offset, digits[1]
     moments = in_blocks(x, y)
-    plane = discriminate(moments.train, moments.classes["y"], alpha)
+    plane = discriminate(factorise(moments.train), moments.classes["y"], alpha)
 
     z = StandardScaler().fit_transform(x)
     within = np.mean([(z[y == c] - z[y == c].mean(axis=0)).var(axis=0) * (y == c).sum() for c in range(10)])
@@ -71,6 +71,7 @@ def test_the_penalty_is_the_one_that_generalised_cross_validation_chooses(digits
     y, n = digits[1], len(x)
     moments = Moments(x.shape[1], ("y",))
     moments.update(x, np.zeros(n, bool), np.zeros(n, np.int64), {"y": y})
+    moments.settle()
     z, codes = StandardScaler().fit_transform(x), 2.0 * np.eye(10)[y] - 1
     losses = {}
     for alpha in ALPHAS:
@@ -267,21 +268,12 @@ def test_wide_layers_are_projected_and_say_so(digits):
     assert read(scorer, "participation_ratio").value == pytest.approx(exact, rel=0.1)
 
 
-def test_one_layer_of_a_live_run_is_cheap(digits):
-    x, y = digits
-    wide = np.maximum(x @ np.random.default_rng(0).normal(size=(64, 1024)).astype(np.float32), 0)
-    fed("linear_f1", wide[:50], {"y": y[:50]}).result()
-    start = time.process_time()
-    scorer = fed("linear_f1", wide, {"digit": y, "parity": y % 2, "large": y > 4})
-    scorer.result()
-    assert time.process_time() - start < 1.0  # about 0.2 on a quiet core
-
-
 def test_moments_with_a_large_mean_keep_their_digits():
     x = np.random.default_rng(0).normal(1e4, 1, size=(5000, 4))
     moments = Moments(4, ())
     for part in np.array_split(x, 9):
         moments.update(part, np.zeros(len(part), bool), np.zeros(len(part), np.int64), {})
+    moments.settle()
     np.testing.assert_allclose(moments.train.scatter() / 4999, np.cov(x.T), rtol=1e-9, atol=1e-9)
     assert isinstance(moments.held, Gram)
     assert Sums(2, 3).totals.shape == (2, 3)
@@ -293,3 +285,49 @@ def test_too_few_to_hold_out():
     reading = read(scorer, "linear_f1", "y")
     assert np.isnan(reading.value)
     assert reading.note
+
+
+def test_partly_labelled_targets_are_solved_on_their_own_rows_and_share_them_where_they_are_the_same(digits):
+    x, y = digits[0].astype(np.float64), digits[1]
+    rng = np.random.default_rng(0)
+    padding, other = rng.random(len(y)) < 0.7, rng.random(len(y)) < 0.2
+    labels = {
+        "all": y,
+        "digit": np.where(padding, -1, y),
+        "parity": np.where(padding, -1, y % 2),
+        "late": np.where(other & (np.arange(len(y)) > 900), -1, y),  # -1 is no label here
+    }
+
+    def moments_of(rows):
+        moments = Moments(x.shape[1], tuple(labels))
+        for part in np.array_split(rows, 5):
+            none = np.zeros(len(part), dtype=bool)
+            moments.update(x[part], none, np.zeros(len(part), int), {k: v[part] for k, v in labels.items()})
+            moments.settle()
+        return moments
+
+    whole = moments_of(np.arange(len(y)))
+    merged = moments_of(np.arange(700))
+    merged.merge(moments_of(np.arange(700, len(y))), {name: np.arange(11) for name in labels})
+    for moments in (whole, merged):
+        assert moments.labelled["all"] is moments.train
+        assert moments.labelled["digit"] is moments.labelled["parity"] is not moments.train
+        for target, column in labels.items():
+            z, codes = x[column >= 0], column[column >= 0]
+            plane = solve(factorise(moments.labelled[target]), moments.classes[target], 0.1)
+            scaler = StandardScaler().fit(z)
+            theirs = RidgeClassifier(alpha=0.1 * len(z)).fit(scaler.transform(z), codes)
+            wanted = theirs.decision_function(scaler.transform(z))
+            ours = (z - moments.shift) @ plane.coef + plane.intercept
+            ours = ours[:, 1] if target == "parity" else ours
+            np.testing.assert_allclose(ours, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("features", [1, 2, 3])
+@pytest.mark.parametrize("method", [solve, discriminate])
+def test_layers_of_a_few_features(method, features):
+    x = np.random.default_rng(0).normal(size=(200, features))
+    y = (x[:, 0] > 0).astype(int)
+    moments = in_blocks(x, y)
+    plane = method(factorise(moments.train), moments.classes["y"])
+    assert (plane.predict(x - moments.shift) == y).mean() > 0.9

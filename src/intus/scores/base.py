@@ -18,7 +18,7 @@ from ..core.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     from .statistics import Statistics
 
-Need = Literal["tally", "moments", "classes", "values", "pairs", "sample", "steps"]
+Need = Literal["tally", "moments", "whole", "classes", "values", "pairs", "sample", "steps"]
 ENTRY_POINTS = "intus.scores"
 NAN = float("nan")
 _log = logging.getLogger(__name__)

@@ -120,10 +120,19 @@ def _kmeans(name: str, measure: Measure, statistics: Statistics, target: str) ->
 
 def _clusters(x: np.ndarray, count: int, seed: int) -> np.ndarray:
     """k-means, k the number of classes; fewer distinct rows than k give fewer clusters, not a warning."""
-    distinct = len(np.unique(x, axis=0)) if len(x) else 0
     cluster = require("sklearn.cluster", extra="server", why="to cluster behaviours")
-    means = cluster.KMeans(min(count, distinct), n_init=2, max_iter=100, random_state=seed)
+    means = cluster.KMeans(_distinct(x, count), n_init=2, max_iter=100, random_state=seed)
     return np.asarray(means.fit_predict(x - x.mean(axis=0)))
+
+
+def _distinct(x: np.ndarray, most: int) -> int:
+    """How many distinct rows there are, counted up to ``most``."""
+    found: set[bytes] = set()
+    for row in x + 0.0:  # which makes -0.0 the same as 0.0
+        found.add(row.tobytes())
+        if len(found) == most:
+            break
+    return len(found)
 
 
 @score("kmeans_mi", "sample", "classes", per="target")

@@ -65,7 +65,7 @@ def nonfinite(statistics: Statistics) -> Iterable[Reading]:
     return [Reading("nonfinite", float(tally.nonfinite), n=tally.seen)]
 
 
-@score("participation_ratio", "moments")
+@score("participation_ratio", "moments", "whole")
 def participation_ratio(statistics: Statistics) -> Iterable[Reading]:
     """(tr C)² / tr(C²) of the covariance C: how many directions the layer uses, without an eigenvalue.
 
@@ -79,7 +79,7 @@ def participation_ratio(statistics: Statistics) -> Iterable[Reading]:
     return [_of_covariance("participation_ratio", value, n, statistics)]
 
 
-@score("effective_rank", "moments")
+@score("effective_rank", "moments", "whole")
 def effective_rank(statistics: Statistics) -> Iterable[Reading]:
     """exp of the entropy of the normalised singular values of the centred rows (Roy and Vetterli 2007).
 

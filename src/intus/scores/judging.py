@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -63,9 +64,15 @@ class Judgement:
         return np.asarray(right.sum(axis=1) / np.maximum(true.sum(axis=1), 1))
 
 
+@lru_cache(maxsize=2)
 def resamples(items: int, seed: int) -> np.ndarray:
-    """How often each item is drawn in each replicate of a seeded bootstrap, (replicates, items)."""
-    return np.random.default_rng(seed).multinomial(items, np.full(items, 1 / items), _REPLICATES)
+    """How often each item is drawn in each replicate of a seeded bootstrap, (replicates, items) float32; the
+    last ones are remembered, since all layers hold out the same items."""
+    draws = np.random.default_rng(seed).integers(0, items, (_REPLICATES, items))
+    draws += items * np.arange(_REPLICATES)[:, None]
+    out = np.bincount(draws.ravel(), minlength=_REPLICATES * items).astype(np.float32)
+    out.flags.writeable = False
+    return out.reshape(_REPLICATES, items)
 
 
 def judge(truth: np.ndarray, guess: np.ndarray, items: np.ndarray | None = None) -> Judgement:

@@ -15,13 +15,21 @@ TOO_MANY = "too many different labels to be classes"
 def labelled_rows(statistics: Statistics, target: str) -> tuple[Places, np.ndarray, np.ndarray]:
     """Rows of the sample that have a label, MOST_ROWS at most: where they belong, behaviours (rows, width),
     and their classes numbered in the order of the labels."""
+    return statistics.once(("labelled", target), lambda: _labelled_rows(statistics, target))
+
+
+def _labelled_rows(statistics: Statistics, target: str) -> tuple[Places, np.ndarray, np.ndarray]:
     places, x, codes, _ = statistics.drawn()
     column = codes[:, statistics.targets.index(target)] if codes.size else np.empty(0, np.int64)
-    rows = np.flatnonzero((column != MISSING) & complete(x))[:MOST_ROWS]
+    usable = column != MISSING
+    if statistics.raw:  # a sample of projected rows has only complete ones
+        usable &= complete(x)
+    rows = np.flatnonzero(usable)[:MOST_ROWS]
     order = statistics.classes[target].order()
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
-    x = statistics.projection.apply(x[rows]) if statistics.raw else x[rows]
+    x = x if len(rows) == len(x) else x[rows]
+    x = statistics.projection.apply(x) if statistics.raw else x
     return places.take(rows), x, rank[column[rows]]
 
 

@@ -19,16 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.errors import require
 from .base import NAN, Reading, score
 from .judging import Judgement, judge
 from .labelled import TOO_MANY, labelled_rows
 from .moments import Gram, Sums
+from .ridge import Factor, factorise, penalty, regress
 from .split import BUCKETS
 from .statistics import Statistics
-
-#: Penalties per training row, on standardised features, that are tried.
-ALPHAS: tuple[float, ...] = tuple(10.0 ** (half / 2) for half in range(-10, 3))
 
 
 class Plane(NamedTuple):
@@ -42,99 +39,55 @@ class Plane(NamedTuple):
         return np.asarray(np.argmax(x @ self.coef + self.intercept, axis=1))
 
 
-class Factor(NamedTuple):
-    """The part of the solution that all targets share: rows, mean, scale, and the eigenvalues and vectors of
-    the standardised scatter."""
-
-    n: int
-    mean: np.ndarray
-    scale: np.ndarray
-    values: np.ndarray
-    vectors: np.ndarray
-
-
-def factorise(gram: Gram) -> Factor:
-    """Decompose the correlation matrix, times the rows; constant features get scale 1."""
-    scale = _scale(gram)
-    values, vectors = np.linalg.eigh(gram.scatter() / scale / scale[:, None])
-    return Factor(gram.n, gram.mean(), scale, np.maximum(values, 0), vectors)
-
-
-def _scale(gram: Gram) -> np.ndarray:
-    """The standard deviation of each feature; 1 for those that are constant."""
-    variance = np.diag(gram.scatter()) / gram.n
-    constant = variance <= 1e-12 * np.maximum(np.diag(gram.gram) / gram.n, 1e-300)
-    return np.where(constant, 1.0, np.sqrt(np.maximum(variance, 1e-300)))
-
-
 def solve(factor: Factor, sums: Sums, alpha: float | None = None) -> Plane:
     """The ridge classifier of these class sums; a class without rows is never predicted.
 
     ``alpha`` is the penalty per row, by default the one that generalised cross-validation chooses.
     """
-    cross = _cross(factor, sums)
-    if alpha is None:
-        alpha = penalty_of(factor, sums)
-    coef = regress(factor, cross, alpha) / factor.scale[:, None]
+    turned = _turned(factor, sums)
+    alpha = _chosen(factor, sums, turned) if alpha is None else alpha
+    coef = regress(factor, turned, alpha) / factor.scale[:, None]
     intercept = 2 * sums.counts / factor.n - 1 - factor.mean @ coef
     return Plane(coef, np.where(sums.counts > 0, intercept, -np.inf))
 
 
-def _cross(factor: Factor, sums: Sums) -> np.ndarray:
-    """Σ z·y (features, classes) of standardised features and ±1 codes of the classes."""
-    return np.asarray(2 * (sums.totals - sums.counts[:, None] * factor.mean).T / factor.scale[:, None])
+def discriminate(factor: Factor, sums: Sums, alpha: float | None = None) -> Plane:
+    """The linear discriminant of these class sums; a class without rows is never predicted.
 
-
-def regress(factor: Factor, cross: np.ndarray, alpha: float) -> np.ndarray:
-    """Ridge coefficients (features, outputs) for standardised features, from Σ z·y (features, outputs)."""
-    weights = 1 / (factor.values + max(alpha * factor.n, 1e-9))
-    return np.asarray(factor.vectors @ (weights[:, None] * (factor.vectors.T @ cross)))
+    To the variances within classes ``alpha`` is added, relative to the covariance's scale (Friedman 1989):
+    scikit-learn's LinearDiscriminantAnalysis("lsqr", shrinkage=alpha / (alpha + v)) of standardised rows,
+    with v their mean variance within classes; by default it is the penalty chosen for ``solve``. The
+    covariance within classes is that of all rows less that of the means, W Wᵀ: Woodbury's identity solves it.
+    """
+    turned = _turned(factor, sums)
+    alpha = _chosen(factor, sums, turned) if alpha is None else alpha
+    root = np.sqrt(np.maximum(sums.counts, 1) / factor.n)
+    turned = turned / (2 * factor.n * root)  # Qᵀ W: the classes' means (features, classes) times root
+    coef = factor.n * factor.solve(turned, alpha * factor.n)
+    gap = np.eye(len(root)) - turned.T @ coef
+    level = max(float(factor.values.sum()) / factor.n - float((turned**2).sum()), 1e-12) / len(turned)
+    coef = (level + alpha) / level * np.linalg.solve(gap, coef.T).T / root
+    with np.errstate(divide="ignore"):
+        prior = np.log(sums.counts / sums.counts.sum())
+    intercept = prior - (turned / root * coef).sum(axis=0) / 2
+    coef = factor.back(coef) / factor.scale[:, None]
+    return Plane(coef, intercept - factor.mean @ coef)
 
 
 def penalty_of(factor: Factor, sums: Sums) -> float:
     """The penalty per row that generalised cross-validation chooses for these classes."""
-    cross = _cross(factor, sums)
+    return _chosen(factor, sums, _turned(factor, sums))
+
+
+def _chosen(factor: Factor, sums: Sums, turned: np.ndarray) -> float:
     share = sums.counts / factor.n
-    return penalty(factor, cross, float(4 * factor.n * (share * (1 - share)).sum()))
+    return penalty(factor, turned, float(4 * factor.n * (share * (1 - share)).sum()))
 
 
-def penalty(factor: Factor, cross: np.ndarray, square: float) -> float:
-    """The penalty per row with the least (squared error) / (1 - degrees of freedom / rows)², of equals the
-    greatest; ``square`` is the sum of squares of the centred outputs."""
-    turned = ((factor.vectors.T @ cross) ** 2).sum(axis=1)
-    best, chosen = np.inf, ALPHAS[-1]
-    for alpha in reversed(ALPHAS):
-        weights = 1 / (factor.values + alpha * factor.n)
-        missed = square - (turned * weights * (2 - factor.values * weights)).sum()
-        free = 1 - (1 + (factor.values * weights).sum()) / factor.n
-        loss = float(missed / free**2) if free > 0 else np.inf
-        if loss < best * (1 - 1e-9):
-            best, chosen = loss, alpha
-    return chosen
-
-
-def discriminate(gram: Gram, sums: Sums, alpha: float) -> Plane:
-    """The linear discriminant of these moments; a class without rows is never predicted.
-
-    To the variances within classes ``alpha`` is added, relative to the covariance's scale (Friedman 1989):
-    scikit-learn's LinearDiscriminantAnalysis("lsqr", shrinkage=alpha / (alpha + v)) of standardised rows,
-    with v their mean variance within classes.
-    """
-    linalg = require("scipy.linalg", extra="server", why="to fit linear classifiers")
-    mean, scale = gram.mean(), _scale(gram)
-    centres = np.where(sums.counts[:, None] > 0, sums.totals / np.maximum(sums.counts, 1)[:, None] - mean, 0)
-    centres = centres / scale
-    weighted = centres * np.sqrt(sums.counts / gram.n)[:, None]
-    within = gram.scatter() / scale / scale[:, None] / gram.n - weighted.T @ weighted
-    level = max(float(np.trace(within)) / len(within), 1e-12)
-    within[np.diag_indices_from(within)] += alpha
-    within *= level / (level + alpha)
-    coef = linalg.solve(within, centres.T, assume_a="pos", check_finite=False)
-    with np.errstate(divide="ignore"):
-        prior = np.log(sums.counts / sums.counts.sum())
-    intercept = prior - (centres.T * coef).sum(axis=0) / 2
-    coef = coef / scale[:, None]
-    return Plane(coef, intercept - mean @ coef)
+def _turned(factor: Factor, sums: Sums) -> np.ndarray:
+    """Qᵀ Σ z·y (features, classes) of standardised features and ±1 codes of the classes."""
+    centred = sums.totals - sums.counts[:, None] * factor.mean
+    return factor.turn(2 * centred.T / factor.scale[:, None])
 
 
 # -- scores ------------------------------------------------------------------------------------------
@@ -150,13 +103,10 @@ class Outcome(NamedTuple):
     note: str
 
 
-#: How to train: from the moments of the rows, their decomposition, and their class sums.
-Method = Callable[[Gram, Factor, Sums], Plane]
+#: How to train: from the decomposed moments of the rows and their class sums.
+Method = Callable[[Factor, Sums], Plane]
 
-METHODS: dict[str, Method] = {
-    "linear": lambda gram, factor, sums: solve(factor, sums),
-    "lda": lambda gram, factor, sums: discriminate(gram, sums, penalty_of(factor, sums)),
-}
+METHODS: dict[str, Method] = {"linear": solve, "lda": discriminate}
 
 
 def outcome(statistics: Statistics, target: str, method: str = "linear") -> Outcome:
@@ -172,14 +122,10 @@ def _outcome(statistics: Statistics, target: str, fit: Method) -> Outcome:
     if note := _why_not(classes.overflowed, sums, len(truth)):
         return Outcome(None, None, None, len(truth), note)
     x = x - moments.shift
-    gram, factor = moments.labelled(target), statistics.once("factor", lambda: factorise(moments.train))
-    own = factor
-    if gram is not moments.train:
-        own = statistics.once(("factor", target), lambda: factorise(gram))
-    guess = fit(gram, own, sums).predict(x)
+    guess = fit(_factor(statistics, moments.labelled[target]), sums).predict(x)
     draw = np.searchsorted(np.cumsum(sums.counts) / sums.counts.sum(), _evenly(BUCKETS, statistics.seed))
     fake = _of_buckets(moments.buckets, draw, len(sums.counts))
-    control = fit(moments.train, factor, fake).predict(x)
+    control = fit(_factor(statistics, moments.train), fake).predict(x)
     return Outcome(
         judge(truth, guess, places.item),
         judge(truth, np.full_like(truth, sums.counts.argmax()), places.item),
@@ -187,6 +133,11 @@ def _outcome(statistics: Statistics, target: str, fit: Method) -> Outcome:
         len(truth),
         statistics.projection.note,
     )
+
+
+def _factor(statistics: Statistics, gram: Gram) -> Factor:
+    """The decomposition, once for all targets that have labels of the same rows."""
+    return statistics.once(("factor", id(gram)), lambda: factorise(gram))
 
 
 def _why_not(overflowed: bool, sums: Sums, held: int) -> str:

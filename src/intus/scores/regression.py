@@ -9,8 +9,8 @@ import numpy as np
 from .base import NAN, Reading, score
 from .judging import resamples
 from .labelled import MOST_ROWS, complete, shuffled
-from .linear import factorise, penalty, regress
 from .moments import Gram
+from .ridge import factorise, penalty, regress
 from .statistics import Statistics
 
 
@@ -27,10 +27,10 @@ def predicted(x: np.ndarray, y: np.ndarray, new: np.ndarray, alpha: float | None
     gram = Gram(x.shape[1])
     gram.add(x - shift)
     factor = factorise(gram)
-    cross = ((x - shift) / factor.scale).T @ (y - level)[:, None]
+    turned = factor.turn(((x - shift) / factor.scale).T @ (y - level)[:, None])
     if alpha is None:
-        alpha = penalty(factor, cross, float(((y - level) ** 2).sum()))
-    coef = regress(factor, cross, alpha)[:, 0] / factor.scale
+        alpha = penalty(factor, turned, float(((y - level) ** 2).sum()))
+    coef = regress(factor, turned, alpha)[:, 0] / factor.scale
     return np.asarray((new - shift) @ coef + level)
 
 

@@ -8,6 +8,8 @@ overflowed holds everything, and what is computed from it is exact.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from .split import Places
@@ -58,7 +60,8 @@ class Sample:
             return places_of(none, 0), np.empty((0, self.features)), none.reshape(0, 0), np.empty((0, 0))
         places = Places(*(np.concatenate(c) for c in zip(*(part[0] for part in self._parts), strict=True)))
         order = np.lexsort((places.position, places.item, places.turn))
-        x, codes, values = (np.concatenate([part[i] for part in self._parts])[order] for i in (1, 2, 3))
+        _, *columns = zip(*self._parts, strict=True)
+        x, codes, values = (_ordered(parts, order) for parts in columns)
         self._parts, self._rows = [(places.take(order), x, codes, values)], len(order)
         return self._parts[0]
 
@@ -77,3 +80,15 @@ class Sample:
             self.add(places, x, mine, values)
         if self._below is not None:
             self._filter()
+
+
+def _ordered(parts: Sequence[np.ndarray], order: np.ndarray) -> np.ndarray:
+    """The parts' rows one below the other, then in that order; each is copied once."""
+    out = np.empty((len(order), *parts[0].shape[1:]), np.result_type(*parts))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    start = 0
+    for part in parts:
+        out[place[start : start + len(part)]] = part
+        start += len(part)
+    return out

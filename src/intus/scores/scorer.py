@@ -16,7 +16,7 @@ class Scorer:
     ``scores`` are registered names, Score objects, plain functions or scikit-learn estimators (see
     ``register``), one or many. ``seed`` decides what is held out, sampled and shuffled: two scorers of
     one seed agree on every item. ``sample_bytes`` bounds the memory of the sample that clusterings,
-    plain functions and IoU read; a layer's moments take at most 17 MB more, and C·D numbers per target.
+    plain functions and IoU read; a layer's moments take at most 34 MB more, and C·D numbers per target.
 
     >>> import numpy as np
     >>> scorer = Scorer(["mean", "linear_accuracy"])

@@ -54,7 +54,8 @@ class Statistics:
         self.projection = Projection(features, self.seed)
         self.tally = Tally(features)
         self.steps = Steps(features if "steps" in self.needs else 0)
-        self.moments = Moments(self.width if "moments" in self.needs else 0, targets)
+        width = self.width if "moments" in self.needs else 0
+        self._moments = Moments(width, targets, whole="whole" in self.needs)
         self.pairs = Pairs(*((features, len(targets)) if "pairs" in self.needs else (0, 0)))
         kept = features if self.raw else self.width
         self.sample = Sample(max(1024, self.sample_bytes // (4 * (kept + 4 * len(targets) + 14))), kept)
@@ -87,40 +88,45 @@ class Statistics:
     def _add(
         self, x: np.ndarray, where: Places, codes: dict[str, np.ndarray], values: dict[str, np.ndarray]
     ) -> None:
-        wide = x.astype(np.float64)
-        finite = np.asarray(np.isfinite(wide).all(axis=1))
+        x = x.astype(np.result_type(x.dtype, np.float32), copy=False)
+        finite = np.asarray(np.isfinite(x).all(axis=1))
         matrix = _stacked(values, len(x), np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
-            if "tally" in self.needs:
-                self.tally.update(wide, finite, where.group)
-            if "steps" in self.needs:
-                self.steps.update(wide[finite])
-            if "pairs" in self.needs:
-                self.pairs.update(wide, matrix, where.group)
+            self._describe(x, finite, matrix, where)
             if not self.needs & {"moments", "sample"}:
                 return
-            labels = _stacked(codes, len(wide), np.int64)
+            labels = _stacked(codes, len(x), np.int64)
             if self.raw:  # scores of units leave out a unit's own rows, not those of all
-                rows = np.where(np.isfinite(wide), wide, np.nan)
-                self._keep(x.dtype, where, rows, labels, matrix)
-            wide, where, labels, matrix = wide[finite], where.take(finite), labels[finite], matrix[finite]
-            narrow = self.projection.apply(wide) if "moments" in self.needs or not self.raw else wide
+                self._keep(where, np.where(np.isfinite(x), x, np.nan), labels, matrix)
+            if not finite.all():
+                x, where, labels, matrix = x[finite], where.take(finite), labels[finite], matrix[finite]
+            narrow = self.projection.apply(x) if "moments" in self.needs or not self.raw else x
             if "moments" in self.needs:
                 classed = {
                     name: labels[:, column]
                     for column, name in enumerate(codes)
                     if not self.classes[name].overflowed
                 }
-                self.moments.update(narrow, where.held, where.bucket, classed)
+                self._moments.update(narrow, where.held, where.bucket, classed)
             if not self.raw:
-                self._keep(x.dtype, where, narrow, labels, matrix)
+                self._keep(where, narrow.astype(x.dtype), labels, matrix)
 
-    def _keep(
-        self, dtype: np.dtype, where: Places, rows: np.ndarray, labels: np.ndarray, values: np.ndarray
-    ) -> None:
+    def _describe(self, x: np.ndarray, finite: np.ndarray, values: np.ndarray, where: Places) -> None:
+        """Take in what needs float64."""
+        if not self.needs & {"tally", "steps", "pairs"}:
+            return
+        x = x.astype(np.float64, copy=False)
+        if "tally" in self.needs:
+            self.tally.update(x, finite, where.group)
+        if "steps" in self.needs:
+            self.steps.update(x[finite])
+        if "pairs" in self.needs:
+            self.pairs.update(x, values, where.group)
+
+    def _keep(self, where: Places, rows: np.ndarray, labels: np.ndarray, values: np.ndarray) -> None:
+        """Offer rows to the sample, which keeps the arrays."""
         if "sample" in self.needs:
-            precision = np.float64 if dtype == np.float64 else np.float32
-            self.sample.add(where, rows.astype(precision), labels, values)
+            self.sample.add(where, rows, labels, values)
 
     def _items(self, items: Any, rows: int) -> np.ndarray:
         if items is None:
@@ -166,13 +172,19 @@ class Statistics:
         codes = {target: self.classes[target].absorb(other.classes[target]) for target in self.targets}
         self.tally.merge(other.tally)
         self.steps.merge(other.steps)
-        self.moments.merge(other.moments, codes)
+        self._moments.merge(other._moments, codes)
         self.pairs.merge(other.pairs)
         self.sample.merge(other.sample, list(codes.values()))
         self.not_numbers |= other.not_numbers
         self._arrived += other._arrived
 
     # -- reading -------------------------------------------------------------------------------------
+
+    @property
+    def moments(self) -> Moments:
+        """Moments of all rows so far, of the features that ``width`` counts."""
+        self._moments.settle()
+        return self._moments
 
     def once(self, key: Any, compute: Callable[[], _T]) -> _T:
         """``compute()``, remembered until the next update: scores share what they derive."""
