@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -51,6 +53,20 @@ def test_with_ids_a_shuffled_epoch_finds_its_labels(order, cuts):
     labels = [f"label {number}" for number in range(12)]
     blocks = fit(target(labels), point(*(record(len(ids), items=ids) for ids in batches)))
     assert [label for block in blocks for label in block] == [f"label {number}" for number in order]
+
+
+@given(st.text(max_size=40))
+def test_a_name_escaped_for_python_is_found_by_its_pattern(name):
+    name = name.replace("\0", "")
+    chosen = target([1] * 4, run_pattern=f"^{re.escape(name)}$")
+    assert chosen.applies(point(record(run=name)))
+    assert not chosen.applies(point(record(run=f"{name}!")))
+
+
+def test_a_hostile_pattern_comes_to_an_end():
+    chosen = target([1] * 4, layer_pattern="(a+)+$", model_pattern="(a|a)*$", run_pattern="(.*)*!")
+    long = "a" * 999 + "!"  # of 40 letters Python's own engine would take hours
+    assert not chosen.applies(point(record(address=long, run=long)))
 
 
 def test_patterns_choose_models_and_layers():
@@ -108,6 +124,8 @@ def test_labels_keep_their_type(labels, kind):
         ({"name": "x" * 1001}, "1001 characters"),
         ({"model_pattern": "("}, r"model_pattern='\(' of target 'digit' is not a regular expression"),
         ({"layer_pattern": None}, "layer_pattern of target 'digit' must be a string"),
+        ({"run_pattern": "a(?!b)"}, r"bounded time: invalid perl operator: \(\?!\. Lookarounds"),
+        ({"layer_pattern": "(x{1000}){1000}"}, "layer_pattern=.* invalid repetition size"),
     ],
 )
 def test_bad_targets_are_refused_in_a_sentence(facts, complaint):

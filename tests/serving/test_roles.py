@@ -97,6 +97,15 @@ def test_labels_of_an_earlier_life_are_for_the_runs_that_have_scores_of_them(col
     assert database.points("new", "m", score="linear_f1")["epoch"].tolist() == [2]
 
 
+def test_labels_that_an_older_intus_took_and_this_one_does_not_are_left_out(database, caplog):
+    database.put_target("old", [0, 1], layer_pattern="(?=fc)")
+    collector = Collector(Evaluator(Frontend(database), ["mean"]))
+    collector.records([record()], {})
+    collector.close()
+    assert database.points("r", "m")["score"].tolist() == ["mean"]
+    assert "kept from before is not used: layer_pattern='(?=fc)' of target 'old'" in caplog.text
+
+
 class Training:
     """A process that registers labels and sends records."""
 

@@ -248,6 +248,7 @@ BAD = [
     ("/graph?run=a&model=b", encode_records([record()]), "not of intus format"),
     ("/targets", {"name": "a"}, "at least one"),
     ("/targets", {"name": "a", "targets": [1], "layer_pattern": "("}, "not a regular expression"),
+    ("/targets", {"name": "a", "targets": [1], "model_pattern": "(?=a)"}, "Lookarounds"),
     ("/targets", b"[" * 100_000, "Malformed JSON"),
     ("/targets", b"\xff\xfe", "Malformed JSON"),
     ("/targets", b'{"name": NaN}', "NaN is not JSON"),

@@ -31,9 +31,9 @@ def register_targets(
     ``targets`` is one label per row, or nested lists of one label per position with None for padding; a
     list, numpy array, torch tensor or pandas Series. A label belongs to the row of that number: of the
     batch's ``Probe.items``, else in order of arrival within an epoch, which needs an unshuffled loader.
-    The patterns are regular expressions on a model's name, a layer's address and a run's name. What a
-    training registers is for its own runs; what a process registers that trains nothing is for every run
-    that has no labels of that name from its own.
+    The patterns are regular expressions (RE2's: no lookarounds, no back-references) on a model's name, a
+    layer's address and a run's name. What a training registers is for its own runs; what a process
+    registers that trains nothing is for every run that has no labels of that name from its own.
 
     Returns whether the server has them; if it is down they stay queued, while
     there is room, and arrive when it comes up.

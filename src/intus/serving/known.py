@@ -8,17 +8,20 @@ goes on, and labels of one project are not scored for the next; registering them
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
+from ..core.errors import InputError
 from .point import DataPoint
 from .targets import Target
 
 _Key = tuple[str, str]
+_log = logging.getLogger("intus.serving")
 
 
 class TargetStore(Protocol):
@@ -93,6 +96,15 @@ class KnownTargets:
 
     def _known(self) -> dict[_Key, Target]:
         if self._targets is None:
-            kept = [Target.kept(facts) for facts in self._store.targets()]
+            kept = _read(self._store.targets())
             self._targets = {(target.name, target.owner): target for target in kept}
         return self._targets
+
+
+def _read(kept: Iterable[Mapping[str, Any]]) -> Iterator[Target]:
+    """The targets of an earlier life; what an older intus took and this one does not is left out."""
+    for facts in kept:
+        try:
+            yield Target.kept(facts)
+        except InputError as error:
+            _log.warning("A target kept from before is not used: %s", error)

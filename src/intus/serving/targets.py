@@ -7,12 +7,12 @@ they have none, labels are matched by order of arrival, and only when there are 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import re2
 
 from ..core.errors import InputError
 from ..core.record import OF_PROBE_SET, PROBE_SET_MODE, Record
@@ -26,17 +26,18 @@ class Target:
 
     ``labels`` is (items,); with ``per_position`` it is (items, positions), None where there is no label.
     The patterns are regular expressions that must be found in the model's name, the layer's address and the
-    run's name. ``owner`` is the client that registered it; once that client sends records, it is ``claimed``:
-    for that client's runs alone. ``until`` is when the server was begun again: it is for the runs that had
-    begun by then, and for ``runs``, which have scores of it.
+    run's name; of RE2's kind, whose time is bounded, for strangers send them. ``owner`` is the client that
+    registered it; once that client sends records, it is ``claimed``: for that client's runs alone. ``until``
+    is when the server was begun again: it is for the runs that had begun by then, and for ``runs``, which
+    have scores of it.
     """
 
     name: str
     labels: np.ndarray
     per_position: bool
-    model_pattern: re.Pattern[str]
-    layer_pattern: re.Pattern[str]
-    run_pattern: re.Pattern[str] = re.compile("")
+    model_pattern: Any
+    layer_pattern: Any
+    run_pattern: Any
     owner: str = ""
     registered: float = 0.0
     until: float | None = None
@@ -232,10 +233,15 @@ def _label(name: str, label: Any) -> Any:
     )
 
 
-def _pattern(name: str, which: str, text: Any) -> re.Pattern[str]:
+def _pattern(name: str, which: str, text: Any) -> Any:
+    options = re2.Options()
+    options.log_errors = False
     try:
-        return re.compile(check_text(text, f"{which} of target {name!r}"))
-    except (re.error, RecursionError, OverflowError) as error:
+        return re2.compile(check_text(text, f"{which} of target {name!r}"), options)
+    except re2.error as error:
+        reason = error.args[0].decode("utf-8", "replace") if error.args else "it is too large"
         raise InputError(
-            f"{which}={text!r} of target {name!r} is not a regular expression: {error}."
+            f"{which}={text!r} of target {name!r} is not a regular expression that can be searched for in "
+            f"bounded time: {reason}. Lookarounds, back-references and possessive repetition are not taken; "
+            "the syntax is RE2's."
         ) from None
