@@ -4,7 +4,7 @@ PY := .venv/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-postgres check bench jupyter loops gallery web web-check format clean
+.PHONY: help demo test test-slow test-postgres test-ray check bench jupyter loops gallery web web-check format clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -30,6 +30,14 @@ test-postgres: .venv/.ready  ## the database's tests on PostgreSQL, begun and st
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql >/dev/null; \
 	  else echo "please run: sudo apt-get install postgresql"; exit 1; fi; }
 	$(ONE_THREAD) $(PY) -m pytest -m postgres tests/storage tests/serving $(ARGS)
+
+test-ray: .venvs/ray/.ready  ## scoring on Ray's workers, some of which are killed
+	$(ONE_THREAD) .venvs/ray/bin/python -m pytest -m ray tests/serving $(ARGS)
+
+.venvs/ray/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venvs/ray
+	.venvs/ray/bin/python -m pip install --quiet -c constraints.txt "pytest>=8.0" "hypothesis>=6.100" "httpx2>=2.0" -e ".[ray]"
+	@touch $@
 
 check: .venv/.ready web-check  ## style, types, and that the committed page is what its sources build
 	$(PY) -m ruff format --check src tests benchmarks sweep gallery

@@ -230,6 +230,20 @@ def test_other_trigger_fields():
         Aggregator(trigger=("colour",))
 
 
+def test_trigger_fields_set_later_are_for_what_begins_then():
+    aggregator = Aggregator()
+    aggregator.accept([numbered(1, mode="train")], "c", 0)
+    aggregator.set_trigger(["epoch", "state"])
+    assert aggregator.accept([numbered(2, mode="eval")], "c", 1).ready == []
+    other = {"run": "other"}
+    aggregator.accept([numbered(1, mode="train", **other)], "c", 2)
+    (ready,) = aggregator.accept([numbered(2, mode="eval", **other)], "c", 3).ready
+    assert (ready.key.run, ready.key.mode) == ("other", "train")
+    again = Aggregator()
+    again.restore(("other", "m"), aggregator.state(("other", "m"), 0.0))
+    assert again.state(("other", "m"), 0.0)["trigger"] == ["epoch", "mode"]
+
+
 def test_an_unknown_epoch_is_a_window_too():
     aggregator = Aggregator()
     aggregator.accept([numbered(1, epoch=None)])

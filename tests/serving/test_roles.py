@@ -10,7 +10,7 @@ import pytest
 from serving_help import point, record
 
 from intus.core.errors import InputError
-from intus.serving import roles, worker
+from intus.serving import engine, roles, worker
 from intus.serving.aggregator import Aggregator
 from intus.serving.chain import AwayError
 from intus.serving.journal import Journal
@@ -260,7 +260,7 @@ def test_a_flush_says_what_it_waits_for(database, monkeypatch):
 
 def test_a_flush_ends_when_its_time_is_over(database, monkeypatch):
     go = threading.Event()
-    monkeypatch.setattr(roles, "evaluate", lambda *rest, **options: go.wait(10) and 1 / 0)
+    monkeypatch.setattr(engine, "measure", lambda *rest, **options: go.wait(10) and 1 / 0)
     evaluator, stored = Evaluator(Frontend(database), ["mean"]), []
     evaluator.points([point(record())], stored.append)
     with pytest.raises(AwayError, match="Not done after 0 s: 1 data points wait"):

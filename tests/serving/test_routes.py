@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from itertools import product
 
 import numpy as np
 import pytest
@@ -126,20 +127,48 @@ def test_a_target_that_is_registered_with_other_labels_is_told(fresh):
     assert "'digit' was registered again with other labels" in told[0]["text"]
 
 
+def post_as_2018(client, path, packet=None):
+    """What Vivisect's ``_post`` sends: JSON, or no body at all."""
+    content = None if packet is None else json.dumps(packet).encode()
+    answer = client.post(path, content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 200, answer.json()
+
+
 def test_the_client_of_2018_is_served(fresh):
-    meta = {
-        "model_name": "MLP",
-        "operation_name": "dense1",
-        "state": "train",
-        "batch_axis": 0,
-        "array_name": "0",
-    }
-    for epoch in (0, 1):
-        packet = {"metadata": meta | {"epoch": epoch}, "array": [[1, 2], [3, 5]]}
-        assert post(fresh, "/activation_output", packet).status_code == 200
-    post(fresh, "/flush", {})
-    points = fresh.get("/api/points?run=&model=MLP&score=mean").json()
-    assert points["value"] == [2.75, 2.75]
+    """A training of its ``run_mlps.py``: every route, with the metadata of each, epoch after epoch."""
+    about = {"model_name": "PyTorch MLP", "framework": None, "misc": {}}
+    data = np.random.default_rng(0).normal(size=(40, 3)).round(3)
+    labels = {"name": "parity", "values": LABELS, "model_pattern": "PyTorch MLP", "layer_pattern": ".*"}
+    post_as_2018(fresh, "/clear")
+    post_as_2018(fresh, "/set_trigger_fields", ["epoch", "state"])
+    assert fresh.get("/status").json()["trigger"] == ["epoch", "mode"]
+    for kind in ("classification", "clustering"):
+        post_as_2018(fresh, f"/register_{kind}_targets", labels)
+    for epoch, state in product((0, 1), ("train", "dev")):
+        now = about | {"epoch": epoch, "state": state}
+        for rows in (data[:20], data[20:]):
+            for route in ("activation_input", "activation_output", "gradient_input", "gradient_output"):
+                array = {"array_name": "0", "array_type": route, "batch_axis": 0}
+                operation = {"operation_name": "dense1", "operation_type": "<class 'Linear'>"}
+                packet = {"metadata": now | operation | array, "array": (rows + epoch).tolist()}
+                post_as_2018(fresh, f"/{route}", packet)
+        for name in ("dense1.weight", "dense1.bias"):
+            packet = {"metadata": now | {"array_name": name, "array_type": "parameter"}, "array": [0.5, 1.5]}
+            post_as_2018(fresh, "/parameter", packet)
+    post_as_2018(fresh, "/flush")
+    (run,) = fresh.get("/api/runs").json()["runs"]
+    kinds = ["output", "input", "grad_output", "grad_input", "parameter"]
+    assert set(run["kinds"]) == {f"{kind}{mode}" for kind in kinds for mode in ("", "@dev")}
+    assert sorted(run["addresses"]) == ["dense1", "dense1.bias", "dense1.weight"]
+    assert run["targets"] == ["parity"]
+    where = "/api/points?run=&model=PyTorch MLP&kind=output@dev&columns=epoch,value,n&score="
+    means = fresh.get(where + "mean").json()
+    assert means["epoch"] == [0, 1]
+    assert means["value"] == pytest.approx([data.mean(), data.mean() + 1], abs=1e-6)
+    assert fresh.get(where + "kmeans_mi&target=parity").json()["n"] == [40, 40]
+    post_as_2018(fresh, "/remove", {"model_name": "PyTorch MLP"})
+    assert fresh.get("/api/runs").json() == {"runs": []}
+    post_as_2018(fresh, "/set_trigger_fields", ["epoch"])
 
 
 def test_a_graph_is_kept_and_shown(fresh, monkeypatch):
@@ -169,16 +198,16 @@ def test_remove_forgets_a_model_and_clear_everything(fresh):
 
 
 def test_a_score_that_fails_is_a_notice_and_the_next_is_scored(fresh, monkeypatch):
-    from intus.serving import roles
+    from intus.serving import engine
 
-    real = roles.evaluate
+    real = engine.measure
 
     def fails(point, *rest, **options):
         if point.key.address == "bad":
             raise ZeroDivisionError("a score went wrong")
         return real(point, *rest, **options)
 
-    monkeypatch.setattr(roles, "evaluate", fails)
+    monkeypatch.setattr(engine, "measure", fails)
     post(fresh, "/records", encode_records([record(address="bad"), record(address="good")]))
     post(fresh, "/flush", {})
     assert fresh.get("/api/runs").json()["runs"][0]["addresses"] == ["good"]
@@ -249,6 +278,12 @@ BAD = [
     ("/targets", {"name": "a"}, "at least one"),
     ("/targets", {"name": "a", "targets": [1], "layer_pattern": "("}, "not a regular expression"),
     ("/targets", {"name": "a", "targets": [1], "model_pattern": "(?=a)"}, "Lookarounds"),
+    ("/set_trigger_fields", ["epoch", "colour"], "must name some of epoch, step, mode"),
+    ("/set_trigger_fields", [], "must name some of"),
+    ("/set_trigger_fields", [3], "must be a string"),
+    ("/set_trigger_fields", {"fields": []}, "Expected a JSON list of names, got dict"),
+    ("/set_trigger_fields", b"[NaN", "Malformed JSON"),
+    ("/register_clustering_targets", {"name": "a", "values": [[1], 2]}, "mixes single labels"),
     ("/targets", b"[" * 100_000, "Malformed JSON"),
     ("/targets", b"\xff\xfe", "Malformed JSON"),
     ("/targets", b'{"name": NaN}', "NaN is not JSON"),
@@ -295,17 +330,6 @@ def test_what_was_refused_is_counted_by_status(fresh, served):
     post(fresh, "/activation_output", b"[" * 100_000)
     fresh.get("/nowhere")
     assert counts() - before == {"http_400": 2, "http_413": 1, "http_404": 1, "refused": 3}
-
-
-def test_the_routes_of_2018_take_labels_and_forget_models(fresh):
-    facts = {"name": "parity", "targets": LABELS, "model_pattern": "M", "layer_pattern": ".*"}
-    assert post(fresh, "/register_classification_targets", facts).status_code == 200
-    assert post(fresh, "/register_clustering_targets", facts).status_code == 200
-    assert [target["name"] for target in fresh.get("/targets").json()["targets"]] == ["parity"]
-    post(fresh, "/records", encode_records([record(model="MLP")]))
-    post(fresh, "/flush", {})
-    assert post(fresh, "/remove", {"model_name": "MLP"}).status_code == 200
-    assert fresh.get("/api/runs").json() == {"runs": []}
 
 
 def test_a_body_too_long_is_refused(client):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -283,6 +284,9 @@ def test_a_port_in_use_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "complaint"),
     [
+        ({"engine": "dask"}, InputError, "engine='dask' is not one of local, ray"),
+        ({"workers": 2}, InputError, "are of Ray: say engine"),
+        ({"engine": "ray", "workers": 0}, InputError, "workers=0 is not more than nothing"),
         ({"host": "0.0.0.0"}, ServeError, "0.0.0.0 lets other machines in, so a token is needed"),
         ({"role": "king"}, InputError, "role='king' is not one of all, aggregator"),
         ({"port": 0, "database": "/nowhere/at/all.db"}, InputError, "Could not open the database"),
@@ -328,3 +332,9 @@ def test_a_header_too_long_is_refused_and_the_server_goes_on(server):
         line.sendall(b"GET /api/runs HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"a" * 200_000 + b"\r\n\r\n")
         assert b" 4" in line.recv(100)[:12]
     assert ask(server.page_url, "/api/runs")[0] == 200
+
+
+@pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
+def test_without_ray_it_says_how_to_get_it(tmp_path):
+    with pytest.raises(ServeError, match=r"ray is needed .* pip install 'intus\[ray\]'"):
+        Server(database=tmp_path / "x.db", port=0, engine="ray")

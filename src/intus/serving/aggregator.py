@@ -209,7 +209,7 @@ class Aggregator(Gathering):
     def clear(self) -> None:
         """Forget all that was sent; clients' sequence numbers are kept, for requests sent twice."""
         for group, old in self._trainings.items():
-            self._trainings[group] = Training(group, old.began, members=old.members)
+            self._trainings[group] = Training(group, old.began, self.trigger, members=old.members)
         self._handed = {}
         self._counts = Counter(dict.fromkeys(self._counts, 0))
 

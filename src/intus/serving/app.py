@@ -23,7 +23,7 @@ from ..core.errors import InputError, IntusError, ServeError, did_you_mean
 from ..storage.codec import decode_graph, decode_legacy, decode_records
 from ..viewing.scene import scene
 from .chain import AwayError, BusyError, Link
-from .checks import check_text, read_json
+from .checks import check_text, read_json, read_names
 from .endpoints import HANDLERS, MAX_JSON, Answers, Work, get, patience, post
 from .feed import Feed
 from .guard import Guard
@@ -39,6 +39,7 @@ _POINT_COLUMNS = (
     "note", "revision",
 )  # fmt: skip
 MAX_BODY = 256 << 20
+MAX_SMALL = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +117,16 @@ def _collector_routes(collector: Collector, limit: int) -> list[Route]:
     def legacy(request: Request, body: bytes) -> dict[str, Any]:
         return collector.records([decode_legacy(body, request.url.path[1:])], {})
 
+    def trigger(request: Request, body: bytes) -> None:
+        collector.set_trigger(read_names(body))
+
+    def status(request: Request) -> dict[str, Any]:
+        return {"trigger": list(collector.aggregator.trigger)} | collector.status()
+
     return [
         post("/records", counted(records), limit),
+        post("/set_trigger_fields", counted(trigger), MAX_SMALL),
+        get("/status", status),
         *(post(f"/{name}", counted(legacy), min(limit, MAX_JSON)) for name in LEGACY),
         *_chain_routes(collector, limit, counted),
     ]
@@ -173,6 +182,11 @@ def _chain_routes(
     def targets(request: Request, body: bytes) -> None:
         role.put_target(read_json(body))
 
+    def legacy_targets(request: Request, body: bytes) -> None:
+        packet = read_json(body)
+        values = packet.pop("values", None)
+        role.put_target(packet if values is None else packet | {"targets": values})
+
     def flush(request: Request, body: bytes) -> None:
         packet = read_json(body)
         named = {name: packet[name] for name in ("run", "model", "client") if packet.get(name) is not None}
@@ -190,7 +204,7 @@ def _chain_routes(
         role.remove(check_text(packet.get("model", packet.get("model_name")), "model"))
 
     works = {"/targets": targets, "/flush": flush, "/clear": clear, "/remove": remove}
-    works |= {f"/register_{kind}_targets": targets for kind in ("classification", "clustering")}  # 2018's
+    works |= {f"/register_{kind}_targets": legacy_targets for kind in ("classification", "clustering")}
     of_json = [post(path, wrap(work), min(limit, MAX_JSON)) for path, work in works.items()]
     return [post("/graph", wrap(graph), limit), *of_json]
 

@@ -69,5 +69,16 @@ def read_json(body: bytes) -> dict[str, Any]:
     return value
 
 
+def read_names(body: bytes) -> list[str]:
+    """A JSON list of names; raises CodecError or InputError."""
+    try:
+        names = json.loads(body, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise CodecError(f"Malformed JSON: {error}.") from None
+    if not isinstance(names, list):
+        raise CodecError(f"Expected a JSON list of names, got {type(names).__name__}.")
+    return [check_text(name, "A name") for name in names]
+
+
 def _refuse(word: str) -> Any:
     raise ValueError(f"{word} is not JSON; write null")

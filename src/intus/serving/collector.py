@@ -158,6 +158,12 @@ class Collector:
             self._settle(self.aggregator.groups())
         self.evaluator.flush(run, model, timeout)
 
+    def set_trigger(self, trigger: Sequence[str]) -> None:
+        """Let these fields, and the epoch, complete the data points of runs that begin from now on; raises
+        InputError."""
+        with self._lock:
+            self.aggregator.set_trigger(trigger)
+
     def clear(self) -> None:
         """Forget everything, here and down the chain."""
         with self._lock:

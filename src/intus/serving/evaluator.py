@@ -22,15 +22,27 @@ _log = logging.getLogger("intus.serving")
 
 
 @dataclass(slots=True)
-class Evaluation:
-    """Scores of one data point; ``misfits`` says why a target that applies could not be used, ``failures``
-    what a score raised, by its name."""
+class Measured:
+    """What one data point says by itself; ``misfits`` says why a target that applies could not be used,
+    ``failures`` what a score raised, by its name. ``sketch`` is what it is compared by, None where it is not.
+    """
 
-    results: Results
+    readings: list[Reading] = field(default_factory=list)
     fitted: set[str] = field(default_factory=set)
     misfits: dict[str, str] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
-    nonfinite: int = 0
+    sketch: Sketch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Scores of one data point, and what a person should know of them; see Measured."""
+
+    results: Results
+    fitted: set[str]
+    misfits: dict[str, str]
+    failures: dict[str, str]
+    nonfinite: int
 
 
 #: Reads nothing; it sees to it that a sample is kept, from which layers are compared.
@@ -56,12 +68,38 @@ def evaluate(
     ``scores`` are names of scores, by default all there are for layers. ``relations`` remembers earlier data
     points, and adds how this one relates to them.
     """
-    chosen = [get(name) for name in (default_scores() if scores is None else scores)]
-    chosen = [score for score in chosen if not score.kinds or point.key.kind in score.kinds]
+    return related(point, measure(point, targets, chosen(scores), seed, relations is not None), relations)
+
+
+def chosen(scores: Sequence[str] | None) -> list[Score]:
+    """The scores of these names, by default all there are for layers."""
+    return [get(name) for name in (default_scores() if scores is None else scores)]
+
+
+def related(point: DataPoint, measured: Measured, relations: Relations | None) -> Evaluation:
+    """The scores of a data point, with how it relates to those before it."""
+    readings = list(measured.readings)
+    if relations is not None:
+        with np.errstate(all="ignore"):
+            readings += relations.of(point, measured.sketch, readings)
+    nonfinite = int(sum(reading.value for reading in readings if reading.score == "nonfinite"))
+    results = _results(point, readings)
+    return Evaluation(results, measured.fitted, measured.misfits, measured.failures, nonfinite)
+
+
+def measure(
+    point: DataPoint,
+    targets: Iterable[Target],
+    scores: Sequence[Score],
+    seed: int = 0,
+    sketched: bool = False,
+) -> Measured:
+    """What the data point says by itself; ``sketched`` is whether it will be compared with others."""
+    scores = [score for score in scores if not score.kinds or point.key.kind in score.kinds]
     labels: dict[str, list[np.ndarray]] = {}
     per_position: dict[str, list[np.ndarray]] = {}
     doubts: dict[str, str] = {}
-    out = Evaluation(Results())
+    out = Measured()
     for target in targets:
         if not target.applies(point):
             continue
@@ -73,19 +111,14 @@ def evaluate(
         doubts[target.name] = coverage(target, point)
         (per_position if target.per_position else labels)[target.name] = blocks
     out.fitted = {*labels, *per_position}
-    readings: list[Reading] = []
-    drawn: Sketch | None = None
-    if relations is not None and point.key.kind == "output":
-        chosen.append(_SAMPLED)
+    if sketched and point.key.kind == "output":
+        scores.append(_SAMPLED)
     with np.errstate(all="ignore"):  # what overflows is shown as infinite, not warned of
-        for scorer, note in _scorers(point, chosen, labels, per_position, seed):
-            readings += (_noted(reading, note) for reading in _read(scorer, out.failures))
-            if drawn is None and _SAMPLED in scorer.scores and scorer.statistics.features >= 0:
-                drawn = sketch(scorer.statistics)
-        if relations is not None:
-            readings += relations.of(point, drawn, readings)
-    out.nonfinite = int(sum(r.value for r in readings if r.score == "nonfinite"))
-    out.results = _results(point, [_noted(r, doubts.get(r.target, "")) for r in readings])
+        for scorer, note in _scorers(point, scores, labels, per_position, seed):
+            found = (_noted(reading, note) for reading in _read(scorer, out.failures))
+            out.readings += (_noted(reading, doubts.get(reading.target, "")) for reading in found)
+            if out.sketch is None and _SAMPLED in scorer.scores and scorer.statistics.features >= 0:
+                out.sketch = sketch(scorer.statistics)
     return out
 
 

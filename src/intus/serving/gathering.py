@@ -51,15 +51,21 @@ class Gathering:
     def __init__(
         self, trigger: Sequence[str] = ("epoch",), max_bytes: int = 1 << 30, grace: float = GRACE_S
     ) -> None:
-        unknown = [name for name in trigger if name not in TRIGGERS]
-        if unknown or not trigger:
-            raise InputError(f"trigger={list(trigger)!r} must name some of {', '.join(TRIGGERS)}.")
-        self.trigger, self.max_bytes, self.grace = tuple(trigger), max_bytes, grace
+        self.set_trigger(trigger)
+        self.max_bytes, self.grace = max_bytes, grace
         self._trainings: dict[Group, Training] = {}
         self._handed: dict[int, tuple[Training, Window, Key]] = {}
         self._opened = 0
         self._at_most = 0  # bytes held are no more than this, which is quicker to know than how many they are
         self._counts = Counter(received=0, duplicates=0, dropped=0, refused=0, incomplete=0, late=0)
+
+    def set_trigger(self, trigger: Sequence[str]) -> None:
+        """Let these fields, and the epoch, complete the windows of whatever begins from now on; raises
+        InputError. "state" is what Vivisect called the mode."""
+        names = ["mode" if name == "state" else name for name in trigger]
+        if not names or not set(names) <= set(TRIGGERS):
+            raise InputError(f"trigger={list(trigger)!r} must name some of {', '.join(TRIGGERS)}.")
+        self.trigger = tuple(names)
 
     @property
     def nbytes(self) -> int:
@@ -73,11 +79,13 @@ class Gathering:
 
     def _training(self, group: Group, now: float) -> Training:
         if group not in self._trainings:
-            self._trainings[group] = Training(group, now)
+            self._trainings[group] = Training(group, now, self.trigger)
         return self._trainings[group]
 
     def _mark(self, record: Record) -> Mark:
-        return (record.epoch, *(getattr(record, name) for name in self.trigger))
+        training = self._trainings.get((record.run, record.model))
+        trigger = self.trigger if training is None else training.trigger
+        return (record.epoch, *(getattr(record, name) for name in trigger))
 
     def _place(self, record: Record, request: Request) -> bool:
         """Put a record where it belongs, making room; False where there is none."""
@@ -105,16 +113,17 @@ class Gathering:
     def _window(self, record: Record, request: Request) -> Window | None:
         """The window a record belongs to, None where that is held no more; opening a newer one hands those
         on that nobody counts."""
-        training, mark = request.training, self._mark(record)
-        if mark not in training.windows:
+        training = request.training
+        if self._mark(record) not in training.windows:
             self._make_way(record, request)
+            mark = self._mark(record)
             if mark in training.finished:
                 return None
             self._opened += 1
-            step = record.step if "step" in self.trigger and record.step is not None else -1
+            step = record.step if "step" in training.trigger and record.step is not None else -1
             training.windows[mark] = Window(self._opened, training.group, mark, record.epoch, step)
             training.trim()
-        return training.windows[mark]
+        return training.windows[self._mark(record)]
 
     def _make_way(self, record: Record, request: Request) -> None:
         """Hand the windows on that end because this record's begins; a late one ends none."""
@@ -129,7 +138,7 @@ class Gathering:
         if anew:
             newest = max((window.epoch for window in training.windows.values()), key=rank)
             request.out.notices.append(told.restarted(record, newest))
-            training.begin_anew(request.client)
+            training.begin_anew(request.client, self.trigger)
 
     def _whole(self, training: Training, now: float) -> list[DataPoint]:
         """What ended because all that was sent of it has come."""

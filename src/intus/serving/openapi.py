@@ -28,13 +28,10 @@ _LABELS = {
     "minItems": 1,
     "items": {"anyOf": [{"type": ["string", "number", "boolean", "null"]}, {"type": "array"}]},
 }
-_TARGET = _json(
-    "name targets",
-    name=_TEXT,
-    targets=_LABELS,
-    client=_TEXT,
-    **{f"{name}_pattern": _TEXT for name in ("model", "layer", "run")},
-)
+_PATTERNS = {f"{name}_pattern": _TEXT for name in ("model", "layer", "run")}
+_TARGET = _json("name targets", name=_TEXT, targets=_LABELS, client=_TEXT, **_PATTERNS)
+_LEGACY_TARGET = _json("name values", name=_TEXT, values=_LABELS, **_PATTERNS)
+_NAMES = {"application/json": {"schema": {"type": "array", "items": _TEXT, "minItems": 1}}}
 _ARRAY = _json(
     "metadata array",
     metadata={
@@ -73,6 +70,8 @@ _ROUTES: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any] |
         [],
         _json(run=_TEXT, model=_TEXT, client=_TEXT),
     ),
+    ("POST", "/set_trigger_fields"): ("Say which fields complete data points from now on", [], _NAMES),
+    ("GET", "/status"): ("The aggregator's counts, and the fields that complete a data point", [], None),
     ("POST", "/clear"): ("Forget everything", [], _json()),
     ("POST", "/remove"): ("Forget a model", [], _json("model", model=_TEXT)),
     ("POST", "/datapoint"): ("Score a data point; answers when it is stored", [], _BLOB),
@@ -99,7 +98,7 @@ _ROUTES: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any] |
     for text, body, names in (
         ("Take one array, as the client of 2018 sends it", _ARRAY,
          ("activation_output", "activation_input", "gradient_output", "gradient_input", "parameter")),
-        ("Register labels, as the client of 2018 does", _TARGET,
+        ("Register labels, as the client of 2018 does", _LEGACY_TARGET,
          ("register_classification_targets", "register_clustering_targets")),
     )
     for name in names

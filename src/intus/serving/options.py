@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
+ENGINES = ("local", "ray")
 ROLES = ("all", "aggregator", "evaluator", "frontend")
 
 
@@ -32,6 +33,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--token", help="asked of every request; needed to listen beyond this machine")
     add("--evaluator-url", metavar="URL", help="where an aggregator alone finds the evaluator")
     add("--frontend-url", metavar="URL", help="where an evaluator alone finds the frontend")
+    add("--engine", default="local", choices=ENGINES,
+        help="what scores: this process, or Ray's workers (default: %(default)s)")  # fmt: skip
+    add("--workers", type=int, metavar="N", help="how many of Ray's (default: as many as it has CPUs)")
+    add("--ray-address", metavar="HOST:PORT", help="a Ray cluster (default: one of this machine, begun here)")
     add("--max-bytes", type=int, default=1 << 30, metavar="N",
         help="arrays held until their epoch ends (default: 1 GiB)")  # fmt: skip
     add("--trigger", default="epoch", metavar="FIELDS",

@@ -13,7 +13,8 @@ from typing import Any
 
 from .chain import AwayError, BusyError, Done, EvaluatorLink, FrontendLink, Link
 from .collector import Collector
-from .evaluator import Evaluation, evaluate, renamed
+from .engine import Engine, Gather, LocalEngine
+from .evaluator import Evaluation, related, renamed
 from .frontend import Frontend
 from .known import KnownTargets
 from .point import DataPoint, Notice
@@ -27,28 +28,46 @@ _log = logging.getLogger("intus.serving")
 _PAUSES = (0.1, 0.3, 1.0)  # between tries to store what is found; the last again and again
 
 
+#: What a data point's scores depend on: its arrays, by their hash, and its labels.
+_Content = tuple[bytes, frozenset[Target]]
+
+
 @dataclass(slots=True)
 class _Batch:
-    """Data points that became complete together: a target that fits none of them is worth a notice."""
+    """Data points that became complete together: a target that fits none of them is worth a notice. Of those
+    that hold the very same, one is ``begun``, and ``scored`` for all."""
 
     fitted: set[str] = field(default_factory=set)
     misfits: dict[str, str] = field(default_factory=dict)
-    scored: dict[tuple[bytes, frozenset[Target]], Evaluation] = field(default_factory=dict)
+    begun: set[_Content] = field(default_factory=set)
+    scored: dict[_Content, Evaluation] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Job:
+    """``targets`` are known and ``gather`` asks for the answer once it is begun."""
+
     point: DataPoint
     batch: _Batch
     last: bool
     done: Done
+    targets: list[Target] | None = None
+    content: _Content = (b"", frozenset())
+    gather: Gather | None = None
 
 
 class Evaluator:
-    """Scores data points in a thread of its own, and passes on what it finds."""
+    """Scores data points in a thread of its own, or by an engine's workers, and passes on what it finds."""
 
-    def __init__(self, frontend: FrontendLink, scores: Sequence[str] | None = None, seed: int = 0) -> None:
+    def __init__(
+        self,
+        frontend: FrontendLink,
+        scores: Sequence[str] | None = None,
+        seed: int = 0,
+        engine: Engine | None = None,
+    ) -> None:
         self.frontend, self.scores, self.seed = frontend, scores, seed
+        self.engine = engine or LocalEngine()
         self._targets = KnownTargets(frontend)
         self._relations = Relations(seed) if scores is None else None
         self._told: set[tuple[str, ...]] = set()
@@ -57,7 +76,9 @@ class Evaluator:
         self._counts: Counter[str] = Counter(scored=0, failed=0)
         self._trouble = ""  # why nothing can be stored now
         self.closing = threading.Event()
-        self._worker: Worker[_Job] = Worker("intus-evaluator", self._work, lambda job: job.point.nbytes)
+        self._worker: Worker[_Job] = Worker(
+            "intus-evaluator", self._work, lambda job: job.point.nbytes, self._begin, self.engine.ahead
+        )
 
     def points(self, batch: Sequence[DataPoint], done: Done = lambda point: None) -> None:
         """Queue data points that became complete together; ``done`` hears of each whose scores are stored, or
@@ -130,6 +151,7 @@ class Evaluator:
         """Finish the queue; what cannot be stored now is left to who sent it."""
         self.closing.set()
         self._worker.close()
+        self.engine.close()
 
     def _drop(self, unwanted: Callable[[_Job], bool]) -> None:
         for job in self._worker.drop(unwanted):
@@ -170,15 +192,29 @@ class Evaluator:
             with suppress(AwayError):
                 self.frontend.report("evaluator", self.status())
 
+    def _begin(self, job: _Job) -> None:
+        """Have a data point measured; a module that returns what its last child returned has its child's
+        scores."""
+        if job.targets is None:
+            job.targets = self._targets.of(job.point)
+            job.content = job.point.digest(), frozenset(job.targets)
+        if job.content not in job.batch.begun:
+            job.gather = self._submit(job)
+            job.batch.begun.add(job.content)
+
+    def _submit(self, job: _Job) -> Gather:
+        sketched = self._relations is not None
+        return self.engine.submit(job.point, job.targets or (), self.scores, self.seed, sketched)
+
     def _evaluate(self, job: _Job) -> Evaluation:
-        """Score a data point; a module that returns what its last child returned has its child's scores."""
-        targets = self._targets.of(job.point)
-        content = job.point.digest(), frozenset(targets)
-        twin = job.batch.scored.get(content)
+        """The scores of a data point, in its turn."""
+        if job.targets is None:  # what it needs to know was away when it should have begun
+            self._begin(job)
+        twin = job.batch.scored.get(job.content)
         if twin is not None:
             return replace(twin, results=renamed(twin.results, job.point))
-        found = evaluate(job.point, targets, self.scores, seed=self.seed, relations=self._relations)
-        job.batch.scored[content] = found
+        measured = (job.gather or self._submit(job))()
+        found = job.batch.scored[job.content] = related(job.point, measured, self._relations)
         return found
 
     def _findings(self, job: _Job, found: Evaluation) -> list[Notice]:

@@ -19,16 +19,17 @@ from typing import Any
 import uvicorn
 from threadpoolctl import threadpool_limits
 
-from ..core.errors import InputError, ServeError
+from ..core.errors import InputError, IntusError, ServeError
 from ..storage.database import Database
 from ..storage.tables import read_url
 from .aggregator import GRACE_S, Aggregator
 from .app import MAX_BODY, Roles, build
+from .engine import Engine, LocalEngine
 from .feed import Feed
 from .guard import LOOPBACK
 from .journal import Journal
 from .links import RemoteEvaluator, RemoteFrontend
-from .options import ROLES, add_options
+from .options import ENGINES, ROLES, add_options
 from .roles import Collector, Evaluator, Frontend
 
 _READY = re.compile(r"Page: http://(?P<page>\S+)/ · probes send to (?P<host>\S+):(?P<port>\d+)")
@@ -46,6 +47,9 @@ def serve(
     token: str | None = None,
     evaluator_url: str | None = None,
     frontend_url: str | None = None,
+    engine: str = "local",
+    workers: int | None = None,
+    ray_address: str | None = None,
     max_bytes: int = 1 << 30,
     trigger: str = "epoch",
     grace: float = GRACE_S,
@@ -57,22 +61,29 @@ def serve(
 
     All roles in one process by default, on all three ports, or on ``port`` alone (0 picks a free one). Of
     one role, ``port`` is its port, and the next of the chain is at ``evaluator_url`` or ``frontend_url``,
-    by default on ``host``. ``token`` is asked of every request, and needed to listen beyond this machine.
-    ``max_bytes`` bounds the arrays that wait for their epoch to end; ``trigger`` names more fields whose
-    change ends a wait, "epoch,step" say; ``grace`` is how many seconds an epoch is waited for of which not
-    all has come. Until it is scored, what was sent is also in the folder ``journal``, by default beside the
-    database, of at most ``journal_bytes``: nothing that was acknowledged is lost when the server is killed,
-    and with ``fsync`` when the power goes. Raises ServeError or InputError.
+    by default on ``host``. This process computes the scores, or with ``engine="ray"`` so many ``workers`` of
+    Ray's, on this machine or on the cluster at ``ray_address``. ``token`` is asked of every request, and
+    needed to listen beyond this machine. ``max_bytes`` bounds the arrays that wait for their epoch to end;
+    ``trigger`` names more fields whose change ends a wait, "epoch,step" say; ``grace`` is how many seconds an
+    epoch is waited for of which not all has come. Until it is scored, what was sent is also in the folder
+    ``journal``, by default beside the database, of at most ``journal_bytes``: nothing that was acknowledged
+    is lost when the server is killed, and with ``fsync`` when the power goes. Raises ServeError, InputError,
+    or MissingExtraError where Ray is not installed.
     """
     if role not in ROLES:
         raise InputError(f"role={role!r} is not one of {', '.join(ROLES)}.")
+    if engine not in ENGINES:
+        raise InputError(f"engine={engine!r} is not one of {', '.join(ENGINES)}.")
+    if engine == "local" and (workers is not None or ray_address is not None):
+        raise InputError('workers and ray_address are of Ray: say engine="ray" (--engine ray) too.')
     if host not in LOOPBACK and not token:
         raise ServeError(
             f"Listening on {host} lets other machines in, so a token is needed: serve(token=...) or "
             "--token TOKEN. Or listen on 127.0.0.1."
         )
-    for name, number in (("grace", grace), ("max_bytes", max_bytes), ("journal_bytes", journal_bytes)):
-        if not 0 < number < float("inf"):
+    numbers = {"grace": grace, "max_bytes": max_bytes, "journal_bytes": journal_bytes, "workers": workers}
+    for name, number in numbers.items():
+        if number is not None and not 0 < number < float("inf"):
             raise InputError(f"{name}={number!r} is not more than nothing. Leave it out for the default.")
     default = {"aggregator": aggregator_port, "evaluator": evaluator_port, "frontend": frontend_port}
     ports = [port] if port is not None else list(default.values()) if role == "all" else [default[role]]
@@ -83,7 +94,8 @@ def serve(
         aggregator = Aggregator(trigger.split(","), max_bytes, grace)
         folder = Path(journal) if journal is not None else _beside(database)
         kept = partial(Journal, folder, max_bytes=journal_bytes, fsync=fsync)
-        roles = _roles(role, database, token, evaluator_url, frontend_url, aggregator, kept, fsync)
+        scoring = partial(_engine, engine, workers, ray_address)
+        roles = _roles(role, database, token, evaluator_url, frontend_url, aggregator, kept, fsync, scoring)
     except Exception:
         for listening in sockets:
             listening.close()
@@ -160,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_options(parser)
     try:
         serve(**vars(parser.parse_args(arguments)))
-    except (InputError, ServeError) as error:
+    except IntusError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
@@ -175,23 +187,32 @@ def _roles(
     aggregator: Aggregator,
     kept: Callable[[], Journal],
     fsync: bool,
+    scoring: Callable[[], Engine],
 ) -> Roles:
     if role == "aggregator":
         journal = kept()
         evaluator = RemoteEvaluator(evaluator_url, token, journal.spool)
         return Roles(Collector(evaluator, aggregator, journal))
     if role == "evaluator":
-        return Roles(evaluator=Evaluator(RemoteFrontend(frontend_url, token)))
+        return Roles(evaluator=Evaluator(RemoteFrontend(frontend_url, token), engine=scoring()))
     frontend = Frontend(Database(database, fsync=fsync))
     if role == "frontend":
         return Roles(frontend=frontend)
-    try:
+    with contextlib.ExitStack() as undoing:
+        undoing.callback(frontend.close)
         journal = kept()
-    except ServeError:
-        frontend.close()
-        raise
-    scoring = Evaluator(frontend)
-    return Roles(Collector(scoring, aggregator, journal), scoring, frontend)
+        undoing.callback(journal.close)
+        all_scores = Evaluator(frontend, engine=scoring())
+        undoing.pop_all()
+    return Roles(Collector(all_scores, aggregator, journal), all_scores, frontend)
+
+
+def _engine(name: str, workers: int | None, address: str | None) -> Engine:
+    if name == "local":
+        return LocalEngine()
+    from .ray_engine import RayEngine
+
+    return RayEngine(workers, address)
 
 
 def _beside(database: str | Path) -> Path:

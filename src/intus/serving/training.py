@@ -23,12 +23,14 @@ MEMBERS, FINISHED = 100, 1000
 
 @dataclass(slots=True)
 class Training:
-    """``windows`` are held for what comes late; ``leaving`` those held no more whose scores are not stored
-    yet, by number, and ``finished`` the marks of all that are held no more. ``shares`` is, by epoch, what
-    each client sent of it; ``began`` is when the first record came."""
+    """``trigger`` are the fields whose change completes a window. ``windows`` are held for what comes late;
+    ``leaving`` those held no more whose scores are not stored yet, by number, and ``finished`` the marks of
+    all that are held no more. ``shares`` is, by epoch, what each client sent of it; ``began`` is when the
+    first record came."""
 
     group: Group
     began: float
+    trigger: tuple[str, ...] = ("epoch",)
     main_mode: str = ""
     members: dict[str, Member] = field(default_factory=dict)
     shares: dict[float | None, dict[str, Share]] = field(default_factory=dict)
@@ -92,8 +94,9 @@ class Training:
         others = (other for other in self.members.values() if other is not member)
         return not any(other.states and not other.left and now - other.heard <= LIVELY_S for other in others)
 
-    def begin_anew(self, client: str | None) -> None:
+    def begin_anew(self, client: str | None, trigger: tuple[str, ...]) -> None:
         """Hold nothing of the training before, and wait for nobody but who begins it."""
+        self.trigger = trigger
         self._leave(list(self.windows))
         self.finished, self.shares = {}, {}
         for name, member in self.members.items():
@@ -158,6 +161,7 @@ class Training:
         return {
             "group": list(self.group),
             "began": self.began,
+            "trigger": list(self.trigger),
             "main_mode": self.main_mode,
             "members": {client: member.state() for client, member in self.members.items()},
             "shares": [
@@ -173,6 +177,7 @@ class Training:
     def restore(self, state: Mapping[str, Any], window: Callable[[Mapping[str, Any]], Window]) -> None:
         """Be as ``state`` says; ``window`` makes one that is not held yet."""
         self.began, self.main_mode = state["began"], state["main_mode"]
+        self.trigger = tuple(state.get("trigger", self.trigger))  # an older intus wrote none
         for client, facts in state["members"].items():
             self.members.setdefault(client, Member()).restore(facts)
         self.shares = {}

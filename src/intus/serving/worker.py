@@ -38,13 +38,22 @@ def wait_for(worker: Worker[_T], trouble: Callable[[], str], timeout: float | No
 class Worker(Generic[_T]):
     """Calls ``handle(item)`` for each item submitted, one after the other, in a thread of its own.
 
-    ``size`` tells an item's bytes. An exception of ``handle`` is logged and does not end the thread;
-    ``handle`` itself reports what people should know.
+    ``size`` tells an item's bytes. ``begin(item)`` is called first, and for up to ``ahead`` items before the
+    first of them is handled. An exception of either is logged and does not end the thread; ``handle`` itself
+    reports what people should know.
     """
 
-    def __init__(self, name: str, handle: Callable[[_T], None], size: Callable[[_T], int]) -> None:
-        self._handle, self._size = handle, size
+    def __init__(
+        self,
+        name: str,
+        handle: Callable[[_T], None],
+        size: Callable[[_T], int],
+        begin: Callable[[_T], None] = lambda item: None,
+        ahead: int = 1,
+    ) -> None:
+        self._handle, self._size, self._begin, self._ahead = handle, size, begin, ahead
         self._items: deque[_T] = deque()
+        self._begun: deque[_T] = deque()
         self._bytes = 0
         self._busy = self._closed = False
         self._changed = threading.Condition()
@@ -61,7 +70,7 @@ class Worker(Generic[_T]):
     @property
     def pending(self) -> int:
         """Items not done with."""
-        return len(self._items) + self._busy
+        return len(self._items) + len(self._begun) + self._busy
 
     @property
     def nbytes(self) -> int:
@@ -71,14 +80,16 @@ class Worker(Generic[_T]):
     def wait(self, timeout: float | None = None) -> bool:
         """Whether everything submitted so far, and since, is done within ``timeout`` seconds."""
         with self._changed:
-            return bool(self._changed.wait_for(lambda: not self._items and not self._busy, timeout))
+            return bool(self._changed.wait_for(lambda: not self.pending, timeout))
 
     def drop(self, unwanted: Callable[[_T], bool], patience: float = 30.0) -> list[_T]:
         """Take items out of the queue and return them; waits for one that is being worked on, ``patience``
         seconds at most."""
         with self._changed:
-            dropped = [item for item in self._items if unwanted(item)]
-            self._items = deque(item for item in self._items if not unwanted(item))
+            dropped = [item for item in (*self._begun, *self._items) if unwanted(item)]
+            self._begun, self._items = (
+                deque(item for item in queue if not unwanted(item)) for queue in (self._begun, self._items)
+            )
             self._bytes = sum(map(self._size, self._items))
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._busy, patience)
@@ -94,18 +105,31 @@ class Worker(Generic[_T]):
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._items or self._closed)
-                if not self._items:
+                self._changed.wait_for(lambda: self._items or self._begun or self._closed)
+                if not (self._items or self._begun):
                     return
-                item = self._items.popleft()
-                self._bytes -= self._size(item)
+                fresh = [self._items.popleft() for _ in range(self._room())]
+                self._begun.extend(fresh)
+                self._bytes -= sum(map(self._size, fresh))
+            for item in fresh:
+                self._call(self._begin, item)
+            fresh = []
+            with self._changed:
+                if not self._begun:  # dropped meanwhile
+                    continue
+                item = self._begun.popleft()
                 self._busy = True
-            try:
-                self._handle(item)
-            except Exception:
-                _log.exception("%s failed", self._thread.name)
-            finally:
-                del item
-                with self._changed:
-                    self._busy = False
-                    self._changed.notify_all()
+            self._call(self._handle, item)
+            del item
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+
+    def _room(self) -> int:
+        return min(self._ahead - len(self._begun), len(self._items))
+
+    def _call(self, work: Callable[[_T], None], item: _T) -> None:
+        try:
+            work(item)
+        except Exception:
+            _log.exception("%s failed", self._thread.name)

@@ -97,7 +97,7 @@ def decode_legacy(body: bytes, array_type: str) -> Record:
     return _record(
         array,
         {
-            "address": meta.get("operation_name", ""),
+            "address": meta.get("operation_name", meta.get("array_name", "") if parameter else ""),
             "kind": kinds[array_type],
             "run": str(meta.get("run", "")),
             "model": meta.get("model_name", ""),

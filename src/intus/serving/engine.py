@@ -1,0 +1,61 @@
+"""Where data points are measured: in this process, one after the other, or by workers elsewhere.
+
+What a data point says by itself is a pure function of it and its labels, so it may be asked anywhere, and
+again where a worker died. What relates it to others stays with the evaluator, which takes answers in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from .evaluator import Measured, chosen, measure
+from .point import DataPoint
+from .targets import Target
+
+#: Waits for what was measured; raises what went wrong.
+Gather = Callable[[], Measured]
+
+
+class Engine(Protocol):
+    """``ahead`` is how many data points may be under way at once."""
+
+    ahead: int
+
+    def submit(
+        self,
+        point: DataPoint,
+        targets: Sequence[Target],
+        scores: Sequence[str] | None,
+        seed: int,
+        sketched: bool,
+    ) -> Gather:
+        """Have a data point measured."""
+
+    def close(self) -> None:
+        """Let go of all workers."""
+
+
+class LocalEngine:
+    """Measures in the thread that asks for the answer.
+
+    >>> LocalEngine().ahead
+    1
+    """
+
+    ahead = 1
+
+    def submit(
+        self,
+        point: DataPoint,
+        targets: Sequence[Target],
+        scores: Sequence[str] | None,
+        seed: int,
+        sketched: bool,
+    ) -> Gather:
+        """Nothing is done yet."""
+        return partial(measure, point, targets, chosen(scores), seed, sketched)
+
+    def close(self) -> None:
+        """There is nothing to let go of."""

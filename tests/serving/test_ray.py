@@ -1,0 +1,160 @@
+"""Scoring on Ray's workers: what this process would have found to the last bit, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+
+import numpy as np
+import pytest
+from serving_help import point, record
+from sklearn.datasets import load_digits
+
+from intus.scores import base
+from intus.serving.engine import LocalEngine
+from intus.serving.roles import Collector, Evaluator, Frontend
+from intus.serving.run import Server
+from intus.storage.codec import encode_records
+from intus.storage.database import Database
+
+pytestmark = pytest.mark.ray
+pytest.importorskip("ray", reason="make test-ray installs it")
+
+DIGITS = load_digits()
+ROWS = np.arange(600)
+LAYERS, EPOCHS = [f"layer{number}" for number in range(8)], 3
+
+
+@pytest.fixture(scope="module")
+def engine():
+    from intus.serving.ray_engine import RayEngine
+
+    engine = RayEngine(workers=2)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def database(tmp_path):
+    with Database(tmp_path / "intus.db") as database:
+        yield database
+
+
+def train(collector, epochs=EPOCHS):
+    """Layers that learn the digits, each a random projection less noisy every epoch; two hold the same."""
+    collector.put_target({"name": "digit", "targets": DIGITS.target[:600].tolist()})
+    collector.put_target({"name": "parity", "targets": [f"{d % 2}" for d in DIGITS.target[:600]]})
+    for epoch in range(epochs):
+        for number, address in enumerate(LAYERS):
+            rng = np.random.default_rng(min(number, 6))
+            array = DIGITS.data[:600] @ rng.normal(size=(64, 12)) + rng.normal(size=(600, 12)) * 9 / (
+                epoch + 1
+            )
+            for rows in np.array_split(ROWS, 3):
+                block = array[rows].astype(np.float32)
+                collector.records([record(array=block, items=rows, address=address, epoch=epoch)], {})
+        weights = np.random.default_rng(epoch).normal(size=(5, 5)).astype(np.float32)
+        for kind in ("parameter", "update"):
+            collector.records([record(array=weights, kind=kind, epoch=epoch, batch_axis=None)], {})
+
+
+def stored(database):
+    """Every point there is, as text that tells every bit; the time of writing is no part of it."""
+    return sorted(repr(list(row.items())) for row in database.points("r", "m"))
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    with Database(tmp_path_factory.mktemp("local") / "intus.db") as database:
+        collector = Collector(Evaluator(Frontend(database), engine=LocalEngine()))
+        train(collector)
+        collector.close()
+        return stored(database)
+
+
+def processes(engine):
+    """The ids of the workers' processes."""
+    import ray
+
+    return ray.get([each.actor.__ray_call__.remote(lambda self: os.getpid()) for each in engine._workers])
+
+
+def test_workers_find_what_this_process_finds_to_the_last_bit(engine, database, expected):
+    evaluator = Evaluator(Frontend(database), engine=engine)
+    collector = Collector(evaluator)
+    train(collector)
+    collector.flush()
+    assert stored(database) == expected
+    assert len(expected) > 500
+    assert evaluator.status() == {"scored": 30, "failed": 0, "pending": 0}
+
+
+def test_a_killed_workers_share_is_done_by_another(engine, database, expected):
+    evaluator = Evaluator(Frontend(database), engine=engine)
+    collector = Collector(evaluator)
+    done, results = threading.Semaphore(0), evaluator.frontend.results
+
+    def counted(found):
+        results(found)
+        done.release()
+
+    evaluator.frontend.results = counted
+    train(collector)
+    handed_on = threading.Thread(target=collector.flush)
+    handed_on.start()
+    pids = processes(engine)
+    for _ in range(3):
+        done.acquire()
+    os.kill(pids[0], signal.SIGKILL)  # a whole process, in the middle of an epoch
+    for _ in range(8):
+        done.acquire()
+    engine._ray.kill(engine._workers[1].actor)  # an actor, by Ray itself
+    handed_on.join()
+    assert not set(processes(engine)) & set(pids)
+    assert stored(database) == expected
+    assert evaluator.status() == {"scored": 30, "failed": 0, "pending": 0}
+
+
+def test_a_data_point_that_kills_every_worker_is_told_and_the_others_are_scored(
+    engine, database, monkeypatch
+):
+    def fatal(statistics):
+        if statistics.features == 4:
+            os._exit(1)
+        return [base.Reading("fatal", 1.0)]
+
+    monkeypatch.setitem(base._SCORES, "fatal", base.Score("fatal", fatal, frozenset({"tally"})))
+    evaluator = Evaluator(Frontend(database), ["fatal"], engine=engine)
+    blocks = [
+        record(array=np.ones((3, 4 if number == 2 else 3)), address=f"fc{number}") for number in range(6)
+    ]
+    evaluator.points([point(block) for block in blocks])
+    evaluator.flush()
+    assert sorted(database.points("r", "m")["address"]) == ["fc0", "fc1", "fc3", "fc4", "fc5"]
+    (notice,) = database.notices()
+    assert notice["text"].startswith("Scoring 'fc2' failed: WorkerDiedError: 3 workers died of it")
+    assert evaluator.status() == {"scored": 5, "failed": 1, "pending": 0}
+
+
+def test_a_server_scores_with_ray_and_ends_cleanly(tmp_path):
+    with Server(database=tmp_path / "intus.db", port=0, engine="ray", workers=1) as server:
+        url = f"http://{server.host}:{server.port}"
+        for path, body in (("/records", encode_records([record(600)])), ("/flush", b"{}")):
+            urllib.request.urlopen(urllib.request.Request(url + path, data=body)).close()
+        with Database(tmp_path / "intus.db") as database:
+            assert "mean" in database.points("r", "m")["score"].tolist()
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(60) == 0
+
+
+def test_a_cluster_that_is_not_there_is_a_sentence(tmp_path):
+    options = ["--engine=ray", "--ray-address=127.0.0.1:1", f"--database={tmp_path}/intus.db", "--port=0"]
+    server = subprocess.run(
+        [sys.executable, "-m", "intus.serving", *options], capture_output=True, text=True, timeout=120
+    )
+    assert server.returncode == 1
+    assert "Ray cannot be used at 127.0.0.1:1" in server.stderr.splitlines()[-1]
