@@ -6,9 +6,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
+from standin import Standin, Store, digits_graph, plausible
 from waiting import until
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -69,3 +71,47 @@ def open_graph(new_page: Callable[..., Page], tmp_path: Path) -> Callable[..., P
         return page
 
     return make
+
+
+@pytest.fixture(scope="module")
+def scene() -> dict[str, Any]:
+    return digits_graph()
+
+
+@pytest.fixture
+def store(scene: dict[str, Any]) -> Store:
+    return plausible(scene=scene)
+
+
+@pytest.fixture
+def visit(chromium: Browser) -> Iterator[Callable[..., Page]]:
+    """Open the page of a store. Afterwards: no error on the console, no request to another host."""
+    troubles: list[str] = []
+    servers: list[Standin] = []
+    context = chromium.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
+    context.set_default_timeout(8000)
+
+    def open_page(store: Store, fragment: str = "") -> Page:
+        server = Standin(store)
+        server.__enter__()
+        servers.append(server)
+        page = context.new_page()
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("console", lambda message: message.type == "error" and troubles.append(message.text))
+
+        def guard(route: Any) -> None:
+            if route.request.url.startswith((server.url, "data:", "blob:")):
+                return route.continue_()
+            troubles.append(f"asked {route.request.url}")
+            return route.abort()
+
+        context.route("**/*", guard)
+        page.goto(server.url + fragment)
+        return page
+
+    yield open_page
+    context.close()
+    for server in servers:
+        server.__exit__()
+    # A server that goes away is a trouble only for the test that did not take it away.
+    assert [t for t in troubles if "ERR_CONNECTION" not in t and "503" not in t] == []

@@ -27,6 +27,7 @@ from starlette.routing import Route
 #: The built page: the committed one, or where ``INTUS_WEB_OUT`` made ``node build.mjs`` put another.
 STATIC = Path(os.environ.get("INTUS_WEB_OUT") or Path(__file__).parents[2] / "src" / "intus" / "_static")
 COLUMNS = ("address", "unit", "epoch", "step", "kind", "target", "score", "value", "low", "high", "baseline")
+MORE = ("n", "note", "revision")
 LAYERS = ("conv1", "relu1", "pool1", "conv2", "relu2", "pool2", "flatten", "fc1", "relu3", "fc2")
 TARGETS = {"digit": 0.1, "even": 0.5, "ink above the middle": 0.5}
 PER_TARGET = (
@@ -147,7 +148,7 @@ class Store:
         with self.lock:
             rows = [r for r in self.rows if (r["unit"] >= 0) == units]
             rows = [r for r in rows if all(r[k] == v for k, v in wanted.items())]
-        asked = query["columns"].split(",") if "columns" in query else (*COLUMNS, "n", "note")
+        asked = query["columns"].split(",") if "columns" in query else (*COLUMNS, *MORE)
         return {name: [row[name] for row in rows] for name in asked}
 
 
@@ -186,6 +187,8 @@ def layer_rows(run: str, epoch: int, layers: tuple[str, ...]) -> list[Row]:
             entry |= {"value": None, "low": None, "high": None, "note": "12 of 1 797 rows hold NaN"}
         if entry["address"] == layers[0] and epoch == 5:
             entry |= {"note": "incomplete: 37 of 40 arrays came"}
+        if entry["address"] == layers[-1] and epoch == 2:
+            entry |= {"revision": 1}
     return rows
 
 
@@ -195,7 +198,15 @@ def row(
     half = None if baseline is None else 0.022
     key = {"run": run, "address": address, "unit": -1, "epoch": epoch, "step": epoch * 29, "kind": "output"}
     bounds = {"low": half and value - half, "high": half and value + half, "baseline": baseline}
-    return key | {"target": target, "score": score, "value": value, **bounds, "n": 1797, "note": ""}
+    return key | {
+        "target": target,
+        "score": score,
+        "value": value,
+        **bounds,
+        "n": 1797,
+        "note": "",
+        "revision": 0,
+    }
 
 
 def unit_rows(run: str, epochs: tuple[int, ...]) -> list[Row]:
@@ -230,20 +241,12 @@ def app(store: Store, static: Path = STATIC) -> Starlette:
         return JSONResponse({"notices": store.notices})
 
     async def status(_: Request) -> Response:
-        received = {
-            "received": len(store.rows) // 20,
-            "duplicates": 0,
-            "dropped": 3 if store.rows else 0,
-            "incomplete": 0,
-            "refused": 0,
-            "pending": 0,
-        }
+        counts = {"received": len(store.rows) // 20, "dropped": 3 if store.rows else 0, "incomplete": 0}
+        counts |= {"duplicates": 0, "refused": 0, "pending": 0}
+        runs = [{"run": about["run"], "model": about["model"]} | counts for about in store.runs[:1]]
+        scored = {"scored": len(store.rows) // 28, "failed": 0}
         return JSONResponse(
-            {
-                "aggregator": received,
-                "evaluator": {"scored": len(store.rows) // 28, "failed": 0},
-                "frontend": {},
-            }
+            {"aggregator": counts, "evaluator": scored, "frontend": {}, "requests": {}, "runs": runs}
         )
 
     async def epoch(request: Request) -> Response:

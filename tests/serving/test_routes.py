@@ -79,6 +79,8 @@ def test_records_become_points(fresh):
     status = fresh.get("/api/status").json()
     assert (status["aggregator"]["received"], status["aggregator"]["duplicates"]) == (2, 1)
     assert (status["evaluator"]["scored"], status["evaluator"]["pending"]) == (2, 0)
+    of_run = {name: value for row in status["runs"] for name, value in row.items()}
+    assert {"run": "r", "model": "m", "received": 2, "scored": 2}.items() <= of_run.items()
 
 
 def test_nan_is_stored_and_shown(fresh):

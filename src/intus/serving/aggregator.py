@@ -21,7 +21,7 @@ from ..core.record import Record
 from . import told
 from .gathering import GRACE_S, MOST_TRAININGS, PATIENCE, TRAININGS, Gathering, Outcome, Request
 from .point import DataPoint, Key, Notice
-from .tally import Member, Statement
+from .tally import COUNTED, Member, Statement
 from .training import Training, groups_of, rank
 from .window import Group, Window
 
@@ -76,8 +76,10 @@ class Aggregator(Gathering):
         if groups and repeated == len(groups):
             self._counts["duplicates"] += 1
             return Outcome(duplicate=True)
-        self._counts["received"] += out.accepted
         self._counts["refused"] += len(unusable)
+        for notice in unusable:
+            if training := self._trainings.get((notice.run, notice.model)):
+                training.counts["refused"] += 1
         out.notices = list(dict.fromkeys(out.notices))
         return out
 
@@ -100,14 +102,16 @@ class Aggregator(Gathering):
         if lost:  # it is missing from a window that stands, or from one that this request opens
             self._mark_incomplete(training)
         for record in records:
-            out.accepted += self._place(record, request)
+            accepted = self._place(record, request)
+            self._count(training, "received", accepted)
+            out.accepted += accepted
             if client is not None:
                 training.share(record.epoch, client).received += 1
         if member is None or client is None:
             return
         if lost:
             self._mark_incomplete(training)
-            self._counts["dropped"] += lost
+            self._count(training, "dropped", lost)
             out.notices.append(told.dropped(group))
         member.dropped = max(member.dropped, dropped)
         self._hear(statements, request, member)
@@ -121,7 +125,7 @@ class Aggregator(Gathering):
             before = share.dropped
             request.training.state_of(statement, request.client or "", request.seq)
             if share.dropped > before:
-                self._counts["dropped"] += share.dropped - before
+                self._count(request.training, "dropped", share.dropped - before)
                 request.out.notices.append(told.dropped(request.training.group))
 
     def stored(self, point: DataPoint) -> Group | None:
@@ -240,6 +244,15 @@ class Aggregator(Gathering):
         pending = sum(len(window.fresh) for window in self._all())
         return dict(self._counts) | {"pending": pending, "bytes": self.nbytes}
 
+    def by_run(self) -> list[dict[str, Any]]:
+        """The counts of each (run, model) for itself, of the newest of them."""
+        newest = list(self._trainings.values())[-COUNTED:]
+        return [
+            dict(zip(("run", "model"), training.group, strict=True)) | training.counts
+            | {"pending": sum(len(window.fresh) for window in training.windows.values())}
+            for training in newest
+        ]  # fmt: skip
+
     # -- back from the journal -----------------------------------------------------------------------
 
     def state(self, group: Group, now: float) -> dict[str, Any]:
@@ -287,6 +300,7 @@ class Aggregator(Gathering):
         self._handed = {}
         self._counts = Counter(dict.fromkeys(self._counts, 0))
         for training in self._trainings.values():
+            training.counts.clear()
             for member in training.members.values():
                 member.heard = now
             for window in training.windows.values():

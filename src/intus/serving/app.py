@@ -51,13 +51,21 @@ class Roles:
     frontend: Frontend | None = None
     requests: Counter[str] = field(default_factory=Counter)
 
-    def status(self) -> dict[str, dict[str, int]]:
-        """Each role's counts: our own as they are now, the others' as last reported; and this process's
-        requests that were refused or failed."""
-        counts = dict(self.frontend.reported) if self.frontend else {}
-        own = {"aggregator": self.collector, "evaluator": self.evaluator, "frontend": self.frontend}
-        counts |= {name: role.status() for name, role in own.items() if role is not None}
-        return {name: counts.get(name, {}) for name in own} | {"requests": dict(self.requests)}
+    def status(self) -> dict[str, Any]:
+        """Each role's counts: our own as they are now, the others' as last reported. Besides, ``requests``:
+        those of this process that were refused or failed; ``runs``: counts of each (run, model)."""
+        told = {
+            name: dict(counts) for name, counts in (self.frontend.reported if self.frontend else {}).items()
+        }
+        if self.collector:
+            told["aggregator"] = self.collector.status() | {"runs": self.collector.by_run()}
+        if self.evaluator:
+            told["evaluator"] = self.evaluator.status() | {"runs": self.evaluator.by_run()}
+        if self.frontend:
+            told["frontend"] = dict(self.frontend.status())
+        runs = [row for counts in told.values() for row in counts.pop("runs", [])]
+        roles = {name: told.get(name, {}) for name in ("aggregator", "evaluator", "frontend")}
+        return roles | {"requests": dict(self.requests), "runs": runs}
 
     def close(self) -> None:
         """Finish what was received, along the chain."""
@@ -218,11 +226,13 @@ def _report_routes(role: Link, limit: int) -> list[Route]:
     def status(request: Request, body: bytes) -> None:
         packet = read_json(body)
         counts = packet.get("counts")
-        if not isinstance(counts, dict) or not all(isinstance(count, int) for count in counts.values()):
-            raise InputError('Expected {"role": ..., "counts": {name: count}}.')
+        runs = counts.pop("runs", []) if isinstance(counts, dict) else None
+        told = [counts, *runs] if isinstance(runs, list) else [None]
+        if not all(isinstance(row, dict) and all(map(_is_count, row.items())) for row in told):
+            raise InputError('Expected {"role": ..., "counts": {name: count, "runs": [{...}, ...]}}.')
         if packet.get("role") not in ("aggregator", "evaluator"):
             raise InputError(f"role={packet.get('role')!r} is not 'aggregator' or 'evaluator'.")
-        role.report(packet["role"], counts)
+        role.report(packet["role"], counts | {"runs": runs})
 
     return [post("/notices", notices, limit), post("/status", status, limit)]
 
@@ -272,6 +282,11 @@ def _page_routes(frontend: Frontend, feed: Feed) -> list[Route]:
         get("/api/notices", notices),
         Route("/api/stream", stream, methods=["GET"]),
     ]
+
+
+def _is_count(item: tuple[str, Any]) -> bool:
+    name, value = item
+    return isinstance(value, str if name in ("run", "model") else int)
 
 
 def _static(name: str) -> Response:

@@ -190,6 +190,11 @@ class Collector:
         with self._lock:
             return self._status()
 
+    def by_run(self) -> list[dict[str, Any]]:
+        """The aggregator's counts of each (run, model)."""
+        with self._lock:
+            return self.aggregator.by_run()
+
     def close(self) -> None:
         """Score what is left, and see it off; epochs that have not ended stay in the journal."""
         self._closed.set()
@@ -216,7 +221,7 @@ class Collector:
         counts = self._status()
         if counts != self._reported:
             self._reported = counts
-            self.evaluator.report("aggregator", counts)
+            self.evaluator.report("aggregator", counts | {"runs": self.aggregator.by_run()})
 
     def _status(self) -> dict[str, int]:
         counts = self.aggregator.status() | {"malformed": self.malformed}

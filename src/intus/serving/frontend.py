@@ -40,7 +40,7 @@ class Frontend:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.reported: dict[str, dict[str, int]] = {}
+        self.reported: dict[str, dict[str, Any]] = {}
         self._counts: Counter[str] = Counter(results=0, notices=0)
         database.end_targets()
 
@@ -88,7 +88,7 @@ class Frontend:
         """The targets stored."""
         return self.database.targets()
 
-    def report(self, role: str, counts: Mapping[str, int]) -> None:
+    def report(self, role: str, counts: Mapping[str, Any]) -> None:
         """Remember what another role counted."""
         self.reported[role] = dict(counts)
 

@@ -101,10 +101,10 @@ class Gathering:
             elif key not in window.points and len(window.points) >= KEYS:
                 complaint = told.too_many(record, KEYS)
         if complaint is not None or window is None:
-            self._counts["refused"] += 1
+            self._count(request.training, "refused")
             request.out.notices += [complaint] if complaint else []
             return False
-        self._counts["late"] += bool(window.handed)
+        self._count(request.training, "late", bool(window.handed))
         window.add(record)
         window.touched = request.now
         request.out.placed.setdefault(request.training.group, set()).add(window.number)
@@ -154,7 +154,7 @@ class Gathering:
         self, training: Training, window: Window, *, close: bool, on_its_way: bool = False
     ) -> list[DataPoint]:
         ready = training.take(window, close=close, on_its_way=on_its_way)
-        self._counts["incomplete"] += sum(not point.complete for point in ready)
+        self._count(training, "incomplete", sum(not point.complete for point in ready))
         self._handed |= {point.serial: (training, window, point.key) for point in ready}
         return ready
 
@@ -171,10 +171,14 @@ class Gathering:
             excess -= window.nbytes
             unscored = window.let_go()
             if unscored:
-                self._counts["refused"] += unscored
+                self._count(self._trainings[window.group], "refused", unscored)
                 notices.append(told.evicted(window, unscored, self.max_bytes))
             if excess <= 0:
                 return
+
+    def _count(self, training: Training, name: str, number: int = 1) -> None:
+        self._counts[name] += number
+        training.counts[name] += number
 
     def _mark_incomplete(self, training: Training) -> None:
         for window in training.windows.values():

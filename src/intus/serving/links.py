@@ -46,7 +46,7 @@ class Remote:
         if notices:
             self._post("/notices", {"notices": [notice._asdict() for notice in notices]})
 
-    def report(self, role: str, counts: Mapping[str, int]) -> None:
+    def report(self, role: str, counts: Mapping[str, Any]) -> None:
         self._post("/status", {"role": role, "counts": dict(counts)})
 
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
@@ -125,7 +125,7 @@ class RemoteEvaluator(Remote):
         super().__init__(url, token)
         self._trouble = ""
         self._closing = threading.Event()
-        self._reports: dict[str, Mapping[str, int]] = {}
+        self._reports: dict[str, Mapping[str, Any]] = {}
         self._spool = None if folder is None else _Spool(folder)
         self._worker: Worker[_Call] = Worker("intus-to-evaluator", self._deliver, lambda c: c.nbytes)
         if self._spool is not None:
@@ -149,7 +149,7 @@ class RemoteEvaluator(Remote):
     def notices(self, notices: Sequence[Notice]) -> None:
         self._worker.submit(_Call(partial(super().notices, notices), matters=False))
 
-    def report(self, role: str, counts: Mapping[str, int]) -> None:
+    def report(self, role: str, counts: Mapping[str, Any]) -> None:
         waits = role in self._reports
         self._reports[role] = counts
         if not waits:

@@ -17,8 +17,9 @@ from .engine import Engine, Gather, LocalEngine
 from .evaluator import Evaluation, related, renamed
 from .frontend import Frontend
 from .known import KnownTargets
-from .point import DataPoint, Notice
+from .point import DataPoint, Key, Notice
 from .relations import Relations
+from .tally import COUNTED
 from .targets import Target
 from .worker import Worker, wait_for
 
@@ -74,6 +75,7 @@ class Evaluator:
         self._lock = threading.Lock()  # around _told and _batch
         self._batch = _Batch()
         self._counts: Counter[str] = Counter(scored=0, failed=0)
+        self._of_runs: dict[tuple[str, str], Counter[str]] = {}
         self._trouble = ""  # why nothing can be stored now
         self.closing = threading.Event()
         self._worker: Worker[_Job] = Worker(
@@ -117,7 +119,7 @@ class Evaluator:
         """Pass notices on."""
         self.frontend.notices(notices)
 
-    def report(self, role: str, counts: Mapping[str, int]) -> None:
+    def report(self, role: str, counts: Mapping[str, Any]) -> None:
         """Pass another role's counts on."""
         self.frontend.report(role, counts)
 
@@ -146,6 +148,19 @@ class Evaluator:
     def status(self) -> dict[str, int]:
         """Counts of data points: scored, failed, pending."""
         return dict(self._counts) | {"pending": self._worker.pending}
+
+    def by_run(self) -> list[dict[str, Any]]:
+        """The counts of each (run, model) for itself, of those scored last."""
+        with self._lock:
+            return [{"run": run, "model": model, **counts} for (run, model), counts in self._of_runs.items()]
+
+    def _count(self, key: Key, name: str) -> None:
+        self._counts[name] += 1
+        with self._lock:
+            counts = self._of_runs.pop((key.run, key.model), Counter())
+            self._of_runs[key.run, key.model] = counts + Counter({name: 1})
+            while len(self._of_runs) > COUNTED:
+                del self._of_runs[next(iter(self._of_runs))]
 
     def close(self) -> None:
         """Finish the queue; what cannot be stored now is left to who sent it."""
@@ -179,18 +194,18 @@ class Evaluator:
         try:
             found = self._evaluate(job)
             self.frontend.results(found.results)
-            self._counts["scored"] += 1
+            self._count(key, "scored")
             self._notice(self._findings(job, found))
         except AwayError:
             raise
         except Exception as error:  # whatever a score does, the next data point is scored
-            self._counts["failed"] += 1
+            self._count(key, "failed")
             _log.exception("Scoring %s of %s failed", key.address, key.model)
             text = f"Scoring {key.address!r} failed: {type(error).__name__}: {error}"
             self._notice([Notice("score_failed", text, "error", key.run, key.model)])
         if job.last:
             with suppress(AwayError):
-                self.frontend.report("evaluator", self.status())
+                self.frontend.report("evaluator", self.status() | {"runs": self.by_run()})
 
     def _begin(self, job: _Job) -> None:
         """Have a data point measured; a module that returns what its last child returned has its child's

@@ -13,6 +13,8 @@ from .checks import check_count, check_epoch, check_text
 
 #: Ranges of sequence numbers that are remembered of a client; the gaps below count as seen.
 RANGES = 500
+#: Of how many (run, model) a role tells the counts, the newest.
+COUNTED = 100
 
 
 class Statement(NamedTuple):

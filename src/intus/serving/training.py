@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,7 +27,7 @@ class Training:
     """``trigger`` are the fields whose change completes a window. ``windows`` are held for what comes late;
     ``leaving`` those held no more whose scores are not stored yet, by number, and ``finished`` the marks of
     all that are held no more. ``shares`` is, by epoch, what each client sent of it; ``began`` is when the
-    first record came."""
+    first record came; ``counts`` what became of the records."""
 
     group: Group
     began: float
@@ -37,6 +38,7 @@ class Training:
     windows: dict[Mark, Window] = field(default_factory=dict)
     leaving: dict[int, Window] = field(default_factory=dict)
     finished: dict[Mark, None] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
 
     def member(self, client: str | None, now: float) -> Member | None:
         """The client of that id, which has just been heard."""

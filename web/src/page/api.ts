@@ -16,7 +16,8 @@ export interface Run {
   units: { score: string; target: string }[];
 }
 
-/** What was measured at each point: the score, its 95 % interval, its baseline, rows seen, and what to know of it. */
+/** What was measured at each point: the score, its 95 % interval, its baseline, rows seen, what to know of it, and
+ * how often it was found anew to be something else, because rows came late. */
 export interface Measured {
   value: (number | null)[];
   low: (number | null)[];
@@ -24,6 +25,7 @@ export interface Measured {
   baseline: (number | null)[];
   n: (number | null)[];
   note: (string | null)[];
+  revision: (number | null)[];
 }
 
 /** Columns of equal length, one row per unit or layer at one epoch. What the page asked by (score, target, kind) is
@@ -36,7 +38,7 @@ export interface Columns extends Measured {
   target: (string | null)[];
 }
 
-const LAYER = ["address", "epoch", "step", "value", "low", "high", "baseline", "n", "note"];
+const LAYER = ["address", "epoch", "step", "value", "low", "high", "baseline", "n", "note", "revision"];
 const ASKED = { layer: LAYER, unit: [...LAYER, "unit", "target"] };
 
 export interface Notice {
@@ -50,7 +52,14 @@ export interface Notice {
   count: number;
 }
 
-export type Status = Record<string, Record<string, unknown>>;
+/** What one role counts of a (run, model). */
+export type RunCounts = { run: string; model: string } & Record<string, unknown>;
+
+export interface Status {
+  /** Requests of the server that were refused or failed, of whatever run. */
+  requests?: Record<string, number>;
+  runs?: RunCounts[];
+}
 
 export interface PointsQuery {
   run: string;

@@ -20,7 +20,7 @@ export interface About {
 
 /** The columns of a Results table, one row per layer and epoch that was measured, of one run or several. */
 export function toCsv(charts: [Chart, About][]): string {
-  const head = "run,model,epoch,address,kind,target,score,value,low,high,baseline,n,note";
+  const head = "run,model,epoch,address,kind,target,score,value,low,high,baseline,n,note,revision";
   return [head, ...charts.flatMap(([chart, about]) => linesOf(chart, about))].join("\r\n") + "\r\n";
 }
 
@@ -31,7 +31,7 @@ function linesOf(chart: Chart, about: About): string[] {
       const { run, model, kind, target, score } = about;
       const at = <T>(column: (T | null)[]): T | null => column[i] ?? null;
       const row = [run, model, epoch, s.address, kind, target, score];
-      return [[...row, at(s.value), at(s.low), at(s.high), at(s.baseline), at(s.n), at(s.note)].map(cell).join(",")];
+      return [[...row, at(s.value), at(s.low), at(s.high), at(s.baseline), at(s.n), at(s.note), at(s.revision)].map(cell).join(",")];
     }),
   );
 }

@@ -42,7 +42,7 @@ export function header(dispatch: Dispatch): Part {
       compare.update(view);
       link.dataset.link = state.link;
       setText(link, LINKS[state.link]);
-      updateCounts(counts, tally(state.status, state.chart.missing));
+      updateCounts(counts, run ? tally(run, state.status, state.chart.missing) : []);
     },
   };
 }

@@ -4,7 +4,7 @@
 import { scaleColour, scaleGradient } from "../graph/colour.ts";
 import { epoch as epochText, number } from "./format.ts";
 import { canvasContext, h, setText } from "./dom.ts";
-import { isIncomplete, share } from "./series.ts";
+import { share, type Series } from "./series.ts";
 import { tokens } from "./theme.ts";
 import type { Dispatch, Part, View } from "./view.ts";
 import { addressLabel } from "./words.ts";
@@ -59,7 +59,7 @@ export function heat(dispatch: Dispatch): Part {
   canvas.addEventListener("pointermove", (event) => {
     const found = find(event);
     dispatch({ type: "set", values: { hover: found?.series.address ?? null } });
-    const text = found && `${addressLabel(found.series.address)} · epoch ${epochText(found.epoch)} · ${number(found.series.value[found.at])}${doubt(found.series.note[found.at])}`;
+    const text = found && `${addressLabel(found.series.address)} · epoch ${epochText(found.epoch)} · ${number(found.series.value[found.at])}${doubt(found.series, found.at)}`;
     setText(readout, text ?? "");
   });
   canvas.addEventListener("pointerleave", () => {
@@ -110,8 +110,8 @@ export function heat(dispatch: Dispatch): Part {
   };
 }
 
-function doubt(note: string | null | undefined): string {
-  return note ? ` · ${note}` : "";
+function doubt({ note, revision }: Series, at: number): string {
+  return (note[at] ? ` · ${note[at]}` : "") + (revision[at] ? ` · revision ${revision[at]}` : "");
 }
 
 /** The heat map's scale: lowest and highest value with the colours between. */
@@ -157,7 +157,7 @@ function cells(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Inks
       ctx.fillStyle = at === null ? inks.line : scaleColour(at);
       ctx.fillRect(x, y, wide, high);
       if (at === null) cross(ctx, x, y, wide, high, inks.warning);
-      else if (isIncomplete(series.note[column])) corner(ctx, x + wide, y, Math.min(9, wide, high), inks);
+      else if (series.part[column]) corner(ctx, x + wide, y, Math.min(9, wide, high), inks);
     }),
   );
 }

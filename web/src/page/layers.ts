@@ -3,7 +3,7 @@
 import { isMany } from "./compare.ts";
 import { number } from "./format.ts";
 import { h, setText } from "./dom.ts";
-import { isIncomplete, share, type Series } from "./series.ts";
+import { share, type Series } from "./series.ts";
 import { addressLabel } from "./words.ts";
 import type { Dispatch, Part, View } from "./view.ts";
 
@@ -85,7 +85,7 @@ function row(series: Series, i: number, colour: string): HTMLElement {
   swatch.style.background = colour;
   const bar = h("span", { class: "bar", "aria-hidden": "true" }, h("span"));
   (bar.firstChild as HTMLElement).style.background = colour;
-  const name = h("span", { class: "address", title: addressLabel(series.address) }, addressLabel(series.address));
+  const name = h("span", { class: "address", title: addressLabel(series.address) }, h("bdi", {}, addressLabel(series.address)));
   const attributes = { role: "option", id: `intus-layer-${i}`, "data-address": series.address };
   return h("li", attributes, swatch, name, bar, h("span", { class: "value" }));
 }
@@ -97,8 +97,8 @@ function value(element: HTMLElement, series: Series | undefined, at: number, cha
   const width = share(x, Math.min(0, chart.low), chart.high);
   (bar.firstChild as HTMLElement).style.inlineSize = `${100 * (width ?? 0)}%`;
   element.classList.toggle("nan", x === null && note !== null);
-  element.classList.toggle("partial", x !== null && isIncomplete(note));
-  text.title = note ?? "";
+  element.classList.toggle("partial", x !== null && series?.part[at] === true);
+  text.title = [note ?? "", series?.revision[at] ? `revision ${series.revision[at]}` : ""].filter(Boolean).join("; ");
   setText(text, x === null && note === null ? "–" : number(x));
 }
 

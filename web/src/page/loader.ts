@@ -36,6 +36,7 @@ const keyOf = (...parts: unknown[]): string => JSON.stringify(parts);
 
 export class Loader {
   private keys = { ...NONE };
+  private drawn = ""; // the key of the chart on show
   readonly runs = this.task(async () => this.dispatch({ type: "runs", runs: await api.getRuns() }), RUNS_GAP);
   readonly notices = this.task(async () => this.set({ notices: await api.getNotices() }));
   readonly status = this.task(async () => this.set({ status: await api.getStatus() }));
@@ -99,12 +100,16 @@ export class Loader {
   }
 
   private async loadChart(): Promise<void> {
+    const before = this.drawn;
     const key = (this.keys.chart = this.wanted().chart);
     const { choice } = this.state();
     const run = currentRun(this.state());
-    if (!run || !choice.score) return this.set({ chart: EMPTY });
+    if (!run || !choice.score) return this.set({ chart: EMPTY, loading: false });
+    if (key !== before) this.dispatch({ type: "set", values: { loading: true } });
     const made = await this.chartOf(run);
-    if (key === this.wanted().chart) this.set({ chart: made });
+    if (key !== this.wanted().chart) return;
+    this.drawn = key;
+    this.set({ chart: made, loading: false });
   }
 
   private async loadCompared(): Promise<void> {

@@ -4,7 +4,7 @@ import { epoch as epochText } from "./format.ts";
 import { isMany, otherLines } from "./compare.ts";
 import { type Frame, stretches } from "./frame.ts";
 import { tickText } from "./scales.ts";
-import { highestBaseline, isIncomplete, type Series } from "./series.ts";
+import { highestBaseline, type Series } from "./series.ts";
 import type { View } from "./view.ts";
 
 export type Inks = Record<"text-soft" | "line" | "surface" | "warning" | "accent", string>;
@@ -13,6 +13,7 @@ type Context = CanvasRenderingContext2D;
 type Column = (number | null)[];
 
 const FEW = 12; // layers; of so many the intervals are drawn all at once
+const LONE = 10; // CSS pixels that an interval or baseline of one epoch alone reaches to either side
 const DIM = 0.22; // how strong the other lines are while one is in focus
 
 export function drawAxes(ctx: Context, frame: Frame, inks: Inks, font: string): void {
@@ -46,7 +47,7 @@ export function drawUnder(ctx: Context, frame: Frame, view: View, inks: Inks): v
   ctx.strokeStyle = inks["text-soft"];
   ctx.lineWidth = 1.25;
   ctx.setLineDash([5, 4]);
-  ctx.stroke(linePath(frame, chart.epochs, baseline));
+  ctx.stroke(linePath(frame, chart.epochs, baseline, LONE));
   ctx.restore();
 }
 
@@ -56,8 +57,12 @@ function drawBand(ctx: Context, frame: Frame, { chart, colours }: View, { addres
   ctx.globalAlpha = strength;
   for (const at of stretches(low.length, (i) => low[i] != null && high[i] != null)) {
     ctx.beginPath();
-    for (const i of at) ctx.lineTo(x(i), frame.y(high[i] as number));
-    for (const i of at.reverse()) ctx.lineTo(x(i), frame.y(low[i] as number));
+    const [first, last] = [at[0] as number, at.at(-1) as number];
+    const half = first === last ? LONE : 0; // an epoch alone has no width of its own
+    ctx.moveTo(x(first) - half, frame.y(high[first] as number));
+    for (const i of at) ctx.lineTo(x(i) + half, frame.y(high[i] as number));
+    for (const i of at.reverse()) ctx.lineTo(x(i) + half, frame.y(low[i] as number));
+    ctx.lineTo(x(first) - half, frame.y(low[first] as number));
     ctx.fill();
   }
   ctx.globalAlpha = 1;
@@ -89,27 +94,28 @@ export function drawLines(ctx: Context, frame: Frame, { chart, compared, colours
   ctx.stroke(linePath(frame, chart.epochs, focused.value));
 }
 
-/** A column as a path that breaks where nothing is known. */
-function linePath(frame: Frame, epochs: number[], column: Column): Path2D {
+/** A column as a path that breaks where nothing is known; a point alone between two gaps reaches `lone` to each side. */
+function linePath(frame: Frame, epochs: number[], column: Column, lone = 0): Path2D {
   const path = new Path2D();
-  let open = false;
-  column.forEach((value, i) => {
-    if (value === null) return (open = false);
-    const [x, y] = [frame.x(epochs[i] as number), frame.y(value)];
-    if (!open) path.moveTo(x, y);
-    path.lineTo(x, y);
-    return (open = true);
-  });
+  const x = (i: number): number => frame.x(epochs[i] as number);
+  const y = (i: number): number => frame.y(column[i] as number);
+  for (const at of stretches(column.length, (i) => column[i] != null)) {
+    const [first, last] = [at[0] as number, at.at(-1) as number];
+    const half = first === last ? lone : 0;
+    path.moveTo(x(first) - half, y(first));
+    for (const i of at) path.lineTo(x(i) + half, y(i));
+  }
   return path;
 }
 
-/** Over the lines: the epoch on show with a dot on each line, a ring round every point that stands on part of its
- * rows, and a cross on the axis for every NaN. */
+/** Over the lines: the epoch on show with a dot on each line, a ring round every point that stands on part of the
+ * rows, a diamond round one that was found anew to be something else, and a cross on the axis where there is no value. */
 export function drawOver(ctx: Context, frame: Frame, view: View, inks: Inks): void {
   const { chart, focused, at, colours } = view;
   const lines = focused ? [focused] : chart.series;
   drawMissing(ctx, frame, chart.epochs, lines, inks);
-  drawIncomplete(ctx, frame, chart.epochs, lines, inks);
+  drawPartial(ctx, frame, chart.epochs, lines, inks);
+  drawRevised(ctx, frame, chart.epochs, lines, inks);
   if (at < 0) return;
   const x = frame.x(chart.epochs[at] as number);
   ctx.strokeStyle = inks.accent;
@@ -146,14 +152,28 @@ function drawMissing(ctx: Context, frame: Frame, epochs: number[], series: Serie
   ctx.stroke();
 }
 
-function drawIncomplete(ctx: Context, frame: Frame, epochs: number[], series: Series[], inks: Inks): void {
+function drawPartial(ctx: Context, frame: Frame, epochs: number[], series: Series[], inks: Inks): void {
   ctx.strokeStyle = inks.warning;
   ctx.lineWidth = 1.5;
-  for (const { value, note } of series)
-    note.forEach((text, i) => {
-      if (value[i] == null || !isIncomplete(text)) return;
+  for (const { value, part } of series)
+    part.forEach((few, i) => {
+      if (value[i] == null || !few) return;
       ctx.beginPath();
       ctx.arc(frame.x(epochs[i] as number), frame.y(value[i] as number), 6, 0, 2 * Math.PI);
       ctx.stroke();
     });
+}
+
+function drawRevised(ctx: Context, frame: Frame, epochs: number[], series: Series[], inks: Inks): void {
+  ctx.strokeStyle = inks["text-soft"];
+  ctx.lineWidth = 1.5;
+  ctx.beginPath();
+  for (const { value, revision } of series)
+    revision.forEach((times, i) => {
+      if (value[i] == null || !times) return;
+      const [x, y] = [frame.x(epochs[i] as number), frame.y(value[i] as number)];
+      ctx.moveTo(x, y - 9);
+      for (const [dx, dy] of [[9, 0], [0, 9], [-9, 0], [0, -9]] as const) ctx.lineTo(x + dx, y + dy);
+    });
+  ctx.stroke();
 }

@@ -9,9 +9,9 @@ import * as format from "./format.ts";
 import { frameOf, stretches } from "./frame.ts";
 import { fromHash, toHash } from "./hash.ts";
 import { cellAt, grid } from "./heat.ts";
-import { doubtsText } from "./plotpane.ts";
+import { doubtsText, notesText } from "./plotpane.ts";
 import { padded, ticks } from "./scales.ts";
-import { chart, extent, filtered, highestBaseline, isIncomplete, nearest } from "./series.ts";
+import { chart, extent, filtered, highestBaseline, nearest, notesOf } from "./series.ts";
 import { askedTarget, initial, reduce, type State } from "./state.ts";
 import { backoff } from "./stream.ts";
 import { plotSvg } from "./svg.ts";
@@ -33,7 +33,7 @@ type Row = [address: string, epoch: number | null, value: number | null, more?: 
 function columns(rows: Row[]): Columns {
   const full = rows.map(([address, epoch, value, more]) => ({
     ...{ address, epoch, value, unit: -1, step: 0, kind: "output", target: "digit", score: "linear_f1" },
-    ...{ low: null, high: null, baseline: 0.1, n: 50, note: "" },
+    ...{ low: null, high: null, baseline: 0.1, n: 50, note: "", revision: 0 },
     ...more,
   }));
   const names = Object.keys(full[0] as object) as (keyof Columns)[];
@@ -61,7 +61,7 @@ const checks: Record<string, () => void> = {
     const made = chart(columns([["a", 0, null, { note: "3 NaN" }], ["a", 1, 1], ["b", 1, 1]]), ["a", "b"]);
     same(made.series.map((s) => s.note), [["3 NaN", null], [null, null]]);
     same(made.missing, 1);
-    same(chart(columns([["a", 0, null]]), []).series[0]?.note, ["not a number"]);
+    same(chart(columns([["a", 0, null]]), []).series[0]?.note, ["no value"]);
   },
   "of two rows for one epoch the later step stands": () => {
     const rows: Row[] = [["a", 0, 0.9, { step: 7 }], ["a", 0, 0.1, { step: 3 }]];
@@ -117,7 +117,7 @@ const checks: Record<string, () => void> = {
   "csv quotes what would break it, and no name becomes a formula": () => {
     same([cell('a"b'), cell("a,b"), cell("=1+1"), cell(-0.5), cell(null)], ['"a""b"', '"a,b"', "'=1+1", "-0.5", ""]);
     const made = chart(columns([["a", 0, 0.5], ["b", 1, null]]), []);
-    same(toCsv([[made, about]]).split("\r\n").slice(1), ["r,m,0,a,output,digit,linear_f1,0.5,,,0.1,50,", "r,m,1,b,output,digit,linear_f1,,,,0.1,50,not a number", ""]);
+    same(toCsv([[made, about]]).split("\r\n").slice(1), ["r,m,0,a,output,digit,linear_f1,0.5,,,0.1,50,,0", "r,m,1,b,output,digit,linear_f1,,,,0.1,50,no value,0", ""]);
   },
   "numbers read well at every size": () => {
     same([0, 0.12345, 12.345, 1234.5, -0.5, 1.5e-7, 2e9, null, Infinity].map((x) => format.number(x)), ["0", "0.123", "12.35", "1235", "−0.500", "1.50e−7", "2.00e9", "NaN", "∞"]);
@@ -165,9 +165,34 @@ const checks: Record<string, () => void> = {
   "a score of part of the rows is told from one of all": () => {
     const part = "labels matched by order of arrival; incomplete: 37 of 40 arrays came";
     const made = chart(columns([["a", 0, 0.5, { note: part }], ["a", 1, null, { note: part }], ["a", 2, 0.5]]), []);
-    same([made.incomplete, made.missing, isIncomplete("matched 300 of 1797 labels"), isIncomplete(null)], [1, 1, false, false]);
-    same(doubtsText(made), "Points to doubt: 1 from part of the rows (ringed), 1 not a number (crossed).");
+    same([made.partial, made.missing, made.series[0]?.part], [1, 1, [true, true, false]]);
+    same(doubtsText(made), "Points to doubt: 1 from part of the rows (ringed), 1 without a value (crossed).");
     same(doubtsText(filtered(made, "b")), "");
+  },
+  "a score of less than half the rows of another epoch is one of part of the rows": () => {
+    const made = chart(columns([["a", 0, 0.9, { n: 455 }], ["a", 1, 0.5, { n: 3, note: "matched 16 of 1797 labels" }], ["a", 2, 0.9, { n: 230 }], ["b", 0, 0.1, { n: 20 }]]), []);
+    same(made.series.map((s) => s.part), [[false, true, false], [false, false, false]]);
+    same(made.partial, 1);
+  },
+  "notes that differ by their numbers alone are one, with the newest numbers": () => {
+    const of = (note: string, revision = 0): Row[3] => ({ note, revision });
+    const made = chart(columns([
+      ["a", 0, 0.5, of("order not verified; matched 1,300 of 1797 labels", 2)],
+      ["b", 1, 0.5, of("matched 16 of 1797 labels")],
+      ["b", 0, 0.5, of("matched 128 of 1797 labels")],
+      ["c", 0, 0.5, of("")],
+    ]), []);
+    same(notesOf(made), [{ text: "matched 16 of 1797 labels", points: 3 }, { text: "order not verified", points: 1 }]);
+    same(notesText(made), "1 scored again when more came (in a diamond). Noted: “matched 16 of 1797 labels” on 3 points; “order not verified” on 1 point.");
+    same(notesText(chart(columns([["a", 0, 0.5]]), [])), "");
+  },
+  "one epoch alone has a baseline and an interval that can be seen": () => {
+    const look = { title: "t", subtitle: "s", focus: "a", text: "#000", soft: "#555", line: "#ddd", background: "#fff", warning: "#850", compared: [] };
+    const made = chart(columns([["a", 0, 0.5, { low: 0.4, high: 0.6, revision: 1 }]]), []);
+    const picture = plotSvg(made, { ...look, colours: depthColours(["a"], "light") });
+    holds(/stroke-dasharray="5 4"/.test(picture) && /m-10 0h20" fill="none"/.test(picture), "the baseline has no width");
+    holds(/m-10 0h20V[\d.]+h-20Z/.test(picture), "the interval has no width");
+    holds(/m0 -9l9 9l-9 9l-9 -9z/.test(picture), "the revision is not marked");
   },
   "a filter lets through layers with one of its words, on the scale of all": () => {
     const made = chart(columns([["a.conv", 0, 0.1], ["a.norm", 0, 0.5], ["b.mlp", 0, 0.9]]), []);
@@ -203,11 +228,13 @@ const checks: Record<string, () => void> = {
     same(sortUnits(rows, "value", false).map((r) => r.unit), [1, 3, 2]);
     same(sortUnits(rows, "unit", true).map((r) => r.unit), [3, 2, 1]);
   },
-  "counts are summed over servers, losses stand out": () => {
-    const counts = tally({ aggregator: { dropped: { a: 2, b: 1 }, refused: 1 }, evaluator: { scored: 7, refused: 1, note: "x" } }, 4);
-    const of = (key: string) => counts.find((c) => c.key === key);
-    same([of("dropped")?.value, of("refused")?.value, of("scored")?.value, of("nan")?.value, of("failed")?.value], [3, 2, 7, 4, 0]);
-    same([of("dropped")?.bad, of("scored")?.bad], [true, false]);
+  "counts are the run's, summed over servers, and losses stand out": () => {
+    const ours = { run: "r", model: "Net" };
+    const status = { runs: [{ ...ours, dropped: 3, refused: 1 }, { ...ours, scored: 7, refused: 1 }, { run: "other", model: "Net", dropped: 9 }] };
+    const of = (key: string, requests = {}) => tally(run("r"), { ...status, requests }, 2).find((c) => c.key === key);
+    same(["scores", "dropped", "refused", "failed", "empty"].map((key) => of(key)?.value), [4, 3, 2, 0, 2]);
+    same([of("dropped")?.bad, of("scores")?.bad], [true, false]);
+    same([of("requests"), of("requests", { refused: 2 })?.value], [undefined, 2]);
   },
   "scores are grouped, unknown ones kept": () => {
     same(groupScores(["mean", "mine", "linear_f1.majority", "linear_f1"]).map((g) => g.scores), [["linear_f1", "mine"], ["linear_f1.majority"], ["mean"]]);

@@ -4,21 +4,24 @@ import { epoch as epochText } from "./format.ts";
 import { dash, keyLabel } from "./compare.ts";
 import { h, icon, ICONS, setText, svg } from "./dom.ts";
 import { Plot } from "./plot.ts";
-import { hasBaseline } from "./series.ts";
+import { hasBaseline, notesOf } from "./series.ts";
 import { type Format, save } from "./save.ts";
 import type { Chart } from "./series.ts";
 import { runLabel } from "./state.ts";
 import { kindLabel } from "./words.ts";
 import type { Dispatch, Part, View } from "./view.ts";
 
+const NOTES = 3; // kinds of notes that are told in full; the pointer shows the others
 const FORMATS: Format[] = ["csv", "svg", "png"];
 
 export function plotPane(dispatch: Dispatch): Part & { body: HTMLElement } {
   let view: View | undefined;
   let compared: string[] | undefined;
+  let noted: Chart | undefined;
   const title = h("h2");
   const about = h("p", { class: "soft" });
   const doubts = h("p", { class: "doubts" });
+  const notes = h("p", { class: "soft" });
   const runs = h("ul", { class: "key", "aria-label": "Runs drawn" });
   const buttons = FORMATS.map((format) =>
     h(
@@ -39,7 +42,7 @@ export function plotPane(dispatch: Dispatch): Part & { body: HTMLElement } {
   const body = h("div", { class: "plot-body" }, plot.root);
   const waiting = h("p", { class: "hint waiting", hidden: true }, "");
   plot.root.append(waiting);
-  const head = h("div", { class: "head" }, h("div", { class: "heading" }, title, about, doubts), h("div", { class: "saves" }, ...buttons));
+  const head = h("div", { class: "head" }, h("div", { class: "heading" }, title, about, doubts, notes), h("div", { class: "saves" }, ...buttons));
   const root = h("section", { class: "panel plot", "aria-label": "Score over epochs" }, head, runs, body);
   return {
     root,
@@ -53,10 +56,14 @@ export function plotPane(dispatch: Dispatch): Part & { body: HTMLElement } {
       setText(about, empty ? "" : [layersText(next), `epoch ${epochText(chart.epochs[at])}`, hasBaseline(chart) ? "grey dashes: baseline" : ""].filter(Boolean).join(" · "));
       setText(doubts, doubtsText(chart));
       doubts.hidden = !doubts.textContent;
+      if (noted !== chart) setText(notes, notesText(chart));
+      noted = chart;
+      notes.hidden = !notes.textContent;
       if (compared !== state.choice.against) runs.replaceChildren(...keyRows(next, dispatch));
       compared = state.choice.against;
       runs.hidden = compared.length === 0;
       waiting.hidden = !empty;
+      root.setAttribute("aria-busy", String(state.loading));
       buttons.forEach((button) => (button.disabled = empty));
       plot.update(next);
     },
@@ -65,6 +72,7 @@ export function plotPane(dispatch: Dispatch): Part & { body: HTMLElement } {
 
 function whyEmpty({ run, state }: View): string {
   if (state.chart.series.length > 0) return "The filter lets no layer through.";
+  if (state.loading) return "Loading …";
   return run?.scores.length ? "No points of this score yet." : "No layer was scored in this run; its units stand below.";
 }
 
@@ -75,13 +83,22 @@ function layersText({ chart, state }: View): string {
 }
 
 /** What of the plot is not to be taken at its face: said beside it, with the marks it bears. Pure. */
-export function doubtsText({ missing, incomplete }: Chart): string {
+export function doubtsText({ missing, partial }: Chart): string {
   const parts = [
-    incomplete ? `${incomplete} from part of the rows (ringed)` : "",
-    missing ? `${missing} not a number (crossed)` : "",
+    partial ? `${partial} from part of the rows (ringed)` : "",
+    missing ? `${missing} without a value (crossed)` : "",
   ];
   const text = parts.filter(Boolean).join(", ");
   return text && `Points to doubt: ${text}.`;
+}
+
+/** What else the servers say of the points: which were scored again, and their notes, the most frequent first. Pure. */
+export function notesText(chart: Chart): string {
+  const notes = notesOf(chart);
+  const shown = notes.slice(0, NOTES).map(({ text, points }) => `“${text.slice(0, 160)}” on ${points} ${points === 1 ? "point" : "points"}`);
+  if (notes.length > NOTES) shown.push(`and ${notes.length - NOTES} more`);
+  const again = chart.revised ? `${chart.revised} scored again when more came (in a diamond). ` : "";
+  return again + (shown.length ? `Noted: ${shown.join("; ")}.` : "");
 }
 
 /** The run on show and those compared, each with its kind of line; a button takes one away. */

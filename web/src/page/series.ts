@@ -7,6 +7,8 @@ import { addressLabel } from "./words.ts";
  * then the note says why. */
 export interface Series extends Measured {
   address: string;
+  /** Whether a point stands on part of the rows: not all came, or less than half as many as at another epoch. */
+  part: boolean[];
 }
 
 export interface Chart {
@@ -15,13 +17,15 @@ export interface Chart {
   /** Range of every value; [0, 1] when there is none. */
   low: number;
   high: number;
-  /** Points that were measured and are not a number. */
+  /** Points that were scored and have no value. */
   missing: number;
-  /** Points scored though not all of their rows came. */
-  incomplete: number;
+  /** Points that stand on part of the rows. */
+  partial: number;
+  /** Points that were scored again and found to be something else. */
+  revised: number;
 }
 
-export const EMPTY: Chart = { epochs: [], series: [], low: 0, high: 1, missing: 0, incomplete: 0 };
+export const EMPTY: Chart = { epochs: [], series: [], low: 0, high: 1, missing: 0, partial: 0, revised: 0 };
 
 /** An epoch for every row: rows that know none stand at 0 when no row does, else they are left out. */
 function axis(columns: Columns): (number | null)[] {
@@ -45,22 +49,45 @@ export function chart(columns: Columns, order: string[]): Chart {
     put(series, place.get(at[i] as number) as number, columns, i);
   }
   const series = inOrder(found, order);
+  for (const one of series) one.part = partsOf(one);
   return of(epochs, series, range(series));
 }
 
 function of(epochs: number[], series: Series[], { low, high }: { low: number; high: number }): Chart {
-  let [missing, incomplete] = [0, 0];
-  for (const { value, note } of series)
-    note.forEach((text, i) => {
-      if (text !== null && value[i] === null) missing++;
-      else if (isIncomplete(text)) incomplete++;
+  let [missing, partial, revised] = [0, 0, 0];
+  for (const { value, note, part, revision } of series)
+    value.forEach((x, i) => {
+      if (x === null && note[i] !== null) missing++;
+      if (x !== null && part[i]) partial++;
+      if (revision[i]) revised++;
     });
-  return { epochs, series, low, high, missing, incomplete };
+  return { epochs, series, low, high, missing, partial, revised };
 }
 
-/** The evaluator's note says so of a score that stands on part of its rows. */
-export function isIncomplete(note: string | null | undefined): boolean {
-  return /\bincomplete\b/.test(note ?? "");
+/** The evaluator's note tells that not all came; that a probe's budget left rows out shows in their number alone. */
+function partsOf({ n, note }: Series): boolean[] {
+  const most = Math.max(0, ...n.map((rows) => rows ?? 0));
+  return n.map((rows, i) => /\bincomplete\b/.test(note[i] ?? "") || (rows !== null && rows < most / 2));
+}
+
+export interface Noted {
+  text: string;
+  points: number;
+}
+
+/** What the notes of the points say, the most frequent first. Those that differ by their numbers alone are one, with
+ * the words of the newest epoch. */
+export function notesOf({ series }: Chart): Noted[] {
+  const found = new Map<string, Noted & { epoch: number }>();
+  for (const { note } of series)
+    note.forEach((said, epoch) => {
+      for (const text of said?.split("; ") ?? []) {
+        const alike = text.replace(/\d[\d.,\s]*/g, "0");
+        const old = found.get(alike) ?? { text, points: 0, epoch };
+        found.set(alike, { text: epoch >= old.epoch ? text : old.text, points: old.points + 1, epoch: Math.max(epoch, old.epoch) });
+      }
+    });
+  return [...found.values()].sort((a, b) => b.points - a.points).map(({ text, points }) => ({ text, points }));
 }
 
 /** Only the layers with one of these words in their name; scales stay those of the whole. */
@@ -73,14 +100,15 @@ export function filtered(chart: Chart, words: string): Chart {
 
 function fresh(address: string, size: number): Series {
   const column = (): null[] => blank(size);
-  return { address, value: column(), low: column(), high: column(), baseline: column(), n: column(), note: column() };
+  const measured = { value: column(), low: column(), high: column(), baseline: column(), n: column(), note: column(), revision: column() };
+  return { address, ...measured, part: [] };
 }
 
 function put(series: Series, at: number, columns: Columns, row: number): void {
   const value = columns.value[row] ?? null;
   series.value[at] = value;
-  for (const name of ["low", "high", "baseline", "n"] as const) series[name][at] = columns[name][row] ?? null;
-  series.note[at] = columns.note[row] || (value === null ? "not a number" : null);
+  for (const name of ["low", "high", "baseline", "n", "revision"] as const) series[name][at] = columns[name][row] ?? null;
+  series.note[at] = columns.note[row] || (value === null ? "no value" : null);
 }
 
 /** Layers in network order, then those the order does not know, as they came. */

@@ -33,6 +33,8 @@ export interface State {
   hover: string | null;
   playing: boolean;
   chart: Chart;
+  /** What was chosen last is still on its way: the chart is that of the choice before. */
+  loading: boolean;
   /** The same score of the runs compared, in the order of `choice.against`. */
   compared: Compared[];
   units: UnitRow[];
@@ -77,6 +79,7 @@ export function initial(choice: Partial<Choice> = {}): State {
     hover: null,
     playing: false,
     chart: EMPTY,
+    loading: true,
     compared: [],
     units: [],
     hypothesis: { score: "", target: "" },

@@ -4,7 +4,7 @@ import { dash, isMany, keyLabel, otherLines } from "./compare.ts";
 import { epoch as epochText } from "./format.ts";
 import { type Frame, frameOf, stretches } from "./frame.ts";
 import { tickText } from "./scales.ts";
-import { type Chart, highestBaseline, isIncomplete, type Series } from "./series.ts";
+import { type Chart, highestBaseline, type Series } from "./series.ts";
 import type { Compared } from "./state.ts";
 import { addressLabel } from "./words.ts";
 
@@ -24,12 +24,13 @@ export interface Look {
 
 const HEIGHT = 540;
 const BOX = { left: 64, top: 64, width: 660, height: 416 };
+const LONE = 10; // that an interval or baseline of one epoch alone reaches to either side
 const LEGEND = { left: BOX.left + BOX.width + 24, top: BOX.top + 8 };
 
 export function escape(text: string): string {
   const named: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
   // one character that XML forbids would make the whole file unreadable
-  return text.replace(/[&<>"']/g, (c) => named[c] as string).replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f]/g, "\ufffd");
+  return text.replace(/[&<>"']/g, (c) => named[c] as string).replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd");
 }
 
 /** The chart with axes, baseline, the layer in focus and a legend. */
@@ -45,10 +46,10 @@ export function plotSvg(chart: Chart, look: Look): string {
     ...frame.yTicks.map((v) => gridline(frame.y(v), tickText(v), look)),
     ...frame.xTicks.map((v) => text(frame.x(v), BOX.top + BOX.height + 20, epochText(v), `text-anchor="middle" fill="${look.soft}"`)),
     text(BOX.left + BOX.width / 2, HEIGHT - 14, "epoch", `text-anchor="middle" fill="${look.soft}"`),
-    `<path d="${line(baseline)}" fill="none" stroke="${look.soft}" stroke-dasharray="5 4"/>`,
+    `<path d="${path(baseline, chart.epochs, frame, LONE)}" fill="none" stroke="${look.soft}" stroke-dasharray="5 4"/>`,
     ...chart.series.map((s) => {
       const dim = focused && s !== focused ? ' opacity="0.25"' : "";
-      return `<path d="${line(s.value)}" fill="none" stroke="${look.colours.get(s.address)}" stroke-width="${s === focused ? 2.75 : isMany(chart) ? 1 : 1.75}"${dim}/>`;
+      return `<path d="${line(s.value)}" fill="none" stroke="${look.colours.get(s.address)}" stroke-width="${s === focused ? 2.75 : isMany(chart) ? 1 : 1.75}" stroke-linecap="round"${dim}/>`;
     }),
     ...otherLines(chart, look.compared, look.focus).map(({ dash, epochs, series }) =>
       `<path d="${line(series.value, epochs)}" fill="none" stroke="${look.colours.get(series.address) ?? look.soft}" stroke-width="1.75" stroke-dasharray="${dash.join(" ")}"/>`,
@@ -73,10 +74,11 @@ function gridline(y: number, words: string, look: Look): string {
   return rule + text(BOX.left - 8, y + 4, words, `text-anchor="end" fill="${look.soft}"`);
 }
 
-function path(column: (number | null)[], epochs: number[], { x, y }: Frame): string {
+/** A point alone between two gaps reaches `lone` to each side. */
+function path(column: (number | null)[], epochs: number[], { x, y }: Frame, lone = 0.05): string {
   const point = (i: number): string => `${x(epochs[i] as number).toFixed(1)} ${y(column[i] as number).toFixed(1)}`;
   return stretches(column.length, (i) => column[i] != null)
-    .map((at) => `M${at.map(point).join("L")}${at.length === 1 ? "h0.1" : ""}`)
+    .map((at) => `M${at.map(point).join("L")}${at.length === 1 ? `m${-lone} 0h${2 * lone}` : ""}`)
     .join("");
 }
 
@@ -84,18 +86,23 @@ function bandPath(low: (number | null)[], high: (number | null)[], epochs: numbe
   const areas = stretches(low.length, (i) => low[i] != null && high[i] != null).map((at) => {
     const point = (column: (number | null)[]) => (i: number): string =>
       `${x(epochs[i] as number).toFixed(1)} ${y(column[i] as number).toFixed(1)}`;
+    const [first] = at as [number];
+    if (at.length === 1) return `M${point(high)(first)}m${-LONE} 0h${2 * LONE}V${y(low[first] as number).toFixed(1)}h${-2 * LONE}Z`;
     return `M${at.map(point(high)).join("L")}L${[...at].reverse().map(point(low)).join("L")}Z`;
   });
   return `<path d="${areas.join("")}" fill="${colour}" opacity="0.18"/>`;
 }
 
-/** A ring round what stands on part of its rows, a cross at the foot for what is not a number. */
+/** A ring round what stands on part of the rows, a diamond round what was found anew to be something else, a cross at
+ * the foot for what has no value. */
 function doubts(series: Series[], epochs: number[], { x, y, top, height }: Frame, ink: string): string {
-  const marks = series.flatMap(({ value, note }) =>
+  const marks = series.flatMap(({ value, note, part, revision }) =>
     note.map((text, i) => {
-      const [across, up] = [x(epochs[i] as number).toFixed(1), value[i]];
-      if (up != null) return isIncomplete(text) ? `<circle cx="${across}" cy="${y(up).toFixed(1)}" r="6"/>` : "";
-      return text === null ? "" : `<path d="M${across} ${top + height - 7}m-3 -3l6 6m0 -6l-6 6"/>`;
+      const across = x(epochs[i] as number).toFixed(1);
+      if (value[i] == null) return text === null ? "" : `<path d="M${across} ${top + height - 7}m-3 -3l6 6m0 -6l-6 6"/>`;
+      const up = y(value[i] as number).toFixed(1);
+      const ring = part[i] ? `<circle cx="${across}" cy="${up}" r="6"/>` : "";
+      return ring + (revision[i] ? `<path d="M${across} ${up}m0 -9l9 9l-9 9l-9 -9z"/>` : "");
     }),
   );
   return `<g fill="none" stroke="${ink}" stroke-width="1.5">${marks.join("")}</g>`;

@@ -1,6 +1,6 @@
-// How much came, and what became of it: the servers' counts in the page's words. Pure.
+// What became of what a run sent: the servers' counts of it in the page's words. Pure.
 
-import type { Status } from "./api.ts";
+import type { Run, Status } from "./api.ts";
 
 export interface Tally {
   key: string;
@@ -12,28 +12,23 @@ export interface Tally {
 }
 
 const SHOWN: [key: string, label: string, bad: boolean, title: string][] = [
-  ["scored", "scored", false, "Data points that were scored"],
-  ["pending", "pending", false, "Data points still waiting to be complete or to be scored"],
-  ["dropped", "dropped", true, "Records the training process dropped to stay within its budget"],
-  ["incomplete", "incomplete", true, "Data points scored though not all of their records came"],
-  ["refused", "refused", true, "Records a server refused"],
-  ["failed", "failed", true, "Scores that could not be computed"],
+  ["pending", "pending", false, "Data points of this run still waiting to be complete"],
+  ["dropped", "dropped", true, "Arrays that the training process dropped to stay within its bounds"],
+  ["incomplete", "incomplete", true, "Data points scored though not all of their arrays came"],
+  ["refused", "refused", true, "Arrays of this run that the server refused"],
+  ["failed", "failed", true, "Data points that could not be scored"],
 ];
 
-/** Sum of one count over the roles; a client's drops may come as one number per client. */
-function sum(status: Status, key: string): number {
-  return Object.values(status).reduce((total, counts) => total + amount(counts?.[key]), 0);
-}
-
-function amount(value: unknown): number {
-  if (typeof value === "number" && Number.isFinite(value)) return value;
-  if (value && typeof value === "object") return Object.values(value).reduce<number>((t, v) => t + amount(v), 0);
-  return 0;
-}
-
-/** The header's counts; `missing` is how many points of the plot on show are not a number. */
-export function tally(status: Status, missing: number): Tally[] {
-  const counts = SHOWN.map(([key, label, bad, title]) => ({ key, label, bad, title, value: sum(status, key) }));
-  const nan = "Points of the chosen score that are not a number";
-  return [...counts, { key: "nan", label: "NaN", value: missing, bad: true, title: nan }];
+/** The header's counts, of the run on show since the servers began; its scores are all that are stored. `missing` is
+ * how many points of the plot have no value. Requests that no run can be told of stand last, where there are any. */
+export function tally(run: Run, status: Status, missing: number): Tally[] {
+  const ours = (status.runs ?? []).filter((counts) => counts.run === run.run && counts.model === run.model);
+  const sum = (key: string): number => ours.reduce((total, counts) => total + Number(counts[key] ?? 0), 0);
+  const refused = status.requests?.refused ?? 0;
+  return [
+    { key: "scores", label: "scores", value: run.points, bad: false, title: "Scores of this run that are stored" },
+    ...SHOWN.map(([key, label, bad, title]) => ({ key, label, bad, title, value: sum(key) })),
+    { key: "empty", label: "without a value", value: missing, bad: true, title: "Points of the plot that have no value" },
+    ...(refused ? [{ key: "requests", label: "requests refused", value: refused, bad: true, title: "Requests that the server refused, of whatever run: its log and the notices say why" }] : []),
+  ];
 }

@@ -50,6 +50,7 @@ export function facts({ chart, compared }: View, address: string, at: number): [
     ["baseline", series.baseline[at] == null ? "" : format.number(series.baseline[at])],
     ["n", series.n[at] ? format.count(series.n[at]) : ""],
     ["note", series.note[at] ?? ""],
+    ["revision", series.revision[at] ? format.count(series.revision[at]) : ""],
     ...othersAt(compared, address, chart.epochs[at]).map(([name, value]): [string, string] => [name, format.number(value)]),
   ];
   return rows.filter(([, text]) => text !== "");

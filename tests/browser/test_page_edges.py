@@ -1,0 +1,172 @@
+"""The live page at its edges: what is doubtful, extreme, or on its way, and a server that dies."""
+
+from __future__ import annotations
+
+import csv
+import io
+import socket
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+from standin import LAYERS, Store, plausible
+
+from intus.core.results import Results
+from intus.serving.run import Server
+from intus.storage.database import Database
+
+pytestmark = pytest.mark.browser
+AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+Open = Callable[..., Page]
+
+
+def settled(page: Page, layers: int = len(LAYERS)) -> Page:
+    expect(page.locator(".layers li")).to_have_count(layers)
+    page.wait_for_timeout(250)
+    return page
+
+
+def saved(page: Page, form: str, folder: Path) -> Path:
+    with page.expect_download() as download:
+        page.get_by_role("button", name=f"Download the plot as {form}").click()
+    download.value.save_as(folder / f"plot.{form.lower()}")
+    return folder / f"plot.{form.lower()}"
+
+
+def test_the_counts_are_those_of_the_run_on_show(visit: Open, store: Store) -> None:
+    page = settled(visit(store))
+    expect(page.locator(".counts [data-key=dropped]")).to_have_text("3dropped")
+    scores = page.locator(".counts [data-key=scores]").inner_text()
+    page.get_by_label("Run", exact=True).select_option('["first try","DigitsNet"]')
+    expect(page.locator(".counts [data-key=dropped]")).to_have_text("0dropped")
+    assert page.locator(".counts [data-key=scores]").inner_text() != scores
+
+
+def test_a_point_that_late_data_changed_says_so(visit: Open, store: Store, tmp_path: Path) -> None:
+    page = settled(visit(store, "#run=digits&model=DigitsNet&epoch=2"))
+    expect(page.locator(".plot .heading")).to_contain_text("1 scored again when more came (in a diamond).")
+    expect(page.locator("[data-address=fc2] .value")).to_have_attribute("title", "revision 1")
+    table = list(csv.DictReader(io.StringIO(saved(page, "CSV", tmp_path).read_text())))
+    assert [(row["address"], row["epoch"]) for row in table if row["revision"] != "0"] == [("fc2", "2")]
+    assert "m0 -9l9 9l-9 9l-9 -9z" in saved(page, "SVG", tmp_path).read_text()
+
+
+def test_a_score_of_few_rows_is_not_passed_off_as_one_of_all(visit: Open, store: Store) -> None:
+    for row in store.rows:
+        if row["run"] == "digits" and row["epoch"] == 12:
+            row.update(n=3, note="matched 16 of 1797 labels")
+    page = settled(visit(store))
+    expect(page.locator(".doubts")).to_contain_text("11 from part of the rows (ringed)")
+    expect(page.locator(".plot .heading")).to_contain_text("“matched 16 of 1797 labels” on 10 points")
+    expect(page.locator(".layers .partial")).to_have_count(10)
+
+
+def test_what_is_on_its_way_is_said(visit: Open, store: Store) -> None:
+    page = settled(visit(store))
+    with store.lock:  # the server answers no more
+        page.get_by_label("Target", exact=True).select_option("even")
+        expect(page.locator(".panel.plot")).to_have_attribute("aria-busy", "true")
+    expect(page.locator(".panel.plot")).to_have_attribute("aria-busy", "false")
+
+
+def nothing_but_nan() -> tuple[Store, int, str]:
+    store = Store(("a", "b", "c"))
+    store.add_run("blown up", 4)
+    for row in store.rows:
+        row.update(value=None, low=None, high=None, baseline=None, note="nan")
+    return store, 3, "12 without a value (crossed)"
+
+
+def one_layer_once() -> tuple[Store, int, str]:
+    store = Store(("only",))
+    store.add_run("short", 1)
+    return store, 1, "1 layer · epoch 0"
+
+
+def endless_names() -> tuple[Store, int, str]:
+    store = Store(("x" * 10_000, "\u202eright to left", "שלום עולם", "block." * 40 + "leaf"))
+    store.add_run("run " * 600, 2)
+    store.add_notice("warning", "long", "w" * 5000)
+    return store, 4, "4 layers · epoch 1"
+
+
+def five_models() -> tuple[Store, int, str]:
+    store = Store()
+    store.add_run("five", 2)
+    store.runs = [store.runs[0] | {"model": f"model {i}"} for i in range(5)]
+    return store, len(LAYERS), "10 layers · epoch 1"
+
+
+@pytest.mark.parametrize("make", [nothing_but_nan, one_layer_once, endless_names, five_models])
+def test_extremes_fit_and_can_be_saved(
+    visit: Open, tmp_path: Path, make: Callable[[], tuple[Store, int, str]]
+) -> None:
+    store, layers, said = make()
+    page = settled(visit(store), layers)
+    expect(page.locator(".plot .heading")).to_contain_text(said)
+    expect(page.get_by_label("Run", exact=True).locator("option")).to_have_count(len(store.runs))
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    rows = csv.DictReader(io.StringIO(saved(page, "CSV", tmp_path).read_text()))
+    assert {row["address"] for row in rows} == set(store.layers)
+
+
+def test_a_saved_picture_opens_whatever_the_names_hold(
+    visit: Open, new_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    nasty = ("<b>&amp;", "a\u0007bell", "b\uffff", "]]>")
+    store = Store(nasty)
+    store.add_run('"quoted" & <tagged>', 3)
+    page = settled(visit(store), 4)
+    file = saved(page, "SVG", tmp_path)
+    texts = [text.text for text in ET.parse(file).iter("{http://www.w3.org/2000/svg}text")]
+    assert {"<b>&amp;", "a\ufffdbell", "b\ufffd", "]]>"} <= set(texts)
+    picture = new_page()
+    picture.goto(file.as_uri())
+    assert picture.evaluate("document.documentElement.tagName") == "svg"
+    assert picture.evaluate("document.querySelector('parsererror')") is None
+    assert picture.evaluate("document.querySelectorAll('path').length") >= 4
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: run `npm ci` in web/")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(visit: Open, scene: dict[str, Any], scheme: str) -> None:
+    for store in (plausible(scene=scene), plausible(40, 3), Store()):
+        page = visit(store)
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.wait_for_timeout(1000)
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+        found = page.evaluate("axe.run(document).then((result) => result.violations)")
+        assert [
+            f"{one['id']}: {one['help']} {[node['html'][:120] for node in one['nodes']]}"
+            for one in found
+            if one["impact"] in ("serious", "critical")
+        ] == []
+
+
+def points_of(epoch: int) -> Results:
+    where = {"run": ["r", "r"], "model": ["m", "m"], "address": ["a", "b"], "epoch": [epoch, epoch]}
+    return Results(where | {"score": ["linear_f1"] * 2, "target": ["t"] * 2, "value": [0.1 * epoch, 0.2]})
+
+
+def test_a_server_that_dies_and_returns_is_caught_up_with(
+    new_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = {"database": tmp_path / "x.db", "port": port}
+    page = new_page()
+    with Server(**options) as server, Database(tmp_path / "x.db") as database:
+        database.add(points_of(0))
+        page.goto(server.page_url)
+        expect(page.locator(".epoch")).to_have_text("epoch 0 of 0")
+        server.process.kill()
+        server.process.wait()
+        expect(page.locator(".link")).to_have_text("Reconnecting", timeout=10_000)
+        database.add(points_of(1))
+        with Server(**options):
+            expect(page.locator(".link")).to_have_text("Live", timeout=30_000)
+            expect(page.locator(".epoch")).to_have_text("epoch 1 of 1", timeout=10_000)
