@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 from standin import LAYERS, Store, plausible
+from waiting import until
 
 pytestmark = pytest.mark.browser
 
+GRAPH = "document.querySelector('.graph-host').intusView"
 SETTLED = 250  # milliseconds for a redraw and the graph's slide
 
 
@@ -72,6 +74,7 @@ def slide(page: Page, index: int) -> None:
 
 def settled(page: Page, layers: int = len(LAYERS)) -> Page:
     expect(page.locator(".layers li")).to_have_count(layers)
+    until(page, f"document.querySelector('.graph-host').hidden || Boolean({GRAPH})")
     page.wait_for_timeout(SETTLED)
     return page
 

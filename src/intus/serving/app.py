@@ -232,7 +232,7 @@ def _report_routes(role: Link, limit: int) -> list[Route]:
             raise InputError('Expected {"role": ..., "counts": {name: count, "runs": [{...}, ...]}}.')
         if packet.get("role") not in ("aggregator", "evaluator"):
             raise InputError(f"role={packet.get('role')!r} is not 'aggregator' or 'evaluator'.")
-        role.report(packet["role"], counts | {"runs": runs})
+        role.report(packet["role"], {**(counts or {}), "runs": runs})
 
     return [post("/notices", notices, limit), post("/status", status, limit)]
 

@@ -5,15 +5,35 @@ import { number } from "./format.ts";
 import { h } from "./dom.ts";
 import type { Dispatch, Part, View } from "./view.ts";
 
-/** The graph's program, which the page loads before its own. */
-declare const intus: typeof import("../main.ts");
+type Program = typeof import("../main.ts");
 
-export function graphPane(dispatch: Dispatch, bars: HTMLElement): Part & { readonly hasGraph: boolean } {
+let program: Promise<Program> | undefined;
+
+/** The graph's program, fetched when there is first a graph to draw: the plot stands sooner without. */
+function fetchProgram(): Promise<Program> {
+  program ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.onload = () => resolve((window as unknown as { intus: Program }).intus);
+    script.onerror = () => {
+      program = undefined;
+      reject(new Error("The program that draws the graph could not be fetched."));
+    };
+    script.src = "/static/intus.js";
+    document.head.append(script);
+  });
+  return program;
+}
+
+/** Once what has changed by now stands on the screen. */
+const shown = (): Promise<void> => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+
+export function graphPane(dispatch: Dispatch, bars: HTMLElement): Part {
   const host = h("div", { class: "graph-host" });
   const note = h("p", { class: "hint" }, "This run sent no graph; its layers stand here as bars.");
   const root = h("section", { class: "panel graph", "aria-label": "Model" }, note, host);
   let graph: GraphView | null = null;
   let drawn: unknown = null;
+  let latest: View | undefined;
   let painted: View | undefined;
   let selected: string | null = null;
   let telling = false;
@@ -36,35 +56,43 @@ export function graphPane(dispatch: Dispatch, bars: HTMLElement): Part & { reado
     if (selected !== null) requestAnimationFrame(() => requestAnimationFrame(select));
   }
 
-  function rebuild(scene: unknown): void {
+  async function rebuild(scene: unknown): Promise<void> {
     graph?.destroy();
+    graph = null;
     host.replaceChildren();
-    graph = scene ? new intus.GraphView(host, scene as Scene, { onSelect }) : null;
     drawn = scene;
     painted = undefined;
     selected = null;
+    if (!scene) return;
+    await shown();
+    const { GraphView } = await fetchProgram();
+    if (drawn !== scene) return;
+    graph = new GraphView(host, scene as Scene, { onSelect });
+    if (latest) draw(graph, latest);
+  }
+
+  function draw(graph: GraphView, view: View): void {
+    const same = painted && painted.colours === view.colours && painted.at === view.at && painted.title === view.title;
+    painted = view;
+    if (!same) graph.paint(paintOf(view));
+    if (view.state.choice.address === selected) return;
+    selected = view.state.choice.address;
+    select();
+    reach();
   }
 
   return {
     root,
-    get hasGraph(): boolean {
-      return graph !== null;
-    },
     update(view: View): void {
-      if (view.state.scene !== drawn) rebuild(view.state.scene);
-      host.hidden = graph === null;
-      note.hidden = graph !== null || view.state.chart.series.length === 0;
-      if (!graph) {
-        if (bars.parentElement !== root) root.append(bars);
-        return;
-      }
-      const same = painted && painted.colours === view.colours && painted.at === view.at && painted.title === view.title;
-      painted = view;
-      if (!same) graph.paint(paintOf(view));
-      if (view.state.choice.address === selected) return;
-      selected = view.state.choice.address;
-      select();
-      reach();
+      latest = view;
+      const { scene, chart, loading } = view.state;
+      const bare = !view.run?.has_graph;
+      host.hidden = bare;
+      note.hidden = !bare || chart.series.length === 0;
+      if (bare && bars.parentElement !== root) root.append(bars);
+      if (scene !== drawn && !(loading && drawn === null))
+        rebuild(scene).catch((error: Error) => dispatch({ type: "set", values: { error: error.message } }));
+      else if (graph) draw(graph, view);
     },
   };
 }

@@ -106,10 +106,14 @@ export class Loader {
     const run = currentRun(this.state());
     if (!run || !choice.score) return this.set({ chart: EMPTY, loading: false });
     if (key !== before) this.dispatch({ type: "set", values: { loading: true } });
-    const made = await this.chartOf(run);
-    if (key !== this.wanted().chart) return;
-    this.drawn = key;
-    this.set({ chart: made, loading: false });
+    try {
+      const made = await this.chartOf(run);
+      if (key !== this.wanted().chart) return;
+      this.drawn = key;
+      this.set({ chart: made });
+    } finally {
+      if (key === this.wanted().chart) this.dispatch({ type: "set", values: { loading: false } });
+    }
   }
 
   private async loadCompared(): Promise<void> {

@@ -84,8 +84,9 @@ function assemble(host: HTMLElement, dispatch: (action: Action) => void): Part[]
       work.hidden = !run;
       setText(trouble, state.error);
       trouble.hidden = state.error === "" || state.link === "lost";
-      if (graph.hasGraph && legend.root.parentElement !== plot.body) plot.body.append(legend.root);
-      plot.root.classList.toggle("bare", !graph.hasGraph);
+      const bare = !run?.has_graph;
+      if (!bare && legend.root.parentElement !== plot.body) plot.body.append(legend.root);
+      plot.root.classList.toggle("bare", bare);
     },
   };
   return [top, bar, nothing, graph, frame, plot, legend, map, news, table, loss];
