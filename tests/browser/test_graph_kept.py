@@ -1,4 +1,5 @@
-"""What the graph keeps from picture to picture: openings in any order end where a fresh layout does."""
+"""What the graph keeps from picture to picture: openings in any order end where a fresh layout does, and what
+is found in a part of it is what stands there."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ WALK = """(seed) => {
     const state = () => JSON.stringify([
         view.frame.boxes.map(b => [b.node.id, b.x, b.y, b.width, b.height, b.open]).sort(order),
         view.frame.lines.map(l => [l.edge.from, l.edge.to, l.x, l.y, ...l.route]).sort(order),
-        view.frame.boxes.every(b => view.frame.byId.get(b.node.id) === b),
+        view.frame.boxes.every(b => view.frame.box(b.node.id) === b),
     ]);
     const modules = view.tree.nodes.filter(n => n.kind === 'module' && n.children.length);
     const holders = modules.map(n => n.address);
@@ -62,3 +63,58 @@ def test_boxes_kept_over_openings_stand_where_a_fresh_layout_puts_them(
     assert found["between"] > 10
     assert found["shut"] > 3
     assert found["after"] == found["anew"]
+
+
+FIND = """(seed) => {
+    const { frame } = document.querySelector('#intus-graph').intusView;
+    const random = () => (seed = (seed * 1103515245 + 12345) % 2147483648) / 2147483648;
+    const touches = (area, left, right, top, bottom) =>
+        right >= area.x && left <= area.x + area.width && bottom >= area.y && top <= area.y + area.height;
+    const wrong = [];
+    let found = 0;
+    const compare = (what, some, all) => {
+        found += some.length;
+        if (some.length !== all.length || some.some((one, i) => one !== all[i])) wrong.push(what);
+    };
+    for (let i = 0; i < 200; i++) {
+        const area = {
+            x: random() * frame.width * 1.2 - frame.width * 0.1, y: random() * frame.height * 1.1,
+            width: random() ** 3 * frame.width, height: random() ** 3 * frame.height,
+        };
+        const boxes = frame.boxes.filter((b) => touches(area, b.x, b.x + b.width, b.y, b.y + b.height));
+        compare('boxes', frame.boxesIn(area), boxes);
+        const lines = frame.lines.filter((l) =>
+            touches(area, l.x + l.left, l.x + l.right, l.y + l.top, l.y + l.bottom));
+        compare('lines', frame.linesIn(area), lines);
+    }
+    const rows = Array.from({ length: frame.count }, (_, row) => frame.atRow(row));
+    if (new Set(rows).size !== frame.boxes.length) wrong.push('rows');
+    if (rows.some((id, row) => frame.rowOf(id) !== row)) wrong.push('row of a box');
+    return { wrong, found };
+}"""
+
+
+class Wide(nn.Module):
+    """Many boxes in one container, some of them open, joined by short and by long edges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.ModuleList(Nested(1, number) for number in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = x
+        for number in range(160):
+            x = torch.tanh(x) if number % 9 else x + first
+            if number % 40 == 0:
+                x = self.inner[number // 40](x)
+        return x
+
+
+@pytest.mark.parametrize("make", [lambda: Nested(3), Wide], ids=["nested", "wide"])
+def test_what_is_found_in_a_part_is_what_stands_there(
+    open_graph: Callable[..., Page], make: Callable[[], nn.Module]
+) -> None:
+    page = open_graph(View(graph_of(make(), torch.zeros(2, 3)), depth="all", rolled=False))
+    found = page.evaluate(FIND, 3)
+    assert found["wrong"] == []
+    assert found["found"] > 1000

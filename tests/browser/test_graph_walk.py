@@ -216,14 +216,14 @@ def test_a_click_on_an_edge_tells_its_tensor(open_graph: Open) -> None:
 def test_what_is_selected_lights_its_stream(open_graph: Open) -> None:
     page = open_graph(View(MODELS["unet"](), depth=0))
     page.evaluate(f"{VIEW}.select('down.1')")
-    lit = page.evaluate(f"[...{VIEW}.lit.boxes].map(id => {VIEW}.tree.nodes[id].address)")
+    lit = page.evaluate(f"[...{VIEW}.light.lit.boxes].map(id => {VIEW}.tree.nodes[id].address)")
     assert {"input_1", "down.0", "down.3", "join.2", "output_1"} < set(lit)
     page.evaluate(f"{VIEW}.select('up.0')")
-    lit = page.evaluate(f"[...{VIEW}.lit.boxes].map(id => {VIEW}.tree.nodes[id].address)")
+    lit = page.evaluate(f"[...{VIEW}.light.lit.boxes].map(id => {VIEW}.tree.nodes[id].address)")
     assert {"down.3", "up.2"} < set(lit)
     page.evaluate(f"{VIEW}.select('down.3')")
     page.evaluate(f"{VIEW}.open('down.3')")
-    assert page.evaluate(f"{VIEW}.lit.boxes.size") > 8
+    assert page.evaluate(f"{VIEW}.light.lit.boxes.size") > 8
 
 
 def test_the_address_bar_leads_back(open_graph: Open) -> None:

@@ -1,10 +1,11 @@
 // Drawing boxes: frames and headers of open ones, closed ones with their words, and how each kind looks.
 import { accent, captions, isBoxed, isFold } from "./captions.ts";
 import { inkOn, type Theme } from "./colour.ts";
+import type { Box } from "./frame.ts";
+import { HEADER, headSpan, PICKER } from "./heads.ts";
 import type { TreeNode } from "./model.ts";
 import { colourOf, formatValue, isPaintable, valueOf } from "./paint.ts";
 import { isBack, isNew, rectAt, type Picture, type Rect } from "./picture.ts";
-import { HEADER, headSpan, PICKER, type Box } from "./stage.ts";
 
 export function drawFrame(ctx: CanvasRenderingContext2D, picture: Picture, box: Box): void {
   const { theme } = picture;

@@ -8,8 +8,13 @@ export interface Cell {
   width: number;
   height: number;
   x: number; // centre
+  y: number; // top
   up: Link[];
   down: Link[];
+  /** Its neighbours in its rank, once they are ordered, and the run it belongs to (place.ts). */
+  left: Cell | undefined;
+  right: Cell | undefined;
+  run: number;
 }
 export interface Link {
   cell: Cell;
@@ -18,8 +23,17 @@ export interface Link {
   shift: number;
 }
 
+const NONE: never[] = [];
+
+/** A list with one more. Most lists of a layout hold one thing, for which an array that grows is far too large. */
+export const plus = <T>(list: T[] | undefined, item: T): T[] => {
+  if (!list?.length) return [item];
+  list.push(item);
+  return list;
+};
+
 export function newCell(index: number, id: number, rank: number, width: number, height: number): Cell {
-  return { index, id, rank, width, height, x: 0, up: [], down: [] };
+  return { index, id, rank, width, height, x: 0, y: 0, up: NONE, down: NONE, left: undefined, right: undefined, run: -1 };
 }
 
 /** How far apart the centres of two neighbours must be. */

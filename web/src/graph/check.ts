@@ -4,7 +4,8 @@ import { figures } from "./facts.ts";
 import { buildTree } from "./model.ts";
 import type { Scene } from "./scene.ts";
 import { bends, pointOf } from "./curve.ts";
-import { Stage, type Box, type Frame } from "./stage.ts";
+import type { Box, Frame } from "./frame.ts";
+import { Stage } from "./stage.ts";
 import type { Line } from "./strokes.ts";
 
 export interface Measured {

@@ -1,7 +1,9 @@
 // Draws a frame on a canvas: only what is on the screen, and only as much of it as can be seen.
 import { drawBox, drawFrame, drawHeader } from "./boxes.ts";
-import { drawLabels, drawLines, isLineVisible } from "./lines.ts";
+import { drawLabels, drawLines } from "./lines.ts";
 import { rectAt, type Picture, type Rect } from "./picture.ts";
+
+const LEAST = 4; // pixels of an open box's height that let see what is in it
 
 export function drawPicture(ctx: CanvasRenderingContext2D, picture: Picture): void {
   const { camera, ratio, theme } = picture;
@@ -15,9 +17,11 @@ export function drawPicture(ctx: CanvasRenderingContext2D, picture: Picture): vo
     width: picture.width / camera.scale,
     height: picture.height / camera.scale,
   };
-  const visible = picture.frame.boxes.filter((box) => meets(rectAt(picture, box), view));
+  const moving = picture.progress < 1; // what is on its way into sight or out of it stands elsewhere in the end
+  const least = LEAST / camera.scale;
+  const visible = moving ? picture.frame.boxes.filter((box) => meets(rectAt(picture, box), view)) : picture.frame.boxesIn(view, least);
   for (const box of visible) if (box.open) drawFrame(ctx, picture, box);
-  const lines = picture.frame.lines.filter((line) => isLineVisible(line, view));
+  const lines = picture.frame.linesIn(view, least);
   drawLines(ctx, picture, lines);
   for (const box of visible) if (!box.open) drawBox(ctx, picture, box);
   for (const box of visible) if (box.open) drawHeader(ctx, picture, box);

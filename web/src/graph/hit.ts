@@ -1,9 +1,9 @@
 // What stands at a place of the picture: a box, a button in its head, or an edge.
 import { isFold } from "./captions.ts";
 import { bends, pointOf } from "./curve.ts";
-import { isLineVisible } from "./lines.ts";
+import type { Box, Frame } from "./frame.ts";
+import { HEADER, headSpan, PICKER } from "./heads.ts";
 import type { Camera } from "./picture.ts";
-import { HEADER, headSpan, PICKER, type Box, type Frame } from "./stage.ts";
 import type { Line } from "./strokes.ts";
 
 export type Part = "body" | "button" | "all" | "next" | "previous";
@@ -17,7 +17,7 @@ export interface Hit {
 export function boxAt(frame: Frame, camera: Camera, sight: number, x: number, y: number): Hit | undefined {
   const [wx, wy] = [camera.x + x / camera.scale, camera.y + y / camera.scale];
   let found: Box | undefined;
-  for (const box of frame.boxes) {
+  for (const box of frame.boxesIn({ x: wx, y: wy, width: 0, height: 0 })) {
     const height = box.open ? HEADER : box.height;
     const hit = wx >= box.x && wx <= box.x + box.width && wy >= box.y && wy <= box.y + height;
     if (hit && (!found || box.node.depth > found.node.depth)) found = box;
@@ -48,8 +48,7 @@ export function lineAt(frame: Frame, camera: Camera, x: number, y: number): Line
   const around = { x: wx - far, y: wy - far, width: 2 * far, height: 2 * far };
   let best: Line | undefined;
   let least = far;
-  for (const line of frame.lines) {
-    if (!isLineVisible(line, around)) continue;
+  for (const line of frame.linesIn(around)) {
     const away = distance(line, wx, wy);
     if (away < least) [best, least] = [line, away];
   }

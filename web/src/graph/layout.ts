@@ -3,7 +3,7 @@
 // a few median sweeps and weighted isotonic placements do the rest. Edges that span many ranks run in lanes
 // beside the boxes, one lane for all edges of one source, so that they cross no box and cost no dummies.
 
-import { countBy, newCell, type Cell, type Chain } from "./cells.ts";
+import { countBy, newCell, plus, type Cell, type Chain } from "./cells.ts";
 import { orderRanks } from "./order.ts";
 import { placeX } from "./place.ts";
 import { assemble } from "./route.ts";
@@ -37,88 +37,103 @@ export interface LayoutInput {
   minWidth: number;
 }
 
-/** Positions of the top left corners; ports and routes in the same coordinates. A route is x, y, x, y, … :
- * between two points with different x it bends with vertical tangents, else it is straight. */
+/** Top left corners of the nodes and places of the ports, ins before outs, in the order they were given; so one
+ * layout is that of every container that is alike. */
 export interface Layout {
   width: number;
   height: number;
-  x: Map<number, number>;
-  y: Map<number, number>;
-  portX: Map<number, number>;
-  routes: Float64Array[];
+  x: Float64Array;
+  y: Float64Array;
+  portX: Float64Array;
+  /** The routes of all edges one after another, and where each begins (see `routeOf`). */
+  points: Float64Array;
+  starts: Int32Array;
 }
+
+/** The route of an edge: x, y, x, y, … Between two points with different x it bends with vertical tangents, else it
+ * is straight. */
+export const routeOf = ({ points, starts }: Layout, edge: number): Float64Array => points.subarray(starts[edge], starts[edge + 1]);
 
 const LONGEST = 6; // ranks an edge may span before it takes a lane
 const HUB = 3; // so many edges over more than one rank, from or to one box, share a lane
 
 export function layoutLevel(input: LayoutInput): Layout {
   const { nodes, edges } = input;
-  const place = new Map<number, number>();
-  nodes.forEach((node, index) => place.set(node.id, index));
-  const rank = rankNodes(input, place);
+  const rank = rankNodes(input);
   const last = rank.reduce((a, b) => Math.max(a, b), 0);
   const cells: Cell[] = nodes.map((node, index) => newCell(index, node.id, rank[index], node.width, node.height));
-  const byId = new Map<number, Cell>(cells.map((cell) => [cell.id, cell]));
-  for (const [ports, portRank] of [[input.ins, -1], [input.outs, last + 1]] as const) {
-    for (const id of ports) {
-      const cell = newCell(-2, id, portRank, 10, 0);
-      cells.push(cell);
-      byId.set(id, cell);
-    }
-  }
+  const ports = [...input.ins.map((id) => newCell(-2, id, -1, 10, 0)), ...input.outs.map((id) => newCell(-2, id, last + 1, 10, 0))];
+  cells.push(...ports);
+  const byId = new Map<number, Cell>();
+  for (const cell of cells) byId.set(cell.id, cell);
   const { chains, lanes } = splitEdges(edges, byId, cells);
   const ranks = orderRanks(cells, last + 3);
   placeX(ranks);
   return assemble(input, ranks, byId, chains, lanes);
 }
 
+/** The forward edges of a level by places: of nodes in their order, then of the ports they come from. */
+interface Ways {
+  from: Int32Array;
+  to: Int32Array;
+  /** The forward edges that lead to a node, and those that leave it: the first, then the next after each; -1 ends. */
+  firstIn: Int32Array;
+  nextIn: Int32Array;
+  firstOut: Int32Array;
+  nextOut: Int32Array;
+}
+
+function waysOf({ nodes, ins, edges }: LayoutInput): Ways {
+  const places = new Map<number, number>();
+  for (const { id } of nodes) places.set(id, places.size);
+  for (const id of ins) places.set(id, places.size);
+  const [from, to, nextIn, nextOut] = [0, 0, 0, 0].map(() => new Int32Array(edges.length));
+  const [firstIn, firstOut] = [nodes.length, places.size].map((size) => new Int32Array(size).fill(-1));
+  edges.forEach((edge, at) => {
+    const [a, b] = [places.get(edge.from) ?? -1, places.get(edge.to) ?? -1];
+    if (a < 0 || b < 0 || b >= nodes.length || (a >= b && a < nodes.length)) return;
+    [from[at], to[at]] = [a, b];
+    [nextIn[at], firstIn[b]] = [firstIn[b], at];
+    [nextOut[at], firstOut[a]] = [firstOut[a], at];
+  });
+  return { from, to, firstIn, nextIn, firstOut, nextOut };
+}
+
 /** Longest paths from above. What nothing holds up moves down to just above the first it feeds: constants, and
  * what takes its part of one tensor late, such as a loop's steps from their sequence. */
-function rankNodes({ nodes, edges }: LayoutInput, place: Map<number, number>): Int32Array {
+function rankNodes(input: LayoutInput): Int32Array {
+  const { nodes } = input;
+  const ways = waysOf(input);
+  const { from, to, firstIn, nextIn, firstOut, nextOut } = ways;
   const rank = new Int32Array(nodes.length);
-  const into: number[][] = nodes.map(() => []);
-  const outOf: number[][] = nodes.map(() => []);
-  const forward = edges.filter(({ from, to }) => place.has(to) && (place.get(from) ?? -1) < place.get(to)!);
-  forward.sort((a, b) => place.get(a.to)! - place.get(b.to)!);
-  for (const { from, to } of forward) {
-    if (!place.has(from)) continue;
-    into[place.get(to)!].push(place.get(from)!);
-    outOf[place.get(from)!].push(place.get(to)!);
+  for (let i = 0; i < nodes.length; i++) {
+    for (let e = firstIn[i]; e >= 0; e = nextIn[e]) if (from[e] < nodes.length) rank[i] = Math.max(rank[i], rank[from[e]] + 1);
   }
-  for (let i = 0; i < nodes.length; i++) for (const a of into[i]) rank[i] = Math.max(rank[i], rank[a] + 1);
-  const held = heldUp(nodes, forward, place, rank, outOf);
+  const held = heldUp(nodes, ways, rank);
   for (let i = nodes.length - 1; i >= 0; i--) {
-    if (held[i] || outOf[i].length === 0) continue;
+    if (held[i] || firstOut[i] < 0) continue;
     let least = Infinity;
-    for (const b of outOf[i]) least = Math.min(least, rank[b]);
+    for (let e = firstOut[i]; e >= 0; e = nextOut[e]) least = Math.min(least, rank[to[e]]);
     rank[i] = Math.max(rank[i], least - 1);
   }
   return rank;
 }
 
 /** Which nodes stay where their longest path puts them: those a chain leads to that begins at something pinned. */
-function heldUp(
-  nodes: LayoutNode[],
-  forward: LayoutEdge[],
-  place: Map<number, number>,
-  rank: Int32Array,
-  outOf: number[][],
-): Uint8Array {
+function heldUp(nodes: LayoutNode[], { from, to, firstIn, nextIn, firstOut, nextOut }: Ways, rank: Int32Array): Uint8Array {
   const latest = new Int32Array(nodes.length);
   for (let i = nodes.length - 1; i >= 0; i--) {
-    latest[i] = outOf[i].length ? outOf[i].reduce((least, b) => Math.min(least, latest[b] - 1), Infinity) : rank[i];
+    latest[i] = firstOut[i] < 0 ? rank[i] : 2 ** 30;
+    for (let e = firstOut[i]; e >= 0; e = nextOut[e]) latest[i] = Math.min(latest[i], latest[to[e]] - 1);
   }
-  const reach = new Map<number, { low: number; high: number; count: number }>();
-  for (const { from, to } of forward) {
-    const at = latest[place.get(to)!];
-    const known = reach.get(from) ?? { low: at, high: at, count: 0 };
-    reach.set(from, { low: Math.min(known.low, at), high: Math.max(known.high, at), count: known.count + 1 });
-  }
-  const isSpread = (id: number): boolean => reach.get(id)!.count > HUB && reach.get(id)!.high - reach.get(id)!.low > LONGEST;
+  const isSpread = Uint8Array.from(firstOut, (first) => {
+    let [count, low, high] = [0, Infinity, -Infinity];
+    for (let e = first; e >= 0; e = nextOut[e]) [count, low, high] = [count + 1, Math.min(low, latest[to[e]]), Math.max(high, latest[to[e]])];
+    return count > HUB && high - low > LONGEST ? 1 : 0;
+  });
   const held = Uint8Array.from(nodes, (node) => (node.pinned ? 1 : 0));
-  for (const { from, to } of forward) {
-    const a = place.get(from);
-    if ((a === undefined || held[a]) && !isSpread(from)) held[place.get(to)!] = 1;
+  for (let i = 0; i < nodes.length; i++) {
+    for (let e = firstIn[i]; e >= 0; e = nextIn[e]) if ((from[e] >= nodes.length || held[from[e]]) && !isSpread[from[e]]) held[i] = 1;
   }
   return held;
 }
@@ -127,12 +142,12 @@ function heldUp(
 function splitEdges(edges: LayoutEdge[], byId: Map<number, Cell>, cells: Cell[]): { chains: Chain[]; lanes: number[] } {
   const chains: Chain[] = [];
   const lanes: number[] = [];
-  const spanOf = (edge: LayoutEdge): number => byId.get(edge.to)!.rank - byId.get(edge.from)!.rank;
-  const long = edges.filter((edge) => spanOf(edge) > 1);
+  const spans = Int32Array.from(edges, ({ from, to }) => byId.get(to)!.rank - byId.get(from)!.rank);
+  const long = edges.filter((_, index) => spans[index] > 1);
   const [leaving, arriving] = [countBy(long, (edge) => edge.from), countBy(long, (edge) => edge.to)];
   const isHub = (edge: LayoutEdge): boolean => leaving.get(edge.from)! >= HUB || arriving.get(edge.to)! >= HUB;
   edges.forEach((edge, index) => {
-    const span = spanOf(edge);
+    const span = spans[index];
     if (span < 1 || span > LONGEST || (span > 1 && isHub(edge))) {
       lanes.push(index);
       return;
@@ -152,8 +167,8 @@ function splitEdges(edges: LayoutEdge[], byId: Map<number, Cell>, cells: Cell[])
       const straight = (i === 1 ? (edge.fromDx ?? 0) : 0) - (i === chain.length - 1 ? (edge.toDx ?? 0) : 0);
       // Two open boxes stand centre under centre: a stack of them must not wander off along its ports.
       const shift = edge.fromDx !== null && edge.toDx !== null && span === 1 ? 0 : straight;
-      p.down.push({ cell: q, weight, shift: -shift });
-      q.up.push({ cell: p, weight, shift });
+      p.down = plus(p.down, { cell: q, weight, shift: -shift });
+      q.up = plus(q.up, { cell: p, weight, shift });
     }
     chains.push({ edge: index, cells: chain });
   });

@@ -17,11 +17,8 @@ class Lifter {
   private readonly pending = new Map<number, Map<number, LevelEdge>>();
   /** By container and side, 0 in and 1 out: the port of a set of tensors. */
   private readonly ports = new Map<number, Map<string, number>>();
-  private nextPort: number;
 
-  constructor(private readonly tree: Tree) {
-    this.nextPort = tree.firstPort;
-  }
+  constructor(private readonly tree: Tree) {}
 
   /** Note every edge in the smallest container that holds both its ends. */
   startAtCommonContainers(): void {
@@ -54,7 +51,9 @@ class Lifter {
       if (this.isContainer(edge.from)) this.leave(edge);
     }
     const known = (side: number): number[] => [...(this.ports.get(container * 2 + side)?.values() ?? [])];
-    return { edges, ins: known(0), outs: known(1) };
+    const [ins, outs] = [known(0), known(1)];
+    [...ins, ...outs].forEach((port, place) => (this.tree.portPlaces[port - this.tree.firstPort] = place));
+    return { edges, ins, outs };
   }
 
   private enter(edge: LevelEdge): void {
@@ -98,7 +97,7 @@ class Lifter {
     if (!known) this.ports.set(slot, (known = new Map()));
     const key = tensorsOf(this.tree.scene, edge).join();
     let port = known.get(key);
-    if (port === undefined) known.set(key, (port = this.nextPort++));
+    if (port === undefined) known.set(key, (port = this.tree.firstPort + this.tree.holders.push(container) - 1));
     return port;
   }
 }

@@ -1,7 +1,7 @@
 // Drawing edges and the shapes beside them.
 import { bends } from "./curve.ts";
-import { isInside, type Picture, type Rect } from "./picture.ts";
-import { FONT_MARK } from "./stage.ts";
+import { isInside, type Picture } from "./picture.ts";
+import { FONT_MARK } from "./sizes.ts";
 import type { Line } from "./strokes.ts";
 
 export function drawLines(ctx: CanvasRenderingContext2D, picture: Picture, lines: Line[]): void {
@@ -30,9 +30,6 @@ export function drawLines(ctx: CanvasRenderingContext2D, picture: Picture, lines
 }
 
 const touches = ({ edge }: Line, id: number): boolean => edge.from === id || edge.to === id;
-
-export const isLineVisible = ({ x, y, left, right, top, bottom }: Line, view: Rect): boolean =>
-  y + bottom >= view.y && y + top <= view.y + view.height && x + right >= view.x && x + left <= view.x + view.width;
 
 const ARROW = 6.5;
 

@@ -23,20 +23,23 @@ export function placeOf(tree: Tree, stage: Stage, selected: number, rolled: bool
   const open = [...stage.open].filter((id) => id > 0).map((id) => tree.nodes[id]);
   const picks = open.filter(isFold).map((node): [string, number | "all"] => [nameOf(tree, node), stage.pickOf(node.id)]);
   return {
-    at: selected > 0 ? nameOf(tree, tree.nodes[selected]) : "",
-    rolled,
-    depth: stage.depth,
+    ...{ at: nameAt(tree, selected), rolled, depth: stage.depth },
     open: open.map((node) => nameOf(tree, node)),
     picks: picks.filter(([, pick]) => pick !== 0),
   };
 }
 
-export function toHash({ at, rolled, depth, open, picks }: Place): string {
+const nameAt = (tree: Tree, id: number): string => (id > 0 ? nameOf(tree, tree.nodes[id]) : "");
+
+/** The place in words; where very much is open, names only what is selected. */
+export function hashOf(tree: Tree, stage: Stage, selected: number, rolled: boolean): string {
   const query = new URLSearchParams();
-  if (at) query.set("at", at);
+  const { depth } = stage;
+  if (selected > 0) query.set("at", nameAt(tree, selected));
   if (rolled) query.set("rolled", "1");
   if (depth !== null) query.set("depth", depthName(depth));
-  else if (open.length <= MOST) {
+  else if (stage.open.size <= MOST) {
+    const { open, picks } = placeOf(tree, stage, selected, rolled);
     for (const name of open) query.append("open", name);
     for (const [fold, pick] of picks) query.append("pick", `${pick} ${fold}`);
   }

@@ -4,7 +4,7 @@ import { paintOf } from "./boxes.ts";
 import { el } from "./dom.ts";
 import type { Paint } from "./paint.ts";
 import type { Camera } from "./picture.ts";
-import type { Frame } from "./stage.ts";
+import type { Frame } from "./frame.ts";
 
 const WIDTH = 132;
 const HEIGHT = 180;
@@ -65,11 +65,12 @@ export class Minimap {
     ctx.setTransform(ratio * this.scale, 0, 0, ratio * this.scale, 0, 0);
     const least = 1.5 / this.scale;
     const drawn = new Map<string, Set<number>>(); // by colour, the pixels that hold a box smaller than they are
-    for (const box of frame.boxes) {
-      if (box.open && box.width * this.scale < 3) continue;
-      const look = box.node.kind === "input" ? "input-line" : box.node.kind === "output" ? "output-line" : box.open ? "frame-line" : "op-line";
-      const colour = (!box.open && paintOf({ paint, theme }, box.node)?.colour) || theme[look];
-      if (!box.open && box.height * this.scale < 1) {
+    for (const box of frame.boxesIn(frame, 1 / this.scale)) {
+      const open = box.open && box.height * this.scale >= 1;
+      if (open && box.width * this.scale < 3) continue;
+      const look = box.node.kind === "input" ? "input-line" : box.node.kind === "output" ? "output-line" : open ? "frame-line" : "op-line";
+      const colour = (!open && paintOf({ paint, theme }, box.node)?.colour) || theme[look];
+      if (box.height * this.scale < 1) {
         let pixels = drawn.get(colour);
         if (!pixels) drawn.set(colour, (pixels = new Set()));
         const pixel = Math.floor(box.x * this.scale) * (HEIGHT + 1) + Math.floor(box.y * this.scale);
@@ -77,7 +78,7 @@ export class Minimap {
         pixels.add(pixel);
       }
       ctx.fillStyle = colour;
-      ctx.globalAlpha = box.open ? 0.35 : 1;
+      ctx.globalAlpha = open ? 0.35 : 1;
       ctx.fillRect(box.x, box.y, Math.max(least, box.width), Math.max(least * 0.7, box.height));
     }
   }

@@ -59,9 +59,16 @@ export interface Tree {
   nodes: TreeNode[];
   /** The box each row of the scene belongs to. */
   boxOf: Int32Array;
-  byAddress: Map<string, number>;
+  /** Made when it is first asked for. */
+  readonly byAddress: Map<string, number>;
+  /** The place of each box among its container's children. */
+  placeOf: Int32Array;
   levels: Map<number, Level>;
   firstPort: number;
+  /** The container on whose border each port stands, from `firstPort` on. */
+  holders: number[];
+  /** Its place among the ins, or after them among the outs. */
+  portPlaces: number[];
   decisions: Decisions;
   /** Boxes that take more than one tensor. */
   several: Set<number>;
@@ -79,13 +86,28 @@ export function buildTree(scene: Scene): Tree {
   foldRepeats(builder);
   setDepths(nodes);
   nameBoxes(builder, callBox);
-  const byAddress = new Map<string, number>();
-  for (const node of nodes) for (const name of node.names) if (!byAddress.has(name)) byAddress.set(name, node.id);
-  for (const node of nodes) for (const name of shortNames(scene, node)) if (!byAddress.has(name)) byAddress.set(name, node.id);
-  const tree: Tree = { scene, nodes, boxOf, byAddress, levels: new Map(), firstPort: nodes.length, decisions: decisions(scene), several: takesSeveral({ scene, boxOf }) };
+  let byAddress: Map<string, number> | null = null;
+  const placeOf = new Int32Array(nodes.length);
+  for (const { children } of nodes) children.forEach((id, place) => (placeOf[id] = place));
+  const tree: Tree = {
+    get byAddress() {
+      return (byAddress ??= namesOf(scene, nodes));
+    },
+    ...{ scene, nodes, boxOf, placeOf, levels: new Map(), firstPort: nodes.length, holders: [], portPlaces: [] },
+    decisions: decisions(scene),
+    several: takesSeveral({ scene, boxOf }),
+  };
   for (const [row, decision] of tree.decisions.byRow) if (nodes[boxOf[row]]) nodes[boxOf[row]].decision = decided(decision);
   liftEdges(tree);
   return tree;
+}
+
+/** The box that each name means; where two have one, the first. */
+function namesOf(scene: Scene, nodes: TreeNode[]): Map<string, number> {
+  const found = new Map<string, number>();
+  for (const node of nodes) for (const name of node.names) if (!found.has(name)) found.set(name, node.id);
+  for (const node of nodes) for (const name of shortNames(scene, node)) if (!found.has(name)) found.set(name, node.id);
+  return found;
 }
 
 /** `conv2d_3` of `conv2d_3_7`, and `conv2d_3:2` of its second pass. */

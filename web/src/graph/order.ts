@@ -1,13 +1,14 @@
 // The order of cells within their ranks: a few median sweeps, of which the one with the fewest crossings counts.
-import type { Cell, Link } from "./cells.ts";
+import { plus, type Cell, type Link } from "./cells.ts";
 
 export function orderRanks(cells: Cell[], count: number): Cell[][] {
-  const ranks: Cell[][] = Array.from({ length: count }, () => []);
-  for (const cell of cells) ranks[cell.rank + 1].push(cell);
+  const ranks: Cell[][] = new Array<Cell[]>(count);
+  for (const cell of cells) ranks[cell.rank + 1] = plus(ranks[cell.rank + 1], cell);
+  for (let i = 0; i < count; i++) ranks[i] ??= [];
+  if (ranks.every((rank) => rank.length < 2)) return ranks;
   const at = new Map<Cell, number>();
   const number = (rank: Cell[]): void => rank.forEach((cell, i) => at.set(cell, i));
   ranks.forEach(number);
-  if (ranks.every((rank) => rank.length < 2)) return ranks;
   let best = ranks.map((rank) => rank.slice());
   let fewest = Infinity;
   for (let sweep = 0; sweep < 6 && fewest > 0; sweep++) {

@@ -3,6 +3,7 @@
 import { el } from "./dom.ts";
 import type { TreeNode } from "./model.ts";
 import { captions } from "./captions.ts";
+import type { Frame } from "./frame.ts";
 import type { Stage } from "./stage.ts";
 
 const ROW = 26;
@@ -16,12 +17,11 @@ export class Outline {
   readonly element: HTMLElement;
   private readonly list: HTMLElement;
   private readonly spacer: HTMLElement;
-  private rows: number[] = []; // ids
   private active = 0;
   private readonly prefix = `ig${Math.random().toString(36).slice(2, 8)}`;
 
   constructor(
-    private readonly stageNow: () => Stage,
+    private readonly now: () => { stage: Stage; frame: Frame },
     private readonly actions: OutlineActions,
   ) {
     this.spacer = el("div", { class: "ig-rows", role: "presentation" });
@@ -36,27 +36,19 @@ export class Outline {
   }
 
   private get stage(): Stage {
-    return this.stageNow();
+    return this.now().stage;
+  }
+
+  private get frame(): Frame {
+    return this.now().frame;
   }
 
   /** Take over what is open now, and what is selected. */
   update(selected: number): void {
-    this.rows = [];
-    const stack: number[] = [];
-    const push = (id: number): void => {
-      const children = this.stage.shown(id);
-      for (let i = children.length - 1; i >= 0; i--) stack.push(children[i]);
-    };
-    push(0);
-    while (stack.length) {
-      const id = stack.pop()!;
-      this.rows.push(id);
-      if (this.stage.open.has(id)) push(id);
-    }
-    const at = this.rows.indexOf(selected);
+    const at = this.frame.rowOf(selected);
     if (at >= 0) this.active = at;
-    this.active = Math.min(this.active, Math.max(0, this.rows.length - 1));
-    this.spacer.style.height = `${this.rows.length * ROW}px`;
+    this.active = Math.min(this.active, Math.max(0, this.frame.count - 1));
+    this.spacer.style.height = `${this.frame.count * ROW}px`;
     if (at >= 0) this.scrollTo(at);
     this.render(selected);
   }
@@ -67,17 +59,17 @@ export class Outline {
     this.selected = selected;
     const { scrollTop, clientHeight } = this.list;
     const first = Math.max(0, Math.floor(scrollTop / ROW) - 4);
-    const last = Math.min(this.rows.length, Math.ceil((scrollTop + clientHeight) / ROW) + 4);
+    const last = Math.min(this.frame.count, Math.ceil((scrollTop + clientHeight) / ROW) + 4);
     const items: HTMLElement[] = [];
     for (let i = first; i < last; i++) items.push(this.row(i));
     this.spacer.replaceChildren(...items);
-    if (this.rows.length && this.active >= first && this.active < last)
-      this.list.setAttribute("aria-activedescendant", `${this.prefix}-${this.rows[this.active]}`);
+    if (this.frame.count && this.active >= first && this.active < last)
+      this.list.setAttribute("aria-activedescendant", `${this.prefix}-${this.frame.atRow(this.active)}`);
     else this.list.removeAttribute("aria-activedescendant");
   }
 
   private node(index: number): TreeNode {
-    return this.stage.tree.nodes[this.rows[index]];
+    return this.stage.tree.nodes[this.frame.atRow(index)];
   }
 
   private row(index: number): HTMLElement {
@@ -93,7 +85,7 @@ export class Outline {
         role: "treeitem",
         class: `ig-row${index === this.active ? " ig-active" : ""} ig-${node.kind}${node.hasParams ? " ig-params" : ""}`,
         "aria-level": node.depth,
-        "aria-posinset": beside.indexOf(node.id) + 1,
+        "aria-posinset": this.frame.placeOf(node.id) + 1,
         "aria-setsize": beside.length,
         "aria-selected": String(node.id === this.selected),
         "data-address": node.address,
@@ -130,8 +122,9 @@ export class Outline {
   }
 
   private key(event: KeyboardEvent): void {
+    if (!this.frame.count) return;
     const node = this.node(this.active);
-    if (!node || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
     const container = node.children.length > 0;
     const open = this.stage.open.has(node.id);
     const page = Math.max(1, Math.floor(this.list.clientHeight / ROW) - 1);
@@ -140,15 +133,15 @@ export class Outline {
     else if (event.key === "Enter" || event.key === " ") container ? this.actions.toggle(node.id) : this.actions.select(node.id);
     else if (event.key === "ArrowRight" && container) open ? this.go(this.active + 1) : this.actions.toggle(node.id);
     else if (event.key === "ArrowLeft" && container && open) this.actions.toggle(node.id);
-    else if (event.key === "ArrowLeft" && node.depth > 1) this.go(this.rows.indexOf(node.parent));
+    else if (event.key === "ArrowLeft" && node.depth > 1) this.go(this.frame.rowOf(node.parent));
     else return;
     event.preventDefault();
     event.stopPropagation();
   }
 
   private go(index: number): void {
-    this.active = Math.min(this.rows.length - 1, Math.max(0, index));
+    this.active = Math.min(this.frame.count - 1, Math.max(0, index));
     this.scrollTo(this.active);
-    this.actions.select(this.rows[this.active]);
+    this.actions.select(this.frame.atRow(this.active));
   }
 }

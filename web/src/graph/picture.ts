@@ -1,9 +1,9 @@
 // Everything a drawing depends on, and where boxes are while they move.
 import type { Theme } from "./colour.ts";
 import type { Figures } from "./facts.ts";
+import type { Box, Frame } from "./frame.ts";
 import type { LevelEdge, Tree } from "./model.ts";
 import type { Paint } from "./paint.ts";
-import type { Box, Frame } from "./stage.ts";
 import type { Stream } from "./walk.ts";
 
 export interface Camera {

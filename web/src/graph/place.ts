@@ -10,8 +10,9 @@ export function placeX(ranks: Cell[][]): void {
     });
     for (const cell of rank) cell.x -= x / 2;
   }
+  const upwards = ranks.slice().reverse();
   for (let sweep = 0; sweep < 8; sweep++) {
-    const order = sweep % 2 ? ranks.slice().reverse() : ranks;
+    const order = sweep % 2 ? upwards : ranks;
     for (const rank of order) settle(rank, sweep >= 6 ? "both" : sweep % 2 ? "down" : "up");
   }
   straighten(ranks);
@@ -20,28 +21,28 @@ export function placeX(ranks: Cell[][]): void {
 const FARTHEST = 70; // a run may step aside so far, to be straight from port to port, before it steps back
 
 interface Run {
+  number: number;
   cells: Cell[];
   offsets: number[];
 }
 
 /** Move every run of cells that follow one another to one x, as far as their neighbours in the ranks allow. */
 function straighten(ranks: Cell[][]): void {
-  const beside = new Map<Cell, [left: Cell | undefined, right: Cell | undefined]>();
-  for (const rank of ranks) rank.forEach((cell, i) => beside.set(cell, [rank[i - 1], rank[i + 1]]));
+  for (const rank of ranks) rank.forEach((cell, i) => ([cell.left, cell.right] = [rank[i - 1], rank[i + 1]]));
   const runs = findRuns(ranks);
+  const upwards = runs.slice().reverse();
   for (let round = 0; round < 4; round++) {
-    for (const { cells, offsets } of round % 2 ? runs.slice().reverse() : runs) {
+    for (const { number, cells, offsets } of round % 2 ? upwards : runs) {
       let [low, high] = [-Infinity, Infinity];
-      const own = new Set(cells);
       const pulls: Link[] = [];
-      cells.forEach((cell, i) => {
-        const [left, right] = beside.get(cell)!;
+      for (let i = 0; i < cells.length; i++) {
+        const cell = cells[i];
+        const { left, right } = cell;
         if (left) low = Math.max(low, left.x + gap(left, cell) - offsets[i]);
         if (right) high = Math.min(high, right.x - gap(cell, right) - offsets[i]);
-        for (const link of [...cell.up, ...cell.down]) {
-          if (!own.has(link.cell)) pulls.push({ ...link, shift: link.shift - offsets[i] });
-        }
-      });
+        for (const link of cell.up) if (link.cell.run !== number) pulls.push({ ...link, shift: link.shift - offsets[i] });
+        for (const link of cell.down) if (link.cell.run !== number) pulls.push({ ...link, shift: link.shift - offsets[i] });
+      }
       if (low > high) continue;
       const middle = (cells[0].x + cells[cells.length - 1].x - offsets[cells.length - 1]) / 2;
       const want = pulls.length ? weightedMedian(pulls) : middle;
@@ -54,28 +55,30 @@ function straighten(ranks: Cell[][]): void {
 /** Maximal runs in which each cell is what the one above it leads to first, and the other way round. */
 function findRuns(ranks: Cell[][]): Run[] {
   const runs: Run[] = [];
-  const taken = new Set<Cell>();
-  for (const start of ranks.flat()) {
-    if (taken.has(start)) continue;
-    const run: Run = { cells: [start], offsets: [0] };
-    taken.add(start);
-    for (let cell = start; ; ) {
-      const next = favourite(cell.down);
-      const back = next && favourite(next.cell.up);
-      if (!next || back?.cell !== cell || taken.has(next.cell)) break;
-      const offset = run.offsets[run.offsets.length - 1] + back.shift;
-      run.offsets.push(Math.abs(offset) > FARTHEST ? 0 : offset);
-      run.cells.push(next.cell);
-      taken.add(next.cell);
-      cell = next.cell;
+  for (const rank of ranks) {
+    for (const start of rank) {
+      if (start.run >= 0) continue;
+      const run: Run = { number: runs.length, cells: [start], offsets: [0] };
+      start.run = run.number;
+      for (let cell = start; ; ) {
+        const next = favourite(cell.down);
+        const back = next && favourite(next.cell.up);
+        if (!next || back?.cell !== cell || next.cell.run >= 0) break;
+        const offset = run.offsets[run.offsets.length - 1] + back.shift;
+        run.offsets.push(Math.abs(offset) > FARTHEST ? 0 : offset);
+        run.cells.push(next.cell);
+        next.cell.run = run.number;
+        cell = next.cell;
+      }
+      runs.push(run);
     }
-    runs.push(run);
   }
   return runs;
 }
 
 /** The heaviest link; of several alike the middle one, and none when there is no middle. */
 function favourite(links: Link[]): Link | undefined {
+  if (links.length < 2) return links[0];
   const most = Math.max(...links.map((link) => link.weight));
   const alike = links.filter((link) => link.weight === most).sort((a, b) => a.cell.x - b.cell.x);
   return alike.length % 2 ? alike[alike.length >> 1] : undefined;
@@ -83,6 +86,16 @@ function favourite(links: Link[]): Link | undefined {
 
 /** Move a rank's cells to where their neighbours want them, keeping order and distance: isotonic regression. */
 function settle(rank: Cell[], side: "up" | "down" | "both"): void {
+  if (rank.length === 1) {
+    const [cell] = rank;
+    const { up, down } = cell;
+    if (side === "both" && up.length === 1 && down.length === 1) cell.x = medianOfTwo(up[0], down[0]);
+    else {
+      const links = side === "both" ? [...up, ...down] : cell[side];
+      if (links.length) cell.x = weightedMedian(links);
+    }
+    return;
+  }
   const blocks: { sum: number; weight: number; count: number }[] = [];
   const base: number[] = [];
   let offset = 0;
@@ -109,7 +122,13 @@ function settle(rank: Cell[], side: "up" | "down" | "both"): void {
   }
 }
 
+function medianOfTwo(a: Link, b: Link): number {
+  const [p, q] = [a.cell.x + a.shift, b.cell.x + b.shift];
+  return a.weight === b.weight ? (p + q) / 2 : a.weight > b.weight ? p : q;
+}
+
 function weightedMedian(links: Link[]): number {
+  if (links.length === 1) return links[0].cell.x + links[0].shift;
   const points = links.map((link) => ({ x: link.cell.x + link.shift, weight: link.weight }));
   points.sort((a, b) => a.x - b.x);
   const half = points.reduce((sum, p) => sum + p.weight, 0) / 2;

@@ -33,18 +33,16 @@ export function assemble(
   lanes: number[],
 ): Layout {
   const bands = placeY(input, ranks);
-  const y = new Map<number, number>();
-  for (const node of input.nodes) {
-    const cell = byId.get(node.id)!;
-    const r = cell.rank + 1;
-    y.set(node.id, bands.top[r] + (bands.bottom[r] - bands.top[r] - node.height) / 2);
+  for (const cell of byId.values()) {
+    const [top, bottom] = [bands.top[cell.rank + 1], bands.bottom[cell.rank + 1]];
+    cell.y = cell.index === -2 ? top : top + (bottom - top - cell.height) / 2;
   }
-  const draft = new Router(input, byId, bands, y);
+  const draft = new Router(input, byId, bands);
   for (const { edge, cells } of chains) draft.chain(edge, cells);
   draft.lanes(lanes);
   const routes = draft.finish();
   let [low, high] = [Infinity, -Infinity];
-  for (const cell of ranks.flat()) {
+  for (const rank of ranks) for (const cell of rank) {
     low = Math.min(low, cell.x - cell.width / 2);
     high = Math.max(high, cell.x + cell.width / 2);
   }
@@ -59,14 +57,20 @@ export function assemble(
   const width = Math.max(high - low + 2 * SPACE.side, input.minWidth);
   const dx = (width - (high + low)) / 2;
   const shifted = (id: number, half: number): number => byId.get(id)!.x - half + dx;
-  for (const route of routes) for (let i = 0; i < route.length; i += 2) route[i] += dx;
+  const starts = new Int32Array(routes.length + 1);
+  routes.forEach((route, edge) => (starts[edge + 1] = starts[edge] + route.length));
+  const points = new Float64Array(starts[routes.length]);
+  routes.forEach((route, edge) => {
+    for (let i = 0, at = starts[edge]; i < route.length; i += 2, at += 2) [points[at], points[at + 1]] = [route[i] + dx, route[i + 1]];
+  });
   return {
     width,
     height: bands.bottom[ranks.length - 1],
-    x: new Map(input.nodes.map((node) => [node.id, shifted(node.id, node.width / 2)])),
-    y,
-    portX: new Map([...input.ins, ...input.outs].map((id) => [id, shifted(id, 0)])),
-    routes,
+    x: Float64Array.from(input.nodes, (node) => shifted(node.id, node.width / 2)),
+    y: Float64Array.from(input.nodes, (node) => byId.get(node.id)!.y),
+    portX: Float64Array.from([...input.ins, ...input.outs], (id) => shifted(id, 0)),
+    points,
+    starts,
   };
 }
 
@@ -92,30 +96,25 @@ function placeY(input: LayoutInput, ranks: Cell[][]): Bands {
 /** Collects the routes: ends are spread over a box's side once all its edges are known. */
 class Router {
   private readonly routes: number[][];
-  private readonly sides = new Map<string, End[]>();
+  private readonly starts = new Map<Cell, End[]>();
+  private readonly stops = new Map<Cell, End[]>();
   private readonly buses = new Map<number, Bus>();
 
   constructor(
     private readonly input: LayoutInput,
     private readonly byId: Map<number, Cell>,
     private readonly bands: Bands,
-    private readonly y: Map<number, number>,
   ) {
-    this.routes = input.edges.map(() => []);
+    this.routes = new Array<number[]>(input.edges.length).fill([]); // each is put in whole
   }
 
   chain(edge: number, cells: Cell[]): void {
     const { top, bottom } = this.bands;
-    const points: number[] = [];
-    cells.forEach((cell, i) => {
-      const r = cell.rank + 1;
-      if (i === 0) points.push(cell.x, this.bottomOf(cell), cell.x, bottom[r]);
-      else if (i < cells.length - 1) points.push(cell.x, top[r], cell.x, bottom[r]);
-      else points.push(cell.x, top[r], cell.x, this.topOf(cell));
-    });
-    this.routes[edge] = points;
-    this.attach(cells[0], { edge, start: true, towards: cells[1].x, bus: -1 });
-    this.attach(cells[cells.length - 1], { edge, start: false, towards: cells[cells.length - 2].x, bus: -1 });
+    const [first, last] = [cells[0], cells[cells.length - 1]];
+    const between = cells.length > 2 ? cells.slice(1, -1).flatMap(({ x, rank }) => [x, top[rank + 1], x, bottom[rank + 1]]) : [];
+    this.routes[edge] = [first.x, first.y + first.height, first.x, bottom[first.rank + 1], ...between, last.x, top[last.rank + 1], last.x, last.y];
+    this.attach(first, { edge, start: true, towards: cells[1].x, bus: -1 });
+    this.attach(last, { edge, start: false, towards: cells[cells.length - 2].x, bus: -1 });
   }
 
   /** Long edges share a lane with those of the same source, or of the same target where those are more. */
@@ -140,25 +139,17 @@ class Router {
     this.buses.set(shared, bus);
   }
 
-  finish(): Float64Array[] {
+  finish(): number[][] {
     this.placeBuses();
-    for (const [key, ends] of this.sides) this.spread(this.byId.get(Number(key.slice(1)))!, ends);
-    return this.routes.map((route) => Float64Array.from(route));
-  }
-
-  private topOf(cell: Cell): number {
-    return this.y.get(cell.id) ?? this.bands.top[cell.rank + 1];
-  }
-
-  private bottomOf(cell: Cell): number {
-    return (this.y.get(cell.id) ?? this.bands.top[cell.rank + 1]) + cell.height;
+    for (const sides of [this.starts, this.stops]) for (const [cell, ends] of sides) this.spread(cell, ends);
+    return this.routes;
   }
 
   private attach(cell: Cell, end: End): void {
-    const key = (end.start ? "b" : "t") + cell.id;
-    const ends = this.sides.get(key);
+    const side = end.start ? this.starts : this.stops;
+    const ends = side.get(cell);
     if (ends) ends.push(end);
-    else this.sides.set(key, [end]);
+    else side.set(cell, [end]);
   }
 
   /** Lanes outside everything, those of shorter reach nearer; two share a lane where they do not meet. */
@@ -199,8 +190,8 @@ class Router {
     const before = bottom[b.rank];
     const leave = bottom[a.rank + 1];
     this.routes[edge] = [
-      ...[a.x, this.bottomOf(a), a.x, leave, x, Math.min(after, leave + SPACE.rank), x, Math.max(before, top[b.rank + 1] - SPACE.rank)],
-      ...[b.x, top[b.rank + 1], b.x, this.topOf(b)],
+      ...[a.x, a.y + a.height, a.x, leave, x, Math.min(after, leave + SPACE.rank), x, Math.max(before, top[b.rank + 1] - SPACE.rank)],
+      ...[b.x, top[b.rank + 1], b.x, b.y],
     ];
     this.attach(a, { edge, start: true, towards: x, bus: id });
     this.attach(b, { edge, start: false, towards: x, bus: id });
@@ -209,6 +200,7 @@ class Router {
   /** Spread the ends along one side of a box: the straightest in the middle, fixed ones where they must be.
    * Ends of one lane share a place. */
   private spread(cell: Cell, ends: End[]): void {
+    if (ends.length === 1) return this.put(cell, ends[0], 0);
     ends.sort((a, b) => a.towards - b.towards);
     const slots: number[] = [];
     const slotOf = ends.map((end, i) => {
@@ -229,12 +221,14 @@ class Router {
     const last = slots.length - 1;
     const reach = words ? Math.max(last / 2, 0.5) : Math.max(straightest, last - straightest, 1);
     const step = cell.index === -2 ? 0 : Math.min(Math.max(SPACE.step, words), room / reach);
-    ends.forEach((end, i) => {
-      const { fromDx, toDx } = this.input.edges[end.edge];
-      const x = cell.x + ((end.start ? fromDx : toDx) ?? (slotOf[i] - middle) * step);
-      const route = this.routes[end.edge];
-      const at = end.start ? 0 : route.length - 4;
-      route[at] = route[at + 2] = x;
-    });
+    ends.forEach((end, i) => this.put(cell, end, (slotOf[i] - middle) * step));
+  }
+
+  /** Put an end beside the middle of its box, or where it must be. */
+  private put(cell: Cell, { edge, start }: End, aside: number): void {
+    const { fromDx, toDx } = this.input.edges[edge];
+    const route = this.routes[edge];
+    const at = start ? 0 : route.length - 4;
+    route[at] = route[at + 2] = cell.x + ((start ? fromDx : toDx) ?? aside);
   }
 }

@@ -3,10 +3,10 @@
 import type { Theme } from "./colour.ts";
 import { el } from "./dom.ts";
 import { dimensions } from "./facts.ts";
+import type { Box } from "./frame.ts";
 import { nameOf, type Place } from "./link.ts";
 import type { TreeNode } from "./model.ts";
 import { formatValue, type Paint } from "./paint.ts";
-import type { Box } from "./stage.ts";
 import { GraphView, type GraphOptions } from "./view.ts";
 import type { Scene } from "./scene.ts";
 
@@ -56,24 +56,24 @@ export function openSides(host: HTMLElement, scene: Scene, beside: Beside, optio
   /** Look at the other from where the partner of a box in sight stands as that box does. */
   const look = (side: number): void => {
     if (side !== leader || !views[1]) return;
-    const [{ sight }, other] = [views[side], views[1 - side]];
-    const { camera, frame, tree, selected, width, height } = sight;
+    const [{ look: seen }, other] = [views[side], views[1 - side]];
+    const { camera, frame, tree, selected, width, height } = seen;
     const [x, y] = [camera.x + width / 2 / camera.scale, camera.y + height / 2 / camera.scale];
-    const there = other.sight.frame;
+    const there = other.look.frame;
     let best: [Box, Box] | null = null;
     let least = Infinity;
-    for (const box of frame.boxes) {
+    for (const box of frame.boxesIn({ x: camera.x, y: camera.y, width: width / camera.scale, height: height / camera.scale })) {
       const middle = box.y + (box.open ? 0 : box.height / 2);
       const far = Math.abs(middle - y) * (box.node.id === selected ? 0.01 : 1) + Math.abs(box.x + box.width / 2 - x) / 100;
       if (far >= least) continue;
-      const mate = there.byId.get(other.idOf(fold(side, nameOf(tree, box.node))));
+      const mate = there.box(other.idOf(fold(side, nameOf(tree, box.node))));
       if (mate) [best, least] = [[box, mate], far];
     }
     if (!best) return;
     const [box, mate] = best;
     const { scale } = camera;
     const to = { scale, x: camera.x + mate.x + mate.width / 2 - box.x - box.width / 2, y: camera.y + mate.y - box.y };
-    const was = other.sight.camera;
+    const was = other.look.camera;
     if (was.scale !== to.scale || Math.abs(was.x - to.x) + Math.abs(was.y - to.y) > 0.5 / scale) other.lookFrom(to);
   };
 

@@ -1,99 +1,37 @@
 // Which boxes stand open, and where everything visible is. Layouts are kept per container; opening or
 // closing one lays out only that container and those around it.
 import { Layouts } from "./alike.ts";
-import { captions, isBoxed, isFold } from "./captions.ts";
+import { isFold } from "./captions.ts";
 import { Depths, isAll } from "./depths.ts";
-import { dimensions, type Figures } from "./facts.ts";
-import { type Layout } from "./layout.ts";
+import type { Figures } from "./facts.ts";
+import { Frame, Part, type Box } from "./frame.ts";
+import { HEADER } from "./heads.ts";
+import type { Layout } from "./layout.ts";
 import { marksOf } from "./marks.ts";
-import { preorder, type Level, type LevelEdge, type Tree, type TreeNode } from "./model.ts";
+import { preorder, type Level, type Tree, type TreeNode } from "./model.ts";
 import { pickedLevel } from "./pick.ts";
-import { linesOf, type Line } from "./strokes.ts";
-
-export const HEADER = 30;
-const PAD = 14;
-const FONT_TITLE = 13;
-const FONT_SMALL = 11;
-const MOST_ENDS = 8; // arrows a box makes room for; more stand closer
-export const FONT_MARK = 9.5;
-const HEAD_ROOM = 420; // of a head that moves with the sight
-/** The buttons in the head of an open fold, from its right end: all, next, which, previous. */
-export const PICKER = { all: 34, next: 22, which: 52, previous: 22 };
-
-export interface Box {
-  node: TreeNode;
-  x: number;
-  y: number;
-  width: number;
-  height: number;
-  open: boolean;
-  /** Of an open fold: the place of the member it shows. */
-  pick: number | "all";
-}
-
-/** The visible box of an id. An array: a map of a hundred thousand costs more than all the rest of a frame. */
-class BoxesById {
-  private readonly boxes: (Box | undefined)[];
-
-  constructor(count: number) {
-    this.boxes = new Array<Box | undefined>(count);
-  }
-
-  set(id: number, box: Box): void {
-    this.boxes[id] = box;
-  }
-
-  get(id: number): Box | undefined {
-    return id < 0 ? undefined : this.boxes[id];
-  }
-
-  has(id: number): boolean {
-    return this.get(id) !== undefined;
-  }
-}
-
-/** A box, and where it stands in its container. */
-interface Placed {
-  box: Box;
-  dx: number;
-  dy: number;
-}
-
-export interface Frame {
-  boxes: Box[];
-  byId: BoxesById;
-  lines: Line[];
-  width: number;
-  height: number;
-}
-
-/** From where to where the head of an open box is drawn: its words stay in sight while the box is. */
-export function headSpan(box: { x: number; width: number }, camera: { x: number; scale: number }, sight: number): [left: number, right: number] {
-  const room = Math.min(HEAD_ROOM, box.width);
-  const left = Math.min(Math.max(box.x, camera.x + 4 / camera.scale), box.x + box.width - room);
-  const right = Math.max(Math.min(box.x + box.width, camera.x + (sight - 4) / camera.scale), left + room);
-  return [left, right];
-}
-
-export type Measure = (text: string, size: number, bold: boolean) => number;
+import { FONT_MARK, Sizes, type Measure } from "./sizes.ts";
 
 export class Stage {
   readonly open = new Set<number>([0]);
   readonly depths: Depths;
-  private readonly layouts = new Map<number, Layout>();
+  private readonly sizes: Sizes;
   private readonly alike = new Layouts();
-  private readonly lines = new WeakMap<Layout, Line[]>();
-  private readonly placed = new WeakMap<Layout, Placed[]>();
-  private readonly sizes = new Map<number, { width: number; height: number }>();
+  private readonly layouts = new Map<number, Layout>();
+  /** Kept with their layouts. */
+  private readonly parts = new Map<number, Part>();
+  private readonly inside: Int32Array; // boxes visible inside each that has a layout, at any depth
   /** Of a fold that stands open: the one member shown, by its place; "all" shows them all. */
   private readonly picks = new Map<number, number | "all">();
 
   constructor(
     readonly tree: Tree,
     readonly figures: Figures,
-    private readonly measure: Measure,
+    measure: Measure,
   ) {
     this.depths = new Depths(tree);
+    this.sizes = new Sizes(tree, figures, measure);
+    this.inside = new Int32Array(tree.nodes.length);
   }
 
   isContainer(id: number): boolean {
@@ -130,9 +68,10 @@ export class Stage {
 
   /** Whether every container around it stands open and shows it. */
   isVisible(id: number): boolean {
-    const { nodes } = this.tree;
+    const { nodes, placeOf } = this.tree;
     for (let n = id; n > 0; n = nodes[n].parent) {
-      if (!this.open.has(nodes[n].parent) || !this.shown(nodes[n].parent).includes(n)) return false;
+      const pick = this.pickOf(nodes[n].parent);
+      if (!this.open.has(nodes[n].parent) || (pick !== "all" && pick !== placeOf[n])) return false;
     }
     return true;
   }
@@ -147,16 +86,20 @@ export class Stage {
   }
 
   private forget(id: number): void {
-    for (let n = id; n >= 0; n = this.tree.nodes[n].parent) this.layouts.delete(n);
+    for (let n = id; n >= 0; n = this.tree.nodes[n].parent) {
+      this.layouts.delete(n);
+      this.parts.delete(n);
+    }
   }
 
   /** Open the way to a box. */
   reveal(id: number): void {
-    const { nodes } = this.tree;
+    const { nodes, placeOf } = this.tree;
     for (let n = id; n > 0; n = nodes[n].parent) {
       const { parent } = nodes[n];
       this.setOpen(parent, true);
-      if (!this.shown(parent).includes(n)) this.pick(parent, nodes[parent].children.indexOf(n));
+      const pick = this.pickOf(parent);
+      if (pick !== "all" && pick !== placeOf[n]) this.pick(parent, placeOf[n]);
     }
   }
 
@@ -165,6 +108,7 @@ export class Stage {
   openToDepth(depth: number): void {
     this.open.clear();
     this.layouts.clear();
+    this.parts.clear();
     this.picks.clear();
     this.open.add(0);
     for (const { id, kind } of this.depths.opened(depth)) {
@@ -196,47 +140,29 @@ export class Stage {
     }
   }
 
-  /** Everything visible, with its place. Boxes and lines of the frame before are moved where they still stand. */
+  /** Everything visible, with its place. Of the frame before only what has not changed stays true. */
   frame(): Frame {
     this.layOut();
-    const root = this.layouts.get(0)!;
-    const frame: Frame = { boxes: [], byId: new BoxesById(this.tree.nodes.length), lines: [], width: root.width, height: root.height };
-    const stack: [id: number, x: number, y: number][] = [[0, 0, 0]];
-    while (stack.length) {
-      const [id, x, y] = stack.pop()!;
-      const layout = this.layouts.get(id)!;
-      for (const line of this.linesOf(id, layout)) {
-        [line.x, line.y] = [x, y];
-        frame.lines.push(line);
-      }
-      for (const { box, dx, dy } of this.boxesOf(id, layout)) {
-        [box.x, box.y] = [x + dx, y + dy];
-        frame.boxes.push(box);
-        frame.byId.set(box.node.id, box);
-        if (box.open) stack.push([box.node.id, box.x, box.y + HEADER]);
-      }
-    }
-    return frame;
+    const { width, height } = this.layouts.get(0)!;
+    return new Frame(this, width, height, this.inside[0]);
   }
 
-  /** Boxes are kept with their container's layout, which any change of theirs makes anew. */
-  private boxesOf(id: number, layout: Layout): Placed[] {
-    let boxes = this.placed.get(layout);
-    if (boxes) return boxes;
-    boxes = this.shown(id).map((child) => {
-      const box: Box = { node: this.tree.nodes[child], x: 0, y: 0, ...this.size(child), open: this.open.has(child), pick: this.pickOf(child) };
-      return { box, dx: layout.x.get(child)!, dy: layout.y.get(child)! };
-    });
-    this.placed.set(layout, boxes);
-    return boxes;
+  /** What an open container that is laid out holds. */
+  partOf(id: number): Part | undefined {
+    const known = this.parts.get(id);
+    if (known) return this.open.has(id) ? known : undefined;
+    const layout = this.open.has(id) ? this.layouts.get(id) : undefined;
+    if (!layout) return undefined;
+    const inside = (child: number): number => (this.open.has(child) ? this.inside[child] : 0);
+    const part = new Part(this.tree, id, this.shown(id), () => this.levelOf(id), layout, this.boxOf, inside);
+    this.parts.set(id, part);
+    return part;
   }
 
-  /** Lines are kept with their container's layout: opening another box only moves them. */
-  private linesOf(id: number, layout: Layout): Line[] {
-    let lines = this.lines.get(layout);
-    if (!lines) this.lines.set(layout, (lines = linesOf(this.tree, this.levelOf(id), layout, id)));
-    return lines;
-  }
+  private readonly boxOf = (id: number, place: number, { x, y }: Layout): Box => {
+    const [width, height] = this.size(id);
+    return { node: this.tree.nodes[id], x: 0, y: 0, dx: x[place], dy: y[place], width, height, open: this.open.has(id), pick: this.pickOf(id) };
+  };
 
   /** Lay out every open, visible container that has no layout yet, the inner ones first. What is inside one that
    * has is laid out too: a change forgets all that is around it. */
@@ -245,100 +171,51 @@ export class Stage {
     preorder(this.tree.nodes, (node) => {
       if (!this.open.has(node.id) || this.layouts.has(node.id)) return false;
       waiting.push(node);
-      return this.shown(node.id).length === node.children.length ? true : this.shown(node.id);
+      return this.pickOf(node.id) === "all" ? true : this.shown(node.id);
     });
     for (let i = waiting.length - 1; i >= 0; i--) {
       const node = waiting[i];
       this.layouts.set(node.id, this.layOutOne(node));
+      const shown = this.shown(node.id);
+      this.inside[node.id] = shown.reduce((sum, id) => sum + 1 + (this.open.has(id) ? this.inside[id] : 0), 0);
     }
   }
 
   private layOutOne(node: TreeNode): Layout {
-    const { nodes } = this.tree;
+    const { tree, sizes } = this;
     const level = this.levelOf(node.id);
+    const shown = this.shown(node.id);
     const dx = (end: number, port: number): number | null => {
       if (port < 0 || !this.open.has(end)) return null;
-      const inner = this.layouts.get(end)!;
-      return inner.portX.get(port)! - inner.width / 2;
+      const { portX, width } = this.layouts.get(end)!;
+      return portX[tree.portPlaces[port - tree.firstPort]] - width / 2;
     };
     return this.alike.of({
-      nodes: this.shown(node.id).map((id) => ({
-        id,
-        ...this.size(id),
-        tail: this.tail(nodes[id]),
-        pinned: nodes[id].kind === "input" || nodes[id].subtitle === "input",
-      })),
+      nodes: shown.map((id) => {
+        const [width, height] = this.size(id);
+        const { kind, subtitle } = tree.nodes[id];
+        return { id, width, height, tail: sizes.tail(tree.nodes[id]), pinned: kind === "input" || subtitle === "input" };
+      }),
       ins: level.ins,
       outs: level.outs,
-      edges: level.edges.map((edge) => ({
-        from: edge.from,
-        to: edge.to,
-        fromDx: dx(edge.from, edge.outPort),
-        toDx: dx(edge.to, edge.inPort),
-        mark: this.measure(marksOf(this.tree, edge).into, FONT_MARK, false),
-        outMark: this.measure(marksOf(this.tree, edge).out, FONT_MARK, false),
-      })),
-      minWidth: node.id === 0 ? 0 : this.headerWidth(node),
+      edges: level.edges.map((edge) => {
+        const { into, out } = marksOf(tree, edge);
+        return {
+          from: edge.from,
+          to: edge.to,
+          fromDx: dx(edge.from, edge.outPort),
+          toDx: dx(edge.to, edge.inPort),
+          mark: sizes.measure(into, FONT_MARK, false),
+          outMark: sizes.measure(out, FONT_MARK, false),
+        };
+      }),
+      minWidth: node.id === 0 ? 0 : sizes.header(node),
     });
   }
 
-  private tail(node: TreeNode): number {
-    const { scene } = this.tree;
-    if (!node.rows.length) return 0;
-    return 12 + this.measure(dimensions(scene.metas[scene.ops.meta[node.rows[0]]][0]), 10.5, false);
-  }
-
   /** Width and height: of what is inside for an open container, of its words for anything else. */
-  size(id: number): { width: number; height: number } {
+  private size(id: number): [width: number, height: number] {
     const layout = this.open.has(id) ? this.layouts.get(id) : undefined;
-    if (layout) return { width: layout.width, height: layout.height + HEADER };
-    let size = this.sizes.get(id);
-    if (!size) this.sizes.set(id, (size = this.closedSize(this.tree.nodes[id])));
-    return size;
+    return layout ? [layout.width, layout.height + HEADER] : [this.sizes.width(id), this.sizes.height(id)];
   }
-
-  private closedSize(node: TreeNode): { width: number; height: number } {
-    const [title, subtitle] = captions(node, this.figures);
-    const first = this.measure(title, FONT_TITLE, true);
-    const second = subtitle ? this.measure(subtitle, FONT_SMALL, false) : 0;
-    const button = node.children.length ? 22 : 0;
-    const ends = this.endsWidth(node);
-    if (!isBoxed(node)) return { width: Math.max(52, ends, Math.ceil(first) + 2 * PAD), height: 28 };
-    return { width: Math.max(108, ends, Math.ceil(Math.max(first, second)) + 2 * PAD + button), height: 46 };
-  }
-
-  /** Room for the words beside the arrows of a box, where they bear any. */
-  private endsWidth(node: TreeNode): number {
-    const bare = !this.tree.several.has(node.id) && !this.tree.scene.edges.out;
-    if (bare || node.children.length || node.parent < 0) return 0;
-    const { into, out } = edgesAt(this.tree.levels.get(node.parent)!);
-    const room = (words: string[]): number => {
-      const widest = words.reduce((most, word) => Math.max(most, this.measure(word, FONT_MARK, false)), 0);
-      return widest > 7 ? (Math.min(words.length, MOST_ENDS) - 1) * (widest + 9) + 30 : 0;
-    };
-    const arriving = into.get(node.id) ?? [];
-    const leaving = out.get(node.id) ?? [];
-    return Math.max(room(arriving.map((edge) => marksOf(this.tree, edge).into)), room(leaving.map((edge) => marksOf(this.tree, edge).out)));
-  }
-
-  private headerWidth(node: TreeNode): number {
-    const [title, subtitle] = captions(node, this.figures);
-    const picker = isFold(node) ? PICKER.all + PICKER.next + PICKER.which + PICKER.previous : 0;
-    return this.measure(title, FONT_TITLE, true) + this.measure(subtitle, FONT_SMALL, false) + 22 + 3 * PAD + picker;
-  }
-}
-
-const known = new WeakMap<Level, { into: Map<number, LevelEdge[]>; out: Map<number, LevelEdge[]> }>();
-
-/** A level's edges by the box they lead to, and by the box they leave. */
-function edgesAt(level: Level): { into: Map<number, LevelEdge[]>; out: Map<number, LevelEdge[]> } {
-  let ends = known.get(level);
-  if (ends) return ends;
-  ends = { into: new Map(), out: new Map() };
-  for (const edge of level.edges) {
-    ends.into.get(edge.to)?.push(edge) ?? ends.into.set(edge.to, [edge]);
-    ends.out.get(edge.from)?.push(edge) ?? ends.out.set(edge.from, [edge]);
-  }
-  known.set(level, ends);
-  return ends;
 }

@@ -1,6 +1,6 @@
 // Edges as they are drawn: their routes, and the words that stand beside them.
 import { dimensions } from "./facts.ts";
-import type { Layout } from "./layout.ts";
+import { routeOf, type Layout } from "./layout.ts";
 import { tensorsOf } from "./levels.ts";
 import { marksOf, shapeOf, type Marks } from "./marks.ts";
 import type { Level, LevelEdge, Tree } from "./model.ts";
@@ -28,7 +28,7 @@ export interface Line extends Marks {
 export function linesOf(tree: Tree, level: Level, layout: Layout, container: number): Line[] {
   const labelled = new Map<string | number, Line>(); // source and tensors -> line that bears the shape
   const lines = level.edges.map((edge, i) => {
-    const route = layout.routes[i];
+    const route = routeOf(layout, i);
     const toPort = edge.to >= tree.firstPort;
     const { out, into, branch } = marksOf(tree, edge);
     const words = { out, into, branch, label: "", labelAtEnd: false };

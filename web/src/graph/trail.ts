@@ -2,7 +2,7 @@
 import { el } from "./dom.ts";
 import type { Tree } from "./model.ts";
 import type { Camera } from "./picture.ts";
-import type { Frame } from "./stage.ts";
+import type { Frame } from "./frame.ts";
 
 export function trailOf(tree: Tree, id: number): number[] {
   const way: number[] = [];
@@ -15,9 +15,8 @@ export function inSight(frame: Frame, camera: Camera, width: number, height: num
   const [x, y] = [camera.x + width / 2 / camera.scale, camera.y + Math.min(height / 2, 260) / camera.scale];
   let found = 0;
   let depth = 0;
-  for (const box of frame.boxes) {
-    const around = box.open && x >= box.x && x <= box.x + box.width && y >= box.y && y <= box.y + box.height;
-    if (around && box.node.depth > depth) [found, depth] = [box.node.id, box.node.depth];
+  for (const box of frame.boxesIn({ x, y, width: 0, height: 0 })) {
+    if (box.open && box.node.depth > depth) [found, depth] = [box.node.id, box.node.depth];
   }
   return found;
 }

@@ -1,7 +1,7 @@
 // Steps along what is visible: who feeds a box, who it feeds, who stands beside it, and all that lies up or
 // down the stream. An edge that ends at the border of an open box goes on inside it.
 import type { Tree } from "./model.ts";
-import type { Frame } from "./stage.ts";
+import type { Frame, Part } from "./frame.ts";
 import type { Line } from "./strokes.ts";
 
 interface Ways {
@@ -9,31 +9,34 @@ interface Ways {
   to: Map<number, Line[]>;
 }
 
-const known = new WeakMap<Frame, Ways>();
+const known = new WeakMap<Part, Ways>();
 
-function waysOf(frame: Frame): Ways {
-  let ways = known.get(frame);
+function waysOf(part: Part): Ways {
+  let ways = known.get(part);
   if (ways) return ways;
   ways = { from: new Map(), to: new Map() };
   const add = (map: Map<number, Line[]>, end: number, line: Line): void => void (map.get(end)?.push(line) ?? map.set(end, [line]));
-  for (const line of frame.lines) {
+  for (const line of part.lines.items) {
     add(ways.from, line.edge.from, line);
     add(ways.to, line.edge.to, line);
     // A port is reached from outside by the edges that name it as where they go on.
     if (line.edge.outPort >= 0) add(ways.from, line.edge.outPort, line);
     if (line.edge.inPort >= 0) add(ways.to, line.edge.inPort, line);
   }
-  known.set(frame, ways);
+  known.set(part, ways);
   return ways;
 }
 
 /** The edges one step on from an end, down the stream or up, through the borders of open boxes. */
 function stepFrom(frame: Frame, tree: Tree, end: number, down: boolean): { line: Line; next: number }[] {
-  const ways = waysOf(frame);
-  return ((down ? ways.from : ways.to).get(end) ?? []).map((line) => {
+  const isPort = end >= tree.firstPort;
+  const inner = isPort ? tree.holders[end - tree.firstPort] : -1;
+  const parts = [frame.part(tree.nodes[isPort ? inner : end].parent), isPort ? frame.part(inner) : undefined];
+  const lines = parts.flatMap((part) => (part && (down ? waysOf(part).from : waysOf(part).to).get(end)) ?? []);
+  return lines.map((line) => {
     const { edge } = line;
     const [far, port] = down ? [edge.to, edge.inPort] : [edge.from, edge.outPort];
-    const goesOn = far < tree.firstPort && port >= 0 && frame.byId.get(far)?.open;
+    const goesOn = far < tree.firstPort && port >= 0 && frame.part(far) !== undefined;
     return { line, next: goesOn ? port : far };
   });
 }
@@ -79,24 +82,38 @@ export function neighbours(tree: Tree, frame: Frame, id: number): { before: numb
   return { before: near(false), after: near(true) };
 }
 
+/** What the selected box's tensors come from and go to, and its neighbours. */
+export interface Light {
+  lit: Stream | null;
+  related: Set<number>;
+}
+
+export function lightOf(tree: Tree | null, frame: Frame | null, id: number): Light {
+  if (!tree || !frame?.box(id)) return { lit: null, related: new Set() };
+  const [up, down] = [stream(tree, frame, id, false), stream(tree, frame, id, true)];
+  const { before, after } = neighbours(tree, frame, id);
+  return {
+    lit: { boxes: new Set([...up.boxes, ...down.boxes]), lines: new Set([...up.lines, ...down.lines]) },
+    related: new Set([...before, ...after]),
+  };
+}
+
 /** Where an arrow key leads from a box: along an edge up or down, to its sibling left or right. */
 export function step(tree: Tree, frame: Frame, id: number, key: string): number {
-  const box = frame.byId.get(id);
+  const box = frame.box(id);
   if (!box) return -1;
   if (key === "ArrowUp" || key === "ArrowDown") {
     const { before, after } = neighbours(tree, frame, id);
     return key === "ArrowUp" ? (before.at(-1) ?? -1) : (after[0] ?? -1);
   }
-  const middle = box.y + box.height / 2;
+  const middle = box.dy + box.height / 2;
   let best = -1;
   let least = Infinity;
-  for (const sibling of tree.nodes[box.node.parent].children) {
-    const other = frame.byId.get(sibling);
-    if (!other || sibling === id) continue;
-    const dx = key === "ArrowLeft" ? box.x - other.x : other.x - box.x;
+  for (const other of frame.part(box.node.parent)!.boxes.items) {
+    const dx = key === "ArrowLeft" ? box.dx - other.dx : other.dx - box.dx;
     if (dx <= 0) continue;
-    const far = dx + 4 * Math.abs(other.y + other.height / 2 - middle);
-    if (far < least) [best, least] = [sibling, far];
+    const far = dx + 4 * Math.abs(other.dy + other.height / 2 - middle);
+    if (far < least) [best, least] = [other.node.id, far];
   }
   return best;
 }

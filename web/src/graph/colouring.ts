@@ -1,0 +1,51 @@
+// Which paint is on, and the key that tells what its colours mean.
+import { el } from "./dom.ts";
+import type { Figures } from "./facts.ts";
+import { legend } from "./legend.ts";
+import type { Tree } from "./model.ts";
+import { builtInPaint, type BuiltIn, type Paint } from "./paint.ts";
+import { scaled } from "./scale.ts";
+
+export class Colouring {
+  paint: Paint | null = null;
+  /** What is on: one that the graph knows itself, one that came from outside, or none. */
+  which: BuiltIn | "given" | "" = "";
+  private given: Paint | null = null;
+  private key: HTMLElement = el("div");
+
+  constructor(
+    private readonly graph: () => { tree: Tree; figures: Figures },
+    private readonly changed: () => void,
+  ) {}
+
+  get element(): HTMLElement {
+    return this.key;
+  }
+
+  /** Take a paint from outside, or none. */
+  give(paint: Paint | null): void {
+    this.given = paint;
+    this.put(paint ? "given" : "");
+  }
+
+  put(which: BuiltIn | "given" | ""): void {
+    const { tree, figures } = this.graph();
+    const paint = which === "given" ? this.given : which ? builtInPaint(which, tree, figures) : null;
+    const before = this.paint?.title === paint?.title ? this.paint : null; // new numbers of a thing keep its scale
+    this.paint = paint && scaled({ ...paint, log: before ? before.log : paint.log });
+    this.which = which;
+    this.showKey();
+    this.changed();
+  }
+
+  private showKey(): void {
+    const key = legend(this.paint, this.graph().tree, (log) => {
+      this.paint = { ...this.paint!, log };
+      this.showKey();
+      this.key.querySelector("button")?.focus();
+      this.changed();
+    });
+    this.key.replaceWith(key);
+    this.key = key;
+  }
+}

@@ -1,0 +1,196 @@
+// What is visible, as a tree of containers: each open one holds its boxes and lines in its own coordinates, made when
+// they are first looked at. Where they stand in the whole is told on the way down to them, so that an opening costs
+// what it changes and a picture what it shows, however large the rest.
+import { Bands } from "./bands.ts";
+import { HEADER } from "./heads.ts";
+import type { Layout } from "./layout.ts";
+import type { Level, Tree, TreeNode } from "./model.ts";
+import { linesOf, type Line } from "./strokes.ts";
+
+const MOST = 4000; // drawn of one container: more are smaller than a pixel
+
+export interface Box {
+  node: TreeNode;
+  /** Its place in the whole, told whenever it is asked for. */
+  x: number;
+  y: number;
+  /** Its place in its container. */
+  dx: number;
+  dy: number;
+  width: number;
+  height: number;
+  open: boolean;
+  /** Of an open fold: the place of the member it shows. */
+  pick: number | "all";
+}
+
+interface Area {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+/** What a frame is made of. */
+export interface Source {
+  tree: Tree;
+  /** What an open container holds; undefined for any other box. */
+  partOf(id: number): Part | undefined;
+}
+
+/** An open container: the boxes it shows and the lines between them, made when they are asked for. */
+export class Part {
+  private ownBoxes: Bands<Box> | null = null;
+  private ownLines: Bands<Line> | null = null;
+  private before: Int32Array | null = null;
+
+  constructor(
+    private readonly tree: Tree,
+    readonly id: number,
+    /** What it shows, and what stands between. */
+    readonly shown: number[],
+    private readonly level: () => Level,
+    private readonly layout: Layout,
+    private readonly boxOf: (id: number, place: number, layout: Layout) => Box,
+    /** Boxes in sight inside a box of it, at any depth. */
+    private readonly inside: (id: number) => number,
+  ) {}
+
+  get boxes(): Bands<Box> {
+    return (this.ownBoxes ??= new Bands(
+      this.shown.map((id, place) => this.boxOf(id, place, this.layout)),
+      (box) => box.dy,
+      (box) => box.dy + box.height,
+    ));
+  }
+
+  get lines(): Bands<Line> {
+    return (this.ownLines ??= new Bands(
+      linesOf(this.tree, this.level(), this.layout, this.id),
+      (line) => line.top,
+      (line) => line.bottom,
+    ));
+  }
+
+  /** How many rows of an outline stand before each of its boxes, and at last how many it has. */
+  get rows(): Int32Array {
+    if (this.before) return this.before;
+    const before = (this.before = new Int32Array(this.shown.length + 1));
+    this.shown.forEach((id, place) => (before[place + 1] = before[place] + 1 + this.inside(id)));
+    return before;
+  }
+}
+
+export class Frame implements Area {
+  readonly x = 0;
+  readonly y = 0;
+
+  constructor(
+    private readonly source: Source,
+    readonly width: number,
+    readonly height: number,
+    /** How many boxes are visible, on the screen or off it. */
+    readonly count: number,
+  ) {}
+
+  part(id: number): Part | undefined {
+    return this.source.partOf(id);
+  }
+
+  /** The visible box of an id. */
+  box(id: number): Box | undefined {
+    if (id <= 0) return undefined;
+    const { parent } = this.source.tree.nodes[id];
+    const place = this.placeOf(id);
+    if (place < 0) return undefined;
+    const around = parent === 0 ? null : this.box(parent);
+    if (around === undefined) return undefined;
+    const box = this.part(parent)!.boxes.items[place];
+    return around ? put(box, around.x, around.y + HEADER) : put(box, 0, 0);
+  }
+
+  /** The place of a box among those its container shows; -1 where it shows it not, or stands closed. */
+  placeOf(id: number): number {
+    const { nodes, placeOf } = this.source.tree;
+    const part = this.part(nodes[id].parent);
+    if (!part) return -1;
+    const place = part.shown.length === nodes[part.id].children.length ? placeOf[id] : 0;
+    return part.shown[place] === id ? place : -1;
+  }
+
+  /** Every visible box, outer ones first. */
+  get boxes(): Box[] {
+    return this.boxesIn(this);
+  }
+
+  get lines(): Line[] {
+    return this.linesIn(this);
+  }
+
+  /** The boxes that meet an area, outer ones first. Open boxes less tall than `least` keep to themselves what they
+   * hold, and of very many in one container only some are found. */
+  boxesIn(area: Area, least = 0): Box[] {
+    const found: Box[] = [];
+    for (const { boxes } of this.look(area, least)) for (const box of boxes) found.push(box);
+    return found;
+  }
+
+  linesIn(area: Area, least = 0): Line[] {
+    const found: Line[] = [];
+    for (const { part, x, y } of this.look(area, least)) {
+      for (const line of part.lines.within(area.y - y, area.y + area.height - y, least ? MOST : Infinity)) {
+        if (x + line.right < area.x || x + line.left > area.x + area.width) continue;
+        [line.x, line.y] = [x, y];
+        found.push(line);
+      }
+    }
+    return found;
+  }
+
+  /** The containers that meet an area, with where they begin and the boxes in it. */
+  private *look(area: Area, least: number): Generator<{ part: Part; x: number; y: number; boxes: Box[] }> {
+    const stack: [id: number, x: number, y: number][] = [[0, 0, 0]];
+    while (stack.length) {
+      const [id, x, y] = stack.pop()!;
+      const part = this.part(id)!;
+      const boxes: Box[] = [];
+      for (const box of part.boxes.within(area.y - y, area.y + area.height - y, least ? MOST : Infinity)) {
+        put(box, x, y);
+        if (box.x > area.x + area.width || box.x + box.width < area.x) continue;
+        boxes.push(box);
+        if (box.open && box.height >= least) stack.push([box.node.id, box.x, box.y + HEADER]);
+      }
+      yield { part, x, y, boxes };
+    }
+  }
+
+  /** The box in a row of the outline: all that are visible, each before what it holds. */
+  atRow(row: number): number {
+    for (let id = 0; ; ) {
+      const { rows, shown } = this.part(id)!;
+      let [low, high] = [0, shown.length];
+      while (high - low > 1) {
+        const middle = (low + high) >> 1;
+        if (rows[middle] <= row) low = middle;
+        else high = middle;
+      }
+      if (rows[low] === row) return shown[low];
+      [row, id] = [row - rows[low] - 1, shown[low]];
+    }
+  }
+
+  /** The row of a box in the outline, -1 where it is not visible. */
+  rowOf(id: number): number {
+    if (id <= 0) return -1;
+    const place = this.placeOf(id);
+    const { parent } = this.source.tree.nodes[id];
+    const around = place < 0 ? -1 : parent === 0 ? -1 : this.rowOf(parent);
+    if (place < 0 || (parent !== 0 && around < 0)) return -1;
+    return around + 1 + this.part(parent)!.rows[place];
+  }
+}
+
+function put(box: Box, x: number, y: number): Box {
+  [box.x, box.y] = [x + box.dx, y + box.dy];
+  return box;
+}

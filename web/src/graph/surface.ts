@@ -1,0 +1,132 @@
+// The picture on the screen, with its map and the trail above it: when it is drawn anew, and what moves in it.
+import { readTheme, type Theme } from "./colour.ts";
+import { el } from "./dom.ts";
+import { drawPicture } from "./draw.ts";
+import { calm, ease, Lens, SLIDE } from "./lens.ts";
+import { Minimap } from "./minimap.ts";
+import type { Picture, Rect } from "./picture.ts";
+import { inSight, trail, trailOf } from "./trail.ts";
+
+/** What the picture shows, whatever it is looked at from. */
+export type Shown = Pick<Picture, "frame" | "tree" | "figures" | "paint" | "selected" | "edge" | "lit" | "hovered" | "related">;
+
+const HELP = "Graph. Arrows follow edges, Enter opens and closes, Escape goes up, 1 to 9 open so many levels, * all. The outline holds the same.";
+
+export class Surface {
+  readonly canvas = el("canvas", { class: "ig-canvas", tabindex: 0, role: "application", "aria-label": HELP });
+  private readonly minimap = new Minimap((x, y) => this.lens.centre(x, y));
+  private way: HTMLElement = el("nav");
+  private wayTo = -1;
+  /** Holds the picture, and what floats over it. */
+  readonly area = el("div", { class: "ig-area" }, this.canvas, this.way, this.minimap.element);
+  readonly lens = new Lens(
+    () => ({ width: this.area.clientWidth, height: this.area.clientHeight }),
+    () => this.shown().frame,
+    () => this.redraw(),
+  );
+  private theme: Theme | null = null;
+  private before = new Map<number, Rect>();
+  private progress = 1;
+  private pending = 0;
+  private started = false;
+  private readonly stops: (() => void)[] = [];
+
+  constructor(
+    private readonly shown: () => Shown,
+    private readonly acts: { goTo(id: number): void; onStart(): void; onDrawn(): void },
+  ) {}
+
+  /** Draw from now on, in the colours that hold where it stands. */
+  start(): void {
+    for (const event of ["focus", "blur"]) this.canvas.addEventListener(event, () => this.redraw());
+    const refresh = (): void => {
+      this.theme = readTheme(this.area);
+      this.redraw();
+    };
+    refresh();
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
+    scheme.addEventListener("change", refresh);
+    const toggled = new MutationObserver(refresh);
+    toggled.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+    const resize = new ResizeObserver(() => this.onResize());
+    resize.observe(this.area);
+    this.stops.push(() => scheme.removeEventListener("change", refresh), () => toggled.disconnect(), () => resize.disconnect());
+    this.onResize();
+  }
+
+  stop(): void {
+    for (const stop of this.stops) stop();
+    cancelAnimationFrame(this.pending);
+  }
+
+  /** Whether nothing is moving. */
+  get still(): boolean {
+    return this.progress >= 1 && !this.lens.moving;
+  }
+
+  get picture(): Picture {
+    const ratio = devicePixelRatio || 1;
+    const { progress, before } = this;
+    return {
+      ...this.shown(),
+      ...{ progress, before, ratio, camera: this.lens.camera, theme: this.theme! },
+      focused: document.activeElement === this.canvas,
+      width: this.canvas.width / ratio,
+      height: this.canvas.height / ratio,
+    };
+  }
+
+  redraw(): void {
+    if (this.pending) return;
+    this.pending = requestAnimationFrame(() => this.paintNow());
+  }
+
+  paintNow(): void {
+    cancelAnimationFrame(this.pending);
+    this.pending = 0;
+    const { picture } = this;
+    drawPicture(this.canvas.getContext("2d")!, picture);
+    this.minimap.draw(picture.frame, picture.camera, picture.theme, picture.paint, picture.width, picture.height);
+    this.showTrail(picture);
+    this.acts.onDrawn();
+  }
+
+  /** Let the boxes move from where they were to where they are. */
+  slide(before: Map<number, Rect>): void {
+    this.before = before;
+    if (calm() || before.size === 0) {
+      this.progress = 1;
+      return this.redraw();
+    }
+    const began = performance.now();
+    this.progress = 0;
+    const tick = (): void => {
+      if (this.before !== before) return;
+      this.progress = ease((performance.now() - began) / SLIDE);
+      if (this.progress < 1) requestAnimationFrame(tick);
+      this.paintNow();
+    };
+    tick();
+  }
+
+  private onResize(): void {
+    const { width, height } = this.area.getBoundingClientRect();
+    const ratio = devicePixelRatio || 1;
+    this.canvas.width = Math.max(1, Math.round(width * ratio));
+    this.canvas.height = Math.max(1, Math.round(height * ratio));
+    if (!this.started && width > 0 && height > 0) {
+      this.started = true;
+      this.acts.onStart();
+    }
+    this.paintNow();
+  }
+
+  private showTrail({ camera, width, height, frame, tree, selected }: Picture): void {
+    const to = selected > 0 ? selected : inSight(frame, camera, width, height);
+    if (to === this.wayTo) return;
+    this.wayTo = to;
+    const way = trail(tree, trailOf(tree, to), (id) => this.acts.goTo(id));
+    this.way.replaceWith(way);
+    this.way = way;
+  }
+}
