@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from score_help import fed, read
@@ -331,3 +333,21 @@ def test_layers_of_a_few_features(method, features):
     moments = in_blocks(x, y)
     plane = method(factorise(moments.train), moments.classes["y"])
     assert (plane.predict(x - moments.shift) == y).mean() > 0.9
+
+
+def test_very_wide_layers_are_projected_and_bounded_in_memory(digits):
+    x, y = digits
+    wide = np.repeat(x[:448], 1568, axis=1)  # as many as a convolution's flattened map
+    scorer = Scorer(["linear_f1", "participation_ratio", "effective_rank"])
+    tracemalloc.start()
+    for start in range(0, 448, 16):
+        rows = slice(start, start + 16)
+        scorer.update(wide[rows], {"digit": y[rows]})
+    readings = {r.score: r for r in scorer.result()}
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 250e6  # its covariance would take 80 GB
+    assert readings["linear_f1"].note == "100352 features projected to 1024"
+    assert "not for more than 1024 features" in readings["effective_rank"].note
+    plain = fed("linear_f1", x[:448], {"digit": y[:448]})
+    assert readings["linear_f1"].value == pytest.approx(read(plain, "linear_f1", "digit").value, abs=0.06)

@@ -131,3 +131,25 @@ def test_labels_keep_their_type(labels, kind):
 def test_bad_targets_are_refused_in_a_sentence(facts, complaint):
     with pytest.raises(InputError, match=complaint):
         Target.parse({"name": "digit", "targets": [1]} | facts)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ([3, -100, 0, None], [3, None, 0, None]),
+        ([[1, -100], [-100, 0]], [[1, None], [None, 0]]),
+        ([3, -100, -1], [3, -100, -1]),  # a measurement: classes are numbered from 0
+        ([3.5, -100.0], [3.5, -100.0]),
+        (["a", "-100"], ["a", "-100"]),
+        ([True, -100], [True, -100]),
+    ],
+)
+def test_the_class_that_pytorch_ignores_is_no_label(given, kept):
+    assert target(given).labels.tolist() == kept
+    again = target(target(given).labels.tolist())
+    assert again.labels.tolist() == kept
+
+
+def test_nothing_but_ignored_labels_is_refused():
+    with pytest.raises(InputError, match="all of them are null"):
+        target([-100, -100])

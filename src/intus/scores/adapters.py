@@ -63,6 +63,10 @@ def as_score(what: Any, name: str = "") -> Score:
             return _of_classifier(what, name)
         if callable(what):
             return _of_function(what, name)
+    if isinstance(what, type):
+        raise InputError(
+            f"A score is an estimator, not its class: give {what.__name__}(), or one with settings."
+        )
     raise InputError(
         f"A score is a name, a function of behaviours (and labels) or a scikit-learn estimator, got {what!r} "
         f"of type {type(what).__name__}."
@@ -80,7 +84,7 @@ def _of_function(function: Callable[..., Any], name: str) -> Score:
     def of_layer(statistics: Statistics) -> Iterable[Reading]:
         x = statistics.drawn()[1]
         x = statistics.projection.apply(x[complete(x)]) if statistics.raw else x
-        yield Reading(name, _number(function, x), n=len(x), note=statistics.projection.note)
+        yield Reading(name, _number(function, x), n=len(x), note=statistics.note)
 
     def of_target(statistics: Statistics, target: str) -> Iterable[Reading]:
         _, x, codes = labelled_rows(statistics, target)
@@ -89,7 +93,7 @@ def _of_function(function: Callable[..., Any], name: str) -> Score:
             return
         base = _number(function, x, shuffled(codes, statistics.seed))
         value = _number(function, x, codes)
-        yield Reading(name, value, target, baseline=base, n=len(x), note=statistics.projection.note)
+        yield Reading(name, value, target, baseline=base, n=len(x), note=statistics.note)
 
     if wants == 1:
         return Score(name, of_layer, frozenset({"sample"}))

@@ -13,6 +13,8 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import numpy as np
+
 from ..core.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -58,9 +60,10 @@ class Score:
 
     def readings(self, statistics: Statistics) -> list[Reading]:
         """Everything this score has to say."""
-        if self.per == "target":
-            return [r for target in statistics.targets for r in self.compute(statistics, target)]
-        return list(self.compute(statistics))
+        with np.errstate(all="ignore"):  # what overflows is shown as infinite, not warned of
+            if self.per == "target":
+                return [r for target in statistics.targets for r in self.compute(statistics, target)]
+            return list(self.compute(statistics))
 
 
 _SCORES: dict[str, Score] = {}
@@ -112,9 +115,12 @@ def _load_entry_points() -> None:
     from .adapters import as_score
 
     for point in entry_points(group=ENTRY_POINTS):
+        package = point.dist.name if point.dist else "another package"
         if point.name in _SCORES:
+            _log.warning("The score %r of %s is left out: the name is taken.", point.name, package)
             continue
         try:
             _SCORES[point.name] = as_score(point.load(), point.name)
-        except Exception:
-            _log.warning("The score %r of another package could not be loaded.", point.name, exc_info=True)
+        except Exception as error:
+            _log.warning("The score %r of %s could not be loaded: %s", point.name, package, error)
+            _log.debug("Loading %r failed", point.value, exc_info=True)

@@ -14,6 +14,7 @@ from .split import GROUPS
 from .statistics import Statistics
 
 MOST_ROWS = 2000  #: k-means sees at most so many rows
+LEAST_ROWS = 3  #: for each cluster; with fewer they are hardly clusters, and a thousand of them take long
 
 #: A measure of agreement, from how often each class (rows) meets each cluster (columns).
 Measure = Callable[[np.ndarray], float]
@@ -82,9 +83,7 @@ def agreement(
     least, most = (0, np.inf) if measure is mutual_information else (-np.inf, 1)
     low, high = np.clip(jackknife(np.asarray(value), without), least, most)
     base = measure(_tables(shuffled(truth, statistics.seed), cluster, group).sum(axis=0))
-    return Reading(
-        name, value, target, -1, float(low), float(high), base, len(truth), statistics.projection.note
-    )
+    return Reading(name, value, target, -1, float(low), float(high), base, len(truth), statistics.note)
 
 
 def _near(measure: Measure, table: np.ndarray) -> Measure:
@@ -109,7 +108,7 @@ def _kmeans(name: str, measure: Measure, statistics: Statistics, target: str) ->
     places, x, truth = places.take(np.arange(len(x)) < MOST_ROWS), x[:MOST_ROWS], truth[:MOST_ROWS]
     note = too_few(statistics, target, truth)
     count = len(np.unique(truth))
-    if not note and len(x) <= count:
+    if not note and len(x) < LEAST_ROWS * count:
         note = f"{len(x)} rows are too few for {count} clusters"
     if note:
         return Reading(name, NAN, target, n=len(x), note=note)
@@ -122,6 +121,7 @@ def _clusters(x: np.ndarray, count: int, seed: int) -> np.ndarray:
     """k-means, k the number of classes; fewer distinct rows than k give fewer clusters, not a warning."""
     cluster = require("sklearn.cluster", extra="server", why="to cluster behaviours")
     means = cluster.KMeans(_distinct(x, count), n_init=2, max_iter=100, random_state=seed)
+    x = np.ldexp(x, -np.frexp(np.abs(x).max())[1])  # so that squares stay in range; changes no digit
     return np.asarray(means.fit_predict(x - x.mean(axis=0)))
 
 

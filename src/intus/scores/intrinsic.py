@@ -9,6 +9,7 @@ import numpy as np
 
 from .base import NAN, Reading, score
 from .jackknife import jackknife, leave_one_out
+from .moments import HUGE
 from .statistics import Statistics
 from .tally import ROW_SCALARS
 
@@ -106,9 +107,11 @@ def _scatter(statistics: Statistics) -> tuple[np.ndarray, int]:
 
 
 def _of_covariance(name: str, value: float, n: int, statistics: Statistics) -> Reading:
-    note = statistics.projection.note
+    note = statistics.note
     if value != value:
         note = "fewer than two finite rows" if n < 2 else "the behaviours do not vary"
+        if not np.isfinite(np.trace(_scatter(statistics)[0])):
+            note = HUGE
     return Reading(name, value, n=n, note=note)
 
 

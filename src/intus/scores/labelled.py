@@ -10,6 +10,7 @@ from .statistics import Statistics
 
 MOST_ROWS = 40_000  #: rows of the sample that estimators and functions of labels see
 TOO_MANY = "too many different labels to be classes"
+NO_FEATURES = "no features"
 
 
 def labelled_rows(statistics: Statistics, target: str) -> tuple[Places, np.ndarray, np.ndarray]:
@@ -45,8 +46,15 @@ def shuffled(codes: np.ndarray, seed: int) -> np.ndarray:
 
 def too_few(statistics: Statistics, target: str, codes: np.ndarray, held: np.ndarray | None = None) -> str:
     """Why nothing can be learnt from these labels, "" if something can."""
+    note = _too_few(statistics, target, codes, held)
+    return "; ".join(filter(None, [note, statistics.note])) if note else ""
+
+
+def _too_few(statistics: Statistics, target: str, codes: np.ndarray, held: np.ndarray | None) -> str:
     if statistics.classes[target].overflowed:
         return TOO_MANY
+    if not statistics.width:
+        return NO_FEATURES
     classes = len(np.unique(codes))
     if classes < 2:
         return "a single class" if classes else "no labelled rows"
@@ -54,4 +62,6 @@ def too_few(statistics: Statistics, target: str, codes: np.ndarray, held: np.nda
         return "a single class among the training rows"
     if held is not None and held.sum() < 2:
         return "too few rows to hold any out"
+    if held is not None and 2 * len(np.unique(codes[~held])) > (~held).sum():
+        return f"{classes} classes are too many for {(~held).sum()} training rows"
     return ""

@@ -21,8 +21,8 @@ import numpy as np
 
 from .base import NAN, Reading, score
 from .judging import Judgement, judge
-from .labelled import TOO_MANY, labelled_rows
-from .moments import Gram, Sums
+from .labelled import NO_FEATURES, TOO_MANY, labelled_rows
+from .moments import HUGE, Gram, Sums
 from .ridge import Factor, factorise, penalty, regress
 from .split import BUCKETS
 from .statistics import Statistics
@@ -119,8 +119,8 @@ def _outcome(statistics: Statistics, target: str, fit: Method) -> Outcome:
     places, x, truth = labelled_rows(statistics, target)
     x, truth, places = x[places.held], truth[places.held], places.take(places.held)
     sums = _ranked(moments.classes[target], classes.order())
-    if note := _why_not(classes.overflowed, sums, len(truth)):
-        return Outcome(None, None, None, len(truth), note)
+    if note := _why_not(statistics, target, sums, len(truth)):
+        return Outcome(None, None, None, len(truth), "; ".join(filter(None, [note, statistics.note])))
     x = x - moments.shift
     guess = fit(_factor(statistics, moments.labelled[target]), sums).predict(x)
     draw = np.searchsorted(np.cumsum(sums.counts) / sums.counts.sum(), _evenly(BUCKETS, statistics.seed))
@@ -131,7 +131,7 @@ def _outcome(statistics: Statistics, target: str, fit: Method) -> Outcome:
         judge(truth, np.full_like(truth, sums.counts.argmax()), places.item),
         judge(draw[places.bucket], control, places.item),
         len(truth),
-        statistics.projection.note,
+        statistics.note,
     )
 
 
@@ -140,10 +140,14 @@ def _factor(statistics: Statistics, gram: Gram) -> Factor:
     return statistics.once(("factor", id(gram)), lambda: factorise(gram))
 
 
-def _why_not(overflowed: bool, sums: Sums, held: int) -> str:
+def _why_not(statistics: Statistics, target: str, sums: Sums, held: int) -> str:
     """Why a classifier cannot be trained or judged, "" if it can."""
-    if overflowed:
+    if statistics.classes[target].overflowed:
         return TOO_MANY
+    if not statistics.width:
+        return NO_FEATURES
+    if not np.isfinite(np.trace(statistics.moments.train.gram)):
+        return HUGE
     present = int((sums.counts > 0).sum())
     if present < 2:
         return "a single class among the training rows" if present else "no labelled training rows"

@@ -68,6 +68,4 @@ def mdl_compression(statistics: Statistics, target: str) -> Iterable[Reading]:
         return [Reading("mdl_compression", NAN, target, n=len(x), note=note)]
     plain = len(codes) * log2(int(codes.max()) + 1)
     value, base = (plain / code_length(x, y) for y in (codes, shuffled(codes, statistics.seed)))
-    return [
-        Reading("mdl_compression", value, target, baseline=base, n=len(x), note=statistics.projection.note)
-    ]
+    return [Reading("mdl_compression", value, target, baseline=base, n=len(x), note=statistics.note)]

@@ -13,6 +13,7 @@ from ..core.errors import require
 from .labels import MISSING
 from .split import BUCKETS
 
+HUGE = "the behaviours are too large to be squared"
 BLOCK = 2048  #: rows that are multiplied at once; by a few hundred it costs more than twice as much
 
 

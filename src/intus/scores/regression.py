@@ -55,7 +55,7 @@ def r2(statistics: Statistics, target: str) -> Iterable[Reading]:
     fake = shuffled(y, statistics.seed)
     value, low, high = _explained(x, y, held, places.item, statistics.seed)
     base = max(0.0, _explained(x, fake, held, places.item, statistics.seed)[0])
-    note = statistics.projection.note
+    note = statistics.note
     return [Reading("r2", value, target, -1, low, high, base, int(held.sum()), note)]
 
 

@@ -36,12 +36,19 @@ class Statistics:
         self.classes: dict[str, Classes] = {}
         self.not_numbers: set[str] = set()
         self._arrived = 0
+        self._left_out = 0
         self._once: dict[Any, Any] = {}
 
     @property
     def width(self) -> int:
         """Features of the moments: those of the layer, projected where they are too many."""
         return self.projection.width
+
+    @property
+    def note(self) -> str:
+        """What to tell the reader of scores of whole rows, "" where there is nothing to tell."""
+        left_out = f"{self._left_out} of {self._arrived} rows left out: NaN or infinite"
+        return "; ".join(filter(None, [self.projection.note, left_out * bool(self._left_out)]))
 
     @property
     def projected(self) -> bool:
@@ -90,6 +97,7 @@ class Statistics:
     ) -> None:
         x = x.astype(np.result_type(x.dtype, np.float32), copy=False)
         finite = np.asarray(np.isfinite(x).all(axis=1))
+        self._left_out += len(x) - int(finite.sum())
         matrix = _stacked(values, len(x), np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             self._describe(x, finite, matrix, where)
@@ -177,6 +185,7 @@ class Statistics:
         self.sample.merge(other.sample, list(codes.values()))
         self.not_numbers |= other.not_numbers
         self._arrived += other._arrived
+        self._left_out += other._left_out
 
     # -- reading -------------------------------------------------------------------------------------
 

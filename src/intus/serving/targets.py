@@ -19,12 +19,15 @@ from ..core.record import OF_PROBE_SET, PROBE_SET_MODE, Record
 from .checks import check_text
 from .point import DataPoint
 
+IGNORED = -100  #: the class that PyTorch's losses ignore
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Target:
     """Labels under a name, one per item, or for text one per position of each item.
 
-    ``labels`` is (items,); with ``per_position`` it is (items, positions), None where there is no label.
+    ``labels`` is (items,); with ``per_position`` it is (items, positions), None where there is no label, as
+    which -100 among classes numbered from 0 counts as well.
     The patterns are regular expressions that must be found in the model's name, the layer's address and the
     run's name; of RE2's kind, whose time is bounded, for strangers send them. ``owner`` is the client that
     registered it; once that client sends records, it is ``claimed``: for that client's runs alone. ``until``
@@ -60,6 +63,7 @@ class Target:
             table = _table(name, labels)
         else:
             table = _column([_label(name, label) for label in labels])
+        table = _ignored_left_out(table)
         if all(label is None for label in table.ravel()):
             raise InputError(f"The target {name!r} has {len(labels)} labels, and all of them are null.")
         return cls(
@@ -219,6 +223,17 @@ def _column(labels: list[Any]) -> np.ndarray:
         typed = np.array(labels)
         return typed if typed.dtype.kind in "ifUb" else np.array(labels, dtype=object)
     return np.array(labels, dtype=object)
+
+
+def _ignored_left_out(labels: np.ndarray) -> np.ndarray:
+    """-100 among classes numbered from 0 is none: so PyTorch's losses are told which labels to ignore."""
+    found = {label for label in labels.ravel().tolist() if label is not None}
+    numbered = all(type(label) is int and (label >= 0 or label == IGNORED) for label in found)
+    if IGNORED not in found or not numbered:
+        return labels
+    labels = labels.astype(object)
+    labels[labels == IGNORED] = None
+    return labels
 
 
 def _label(name: str, label: Any) -> Any:
