@@ -6,7 +6,6 @@ change counter, so that a page learns of what another process wrote into the sam
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -23,10 +22,8 @@ from . import labels, points
 from . import tables as t
 from .codec import decode_graph
 from .migrations import migrate
+from .points import NO_EPOCH
 from .tables import insert_into, make_engine, read_url, take_turns, upsert
-
-#: What the column ``epoch`` holds where the epoch is unknown: part of a primary key cannot be NULL.
-NO_EPOCH = -1e300
 
 
 class Changes(NamedTuple):
@@ -80,16 +77,14 @@ class Database:
 
         NaN and infinite values are stored as NULL; where the row has no note, the note names them.
         """
-        groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for row in _rows(results):
-            groups.setdefault((row.pop("run"), row.pop("model")), []).append(row)
+        groups = list(points.grouped(results))
         if not groups:
             return 0
         new = 0
         with self._write() as connection, points.forgetting(self._series):
-            for (run, model), rows in groups.items():
-                new += points.add(connection, self._series, _run_id(connection, run, model), rows)
-            _raise_counter(connection, [("points", *group) for group in groups])
+            for run, model, columns in groups:
+                new += points.add(connection, self._series, _run_id(connection, run, model), columns)
+            _raise_counter(connection, [("points", run, model) for run, model, _ in groups])
         return new
 
     def points(self, run: str, model: str, *, level: str | None = None, **equal: Any) -> Results:
@@ -294,19 +289,6 @@ def network_order(graph: Graph) -> dict[str, int]:
         if address.endswith(":1"):
             ranks.setdefault(address[: -len(":1")], rank)
     return ranks
-
-
-def _rows(results: Results) -> Iterator[dict[str, Any]]:
-    """Rows as the tables hold them."""
-    names = list(COLUMNS)
-    for values in zip(*(results[name].tolist() for name in names), strict=True):
-        row = dict(zip(names, values, strict=True))
-        row["epoch"] = row["epoch"] if math.isfinite(row["epoch"]) else NO_EPOCH
-        if not math.isfinite(row["value"]) and not row["note"]:
-            row["note"] = str(row["value"])
-        for name in points.NUMBERS:
-            row[name] = row[name] if math.isfinite(row[name]) else None
-        yield row
 
 
 def _run_id(connection: sa.Connection, run: str, model: str) -> int:
