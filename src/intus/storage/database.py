@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from ..core.errors import InputError, did_you_mean
 from ..core.graph import OP, Graph
 from ..core.results import COLUMNS, Results
-from . import labels, points
+from . import labels, points, summaries
 from . import tables as t
 from .codec import decode_graph
 from .migrations import migrate
@@ -136,12 +136,7 @@ class Database:
         target that units have.
         """
         with self._read() as connection:
-            rows = connection.execute(
-                sa.select(t.run, t.graph.c.run.is_not(None).label("has_graph"))
-                .select_from(t.run.outerjoin(t.graph, t.graph.c.run == t.run.c.id))
-                .order_by(t.run.c.started.desc(), t.run.c.id.desc())
-            ).mappings()
-            return [_summary(connection, dict(row)) for row in rows.all()]
+            return summaries.read(connection)
 
     # -- graphs --------------------------------------------------------------------------------------
 
@@ -311,38 +306,3 @@ def _raise_counter(connection: sa.Connection, news: Sequence[tuple[str, str, str
     number = connection.execute(sa.select(t.counter.c.value).where(mine)).scalar_one()
     rows = [{"what": w, "run": run, "model": model, "number": number} for w, run, model in news]
     upsert(connection, t.change, rows, ["what", "run", "model"])
-
-
-def _summary(connection: sa.Connection, row: dict[str, Any]) -> dict[str, Any]:
-    """One entry of ``Database.runs``."""
-    run = row.pop("id")
-
-    def distinct(*columns: str, units: bool = False) -> list[Any]:
-        chosen = [t.series.c[name] for name in columns]
-        query = sa.select(*chosen).where(t.series.c.run == run)
-        query = query.where(t.series.c.unit >= 0 if units else t.series.c.unit < 0)
-        return list(connection.execute(query.group_by(*chosen).order_by(sa.func.min(t.series.c.id))).all())
-
-    first = sa.func.min(t.series.c.id)
-    placed = (t.place.c.run == t.series.c.run) & (t.place.c.address == t.series.c.address)
-    addresses = connection.execute(
-        sa.select(t.series.c.address)
-        .select_from(t.series.outerjoin(t.place, placed))
-        .where(t.series.c.run == run)
-        .group_by(t.series.c.address)
-        .order_by(sa.func.coalesce(sa.func.min(t.place.c.rank), 2**62), first)
-    ).scalars()
-    epochs = connection.execute(
-        sa.select(t.epoch.c.epoch)
-        .where(t.epoch.c.run == run, t.epoch.c.epoch > NO_EPOCH)
-        .order_by(t.epoch.c.epoch)
-    ).scalars()
-    return row | {
-        "epochs": list(epochs),
-        "addresses": list(addresses),
-        "targets": [target for (target,) in distinct("target") if target],
-        "scores": [score for (score,) in distinct("score")],
-        "kinds": [kind for (kind,) in distinct("kind")],
-        "units": [{"score": s, "target": t} for s, t in distinct("score", "target", units=True)],
-        "has_graph": bool(row["has_graph"]),
-    }

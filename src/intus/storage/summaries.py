@@ -1,0 +1,69 @@
+"""The list of runs: what there is to look at in each, all runs in one query for each kind of thing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import sqlalchemy as sa
+
+from . import tables as t
+from .points import NO_EPOCH
+
+
+def read(connection: sa.Connection) -> list[dict[str, Any]]:
+    """Every (run, model), newest first; see ``Database.runs``."""
+    runs = connection.execute(
+        sa.select(t.run, t.graph.c.run.is_not(None).label("has_graph"))
+        .select_from(t.run.outerjoin(t.graph, t.graph.c.run == t.run.c.id))
+        .order_by(t.run.c.started.desc(), t.run.c.id.desc())
+    ).mappings()
+    epochs, addresses = _epochs(connection), _addresses(connection)
+    targets, scores, kinds = (_distinct(connection, name) for name in ("target", "score", "kind"))
+    units = _distinct(connection, "score", "target", units=True)
+    return [
+        {name: value for name, value in row.items() if name != "id"}
+        | {
+            "epochs": [epoch for (epoch,) in epochs[row["id"]]],
+            "addresses": [address for (address,) in addresses[row["id"]]],
+            "targets": [target for (target,) in targets[row["id"]] if target],
+            "scores": [score for (score,) in scores[row["id"]]],
+            "kinds": [kind for (kind,) in kinds[row["id"]]],
+            "units": [{"score": score, "target": target} for score, target in units[row["id"]]],
+            "has_graph": bool(row["has_graph"]),
+        }
+        for row in runs
+    ]
+
+
+_ByRun = dict[int, list[list[Any]]]
+
+
+def _by_run(connection: sa.Connection, query: sa.Select[Any]) -> _ByRun:
+    """Rows by the id of the run, which stands first in each."""
+    out: _ByRun = defaultdict(list)
+    for run, *values in connection.execute(query):
+        out[run].append(values)
+    return out
+
+
+def _epochs(connection: sa.Connection) -> _ByRun:
+    of_run = t.epoch.c
+    query = sa.select(of_run.run, of_run.epoch).where(of_run.epoch > NO_EPOCH)
+    return _by_run(connection, query.order_by(of_run.epoch))
+
+
+def _addresses(connection: sa.Connection) -> _ByRun:
+    """In the order of the network where it is known, else as first seen."""
+    series, place = t.series.c, t.place.c
+    placed = (place.run == series.run) & (place.address == series.address)
+    rank, first = sa.func.coalesce(sa.func.min(place.rank), 2**62), sa.func.min(series.id)
+    query = sa.select(series.run, series.address).select_from(t.series.outerjoin(t.place, placed))
+    return _by_run(connection, query.group_by(series.run, series.address).order_by(rank, first))
+
+
+def _distinct(connection: sa.Connection, *names: str, units: bool = False) -> _ByRun:
+    """What layers, or units, have of these columns, as first seen."""
+    chosen = [t.series.c.run, *(t.series.c[name] for name in names)]
+    query = sa.select(*chosen).where(t.series.c.unit >= 0 if units else t.series.c.unit < 0)
+    return _by_run(connection, query.group_by(*chosen).order_by(sa.func.min(t.series.c.id)))
