@@ -4,7 +4,11 @@ PY := .venv/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
+<<<<<<< HEAD
 .PHONY: help demo test test-slow test-postgres test-ray check bench jupyter loops gallery web web-check format clean
+=======
+.PHONY: help demo test test-slow test-postgres check bench notebooks loops gallery web web-check format clean
+>>>>>>> 2090876 (Notebooks: marimo, Notebook 7, nbconvert and reopened ones run for real, VS Code, Colab and Kaggle imitated; what is not trusted or has lost its kernel says so)
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -55,12 +59,12 @@ bench: .venv/.ready .venvs/peers/.ready  ## ratios to plain PyTorch, hooks and t
 gallery: .venv/.ready  ## a site of known architectures, in out/gallery
 	$(ONE_THREAD) $(PY) -m gallery $(ARGS)
 
-jupyter: .venv/.ready .venvs/jupyter/.ready browser  ## the notebook's tests, in a real JupyterLab
-	$(PY) -m pytest tests/jupyter -m jupyter $(ARGS)
+notebooks: .venv/.ready .venvs/notebooks/.ready browser  ## the notebooks' tests, in a real JupyterLab, Notebook and marimo
+	$(PY) -m pytest tests/notebooks -m notebooks $(ARGS)
 
-.venvs/jupyter/.ready: constraints.txt
-	$(PYTHON) -m venv .venvs/jupyter
-	.venvs/jupyter/bin/python -m pip install --quiet -c constraints.txt jupyterlab ipywidgets anywidget
+.venvs/notebooks/.ready: constraints.txt
+	$(PYTHON) -m venv .venvs/notebooks
+	.venvs/notebooks/bin/python -m pip install --quiet -c constraints.txt jupyterlab notebook nbclient nbconvert ipywidgets anywidget marimo
 	@touch $@
 
 loops: .venv/.ready .venvs/loops/.ready  ## the callbacks and their examples, in the real Lightning and Hugging Face Trainer

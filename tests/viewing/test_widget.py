@@ -1,4 +1,4 @@
-"""The notebook's widget, on Python's side; tests/jupyter drives it in a real JupyterLab."""
+"""The notebook's widget, on Python's side; tests/notebooks drives it in a real JupyterLab."""
 
 from __future__ import annotations
 

@@ -55,6 +55,7 @@ _START = """
 });
 """
 
+_UNTRUSTED = "A graph, not shown because this notebook is not trusted: trust it, or run this cell."
 DEEPEST = 1_000_000  # a depth that opens every module
 
 
@@ -232,11 +233,12 @@ class View:
 
     def _repr_html_(self) -> str:
         # An iframe keeps the page's styles and scripts away from the notebook's, and the sandbox keeps the
-        # notebook's cookies away from the page.
+        # notebook's cookies away from the page. Jupyter takes it out of a notebook that is not trusted; the
+        # words in it, which no browser shows, remain.
         return (
             f'<iframe srcdoc="{escape(self.html())}" sandbox="allow-scripts allow-downloads" '
             f'style="width:100%;height:{int(self.height)}px;border:0;border-radius:8px" '
-            f'title="{escape(self.title)}"></iframe>'
+            f'title="{escape(self.title)}">{_UNTRUSTED}</iframe>'
         )
 
     def __repr__(self) -> str:

@@ -29,38 +29,54 @@ const load = async (text) => {
   const inShadow = (_, given) => `:host${given ? `(${given})` : ""}`;
   return { style: style.replaceAll(/:root(\\[[^\\]]*\\])?/g, inShadow), program };
 };
+// Light or dark as the notebook is: JupyterLab and VS Code say so on the body, others by their color-scheme.
 const follow = (host) => {
-  const light = document.body.dataset.jpThemeLight;
-  if (light !== undefined) host.dataset.theme = light === "true" ? "light" : "dark";
+  const { jpThemeLight, vscodeThemeKind } = document.body.dataset;
+  const scheme = getComputedStyle(host.parentElement ?? document.body).colorScheme;
+  let dark = /^(dark|light)$/.test(scheme) ? scheme === "dark" : null;
+  if (vscodeThemeKind) dark = !vscodeThemeKind.includes("light");
+  if (jpThemeLight) dark = jpThemeLight === "false";
+  if (dark === null) delete host.dataset.theme;
+  else host.dataset.theme = dark ? "dark" : "light";
 };
 async function render({ model, el }) {
   const assets = model.get("_assets");
   const known = (globalThis.intusPrograms ??= new Map());
   if (!known.has(assets)) known.set(assets, load(assets));
   const { style, program } = await known.get(assets);
-  const { scene, paint, depth } = await unpack(model.get("_content"));
-  const root = el.attachShadow({ mode: "open" });
+  const { scene, paint, depth, rolled } = await unpack(model.get("_content"));
+  const root = el.shadowRoot ?? el.attachShadow({ mode: "open" });
   const sheet = document.createElement("style");
   sheet.textContent = style;
   const host = document.createElement("div");
   host.style.height = `${model.get("height")}px`;
-  root.append(sheet, host);
+  const gone = document.createElement("p");
+  gone.style.cssText = "margin: 0; padding: 8px 12px; font: 13px var(--font); color: var(--text)";
+  gone.textContent = "The kernel was restarted: run this cell again to share the selection with Python.";
+  gone.hidden = true;
+  root.replaceChildren(sheet, gone, host);
   follow(el);
   const themes = new MutationObserver(() => follow(el));
-  themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
+  for (const place of [document.body, document.documentElement]) themes.observe(place, { attributes: true });
   const onSelect = (address) => {
     if (address === model.get("selected")) return;
     model.set("selected", address);
     model.save_changes();
   };
-  const view = new program.GraphView(host, scene, { depth, onSelect });
+  const view = new program.GraphView(host, scene, { depth, rolled, onSelect });
   if (typeof paint === "string") view.paintBuiltIn(paint);
   else if (paint) view.paint({ ...paint, values: new Map(Object.entries(paint.values)) });
   const select = () => view.select(model.get("selected"));
   if (model.get("selected") !== null) select();
   model.on("change:selected", select);
+  // Jupyter keeps the widget of a kernel that has gone; it is still walked in. anywidget calls with its view.
+  const listen = function () {
+    gone.hidden = this?.model?.comm_live !== false;
+  };
+  model.on("comm_live_update", listen);
   return () => {
     model.off("change:selected", select);
+    model.off("comm_live_update", listen);
     themes.disconnect();
     view.destroy();
   };

@@ -1,0 +1,119 @@
+"""A cell's output under the restrictions of notebook hosts that cannot be run here.
+
+What VS Code, Colab and Kaggle do to HTML is imitated from what they publish; tests/notebooks runs JupyterLab,
+Notebook, nbconvert and marimo for real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from html import escape
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+from waiting import until
+from zoo import MODELS
+
+from intus.viewing.html import View
+
+# VS Code puts outputs by innerHTML into a webview. The policy is the one in microsoft/vscode that the setting
+# notebook.experimental.enableCsp turns on (src/vs/workbench/contrib/notebook/browser/view/renderers/
+# backLayerWebView.ts); the sandbox is that of contrib/webview/browser/pre/index.html.
+_VSCODE = """<!doctype html><html><head>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none';
+script-src 'self' https://*.vscode-cdn.net 'unsafe-inline' 'unsafe-eval';
+style-src 'self' https://*.vscode-cdn.net 'unsafe-inline'; img-src 'self' https: http: data:;
+font-src 'self' https:; connect-src https:; child-src https: data:;"></head>
+<body data-vscode-theme-kind="vscode-dark"><div class="output"></div>
+<script id="given" type="text/plain">{packed}</script><script>
+const given = decodeURIComponent(document.getElementById("given").textContent);
+document.querySelector(".output").innerHTML = given;
+</script></body></html>"""
+_VSCODE_SANDBOX = "allow-same-origin allow-pointer-lock allow-scripts allow-downloads allow-forms"
+
+# Colab shows each cell in a frame of another origin (https://*-colab.googleusercontent.com/outputframe.html)
+# and makes the frame as high as what it holds; a cell reaches neither the notebook nor other cells.
+_COLAB = """<!doctype html><html><body><div id="output-body"></div>
+<script id="given" type="text/plain">{packed}</script><script>
+const given = decodeURIComponent(document.getElementById("given").textContent);
+document.getElementById("output-body").append(document.createRange().createContextualFragment(given));
+const tell = () => parent.postMessage(document.documentElement.scrollHeight, "*");
+new ResizeObserver(tell).observe(document.body);
+</script></body></html>"""
+_COLAB_SANDBOX = "allow-downloads allow-forms allow-popups allow-same-origin allow-scripts allow-modals"
+
+# Kaggle shows a saved notebook as the page nbconvert makes of it, in a sandboxed frame of another origin. The
+# strictest form of that: an origin of its own (no allow-same-origin), and nothing fetched.
+_KAGGLE = """<!doctype html><html><head>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none';
+script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"></head><body>
+<div class="jp-RenderedHTMLCommon jp-RenderedHTML jp-OutputArea-output">{html}</div></body></html>"""
+_KAGGLE_SANDBOX = "allow-scripts allow-downloads allow-popups"
+
+
+@pytest.fixture(scope="module")
+def origins() -> Iterator[tuple[dict[str, str], str, str]]:
+    """Pages by path, on a server that two origins reach."""
+    pages: dict[str, str] = {}
+
+    class Serving(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = pages[self.path].encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Serving)
+    Thread(target=server.serve_forever, daemon=True).start()
+    port = server.server_port
+    yield pages, f"http://127.0.0.1:{port}", f"http://localhost:{port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("host", "sandbox"),
+    [(_VSCODE, _VSCODE_SANDBOX), (_COLAB, _COLAB_SANDBOX), (_KAGGLE, _KAGGLE_SANDBOX)],
+    ids=["vscode", "colab", "kaggle"],
+)
+def test_a_cell_is_shown_and_walked_in(
+    origins: tuple[dict[str, str], str, str], new_page: Callable[..., Page], host: str, sandbox: str
+) -> None:
+    pages, ours, theirs = origins
+    html = View(MODELS["recurrent"]())._repr_html_()
+    packed = "".join(f"%{byte:02x}" for byte in html.encode())
+    pages["/cell"] = host.replace("{packed}", packed).replace("{html}", html)
+    pages["/notebook"] = (
+        f'<!doctype html><title>Notebook</title><iframe id="cell" src="{theirs}/cell" '
+        f'sandbox="{escape(sandbox)}" style="width:1000px;height:700px;border:0"></iframe>'
+        "<script>onmessage = ({ data }) => { cell.style.height = `${data}px`; };</script>"
+    )
+    page = new_page()
+    page.goto(f"{ours}/notebook")
+    graph = page.frame_locator("#cell").frame_locator("iframe[srcdoc]")
+    graph.locator(".ig-canvas").wait_for()
+    frame = innermost(page)
+    view = "document.querySelector('#intus-graph').intusView"
+    until(frame, f"{view}.boxes().length > 5")
+    assert frame.evaluate("document.querySelector('#intus-graph').getBoundingClientRect().height") == 640
+    graph.get_by_placeholder("Find name, type, shape").fill("tanh")
+    graph.locator(".ig-found li").first.click()
+    assert graph.locator(".ig-panel h2").inner_text().startswith("tanh")
+    graph.get_by_label("Colour by").select_option("time")
+    assert any(box["colour"] for box in frame.evaluate(f"{view}.boxes()"))
+    assert (
+        640 <= page.evaluate("cell.offsetHeight") <= 720
+    )  # a frame that follows its content does not run away
+
+
+def innermost(page: Page) -> Any:
+    """The graph's own frame."""
+    return next(frame for frame in page.frames if frame.url == "about:srcdoc")
