@@ -48,12 +48,19 @@ check: .venv/.ready web-check  ## style, types, and that the committed page is w
 	$(PY) -m ruff check src tests benchmarks sweep gallery
 	$(PY) -m mypy
 
-bench: .venv/.ready .venvs/peers/.ready  ## ratios to plain PyTorch, hooks and the nearest neighbours
+# Those who run one benchmark need not wait for the half gigabyte that another compares with.
+VIEWERS := $(if $(and $(ARGS),$(filter-out pages,$(ARGS))),$(filter pages,$(ARGS)),pages)
+bench: .venv/.ready .venvs/peers/.ready $(VIEWERS:pages=.venvs/viewers/.ready)  ## ratios to plain PyTorch, hooks and the nearest neighbours
 	$(ONE_THREAD) $(PY) -m benchmarks $(ARGS)
 
 .venvs/peers/.ready: constraints.txt benchmarks/peers.txt
 	$(PYTHON) -m venv .venvs/peers
 	.venvs/peers/bin/python -m pip install --quiet -c constraints.txt -r benchmarks/peers.txt -e .
+	@touch $@
+
+.venvs/viewers/.ready: constraints.txt benchmarks/viewers.txt
+	$(PYTHON) -m venv .venvs/viewers
+	.venvs/viewers/bin/python -m pip install --quiet -c constraints.txt -r benchmarks/viewers.txt
 	@touch $@
 
 gallery: .venv/.ready  ## a site of known architectures, in out/gallery

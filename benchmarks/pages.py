@@ -1,153 +1,135 @@
-"""How fast the graph page is in Chromium: ``python -m benchmarks.pages``.
+"""The graph page in Chromium: what we ask of it, and how it stands beside torchvista and Model Explorer.
 
-For models from 553 to 100,000 operations with everything open: the file's size, the time from asking for the
-page to its first picture, an opening and a closing (layout and picture), a frame of panning. Milliseconds of
-the wall clock, medians; nothing else should run. Needs playwright and Chromium.
+The same models, the same window, no network; tools take turns round by round, each page in a fresh browser.
+What takes longer than five seconds is measured once, what takes longer than half a minute is given up: the
+table says so. ``make bench ARGS=pages`` puts the neighbours (``benchmarks/viewers.txt``) into ``.venvs/viewers``;
+without it the table says what is missing. Needs playwright and Chromium.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
+import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from . import harness
+from .browsing import Took, TooSlowError, Visit, browser
+from .pagegoals import goals
+from .pagetools import TOOLS, Tool
 
-from intus.tracing.run import trace
-from intus.viewing.html import View
-
-RESULTS = Path(__file__).parent / "results"
-VIEW = "document.querySelector('#intus-graph').intusView"
 ROUNDS = 3
-FIRST = """
-const wait = () => {
-    if (document.querySelector('#intus-graph')?.intusView) window.firstPicture = performance.now();
-    else requestAnimationFrame(wait);
-};
-requestAnimationFrame(wait);
-"""
-TOGGLE = """(name) => {
-    const view = VIEW, times = [];
-    for (let i = 0; i < 7; i++) {
-        for (const act of ['close', 'open']) {
-            const start = performance.now();
-            view[act](name);
-            view.paintNow();
-            times.push(performance.now() - start);
-        }
-    }
-    return times;
-}""".replace("VIEW", VIEW)
-LAST = f"{VIEW}.tree.nodes.filter(n => n.children.length && n.kind === 'module').at(-1)?.address ?? ''"
-PAN = """() => {
-    const view = VIEW, times = [];
-    for (let i = 0; i < 40; i++) {
-        const start = performance.now();
-        view.lens.pan(0, -90);
-        view.paintNow();
-        times.push(performance.now() - start);
-    }
-    return times;
-}""".replace("VIEW", VIEW)
-
-
-class Nest(nn.Module):
-    """Modules in modules, with a residual around each: ``wide ** depth`` leaves of a few operations."""
-
-    def __init__(self, depth: int, wide: int) -> None:
-        super().__init__()
-        self.wide = wide
-        self.inner = nn.ModuleList(Nest(depth - 1, wide) for _ in range(wide)) if depth else []
-
-    def forward(self, x: Tensor) -> Tensor:
-        for inner in self.inner:
-            x = x + inner(x)
-        if not len(self.inner):
-            for _ in range(self.wide):
-                x = torch.tanh(x) * 2
-        return x
-
-
-class Chain(nn.Module):
-    """One operation after the other, in no module."""
-
-    def __init__(self, length: int) -> None:
-        super().__init__()
-        self.length = length
-
-    def forward(self, x: Tensor) -> Tensor:
-        for _ in range(self.length):
-            x = x.neg()
-        return x
-
-
-def gpt2() -> View:
-    """GPT-2 small, its structure alone."""
-    import transformers
-
-    with torch.device("meta"):
-        model = transformers.GPT2LMHeadModel(transformers.GPT2Config()).eval()
-        return View(trace(model, torch.zeros(1, 32, dtype=torch.long), save="none").graph, depth="all")
-
-
-def of(model: nn.Module) -> View:
-    """The page of a model that takes one number, everything open and nothing rolled."""
-    return View(trace(model, torch.zeros(1), save="none").graph, depth="all", rolled=False)
-
-
-def measure(browser: Any, view: View, folder: Path) -> dict[str, float]:
-    """One page's figures."""
-    path = view.save(folder / "page.html")
-    first, times = [], {}
-    for _ in range(ROUNDS):
-        context = browser.new_context(viewport={"width": 1400, "height": 900}, reduced_motion="reduce")
-        page = context.new_page()
-        page.add_init_script(FIRST)
-        page.goto(path.as_uri())
-        page.wait_for_timeout(50)
-        while not (at := page.evaluate("window.firstPicture")):
-            page.wait_for_timeout(20)
-        first.append(at)
-        if len(first) == ROUNDS:
-            name = page.evaluate(LAST)
-            times["toggle"] = statistics.median(page.evaluate(TOGGLE, name)) if name else float("nan")
-            frames = sorted(page.evaluate(PAN))
-            times["pan"], times["worst pan"] = statistics.median(frames), frames[-1]
-            times["boxes"] = page.evaluate(f"{VIEW}.frame.boxes.length")
-        context.close()
-    return {"KB": path.stat().st_size / 1000, "first": statistics.median(first), **times}
+PATIENCE = 5000.0  # milliseconds beyond which a thing is not measured again
 
 
 def main() -> None:
-    """Measure, print and write the table."""
-    from playwright.sync_api import sync_playwright
+    """Measure, print and write results/pages.md and .json."""
+    from .workloads import PICTURED
 
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    views = {
-        "gpt2": gpt2(),
-        "10,000": of(Nest(4, 5)),
-        "10,000 chain": of(Chain(10_000)),
-        "100,000": of(Nest(5, 6)),
-        "100,000 chain": of(Chain(100_000)),
-    }
-    columns = ("KB", "boxes", "first", "toggle", "pan", "worst pan")
-    lines = ["| page | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
-        browser = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--headless=new"]
-        )
-        for name, view in views.items():
-            found = measure(browser, view, Path(folder))
-            lines.append(f"| {name} | " + " | ".join(f"{found[column]:,.1f}" for column in columns) + " |")
-            print(lines[-1], flush=True)
-        browser.close()
-    text = "# The graph page\n\nSee `benchmarks/pages.py`. Milliseconds, medians; load of the machine at the "
-    text += f"end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.\n\n" + "\n".join(lines) + "\n"
-    (RESULTS / "pages.md").write_text(text, encoding="utf-8")
+    facts = harness.machine()
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        asked = goals(Path(folder))
+        beside = {name: compare(name, Path(folder)) for name in PICTURED}
+    facts["load after"] = round(os.getloadavg()[0], 1)
+    facts["minutes"] = round((time.perf_counter() - began) / 60, 1)
+    harness.write("pages", report(asked, beside, facts), {"machine": facts, "goals": asked, "beside": beside})
+
+
+def compare(name: str, folder: Path) -> dict[str, dict[str, Any]]:
+    """Every tool on one model, in turns."""
+    print(f"drawing {name} …", file=sys.stderr, flush=True)
+    tools = [tool(name, folder) for tool in TOOLS]
+    found: dict[str, dict[str, Any]] = {tool.name: {**tool.facts, "took": {}} for tool in tools}
+    try:
+        for _ in range(ROUNDS):
+            for tool in tools:
+                one_round(tool, found[tool.name]["took"])
+    finally:
+        for tool in tools:
+            tool.close()
+    return found
+
+
+def one_round(tool: Tool, took: dict[str, Any]) -> None:
+    """Visit a tool's pages once, and note what each thing took; a text says why it has no figure."""
+    for drawn, steps in tool.visits():
+        with browser() as chromium:
+            visit = Visit(chromium, drawn)
+            for what, ask in steps:
+                known = took.setdefault(what, [])
+                if isinstance(known, str) or (known and median(known).wall > PATIENCE):
+                    break  # and what comes after it on this page
+                try:
+                    known += ask(visit)
+                except TooSlowError as reason:
+                    took[what] = str(reason)
+                    break
+
+
+def median(took: list[Took]) -> Took:
+    """Medians of both clocks."""
+    return Took(*(statistics.median(clock) for clock in zip(*took, strict=True)))
+
+
+def report(asked: list[dict[str, Any]], beside: dict[str, Any], facts: dict[str, Any]) -> str:
+    """Both tables in words around them."""
+    heads = ["what", "goal", "figure", "CPU", ""]
+    rows = [
+        [
+            one["what"],
+            f"≤ {one['goal']:g} {one['unit']}",
+            f"{one['figure']:,.0f} {one['unit']}",
+            f"{one['cpu']:,.0f} ms" if one["cpu"] is not None else "–",
+            "met" if one["figure"] <= one["goal"] else "missed",
+        ]
+        for one in asked
+    ]
+    columns = ["first", "all", "toggle"]
+    tools = [
+        [name, tool, kilobytes(found), made(found), *(cell(found, column) for column in columns)]
+        for name, each in beside.items()
+        for tool, found in each.items()
+    ]
+    words = ["model", "tool", "file", "made in", "first picture", "everything open", "one toggle"]
+    load = f"{facts['load before']} before and {facts['load after']} after, on {facts['cores']} cores"
+    said = f"Load of the machine: {load}; {facts['minutes']} minutes in all."
+    return f"""# The graph page
+
+How it is measured, and what the columns mean, stands in [benchmarks/README.md](../README.md). {said}
+
+## What we ask of it
+
+{harness.table(heads, rows)}
+
+## Beside torchvista and Model Explorer
+
+Milliseconds on the wall's clock, and in brackets of CPU in the page's own thread.
+
+{harness.table(words, tools)}
+"""
+
+
+def kilobytes(found: dict[str, Any]) -> str:
+    return f"{found['kilobytes']:,.0f} KB" if "kilobytes" in found else found.get("instead", "–")
+
+
+def made(found: dict[str, Any]) -> str:
+    error = found.get("error", "")
+    return ", ".join([*([f"{found['made']:.1f} s"] if "made" in found else []), *([error] if error else [])])
+
+
+def cell(found: dict[str, Any], what: str) -> str:
+    took = found["took"].get(what)
+    if not took:
+        return "–"
+    if isinstance(took, str):
+        return took
+    both = median(took)
+    return f"{both.wall:,.0f} ({both.cpu:,.0f})"
 
 
 if __name__ == "__main__":

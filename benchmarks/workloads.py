@@ -45,8 +45,8 @@ def _chain(length: int) -> Callable[[], Made]:
     return lambda: (Chain(length), {"x": torch.ones(8)})
 
 
-def _lstm() -> Made:
-    return LoopLstm(), {"x": torch.randn(4, 200, 16)}
+def _lstm(steps: int = 200) -> Made:
+    return LoopLstm(), {"x": torch.randn(4, steps, 16)}
 
 
 def _resnet50() -> Made:
@@ -87,4 +87,13 @@ WORKLOADS: dict[str, Callable[[], Made]] = {
     "ResNet-50, batch 1": _resnet50,
     "GPT-2 small, 128 tokens": _gpt2,
     "ViT-B/16, batch 1": _vit,
+}
+
+#: What is drawn as a page, beside others that do so.
+PICTURED: dict[str, Callable[[], Made]] = {
+    "ResNet-50": _resnet50,
+    "GPT-2 small": _gpt2,
+    "Python LSTM, 40 steps": lambda: _lstm(40),
+    "chain of 1,000": _chain(1_000),
+    "chain of 10,000": _chain(10_000),
 }
