@@ -2,8 +2,8 @@
 
 The same models, the same window, no network; tools take turns round by round, each page in a fresh browser.
 What takes longer than five seconds is measured once, what takes longer than half a minute is given up: the
-table says so. ``make bench ARGS=pages`` puts the neighbours (``benchmarks/viewers.txt``) into ``.venvs/viewers``;
-without it the table says what is missing. Needs playwright and Chromium.
+table says so. ``make bench ARGS=pages`` puts the neighbours (``benchmarks/viewers.txt``) into
+``.venvs/viewers``; without it the table says what is missing. Needs playwright and Chromium.
 """
 
 from __future__ import annotations

@@ -116,8 +116,8 @@ def press_signs(visit: Visit) -> list[Took]:
 
 
 class Explorer(Tool):
-    """Model Explorer's server; it writes no file. Everything is opened and closed by its toolbar's buttons; the
-    toggle is of the layer in the middle of its first picture, with nothing else open."""
+    """Model Explorer's server; it writes no file. Everything is opened and closed by its toolbar's buttons;
+    the toggle is of the layer in the middle of its first picture, with nothing else open."""
 
     name = "Model Explorer"
     process: subprocess.Popen[str] | None = None

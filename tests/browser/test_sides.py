@@ -155,3 +155,43 @@ def test_another_implementation_walks_along_and_a_narrow_window_stacks(open_grap
     sides(page)
     assert page.locator(".ig-panel").count() == 1
     assert "without a partner" in page.locator(".ig-panel").inner_text()
+    assert a["0.1"]["hatched"]
+    assert not a["1"]["hatched"]
+    assert not any(box["hatched"] for box in b.values())
+
+
+def test_a_colour_chosen_on_one_side_is_that_of_both_on_one_scale(open_graph: Open, tmp_path: Path) -> None:
+    narrow, wide = (
+        torch.nn.Sequential(torch.nn.Linear(4, size), torch.nn.Linear(size, 4)) for size in (8, 64)
+    )
+    page = open_graph(view(narrow, torch.ones(1, 4), beside=wide, overlay="parameters"))
+    colours = page.get_by_role("combobox", name="Colour by")
+    assert [colours.nth(n).input_value() for n in (0, 1)] == ["parameters"] * 2
+    a, b = sides(page)
+    assert a["0"]["colour"] != b["0"]["colour"]  # 40 and 320: each would be the most of its own
+    scales = page.locator(".ig-scale-ends").all_inner_texts()
+    assert scales[0] == scales[2]
+
+    colours.nth(1).select_option("given")
+    assert [colours.nth(n).input_value() for n in (0, 1)] == ["given"] * 2
+    assert [side["0"]["colour"] for side in sides(page)] == [RED] * 2
+    colours.nth(0).select_option("")
+    assert [side["0"]["colour"] for side in sides(page)] == [None] * 2
+    assert page.get_by_role("option", name="Differences").count() == 2
+
+
+def test_what_is_found_or_taken_from_the_outline_is_chosen_on_both_sides(
+    open_graph: Open, gpt2: Sides
+) -> None:
+    page = open_graph(gpt2)
+    search = page.get_by_role("combobox", name="Find in the graph")
+    search.nth(1).fill("h.3.mlp.c_proj")
+    search.nth(1).press("Enter")
+    assert same(page)["transformer.h.3.mlp.c_proj"]
+    assert page.locator(".ig-panel h2").all_inner_texts() == ["transformer.h.3.mlp.c_proj"] * 2
+    page.get_by_role("button", name="Show or hide the outline").nth(0).click()
+    page.locator(".ig-side").nth(0).get_by_role("treeitem").filter(has_text="ln_2").first.click()
+    same(page)
+    found = page.locator(".ig-panel h2").all_inner_texts()
+    assert found[0] == found[1]
+    assert found[0].endswith("ln_2")

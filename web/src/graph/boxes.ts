@@ -36,7 +36,7 @@ export function drawHeader(ctx: CanvasRenderingContext2D, picture: Picture, box:
   ctx.roundRect(r.x + 0.5, r.y + 0.5, r.width - 1, HEADER - 1, [11, 11, 0, 0]);
   ctx.fillStyle = fill?.colour ?? (box.node.depth % 2 ? theme["frame-b"] : theme["frame-a"]);
   ctx.fill();
-  if (fill && !fill.colour) hatch(ctx, theme, r.x, r.y, r.width, HEADER);
+  if (fill && (fill.hatched || !fill.colour)) hatch(ctx, theme, fill, r.x, r.y, r.width, HEADER);
   ctx.strokeStyle = theme["frame-line"];
   ctx.lineWidth = 1;
   line(ctx, r.x, r.y + HEADER, r.x + r.width, r.y + HEADER);
@@ -84,10 +84,10 @@ export function drawBox(ctx: CanvasRenderingContext2D, picture: Picture, box: Bo
   if (look.dashed) ctx.setLineDash([4, 3]);
   round(ctx, r, radius);
   ctx.fill();
-  if (fill && !fill.colour) {
+  if (fill && (fill.hatched || !fill.colour)) {
     ctx.save();
     ctx.clip();
-    hatch(ctx, theme, r.x, r.y, r.width, r.height);
+    hatch(ctx, theme, fill, r.x, r.y, r.width, r.height);
     ctx.restore();
     round(ctx, r, radius);
     ctx.strokeStyle = theme["line-strong"];
@@ -162,7 +162,7 @@ function drawStrip(ctx: CanvasRenderingContext2D, picture: Picture, node: TreeNo
       ctx.beginPath();
       ctx.rect(x, r.y + r.height - 17, width, 9);
       ctx.clip();
-      hatch(ctx, theme, x, r.y + r.height - 17, width, 9);
+      hatch(ctx, theme, { colour: null }, x, r.y + r.height - 17, width, 9);
       ctx.restore();
       return;
     }
@@ -196,13 +196,18 @@ function lookOf(theme: Theme, node: TreeNode): Look {
   return look;
 }
 
+interface Fill {
+  colour: string | null;
+  hatched?: boolean;
+}
+
 /** The colour a paint gives a box; a missing value has none, and what cannot be painted gets null. */
-export function paintOf({ paint, theme }: Pick<Picture, "paint" | "theme">, node: TreeNode): { colour: string | null } | null {
+export function paintOf({ paint, theme }: Pick<Picture, "paint" | "theme">, node: TreeNode): Fill | null {
   if (!paint || !(paint.kinds || isPaintable(node))) return null;
   const value = valueOf(paint, node);
   if (paint.kinds) {
     const token = paint.kinds[value ?? 0][1];
-    return token ? { colour: theme[token] } : null;
+    return token ? { colour: theme[token], hatched: paint.hatched?.[1](node) } : null;
   }
   return { colour: value === null ? null : colourOf(paint, value) };
 }
@@ -240,14 +245,16 @@ function button(ctx: CanvasRenderingContext2D, x: number, y: number, open: boole
   ctx.lineJoin = "miter";
 }
 
-function hatch(ctx: CanvasRenderingContext2D, theme: Theme, x: number, y: number, width: number, height: number): void {
+/** Stripes on a box without a value, or faint ones on its colour. */
+function hatch(ctx: CanvasRenderingContext2D, theme: Theme, { colour }: Fill, x: number, y: number, width: number, height: number): void {
   ctx.save();
   ctx.beginPath();
   ctx.rect(x, y, width, height);
   ctx.clip();
-  ctx.fillStyle = theme.surface;
+  ctx.fillStyle = colour ?? theme.surface;
   ctx.fillRect(x, y, width, height);
-  ctx.strokeStyle = theme["line"];
+  ctx.strokeStyle = colour ? inkOn(colour) : theme.line;
+  ctx.globalAlpha *= colour ? 0.16 : 1;
   ctx.lineWidth = 1.5;
   ctx.beginPath();
   for (let at = -height; at < width; at += 7) {

@@ -3,13 +3,12 @@ import { el } from "./dom.ts";
 import type { Figures } from "./facts.ts";
 import { legend } from "./legend.ts";
 import type { Tree } from "./model.ts";
-import { builtInPaint, type BuiltIn, type Paint } from "./paint.ts";
+import { builtInPaint, type Paint, type PaintName } from "./paint.ts";
 import { scaled } from "./scale.ts";
 
 export class Colouring {
   paint: Paint | null = null;
-  /** What is on: one that the graph knows itself, one that came from outside, or none. */
-  which: BuiltIn | "given" | "" = "";
+  which: PaintName = "";
   private given: Paint | null = null;
   private key: HTMLElement = el("div");
 
@@ -17,6 +16,11 @@ export class Colouring {
     private readonly graph: () => { tree: Tree; figures: Figures },
     private readonly changed: () => void,
   ) {}
+
+  /** The title of the paint that came from outside, "" for none. */
+  get offered(): string {
+    return this.given?.title ?? "";
+  }
 
   get element(): HTMLElement {
     return this.key;
@@ -28,12 +32,19 @@ export class Colouring {
     this.put(paint ? "given" : "");
   }
 
-  put(which: BuiltIn | "given" | ""): void {
+  put(which: PaintName): void {
     const { tree, figures } = this.graph();
     const paint = which === "given" ? this.given : which ? builtInPaint(which, tree, figures) : null;
     const before = this.paint?.title === paint?.title ? this.paint : null; // new numbers of a thing keep its scale
     this.paint = paint && scaled({ ...paint, log: before ? before.log : paint.log });
     this.which = which;
+    this.showKey();
+    this.changed();
+  }
+
+  /** Keep what is on, by another scale. */
+  rescale(scale: Pick<Paint, "low" | "high" | "least" | "log">): void {
+    this.paint = this.paint && { ...this.paint, ...scale };
     this.showKey();
     this.changed();
   }

@@ -23,7 +23,7 @@ export function legend(paint: Paint | null, tree: Tree, setLog: (log: boolean) =
   if (paint?.kinds) {
     const there = new Set(paint.values.values());
     const kinds = paint.kinds.filter(([, token], value) => token && there.has(value));
-    const keys = kinds.flatMap(([word, token]) => [el("i", { class: "ig-key", style: `background: var(--${token})` }), el("span", {}, word)]);
+    const keys = kinds.flatMap(([word, token]) => [el("i", { class: `ig-key${paint.hatched?.[0] === word ? " ig-key-hatched" : ""}`, style: `background-color: var(--${token})` }), el("span", {}, word)]);
     return el("div", { class: "ig-legend ig-scale", role: "group", "aria-label": paint.title }, ...(keys.length ? keys : ["No difference"]));
   }
   if (paint) {

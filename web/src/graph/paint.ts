@@ -19,6 +19,8 @@ export interface Paint {
   /** A few kinds instead of a scale, with the theme's colour of each (none: left plain): a value is an index into
    * them, and the highest of a box's names counts. */
   kinds?: [word: string, token: keyof Theme | undefined][];
+  /** Which boxes are hatched in their colour, told apart without it, and the kind that says so in the legend. */
+  hatched?: [word: string, has: (node: TreeNode) => boolean];
   /** What the panel says of a box instead of its value. */
   facts?: (node: TreeNode) => [string, string][];
 }
@@ -26,6 +28,8 @@ export interface Paint {
 const SUMS = { time: "Time", memory: "Activation memory", parameters: "Parameters", flops: "FLOPs" };
 const OF_VALUES = { mean: "Mean of values", std: "Spread of values", zero: "Share of zeros", bad: "NaN and infinite" };
 export type BuiltIn = keyof typeof SUMS | keyof typeof OF_VALUES;
+/** What colours the boxes: something the graph knows, what came from outside, or nothing. */
+export type PaintName = BuiltIn | "given" | "";
 const TITLES: Record<BuiltIn, string> = { ...SUMS, ...OF_VALUES };
 
 /** The paints a graph brings with it: of what its operations cost, and of its values where these were saved. */

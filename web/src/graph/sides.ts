@@ -24,6 +24,7 @@ export interface Beside {
   names: Record<string, Mark>[];
 }
 
+const HATCHED = "only here"; // what has no counterpart is told without colours too
 const TOKENS: Record<string, keyof Theme> = { close: "close-fill", "only here": "only-fill", differs: "differs-fill", "first difference": "first-fill" };
 
 /** Show `scene` and the one beside it in `host`; the options are the left one's. */
@@ -51,6 +52,22 @@ export function openSides(host: HTMLElement, scene: Scene, beside: Beside, optio
     const as = { at: fold(side, place.at), rolled: place.rolled };
     other.follow(now === sent ? as : { ...as, picks, open: open.flatMap((name) => [name, name.replace(/:\d+$/, ""), `${name}:1`]) });
     sent = now;
+  };
+
+  let painting = false;
+  /** Colour the other as this one is, and both on one scale. */
+  const paint = (side: number): void => {
+    if (painting || !views[1]) return;
+    painting = true;
+    const [{ colours }, other] = [views[side], views[1 - side].colours];
+    if (other.which !== colours.which) other.put(colours.which);
+    const [one, two] = [colours.paint, other.paint];
+    if (one && two && !one.kinds) {
+      const least = Math.min(one.least ?? Infinity, two.least ?? Infinity);
+      const scale = { low: Math.min(one.low, two.low), high: Math.max(one.high, two.high), least: least < Infinity ? least : undefined, log: one.log };
+      for (const each of [colours, other]) each.rescale(scale);
+    }
+    painting = false;
   };
 
   /** Look at the other from where the partner of a box in sight stands as that box does. */
@@ -86,7 +103,7 @@ export function openSides(host: HTMLElement, scene: Scene, beside: Beside, optio
   const button = beside.first.some(Boolean) && el("button", { type: "button", class: "ig-toggle", click: toFirst }, "Go to the first difference");
   host.replaceChildren(el("div", { class: "ig-sides" }, el("header", {}, el("p", {}, beside.summary), button), ...panes));
   [scene, beside.scene].forEach((one, side) => {
-    const own = { ...options, themeButton: side === 1, onPlace: (hash: string) => walk(side, hash), onLook: () => look(side) };
+    const own = { ...options, themeButton: side === 1, onPlace: (hash: string) => walk(side, hash), onLook: () => look(side), onPaint: () => paint(side) };
     views.push(new GraphView(panes[side], { ...one, model: `${"ab"[side]} · ${one.model}` }, own));
   });
   const rolled = views[0].place.rolled;
@@ -113,8 +130,12 @@ function paintOf(beside: Beside, names: Map<string, Mark>[], side: number): Pain
       ["Shapes", shapes[0] === shapes[1] ? shapes[0] : `a: ${shapes[0] || "none"}, b: ${shapes[1] || "none"}`],
     ];
   };
+  const alone = ({ names: all }: TreeNode): boolean => {
+    const found = all.map((name) => names[side].get(name)).filter((mark) => mark !== undefined);
+    return found.length > 0 && found.every(([, partner]) => partner === "");
+  };
   const values = new Map([...names[side]].map(([name, [mark]]) => [name, mark]));
-  return { ...PLAIN, values, kinds: marks.map((word) => [word, TOKENS[word]]), facts, format: (value) => marks[value] };
+  return { ...PLAIN, values, kinds: marks.map((word) => [word, TOKENS[word]]), hatched: [HATCHED, alone], facts, format: (value) => marks[value] };
 }
 
 const PLAIN: Paint = { title: "Differences", values: new Map(), low: 0, high: 1 };

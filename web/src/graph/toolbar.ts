@@ -2,7 +2,7 @@
 import { depthName, depthNamed } from "./depths.ts";
 import { el, iconButton, toggleTheme } from "./dom.ts";
 import { bytes, count, duration, plural } from "./facts.ts";
-import { builtIns, type BuiltIn } from "./paint.ts";
+import { builtIns, type PaintName } from "./paint.ts";
 import type { Scene } from "./scene.ts";
 
 export interface ToolbarActions {
@@ -14,20 +14,20 @@ export interface ToolbarActions {
   fit(): void;
   /** Null where no layer ran more than once. */
   roll: ((rolled: boolean) => void) | null;
-  paint(which: BuiltIn | "given" | ""): void;
+  paint(which: PaintName): void;
 }
 
 export interface Toolbar {
   element: HTMLElement;
-  /** Show which paint is on; "given" is one that came from outside. */
-  setPaint(which: BuiltIn | "given" | "", title: string): void;
+  /** Show which paint is on, and the title of the one given from outside, "" for none. */
+  setPaint(which: PaintName, given: string): void;
   setRolled(rolled: boolean): void;
   /** Show how deep it stands open, of which depths; null where some stand open deeper than others. */
   setDepth(depth: number | null, steps: number[]): void;
 }
 
 export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActions, withTheme: boolean, rolled: boolean): Toolbar {
-  const paint = el("select", { "aria-label": "Colour by", change: () => actions.paint(paint.value as BuiltIn | "") });
+  const paint = el("select", { "aria-label": "Colour by", change: () => actions.paint(paint.value as PaintName) });
   const given = el("option", { value: "given", hidden: true });
   paint.append(el("option", { value: "" }, "No colour"), given);
   for (const [value, title] of builtIns(scene)) paint.append(el("option", { value }, title));
@@ -60,9 +60,9 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
       withTheme && iconButton("theme", "Light or dark", toggleTheme),
     ),
   );
-  const setPaint = (which: BuiltIn | "given" | "", title: string): void => {
-    given.hidden = which !== "given";
-    if (which === "given") given.textContent = title;
+  const setPaint = (which: PaintName, title: string): void => {
+    given.hidden = title === "";
+    given.textContent = title;
     paint.value = which;
   };
   const setDepth = (now: number | null, steps: number[]): void => {

@@ -36,6 +36,8 @@ export interface GraphOptions {
   onPlace?: (hash: string) => void;
   /** Called whenever the graph was drawn: for one that walks along (`sight`, `lookFrom`). */
   onLook?: () => void;
+  /** Called whenever other colours are on (`colours`). */
+  onPaint?: () => void;
   toolbar?: boolean;
   /** Whether the toolbar switches between light and dark: for a graph that has the page to itself. */
   themeButton?: boolean;
@@ -70,7 +72,7 @@ export class GraphView implements Hands {
   private readonly measure: Measure;
   private panel: HTMLElement | null = null;
   private rolled = false;
-  private readonly colours = new Colouring(() => this, () => this.onColours());
+  readonly colours = new Colouring(() => this, () => this.onColours());
   selected = -1;
   private edge: LevelEdge | null = null;
   private hovered = -1;
@@ -257,10 +259,11 @@ export class GraphView implements Hands {
   }
 
   private onColours(): void {
-    const { which, paint } = this.colours;
-    this.bar?.setPaint(which, paint?.title ?? "");
+    const { which, offered } = this.colours;
+    this.bar?.setPaint(which, offered);
     if (this.selected >= 0) this.showPanel();
     this.redraw();
+    this.options.onPaint?.();
   }
 
   choose(id: number, reach = false): void {

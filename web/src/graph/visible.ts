@@ -15,6 +15,7 @@ export interface VisibleBox {
   height: number;
   /** The colour it is painted with; null without paint, "missing" where the paint has no value. */
   colour: string | null;
+  hatched: boolean;
 }
 
 /** A visible edge: screen points x, y, x, y, …, and the address of either end, "" for a port. */
@@ -44,6 +45,7 @@ export function visibleBoxes(picture: Picture): VisibleBox[] {
       width: r.width * camera.scale,
       height: r.height * camera.scale,
       colour: fill ? (fill.colour ?? "missing") : null,
+      hatched: fill?.hatched ?? false,
     };
   });
 }
