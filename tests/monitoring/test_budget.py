@@ -13,9 +13,14 @@ from torch import nn
 
 from intus.core.errors import InputError
 from intus.monitoring import flush, probe
-from intus.monitoring.budget import FREE_S, PASS_BYTES, ROWS, Budget
+from intus.monitoring.budget import FREE_S, PASS_BYTES, ROWS, Budget, Seconds
 
 HOST = "127.0.0.1"
+
+
+def alike(seconds):
+    """A machine that nobody else uses: what goes by on the wall, one processor works."""
+    return Seconds(seconds, seconds)
 
 
 @settings(max_examples=60, deadline=None)
@@ -28,8 +33,8 @@ HOST = "127.0.0.1"
 def test_what_is_spent_is_what_was_earned_and_what_is_free(share, costs, steps, epoch):
     budget, now, spent = Budget(share), 0.0, 0.0
     for number, cost in enumerate(costs):
-        if budget.allows(now, number // epoch):
-            budget.pay(cost)
+        if budget.allows(alike(now), number // epoch):
+            budget.pay(alike(cost))
             spent += cost
             now += cost
         now += steps
@@ -37,18 +42,36 @@ def test_what_is_spent_is_what_was_earned_and_what_is_free(share, costs, steps, 
     assert budget.skipped < len(costs)
 
 
+@pytest.mark.parametrize("others", [1, 4], ids=["alone", "of four"])
+@pytest.mark.parametrize("waits", [0.0, 0.02], ids=["never", "waiting"])
+def test_it_holds_on_either_clock(others, waits):
+    """The training has one processor in ``others``; a watched pass takes it as long as a step, waits for
+    ``waits`` seconds on the wall alone, and leaves the sender as much to do."""
+    budget, wall, processor, spent, waited = Budget(0.05), 0.0, 0.0, 0.0, 0.0
+    for _ in range(5000):
+        if budget.allows(Seconds(wall, processor), 0):
+            budget.pay(Seconds(0.01 * others + waits, 0.01))
+            budget.pay(alike(0.01))  # the sender
+            spent, waited = spent + 0.02, waited + 0.01 * others + waits
+            wall, processor = wall + 0.02 * others + waits, processor + 0.02
+        wall, processor = wall + 0.01 * others, processor + 0.01
+    assert spent <= 0.05 * processor + FREE_S + 0.04
+    assert waited <= 0.05 * wall + FREE_S + 0.01 * others + waits
+    assert max((spent - FREE_S) / processor, (waited - FREE_S) / wall) > 0.03
+
+
 def test_without_a_bound_nothing_is_left_out():
     budget = Budget(math.inf)
     for number in range(100):
-        assert budget.allows(number, 0)
-        budget.pay(9.0)
+        assert budget.allows(alike(number), 0)
+        budget.pay(alike(9.0))
         budget.passed(10**12, 64)
     assert budget.rows is None
 
 
 def test_a_pass_that_is_too_large_is_cut_by_rows_at_once():
     budget = Budget(0.05)
-    assert budget.allows(0.0, 0)
+    assert budget.allows(alike(0.0), 0)
     budget.passed(4 * PASS_BYTES, 64)
     assert budget.rows == 16
 
@@ -57,14 +80,14 @@ def test_a_pass_that_is_too_dear_is_cut_by_rows_and_recovers():
     budget, now = Budget(0.05), 0.0
     for _ in range(2000):
         now += 0.01
-        if budget.allows(now, 0):
-            budget.pay(0.4 * min(budget.rows or 256, 256) / 256)
+        if budget.allows(alike(now), 0):
+            budget.pay(alike(0.4 * min(budget.rows or 256, 256) / 256))
             budget.passed(1000, 256)
     assert ROWS <= budget.rows <= 32
     for _ in range(2000):
         now += 0.01
-        if budget.allows(now, 0):
-            budget.pay(1e-5)
+        if budget.allows(alike(now), 0):
+            budget.pay(alike(1e-5))
             budget.passed(1000, 256)
     assert budget.rows >= 256
 
@@ -74,9 +97,9 @@ def test_every_epoch_has_a_pass_while_credit_lasts():
     for epoch in range(40):
         for _ in range(10):
             now += 0.01
-            if budget.allows(now, epoch):
+            if budget.allows(alike(now), epoch):
                 watched.add(epoch)
-                budget.pay(0.012)
+                budget.pay(alike(0.012))
     assert watched == set(range(40))
 
 

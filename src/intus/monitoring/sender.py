@@ -243,8 +243,6 @@ class Sender:
     def _run(self) -> None:
         before = time.thread_time()
         while (job := self._next()) is not None:
-            self.worked += time.thread_time() - before
-            before = time.thread_time()
             try:
                 self._attempt(job)
             except Exception as error:
@@ -252,6 +250,9 @@ class Sender:
                     "send", "intus could not send a batch: %s: %s", type(error).__name__, error
                 )
                 self._finish(job, "failed")
+            del job
+            now = time.thread_time()
+            self.worked, before = self.worked + now - before, now
 
     def _next(self) -> Job | None:
         """The job at the head once a try is due; None, and the end of the thread, after idling."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from typing import Any, Protocol
 from urllib.parse import urlencode
@@ -15,7 +14,8 @@ from ..core.graph import Graph
 from ..core.record import Record
 from ..core.unwatched import is_unwatched
 from ..storage.codec import encode_graph
-from .budget import Budget
+from .budget import Budget, Seconds
+from .clocks import of_process, of_thread, since
 from .looks import Facts, Looks
 from .order import Order
 from .probe_set import ProbeSet
@@ -80,7 +80,7 @@ class ModelTap:
         self.budget, self.looks = budget, Looks(self, model, backend, probe_set)
         self._order = Order(name, troubles)
         self._held = self._most = 0  # bytes and rows of the pass watched last
-        self._known = 0.0  # what the line had worked when the budget last heard of it
+        self._known = sender.worked  # when the budget last heard of it
 
     @property
     def epoch(self) -> float:
@@ -111,8 +111,8 @@ class ModelTap:
             return False
         if not self.looks.running:
             self.looks.step_begins(self.step)
-        began = time.perf_counter()
-        facts = self.looks.facts(self.step) or self._of_training(inputs, began)
+        began = of_thread()
+        facts = self.looks.facts(self.step) or self._of_training(inputs)
         if facts is None:
             return False
         self._facts = facts
@@ -123,10 +123,10 @@ class ModelTap:
             self._traced, self._tracer = structure, threading.get_ident()
             structure.begin(self._model(), inputs)
         else:
-            self.budget.pay(time.perf_counter() - began)
+            self.budget.pay(since(began))
         return True
 
-    def _of_training(self, inputs: Any, now: float) -> Facts | None:
+    def _of_training(self, inputs: Any) -> Facts | None:
         """What a call of the training is tagged with; None where it is not watched."""
         facts = Facts(self.epoch, self.step, self.current_mode(), self.items)
         self.step += 1
@@ -135,9 +135,9 @@ class ModelTap:
         if self.looks.instead:
             return None
         worked, self._known = self.sender.worked - self._known, self.sender.worked
-        self.budget.pay(worked)
+        self.budget.pay(Seconds(worked, worked))
         self.budget.passed(self._held, self._most)
-        watched = self.budget.allows(now, (facts.epoch, facts.mode))
+        watched = self.budget.allows(of_process(), (facts.epoch, facts.mode))
         if facts.items is None and self._order.is_new(facts.epoch, facts.mode):
             self._order.begins(facts.epoch, facts.mode, self._backend.order(inputs))
         if not watched and facts.items is None:
@@ -150,7 +150,7 @@ class ModelTap:
         return self._facts if self._schedule.wants(self._model(), operation) else None
 
     def take(self, ticket: Facts, seen: Seen) -> None:
-        began = time.perf_counter()
+        began = of_thread()
         axis, rows, nbytes = self._schedule.cut(seen, ticket.rows)
         self._held += seen.nbytes
         if axis is not None:
@@ -165,7 +165,7 @@ class ModelTap:
             raise
         self.sender.gather(record, nbytes)
         self.recorded += 1
-        self.budget.pay(time.perf_counter() - began)
+        self.budget.pay(since(began))
 
     def ends(self, output: Any) -> None:
         if self._first and output is not None:
@@ -174,7 +174,9 @@ class ModelTap:
         try:
             self._end_structure(output)
         finally:
+            began = of_thread()
             self.sender.post()
+            self.budget.pay(since(began))
 
     def fails(self, error: Exception) -> None:
         text = "intus could not record something and goes on without: %s: %s"
