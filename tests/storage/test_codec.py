@@ -13,7 +13,7 @@ from safetensors.numpy import save
 
 from intus.core.errors import CodecError
 from intus.core.graph import Calls, Edges, Graph, Meta, Module, Ops, Param, Source
-from intus.core.record import KINDS, Record
+from intus.core.record import KINDS, PROJECTED, SUMMARY, Record
 from intus.storage.codec import decode_graph, decode_legacy, decode_records, encode_graph, encode_records
 
 dtypes = st.sampled_from(["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "?"])
@@ -356,3 +356,29 @@ def test_hostile_json_is_refused_in_a_sentence(body):
 def test_an_unknown_route_is_named():
     with pytest.raises(CodecError, match="'weights' is not an array type"):
         decode_legacy(legacy([1]), "weights")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"projected_from": True}, "projected from True"),
+        ({"projected_from": -4}, "projected from -4"),
+        ({"projected_from": "9"}, "projected from '9'"),
+        ({"array": np.zeros((2, 8), np.float32)}, r"shape \(2, 8\), cannot be projected from 9000"),
+        ({"summary": np.zeros((3, 8), np.float32)}, "of 2 rows"),
+        ({"summary": np.zeros((2, 8))}, "float64, expected float32"),
+    ],
+)
+def test_what_is_projected_comes_back_and_nonsense_is_refused(wrong, says):
+    array, measured = np.ones((2, PROJECTED), np.float32), np.ones((2, len(SUMMARY)), np.float32)
+    record = Record(array, "x", projected_from=9000, summary=measured)
+    blob = encode_records([record])
+    (back,), _ = decode_records(blob)
+    assert back.projected_from == 9000
+    assert np.array_equal(back.summary, measured)
+    arrays = {"0": wrong.get("array", array), "0.summary": wrong.get("summary", measured)}
+    meta = json.loads(blob[8 : 8 + int.from_bytes(blob[:8], "little")])["__metadata__"]
+    facts = json.loads(meta["records"])
+    facts[0]["projected_from"] = wrong.get("projected_from", 9000)
+    with pytest.raises(CodecError, match=says):
+        decode_records(save(arrays, meta | {"records": json.dumps(facts)}))

@@ -38,8 +38,9 @@ class Seen:
 
     ``address`` names the operation with its call (``fc1:2``), or the parameter (``fc1.weight``); ``index``
     tells which of several tensors it is; ``nbytes`` is the size of the whole copy. ``copy(rows, axis)``
-    gives the numpy array, cut to at most ``rows`` along ``axis`` before anything is copied. ``batch_axis`` is
-    where its rows lie, if the operation says so.
+    gives the numpy array, cut to at most ``rows`` along ``axis`` before anything is copied; ``project``
+    of the same gives the rows projected to ``PROJECTED`` features, and what ``SUMMARY`` names of them.
+    ``batch_axis`` is where its rows lie, if the operation says so.
     """
 
     address: str
@@ -49,6 +50,7 @@ class Seen:
     nbytes: int
     copy: Callable[[int | None, int], np.ndarray]
     batch_axis: int | None = None
+    project: Callable[[int | None, int], tuple[np.ndarray, np.ndarray]] | None = None
 
     @property
     def has_batch(self) -> bool:

@@ -27,6 +27,7 @@ from .first_call import after_first_call
 from .order import batch_axis, first_batch, first_rows
 from .quiet import run_quietly, unwrapped, version
 from .updates import UPDATE, Updates
+from .wide import projected, summary
 
 #: Real dtypes that numpy knows; any other is widened to float32.
 _NUMPY = {
@@ -90,14 +91,28 @@ def to_numpy(tensor: Tensor, rows: int | None = None, axis: int = 0) -> np.ndarr
     """
     if tensor.is_complex():
         raise TypeError(f"complex tensors ({tensor.dtype}) cannot be recorded")
-    part = tensor.detach()
-    if rows is not None and part.ndim > axis and part.shape[axis] > rows:
-        part = part.narrow(axis, 0, rows)
+    part = _first(tensor.detach(), rows, axis)
     shared = part.is_cpu and part.dtype in _NUMPY
     if part.dtype not in _NUMPY:
         part = part.float()
     array: np.ndarray = part.cpu().numpy()
     return np.array(array, order="C") if shared else np.asarray(array, order="C")
+
+
+def to_projected(tensor: Tensor, rows: int | None = None, axis: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Those rows projected, and their summary; see ``wide.py``."""
+    if tensor.is_complex():
+        raise TypeError(f"complex tensors ({tensor.dtype}) cannot be recorded")
+    with torch.no_grad():
+        part = _first(tensor.detach(), rows, axis).float()
+        own = part if part.ndim == 3 else part.flatten(1)
+        return to_numpy(projected(own)), to_numpy(summary(part.movedim(axis, 0).flatten(1)))
+
+
+def _first(tensor: Tensor, rows: int | None, axis: int) -> Tensor:
+    if rows is not None and tensor.ndim > axis and tensor.shape[axis] > rows:
+        return tensor.narrow(axis, 0, rows)
+    return tensor
 
 
 def main_tensor(value: Any) -> tuple[int, Tensor] | None:
@@ -112,7 +127,8 @@ def main_tensor(value: Any) -> tuple[int, Tensor] | None:
 def _seen(address: str, kind: str, index: int, tensor: Tensor, axis: int | None = None) -> Seen:
     size = tensor.element_size() if tensor.dtype in _NUMPY else 4
     copy, shape = partial(to_numpy, tensor), tuple(tensor.shape)
-    return Seen(address, kind, index, shape, tensor.numel() * size, copy, axis if len(shape) == 3 else None)
+    axis = axis if len(shape) == 3 else None
+    return Seen(address, kind, index, shape, tensor.numel() * size, copy, axis, partial(to_projected, tensor))
 
 
 class _Session:

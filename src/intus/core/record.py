@@ -25,6 +25,11 @@ KINDS = (
 #: The mode of a probe set's passes, and what stands in the owner of its labels before the run's name.
 PROBE_SET_MODE, OF_PROBE_SET = "probe", "/probe set of "
 
+#: Features that a row which is too wide is projected to, as many as servers read a layer from.
+PROJECTED = 1024
+#: What is measured of each row before it is projected.
+SUMMARY = ("mean", "mean_abs", "variance", "norm", "sparsity", "low", "high", "nonfinite")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Record:
@@ -33,6 +38,10 @@ class Record:
     ``array`` has the batch along ``batch_axis``; ``None`` means that it has no batch (a parameter).
     ``items`` are the ids of the batch's rows, int64 of shape (rows,); without them rows are known by
     their order of arrival. ``index`` tells a module's first output from its second.
+
+    Of rows too wide to be sent, ``projected_from`` is how many numbers each had (each position, where there
+    are some) before they were projected at random to those in ``array``; ``summary``, float32 of shape
+    (rows, 8), has what ``SUMMARY`` names of them as they were.
     Raises InputError when the parts contradict each other.
 
     >>> Record(np.zeros((4, 3), np.float32), "fc1", items=np.arange(4)).rows
@@ -50,6 +59,8 @@ class Record:
     batch_axis: int | None = 0
     index: int = 0
     items: np.ndarray | None = field(default=None)
+    projected_from: int | None = None
+    summary: np.ndarray | None = field(default=None)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -62,6 +73,11 @@ class Record:
         if self.items is not None and self.items.shape != (self.rows,):
             raise InputError(
                 f"The record at {self.address!r} has {self.rows} rows but {self.items.size} item ids."
+            )
+        if self.summary is not None and self.summary.shape != (self.rows, len(SUMMARY)):
+            raise InputError(
+                f"The summary at {self.address!r} has shape {self.summary.shape}; of {self.rows} rows it has "
+                f"{(self.rows, len(SUMMARY))}."
             )
 
     @property

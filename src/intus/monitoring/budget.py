@@ -1,4 +1,4 @@
-"""What watching may cost: which passes are watched, and how many of their rows. Pure: callers have the clocks.
+"""What watching may cost: which passes are watched, and how many of their rows. Pure: callers have clocks.
 
 Watching earns ``share`` of the time that goes by and pays what it took, so its part of a long training is
 bounded whatever the model: of the time on the wall and of the processors' time, for where others use the
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..core.errors import InputError
 
-SHARE = 0.05
+SHARE = 0.02
 #: Seconds of watching that are free at the start, and the most that is ever saved up.
 FREE_S = 0.5
 #: Passes should be watched at least this often; where that is too dear, fewer of their rows are.
@@ -51,8 +51,8 @@ class _Account:
 
 
 class Budget:
-    """The accounts of one probe. ``rows`` is how many rows of a batch are within it, None for all; ``skipped``
-    counts the passes that were not watched.
+    """The accounts of one probe. ``rows`` is how many rows of a batch are within it, None for all;
+    ``skipped`` counts the passes that were not watched.
 
     >>> budget = Budget(0.05)
     >>> budget.allows(Seconds(0, 0), "epoch 0"), budget.pay(Seconds(2, 2))
@@ -110,7 +110,7 @@ def check_share(value: Any, *, block: bool) -> float:
     """The share of the time that the caller wrote; None is the default, with ``block`` no bound.
 
     >>> check_share(None, block=False), check_share(0.01, block=False), check_share(None, block=True)
-    (0.05, 0.01, inf)
+    (0.02, 0.01, inf)
     """
     if value is None:
         return math.inf if block else SHARE

@@ -22,6 +22,8 @@ from .tap import ModelTap, Structure
 from .trouble import Troubles, logger
 
 _SETTINGS = ("epoch", "step", "mode", "items")
+#: Numbers of a row that is sent as it is, unless the caller says otherwise.
+WIDTH = 4096
 #: What a call without gradients and without an optimizer shows.
 WITHOUT_TRAINING = ("output", "input", "parameter")
 
@@ -37,6 +39,7 @@ def probe(
     when: Choice | None = None,
     kinds: Collection[str] = ("output",),
     rows: int | None = None,
+    width: float = WIDTH,
     batch_axis: int = 0,
     block: bool = False,
     queue_mb: float | None = None,
@@ -54,9 +57,11 @@ def probe(
     ``kinds``  of ``output``, ``input``, ``grad_output``, ``grad_input``, ``parameter``, ``parameter_grad``
         and ``update``: parameters after an optimizer's step minus before
     ``rows``   at most so many rows of each batch; targets then need ``Probe.items``
+    ``width``  rows of more numbers than this, 4,096 by default, are projected at random to 1,024, which keeps
+        what can be read from them; their mean, norm and the like are measured before. ``math.inf`` for never
     ``block``  when the queue is full: wait, up to 30 s at a standstill, instead of dropping
     ``queue_mb``  megabytes of the queue, 256 by default; probes to one server share it, the largest counts
-    ``budget``  the share of the training's time that watching may take, 0.05 by default; by passes left out,
+    ``budget``  the share of the training's time that watching may take, 0.02 by default; by passes left out,
         then by rows. The first half second is free. No bound with ``block``, or as ``math.inf``
     ``probe_set``  ``(inputs, {"digit": labels})``, a fixed batch, as the model is called with it, and what
         its rows are: watched instead of the training's own passes. It is run in eval mode at the end of each
@@ -79,7 +84,7 @@ def probe(
     backend = for_model(model)
     model = backend.inner(model, compiled=probe_set is not None)
     troubles = Troubles()
-    schedule = Schedule(which, when, rows, batch_axis, troubles)
+    schedule = Schedule(which, when, rows, batch_axis, troubles, width)
     is_size = isinstance(queue_mb, int | float) and not isinstance(queue_mb, bool) and queue_mb > 0
     if queue_mb is not None and not is_size:
         raise InputError(f"queue_mb={queue_mb!r} is not a size. Write the megabytes that may wait.")

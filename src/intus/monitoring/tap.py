@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from typing import Any, Protocol
@@ -19,7 +20,7 @@ from .clocks import of_process, of_thread, since
 from .looks import Facts, Looks
 from .order import Order
 from .probe_set import ProbeSet
-from .schedule import Schedule
+from .schedule import Cut, Schedule
 from .sender import Sender
 from .tally import Span
 from .trouble import Troubles, logger
@@ -151,19 +152,20 @@ class ModelTap:
 
     def take(self, ticket: Facts, seen: Seen) -> None:
         began = of_thread()
-        axis, rows, nbytes = self._schedule.cut(seen, ticket.rows)
-        self._held += seen.nbytes
-        if axis is not None:
-            self._most = max(self._most, seen.shape[axis])
-        if not self.sender.reserve(nbytes, self._wait, Span(self.run, self.name, ticket.epoch)):
+        cut = self._schedule.cut(seen, ticket.rows)
+        if cut.axis is not None:
+            self._most = max(self._most, seen.shape[cut.axis])
+            self._held += math.ceil(
+                cut.nbytes * seen.shape[cut.axis] / (cut.rows or seen.shape[cut.axis] or 1)
+            )
+        if not self.sender.reserve(cut.nbytes, self._wait, Span(self.run, self.name, ticket.epoch)):
             return
         try:
-            array = seen.copy(rows, axis or 0)
-            record = self._record(ticket, seen, array, axis)
+            record = self._record(ticket, seen, cut)
         except Exception:
-            self.sender.release(nbytes)
+            self.sender.release(cut.nbytes)
             raise
-        self.sender.gather(record, nbytes)
+        self.sender.gather(record, cut.nbytes)
         self.recorded += 1
         self.budget.pay(since(began))
 
@@ -204,8 +206,12 @@ class ModelTap:
         except Exception as error:
             self.fails(error)
 
-    def _record(self, facts: Facts, seen: Seen, array: np.ndarray, axis: int | None) -> Record:
-        items = facts.items
+    def _record(self, facts: Facts, seen: Seen, cut: Cut) -> Record:
+        items, axis, summary = facts.items, cut.axis, None
+        if cut.projected_from is not None and seen.project is not None:
+            array, summary = seen.project(cut.rows, axis or 0)
+        else:
+            array = seen.copy(cut.rows, axis or 0)
         if items is not None:  # ids belong to rows: a tensor with another number of rows has none of them
             fits = axis is not None and seen.shape[axis] == len(items)
             items = items[: array.shape[axis]] if fits and axis is not None else None
@@ -223,6 +229,8 @@ class ModelTap:
             batch_axis=axis,
             index=seen.index,
             items=items,
+            projected_from=cut.projected_from,
+            summary=summary,
         )
 
     def _end_structure(self, output: Any) -> None:

@@ -56,7 +56,16 @@ _simple("variance", _variance)
 _simple("std", lambda statistics: math.sqrt(_variance(statistics)))
 _simple("min", lambda statistics: statistics.tally.low if statistics.tally.rows else NAN)
 _simple("max", lambda statistics: statistics.tally.high if statistics.tally.rows else NAN)
-_simple("dead", lambda statistics: float(1 - statistics.tally.alive.mean()) if statistics.tally.rows else NAN)
+
+
+@score("dead", "tally")
+def dead(statistics: Statistics) -> Iterable[Reading]:
+    """Share of features that are zero in every row; unknown where a layer came projected."""
+    if statistics.projected_from is not None:
+        note = f"not where rows are projected: probe(width=) of {statistics.whole} or more sends them whole"
+        return [Reading("dead", NAN, n=statistics.tally.rows, note=note)]
+    value = float(1 - statistics.tally.alive.mean()) if statistics.tally.rows else NAN
+    return [_reading("dead", value, statistics)]
 
 
 @score("nonfinite", "tally")
@@ -76,7 +85,7 @@ def participation_ratio(statistics: Statistics) -> Iterable[Reading]:
     square = float((scatter * scatter).sum())
     value = float(np.trace(scatter)) ** 2 / square if square > 0 else NAN
     if statistics.projected and value == value:
-        value = 1 / max(1 / value - 1 / statistics.width, 1 / statistics.features)
+        value = 1 / max(1 / value - 1 / statistics.width, 1 / statistics.whole)
     return [_of_covariance("participation_ratio", value, n, statistics)]
 
 

@@ -41,16 +41,27 @@ class Scorer:
         raw = any(s.per == "unit" for s in self.scores)
         self.statistics = Statistics(needs, raw=raw, seed=seed, sample_bytes=sample_bytes)
 
-    def update(self, behaviours: Any, labels: Any = None, items: Any = None) -> None:
+    def update(
+        self,
+        behaviours: Any,
+        labels: Any = None,
+        items: Any = None,
+        *,
+        projected_from: int | None = None,
+        summary: Any = None,
+    ) -> None:
         """Add rows.
 
         ``behaviours`` (rows, features), anything more is flattened. ``labels`` is a mapping of target to
         one label per row (ints, floats, strings, bools; None or NaN for none), one such column (it is
         called "target"), or a matrix (rows, hypotheses). ``items`` int64 (rows,) are the ids by which
         rows are held out together; without them each row is an item, numbered in order of arrival.
+        ``projected_from`` is how many features there were before the behaviours were projected at random,
+        ``summary`` (rows, 8) what ``core.record.SUMMARY`` names of the rows then; without it, scores of
+        single entries have no rows.
         Raises InputError when the parts do not fit; a NaN or an infinity is counted, never an error.
         """
-        self.statistics.update(behaviours, labels, items)
+        self.statistics.update(behaviours, labels, items, projected_from, summary)
 
     def merge(self, other: Scorer) -> Scorer:
         """Add all that another scorer of the same scores and seed saw; returns self.

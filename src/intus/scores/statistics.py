@@ -51,14 +51,19 @@ class Statistics:
         return "; ".join(filter(None, [self.projection.note, left_out * bool(self._left_out)]))
 
     @property
+    def whole(self) -> int:
+        """Features of the layer, also where fewer came."""
+        return self.projection.features
+
+    @property
     def projected(self) -> bool:
         """Whether the moments are of projected features."""
-        return self.width < self.features
+        return self.width < self.whole
 
-    def _start(self, features: int, targets: tuple[str, ...]) -> None:
-        self.features, self.targets = features, targets
+    def _start(self, features: int, targets: tuple[str, ...], projected_from: int | None) -> None:
+        self.features, self.targets, self.projected_from = features, targets, projected_from
         self.classes = {target: Classes() for target in targets}
-        self.projection = Projection(features, self.seed)
+        self.projection = Projection(features, self.seed, projected_from)
         self.tally = Tally(features)
         self.steps = Steps(features if "steps" in self.needs else 0)
         width = self.width if "moments" in self.needs else 0
@@ -69,19 +74,28 @@ class Statistics:
 
     # -- feeding -------------------------------------------------------------------------------------
 
-    def update(self, behaviours: Any, labels: Any = None, items: Any = None) -> None:
+    def update(
+        self,
+        behaviours: Any,
+        labels: Any = None,
+        items: Any = None,
+        projected_from: int | None = None,
+        summary: np.ndarray | None = None,
+    ) -> None:
         """Add rows; see Scorer.update."""
         x = _matrix(behaviours)
         given = columns(labels, len(x))
         if self.features < 0:
-            self._start(x.shape[1], tuple(given))
-        self._check(x.shape[1], tuple(given))
+            self._start(x.shape[1], tuple(given), projected_from)
+        self._check(x.shape[1], tuple(given), projected_from)
         ids = self._items(items, len(x))
         classed = "classes" in self.needs
         codes = {name: self.classes[name].encode(column) for name, column in given.items() if classed}
         values = self._numbers(given) if self.raw or "values" in self.needs else {}
         where = places(ids, self.seed)
         self._once.clear()
+        if "tally" in self.needs and summary is not None:
+            self.tally.absorb(summary.astype(np.float64), where.group)
         size = max(1, _BLOCK // (8 * max(x.shape[1], 1)))
         for start in range(0, len(x), size):
             part = slice(start, start + size)
@@ -124,7 +138,7 @@ class Statistics:
         if not self.needs & {"tally", "steps", "pairs"}:
             return
         x = x.astype(np.float64, copy=False)
-        if "tally" in self.needs:
+        if "tally" in self.needs and self.projected_from is None:
             self.tally.update(x, finite, where.group)
         if "steps" in self.needs:
             self.steps.update(x[finite])
@@ -155,7 +169,12 @@ class Statistics:
             out[name] = as_numbers
         return out
 
-    def _check(self, features: int, targets: tuple[str, ...]) -> None:
+    def _check(self, features: int, targets: tuple[str, ...], projected_from: int | None) -> None:
+        if projected_from != self.projected_from:
+            raise InputError(
+                f"The first behaviours were projected from {self.projected_from or 'no'} features, these "
+                f"from {projected_from or 'no'}; projections of different layers cannot be put together."
+            )
         if features != self.features:
             raise InputError(
                 f"The first behaviours had {self.features} features, these have {features}; one Scorer reads "
@@ -174,8 +193,8 @@ class Statistics:
         if other.features < 0:
             return
         if self.features < 0:
-            self._start(other.features, other.targets)
-        self._check(other.features, other.targets)
+            self._start(other.features, other.targets, other.projected_from)
+        self._check(other.features, other.targets, other.projected_from)
         self._once.clear()
         codes = {target: self.classes[target].absorb(other.classes[target]) for target in self.targets}
         self.tally.merge(other.tally)

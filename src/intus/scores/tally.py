@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..core.record import SUMMARY
 from .split import GROUPS
 
 #: Numbers taken of each row; their means over rows, and how sure these are, are the layer's scores.
@@ -53,11 +54,25 @@ class Tally:
             ],
             axis=1,
         )
+        self._count(scalars, group)
+        self.low, self.high = min(self.low, float(x.min())), max(self.high, float(x.max()))
+        self.alive |= ~zeros.all(axis=0)
+
+    def absorb(self, summary: np.ndarray, group: np.ndarray) -> None:
+        """Add rows of which only what ``SUMMARY`` names is known, (rows, 8); not which features are alive."""
+        self.seen += len(summary)
+        lost = summary[:, SUMMARY.index("nonfinite")]
+        self.nonfinite += int(lost.sum())
+        summary, group = summary[lost == 0], group[lost == 0]
+        if len(summary):
+            self._count(summary[:, [SUMMARY.index(name) for name in ROW_SCALARS]], group)
+            self.low = min(self.low, float(summary[:, SUMMARY.index("low")].min()))
+            self.high = max(self.high, float(summary[:, SUMMARY.index("high")].max()))
+
+    def _count(self, scalars: np.ndarray, group: np.ndarray) -> None:
         counts = np.bincount(group, minlength=GROUPS)
         means = _by_group(scalars, group) / np.maximum(counts, 1)[:, None]
         self._add(counts, means, _by_group((scalars - means[group]) ** 2, group))
-        self.low, self.high = min(self.low, float(x.min())), max(self.high, float(x.max()))
-        self.alive |= ~zeros.all(axis=0)
 
     def _add(self, counts: np.ndarray, means: np.ndarray, m2s: np.ndarray) -> None:
         """Chan, Golub and LeVeque 1979: the update that loses no digits."""

@@ -136,29 +136,44 @@ def _scorers(
     if any(record.batch_axis is None for record in records):
         # One row: a parameter has a state, so what describes a spread over rows says nothing of it.
         scorer = Scorer([score for score in describing if score.needs <= {"tally", "steps"}], seed=seed)
-        yield _fed(scorer, ((record.features(), record.items) for record in records), {}), ""
+        yield _fed(scorer, records, ((record.features(), record.items) for record in records), {}), ""
     elif axes := _uneven(records):
-        yield _fed(Scorer(describing, seed=seed), _positions(records, axes), {}), "each position is a row"
+        projected = any(record.projected_from is not None for record in records)
+        of_rows = [score for score in describing if not (projected and score.needs == {"tally"})]
+        yield (
+            _fed(Scorer(of_rows, seed=seed), records, _positions(records, axes), {}),
+            "each position is a row",
+        )
         filled = zip(_filled(records), (record.items for record in records), strict=True)
         note = "shorter items were filled up with zeros"
-        yield _fed(Scorer(using_labels, seed=seed), filled, labels), note
+        yield _fed(Scorer(using_labels, seed=seed), records, filled, labels), note
     else:
         rows = ((record.features(), record.items) for record in records)
-        yield _fed(Scorer([*describing, *using_labels], seed=seed), rows, labels), ""
+        yield _fed(Scorer([*describing, *using_labels], seed=seed), records, rows, labels), ""
     if per_position:
         flat = {name: [block.reshape(-1) for block in blocks] for name, blocks in per_position.items()}
         scorer = Scorer([score for score in scores if score.per == "target"], seed=seed)
-        yield _fed(scorer, _positions(records, [1]), flat), ""
+        yield _fed(scorer, records, _positions(records, [1]), flat), ""
 
 
 def _fed(
     scorer: Scorer,
+    records: Sequence[Record],
     blocks: Iterable[tuple[np.ndarray, np.ndarray | None]],
     labels: dict[str, list[np.ndarray]],
 ) -> Scorer:
-    """The scorer, fed with blocks of rows and their ids."""
-    for number, (rows, items) in enumerate(blocks if scorer.scores else ()):
-        scorer.update(rows, {name: of_blocks[number] for name, of_blocks in labels.items()}, items)
+    """The scorer, fed with blocks of rows and their ids, one of each record."""
+    for number, (record, (rows, items)) in enumerate(
+        zip(records, blocks if scorer.scores else (), strict=False)
+    ):
+        summary = record.summary
+        scorer.update(
+            rows,
+            {name: of_blocks[number] for name, of_blocks in labels.items()},
+            items,
+            projected_from=record.projected_from,
+            summary=summary if summary is not None and len(summary) == len(rows) else None,
+        )
     return scorer
 
 

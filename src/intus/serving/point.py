@@ -79,8 +79,9 @@ class DataPoint:
         """A hash of all that scores depend on: arrays, rows' ids, what is missing."""
         sha = hashlib.blake2b(self.lacks.encode(), digest_size=16)
         for record in self.records:
-            sha.update(f"{record.array.dtype}{record.array.shape}{record.batch_axis}".encode())
-            for part in (record.array, record.items):
+            facts = record.array.dtype, record.array.shape, record.batch_axis, record.projected_from
+            sha.update(repr(facts).encode())
+            for part in (record.array, record.items, record.summary):
                 if part is not None:
                     sha.update(np.ascontiguousarray(part).data)
         return sha.digest()
@@ -97,5 +98,6 @@ class Notice(NamedTuple):
 
 
 def size_of(record: Record) -> int:
-    """Bytes a record holds: its array and the ids of its rows."""
-    return record.array.nbytes + (record.items.nbytes if record.items is not None else 0)
+    """Bytes a record holds: its array, the ids of its rows and what was measured of them."""
+    beside = (part.nbytes for part in (record.items, record.summary) if part is not None)
+    return record.array.nbytes + sum(beside)

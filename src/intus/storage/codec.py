@@ -19,7 +19,7 @@ from safetensors.numpy import save as _save
 
 from ..core.errors import CodecError, InputError
 from ..core.graph import OP_KINDS, Branch, Calls, Edges, Graph, Meta, Module, Ops, Param, Source
-from ..core.record import KINDS, Record
+from ..core.record import KINDS, PROJECTED, Record
 
 FORMAT = "1"
 MAX_HEADER = 64 << 20  # of JSON, which takes many times as much once it is read
@@ -51,7 +51,11 @@ def encode_records(records: Iterable[Record], envelope: Mapping[str, Any] | None
         arrays[str(number)] = np.asarray(record.array, order="C")  # ascontiguousarray gives scalars an axis
         if record.items is not None:
             arrays[f"{number}.items"] = np.ascontiguousarray(record.items, dtype=np.int64)
+        if record.summary is not None:
+            arrays[f"{number}.summary"] = np.ascontiguousarray(record.summary, dtype=np.float32)
         facts.append({name: getattr(record, name) for name in _RECORD_FACTS})
+        if record.projected_from is not None:
+            facts[-1]["projected_from"] = record.projected_from
     return _save(arrays, {"intus": FORMAT, "records": _dump(facts), "envelope": _dump(envelope or {})})
 
 
@@ -65,7 +69,8 @@ def decode_records(blob: bytes) -> tuple[list[Record], dict[str, Any]]:
     for number, fact in enumerate(facts):
         if str(number) not in arrays:
             raise CodecError(f"The blob names record {number} but holds no array for it.")
-        records.append(_record(arrays[str(number)], fact, arrays.get(f"{number}.items")))
+        beside = (arrays.get(f"{number}.{name}") for name in ("items", "summary"))
+        records.append(_record(arrays[str(number)], fact, *beside))
     return records, envelope
 
 
@@ -293,7 +298,9 @@ def _table(cls: Any, name: str, columns: Mapping[str, np.ndarray]) -> Any:
     return cls(**parts)
 
 
-def _record(array: np.ndarray, fact: Any, items: np.ndarray | None) -> Record:
+def _record(
+    array: np.ndarray, fact: Any, items: np.ndarray | None, summary: np.ndarray | None = None
+) -> Record:
     if not isinstance(fact, dict):
         raise CodecError(f"A record's facts must be an object, got {fact!r}.")
     for name, types in _FACT_TYPES.items():
@@ -308,10 +315,25 @@ def _record(array: np.ndarray, fact: Any, items: np.ndarray | None) -> Record:
         raise CodecError(f"The array at {fact['address']!r} has dtype {array.dtype}, expected numbers.")
     if items is not None and items.dtype != np.int64:
         raise CodecError(f"The item ids at {fact['address']!r} have dtype {items.dtype}, expected int64.")
+    if summary is not None and summary.dtype != np.float32:
+        raise CodecError(f"The summary at {fact['address']!r} has dtype {summary.dtype}, expected float32.")
+    known = {name: fact[name] for name in _RECORD_FACTS}
+    known["projected_from"] = _projected_from(array, fact)
     try:
-        return Record(array, items=items, **{name: fact[name] for name in _RECORD_FACTS})
+        return Record(array, items=items, summary=summary, **known)
     except InputError as error:
         raise CodecError(str(error)) from None
+
+
+def _projected_from(array: np.ndarray, fact: dict[str, Any]) -> int | None:
+    features = fact.get("projected_from")
+    fine = isinstance(features, int) and not isinstance(features, bool) and 0 < features < 2**53
+    if features is not None and not (fine and array.ndim > 1 and array.shape[-1] == PROJECTED):
+        raise CodecError(
+            f"The array at {fact['address']!r}, of shape {array.shape}, cannot be projected from "
+            f"{features!r} features to {PROJECTED}."
+        )
+    return features
 
 
 def _open(blob: bytes, part: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
