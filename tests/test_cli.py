@@ -310,3 +310,24 @@ def test_python_dash_m_is_the_command() -> None:
         [sys.executable, "-m", "intus", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("intus 0.")
+
+
+def test_without_a_command_it_prints_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "intus serve --port 9000" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["serve"], ["demo"], ["examples"]])
+@pytest.mark.parametrize("port", ["99999", "-1", "x", ""])
+def test_a_port_that_is_none_is_refused(
+    command: list[str], port: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command, f"--port={port}"])
+    assert ended.value.code == 2
+    assert f"{port!r} is not a port" in capsys.readouterr().err
+
+
+def test_an_address_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--role", "evaluator", "--port", "0", "--frontend-url", "elsewhere:8080"]) == 1
+    assert "Write it as http://HOST:PORT" in capsys.readouterr().err

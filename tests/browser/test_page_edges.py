@@ -6,17 +6,22 @@ import csv
 import io
 import socket
 import xml.etree.ElementTree as ET
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+import torch
 from playwright.sync_api import Page, expect
 from standin import LAYERS, Store, plausible
+from torch import nn
+from waiting import until
 
 from intus.core.results import Results
 from intus.serving.run import Server
 from intus.storage.database import Database
+from intus.tracing.run import trace
+from intus.viewing.scene import scene
 
 pytestmark = pytest.mark.browser
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
@@ -113,6 +118,43 @@ def test_extremes_fit_and_can_be_saved(
     assert {row["address"] for row in rows} == set(store.layers)
 
 
+@pytest.mark.parametrize(
+    ("layers", "is_open"), [(("block", "head"), False), (("block", "block.0", "head"), True)]
+)
+def test_a_module_with_nothing_scored_inside_stands_closed(
+    visit: Open, layers: tuple[str, ...], *, is_open: bool
+) -> None:
+    block = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    model = nn.Sequential(OrderedDict(block=block, head=nn.Linear(4, 2)))
+    store = Store(layers, graph=scene(trace(model, torch.zeros(1, 4), save="none").graph))
+    store.add_run("blocks", 2)
+    page = settled(visit(store), len(layers))
+    view = "document.querySelector('.graph-host').intusView"
+    until(page, f"Boolean({view})")
+    boxes = {box["address"]: box for box in page.evaluate(f"{view}.boxes()")}
+    assert boxes["block"]["open"] is is_open
+    assert boxes["block"]["colour"].startswith("rgb")
+    assert ("block.0" in boxes) is is_open
+
+
+PAINTED = """canvas => {
+  const { data, width, height } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const seen = new Set();
+  for (let at = 0; at < data.length; at += 4)
+    if (data[at + 3] === 255) seen.add(data.slice(at, at + 3).join());
+  return [...seen];
+}"""
+
+
+def test_the_heat_map_shows_every_value_in_the_colours_of_the_graph(visit: Open) -> None:
+    page = settled(visit(plausible(60, 7)), 60)
+    page.locator(".heat canvas").scroll_into_view_if_needed()
+    page.wait_for_timeout(500)
+    colours = {tuple(map(int, each.split(","))) for each in page.locator(".heat canvas").evaluate(PAINTED)}
+    assert {(68, 1, 84), (253, 231, 37)} <= colours  # the ends of the scale: the least and the largest value
+    assert len(colours) > 100
+
+
 def test_a_saved_picture_opens_whatever_the_names_hold(
     visit: Open, new_page: Callable[..., Page], tmp_path: Path
 ) -> None:
@@ -132,9 +174,9 @@ def test_a_saved_picture_opens_whatever_the_names_hold(
 
 @pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: run `npm ci` in web/")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(visit: Open, scene: dict[str, Any], scheme: str) -> None:
-    for store in (plausible(scene=scene), plausible(40, 3), Store()):
-        page = visit(store)
+def test_axe_finds_nothing_serious(visit: Open, store: Store, scheme: str) -> None:
+    for shown in (store, plausible(40, 3), Store()):
+        page = visit(shown)
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         page.wait_for_timeout(1000)
         page.evaluate(AXE.read_text(encoding="utf-8"))

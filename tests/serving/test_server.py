@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -338,3 +340,32 @@ def test_a_header_too_long_is_refused_and_the_server_goes_on(server):
 def test_without_ray_it_says_how_to_get_it(tmp_path):
     with pytest.raises(ServeError, match=r"ray is needed .* pip install 'intus\[ray\]'"):
         Server(database=tmp_path / "x.db", port=0, engine="ray")
+
+
+def test_serve_in_a_notebook_says_what_to_do_instead(tmp_path):
+    async def cell():
+        serve(database=tmp_path / "x.db", port=0)
+
+    with pytest.raises(ServeError, match=r"server = Server\(\)"):
+        asyncio.run(cell())
+
+
+def test_a_server_beside_a_notebook_outlives_an_interrupt_and_not_the_notebook(tmp_path):
+    script = f"""
+import os, signal, urllib.request
+from intus.serving.run import Server
+
+server = Server(database={str(tmp_path / "x.db")!r}, port=0)
+try:
+    os.killpg(0, signal.SIGINT)  # as the button of a notebook does
+    signal.pause()
+except KeyboardInterrupt:
+    print(urllib.request.urlopen(server.page_url).status, server.process.pid)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, start_new_session=True
+    )
+    status, pid = done.stdout.split()
+    assert (status, done.stderr) == ("200", "")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid), 0)

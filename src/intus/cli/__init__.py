@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import __version__
 from ..core.errors import InputError, IntusError
-from ..serving.options import add_options, one_thread
+from ..serving.options import add_options, one_thread, port
 from . import view
 
 _EXAMPLES = """\
@@ -32,7 +32,11 @@ exit codes: 0 done, 1 it could not be done (the reason is printed), 2 the comman
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code: 0 done, 1 refused with a reason, 2 not understood, 130
     interrupted."""
-    chosen = parser().parse_args(arguments)
+    grammar = parser()
+    if not (sys.argv[1:] if arguments is None else arguments):
+        grammar.print_help(sys.stderr)
+        return 2
+    chosen = grammar.parse_args(arguments)
     try:
         return int(chosen.run(chosen) or 0)
     except IntusError as error:
@@ -72,9 +76,11 @@ def _demo(verbs: Any) -> None:
     )
     verb.add_argument("--host", default="127.0.0.1", help="address to serve on (default: %(default)s)")
     verb.add_argument(
-        "--port", type=int, default=8080, help="port, or a free one if it is taken (default: 8080)"
+        "--port", type=port, default=8080, help="port, or a free one if it is taken (default: 8080)"
     )
-    verb.add_argument("--epochs", type=int, default=10, help="how long to train (default: %(default)s)")
+    verb.add_argument(
+        "--epochs", type=int, default=10, metavar="N", help="how long to train (default: %(default)s)"
+    )
     verb.add_argument("--database", help="keep the scores in this file (default: a temporary one)")
     verb.add_argument(
         "--no-wait", dest="wait", action="store_false", help="end when done instead of serving on"
@@ -108,8 +114,10 @@ def _examples(verbs: Any) -> None:
     known = "mlp, lstm, transformer (these by default), trainer, lightning"
     verb.add_argument("names", nargs="*", metavar="NAME", help=known)
     verb.add_argument("--host", default="127.0.0.1", help="where the server is (default: %(default)s)")
-    verb.add_argument("--port", type=int, default=8082, help="the port that probes send to (default: 8082)")
-    verb.add_argument("--epochs", type=int, default=5, help="how long each trains (default: %(default)s)")
+    verb.add_argument("--port", type=port, default=8082, help="the port that probes send to (default: 8082)")
+    verb.add_argument(
+        "--epochs", type=int, default=5, metavar="N", help="how long each trains (default: %(default)s)"
+    )
     verb.set_defaults(run=_run_examples)
 
 

@@ -16,18 +16,25 @@ def one_thread() -> None:
         os.environ.setdefault(name, "1")
 
 
+def port(text: str) -> int:
+    """A port, for argparse."""
+    if not (text.isascii() and text.isdigit() and int(text) < 1 << 16):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: write a number from 0 to 65535")
+    return int(text)
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options; ``serve(**vars(parser.parse_args()))`` runs what they say."""
     add = parser.add_argument
     add("--role", default="all", choices=ROLES, help="which part to run (default: all three in one process)")
     add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    add("--port", type=int, metavar="N", help="everything on this one port; 0 picks a free one")
+    add("--port", type=port, metavar="N", help="everything on this one port; 0 picks a free one")
     for name, number, who in (
         ("aggregator", 8082, "where probe() sends"),
         ("evaluator", 8081, "between the two others"),
         ("frontend", 8080, "the page"),
     ):
-        add(f"--{name}-port", type=int, default=number, metavar="N", help=f"{who} (default: %(default)s)")
+        add(f"--{name}-port", type=port, default=number, metavar="N", help=f"{who} (default: %(default)s)")
     add("--database", default="intus.db", metavar="FILE",
         help="where scores are kept, or postgresql://user@host/name (default: %(default)s)")  # fmt: skip
     add("--token", help="asked of every request; needed to listen beyond this machine")

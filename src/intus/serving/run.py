@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import atexit
 import contextlib
 import logging
 import re
@@ -70,6 +71,11 @@ def serve(
     is lost when the server is killed, and with ``fsync`` when the power goes. Raises ServeError, InputError,
     or MissingExtraError where Ray is not installed.
     """
+    if _in_event_loop():
+        raise ServeError(
+            "serve() runs until it is stopped, and here an event loop runs already, as in a notebook. Start "
+            "the server beside it: from intus.serving.run import Server; server = Server(); server.page_url"
+        )
     if role not in ROLES:
         raise InputError(f"role={role!r} is not one of {', '.join(ROLES)}.")
     if engine not in ENGINES:
@@ -85,6 +91,9 @@ def serve(
     for name, number in numbers.items():
         if number is not None and not 0 < number < float("inf"):
             raise InputError(f"{name}={number!r} is not more than nothing. Leave it out for the default.")
+    for name, url in (("evaluator_url", evaluator_url), ("frontend_url", frontend_url)):
+        if url is not None and not re.match(r"https?://[^/]", url):
+            raise InputError(f"{name}={url!r} is not an address. Write it as http://HOST:PORT.")
     default = {"aggregator": aggregator_port, "evaluator": evaluator_port, "frontend": frontend_port}
     ports = [port] if port is not None else list(default.values()) if role == "all" else [default[role]]
     sockets = [_listen(host, number) for number in dict.fromkeys(ports)]
@@ -109,7 +118,8 @@ class Server:
     """A server of all roles in a process of its own, for tests, demos and notebooks.
 
     ``page_url`` is the page's address, ``host`` and ``port`` what probes send to. Options are those of
-    ``serve``. A context manager; ``stop`` ends it, and finishes what was received.
+    ``serve``. A context manager; ``stop`` ends it, and finishes what was received; so does the end of this
+    process. Ctrl+C, or a notebook's interrupt, is not for it.
 
         with Server(database="runs.db", port=0) as server:
             probe(model, server.host, server.port)
@@ -128,7 +138,9 @@ class Server:
             stderr=subprocess.PIPE,
             text=True,
             encoding="utf-8",
+            start_new_session=True,
         )
+        atexit.register(self.stop)
         assert self.process.stdout is not None
         try:
             line = self.process.stdout.readline()
@@ -146,6 +158,7 @@ class Server:
 
     def stop(self, timeout: float = 60.0) -> None:
         """Ask the server to end, and kill it when it has not after ``timeout`` seconds."""
+        atexit.unregister(self.stop)
         self.process.terminate()
         try:
             self.process.wait(timeout)
@@ -266,7 +279,9 @@ def _listen(host: str, port: int) -> socket.socket:
         except BaseException:
             listening.close()
             raise
-    except (OSError, OverflowError) as error:
+    except OverflowError:
+        raise InputError(f"port={port} is not a port. Write a number from 0 to 65535.") from None
+    except OSError as error:
         raise ServeError(
             f"Port {port} of {host} cannot be listened on: {error}. Is another server running there? "
             "Stop it, or choose another port with --port."
@@ -313,6 +328,14 @@ In a training script (the page has the same to copy, with labels):
 
 No script at hand? In another terminal: intus examples{"" if port == 8082 else f" --port {port}"}
 """
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _bracketed(host: str) -> str:

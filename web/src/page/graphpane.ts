@@ -68,7 +68,9 @@ export function graphPane(dispatch: Dispatch, bars: HTMLElement): Part {
     const { GraphView } = await fetchProgram();
     if (drawn !== scene) return;
     graph = new GraphView(host, scene as Scene, { onSelect });
-    if (latest) draw(graph, latest);
+    if (!latest) return;
+    closeWhole(graph, latest.state.chart.series.map((series) => series.address));
+    draw(graph, latest);
   }
 
   function draw(graph: GraphView, view: View): void {
@@ -95,6 +97,14 @@ export function graphPane(dispatch: Dispatch, bars: HTMLElement): Part {
       else if (graph) draw(graph, view);
     },
   };
+}
+
+/** Close the modules that have a score of their own and nothing scored inside: open they would show blanks. */
+function closeWhole(graph: GraphView, scored: string[]): void {
+  const known = new Set(scored);
+  const whole = graph.boxes().filter((box) => box.open && known.has(box.address) && !scored.some((other) => other.startsWith(`${box.address}.`)));
+  for (const { address } of whole) graph.close(address);
+  if (whole.length > 0) graph.fit();
 }
 
 /** The whole network, whatever the legend is filtered by. */

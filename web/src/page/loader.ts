@@ -7,6 +7,7 @@ import { unitRows } from "./units.ts";
 import type { Dispatch } from "./view.ts";
 
 const GAP = 150; // milliseconds of rest after each answer
+const CATCH_UP = 1500;
 const RUNS_GAP = 600; // the list of runs costs the server most, and the plot should not wait behind it
 
 /** Runs never overlap themselves and many calls while one runs become one more. */
@@ -50,13 +51,27 @@ export class Loader {
     private readonly dispatch: Dispatch,
   ) {}
 
-  /** Everything anew: at the start, and after the line was lost. */
+  /** Everything anew: after the line was lost. */
   all(): void {
     this.keys = { ...NONE };
     this.runs();
     this.notices();
     this.status();
     this.follow();
+  }
+
+  /** The line stands for the first time: what changed since the runs were asked for is looked for once the plot,
+   * which comes first, has had time to stand. */
+  opened(): void {
+    this.notices();
+    this.status();
+    window.setTimeout(() => void this.catchUp().catch(() => this.all()), CATCH_UP);
+  }
+
+  private async catchUp(): Promise<void> {
+    const before = currentRun(this.state())?.updated;
+    this.dispatch({ type: "runs", runs: await api.getRuns() });
+    if (before !== undefined && currentRun(this.state())?.updated !== before) this.all();
   }
 
   /** After a change of state: fetch what is now chosen and was not before. */

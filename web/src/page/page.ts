@@ -46,10 +46,12 @@ export function mountPage(host: HTMLElement): void {
   window.addEventListener("hashchange", () => dispatch({ type: "choose", choice: fromHash(location.hash) }));
   loader.runs(); // at once, though it may be asked again: a line takes a while to stand
   listen("/api/stream", {
-    // Everything is fetched once the line stands, so that no change falls between the two.
+    // What changed before the line stood is made up for, so that no change falls between the two.
     onopen: () => {
+      const first = state.link === "connecting";
       dispatch({ type: "set", values: { link: "live" } });
-      loader.all();
+      if (first) loader.opened();
+      else loader.all();
     },
     onchange: ({ what, runs }) => loader.changed(what, runs),
     onlost: () => {
