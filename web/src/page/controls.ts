@@ -19,7 +19,7 @@ export function controls(dispatch: Dispatch): Part {
   const figure = h(
     "button",
     { class: "toggle", type: "button", title: FIGURE_2, click: () => dispatch({ type: "choose", choice: FIGURE }) },
-    "Figure 2",
+    "Paper’s Figure 2",
   );
   root.append(scores.root, targets.root, kinds.root, figure, time.root);
   return {
