@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from score_help import fed
 
-from intus.scores.similarity import alignment, cka, hsic, shared, sketch
+from intus.scores.similarity import alignment, cka, hsics, shared, sketch
 
 
 def looped_hsic(a: np.ndarray, b: np.ndarray) -> float:
@@ -22,7 +22,12 @@ def test_hsic_equals_the_sum_over_all_quadruples():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(9, 3)), rng.normal(size=(9, 2))
     y[:, 0] += x[:, 0]
-    assert hsic(x @ x.T, y @ y.T) == pytest.approx(looped_hsic(x @ x.T, y @ y.T))
+    a, b = x @ x.T, y @ y.T
+    kept = np.ones((9, 3))
+    kept[[0, 4], 1] = kept[3:, 2] = 0
+    some = np.flatnonzero(kept[:, 1])
+    wanted = [looped_hsic(a, b), looped_hsic(a[np.ix_(some, some)], b[np.ix_(some, some)]), 0]
+    assert hsics(a, b, kept) == pytest.approx(wanted)
 
 
 def test_cka_of_rotations_is_one_and_of_strangers_near_zero():

@@ -59,33 +59,44 @@ def cka(a: np.ndarray, b: np.ndarray) -> float:
     >>> round(cka(x @ x.T, 9 * x @ x.T), 6)
     1.0
     """
-    if len(a) < 4:
-        return NAN
-    parts = [hsic(left, right) for left, right in ((a, b), (a, a), (b, b))]
-    if parts[1] <= 0 or parts[2] <= 0:
-        return NAN
-    return float(parts[0] / np.sqrt(parts[1] * parts[2]))
+    return float(ckas(a, b, np.ones((len(a), 1)))[0])
 
 
-def hsic(a: np.ndarray, b: np.ndarray) -> float:
-    """The unbiased Hilbert-Schmidt independence criterion of two gram matrices (Song et al. 2012, eq. 5)."""
-    a, b = (matrix.astype(np.float64) - np.diag(np.diag(matrix).astype(np.float64)) for matrix in (a, b))
-    n = len(a)
-    sums_a, sums_b = a.sum(axis=0), b.sum(axis=0)
-    total = (a * b).sum() + sums_a.sum() * sums_b.sum() / ((n - 1) * (n - 2)) - 2 * sums_a @ sums_b / (n - 2)
-    return float(total / (n * (n - 3)))
+def ckas(a: np.ndarray, b: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """CKA of several choices of rows: ``kept`` (rows, choices) is 1 for a row that is chosen, else 0."""
+    cross, own_a, own_b = (hsics(left, right, kept) for left, right in ((a, b), (a, a), (b, b)))
+    sound = (kept.sum(axis=0) >= 4) & (own_a > 0) & (own_b > 0)
+    return np.where(sound, cross / np.sqrt(np.where(sound, own_a * own_b, 1)), NAN)
+
+
+def hsics(a: np.ndarray, b: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """The unbiased Hilbert-Schmidt independence criterion of two gram matrices (Song et al. 2012, eq. 5) for
+    several choices of rows, as of ``ckas``; 0 for fewer than four of them."""
+    a, b = (_hollow(gram) for gram in (a, b))
+    n = np.maximum(kept.sum(axis=0), 4)
+    of_a, of_b = (kept * (gram @ kept) for gram in (a, b))
+    sums = of_a.sum(axis=0) * of_b.sum(axis=0) / ((n - 1) * (n - 2))
+    total = (kept * ((a * b) @ kept)).sum(axis=0) + sums - 2 * (of_a * of_b).sum(axis=0) / (n - 2)
+    return np.where(kept.sum(axis=0) >= 4, total / (n * (n - 3)), 0)
+
+
+def _hollow(gram: np.ndarray) -> np.ndarray:
+    """The matrix in float64 with zeros for its diagonal."""
+    out = gram.astype(np.float64)
+    np.fill_diagonal(out, 0)
+    return out
 
 
 def alignment(a: Sketch, b: Sketch, seed: int = 0) -> tuple[float, float, float, float, int]:
     """CKA of two sketches on the rows they share: value, 95 % interval by leaving out groups of items, the
     value where rows are paired at random, and how many rows there were."""
     a, b = shared(a, b)
-    value = cka(a.gram, b.gram)
+    groups = np.unique(a.group)
+    kept = np.column_stack([np.ones(len(a.group)), a.group[:, None] != groups])
+    value, *without = ckas(a.gram, b.gram, kept)
     if value != value:
         return NAN, NAN, NAN, NAN, len(a.item)
-    kept = [np.flatnonzero(a.group != group) for group in np.unique(a.group)]
-    without = np.array([cka(a.gram[np.ix_(k, k)], b.gram[np.ix_(k, k)]) for k in kept])
-    low, high = jackknife(np.asarray(value), without)
+    low, high = jackknife(np.asarray(value), np.array(without))
     order = np.random.default_rng(seed).permutation(len(a.item))
     base = cka(a.gram, b.gram[np.ix_(order, order)])
-    return value, float(low), min(float(high), 1.0), base, len(a.item)
+    return float(value), float(low), min(float(high), 1.0), base, len(a.item)
