@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
@@ -120,7 +121,13 @@ def _kmeans(name: str, measure: Measure, statistics: Statistics, target: str) ->
 def _clusters(x: np.ndarray, count: int, seed: int) -> np.ndarray:
     """k-means, k the number of classes; fewer distinct rows than k give fewer clusters, not a warning."""
     cluster = require("sklearn.cluster", extra="server", why="to cluster behaviours")
-    means = cluster.KMeans(_distinct(x, count), n_init=2, max_iter=100, random_state=seed)
+
+    def seeds(x: np.ndarray, count: int, random_state: Any) -> np.ndarray:
+        """k-means++ as scikit-learn's, which turns float32 into float64 block by block: at half the cost."""
+        centres, _ = cluster.kmeans_plusplus(x.astype(np.float64), count, random_state=random_state)
+        return np.asarray(centres, x.dtype)
+
+    means = cluster.KMeans(_distinct(x, count), init=seeds, n_init=2, max_iter=100, random_state=seed)
     x = np.ldexp(x, -np.frexp(np.abs(x).max())[1])  # so that squares stay in range; changes no digit
     return np.asarray(means.fit_predict(x - x.mean(axis=0)))
 
