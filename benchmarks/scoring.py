@@ -69,7 +69,7 @@ def main() -> None:
     facts, costs, ranks = harness.machine(), measure_costs(), measure_ranks()
     layers = {rows: measure_layer(rows) for rows in (ROWS, ROWS // 5)}
     found = {"machine": facts, "costs": costs, "bare": bare(), "layers": layers, "ranks": ranks}
-    harness.write("scoring", _report(costs, found["bare"], layers, ranks), found)
+    harness.write("scoring", _report(costs, found["bare"], layers, ranks) + _busy(facts), found)
 
 
 def classes_in_noise() -> tuple[np.ndarray, np.ndarray]:
@@ -272,6 +272,16 @@ def _report(
         _layers(layers),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _busy(facts: dict[str, Any]) -> str:
+    """What to know of figures from a machine that had other work, "" where it had none."""
+    load, cores = facts["load before"], facts["cores"]
+    if load < cores:
+        return ""
+    return (
+        f"\nMeasured beside others' work (load {load} on {cores} cores), which lengthens CPU seconds too.\n"
+    )
 
 
 def _layers(layers: dict[int, dict[str, float]]) -> str:
