@@ -8,8 +8,9 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SubsetRandomSampler
 
+from intus.backends.loaders import random_loader
 from intus.core.errors import InputError
 from intus.monitoring import flush, probe, register_targets
 from intus.serving.run import Server
@@ -29,6 +30,14 @@ class Numbered(Dataset):
 
     def __getitem__(self, item):
         return item, ROWS[item]
+
+
+class ByHand:
+    """Batches that are drawn at random without any loader."""
+
+    def __iter__(self):
+        for items in torch.randperm(100).split(32):
+            yield items, ROWS[items]
 
 
 def net():
@@ -69,42 +78,125 @@ def test_a_shuffled_loader_with_ids_is_right_row_by_row(server, workers):
             np.testing.assert_allclose(array, model[0](ROWS[rows]).detach().numpy(), rtol=1e-4, atol=1e-6)
 
 
-def scores(tmp_path, loader, *, targets=LABELS, times=1):
+def scores(tmp_path, loader, *, targets=LABELS, times=1, epochs=2):
     """Epochs that were scored against the labels, and what was told of them, of rows without ids."""
     with Server(database=tmp_path / "x.db", port=0) as server:
         model = net()
         assert register_targets(server.host, server.port, name="digit", targets=targets)
         with probe(model, server.host, server.port, run="r") as watch:
-            run_epochs(watch, model, loader, ids=False, times=times)
+            run_epochs(watch, model, loader, ids=False, times=times, epochs=epochs)
             assert flush(server.host, server.port)
     with Database(tmp_path / "x.db") as database:
         points = database.points("r", "Sequential").where(score="linear_f1", address="0")
         told = " ".join(str(notice) for notice in database.notices())
-        return points["epoch"].tolist(), told
+        values = dict(zip(points["epoch"].tolist(), points["value"].tolist(), strict=True))
+        notes = dict(zip(points["epoch"].tolist(), points["note"].tolist(), strict=True))
+        return values, notes, told
 
 
 def test_rows_in_order_are_known_by_their_order(tmp_path):
-    epochs, told = scores(tmp_path, DataLoader(Numbered(), batch_size=32))
-    assert epochs == [0, 1]
+    values, notes, told = scores(tmp_path, DataLoader(Numbered(), batch_size=32))
+    assert list(values) == [0, 1]
+    assert not np.isnan(list(values.values())).any()
+    assert set(notes.values()) == {"labels matched by order of arrival"}  # the second verified the first
     assert "cannot be matched" not in told
 
 
-def test_a_shuffled_loader_without_ids_is_refused_once_it_shows(tmp_path, caplog):
-    torch.manual_seed(5)
-    epochs, told = scores(tmp_path, DataLoader(Numbered(), batch_size=32, shuffle=True))
-    assert 1 not in epochs
-    said = caplog.text
+def test_the_order_of_a_single_epoch_is_not_verified(tmp_path):
+    values, notes, _ = scores(tmp_path, DataLoader(Numbered(), batch_size=32), epochs=1)
+    assert list(values) == [0]
+    assert notes[0] == "labels matched by order of arrival, not verified"
+
+
+def test_what_a_second_epoch_disproves_is_withdrawn(tmp_path, caplog):
+    """Shuffled by hand: no loader tells it."""
+    values, notes, told = scores(tmp_path, ByHand())
+    assert list(values) == [0]
+    assert np.isnan(values[0])
+    assert notes[0].startswith("withdrawn: the next epoch began with other rows")
+    assert "Scores of the first epoch are withdrawn" in told
     assert "nobody knows which rows" in told
-    assert "epoch 1 of Sequential (train) does not begin with the batch that epoch 0 began with" in said
+    assert (
+        "epoch 1 of Sequential (train) does not begin with the batch that epoch 0 began with" in caplog.text
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"shuffle": True},
+        {"shuffle": True, "drop_last": True},
+        {"shuffle": True, "num_workers": 2, "persistent_workers": True},
+        {"sampler": SubsetRandomSampler(range(100))},
+        {"batch_size": None, "sampler": BatchSampler(RandomSampler(range(100)), 32, False)},
+    ],
+    ids=["plain", "drop_last", "workers", "subset", "batches"],
+)
+def test_a_shuffled_loader_without_ids_is_refused_at_once(server, caplog, options):
+    model = net()
+    with probe(model, HOST, server.port, structure=False):
+        for items, _ in DataLoader(Numbered(), **({"batch_size": 32} | options)):
+            model(ROWS[items])
+    assert flush(HOST, server.port)
+    ids = np.concatenate([one.items for one in server.records() if one.address == "0"])
+    assert (ids < 0).all()
+    assert (
+        "the rows of Sequential come in random order: a DataLoader over Numbered of 100 items" in caplog.text
+    )
+    assert "Probe.items = ids" in caplog.text
+    assert "probe_set" in caplog.text
+
+
+def test_a_loader_that_draws_the_same_every_time_is_refused_too(tmp_path, caplog):
+    same = torch.Generator()
+
+    class Same(DataLoader):
+        def __iter__(self):
+            same.manual_seed(0)
+            return super().__iter__()
+
+    values, _, told = scores(tmp_path, Same(Numbered(), batch_size=32, shuffle=True, generator=same))
+    assert values == {}
+    assert "nobody knows which rows" in told
+    assert "draws them with RandomSampler" in caplog.text
+
+
+def test_an_evaluation_in_the_midst_of_a_shuffled_epoch_has_its_own_order(server, caplog):
+    model = net()
+    with probe(model, HOST, server.port, structure=False) as watch:
+        for number, (items, rows) in enumerate(DataLoader(Numbered(), batch_size=10, shuffle=True)):
+            watch.items = items
+            model(rows)
+            if number == 5:
+                model.eval()
+                for _, rows in DataLoader(Numbered(), batch_size=50):
+                    model(rows)
+                model.train()
+    assert flush(HOST, server.port)
+    records = [one for one in server.records() if one.address == "0"]
+    assert all((one.items is None) == (one.mode == "eval") for one in records)
+    assert "random order" not in caplog.text
+
+
+def test_iterators_that_wait_or_are_done_tell_nothing():
+    waiting = iter(DataLoader(Numbered(), batch_size=50, shuffle=True))
+    assert random_loader() is None
+    next(waiting)
+    assert "RandomSampler" in random_loader()
+    next(waiting)
+    assert random_loader() is None
 
 
 @pytest.mark.parametrize(
     ("options", "times", "count"), [({"drop_last": True}, 1, 96), ({}, 2, 200)], ids=["dropped", "twice"]
 )
 def test_other_counts_are_refused_with_both(tmp_path, options, times, count):
-    epochs, told = scores(tmp_path, DataLoader(Numbered(), batch_size=32, **options), times=times)
-    assert epochs == []
+    values, _, told = scores(tmp_path, DataLoader(Numbered(), batch_size=32, **options), times=times)
+    assert values == {}
     assert f"has 100 labels, but '0' of 'Sequential' sent {count} rows" in told
+    assert "probe.items = ids" in told
+    assert "probe_set" in told
+    assert ("probe(budget=)" in told) == (count < 100)
 
 
 def test_passes_left_out_for_the_budget_are_said_where_rows_have_no_ids(server, caplog, monkeypatch):
@@ -115,6 +207,7 @@ def test_passes_left_out_for_the_budget_are_said_where_rows_have_no_ids(server, 
             model(ROWS)
     assert watch.status()["skipped"] > 0
     assert caplog.text.count("leaves passes out") == 1
+    assert "Probe.items = ids), let the probe run a probe_set, or give it more (budget=)" in caplog.text
 
 
 def test_gradient_accumulation_and_checkpointing_see_each_row_once(server):

@@ -74,7 +74,7 @@ def test_the_note_says_where_labels_leave_room_for_doubt():
         found = evaluate(point(record(array=array, **facts)), labels, ["linear_accuracy", "mean"])
         return {row["target"] or "": row["note"] for row in found.results}
 
-    assert note() == {"": None, "u": "labels matched by order of arrival"}
+    assert note() == {"": None, "u": "labels matched by order of arrival, not verified"}
     assert note(items=np.arange(30)) == {"": None, "t": "matched 30 of 40 labels", "u": None}
     assert note(items=np.arange(30) % 20)["u"] == "matched 20 of 30 labels"
 

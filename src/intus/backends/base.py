@@ -112,6 +112,9 @@ class Backend(Protocol):
         """A hash of the data in these arguments, by which an epoch that begins otherwise is known; None where
         the order of arrival tells nothing."""
 
+    def shuffled(self) -> str | None:
+        """What brings rows in random order just now, in words; None where nothing is known to."""
+
     def version(self, model: Any) -> int:
         """A number that changes when the parameters do."""
 

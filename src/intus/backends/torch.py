@@ -24,6 +24,7 @@ from ..core.address import Address
 from ..core.nested import leaves
 from .base import Handle, Operation, Seen, Tap, check_kinds
 from .first_call import after_first_call
+from .loaders import random_loader
 from .order import batch_axis, first_batch, first_rows
 from .quiet import run_quietly, unwrapped, version
 from .updates import UPDATE, Updates
@@ -68,6 +69,10 @@ class TorchBackend:
     def order(self, inputs: Any) -> bytes | None:
         """Out of the first tensor's numbers."""
         return first_batch(inputs)
+
+    def shuffled(self) -> str | None:
+        """A DataLoader with a random sampler."""
+        return random_loader()
 
     def version(self, model: nn.Module) -> int:
         """Out of the parameters' versions, which in-place writes raise."""

@@ -4,6 +4,8 @@ in the same order in every epoch, or only some of them come, their rows get ids 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from .trouble import Troubles
@@ -14,6 +16,7 @@ _ADVICE = (
 )
 _MOVED = "intus: epoch %s of %s (%s) does not begin with the batch that epoch %s began with: the data are "
 _MOVED += "shuffled, or changed at random. " + _ADVICE
+_DRAWN = "intus: the rows of %s come in random order: %s. " + _ADVICE
 _PART = "intus: %s is trained by several processes, each with a part of the rows. " + _ADVICE
 
 
@@ -32,9 +35,17 @@ class Order:
         new, self._part = (epoch, mode) != self._part, (epoch, mode)
         return new
 
-    def begins(self, epoch: float, mode: str, first: bytes | None) -> None:
-        """An epoch begins with that batch, None where it is a part of the data."""
+    def begins(
+        self, epoch: float, mode: str, first: bytes | None, shuffled: Callable[[], str | None]
+    ) -> None:
+        """An epoch begins with that batch, None where it is a part of the data. ``shuffled`` is
+        asked about the first; from then on the batch tells."""
+        drawn = shuffled() if mode not in self._first else None
         began, before = self._first.setdefault(mode, (epoch, first))
+        if drawn is not None:
+            self._moved.add(mode)
+            self._troubles.say(_DRAWN, self._name, drawn)
+            return
         if first is None:
             self._moved.add(mode)
             self._troubles.say(_PART, self._name)

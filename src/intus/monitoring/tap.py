@@ -140,7 +140,8 @@ class ModelTap:
         self.budget.passed(self._held, self._most)
         watched = self.budget.allows(of_process(), (facts.epoch, facts.mode))
         if facts.items is None and self._order.is_new(facts.epoch, facts.mode):
-            self._order.begins(facts.epoch, facts.mode, self._backend.order(inputs))
+            first = self._backend.order(inputs)
+            self._order.begins(facts.epoch, facts.mode, first, self._backend.shuffled)
         if not watched and facts.items is None:
             self.troubles.say(_LEFT_OUT, f"{self.budget.share:.0%}", self.name)
         ordered = facts.items is not None or self._order.holds(facts.mode)

@@ -170,9 +170,17 @@ def _frontend_routes(frontend: Frontend, limit: int) -> list[Route]:
         packet = read_json(body)
         frontend.claim_target(*(check_text(packet.get(name), name) for name in ("name", "owner")))
 
+    def order(request: Request, body: bytes) -> None:
+        packet = read_json(body)
+        run, model, mode = (check_text(packet.get(name), name) for name in ("run", "model", "mode"))
+        if not isinstance(packet.get("holds"), bool):
+            raise InputError('Expected "holds": true or false.')
+        frontend.order(run, model, mode, packet["holds"])
+
     return [
         post("/results", results, limit),
         post("/claim", claim, limit),
+        post("/order", order, limit),
         *_chain_routes(frontend, limit),
         *_report_routes(frontend, limit),
         get("/targets", lambda request: {"targets": frontend.targets()}),

@@ -12,6 +12,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 
 from ..core.results import Results
 from ..storage.database import Database
+from .arrival import BY_ORDER, UNVERIFIED, WITHDRAWN
 from .chain import AwayError
 from .point import Notice
 from .targets import Target
@@ -82,6 +83,16 @@ class Frontend:
     def claim_target(self, name: str, owner: str) -> None:
         """Remember that a target is for its owner's runs alone."""
         self.database.claim_target(name, owner)
+
+    @_storing
+    def order(self, run: str, model: str, mode: str, holds: bool) -> None:
+        """Scores whose labels were matched by order of arrival are verified, or withdrawn."""
+        if holds:
+            self.database.revise(run, model, mode, UNVERIFIED, BY_ORDER)
+        elif self.database.revise(run, model, mode, UNVERIFIED, WITHDRAWN, withdraw=True):
+            self.notices(
+                [Notice("order", f"Scores of the first epoch are {WITHDRAWN}.", "warning", run, model)]
+            )
 
     @_storing
     def targets(self) -> list[dict[str, Any]]:

@@ -98,6 +98,9 @@ class RemoteFrontend(Remote):
     def claim_target(self, name: str, owner: str) -> None:
         self._post("/claim", {"name": name, "owner": owner})
 
+    def order(self, run: str, model: str, mode: str, holds: bool) -> None:
+        self._post("/order", {"run": run, "model": model, "mode": mode, "holds": holds})
+
     def targets(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._ask("/targets")["targets"]
         return found

@@ -77,6 +77,11 @@ _ROUTES: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any] |
     ("POST", "/datapoint"): ("Score a data point; answers when it is stored", [], _BLOB),
     ("POST", "/results"): ("Store scores", [], _json("columns", columns={"type": "object"})),
     ("POST", "/claim"): ("Keep a target to its owner", [], _json("name owner", name=_TEXT, owner=_TEXT)),
+    ("POST", "/order"): (
+        "Verify or withdraw scores by order of arrival",
+        [],
+        _json("run model mode holds", run=_TEXT, model=_TEXT, mode=_TEXT, holds={"type": "boolean"}),
+    ),
     ("POST", "/notices"): ("Tell people", [], _json("notices", notices={"type": "array", "items": _NOTICE})),
     ("POST", "/status"): (
         "Take another role's counts",

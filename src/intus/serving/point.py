@@ -61,6 +61,11 @@ class DataPoint:
     began: float = 0.0
 
     @property
+    def mode_shown(self) -> str:
+        """The mode as results name it, "" for the run's main one."""
+        return self.kind.partition("@")[2]
+
+    @property
     def complete(self) -> bool:
         """Whether all the window's arrays are in it."""
         return not self.lacks

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from typing import Any
 
+from .arrival import Orders
 from .chain import AwayError, BusyError, Done, EvaluatorLink, FrontendLink, Link
 from .collector import Collector
 from .engine import Engine, Gather, LocalEngine
@@ -71,6 +72,7 @@ class Evaluator:
         self.engine = engine or LocalEngine()
         self._targets = KnownTargets(frontend)
         self._relations = Relations(seed) if scores is None else None
+        self._orders = Orders()
         self._told: set[tuple[str, ...]] = set()
         self._lock = threading.Lock()  # around _told and _batch
         self._batch = _Batch()
@@ -133,6 +135,7 @@ class Evaluator:
         """Forget everything, targets too."""
         self._drop(lambda job: True)
         self._targets.clear()
+        self._orders.forget()
         with self._lock:
             self._told = set()
         self._counts = Counter(scored=0, failed=0)
@@ -141,6 +144,7 @@ class Evaluator:
     def remove(self, model: str) -> None:
         """Forget a model."""
         self._drop(lambda job: job.point.key.model == model)
+        self._orders.forget(model)
         with self._lock:
             self._told = {told for told in self._told if told[2] != model}
         self.frontend.remove(model)
@@ -193,7 +197,10 @@ class Evaluator:
         key = job.point.key
         try:
             found = self._evaluate(job)
-            self.frontend.results(found.results)
+            news = self._orders.hear(job.point)
+            if news is not None:
+                self.frontend.order(key.run, key.model, job.point.mode_shown, news)
+            self.frontend.results(self._orders.told(job.point, found.results))
             self._count(key, "scored")
             self._notice(self._findings(job, found))
         except AwayError:

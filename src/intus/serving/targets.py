@@ -16,6 +16,7 @@ import re2
 
 from ..core.errors import InputError
 from ..core.record import OF_PROBE_SET, PROBE_SET_MODE, Record
+from .arrival import UNVERIFIED
 from .checks import check_text
 from .point import DataPoint
 
@@ -123,6 +124,9 @@ class Target:
         return in_time or (point.key.run, point.key.model) in self.runs
 
 
+_FEWER = " Where the probe's budget leaves passes out, probe(budget=) gives it more."
+
+
 class Misfit(Exception):  # noqa: N818 - a reason to tell, not an error
     """Why a target's labels do not belong to a data point's rows."""
 
@@ -156,7 +160,8 @@ def fit(target: Target, point: DataPoint) -> list[np.ndarray]:
         raise Misfit(
             f"Target {target.name!r} has {len(target)} labels, but {where} sent {point.rows} rows without "
             "item ids, and labels are matched to rows by position only when both counts agree. Tell the "
-            "probe which items the rows are (probe.items = ids), or register one label per row."
+            "probe which items the rows are (probe.items = ids), let it run a probe_set, or register one "
+            "label per row." + (_FEWER if point.rows < len(target) else "")
         )
     else:
         ends = np.cumsum([record.rows for record in point.records])
@@ -173,7 +178,7 @@ def coverage(target: Target, point: DataPoint) -> str:
     """How labels that fit found their rows, where that leaves room for doubt: a note for the scores."""
     known = [record.items for record in point.records if record.items is not None]
     if not known:
-        return "labels matched by order of arrival"
+        return UNVERIFIED
     used = np.unique(np.concatenate(known)).size
     return f"matched {used} of {len(target)} labels" if used < len(target) else ""
 

@@ -87,6 +87,25 @@ class Database:
             _raise_counter(connection, [("points", run, model) for run, model, _ in groups])
         return new
 
+    def revise(
+        self, run: str, model: str, mode: str, said: str, instead: str, *, withdraw: bool = False
+    ) -> int:
+        """Let every point of a run's ``mode`` ("" is its main one) whose note holds ``said`` say ``instead``,
+        or, to ``withdraw`` it, that alone and no number. Returns how many there were."""
+        kind, note = t.series.c.kind, t.point.c.note
+        ours = kind.endswith(f"@{mode}", autoescape=True) if mode else ~kind.contains("@")
+        series = sa.select(t.series.c.id).join(t.run, t.run.c.id == t.series.c.run)
+        series = series.where(t.run.c.run == run, t.run.c.model == model, ours)
+        change: dict[str, Any] = dict.fromkeys(points.NUMBERS) if withdraw else {}
+        change["note"] = instead if withdraw else sa.func.replace(note, said, instead)
+        change["revision"] = t.point.c.revision + 1
+        with self._write() as connection:
+            held = t.point.c.series.in_(series), note.contains(said, autoescape=True)
+            count = connection.execute(sa.update(t.point).where(*held).values(change)).rowcount
+            if count:
+                _raise_counter(connection, [("points", run, model)])
+        return int(count)
+
     def points(self, run: str, model: str, *, level: str | None = None, **equal: Any) -> Results:
         """One run's results, ordered by epoch, step and first appearance.
 

@@ -1,0 +1,107 @@
+"""Labels matched by order of arrival: not verified, then verified by a second epoch, or withdrawn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from serving_help import point, record
+from starlette.testclient import TestClient
+
+from intus.core.results import Results
+from intus.serving.app import Roles, build
+from intus.serving.arrival import BY_ORDER, UNVERIFIED, WITHDRAWN, Orders
+from intus.serving.frontend import Frontend
+from intus.storage.database import Database
+
+LOST = np.arange(-4, 0)
+
+
+def heard(orders, *points):
+    """What each data point tells, with what is then said of scores by order of arrival."""
+    out = []
+    for one in points:
+        results = Results.from_rows([{"score": "x", "note": f"{UNVERIFIED}; incomplete: 3 of 4"}])
+        out.append((orders.hear(one), orders.told(one, results)["note"].tolist()[0].partition(";")[0]))
+    return out
+
+
+def test_a_second_epoch_in_order_verifies_and_is_heard_once():
+    first, second, third = (point(record(epoch=epoch)) for epoch in range(3))
+    assert heard(Orders(), first, first, second, second, third) == [
+        (None, UNVERIFIED),
+        (None, UNVERIFIED),
+        (True, BY_ORDER),
+        (None, BY_ORDER),
+        (None, BY_ORDER),
+    ]
+
+
+def test_rows_that_nobody_knows_disprove():
+    lost = [point(record(epoch=epoch, items=LOST)) for epoch in (1, 2)]
+    assert [news for news, _ in heard(Orders(), point(record()), *lost)] == [None, False, None]
+
+
+def test_what_could_not_be_told_is_heard_again():
+    orders, second = Orders(), point(record(epoch=1))
+    heard(orders, point(record()))
+    assert [orders.hear(second), orders.hear(second)] == [True, True]
+
+
+def test_modes_runs_and_models_are_apart_and_what_tells_nothing_is_passed_over():
+    orders = Orders()
+    heard(orders, point(record()))
+    others = [{"mode": "eval"}, {"run": "s"}, {"model": "n"}, {"items": np.arange(4)}, {"batch_axis": None}]
+    told = [point(record(**({"epoch": 1} | facts))) for facts in others]
+    assert [news for news, _ in heard(orders, *told)] == [None] * 5
+    orders.forget("m")
+    assert heard(orders, point(record(epoch=1))) == [(None, UNVERIFIED)]
+
+
+def test_a_training_that_begins_again_is_not_verified():
+    points = [point(record(epoch=epoch)) for epoch in (4, 5, 0, 1)]
+    assert [news for news, _ in heard(Orders(), *points)] == [None, True, None, True]
+
+
+def by_order(kind="output", value=0.5, note=UNVERIFIED):
+    return {"run": "r", "model": "m", "epoch": 0, "address": "fc1", "kind": kind, "score": "f1"} | {
+        "target": "t",
+        "value": value,
+        "low": 0.4,
+        "note": note,
+    }
+
+
+@pytest.mark.parametrize("holds", [True, False])
+@pytest.mark.parametrize("apart", [False, True], ids=["together", "apart"])
+def test_the_frontend_says_so_in_what_is_stored(tmp_path, holds, apart):
+    rows = [by_order(), by_order("output@eval"), by_order("input", note=f"{UNVERIFIED}; a doubt")]
+    rows.append(by_order("grad_output", note="matched 3 of 4 labels"))
+    with Database(tmp_path / "x.db") as database:
+        frontend = Frontend(database)
+        frontend.results(Results.from_rows(rows))
+        if apart:
+            said = {"run": "r", "model": "m", "mode": "", "holds": holds}
+            page = TestClient(build(Roles(None, None, frontend)))
+            assert page.post("/order", json=said).status_code == 200
+            assert page.post("/order", json=said | {"holds": "yes"}).status_code == 400
+        else:
+            frontend.order("r", "m", "", holds)
+        frontend.order("r", "m", "", holds)
+        found = database.columns("r", "m", ["kind", "value", "low", "note", "revision"])
+        notices = [notice["code"] for notice in database.notices()]
+    stored = dict(zip(found.pop("kind"), zip(*found.values(), strict=True), strict=True))
+    if holds:
+        assert stored["output"] == (0.5, 0.4, BY_ORDER, 1)
+        assert stored["input"] == (0.5, 0.4, f"{BY_ORDER}; a doubt", 1)
+    else:
+        assert stored["output"] == stored["input"] == (None, None, WITHDRAWN, 1)
+    assert stored["output@eval"] == (0.5, 0.4, UNVERIFIED, 0)
+    assert stored["grad_output"] == (0.5, 0.4, "matched 3 of 4 labels", 0)
+    assert notices == ([] if holds else ["order"])
+
+
+def test_only_the_mode_that_is_named_is_revised(tmp_path):
+    with Database(tmp_path / "x.db") as database:
+        database.add(Results.from_rows([by_order(), by_order("output@dev_1"), by_order("output@devX1")]))
+        assert database.revise("r", "m", "dev_1", UNVERIFIED, BY_ORDER) == 1
+        assert database.revise("r", "other", "", UNVERIFIED, BY_ORDER) == 0
