@@ -63,6 +63,11 @@ bench: .venv/.ready .venvs/peers/.ready $(VIEWERS:pages=.venvs/viewers/.ready)  
 	.venvs/viewers/bin/python -m pip install --quiet -c constraints.txt -r benchmarks/viewers.txt
 	@touch $@
 
+.venvs/monitors/.ready: constraints.txt benchmarks/monitors.txt
+	$(PYTHON) -m venv .venvs/monitors
+	.venvs/monitors/bin/python -m pip install --quiet -c constraints.txt -r benchmarks/monitors.txt -e .
+	@touch $@
+
 gallery: .venv/.ready  ## a site of known architectures, in out/gallery
 	$(ONE_THREAD) $(PY) -m gallery $(ARGS)
 

@@ -2,18 +2,21 @@
 
 The models are a CNN (batch 64 of 3 x 32 x 32) and a transformer (4 blocks of 128, 64 tokens, batch 32). The
 probe has spent what is free at the start, so the figures are those of a long training. Beside it stands the
-way of the Vivisect paper's code: every output of every step as JSON, one request each.
+way of the Vivisect paper's code, every output of every step as JSON, one request each; and what others log of
+every step, where they are installed: wandb.watch, offline, and TensorBoard's histograms.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +30,8 @@ from intus.storage.codec import decode_records, encode_records
 
 from . import harness
 
+#: An environment that has the other monitors too; `make bench` makes it.
+MONITORS = Path(__file__).parent.parent / ".venvs/monitors/bin/python"
 _SINK = """
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Sink(BaseHTTPRequestHandler):
@@ -94,7 +99,7 @@ def training(make: Callable[[], tuple[nn.Module, torch.Tensor]]) -> tuple[nn.Mod
     return model, step
 
 
-def as_json(model: nn.Module, port: int) -> None:
+def as_json(model: nn.Module, port: int) -> Callable[[], None]:
     """Send every output as nested lists, one request each, over one connection."""
     client = Client("127.0.0.1", port)
 
@@ -104,40 +109,107 @@ def as_json(model: nn.Module, port: int) -> None:
 
     for module in model.modules():
         module.register_forward_hook(send)
+    return lambda: None
+
+
+def long_run(watch: Any) -> None:
+    """What was saved up while others ran is no part of a long training."""
+    for account in watch._tap.budget._accounts:
+        account.saved, account.at = min(account.saved, 0.0), math.nan
 
 
 def overhead(
     make: Callable[[], tuple[nn.Module, torch.Tensor]], port: int, rounds: int, steps: int
 ) -> dict[str, Any]:
-    """CPU of ``steps`` steps, in ``rounds`` interleaved rounds; with JSON one step, once."""
+    """CPU of a step of training, its monitors beside: ``rounds`` rounds in which each takes its turn of
+    ``steps`` steps, a few of them where every step is recorded."""
     runs = {name: training(make) for name in ("plain", "plain again", "probe", "when false")}
-    slow, one_step = training(make)
     watch = probe(runs["probe"][0], port=port, structure=False)
-    probe(runs["when false"][0], port=port, when=lambda model, operation: False, structure=False)
-    as_json(slow, port)
+    blind = probe(runs["when false"][0], port=port, when=lambda model, operation: False, structure=False)
+    for _ in range(2 * steps):  # the step's time must be known before rows are chosen
+        runs["probe"][1]()
 
     def block(name: str) -> Callable[[], None]:
         def run() -> None:
-            if name == "probe":  # what was saved up while others ran is no part of a long training
-                account = watch._tap.budget
-                account._saved, account._at = min(account._saved, 0.0), math.nan
+            if name == "probe":
+                long_run(watch)
             for _ in range(steps):
                 runs[name][1]()
+            if name == "probe":  # what it began, it also pays for
+                watch._tap.sender.drain(10)
 
         return run
 
-    for _ in range(2 * steps):  # the step's time must be known before rows are chosen
-        runs["probe"][1]()
+    before = watch.status()
     taken = harness.measure({name: block(name) for name in runs}, seconds=1e9, least=rounds, most=rounds)
-    began = time.process_time()
-    one_step()
-    taken["JSON"] = [(time.process_time() - began) * steps]
+    after = watch.status()
     watch.remove()
-    status = watch.status()
-    return harness.summary(taken, "plain") | {
-        "watched": status["passes"] - status["skipped"],
-        "status": status,
+    blind.remove()
+    found = harness.paired(taken, "plain")
+    every = {
+        name: each_step(make, attach, 1 if name == "JSON" else 3) for name, attach in monitors(port).items()
     }
+    passes = after["passes"] - before["passes"]
+    return found | every | {"watched": 1 - (after["skipped"] - before["skipped"]) / passes, "status": after}
+
+
+def each_step(
+    make: Callable[[], tuple[nn.Module, torch.Tensor]],
+    attach: Callable[[nn.Module], Callable[[], None]],
+    steps: int,
+) -> dict[str, float]:
+    """What recording every step takes, to a plain step."""
+    plain, (model, step) = training(make)[1], training(make)
+    log = attach(model)
+
+    def logged() -> None:
+        for _ in range(steps):
+            step()
+            log()
+
+    def bare() -> None:
+        for _ in range(steps):
+            plain()
+
+    taken = harness.measure({"plain": bare, "logged": logged}, seconds=20, least=2, most=5)
+    return harness.paired(taken, "plain")["logged"]
+
+
+def monitors(port: int) -> dict[str, Callable[[nn.Module], Callable[[], None]]]:
+    """What else watches a training, as far as it is installed: each is attached, and gives what to call after
+    every step."""
+    found: dict[str, Callable[[nn.Module], Callable[[], None]]] = {}
+    with contextlib.suppress(ImportError):
+        import wandb
+
+        def watch(model: nn.Module) -> Callable[[], None]:
+            run = wandb.init(mode="offline", dir=tempfile.mkdtemp(), settings=wandb.Settings(silent=True))
+            run.watch(model, log="all", log_freq=1)
+            return lambda: run.log({"step": 1})
+
+        found["wandb.watch"] = watch
+    with contextlib.suppress(ImportError):
+        from torch.utils.tensorboard import SummaryWriter
+
+        found["TensorBoard"] = lambda model: histograms(model, SummaryWriter(tempfile.mkdtemp()))
+    return found | {"JSON": lambda model: as_json(model, port)}
+
+
+def histograms(model: nn.Module, writer: Any) -> Callable[[], None]:
+    """Histograms of activations, parameters and their gradients."""
+    for name, module in model.named_modules():
+        module.register_forward_hook(
+            lambda module, given, out, name=name: (
+                writer.add_histogram(f"activation/{name}", out) if isinstance(out, torch.Tensor) else None
+            )
+        )
+
+    def log() -> None:
+        for name, parameter in model.named_parameters():
+            writer.add_histogram(f"parameter/{name}", parameter)
+            writer.add_histogram(f"gradient/{name}", parameter.grad)
+
+    return log
 
 
 def wire() -> float:
@@ -152,11 +224,53 @@ def wire() -> float:
     return 20 / found["binary"]["ratio"]
 
 
+def report(overheads: dict[str, dict[str, Any]], packed: float) -> str:
+    """Goals, and what other monitors take."""
+    goals = []
+    for model, found in overheads.items():
+        for column, what, goal in (
+            ("probe", "probe at its default budget", 1.05),
+            ("when false", "probe, when always false", 1.01),
+        ):
+            one = found[column]
+            met = "met" if one["ratio"] <= goal else "missed"
+            figure = f"{one['ratio']:.3f} ({one['low']:.3f} to {one['high']:.3f})"
+            goals.append([f"{model}: {what}", f"≤ {goal:g}", figure, met])
+    met = "met" if packed >= 150 else "missed"
+    goals.append(["256 x 768 numbers packed and unpacked, to JSON", "≥ 150", f"{packed:.0f}", met])
+    columns = ("plain again", "probe", "when false", "wandb.watch", "TensorBoard", "JSON")
+    rows = [
+        [name, *(f"{one[column]['ratio']:.3f}" if column in one else "–" for column in columns)]
+        for name, one in overheads.items()
+    ]
+    noise = ", ".join(
+        f"{name} {one['plain again']['low']:.3f} to {one['plain again']['high']:.3f}"
+        for name, one in overheads.items()
+    )
+    return "\n\n".join(
+        [
+            harness.table(["what", "goal", "CPU of a step, to plain (95 %)", ""], goals),
+            harness.table(["CPU of a training step, to plain", *columns], rows),
+            f"Plain beside plain, in the same rounds: {noise}. wandb.watch(log='all', log_freq=1), "
+            "TensorBoard's histograms of activations, parameters and gradients, and JSON of every output "
+            "record every step; "
+            + ", ".join(
+                f"the probe watched {one['watched']:.0%} of the passes of the {name}"
+                for name, one in overheads.items()
+            )
+            + ".\n",
+        ]
+    )
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=40)
     chosen = parser.parse_args(arguments)
+    if MONITORS.exists() and Path(sys.prefix).resolve() != MONITORS.parent.parent.resolve():
+        subprocess.run([MONITORS, "-m", "benchmarks.probing", *sys.argv[1:]], check=True)
+        return
     torch.set_num_threads(1)
     sink = subprocess.Popen([sys.executable, "-c", _SINK], stdout=subprocess.PIPE, text=True)
     assert sink.stdout is not None
@@ -168,13 +282,7 @@ def main(arguments: list[str] | None = None) -> None:
         sink.kill()
         sink.wait()
     data = {"overhead": found, "wire": wire(), "machine": harness.machine()}
-    columns = ("plain again", "probe", "when false", "JSON")
-    rows = [[name, *(f"{one[column]['ratio']:.3f}" for column in columns)] for name, one in found.items()]
-    text = harness.table(["CPU of a training step, to plain", *columns], rows)
-    text += (
-        f"\n\nA record of 256 x 768 numbers, packed and unpacked: {data['wire']:.0f} times as fast as JSON.\n"
-    )
-    harness.write("probing", text, data)
+    harness.write("probing", report(found, data["wire"]), data)
 
 
 if __name__ == "__main__":

@@ -59,3 +59,23 @@ def test_a_table_says_what_was_skipped():
     text = recording.beside([skipped])
     assert "| w    | 1,000 | 2.0 ms | 2.00 ×    | 2.00  |".replace(" ", "") in text.replace(" ", "")
     assert "- w: skipped." in text
+
+
+def test_what_is_done_now_and_then_counts():
+    found = harness.paired({"plain": [1.0] * 6, "same": [1.0] * 6, "bursts": [1.0] * 5 + [7.0]}, "plain")
+    assert found["same"] == {"ratio": 1.0, "low": 1.0, "high": 1.0, "seconds": 6.0, "rounds": 6}
+    assert found["bursts"]["ratio"] == 2.0
+    assert found["bursts"]["low"] == 1.0
+    assert 2 < found["bursts"]["high"] <= 7
+
+
+def test_goals_of_probing_are_met_or_missed_and_what_is_not_installed_has_a_dash():
+    from benchmarks import probing
+
+    fine = {"ratio": 1.004, "low": 1.0, "high": 1.01}
+    one = {"plain again": fine, "probe": fine | {"ratio": 1.06}, "when false": fine, "JSON": fine}
+    text = probing.report({"CNN": one | {"watched": 0.06}}, 151.0)
+    assert "| CNN: probe at its default budget" in text
+    assert [line.split("|")[-2].strip() for line in text.splitlines()[2:5]] == ["missed", "met", "met"]
+    assert "–" in text.split("TensorBoard")[1].splitlines()[2]
+    assert "watched 6% of the passes of the CNN" in text
