@@ -56,10 +56,12 @@ def train(
         if epoch:
             model.train()
             for rows in learn[torch.randperm(len(learn))].split(64):
+                watch.items = rows  # which images these are: they are shuffled
                 optimizer.zero_grad()
                 F.cross_entropy(model(images[rows]), labels[rows]).backward()
                 optimizer.step()
         model.eval()
+        watch.items = range(len(images))
         with torch.no_grad():
             right = model(images).argmax(1) == labels
         print(
