@@ -21,6 +21,7 @@ from serving_help import record
 
 from intus.core.errors import InputError, MissingExtraError, ServeError
 from intus.core.results import Results
+from intus.serving.announcement import announcement
 from intus.serving.links import RemoteFrontend
 from intus.serving.run import Server, serve
 from intus.storage.codec import encode_records
@@ -369,3 +370,14 @@ except KeyboardInterrupt:
     assert (status, done.stderr) == ("200", "")
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid), 0)
+
+
+def test_the_announcement_tells_what_to_do_next_and_no_password():
+    text = announcement("::1", "all", [8082, 8081, 8080], "postgresql://me:secret@host/scores", "t0ken")
+    assert "Page: http://[::1]:8080/" in text
+    assert 'intus.probe(model, "::1", 8082)' in text
+    assert "/?token=TOKEN" in text
+    assert "host/scores" in text
+    assert "secret" not in text
+    assert "t0ken" not in text
+    assert announcement("127.0.0.1", "frontend", [8080], "x.db", None) == "Page: http://127.0.0.1:8080/"

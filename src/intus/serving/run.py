@@ -22,8 +22,8 @@ from threadpoolctl import threadpool_limits
 
 from ..core.errors import InputError, IntusError, ServeError
 from ..storage.database import Database
-from ..storage.tables import read_url
 from .aggregator import GRACE_S, Aggregator
+from .announcement import announcement, bracketed
 from .app import MAX_BODY, Roles, build
 from .engine import Engine, LocalEngine
 from .feed import Feed
@@ -97,8 +97,8 @@ def serve(
     default = {"aggregator": aggregator_port, "evaluator": evaluator_port, "frontend": frontend_port}
     ports = [port] if port is not None else list(default.values()) if role == "all" else [default[role]]
     sockets = [_listen(host, number) for number in dict.fromkeys(ports)]
-    evaluator_url = evaluator_url or f"http://{_bracketed(host)}:{evaluator_port}"
-    frontend_url = frontend_url or f"http://{_bracketed(host)}:{frontend_port}"
+    evaluator_url = evaluator_url or f"http://{bracketed(host)}:{evaluator_port}"
+    frontend_url = frontend_url or f"http://{bracketed(host)}:{frontend_port}"
     try:
         aggregator = Aggregator(trigger.split(","), max_bytes, grace)
         folder = Path(journal) if journal is not None else _beside(database)
@@ -109,7 +109,8 @@ def serve(
         for listening in sockets:
             listening.close()
         raise
-    _announce(host, role, [listening.getsockname()[1] for listening in sockets], database, token)
+    listening_on = [listening.getsockname()[1] for listening in sockets]
+    print(announcement(host, role, listening_on, database, token), flush=True)
     with threadpool_limits(1):  # scoring is one thread's work; more would only get in the training's way
         _run(roles, sockets, token, loopback=host in LOOPBACK)
 
@@ -290,53 +291,9 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def _announce(host: str, role: str, ports: list[int], database: str | Path, token: str | None) -> None:
-    """One line that says where things are, and for who runs all of it what to do next; ports are in the order
-    aggregator, evaluator, frontend."""
-    place = _bracketed(host)
-    if role == "all":
-        lines = [
-            f"Page: http://{place}:{ports[-1]}/ · probes send to {host}:{ports[0]}",
-            _next(host, ports[0]),
-        ]
-        url = read_url(database)
-        kept = Path(str(url.database)).resolve() if url.get_backend_name() == "sqlite" else url
-        lines.append(f"Scores are kept in {kept}. Ctrl+C stops the server.")
-    elif role == "frontend":
-        lines = [f"Page: http://{place}:{ports[0]}/"]
-    else:
-        lines = [f"The {role} listens on {place}:{ports[0]}"]
-    if token and role in ("all", "frontend"):
-        lines.append(
-            f"The page asks for the token: open http://{place}:{ports[-1]}/?token=TOKEN. Training scripts "
-            "take it from the variable INTUS_TOKEN."
-        )
-    print("\n".join(lines), flush=True)
-
-
-def _next(host: str, port: int) -> str:
-    return f"""\
-
-In a training script (the page has the same to copy, with labels):
-
-    import intus
-
-    with intus.probe(model, "{host}", {port}) as watch:
-        for watch.epoch in range(epochs):
-            ...  # your epoch
-    intus.flush("{host}", {port})
-
-No script at hand? In another terminal: intus examples{"" if port == 8082 else f" --port {port}"}
-"""
-
-
 def _in_event_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return False
     return True
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
