@@ -18,10 +18,16 @@ export function snippet(host: string, pagePort: string): string {
     `intus.register_targets(${at}, name="class", targets=labels)`,
     "for watch.epoch in range(epochs):",
     "    for rows in batches:",
-    "        watch.items = rows  # which rows of the labels these are: needed when batches are shuffled",
+    "        watch.items = rows  # the numbers of these rows among labels",
     "        ...                 # your training step",
     `intus.flush(${at})`,
   ].join("\n");
+}
+
+/** The command that trains something for this server. Pure. */
+export function examples(pagePort: string): string {
+  const port = probePort(pagePort);
+  return `intus examples${port === 8082 ? "" : ` --port ${port}`}`;
 }
 
 export function empty(): Part {
@@ -36,7 +42,7 @@ export function empty(): Part {
     h("h2", {}, "Nothing has been sent yet"),
     h("p", {}, "Add these lines to a training script. The page fills while it runs; there is nothing to reload."),
     h("div", { class: "code" }, h("pre", { tabindex: 0 }, h("code", {}, code)), copy),
-    h("p", { class: "soft" }, "No script at hand? ", h("code", {}, "intus demo"), " trains a small network on real digits."),
+    h("p", { class: "soft" }, "No script at hand? ", h("code", {}, examples(location.port)), " trains three small networks that fill this page."),
   );
   return {
     root,

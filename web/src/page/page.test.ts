@@ -4,7 +4,7 @@ import type { Columns, Run } from "./api.ts";
 import { depthColours, oklch } from "./colour.ts";
 import { otherLines, othersAt } from "./compare.ts";
 import { cell, toCsv } from "./csv.ts";
-import { probePort, snippet } from "./empty.ts";
+import { examples, probePort, snippet } from "./empty.ts";
 import * as format from "./format.ts";
 import { frameOf, stretches } from "./frame.ts";
 import { fromHash, toHash } from "./hash.ts";
@@ -244,6 +244,7 @@ const checks: Record<string, () => void> = {
   },
   "the lines to paste name the port that takes records": () => {
     same([probePort("8080"), probePort("9000"), probePort("")], [8082, 9000, 8082]);
+    same([examples("8080"), examples("9000")], ["intus examples", "intus examples --port 9000"]);
     holds(snippet("localhost", "8080").includes(`intus.probe(model, "localhost", 8082)`), "the snippet names another port");
   },
 };
