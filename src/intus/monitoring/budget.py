@@ -14,7 +14,7 @@ from ..core.errors import InputError
 
 SHARE = 0.02
 #: Seconds of watching that are free at the start, and the most that is ever saved up.
-FREE_S = 0.5
+FREE_S = 1.0
 #: Passes should be watched at least this often; where that is too dear, fewer of their rows are.
 EVERY = 20
 #: The most bytes that one pass should send, and the fewest rows that are taken for cost alone.

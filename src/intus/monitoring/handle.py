@@ -62,7 +62,7 @@ def probe(
     ``block``  when the queue is full: wait, up to 30 s at a standstill, instead of dropping
     ``queue_mb``  megabytes of the queue, 256 by default; probes to one server share it, the largest counts
     ``budget``  the share of the training's time that watching may take, 0.02 by default; by passes left out,
-        then by rows. The first half second is free. No bound with ``block``, or as ``math.inf``
+        then by rows. The first second is free. No bound with ``block``, or as ``math.inf``
     ``probe_set``  ``(inputs, {"digit": labels})``, a fixed batch, as the model is called with it, and what
         its rows are: watched instead of the training's own passes. It is run in eval mode at the end of each
         epoch (when ``Probe.epoch`` is set, in ``flush``, and at ``remove``), or before every

@@ -112,10 +112,10 @@ class ModelTap:
             return False
         if not self.looks.running:
             self.looks.step_begins(self.step)
-        began = of_thread()
         facts = self.looks.facts(self.step) or self._of_training(inputs)
         if facts is None:
             return False
+        began = of_thread()
         self._facts = facts
         self._held = self._most = 0
         self._end_structure(None)  # of a pass that was interrupted
