@@ -44,7 +44,7 @@ _STYLE = """
   background: var(--surface); border: 1px solid var(--line-strong); border-radius: 10px; }
 .gallery h2 { font-size: 15px; color: var(--text-soft); font-weight: 600; margin: 28px 0 10px; }
 .gallery ul { list-style: none; margin: 0; padding: 0; display: grid; gap: 16px;
-  grid-template-columns: repeat(auto-fill, minmax(230px, 1fr)); }
+  grid-template-columns: repeat(auto-fill, minmax(260px, 1fr)); }
 .gallery a { display: block; color: inherit; text-decoration: none; background: var(--surface);
   overflow: hidden; border: 1px solid var(--line); border-radius: var(--radius); }
 .gallery a:hover, .gallery a:focus-visible { border-color: var(--accent); outline: none;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -300,6 +301,82 @@ class Divides(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.relu(self.fc(x)) / torch.zeros(8)
+
+
+class Sick(nn.Module):
+    """Eight equal blocks, of which the sixth takes the logarithm of what may be below zero."""
+
+    class Block(nn.Module):
+        def __init__(self, steady: bool) -> None:
+            super().__init__()
+            self.fc, self.steady = nn.Linear(4, 4), steady
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.fc(x)
+            return torch.log(x.abs() if self.steady else x)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Sick.Block(number != 5) for number in range(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def test_the_first_nan_is_two_clicks_away(open_graph: Open) -> None:
+    t = trace(Sick(), torch.ones(2, 4), seed=0)
+    first = next(op.label for op in t.ops if op.value.isnan().any())
+    page = open_graph(t.show(depth=0))
+    page.get_by_label("Colour by").select_option("bad")
+    page.get_by_role("button", name="Go to the first").click()
+    assert page.locator(".ig-panel").get_by_text("NaN").count()
+    assert page.evaluate(f"{VIEW}.place.at") == first
+    page.get_by_label("Colour by").select_option("mean")
+    assert page.get_by_role("button", name="Go to the first").count() == 0
+
+
+class Diffusion(nn.Module):
+    """A loop whose steps differ in a number, so that what makes and what takes it is not one layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(9, 32), nn.SiLU(), nn.Linear(32, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for step in range(10, 0, -1):
+            time = torch.full((x.shape[0], 1), step / 10)
+            x = (x - 0.1 * self.net(torch.cat([x, time], 1))) / (1 - 0.05 * step / 10)
+        return x
+
+
+def test_words_at_arrows_do_not_lie_on_each_other(open_graph: Open) -> None:
+    page = open_graph(View(graph_of(Diffusion(), torch.zeros(2, 8)), rolled=True))
+    words = page.evaluate(
+        """() => {
+          const put = CanvasRenderingContext2D.prototype.fillText;
+          const seen = [];
+          CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+            const width = this.measureText(text).width * (this.textAlign === "right" ? -1 : 1);
+            if (/In |Out /.test(text)) seen.push([text, Math.min(x, x + width), y, Math.abs(width)]);
+            return put.call(this, text, x, y);
+          };
+          const view = document.querySelector("#intus-graph").intusView;
+          return new Promise((done) => {
+            view.select("net");
+            requestAnimationFrame(() => requestAnimationFrame(() => {
+              CanvasRenderingContext2D.prototype.fillText = put;
+              done(seen);
+            }));
+          });
+        }"""
+    )
+    words = {tuple(word) for word in words}
+    assert len(words) > 15
+    for (one, x, y, width), (other, left, top, wide) in itertools.combinations(words, 2):
+        beside = x + width <= left or left + wide <= x
+        assert beside or abs(y - top) >= 9, (one, other)
 
 
 def test_saved_values_show_their_figures(open_graph: Open, tmp_path: Path) -> None:

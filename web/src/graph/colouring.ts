@@ -15,6 +15,7 @@ export class Colouring {
   constructor(
     private readonly graph: () => { tree: Tree; figures: Figures },
     private readonly changed: () => void,
+    private readonly goTo: (row: number) => void,
   ) {}
 
   /** The title of the paint that came from outside, "" for none. */
@@ -50,12 +51,13 @@ export class Colouring {
   }
 
   private showKey(): void {
-    const key = legend(this.paint, this.graph().tree, (log) => {
+    const setLog = (log: boolean): void => {
       this.paint = { ...this.paint!, log };
       this.showKey();
       this.key.querySelector("button")?.focus();
       this.changed();
-    });
+    };
+    const key = legend(this.paint, this.graph().tree, { setLog, goTo: this.goTo });
     this.key.replaceWith(key);
     this.key = key;
   }

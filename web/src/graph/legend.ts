@@ -17,9 +17,14 @@ const KEYS: [key: string, word: string, isThere: (node: TreeNode) => boolean][] 
   ["output", "output", (node) => node.kind === "output"],
 ];
 
+export interface LegendActions {
+  setLog(log: boolean): void;
+  goTo(row: number): void;
+}
+
 /** The scale of a paint, with a switch where it can go by power; without a paint, the visual code as far as this
  * graph uses it. */
-export function legend(paint: Paint | null, tree: Tree, setLog: (log: boolean) => void): HTMLElement {
+export function legend(paint: Paint | null, tree: Tree, { setLog, goTo }: LegendActions): HTMLElement {
   if (paint?.kinds) {
     const there = new Set(paint.values.values());
     const kinds = paint.kinds.filter(([, token], value) => token && there.has(value));
@@ -27,11 +32,11 @@ export function legend(paint: Paint | null, tree: Tree, setLog: (log: boolean) =
     return el("div", { class: "ig-legend ig-scale", role: "group", "aria-label": paint.title }, ...(keys.length ? keys : ["No difference"]));
   }
   if (paint) {
-    const { log, least } = paint;
+    const { log, least, first } = paint;
     const [low, high] = [log ? least! : paint.low, paint.high];
     const [under, beyond] = ends(paint, low);
     const title = "Colour by powers instead of amounts: for what spans several decades";
-    const press = el("button", { type: "button", class: "ig-log", "aria-pressed": String(Boolean(log)), title, click: () => setLog(!log) }, "log");
+    const press = el("button", { type: "button", class: "ig-small", "aria-pressed": String(Boolean(log)), title, click: () => setLog(!log) }, "log");
     return el(
       "div",
       { class: "ig-legend ig-scale", role: "group", "aria-label": `Colour scale of ${paint.title}` },
@@ -39,6 +44,7 @@ export function legend(paint: Paint | null, tree: Tree, setLog: (log: boolean) =
       el("span", { class: "ig-scale-ends" }, under + formatValue(paint, low), bar(paint), beyond + formatValue(paint, high)),
       el("span", { class: "ig-scale-ends" }, el("i", { class: "ig-key ig-key-missing" }), "no value"),
       least !== undefined && press,
+      first !== undefined && el("button", { type: "button", class: "ig-small", click: () => goTo(first) }, "Go to the first"),
     );
   }
   const keys = KEYS.filter(([, , isThere]) => tree.nodes.some(isThere));

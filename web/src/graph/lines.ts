@@ -69,8 +69,8 @@ export function drawLabels(ctx: CanvasRenderingContext2D, picture: Picture, line
     const last = route.length - 2;
     const [x1, y1, x2, y2] = [line.x + route[0], line.y + route[3], line.x + route[last], line.y + route[last + 1]];
     if (line.label) word(ctx, picture, line, line.label, (line.labelAtEnd ? x2 : x1) + 6, line.labelAtEnd ? y2 - (line.into ? 22 : 16) : y1 + 12, 10.5);
-    if (line.into) word(ctx, picture, line, line.into, x2 + 5, y2 - 9, FONT_MARK);
-    if (line.out) word(ctx, picture, line, line.out, x1 - 6, y1 + 9, FONT_MARK);
+    if (line.into) word(ctx, picture, line, line.into, x2 + 5, y2 - 9 - 11 * line.intoRow, FONT_MARK);
+    if (line.out) word(ctx, picture, line, line.out, x1 - 6, y1 + 9 + 11 * line.outRow, FONT_MARK);
     if (line.branch) drawIf(ctx, picture, x2, y2 - 14);
   }
 }

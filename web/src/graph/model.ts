@@ -285,7 +285,8 @@ function nameBoxes({ scene, nodes }: Builder, callBox: Int32Array): void {
     } else if (labels.length) {
       node.address = labels[0];
       node.names = [...new Set(labels)];
-      node.title = node.kind === "op" || node.kind === "buffer" ? scene.types[ops.type[node.rows[0]]] : labels[0];
+      const type = scene.types[ops.type[node.rows[0]]];
+      node.title = node.kind === "op" ? type : node.kind === "buffer" ? below(type, addressAround(nodes, node)) : labels[0];
     }
     for (const row of node.buffers) node.names.push(ops.label[row]);
     if (node.passes > 1) node.title += ` (x${node.passes})`;

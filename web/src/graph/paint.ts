@@ -16,6 +16,8 @@ export interface Paint {
   /** Whether colour goes by power rather than by amount, and the least amount above zero (see scale.ts). */
   log?: boolean;
   least?: number;
+  /** A row to go to: the first that is not a number. */
+  first?: number;
   /** A few kinds instead of a scale, with the theme's colour of each (none: left plain): a value is an index into
    * them, and the highest of a box's names counts. */
   kinds?: [word: string, token: keyof Theme | undefined][];
@@ -50,7 +52,16 @@ export function builtInPaint(which: BuiltIn, tree: Tree, figures: Figures): Pain
     values.set(node.address, value);
     if (node.children.length === 0) [low, high] = [Math.min(low, value), Math.max(high, value)];
   }
-  return { title: TITLES[which], values, low, high, format, ...(which === "zero" && { log: false }) };
+  const first = which === "bad" ? firstBad(tree) : undefined;
+  return { title: TITLES[which], values, low, high, format, first, ...(which === "zero" && { log: false }) };
+}
+
+/** The first row that holds NaN; where none does, the first that holds infinities. */
+function firstBad({ scene, boxOf }: Tree): number | undefined {
+  const { row, nan, inf } = scene.values!;
+  const places = [...row.keys()].filter((i) => boxOf[row[i]] >= 0).sort((a, b) => row[a] - row[b]);
+  const place = places.find((i) => nan[i] > 0) ?? places.find((i) => inf[i] > 0);
+  return place === undefined ? undefined : row[place];
 }
 
 /** A figure of every box's value, NaN where there is none; how many are no numbers is summed over what is inside. */

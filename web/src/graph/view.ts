@@ -72,7 +72,7 @@ export class GraphView implements Hands {
   private readonly measure: Measure;
   private panel: HTMLElement | null = null;
   private rolled = false;
-  readonly colours = new Colouring(() => this, () => this.onColours());
+  readonly colours = new Colouring(() => this, () => this.onColours(), (row) => this.goTo(this.tree.boxOf[row]));
   selected = -1;
   private edge: LevelEdge | null = null;
   private hovered = -1;

@@ -212,7 +212,10 @@ def _name(tree: Tree, call_box: list[int]) -> None:
             node.names += labels
         elif labels:
             node.address, node.names = labels[0], labels
-            node.title = scene["types"][ops["type"][node.rows[0]]] if node.kind == "op" else labels[0]
+            kind = scene["types"][ops["type"][node.rows[0]]]
+            around = _address_around(nodes, node)
+            titles = {"op": kind, "buffer": below(kind, around)}
+            node.title = titles.get(node.kind, labels[0])
         node.names += [ops["label"][row] for row in node.buffers]
     for node in nodes:
         if node.kind == "group" and not node.title:
