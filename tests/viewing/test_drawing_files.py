@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 import xml.etree.ElementTree as ElementTree
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -211,7 +212,8 @@ def parse_dot(text: str) -> tuple[dict[str, dict[str, str]], list[tuple[str, str
     for a, b, rest in re.findall(pattern, text, re.MULTILINE):
         pairs = re.findall(r'(\w+)=("(?:[^"\\]|\\.)*"|\w+)', rest)
         values = {
-            key: re.sub(r"\\(.)", lambda m: {"n": "\n"}.get(m[1], m[1]), v.strip('"')) for key, v in pairs
+            key: unescape(re.sub(r"\\(.)", lambda m: {"n": "\n"}.get(m[1], m[1]), v.strip('"')))
+            for key, v in pairs
         }
         if b:
             edges.append((a, b, values))

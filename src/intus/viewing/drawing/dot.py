@@ -64,7 +64,7 @@ def _node(painter: Painter, node: Node) -> str:
     style = "filled,rounded" if node.is_boxed else "filled"
     words = _quoted(f"{title}\n{subtitle}" if subtitle else title)
     return (
-        f"n{node.id} [label={words}, tooltip={_quoted(painter.facts(node))}, shape={shape}, "
+        f"n{node.id} [label={words}, tooltip={_quoted(_plain(painter.facts(node)))}, shape={shape}, "
         f'style="{style}{",dashed" if look.dashed else ""}", fillcolor="{look.fill}", color="{look.line}", '
         f'fontcolor="{look.ink}"];'
     )
@@ -92,7 +92,13 @@ def _edges(plan: Plan) -> Iterator[str]:
         yield f"  n{a} -> n{b} [label={_quoted(' · '.join(words))}{said}];"
 
 
+def _plain(words: str) -> str:
+    """Words without backslashes: in tooltips Graphviz takes even escaped ones for escapes."""
+    return words.replace("\\", "\N{SET MINUS}")
+
+
 def _quoted(words: str) -> str:
-    """A string of the language; a backslash would begin an escape, and a newline is one."""
+    """A string of the language; a backslash would begin an escape, an ampersand an entity of HTML, and a
+    newline is one."""
     lines = (shown(line).replace("\\", "\\\\").replace('"', '\\"') for line in words.split("\n"))
-    return '"' + "\\n".join(lines) + '"'
+    return '"' + "\\n".join(lines).replace("&", "&amp;") + '"'

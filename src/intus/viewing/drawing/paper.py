@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import require
+from .fonts import runs
 from .measure import measure
 from .shapes import Curve, Picture, Polygon, Rect, Shape, Text
 
@@ -133,17 +134,20 @@ class _Pen:
         return context
 
     def _text(self, text: Text, dx: float, dy: float) -> None:
-        words, font = _in_font(text.words), _font(text.size * self.points, text.bold)
         share = {"start": 0.0, "middle": 0.5, "end": 1.0}[text.anchor]
         left = text.x + dx - measure(text.words, text.size, text.bold) * share
         x, y = self.to_page.transform((left, text.y + dy + _BASELINE * text.size))
-        if text.ground:
-            self._halo(words, font, x, y, text)
-        context = self.renderer.new_gc()
-        context.set_foreground(text.ink)
-        upright = self.height - y if self.renderer.flipy() else y  # not as a path is
-        self.renderer.draw_text(context, x, upright, words, font, 0, ismath=False)
-        context.restore()
+        for words, file in runs(text.words):
+            font = _font(text.size * self.points, text.bold, file)
+            if text.ground:
+                self._halo(words, font, x, y, text)
+            context = self.renderer.new_gc()
+            context.set_foreground(text.ink)
+            upright = self.height - y if self.renderer.flipy() else y  # not as a path is
+            self.renderer.draw_text(context, x, upright, words, font, 0, ismath=False)
+            context.restore()
+            if words != text.words:  # more comes after it
+                x += self.renderer.get_text_width_height_descent(words, font, ismath=False)[0]
 
     def _halo(self, words: str, font: Any, x: float, y: float, text: Text) -> None:
         """The words' outlines, thick and in the ground's colour, so that lines below do not hurt them."""
@@ -178,20 +182,11 @@ def _round(rect: Rect, dx: float, dy: float) -> tuple[list[tuple[float, ...]], l
     return points, [1, *[2, 4, 4, 4] * 4, 79]
 
 
-def _font(points: float, bold: bool) -> Any:
+def _font(points: float, bold: bool, file: str) -> Any:
     from matplotlib.font_manager import FontProperties
 
-    return FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal", size=points)
-
-
-def _in_font(words: str) -> str:
-    """The words with a sign for each character that the font lacks."""
-    if words.isascii():
-        return words
-    from matplotlib.font_manager import findfont, get_font
-
-    known = get_font(findfont(_font(10, False))).get_charmap()
-    return "".join(c if ord(c) in known else "\ufffd" for c in words)
+    weight = "bold" if bold else "normal"
+    return FontProperties(family="DejaVu Sans", weight=weight, size=points, fname=file or None)
 
 
 @contextmanager
