@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-LIMIT = 30.0  # seconds that a page may take for anything
+LIMIT = 15.0  # seconds that a page may take for anything
 WINDOW = {"width": 1400, "height": 900}
 _ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--headless=new"]
 _NOWHERE = "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE localhost"  # no network but a server of our own

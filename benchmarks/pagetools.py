@@ -120,6 +120,7 @@ class Explorer(Tool):
     the toggle is of the layer in the middle of its first picture, with nothing else open."""
 
     name = "Model Explorer"
+    address = ""
     process: subprocess.Popen[str] | None = None
 
     def __init__(self, model: str, folder: Path) -> None:
@@ -132,11 +133,12 @@ class Explorer(Tool):
             port = free.getsockname()[1]
         self.process = peer("explorer", model, str(port))
         self.facts |= next(told(self.process), {"error": "ended without a word"})
-        if "path" in self.facts:
+        self.address = self.facts.pop("path", "")
+        if self.address:
             until_served(port)
 
     def visits(self) -> Iterator[tuple[str, Steps]]:
-        address = self.facts.get("path", "")
+        address = self.address
         if not address:
             return
 
@@ -146,6 +148,8 @@ class Explorer(Tool):
             visit.act(icon("collapse-all"))
             visit.page.mouse.move(515, 478)
             visit.page.wait_for_timeout(300)  # it asks what is under the pointer before it is pressed
+            visit.click(515, 478)  # and opens only what is selected
+            visit.page.wait_for_timeout(600)
             return [visit.click(515, 478, times=2), visit.act(icon("collapse-all"))]
 
         yield (

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks import harness, recording
-from benchmarks.workloads import WORKLOADS
+from benchmarks import browsing, harness, pages, pagetools, recording
+from benchmarks.workloads import PICTURED, WORKLOADS
 
 
 def test_contenders_take_turns():
@@ -79,3 +79,69 @@ def test_goals_of_probing_are_met_or_missed_and_what_is_not_installed_has_a_dash
     assert [line.split("|")[-2].strip() for line in text.splitlines()[2:5]] == ["missed", "met", "met"]
     assert "–" in text.split("TensorBoard")[1].splitlines()[2]
     assert "watched 6% of the passes of the CNN" in text
+
+
+def test_what_is_drawn_is_what_it_is_called():
+    assert list(PICTURED)[-2:] == ["chain of 1,000", "chain of 10,000"]
+    model, inputs = PICTURED["Python LSTM, 40 steps"]()
+    assert model(**inputs).shape == (4, 32)
+
+
+def test_a_table_of_pages_says_what_was_given_up():
+    took = {
+        "first": [browsing.Took(400, 100), browsing.Took(200, 90), browsing.Took(300, 80)],
+        "all": "more than 15 s",
+    }
+    found = {"kilobytes": 62.4, "made": 0.12, "error": "RecursionError", "took": took}
+    goal = {"what": "a toggle", "goal": 50, "unit": "ms", "figure": 51.0, "cpu": 20.0}
+    facts = {"load before": 1.0, "load after": 2.0, "cores": 2, "minutes": 3.0}
+    text = pages.report([goal], {"chain": {"torchvista": found}}, facts).replace(" ", "")
+    assert "|chain|torchvista|62KB|0.1s,RecursionError|300(90)|morethan15s|–|" in text
+    assert "|atoggle|≤50ms|51ms|20ms|missed|" in text
+    assert "1.0beforeand2.0after" in text
+
+
+def test_without_the_neighbours_the_table_of_pages_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(pagetools, "VIEWERS", tmp_path / "nowhere")
+    for tool in (pagetools.Torchvista, pagetools.Explorer):
+        made = tool("chain of 1,000", tmp_path)
+        assert made.facts["error"] == "not installed: run make bench ARGS=pages"
+        assert list(made.visits()) == []
+        made.close()
+
+
+@pytest.mark.browser
+def test_a_page_is_timed_until_it_stands_still(tmp_path, monkeypatch):
+    """What is added by and by, and by a worker, belongs to it; no figure may be shorter."""
+    late = """<body><script>
+        const add = () => document.body.append(document.createElement("i"));
+        setTimeout(add, 200);
+        const code = "onmessage = () => setTimeout(() => postMessage(0), 700)";
+        const worker = new Worker(URL.createObjectURL(new Blob([code])));
+        worker.onmessage = add;
+        addEventListener("keydown", () => worker.postMessage(0));
+    </script>"""
+    (tmp_path / "late.html").write_text(late)
+    with browsing.browser() as chromium:
+        visit = browsing.Visit(chromium, "i")
+        assert visit.open((tmp_path / "late.html").as_uri()).wall >= 200
+        took = visit.press("Enter")
+        assert took.wall >= 700
+        assert took.cpu < took.wall
+        visit.close()
+        monkeypatch.setattr(browsing, "LIMIT", 2.0)
+        with pytest.raises(browsing.TooSlowError, match="more than 2 s"):
+            browsing.Visit(chromium, "b").open((tmp_path / "late.html").as_uri())
+
+
+@pytest.mark.browser
+def test_the_pages_own_toggle_is_pressed(tmp_path):
+    tool = pagetools.Intus("ResNet-50", tmp_path)
+    assert tool.facts["kilobytes"] < 300
+    (_, steps) = list(tool.visits())[1]
+    with browsing.browser() as chromium:
+        visit = browsing.Visit(chromium, ".ig-canvas")
+        took = {what: ask(visit) for what, ask in steps}
+        assert visit.page.evaluate("document.querySelector('#intus-graph').intusView.place.open.length") > 10
+    assert len(took["toggle"]) == 6
+    assert all(one.wall > 0 for one in took["all"] + took["toggle"])
