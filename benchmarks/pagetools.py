@@ -145,7 +145,7 @@ class Explorer(Tool):
         def toggles(visit: Visit) -> list[Took]:
             if not self.facts["modules"]:
                 return []
-            visit.act(icon("collapse-all"))
+            visit.open(address)
             visit.page.mouse.move(515, 478)
             visit.page.wait_for_timeout(300)  # it asks what is under the pointer before it is pressed
             visit.click(515, 478)  # and opens only what is selected
@@ -157,9 +157,9 @@ class Explorer(Tool):
             [
                 ("first", lambda visit: [visit.open(address)]),
                 ("all", lambda visit: [visit.act(icon("expand-all"))]),
-                ("toggle", toggles),
             ],
         )
+        yield "canvas.main", [("toggle", toggles)]
 
     def close(self) -> None:
         if self.process is not None:

@@ -53,8 +53,8 @@ def explorer(model: Any, inputs: dict[str, Any], port: int) -> None:
         _tell(error=f"{type(raised).__name__} in torch.export or its adapter")
         return
     address = f"http://localhost:{port}/?data={config.to_url_param_value()}"
-    layers = sum(bool(list(child.children())) or bool(list(child.parameters())) for child in model.children())
-    _tell(path=address, modules=layers, made=time.perf_counter() - began, error="")
+    opens = any(list(child.children()) for child in model.children())
+    _tell(path=address, modules=opens, made=time.perf_counter() - began, error="")
     model_explorer.visualize_from_config(config, port=port, no_open_in_browser=True)
 
 
