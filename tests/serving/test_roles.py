@@ -106,6 +106,23 @@ def test_labels_that_an_older_intus_took_and_this_one_does_not_are_left_out(data
     assert "kept from before is not used: layer_pattern='(?=fc)' of target 'old'" in caplog.text
 
 
+def test_a_clock_put_back_ends_no_wait_and_prolongs_none(database, monkeypatch):
+    aggregator = Aggregator(grace=60)
+    collector = Collector(Evaluator(Frontend(database), ["mean"]), aggregator)
+    said = {"run": "r", "model": "m", "epoch": 0, "sent": 2}
+    collector.records([record()], {"client": "c", "seq": 0, "epochs": [said]})
+    for leap in (-1e6, 1e6):
+        monkeypatch.setattr(time, "time", lambda leap=leap: 1.8e9 + leap)
+        collector.tick()
+        assert aggregator.status()["incomplete"] == 0
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 700)
+    collector.tick()
+    monkeypatch.undo()
+    assert aggregator.status()["incomplete"] == 1
+    collector.close()
+
+
 class Training:
     """A process that registers labels and sends records."""
 

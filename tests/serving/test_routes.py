@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serving_help import record
+from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
 from intus.core.errors import ServeError
@@ -332,6 +333,17 @@ def test_what_was_refused_is_counted_by_status(fresh, served):
     post(fresh, "/activation_output", b"[" * 100_000)
     fresh.get("/nowhere")
     assert counts() - before == {"http_400": 2, "http_413": 1, "http_404": 1, "refused": 3}
+
+
+def test_a_database_that_is_away_is_no_fault_of_the_caller(client, served, monkeypatch):
+    def away():
+        raise OperationalError("SELECT 1", {}, Exception("connection refused"))
+
+    monkeypatch.setattr(served[1].frontend.database, "runs", away)
+    answer = client.get("/api/runs")
+    assert answer.status_code == 503
+    assert answer.json() == {"error": "The database cannot be read now: connection refused."}
+    assert answer.headers["retry-after"] == "5"
 
 
 def test_a_body_too_long_is_refused(client):

@@ -299,7 +299,13 @@ def test_a_port_in_use_is_named(tmp_path):
         ({"port": 0, "max_bytes": 0}, InputError, "max_bytes=0"),
         ({"port": 0, "journal_bytes": -1}, InputError, "journal_bytes=-1"),
         ({"port": 0, "database": "postgresql:///:::"}, (InputError, MissingExtraError), "postgres"),
-        ({"host": "no.such.host.invalid", "token": "t", "port": 0}, ServeError, "no.such.host.invalid"),
+        (
+            {"host": "no.such.host.invalid", "token": "t", "port": 0},
+            ServeError,
+            "'no.such.host.invalid' is no address",
+        ),
+        ({"host": "0.0.0.0", "token": "токен"}, InputError, "token must be of ASCII"),
+        ({"token": " padded"}, InputError, "token must be of ASCII"),
     ],
 )
 def test_what_cannot_be_served_is_said_and_leaves_nothing_open(options, error, complaint):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -42,6 +43,24 @@ def raw(database, query):
 def rows(**changes):
     base = {"run": "r", "model": "m", "epoch": 0, "address": "fc1", "score": "mean", "value": 1.0, "n": 5}
     return Results.from_rows([base | changes])
+
+
+def test_a_database_that_another_program_holds_is_told_apart(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "BUSY_S", 0.1)
+    holder = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
+    holder.execute("PRAGMA journal_mode=WAL")
+    holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(InputError, match=r"database is locked\. Another program holds it"):
+        Database(tmp_path / "x.db")
+    holder.close()
+    Database(tmp_path / "x.db").close()
+
+
+def test_labels_registered_last_are_the_newest_whatever_the_clock_says(database, monkeypatch):
+    database.put_target("digit", [1], owner="a")
+    monkeypatch.setattr("intus.storage.labels.time.time", lambda: 5.0)
+    database.put_target("digit", [2], owner="b")
+    assert [target["owner"] for target in database.targets()] == ["a", "b"]
 
 
 def test_results_come_back_as_they_went_in(database):

@@ -23,6 +23,13 @@ from .window import Group
 
 _log = logging.getLogger("intus.serving")
 TICK_S = 1.0
+_BEGAN = time.time() - time.monotonic()
+
+
+def steady() -> float:
+    """Seconds since 1970 that never go back, nor leap, while this process lives, whatever is done to the
+    clock: an epoch that is waited for must not end by it."""
+    return _BEGAN + time.monotonic()
 
 
 class _Request(NamedTuple):
@@ -73,7 +80,7 @@ class Collector:
         evaluator: EvaluatorLink,
         aggregator: Aggregator | None = None,
         journal: Journal | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = steady,
     ) -> None:
         self.evaluator = evaluator
         self.aggregator = aggregator or Aggregator()

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from sqlalchemy.exc import DBAPIError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -102,6 +103,12 @@ async def _sorry(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": text}, 502 if isinstance(error, ServeError) else 400)
 
 
+async def _no_database(request: Request, error: Exception) -> Response:
+    assert isinstance(error, DBAPIError)
+    text = f"The database cannot be read now: {str(error.orig).strip()}."
+    return JSONResponse({"error": text}, 503, {"Retry-After": "5"})
+
+
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
@@ -115,6 +122,7 @@ async def _failure(request: Request, error: Exception) -> Response:
 HANDLERS: Any = {
     IntusError: _sorry,
     HTTPException: _http_error,
+    DBAPIError: _no_database,
     ClientDisconnect: lambda request, error: Response(status_code=400),
     Exception: _failure,
 }

@@ -82,6 +82,11 @@ def serve(
         raise InputError(f"engine={engine!r} is not one of {', '.join(ENGINES)}.")
     if engine == "local" and (workers is not None or ray_address is not None):
         raise InputError('workers and ray_address are of Ray: say engine="ray" (--engine ray) too.')
+    if token and not (token.isascii() and token.isprintable() and token == token.strip()):
+        raise InputError(
+            "The token must be of ASCII letters, digits and signs, with no space at an end: it travels in a "
+            "header. Choose another (--token TOKEN)."
+        )
     if host not in LOOPBACK and not token:
         raise ServeError(
             f"Listening on {host} lets other machines in, so a token is needed: serve(token=...) or "
@@ -282,6 +287,11 @@ def _listen(host: str, port: int) -> socket.socket:
             raise
     except OverflowError:
         raise InputError(f"port={port} is not a port. Write a number from 0 to 65535.") from None
+    except socket.gaierror as error:
+        raise ServeError(
+            f"host={host!r} is no address: {error}. Use 127.0.0.1 for this machine alone, 0.0.0.0 for every "
+            "machine that reaches it (--host)."
+        ) from error
     except OSError as error:
         raise ServeError(
             f"Port {port} of {host} cannot be listened on: {error}. Is another server running there? "

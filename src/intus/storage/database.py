@@ -55,8 +55,8 @@ class Database:
             if isinstance(error, InputError):
                 raise
             raise InputError(
-                f"Could not open the database {self.url.render_as_string()}: {error.orig}. Give the path of "
-                "an intus database, or of a file that does not exist yet in a folder that does."
+                f"Could not open the database {self.url.render_as_string()}: {str(error.orig).strip()}. "
+                + _remedy(self.url, str(error.orig))
             ) from error
 
     def close(self) -> None:
@@ -286,6 +286,15 @@ class Database:
     def _read(self) -> Iterator[sa.Connection]:
         with self._engine.connect() as connection, connection.begin():
             yield connection
+
+
+def _remedy(url: sa.URL, why: str) -> str:
+    """What to do about a database that does not open."""
+    if url.get_backend_name() == "postgresql":
+        return "See that the PostgreSQL server runs, and that it has this database and user."
+    if "locked" in why:
+        return "Another program holds it: end that one (a backup, a database browser), and try again."
+    return "Give the path of an intus database, or of a file that does not exist yet in a folder that does."
 
 
 def network_order(graph: Graph) -> dict[str, int]:

@@ -18,18 +18,19 @@ OWNERS = 100
 
 def put(connection: sa.Connection, facts: Mapping[str, Any]) -> None:
     """Keep a target's labels (JSON-able), replacing the same owner's of one name."""
+    of_name = t.target.c.name == facts["name"]
+    newest = connection.execute(sa.select(sa.func.max(t.target.c.registered)).where(of_name)).scalar()
     row = {
         "name": facts["name"],
         "owner": facts.get("owner", ""),
         "labels": json.dumps(facts["targets"]),
-        "registered": time.time(),
+        "registered": max(time.time(), (newest or 0.0) + 1e-3),  # the clock may have been put back
         "until": None,
         "claimed": 0,
     } | {name: facts.get(name, ".*") for name in ("model_pattern", "layer_pattern", "run_pattern")}
     upsert(connection, t.target, [row], ["name", "owner"])
-    of_name = t.target.c.name == row["name"]
-    newest = sa.select(t.target.c.owner).where(of_name).order_by(t.target.c.registered.desc()).limit(OWNERS)
-    connection.execute(sa.delete(t.target).where(of_name, t.target.c.owner.not_in(newest)))
+    kept = sa.select(t.target.c.owner).where(of_name).order_by(t.target.c.registered.desc()).limit(OWNERS)
+    connection.execute(sa.delete(t.target).where(of_name, t.target.c.owner.not_in(kept)))
 
 
 def end(connection: sa.Connection, now: float) -> None:

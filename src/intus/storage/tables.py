@@ -34,6 +34,8 @@ target = _table(
 )  # fmt: skip
 counter = _table("counter", "name", "value")
 change = _table("change", "what", "run", "model", "number")
+#: How long SQLite waits for another process to end its transaction.
+BUSY_S = 20.0
 _TURNS = 0x696E747573
 TABLES = (run, series, point, epoch, graph, place, notice, target, counter, change)
 
@@ -93,7 +95,8 @@ def make_engine(url: sa.URL, fsync: bool = False) -> sa.Engine:
 
 def _set_up_sqlite(synchronous: str, connection: Any, _: object) -> None:
     connection.isolation_level = None  # we say BEGIN ourselves
-    for pragma in ("busy_timeout=20000", "journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON"):
+    busy = f"busy_timeout={BUSY_S * 1000:.0f}"
+    for pragma in (busy, "journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}").close()
 
 
