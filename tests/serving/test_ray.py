@@ -22,7 +22,6 @@ from intus.storage.codec import encode_records
 from intus.storage.database import Database
 
 pytestmark = pytest.mark.ray
-pytest.importorskip("ray", reason="make test-ray installs it")
 
 DIGITS = load_digits()
 ROWS = np.arange(600)

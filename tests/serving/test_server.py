@@ -294,7 +294,7 @@ def test_a_port_in_use_is_named(tmp_path):
         ({"role": "king"}, InputError, "role='king' is not one of all, aggregator"),
         ({"port": 0, "database": "/nowhere/at/all.db"}, InputError, "Could not open the database"),
         ({"port": 0, "trigger": "epoch,colour"}, InputError, "must name some of epoch, step, mode"),
-        ({"port": 99999}, ServeError, "Port 99999 of 127.0.0.1"),
+        ({"port": 99999}, InputError, "port=99999 is not a port"),
         ({"port": 0, "grace": float("nan")}, InputError, "grace=nan is not more than nothing"),
         ({"port": 0, "max_bytes": 0}, InputError, "max_bytes=0"),
         ({"port": 0, "journal_bytes": -1}, InputError, "journal_bytes=-1"),

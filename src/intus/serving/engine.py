@@ -59,3 +59,12 @@ class LocalEngine:
 
     def close(self) -> None:
         """There is nothing to let go of."""
+
+
+def make(name: str, workers: int | None = None, address: str | None = None) -> Engine:
+    """The engine of that name, "local" or "ray"; the other two are Ray's, see RayEngine."""
+    if name == "local":
+        return LocalEngine()
+    from .ray_engine import RayEngine
+
+    return RayEngine(workers, address)

@@ -25,7 +25,7 @@ from ..storage.database import Database
 from .aggregator import GRACE_S, Aggregator
 from .announcement import announcement, bracketed
 from .app import MAX_BODY, Roles, build
-from .engine import Engine, LocalEngine
+from .engine import Engine, make
 from .feed import Feed
 from .guard import LOOPBACK
 from .journal import Journal
@@ -108,7 +108,7 @@ def serve(
         aggregator = Aggregator(trigger.split(","), max_bytes, grace)
         folder = Path(journal) if journal is not None else _beside(database)
         kept = partial(Journal, folder, max_bytes=journal_bytes, fsync=fsync)
-        scoring = partial(_engine, engine, workers, ray_address)
+        scoring = partial(make, engine, workers, ray_address)
         roles = _roles(role, database, token, evaluator_url, frontend_url, aggregator, kept, fsync, scoring)
     except Exception:
         for listening in sockets:
@@ -224,14 +224,6 @@ def _roles(
         all_scores = Evaluator(frontend, engine=scoring())
         undoing.pop_all()
     return Roles(Collector(all_scores, aggregator, journal), all_scores, frontend)
-
-
-def _engine(name: str, workers: int | None, address: str | None) -> Engine:
-    if name == "local":
-        return LocalEngine()
-    from .ray_engine import RayEngine
-
-    return RayEngine(workers, address)
 
 
 def _beside(database: str | Path) -> Path:
