@@ -4,11 +4,7 @@ PY := .venv/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-<<<<<<< HEAD
-.PHONY: help demo test test-slow test-postgres test-ray check bench jupyter loops gallery web web-check format clean
-=======
-.PHONY: help demo test test-slow test-postgres check bench notebooks loops gallery web web-check format clean
->>>>>>> 2090876 (Notebooks: marimo, Notebook 7, nbconvert and reopened ones run for real, VS Code, Colab and Kaggle imitated; what is not trusted or has lost its kernel says so)
+.PHONY: help demo test test-slow test-postgres test-ray check bench notebooks loops gallery web web-check format clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
