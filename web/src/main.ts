@@ -2,13 +2,23 @@
 // (page/main.ts) stands on it.
 import "./theme.css";
 import { openFile } from "./file.ts";
+import { programOf, serve, type Program } from "./graph/index.ts";
 
 export { GraphView } from "./graph/index.ts";
 
-const data = document.getElementById("intus-data");
-const graph = document.getElementById("intus-graph");
-if (data && graph) {
-  openFile(data, graph).catch((error: unknown) => {
+const isWorker = typeof document === "undefined";
+
+/** This program, which it runs again in a worker (graph/away.ts). */
+export const program: Program = isWorker ? {} : programOf(document.currentScript);
+
+if (isWorker) serve();
+else start();
+
+function start(): void {
+  const data = document.getElementById("intus-data");
+  const graph = document.getElementById("intus-graph");
+  if (!data || !graph) return;
+  openFile(data, graph, program).catch((error: unknown) => {
     graph.textContent = `This graph could not be shown: ${error instanceof Error ? error.message : String(error)}`;
   });
 }

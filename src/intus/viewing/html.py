@@ -26,7 +26,7 @@ _PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'{origin}; \
-style-src 'unsafe-inline'{origin}; img-src data: blob:">
+style-src 'unsafe-inline'{origin}; img-src data: blob:; worker-src blob:{origin}">
 <title>{title}</title>
 <link rel="icon" href="data:,">
 <style>:root {{ color-scheme: light dark }} body {{ margin: 0 }}</style>

@@ -27,7 +27,7 @@ const load = async (text) => {
   const program = (await import(url)).default;
   URL.revokeObjectURL(url);
   const inShadow = (_, given) => `:host${given ? `(${given})` : ""}`;
-  return { style: style.replaceAll(/:root(\\[[^\\]]*\\])?/g, inShadow), program };
+  return { style: style.replaceAll(/:root(\\[[^\\]]*\\])?/g, inShadow), program, script };
 };
 // Light or dark as the notebook is: JupyterLab and VS Code say so on the body, others by their color-scheme.
 const follow = (host) => {
@@ -43,7 +43,7 @@ async function render({ model, el }) {
   const assets = model.get("_assets");
   const known = (globalThis.intusPrograms ??= new Map());
   if (!known.has(assets)) known.set(assets, load(assets));
-  const { style, program } = await known.get(assets);
+  const { style, program, script } = await known.get(assets);
   const { scene, paint, depth, rolled } = await unpack(model.get("_content"));
   const root = el.shadowRoot ?? el.attachShadow({ mode: "open" });
   const sheet = document.createElement("style");
@@ -63,7 +63,7 @@ async function render({ model, el }) {
     model.set("selected", address);
     model.save_changes();
   };
-  const view = new program.GraphView(host, scene, { depth, rolled, onSelect });
+  const view = new program.GraphView(host, scene, { depth, rolled, onSelect, program: { text: script } });
   if (typeof paint === "string") view.paintBuiltIn(paint);
   else if (paint) view.paint({ ...paint, values: new Map(Object.entries(paint.values)) });
   const select = () => view.select(model.get("selected"));

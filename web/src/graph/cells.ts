@@ -1,5 +1,7 @@
 // What a layout works on: a cell for every box, port and dummy, and the links between neighbouring ranks.
 
+import { NONE } from "./lists.ts";
+
 export const SPACE = { x: 28, dummy: 16, rank: 34, lane: 12, side: 22, top: 20, bottom: 20, step: 16 };
 export interface Cell {
   index: number; // into nodes; -1 for a dummy, -2 for a port
@@ -22,15 +24,6 @@ export interface Link {
   /** x of the other end's attachment minus ours, were both centres equal. */
   shift: number;
 }
-
-const NONE: never[] = [];
-
-/** A list with one more. Most lists of a layout hold one thing, for which an array that grows is far too large. */
-export const plus = <T>(list: T[] | undefined, item: T): T[] => {
-  if (!list?.length) return [item];
-  list.push(item);
-  return list;
-};
 
 export function newCell(index: number, id: number, rank: number, width: number, height: number): Cell {
   return { index, id, rank, width, height, x: 0, y: 0, up: NONE, down: NONE, left: undefined, right: undefined, run: -1 };

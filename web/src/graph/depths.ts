@@ -12,9 +12,11 @@ export class Depths {
   /** For each container how many modules stand around it, itself included; a fold counts as none. */
   private readonly levels: Int32Array;
   private readonly containers: TreeNode[] = [];
+  private readonly top: number;
 
   constructor(tree: Tree) {
     this.levels = new Int32Array(tree.nodes.length);
+    this.top = tree.nodes[0].children.length;
     let [most, folds] = [0, false];
     preorder(tree.nodes, (node) => {
       if (node.parent < 0 || !node.children.length) return;
@@ -29,6 +31,13 @@ export class Depths {
   /** The containers that stand open down to a depth. */
   *opened(depth: number): Generator<TreeNode> {
     for (const node of this.containers) if (this.opens(node, depth)) yield node;
+  }
+
+  /** How many boxes there are down to a depth, folds' other members included. */
+  count(depth: number): number {
+    let count = this.top;
+    for (const { children } of this.opened(depth)) count += children.length;
+    return count;
   }
 
   /** The depth at which just these stand open and folds show these members; null where there is none. */

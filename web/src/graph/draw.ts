@@ -24,7 +24,7 @@ export function drawPicture(ctx: CanvasRenderingContext2D, picture: Picture): vo
   const lines = picture.frame.linesIn(view, least);
   drawLines(ctx, picture, lines);
   for (const box of visible) if (!box.open) drawBox(ctx, picture, box);
-  for (const box of visible) if (box.open) drawHeader(ctx, picture, box);
+  for (const box of visible) if (box.open && box.height >= least) drawHeader(ctx, picture, box);
   drawLabels(ctx, picture, lines);
 }
 

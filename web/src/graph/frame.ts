@@ -7,7 +7,7 @@ import type { Layout } from "./layout.ts";
 import type { Level, Tree, TreeNode } from "./model.ts";
 import { linesOf, type Line } from "./strokes.ts";
 
-const MOST = 4000; // drawn of one container: more are smaller than a pixel
+const MOST = 1500; // drawn of one container: more are smaller than a pixel
 
 export interface Box {
   node: TreeNode;
@@ -40,6 +40,7 @@ export interface Source {
 
 /** An open container: the boxes it shows and the lines between them, made when they are asked for. */
 export class Part {
+  private ownLevel: Level | null = null;
   private ownBoxes: Bands<Box> | null = null;
   private ownLines: Bands<Line> | null = null;
   private before: Int32Array | null = null;
@@ -49,12 +50,17 @@ export class Part {
     readonly id: number,
     /** What it shows, and what stands between. */
     readonly shown: number[],
-    private readonly level: () => Level,
+    private readonly levelNow: () => Level,
     private readonly layout: Layout,
     private readonly boxOf: (id: number, place: number, layout: Layout) => Box,
     /** Boxes in sight inside a box of it, at any depth. */
     private readonly inside: (id: number) => number,
   ) {}
+
+  /** The edges between what it shows, and its ports. */
+  get level(): Level {
+    return (this.ownLevel ??= this.levelNow());
+  }
 
   get boxes(): Bands<Box> {
     return (this.ownBoxes ??= new Bands(
@@ -66,7 +72,7 @@ export class Part {
 
   get lines(): Bands<Line> {
     return (this.ownLines ??= new Bands(
-      linesOf(this.tree, this.level(), this.layout, this.id),
+      linesOf(this.tree, this.level, this.layout, this.id),
       (line) => line.top,
       (line) => line.bottom,
     ));
@@ -193,4 +199,12 @@ export class Frame implements Area {
 function put(box: Box, x: number, y: number): Box {
   [box.x, box.y] = [x + box.dx, y + box.dy];
   return box;
+}
+
+/** A frame of nothing, while there is no layout yet. */
+export function emptyFrame(tree: Tree): Frame {
+  const [numbers, starts] = [new Float64Array(0), new Int32Array(1)];
+  const layout = { width: 1, height: 1, x: numbers, y: numbers, portX: numbers, points: numbers, starts };
+  const nothing = new Part(tree, 0, [], () => ({ edges: [], ins: [], outs: [] }), layout, () => null!, () => 0);
+  return new Frame({ tree, partOf: (id) => (id === 0 ? nothing : undefined) }, 1, 1, 0);
 }

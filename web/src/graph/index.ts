@@ -1,6 +1,7 @@
 // What the rest of the page may use of the graph.
 import "./graph.css";
 
+export { programOf, serve, type Program } from "./away.ts";
 export { openSides, type Beside } from "./sides.ts";
 export { GraphView } from "./view.ts";
 export type { GraphOptions, Paint } from "./view.ts";

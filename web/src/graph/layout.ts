@@ -3,7 +3,8 @@
 // a few median sweeps and weighted isotonic placements do the rest. Edges that span many ranks run in lanes
 // beside the boxes, one lane for all edges of one source, so that they cross no box and cost no dummies.
 
-import { countBy, newCell, plus, type Cell, type Chain } from "./cells.ts";
+import { countBy, newCell, type Cell, type Chain } from "./cells.ts";
+import { plus } from "./lists.ts";
 import { orderRanks } from "./order.ts";
 import { placeX } from "./place.ts";
 import { assemble } from "./route.ts";

@@ -8,6 +8,7 @@ export interface Extent {
 
 export const SLIDE = 220; // milliseconds a movement takes
 const LEAST_START = 0.62; // no smaller at first, so that words can be read
+const FARTHEST = 0.02;
 const READABLE = 0.7;
 const NARROW = 680; // below, the facts stand under the graph rather than beside it
 
@@ -38,8 +39,9 @@ export class Lens {
     const { width, height } = this.sight();
     const graph = this.whole();
     const legend = 44; // stands over the lower edge
-    const scale = Math.min((width - 32) / graph.width, (height - legend - 16) / graph.height, 1.25);
-    const y = graph.height / 2 - (height - legend) / 2 / scale;
+    const scale = Math.max(FARTHEST, Math.min((width - 32) / graph.width, (height - legend - 16) / graph.height, 1.25));
+    // Of a graph that is too tall to be seen at once, its beginning.
+    const y = graph.height * scale > height ? -16 / scale : graph.height / 2 - (height - legend) / 2 / scale;
     this.glide({ x: graph.width / 2 - width / 2 / scale, y, scale });
   }
 
@@ -72,7 +74,7 @@ export class Lens {
     const { width, height } = this.sight();
     const { x, y } = at ?? { x: width / 2, y: height / 2 };
     const { camera } = this;
-    const scale = Math.min(3, Math.max(0.02, camera.scale * factor));
+    const scale = Math.min(3, Math.max(FARTHEST, camera.scale * factor));
     this.move({ scale, x: camera.x + x / camera.scale - x / scale, y: camera.y + y / camera.scale - y / scale });
   }
 

@@ -1,35 +1,47 @@
 // The edges of every container: a tensor's way is cut at each border it crosses, and a port joins the parts.
 // A level needs nothing but itself to be laid out, and does not change when boxes open or close.
-import { preorder, type Level, type LevelEdge, type Tree } from "./model.ts";
+import type { Level, LevelEdge, Tree } from "./model.ts";
 import type { Scene } from "./scene.ts";
 
-/** Give every container its level: edges between its children, and ports for what crosses its border. */
-export function liftEdges(tree: Tree): void {
-  const lifter = new Lifter(tree);
-  lifter.startAtCommonContainers();
-  preorder(tree.nodes, (node) => {
-    if (node.id === 0 || node.children.length) tree.levels.set(node.id, lifter.finish(node.id));
-  });
-}
-
-/** Works downwards: when a container is finished, what its edges need further inside is already noted. */
-class Lifter {
+/** The level of every container: edges between its children, and ports for what crosses its border. Each is made when
+ * it is first asked for, after those around it, which note what goes on inside it. */
+export class Levels {
+  private readonly known = new Map<number, Level>();
   private readonly pending = new Map<number, Map<number, LevelEdge>>();
   /** By container and side, 0 in and 1 out: the port of a set of tensors. */
   private readonly ports = new Map<number, Map<string, number>>();
+  private readonly places: number[] = [];
+  private started = false;
 
-  constructor(private readonly tree: Tree) {}
+  constructor(private readonly tree: () => Tree) {}
+
+  get(container: number): Level {
+    let level = this.known.get(container);
+    if (level) return level;
+    if (!this.started) this.startAtCommonContainers();
+    if (container > 0) this.get(this.tree().nodes[container].parent);
+    this.known.set(container, (level = this.finish(container)));
+    return level;
+  }
+
+  /** The place of a port on its container's border: among the ins, or after them among the outs. */
+  placeOf(port: number): number {
+    const { holders, firstPort } = this.tree();
+    this.get(holders[port - firstPort]);
+    return this.places[port - firstPort];
+  }
 
   /** Note every edge in the smallest container that holds both its ends. */
-  startAtCommonContainers(): void {
-    const { scene, nodes, boxOf } = this.tree;
+  private startAtCommonContainers(): void {
+    this.started = true;
+    const { scene, nodes, boxOf } = this.tree();
     const { src, dst } = scene.edges;
     for (let raw = 0; raw < src.length; raw++) {
       let a = boxOf[src[raw]];
       let b = boxOf[dst[raw]];
       if (a < 0 || b < 0) continue;
       if (a === b) {
-        if (this.tree.scene.edges.out) this.add(nodes[a].parent, a, a, raw); // a pass feeds the next of its layer
+        if (this.tree().scene.edges.out) this.add(nodes[a].parent, a, a, raw); // a pass feeds the next of its layer
         continue;
       }
       while (nodes[a].depth > nodes[b].depth) a = nodes[a].parent;
@@ -43,7 +55,7 @@ class Lifter {
   }
 
   /** The level of a container; notes in the containers among its children what goes on inside them. */
-  finish(container: number): Level {
+  private finish(container: number): Level {
     const edges = [...(this.pending.get(container)?.values() ?? [])];
     this.pending.delete(container);
     for (const edge of edges) {
@@ -52,18 +64,18 @@ class Lifter {
     }
     const known = (side: number): number[] => [...(this.ports.get(container * 2 + side)?.values() ?? [])];
     const [ins, outs] = [known(0), known(1)];
-    [...ins, ...outs].forEach((port, place) => (this.tree.portPlaces[port - this.tree.firstPort] = place));
+    [...ins, ...outs].forEach((port, place) => (this.places[port - this.tree().firstPort] = place));
     return { edges, ins, outs };
   }
 
   private enter(edge: LevelEdge): void {
-    const { dst } = this.tree.scene.edges;
+    const { dst } = this.tree().scene.edges;
     edge.inPort = this.port(edge.to, 0, edge);
     for (const raw of edge.raw) this.add(edge.to, edge.inPort, this.childTowards(edge.to, dst[raw]), raw);
   }
 
   private leave(edge: LevelEdge): void {
-    const { src } = this.tree.scene.edges;
+    const { src } = this.tree().scene.edges;
     edge.outPort = this.port(edge.from, 1, edge);
     const seen = new Set<number>(); // a tensor that leaves for two places leaves once
     for (const raw of edge.raw) {
@@ -73,12 +85,12 @@ class Lifter {
   }
 
   private isContainer(end: number): boolean {
-    return end < this.tree.firstPort && this.tree.nodes[end].children.length > 0;
+    return end < this.tree().firstPort && this.tree().nodes[end].children.length > 0;
   }
 
   private childTowards(container: number, row: number): number {
-    let n = this.tree.boxOf[row];
-    while (this.tree.nodes[n].parent !== container) n = this.tree.nodes[n].parent;
+    let n = this.tree().boxOf[row];
+    while (this.tree().nodes[n].parent !== container) n = this.tree().nodes[n].parent;
     return n;
   }
 
@@ -95,9 +107,9 @@ class Lifter {
     const slot = container * 2 + side;
     let known = this.ports.get(slot);
     if (!known) this.ports.set(slot, (known = new Map()));
-    const key = tensorsOf(this.tree.scene, edge).join();
+    const key = tensorsOf(this.tree().scene, edge).join();
     let port = known.get(key);
-    if (port === undefined) known.set(key, (port = this.tree.firstPort + this.tree.holders.push(container) - 1));
+    if (port === undefined) known.set(key, (port = this.tree().firstPort + this.tree().holders.push(container) - 1));
     return port;
   }
 }

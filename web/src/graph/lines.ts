@@ -12,7 +12,7 @@ export function drawLines(ctx: CanvasRenderingContext2D, picture: Picture, lines
   const shown = progress < 1 ? Math.max(0, progress * 2 - 1) : 1;
   ctx.globalAlpha = shown;
   for (const line of lines) {
-    if (line.edge === picture.edge || lit?.lines.has(line)) {
+    if (line.edge === picture.edge || lit?.edges.has(line.edge)) {
       chosen.push(line);
       continue;
     }

@@ -64,7 +64,6 @@ export function fromHash(hash: string): Partial<Place> | null {
 
 /** Open on a stage what a place names; names it does not know are passed over. */
 export function openPlace(tree: Tree, stage: Stage, place: Partial<Place>): void {
-  if (place.depth != null) return stage.openToDepth(place.depth);
   if (!place.open) return;
   const byName = new Map(tree.nodes.filter((node) => node.children.length).map((node) => [nameOf(tree, node), node.id]));
   stage.openToDepth(0);

@@ -1,7 +1,11 @@
-// Text widths in the page's font, each measured once.
-export function measurer(host: HTMLElement): (text: string, size: number, bold: boolean) => number {
-  const ctx = document.createElement("canvas").getContext("2d")!;
-  const font = getComputedStyle(host).getPropertyValue("--font") || "sans-serif";
+// Text widths in the page's font, each measured once. On a canvas off the screen, as a worker has one too.
+import type { Measure } from "./sizes.ts";
+
+export const fontOf = (host: HTMLElement): string => getComputedStyle(host).getPropertyValue("--font") || "sans-serif";
+
+export function measurer(font: string): Measure {
+  const canvas = typeof OffscreenCanvas === "undefined" ? document.createElement("canvas") : new OffscreenCanvas(1, 1);
+  const ctx = canvas.getContext("2d") as CanvasRenderingContext2D | OffscreenCanvasRenderingContext2D;
   const known = new Map<string, number>();
   return (text, size, bold) => {
     if (!text) return 0;

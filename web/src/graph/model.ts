@@ -1,7 +1,8 @@
 // From the scene's columns to a tree of boxes and, for every container, the edges between what is in it.
 import { decided, decisions, type Decisions } from "./branches.ts";
 import { foldRepeats, groupEnds } from "./folds.ts";
-import { liftEdges } from "./levels.ts";
+import { Levels } from "./levels.ts";
+import { NONE, plus } from "./lists.ts";
 import { takesSeveral, type Marks } from "./marks.ts";
 import { BUFFER, CONSTANT, CREATED, FAILED, INPUT, OP, OUTPUT, type Scene } from "./scene.ts";
 
@@ -63,12 +64,10 @@ export interface Tree {
   readonly byAddress: Map<string, number>;
   /** The place of each box among its container's children. */
   placeOf: Int32Array;
-  levels: Map<number, Level>;
+  levels: Levels;
   firstPort: number;
   /** The container on whose border each port stands, from `firstPort` on. */
   holders: number[];
-  /** Its place among the ins, or after them among the outs. */
-  portPlaces: number[];
   decisions: Decisions;
   /** Boxes that take more than one tensor. */
   several: Set<number>;
@@ -93,12 +92,11 @@ export function buildTree(scene: Scene): Tree {
     get byAddress() {
       return (byAddress ??= namesOf(scene, nodes));
     },
-    ...{ scene, nodes, boxOf, placeOf, levels: new Map(), firstPort: nodes.length, holders: [], portPlaces: [] },
+    ...{ scene, nodes, boxOf, placeOf, levels: new Levels(() => tree), firstPort: nodes.length, holders: [] },
     decisions: decisions(scene),
     several: takesSeveral({ scene, boxOf }),
   };
   for (const [row, decision] of tree.decisions.byRow) if (nodes[boxOf[row]]) nodes[boxOf[row]].decision = decided(decision);
-  liftEdges(tree);
   return tree;
 }
 
@@ -126,14 +124,14 @@ export function newNode({ nodes }: Builder, kind: Kind, parent: number, order: n
     kind,
     parent,
     depth: 0,
-    children: [],
+    children: NONE,
     address: "",
-    names: [],
+    names: NONE,
     title: "",
     subtitle: "",
     call: -1,
-    rows: [],
-    buffers: [],
+    rows: NONE,
+    buffers: NONE,
     passes: 1,
     decision: "",
     order,
@@ -141,7 +139,7 @@ export function newNode({ nodes }: Builder, kind: Kind, parent: number, order: n
     hasParams: false,
   };
   nodes.push(node);
-  if (parent >= 0) nodes[parent].children.push(node.id);
+  if (parent >= 0) nodes[parent].children = plus(nodes[parent].children, node.id);
   return node;
 }
 
@@ -191,7 +189,7 @@ function placeRows(builder: Builder): Int32Array {
     if (kind === BUFFER || kind === CONSTANT) continue;
     if (kind === OP && isLaterTensor(scene, row)) {
       boxOf[row] = boxOf[row - 1];
-      nodes[boxOf[row]].rows.push(row);
+      nodes[boxOf[row]].rows = plus(nodes[boxOf[row]].rows, row);
       continue;
     }
     let box: TreeNode;
@@ -202,7 +200,7 @@ function placeRows(builder: Builder): Int32Array {
     } else {
       box = newNode(builder, kind === INPUT ? "input" : "output", 0, row);
     }
-    box.rows.push(row);
+    box.rows = plus(box.rows, row);
     box.flags |= ops.flags[row];
     boxOf[row] = box.id;
   }
@@ -227,11 +225,11 @@ function placeBuffers(builder: Builder): void {
     if (home.children.length === 0 && home.id !== 0 && !(isBuffer && home.kind === "module")) home = nodes[home.parent];
     if (home.children.length === 0 && home.id !== 0) {
       boxOf[row] = home.id;
-      home.buffers.push(row);
+      home.buffers = plus(home.buffers, row);
       continue;
     }
     const box = newNode(builder, isBuffer ? "buffer" : "constant", home.id, Math.min(...boxes.map((b) => nodes[b].order)) - 0.5);
-    box.rows.push(row);
+    box.rows = [row];
     boxOf[row] = box.id;
     touched.add(home);
   }
@@ -272,8 +270,8 @@ function nameBoxes({ scene, nodes }: Builder, callBox: Int32Array): void {
   nodes[0].call = rootCall;
   nodes[0].subtitle = rootCall >= 0 ? scene.modules[calls.module[rootCall]][1] : "";
   for (const node of nodes) {
-    const labels = node.rows.flatMap((row) => [ops.label[row], ...(ops.also?.[row] ?? [])]);
-    node.passes = node.kind === "module" ? (calls.passes?.[node.call] ?? 1) : Math.max(1, ...node.rows.map((row) => ops.passes?.[row] ?? 1));
+    const labels = ops.also ? node.rows.flatMap((row) => [ops.label[row], ...ops.also![row]]) : node.rows.map((row) => ops.label[row]);
+    node.passes = node.kind === "module" ? (calls.passes?.[node.call] ?? 1) : node.rows.reduce((most, row) => Math.max(most, ops.passes?.[row] ?? 1), 1);
     if (node.kind === "module") {
       node.address = calls.address[node.call];
       node.names = [...new Set([node.address, ...(calls.also?.[node.call] ?? [])])];
@@ -284,11 +282,11 @@ function nameBoxes({ scene, nodes }: Builder, callBox: Int32Array): void {
       node.names.push(...labels);
     } else if (labels.length) {
       node.address = labels[0];
-      node.names = [...new Set(labels)];
+      node.names = labels.length > 1 ? [...new Set(labels)] : labels;
       const type = scene.types[ops.type[node.rows[0]]];
       node.title = node.kind === "op" ? type : node.kind === "buffer" ? below(type, addressAround(nodes, node)) : labels[0];
     }
-    for (const row of node.buffers) node.names.push(ops.label[row]);
+    for (const row of node.buffers) node.names = plus(node.names, ops.label[row]);
     if (node.passes > 1) node.title += ` (x${node.passes})`;
   }
   for (const node of nodes) {

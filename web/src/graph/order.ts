@@ -1,5 +1,6 @@
 // The order of cells within their ranks: a few median sweeps, of which the one with the fewest crossings counts.
-import { plus, type Cell, type Link } from "./cells.ts";
+import type { Cell, Link } from "./cells.ts";
+import { plus } from "./lists.ts";
 
 export function orderRanks(cells: Cell[], count: number): Cell[][] {
   const ranks: Cell[][] = new Array<Cell[]>(count);

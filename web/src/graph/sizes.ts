@@ -59,7 +59,7 @@ export class Sizes {
   private endsWidth(node: TreeNode): number {
     const bare = !this.tree.several.has(node.id) && !this.tree.scene.edges.out;
     if (bare || node.children.length || node.parent < 0) return 0;
-    const { into, out } = this.endsOf(this.tree.levels.get(node.parent)!);
+    const { into, out } = this.endsOf(this.tree.levels.get(node.parent));
     const room = (words: string[]): number => {
       const widest = words.reduce((most, word) => Math.max(most, this.measure(word, FONT_MARK, false)), 0);
       return widest > 7 ? (Math.min(words.length, MOST_ENDS) - 1) * (widest + 9) + 30 : 0;

@@ -18,6 +18,8 @@ export class Stage {
   private readonly sizes: Sizes;
   private readonly alike = new Layouts();
   private readonly layouts = new Map<number, Layout>();
+  /** Layouts that came from elsewhere, for what is to be laid out next. */
+  private ready: Map<number, Layout> | undefined;
   /** Kept with their layouts. */
   private readonly parts = new Map<number, Part>();
   private readonly inside: Int32Array; // boxes visible inside each that has a layout, at any depth
@@ -61,7 +63,7 @@ export class Stage {
   }
 
   levelOf(id: number): Level {
-    const level = this.tree.levels.get(id)!;
+    const level = this.tree.levels.get(id);
     const pick = this.pickOf(id);
     return pick === "all" ? level : pickedLevel(level, this.tree.nodes[id].children[pick], this.tree.firstPort);
   }
@@ -104,8 +106,10 @@ export class Stage {
   }
 
   /** Open every container down to a depth: 0 shows the model's own children alone, Infinity everything, the
-   * members of folds too; down to other depths a fold shows one. A fold counts as no depth. */
-  openToDepth(depth: number): void {
+   * members of folds too; down to other depths a fold shows one. A fold counts as no depth. `layouts` are what
+   * `layOut` gave elsewhere for the same. */
+  openToDepth(depth: number, layouts?: Map<number, Layout>): void {
+    this.ready = layouts;
     this.open.clear();
     this.layouts.clear();
     this.parts.clear();
@@ -166,7 +170,7 @@ export class Stage {
 
   /** Lay out every open, visible container that has no layout yet, the inner ones first. What is inside one that
    * has is laid out too: a change forgets all that is around it. */
-  private layOut(): void {
+  layOut(): Map<number, Layout> {
     const waiting: TreeNode[] = [];
     preorder(this.tree.nodes, (node) => {
       if (!this.open.has(node.id) || this.layouts.has(node.id)) return false;
@@ -175,10 +179,12 @@ export class Stage {
     });
     for (let i = waiting.length - 1; i >= 0; i--) {
       const node = waiting[i];
-      this.layouts.set(node.id, this.layOutOne(node));
+      this.layouts.set(node.id, this.ready?.get(node.id) ?? this.layOutOne(node));
       const shown = this.shown(node.id);
       this.inside[node.id] = shown.reduce((sum, id) => sum + 1 + (this.open.has(id) ? this.inside[id] : 0), 0);
     }
+    this.ready = undefined;
+    return this.layouts;
   }
 
   private layOutOne(node: TreeNode): Layout {
@@ -188,7 +194,7 @@ export class Stage {
     const dx = (end: number, port: number): number | null => {
       if (port < 0 || !this.open.has(end)) return null;
       const { portX, width } = this.layouts.get(end)!;
-      return portX[tree.portPlaces[port - tree.firstPort]] - width / 2;
+      return portX[tree.levels.placeOf(port)] - width / 2;
     };
     return this.alike.of({
       nodes: shown.map((id) => {

@@ -1,66 +1,79 @@
 // Steps along what is visible: who feeds a box, who it feeds, who stands beside it, and all that lies up or
 // down the stream. An edge that ends at the border of an open box goes on inside it.
-import type { Tree } from "./model.ts";
 import type { Frame, Part } from "./frame.ts";
-import type { Line } from "./strokes.ts";
+import { plus } from "./lists.ts";
+import type { LevelEdge, Tree } from "./model.ts";
+
+const FEW = 24; // edges that are looked through one by one
 
 interface Ways {
-  from: Map<number, Line[]>;
-  to: Map<number, Line[]>;
+  from: Map<number, LevelEdge[]>;
+  to: Map<number, LevelEdge[]>;
 }
 
 const known = new WeakMap<Part, Ways>();
 
+/** The edges of a container by where they begin and end. */
 function waysOf(part: Part): Ways {
   let ways = known.get(part);
   if (ways) return ways;
   ways = { from: new Map(), to: new Map() };
-  const add = (map: Map<number, Line[]>, end: number, line: Line): void => void (map.get(end)?.push(line) ?? map.set(end, [line]));
-  for (const line of part.lines.items) {
-    add(ways.from, line.edge.from, line);
-    add(ways.to, line.edge.to, line);
+  const add = (map: Map<number, LevelEdge[]>, end: number, edge: LevelEdge): void => void map.set(end, plus(map.get(end), edge));
+  for (const edge of part.level.edges) {
+    add(ways.from, edge.from, edge);
+    add(ways.to, edge.to, edge);
     // A port is reached from outside by the edges that name it as where they go on.
-    if (line.edge.outPort >= 0) add(ways.from, line.edge.outPort, line);
-    if (line.edge.inPort >= 0) add(ways.to, line.edge.inPort, line);
+    if (edge.outPort >= 0) add(ways.from, edge.outPort, edge);
+    if (edge.inPort >= 0) add(ways.to, edge.inPort, edge);
   }
   known.set(part, ways);
   return ways;
 }
 
+type Visit = (edge: LevelEdge, next: number) => void;
+
 /** The edges one step on from an end, down the stream or up, through the borders of open boxes. */
-function stepFrom(frame: Frame, tree: Tree, end: number, down: boolean): { line: Line; next: number }[] {
-  const isPort = end >= tree.firstPort;
-  const inner = isPort ? tree.holders[end - tree.firstPort] : -1;
-  const parts = [frame.part(tree.nodes[isPort ? inner : end].parent), isPort ? frame.part(inner) : undefined];
-  const lines = parts.flatMap((part) => (part && (down ? waysOf(part).from : waysOf(part).to).get(end)) ?? []);
-  return lines.map((line) => {
-    const { edge } = line;
+function stepFrom(frame: Frame, tree: Tree, end: number, down: boolean, visit: Visit): void {
+  if (end < tree.firstPort) return stepIn(frame, tree, tree.nodes[end].parent, end, down, visit);
+  const holder = tree.holders[end - tree.firstPort];
+  stepIn(frame, tree, tree.nodes[holder].parent, end, down, visit);
+  stepIn(frame, tree, holder, end, down, visit);
+}
+
+function stepIn(frame: Frame, tree: Tree, container: number, end: number, down: boolean, visit: Visit): void {
+  const part = frame.part(container);
+  if (!part) return;
+  const few = part.level.edges.length <= FEW;
+  const ways = few ? null : waysOf(part);
+  for (const edge of ways ? ((down ? ways.from : ways.to).get(end) ?? []) : part.level.edges) {
+    if (few && (down ? edge.from !== end && edge.outPort !== end : edge.to !== end && edge.inPort !== end)) continue;
     const [far, port] = down ? [edge.to, edge.inPort] : [edge.from, edge.outPort];
     const goesOn = far < tree.firstPort && port >= 0 && frame.part(far) !== undefined;
-    return { line, next: goesOn ? port : far };
-  });
+    visit(edge, goesOn ? port : far);
+  }
 }
 
 export interface Stream {
   boxes: Set<number>;
-  lines: Set<Line>;
+  edges: Set<LevelEdge>;
 }
 
-/** Everything visible that a box's tensors come from (`down` false) or go to. An open box begins inside. */
-export function stream(tree: Tree, frame: Frame, id: number, down: boolean): Stream {
-  const found: Stream = { boxes: new Set(), lines: new Set() };
-  const seen = new Set<number>([id]);
+/** Add everything visible that a box's tensors come from (`down` false) or go to. An open box begins inside. */
+function stream(tree: Tree, frame: Frame, id: number, down: boolean, found: Stream): void {
+  const seen = new Uint8Array(tree.firstPort);
+  const ports = new Set<number>(); // of which there come to be more on the way
+  seen[id] = 1;
   const waiting = [id];
-  while (waiting.length) {
-    for (const { line, next } of stepFrom(frame, tree, waiting.pop()!, down)) {
-      found.lines.add(line);
-      if (next < tree.firstPort && next !== id) found.boxes.add(next);
-      if (seen.has(next)) continue;
-      seen.add(next);
-      waiting.push(next);
-    }
-  }
-  return found;
+  const visit: Visit = (edge, next) => {
+    found.edges.add(edge);
+    if (next < tree.firstPort ? seen[next] : ports.has(next)) return;
+    if (next < tree.firstPort) {
+      seen[next] = 1;
+      found.boxes.add(next);
+    } else ports.add(next);
+    waiting.push(next);
+  };
+  while (waiting.length) stepFrom(frame, tree, waiting.pop()!, down, visit);
 }
 
 /** Visible boxes joined to a box by an edge, through the ports of open containers. */
@@ -70,11 +83,11 @@ export function neighbours(tree: Tree, frame: Frame, id: number): { before: numb
     const waiting = [id];
     const seen = new Set<number>(waiting);
     while (waiting.length) {
-      for (const { next } of stepFrom(frame, tree, waiting.pop()!, down)) {
+      stepFrom(frame, tree, waiting.pop()!, down, (_, next) => {
         if (next < tree.firstPort) found.add(next);
         else if (!seen.has(next)) waiting.push(next);
         seen.add(next);
-      }
+      });
     }
     found.delete(id);
     return [...found].sort((a, b) => tree.nodes[a].order - tree.nodes[b].order);
@@ -90,12 +103,10 @@ export interface Light {
 
 export function lightOf(tree: Tree | null, frame: Frame | null, id: number): Light {
   if (!tree || !frame?.box(id)) return { lit: null, related: new Set() };
-  const [up, down] = [stream(tree, frame, id, false), stream(tree, frame, id, true)];
+  const lit: Stream = { boxes: new Set(), edges: new Set() };
+  for (const down of [false, true]) stream(tree, frame, id, down, lit);
   const { before, after } = neighbours(tree, frame, id);
-  return {
-    lit: { boxes: new Set([...up.boxes, ...down.boxes]), lines: new Set([...up.lines, ...down.lines]) },
-    related: new Set([...before, ...after]),
-  };
+  return { lit, related: new Set([...before, ...after]) };
 }
 
 /** Where an arrow key leads from a box: along an edge up or down, to its sibling left or right. */

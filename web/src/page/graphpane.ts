@@ -65,9 +65,9 @@ export function graphPane(dispatch: Dispatch, bars: HTMLElement): Part {
     selected = null;
     if (!scene) return;
     await shown();
-    const { GraphView } = await fetchProgram();
+    const { GraphView, program: own } = await fetchProgram();
     if (drawn !== scene) return;
-    graph = new GraphView(host, scene as Scene, { onSelect });
+    graph = new GraphView(host, scene as Scene, { onSelect, program: own });
     if (!latest) return;
     closeWhole(graph, latest.state.chart.series.map((series) => series.address));
     draw(graph, latest);

@@ -1,0 +1,175 @@
+"""A large graph is laid out in a worker: the same places, a page that answers meanwhile, a way without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Page, expect
+from torch import Tensor, nn
+from waiting import until
+from zoo import Chain, graph_of
+
+from intus.core.graph import Graph
+from intus.viewing.html import View
+
+pytestmark = pytest.mark.browser
+VIEW = "document.querySelector('#intus-graph').intusView"
+PLACES = f"""JSON.stringify([
+    {VIEW}.frame.boxes.map(b => [b.node.id, b.x, b.y, b.width, b.height, b.open]),
+    {VIEW}.frame.lines.map(l => [l.container, l.x, l.y, ...l.route]),
+])"""
+# What a person can do while it is laid out: frames that were drawn, and a key that was answered.
+WATCH = """
+window.seen = { frames: 0, chosen: null, waiting: 0 };
+const look = () => {
+    requestAnimationFrame(look);
+    const view = document.querySelector('#intus-graph')?.intusView;
+    if (!view || !document.querySelector('.ig-wait')) return;
+    window.seen.frames++;
+    window.seen.waiting = view.frame.count;
+    if (window.seen.frames === 3) view.select('input_1');
+    window.seen.chosen = document.querySelector('.ig-panel h2')?.textContent ?? null;
+};
+requestAnimationFrame(look);
+"""
+Open = Callable[..., Page]
+
+
+class Nest(nn.Module):
+    """Modules in modules, a residual around each; ``wide ** depth`` of them at the bottom."""
+
+    def __init__(self, depth: int, wide: int) -> None:
+        super().__init__()
+        self.wide = wide
+        self.inner = nn.ModuleList(Nest(depth - 1, wide) for _ in range(wide)) if depth else nn.ModuleList()
+
+    def forward(self, x: Tensor) -> Tensor:
+        for inner in self.inner:
+            x = x + inner(x)
+        if len(self.inner) == 0:
+            for _ in range(self.wide):
+                x = torch.tanh(x) * 2
+        return x
+
+
+@pytest.fixture(scope="module")
+def seven_thousand() -> Graph:
+    return graph_of(Nest(4, 5), torch.zeros(1))
+
+
+def settled(page: Page) -> None:
+    until(page, f"{VIEW}?.still ?? false", 60)
+
+
+def page_of(text: str, new_page: Open, tmp_path: Path, script: str = "") -> Page:
+    path = tmp_path / "graph.html"
+    path.write_text(text, encoding="utf-8")
+    page = new_page(offline=True, reduced_motion="reduce")
+    if script:
+        page.add_init_script(script)
+    page.goto(path.as_uri())
+    until(page, "Boolean(document.querySelector('#intus-graph')?.intusView)", 60)
+    return page
+
+
+def test_worker_and_page_give_the_same_places(seven_thousand: Graph, new_page: Open, tmp_path: Path) -> None:
+    """Where workers are missing, raise, or are forbidden by the host's policy, the page lays out itself."""
+    text = View(seven_thousand, depth="all", rolled=False).html()
+    assert "worker-src blob:" in text
+    forbidden = text.replace("worker-src blob:", "worker-src 'none'")
+    count = """const Own = window.Worker; window.made = 0;
+        window.Worker = class extends Own { constructor(...given) { super(...given); window.made++; } }"""
+    page = page_of(text, new_page, tmp_path, count)
+    settled(page)
+    assert page.evaluate("window.made") == 1
+    assert page.evaluate(f"{VIEW}.frame.count") == 7812
+    expect(page.get_by_label("Depth")).to_have_value("all")
+    away = page.evaluate(PLACES)
+    for address in ("inner.4.inner.4.inner.4.inner.4", "inner.0"):  # what is kept is as good as what is new
+        page.evaluate(f"{VIEW}.close('{address}'), {VIEW}.open('{address}')")
+        assert page.evaluate(PLACES) == away
+    raising = "window.Worker = class { constructor() { throw new Error('no workers here'); } }"
+    for what, script in ((text, "window.Worker = undefined"), (text, raising), (forbidden, "")):
+        page = page_of(what, new_page, tmp_path, script)
+        settled(page)
+        assert page.evaluate(PLACES) == away
+
+
+def test_the_page_answers_while_a_hundred_thousand_are_laid_out(new_page: Open, tmp_path: Path) -> None:
+    graph = graph_of(Nest(5, 6), torch.zeros(1))
+    assert len(graph.ops) > 100_000
+    page = page_of(View(graph, depth="all", rolled=False).html(), new_page, tmp_path, WATCH)
+    until(page, f"{VIEW}.still", 120)
+    seen = page.evaluate("window.seen")
+    assert (
+        seen["frames"] > 10
+    )  # drawn between the first picture and the last; on the page itself there is none
+    assert seen["waiting"] < 100  # meanwhile the outermost modules stand there …
+    assert seen["chosen"] == "input_1"  # … and are answered for
+    assert page.evaluate(f"{VIEW}.frame.count") > 100_000
+    expect(page.get_by_label("Depth")).to_have_value("all")
+    expect(page.locator(".ig-wait")).to_have_count(0)
+
+
+def test_laying_out_is_said_and_can_be_given_up(
+    seven_thousand: Graph, new_page: Open, tmp_path: Path
+) -> None:
+    stuck = "window.Worker = class { postMessage() {} terminate() { window.ended = true; } }"
+    page = page_of(View(seven_thousand, depth=0, rolled=False).html(), new_page, tmp_path, stuck)
+    before = page.evaluate(f"{VIEW}.frame.count")
+    page.locator(".ig-canvas").focus()
+    page.keyboard.press("*")
+    note = page.get_by_role("status")
+    expect(note).to_contain_text("Laying out 7,812 boxes")
+    assert page.evaluate(f"{VIEW}.still") is False
+    note.get_by_role("button", name="Cancel").click()
+    expect(note).to_have_count(0)
+    assert page.evaluate("window.ended") is True
+    assert page.evaluate(f"{VIEW}.still") is True
+    page.keyboard.press("*")
+    page.locator(".ig-canvas").focus()
+    page.keyboard.press("*")
+    expect(note).to_have_count(1)
+    page.keyboard.press("1")  # who asks for something else has given up the first
+    expect(note).to_have_count(0)
+    assert page.evaluate(f"{VIEW}.frame.count") > before
+
+
+def test_a_model_of_one_long_row_has_nothing_to_show_before(new_page: Open, tmp_path: Path) -> None:
+    slow = """const Own = window.Worker;
+        window.Worker = class extends Own {
+            postMessage(task) { setTimeout(() => super.postMessage(task), 1500); }
+        }"""
+    text = View(graph_of(Chain(6000), torch.zeros(1)), rolled=False).html()
+    page = page_of(text, new_page, tmp_path, slow)
+    note = page.get_by_role("status")
+    expect(note).to_contain_text("Laying out 6,002 boxes")
+    expect(note.get_by_role("button")).to_have_count(0)  # there is nothing to go back to
+    assert page.evaluate(f"{VIEW}.boxes()") == []
+    settled(page)
+    boxes = page.evaluate(f"{VIEW}.boxes()")
+    assert len(boxes) == 6002
+    entry = next(box for box in boxes if box["kind"] == "input")
+    assert 0 < entry["x"] < 1280  # seen from its beginning
+    assert 0 < entry["y"] < 200
+
+
+def test_a_cell_of_a_notebook_has_its_worker(seven_thousand: Graph, new_page: Open, tmp_path: Path) -> None:
+    cell = View(seven_thousand, depth="all", rolled=False)._repr_html_()
+    path = tmp_path / "notebook.html"
+    path.write_text(f"<!doctype html><html><body>{cell}</body></html>", encoding="utf-8")
+    page = new_page(offline=True, reduced_motion="reduce")
+    page.add_init_script("""if (window.top !== window) {
+        const Own = window.Worker;
+        window.Worker = class extends Own { constructor(...given) {
+            super(...given);
+            this.addEventListener('message', () => { document.title = 'answered'; });
+        } }
+    }""")
+    page.goto(path.as_uri())
+    frame = page.frame_locator("iframe")
+    expect(frame.get_by_label("Depth")).to_have_value("all", timeout=60_000)
+    assert page.frames[1].evaluate("document.title") == "answered"

@@ -1,0 +1,52 @@
+// Opening so much that it takes a while: it is laid out in a worker, and a note says so until it stands.
+import { canGoAway, layOutAway, type Program, type Task } from "./away.ts";
+import { el } from "./dom.ts";
+import type { Layout } from "./layout.ts";
+
+const LARGE = 5000; // boxes that are laid out in a worker
+
+export class Opening {
+  private stopNow: (() => void) | null = null;
+  private depth = -1;
+
+  constructor(
+    private readonly program: Program,
+    private readonly area: HTMLElement,
+    private readonly open: (depth: number, layouts?: Map<number, Layout>) => void,
+  ) {}
+
+  /** Whether so many boxes are better laid out away from the page. */
+  isLarge(boxes: number): boolean {
+    return boxes > LARGE && canGoAway(this.program);
+  }
+
+  get busy(): boolean {
+    return this.stopNow !== null;
+  }
+
+  /** Lay out, then open; where no worker is to be had, on the page itself. `canStop` says whether something else is shown. */
+  start(task: Task, boxes: number, canStop: boolean): void {
+    if (this.busy && this.depth === task.depth) return;
+    this.stop();
+    const words = `Laying out ${boxes.toLocaleString("en")} boxes …`;
+    const note = el("p", { class: "ig-wait", role: "status" }, words, canStop && el("button", { type: "button", class: "ig-link", click: () => this.stop() }, "Cancel"));
+    const { done, stop } = layOutAway(this.program, task);
+    const mine = (this.stopNow = () => {
+      stop();
+      note.remove();
+    });
+    this.depth = task.depth;
+    this.area.append(note);
+    void done.then((layouts) => {
+      if (this.stopNow !== mine) return;
+      this.stop();
+      this.open(task.depth, layouts ?? undefined);
+    });
+  }
+
+  /** Leave everything as it is. */
+  stop(): void {
+    this.stopNow?.();
+    this.stopNow = null;
+  }
+}
