@@ -78,7 +78,7 @@ def test_goals_of_probing_are_met_or_missed_and_what_is_not_installed_has_a_dash
     assert "| CNN: probe at its default budget" in text
     assert [line.split("|")[-2].strip() for line in text.splitlines()[2:5]] == ["missed", "met", "met"]
     assert "–" in text.split("TensorBoard")[1].splitlines()[2]
-    assert "watched 6% of the passes of the CNN" in text
+    assert "the probe watched 6% of the passes of the CNN" in text
 
 
 def test_what_is_drawn_is_what_it_is_called():
