@@ -45,8 +45,9 @@ check: .venv/.ready web-check  ## style, types, and that the committed page is w
 	$(PY) -m mypy
 
 # Those who run one benchmark need not wait for the half gigabyte that another compares with.
-VIEWERS := $(if $(and $(ARGS),$(filter-out pages,$(ARGS))),$(filter pages,$(ARGS)),pages)
-bench: .venv/.ready .venvs/peers/.ready $(VIEWERS:pages=.venvs/viewers/.ready)  ## ratios to plain PyTorch, hooks and the nearest neighbours
+asked = $(if $(ARGS),$(filter $(1),$(ARGS)),$(1))
+OTHERS := $(patsubst pages,.venvs/viewers/.ready,$(call asked,pages)) $(patsubst probing,.venvs/monitors/.ready,$(call asked,probing))
+bench: .venv/.ready .venvs/peers/.ready $(OTHERS)  ## ratios to plain PyTorch, hooks and the nearest neighbours
 	$(ONE_THREAD) $(PY) -m benchmarks $(ARGS)
 
 .venvs/peers/.ready: constraints.txt benchmarks/peers.txt
