@@ -172,4 +172,4 @@ def test_a_cell_of_a_notebook_has_its_worker(seven_thousand: Graph, new_page: Op
     page.goto(path.as_uri())
     frame = page.frame_locator("iframe")
     expect(frame.get_by_label("Depth")).to_have_value("all", timeout=60_000)
-    assert page.frames[1].evaluate("document.title") == "answered"
+    page.frames[1].wait_for_function("document.title === 'answered'")

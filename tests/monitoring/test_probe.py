@@ -152,12 +152,13 @@ def test_no_server_up_says_so_once_and_raises_nothing(nobody, caplog):
 
 
 def test_a_slow_server_does_not_slow_the_training(server):
-    server.delay = 0.5
+    server.delay = 2.0
     model = digits_model()
     with probe(model, HOST, server.port, queue_mb=0.5) as watch:
         start = time.perf_counter()
         train(model, watch, epochs=1)
-        assert time.perf_counter() - start < 0.4
+        assert time.perf_counter() - start < server.delay  # not even one answer was waited for
+        server.delay = 0.0
     assert flush(HOST, server.port)
     status = watch.status()
     assert status["sent"] + status["dropped"] == 4 * 8
