@@ -8,11 +8,14 @@ table says so. ``make bench ARGS=pages`` puts the neighbours (``benchmarks/viewe
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +30,35 @@ PATIENCE = 4000.0  # milliseconds beyond which a thing is not measured again
 
 def main() -> None:
     """Measure, print and write results/pages.md and .json."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=PARTS, help="measure this, and keep what is known of the other")
+    only = parser.parse_args().only
+    kept = harness.RESULTS / "pages.json"
+    found = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    for part in [only] if only else PARTS:
+        found[part] = measured(PARTS[part])
+    harness.write("pages", report(**found), found)
+
+
+def measured(part: Callable[[Path], Any]) -> dict[str, Any]:
+    """What a part finds, and on what machine."""
+    machine, began = harness.machine(), time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        found = part(Path(folder))
+    machine["load after"] = round(os.getloadavg()[0], 1)
+    machine["minutes"] = round((time.perf_counter() - began) / 60, 1)
+    return {"machine": machine, "found": found}
+
+
+def beside(folder: Path) -> dict[str, Any]:
+    """Every tool on every model."""
     from .workloads import PICTURED
 
-    facts = harness.machine()
-    began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        asked = goals(Path(folder))
-        beside = {name: compare(name, Path(folder)) for name in PICTURED}
-    facts["load after"] = round(os.getloadavg()[0], 1)
-    facts["minutes"] = round((time.perf_counter() - began) / 60, 1)
-    harness.write("pages", report(asked, beside, facts), {"machine": facts, "goals": asked, "beside": beside})
+    return {name: compare(name, folder) for name in PICTURED}
+
+
+#: What may be measured by itself: the first takes two minutes, the second ten.
+PARTS: dict[str, Callable[[Path], Any]] = {"goals": goals, "beside": beside}
 
 
 def compare(name: str, folder: Path) -> dict[str, dict[str, Any]]:
@@ -78,7 +100,7 @@ def median(took: list[Took]) -> Took:
     return Took(*(statistics.median(clock) for clock in zip(*took, strict=True)))
 
 
-def report(asked: list[dict[str, Any]], beside: dict[str, Any], facts: dict[str, Any]) -> str:
+def report(goals: dict[str, Any], beside: dict[str, Any]) -> str:
     """Both tables in words around them."""
     heads = ["what", "goal", "figure", "CPU", ""]
     rows = [
@@ -89,31 +111,37 @@ def report(asked: list[dict[str, Any]], beside: dict[str, Any], facts: dict[str,
             f"{one['cpu']:,.0f} ms" if one["cpu"] is not None else "–",
             "met" if one["figure"] <= one["goal"] else "missed",
         ]
-        for one in asked
+        for one in goals["found"]
     ]
     columns = ["first", "all", "toggle"]
     tools = [
         [name, tool, kilobytes(found), made(found), *(cell(found, column) for column in columns)]
-        for name, each in beside.items()
+        for name, each in beside["found"].items()
         for tool, found in each.items()
     ]
     words = ["model", "tool", "file", "made in", "first picture", "everything open", "one toggle"]
-    load = f"{facts['load before']} before and {facts['load after']} after, on {facts['cores']} cores"
-    said = f"Load of the machine: {load}; {facts['minutes']} minutes in all."
     return f"""# The graph page
 
-How it is measured, and what the columns mean, stands in [benchmarks/README.md](../README.md). {said}
+How it is measured, and what the columns mean, stands in [benchmarks/README.md](../README.md).
 
 ## What we ask of it
+
+{load(goals["machine"])}
 
 {harness.table(heads, rows)}
 
 ## Beside torchvista and Model Explorer
 
-Milliseconds on the wall's clock, and in brackets of CPU in the page's own thread.
+Milliseconds on the wall's clock, and in brackets of CPU in the page's own thread. {load(beside["machine"])}
 
 {harness.table(words, tools)}
 """
+
+
+def load(machine: dict[str, Any]) -> str:
+    before, after = machine["load before"], machine["load after"]
+    cores, minutes = machine["cores"], machine["minutes"]
+    return f"Load of the machine: {before} before and {after} after, on {cores} cores; {minutes} minutes."
 
 
 def kilobytes(found: dict[str, Any]) -> str:

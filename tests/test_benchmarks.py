@@ -95,10 +95,12 @@ def test_a_table_of_pages_says_what_was_given_up():
     found = {"kilobytes": 62.4, "made": 0.12, "error": "RecursionError", "took": took}
     goal = {"what": "a toggle", "goal": 50, "unit": "ms", "figure": 51.0, "cpu": 20.0}
     facts = {"load before": 1.0, "load after": 2.0, "cores": 2, "minutes": 3.0}
-    text = pages.report([goal], {"chain": {"torchvista": found}}, facts).replace(" ", "")
+    own = {"machine": facts, "found": [goal]}
+    others = {"machine": facts | {"load before": 7.0}, "found": {"chain": {"torchvista": found}}}
+    text = pages.report(own, others).replace(" ", "")
     assert "|chain|torchvista|62KB|0.1s,RecursionError|300(90)|morethan15s|–|" in text
     assert "|atoggle|≤50ms|51ms|20ms|missed|" in text
-    assert "1.0beforeand2.0after" in text
+    assert text.index("1.0beforeand2.0after") < text.index("7.0beforeand2.0after")
 
 
 def test_without_the_neighbours_the_table_of_pages_says_so(tmp_path, monkeypatch):

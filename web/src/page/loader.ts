@@ -102,13 +102,14 @@ export class Loader {
   }
 
   private wanted(): typeof NONE {
-    const { choice, hypothesis } = this.state();
+    const { choice, hypothesis, runs } = this.state();
     const run = currentRun(this.state());
+    const against = choice.against.filter((name) => runs.some((each) => runKey(each) === name)); // a link may name runs before they are known
     const of = [choice.run, choice.model];
     const what = [choice.score, askedTarget(choice), choice.kind];
     return {
       chart: run ? keyOf(...of, ...what) : "",
-      compared: choice.against.length ? keyOf(choice.against, ...what) : "",
+      compared: against.length ? keyOf(against, ...what) : "",
       scene: run?.has_graph ? keyOf(...of) : keyOf(...of, null),
       units: run?.units.length ? keyOf(...of, hypothesis) : keyOf(...of, null),
     };
