@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import require
+from ..core.record import PROJECTED
 
-WIDTH = 1024  #: features kept; a probe's ranking of layers survives down to 128, not below
 _PER_FEATURE = 8
 
 
 class Projection:
-    """A seeded sparse random projection to WIDTH features: each feature is added to eight of them with random
-    signs (Kane and Nelson 2014), which keeps distances as a dense Gaussian one does at a fraction of
+    """A seeded sparse random projection to PROJECTED features: each feature is added to eight of them with
+    random signs (Kane and Nelson 2014), which keeps distances as a dense Gaussian one does at a fraction of
     the cost. Layers that are narrow enough pass unchanged, such as those ``before`` of whose features were
     projected when they came.
     """
 
     def __init__(self, features: int, seed: int, before: int | None = None) -> None:
         self.given, self.features, self.seed = features, before or features, seed
-        self.width = min(features, WIDTH)
+        self.width = min(features, PROJECTED)
 
     @property
     def note(self) -> str:

@@ -60,10 +60,7 @@ def check_record(record: Record) -> None:
 
 def read_json(body: bytes) -> dict[str, Any]:
     """A JSON object, NaN and its like refused; raises CodecError."""
-    try:
-        value = json.loads(body or b"{}", parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise CodecError(f"Malformed JSON: {error}.") from None
+    value = _parse(body or b"{}")
     if not isinstance(value, dict):
         raise CodecError(f"Expected a JSON object, got {type(value).__name__}.")
     return value
@@ -71,13 +68,17 @@ def read_json(body: bytes) -> dict[str, Any]:
 
 def read_names(body: bytes) -> list[str]:
     """A JSON list of names; raises CodecError or InputError."""
-    try:
-        names = json.loads(body, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise CodecError(f"Malformed JSON: {error}.") from None
+    names = _parse(body)
     if not isinstance(names, list):
         raise CodecError(f"Expected a JSON list of names, got {type(names).__name__}.")
     return [check_text(name, "A name") for name in names]
+
+
+def _parse(body: bytes) -> Any:
+    try:
+        return json.loads(body, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise CodecError(f"Malformed JSON: {error}.") from None
 
 
 def _refuse(word: str) -> Any:

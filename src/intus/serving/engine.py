@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from .evaluator import Measured, chosen, measure
 from .point import DataPoint
@@ -18,19 +18,22 @@ from .targets import Target
 Gather = Callable[[], Measured]
 
 
+class Task(NamedTuple):
+    """What is to be measured, and how: see ``evaluator.measure``; ``scores`` by name, None for the usual."""
+
+    point: DataPoint
+    targets: Sequence[Target]
+    scores: Sequence[str] | None
+    seed: int
+    sketched: bool
+
+
 class Engine(Protocol):
     """``ahead`` is how many data points may be under way at once."""
 
     ahead: int
 
-    def submit(
-        self,
-        point: DataPoint,
-        targets: Sequence[Target],
-        scores: Sequence[str] | None,
-        seed: int,
-        sketched: bool,
-    ) -> Gather:
+    def submit(self, task: Task) -> Gather:
         """Have a data point measured."""
 
     def close(self) -> None:
@@ -46,16 +49,9 @@ class LocalEngine:
 
     ahead = 1
 
-    def submit(
-        self,
-        point: DataPoint,
-        targets: Sequence[Target],
-        scores: Sequence[str] | None,
-        seed: int,
-        sketched: bool,
-    ) -> Gather:
+    def submit(self, task: Task) -> Gather:
         """Nothing is done yet."""
-        return partial(measure, point, targets, chosen(scores), seed, sketched)
+        return partial(measure, task.point, task.targets, chosen(task.scores), task.seed, task.sketched)
 
     def close(self) -> None:
         """There is nothing to let go of."""

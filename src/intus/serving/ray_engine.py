@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from ..core.errors import IntusError, ServeError, require
-from .engine import Gather
+from .engine import Gather, Task
 from .evaluator import Measured, chosen, measure
 from .point import DataPoint
 from .targets import Target
@@ -73,16 +73,15 @@ class RayEngine:
             self.close()
             raise
 
-    def submit(
-        self,
-        point: DataPoint,
-        targets: Sequence[Target],
-        scores: Sequence[str] | None,
-        seed: int,
-        sketched: bool,
-    ) -> Gather:
+    def submit(self, task: Task) -> Gather:
         """Give a data point to the worker that has least to do."""
-        arguments = (point, chosen(scores), seed, sketched, *map(self._kept, targets))
+        arguments = (
+            task.point,
+            chosen(task.scores),
+            task.seed,
+            task.sketched,
+            *map(self._kept, task.targets),
+        )
         return partial(self._gather, arguments, *self._send(arguments))
 
     def close(self) -> None:

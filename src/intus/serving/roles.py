@@ -14,7 +14,7 @@ from typing import Any
 from .arrival import Orders
 from .chain import AwayError, BusyError, Done, EvaluatorLink, FrontendLink, Link
 from .collector import Collector
-from .engine import Engine, Gather, LocalEngine
+from .engine import Engine, Gather, LocalEngine, Task
 from .evaluator import Evaluation, related, renamed
 from .frontend import Frontend
 from .known import KnownTargets
@@ -226,7 +226,7 @@ class Evaluator:
 
     def _submit(self, job: _Job) -> Gather:
         sketched = self._relations is not None
-        return self.engine.submit(job.point, job.targets or (), self.scores, self.seed, sketched)
+        return self.engine.submit(Task(job.point, job.targets or (), self.scores, self.seed, sketched))
 
     def _evaluate(self, job: _Job) -> Evaluation:
         """The scores of a data point, in its turn."""
