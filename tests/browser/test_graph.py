@@ -12,6 +12,7 @@ import pytest
 import torch
 from playwright.sync_api import Page, expect
 from torch import Tensor, nn
+from waiting import until
 from zoo import MODELS as ZOO
 from zoo import Chain, graph_of
 
@@ -491,3 +492,100 @@ def test_a_cell_of_a_notebook(new_page: Callable[..., Page], tmp_path: Any) -> N
     frame = page.frame_locator("iframe")
     frame.get_by_role("treeitem", name="fc1").click()
     assert frame.locator(".ig-panel h2").inner_text() == "fc1"
+
+
+LATE = """() => {
+    const old = document.querySelector('#intus-graph');
+    const host = document.createElement('div');
+    host.id = 'intus-graph';
+    host.style.cssText = 'width: 0; height: 0';
+    const { scene } = old.intusView;
+    old.intusView.destroy();
+    old.replaceWith(host);
+    new intus.GraphView(host, scene);
+}"""
+WIDE = (
+    "(width) => { document.querySelector('#intus-graph').style.cssText = `width: ${width}px; height: 600px` }"
+)
+
+
+@pytest.mark.parametrize("width", [1100, 900])
+def test_a_place_without_a_size_gets_its_graph_with_the_size(open_graph: Open, width: int) -> None:
+    """A notebook's frame, or a hidden tab, may have no size until long after the graph was made for it."""
+    page = open_graph(View(digits()))
+    page.evaluate(LATE)
+    page.wait_for_timeout(100)
+    outline = page.get_by_role("tree")
+    expect(outline).to_be_hidden()
+    page.evaluate(WIDE, width)
+    expect(outline).to_be_visible(visible=width >= 1000)
+    canvas = page.locator(".ig-canvas")
+    until(page, f"{VIEW}.still && {VIEW}.look.width > 0")
+    entry = next(box for box in boxes(page) if box["address"] == "input_1")
+    middle = entry["x"] + entry["width"] / 2
+    assert abs(middle - canvas.evaluate("(canvas) => canvas.clientWidth / 2")) < 2
+    assert 0 < entry["y"] < 60
+
+
+def test_the_outline_goes_with_the_room_until_someone_decides(open_graph: Open) -> None:
+    page = open_graph(View(digits()))
+    outline, button = page.get_by_role("tree"), page.get_by_role("button", name="Show or hide the outline")
+    for width, shown in ((1280, True), (900, False), (1100, True)):
+        page.set_viewport_size({"width": width, "height": 820})
+        expect(outline).to_be_visible(visible=shown)
+    button.click()
+    expect(outline).to_be_hidden()
+    page.set_viewport_size({"width": 1280, "height": 820})
+    expect(outline).to_be_hidden()
+    button.click()
+    page.set_viewport_size({"width": 600, "height": 820})
+    expect(outline).to_be_visible()
+    page.get_by_role("treeitem", name="fc1").click()
+    expect(page.locator(".ig-panel h2")).to_have_text("fc1")
+
+
+class Long(nn.Module):
+    """Modules and parameters of long names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text_encoder_of_the_student = nn.Sequential()
+        attention = nn.Sequential()
+        attention.register_module("query_key_value_projection_before_rotation", nn.Linear(2, 2))
+        self.text_encoder_of_the_student.register_module("multi_head_self_attention", attention)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.text_encoder_of_the_student(x)
+
+
+# Where the lines of a text begin: the characters before and after each break.
+BREAKS = """(element) => {
+    const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+    const letters = [];
+    for (let node; (node = walker.nextNode()); ) {
+        for (let i = 0; i < node.length; i++) {
+            const range = document.createRange();
+            range.setStart(node, i);
+            range.setEnd(node, i + 1);
+            letters.push([node.data[i], range.getBoundingClientRect().top]);
+        }
+    }
+    const breaks = letters.slice(1).map(([letter, top], i) => [letters[i][0] + letter, top - letters[i][1]]);
+    return breaks.filter(([, down]) => down > 4).map(([pair]) => pair);
+}"""
+
+
+def test_long_names_break_between_their_parts(open_graph: Open) -> None:
+    page = open_graph(View(graph_of(Long(), torch.zeros(1, 2))))
+    name = "text_encoder_of_the_student.multi_head_self_attention.query_key_value_projection_before_rotation"
+    page.evaluate(f"(name) => {VIEW}.select(name)", name)
+    title, weight = page.locator(".ig-panel h2"), page.locator(".ig-panel .ig-shape", has_text=".weight")
+    expect(title).to_have_text(name)
+    expect(weight).to_have_text(f"{name}.weight")
+    called = page.locator(".ig-panel dd", has_text=name.rpartition(".")[0])
+    for element in (title, weight, called):
+        breaks = element.evaluate(BREAKS)
+        assert len(breaks) >= 2
+        assert {pair[0] for pair in breaks} <= set("._ "), breaks
+    narrow = page.locator(".ig-panel").evaluate("(panel) => panel.scrollWidth <= panel.clientWidth")
+    assert narrow

@@ -195,3 +195,43 @@ def test_what_is_found_or_taken_from_the_outline_is_chosen_on_both_sides(
     found = page.locator(".ig-panel h2").all_inner_texts()
     assert found[0] == found[1]
     assert found[0].endswith("ln_2")
+
+
+def test_what_is_typed_on_one_side_can_be_looked_for_on_the_other(open_graph: Open, gpt2: Sides) -> None:
+    page = open_graph(gpt2)
+    search, found = page.get_by_role("combobox", name="Find in the graph"), page.locator(".ig-found")
+    search.nth(0).press_sequentially("h.1.ln")
+    assert [search.nth(n).input_value() for n in (0, 1)] == ["h.1.ln"] * 2
+    assert [found.nth(n).is_visible() for n in (0, 1)] == [True, False]  # one list, where one types
+    search.nth(1).focus()
+    assert [found.nth(n).is_visible() for n in (0, 1)] == [False, True]
+    assert found.nth(1).locator("li").first.inner_text().startswith("transformer.h.1.ln_1")
+    search.nth(1).press("Enter")
+    assert page.locator(".ig-panel h2").all_inner_texts() == ["transformer.h.1.ln_1"] * 2
+    search.nth(1).press("Escape")
+    assert [search.nth(n).input_value() for n in (0, 1)] == [""] * 2
+
+
+def test_the_switch_to_powers_is_that_of_both_sides(open_graph: Open) -> None:
+    narrow, wide = (
+        torch.nn.Sequential(*(torch.nn.Linear(4, size), torch.nn.Linear(size, 4), torch.nn.Linear(4, 900)))
+        for size in (8, 64)
+    )
+    page = open_graph(view(narrow, torch.ones(1, 4), beside=wide, overlay="parameters"))
+    switch = page.get_by_role("button", name="log", exact=True)
+
+    def seen() -> tuple[list[str | None], list[str], list[Any]]:
+        pressed = [switch.nth(n).get_attribute("aria-pressed") for n in (0, 1)]
+        ends = page.locator(".ig-legend").all_inner_texts()
+        return pressed, ends, [side["1"]["colour"] for side in sides(page)]
+
+    before = seen()
+    switch.nth(0).click()
+    after = seen()
+    for pressed, ends, _ in (before, after):
+        assert pressed[0] == pressed[1]
+        assert ends[0] == ends[1]
+    assert before[0] != after[0]
+    assert all(one != other for one, other in zip(before[2], after[2], strict=True))
+    switch.nth(1).click()  # and back from the other side
+    assert seen() == before

@@ -17,6 +17,13 @@ export function el<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
+const LONG = 20; // characters of a word that may not fit on a line of the panel
+
+/** A text whose long words, where a line is too short for them, break between their parts: after . _ and /. */
+export function inParts(text: string): Child[] {
+  return text.split(/(?<=\s)/).flatMap((word) => (word.length > LONG ? word.split(/(?<=[._/])(?=[^._/])/).flatMap((part) => [part, el("wbr")]) : [word]));
+}
+
 const ICONS = {
   outline: "M4 5h12M4 10h12M4 15h7",
   expand: "M5 8l5-5 5 5M5 12l5 5 5-5",

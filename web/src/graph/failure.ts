@@ -1,5 +1,5 @@
 // What ended the pass: the exception's text, where it was raised, and the way to the box it happened in.
-import { el } from "./dom.ts";
+import { el, inParts } from "./dom.ts";
 import { shortPath } from "./panel.ts";
 import { isFailed, type Tree, type TreeNode } from "./model.ts";
 
@@ -36,6 +36,6 @@ export function errorNote(tree: Tree, goTo: (id: number) => void): HTMLElement |
     el("p", {}, el("strong", {}, "The model raised "), scene.error),
     where && el("p", { class: "ig-soft" }, where, raised.module && ` · module ${raised.module}`),
     raised?.text && el("pre", { class: "ig-code" }, raised.text),
-    box && el("button", { type: "button", class: "ig-link", click: () => goTo(box.id) }, `${word} ${box.address}`),
+    box && el("button", { type: "button", class: "ig-link", click: () => goTo(box.id) }, `${word} `, ...inParts(box.address)),
   );
 }

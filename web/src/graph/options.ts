@@ -9,7 +9,8 @@ export interface GraphOptions {
   onLook?: () => void;
   /** Called whenever other colours are on (`colours`). */
   onPaint?: () => void;
-  toolbar?: boolean;
+  /** Called with what is typed to be found (`writeSearch`). */
+  onSearch?: (text: string) => void;
   /** Whether the toolbar switches between light and dark: for a graph that has the page to itself. */
   themeButton?: boolean;
   /** How many levels of modules to open at first; as many as stay readable when absent. */

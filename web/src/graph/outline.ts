@@ -43,6 +43,11 @@ export class Outline {
     return this.now().frame;
   }
 
+  /** Whether it is on the screen: until someone decides, the style does, by the room there is. */
+  get shows(): boolean {
+    return this.element.getClientRects().length > 0;
+  }
+
   /** Take over what is open now, and what is selected. */
   update(selected: number): void {
     const at = this.frame.rowOf(selected);

@@ -1,6 +1,6 @@
 // The facts of the selected box: what it is, what goes in and out, what it holds, what it cost, where it is written.
 import { isFold } from "./captions.ts";
-import { el, iconButton } from "./dom.ts";
+import { el, iconButton, inParts } from "./dom.ts";
 import { bytes, count, dimensions, duration, plural, product, type Figures } from "./facts.ts";
 import { formatValue, isPaintable, valueOf, type Paint } from "./paint.ts";
 import { isFailed, type Tree, type TreeNode } from "./model.ts";
@@ -23,7 +23,7 @@ export function panelFor(stage: Stage, id: number, paint: Paint | null, actions:
   const { scene } = tree;
   const title = node.address || node.title;
   const parts = [
-    el("header", {}, el("h2", { title }, title), iconButton("close", "Close the facts", actions.close)),
+    el("header", {}, el("h2", { title }, ...inParts(title)), iconButton("close", "Close the facts", actions.close)),
     el("p", { class: "ig-kind" }, kindOf(tree, node)),
     flagsOf(node),
     node.kind === "group" ? picker(stage, node, actions) : null,
@@ -87,7 +87,7 @@ function paintedValue(paint: Paint, node: TreeNode): HTMLElement {
 
 function facts(rows: [string, string][]): HTMLElement {
   const list = el("dl", {});
-  for (const [name, value] of rows) if (value) list.append(el("dt", {}, name), el("dd", {}, value));
+  for (const [name, value] of rows) if (value) list.append(el("dt", {}, name), el("dd", {}, ...inParts(value)));
   return list;
 }
 
@@ -132,7 +132,7 @@ function parameters(tree: Tree, node: TreeNode, figures: Figures): HTMLElement |
     return el(
       "li",
       {},
-      el("span", { class: "ig-shape" }, address),
+      el("span", { class: "ig-shape" }, ...inParts(address)),
       el("span", { class: "ig-soft" }, `${dimensions(shape)} · ${count(product(shape))} ${dtype} · ${bytes(nbytes)}${trainable ? "" : " · frozen"}`),
     );
   });
@@ -144,7 +144,7 @@ function buffers({ scene }: Tree, node: TreeNode): HTMLElement | null {
     "Buffers",
     node.buffers.map((row) => {
       const [shape, dtype] = scene.metas[scene.ops.meta[row]];
-      return el("li", {}, el("span", { class: "ig-shape" }, scene.ops.label[row]), el("span", { class: "ig-soft" }, `${dimensions(shape)} · ${dtype}`));
+      return el("li", {}, el("span", { class: "ig-shape" }, ...inParts(scene.ops.label[row])), el("span", { class: "ig-soft" }, `${dimensions(shape)} · ${dtype}`));
     }),
   );
 }

@@ -37,8 +37,14 @@ function shapes({ scene }: Tree, { rows }: TreeNode): string {
   return rows.map((row) => scene.metas[scene.ops.meta[row]][0]).map((shape) => `${shape.join("×")} ${shape.join("x")} ${shape.join(",")} [${shape.join(",")}]`).join(" ");
 }
 
-/** The field and its list (ARIA combobox). */
-export function searchField(index: SearchIndex, goTo: (id: number) => void): HTMLElement {
+export interface SearchField {
+  element: HTMLElement;
+  /** Hold this text, and show what it finds once the field is gone to. */
+  write(text: string): void;
+}
+
+/** The field and its list (ARIA combobox); `onText` hears what is typed. */
+export function searchField(index: SearchIndex, goTo: (id: number) => void, onText: (text: string) => void): SearchField {
   const listId = `igs${Math.random().toString(36).slice(2, 8)}`;
   const list = el("ul", { class: "ig-found", role: "listbox", id: listId, "aria-label": "Found", hidden: true });
   const input = el("input", {
@@ -76,11 +82,18 @@ export function searchField(index: SearchIndex, goTo: (id: number) => void): HTM
     input.setAttribute("aria-expanded", "false");
     input.removeAttribute("aria-activedescendant");
   };
+  const write = (text: string): void => {
+    input.value = text;
+    hide();
+  };
   const choose = (i: number): void => {
     if (found[i]) goTo(found[i].id);
     hide();
   };
-  input.addEventListener("input", show);
+  input.addEventListener("input", () => {
+    show();
+    onText(input.value);
+  });
   input.addEventListener("focus", () => input.value && show());
   input.addEventListener("blur", hide);
   input.addEventListener("keydown", (event) => {
@@ -89,12 +102,12 @@ export function searchField(index: SearchIndex, goTo: (id: number) => void): HTM
       mark();
     } else if (event.key === "Enter") choose(active);
     else if (event.key === "Escape") {
-      input.value = "";
-      hide();
+      write("");
+      onText("");
       input.blur();
     } else return;
     event.preventDefault();
     event.stopPropagation();
   });
-  return el("div", { class: "ig-search" }, icon("search"), input, list);
+  return { element: el("div", { class: "ig-search" }, icon("search"), input, list), write };
 }

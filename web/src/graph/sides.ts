@@ -103,7 +103,7 @@ export function openSides(host: HTMLElement, scene: Scene, beside: Beside, optio
   const button = beside.first.some(Boolean) && el("button", { type: "button", class: "ig-toggle", click: toFirst }, "Go to the first difference");
   host.replaceChildren(el("div", { class: "ig-sides" }, el("header", {}, el("p", {}, beside.summary), button), ...panes));
   [scene, beside.scene].forEach((one, side) => {
-    const own = { ...options, themeButton: side === 1, onPlace: (hash: string) => walk(side, hash), onLook: () => look(side), onPaint: () => paint(side) };
+    const own = { ...options, themeButton: side === 1, onPlace: (hash: string) => walk(side, hash), onLook: () => look(side), onPaint: () => paint(side), onSearch: (text: string) => views[1 - side]?.writeSearch(text) };
     views.push(new GraphView(panes[side], { ...one, model: `${"ab"[side]} · ${one.model}` }, own));
   });
   const rolled = views[0].place.rolled;

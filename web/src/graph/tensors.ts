@@ -1,5 +1,5 @@
 // Tensors as the panel lists them: what comes into a box, what leaves it, what runs along an edge.
-import { el, iconButton } from "./dom.ts";
+import { el, iconButton, inParts } from "./dom.ts";
 import { bytes, dimensions } from "./facts.ts";
 import { tensorsOf } from "./levels.ts";
 import { marksOf } from "./marks.ts";
@@ -55,7 +55,7 @@ function tensor(tree: Tree, row: number, arg: string, boxes: number[], actions: 
 }
 
 function link({ nodes }: Tree, box: number, actions: PanelActions): HTMLElement {
-  return el("button", { type: "button", class: "ig-link", click: () => actions.goTo(box) }, nodes[box].address || nodes[box].title);
+  return el("button", { type: "button", class: "ig-link", click: () => actions.goTo(box) }, ...inParts(nodes[box].address || nodes[box].title));
 }
 
 /** The facts of an edge: its tensors, from where to where, as which argument, of which passes. */

@@ -13,7 +13,7 @@ import { panelFor } from "./panel.ts";
 import type { Camera } from "./picture.ts";
 import { isRecurrent } from "./roll.ts";
 import type { Scene } from "./scene.ts";
-import { SearchIndex, searchField } from "./search.ts";
+import { SearchIndex, searchField, type SearchField } from "./search.ts";
 import { Session } from "./session.ts";
 import { edgePanel } from "./tensors.ts";
 import { toolbar, type Toolbar, type ToolbarActions } from "./toolbar.ts";
@@ -34,7 +34,8 @@ export class GraphView extends Session implements Hands {
   private readonly said = el("p", { class: "ig-said", "aria-live": "polite" });
   private readonly outline: Outline;
   private readonly index = new SearchIndex();
-  private readonly bar: Toolbar | null;
+  private readonly search: SearchField;
+  private readonly bar: Toolbar;
   private readonly root: HTMLElement;
   private panel: HTMLElement | null = null;
 
@@ -42,17 +43,17 @@ export class GraphView extends Session implements Hands {
     super(host, scene, options);
     this.index.of(this.tree);
     this.outline = new Outline(() => ({ stage: this.stage, frame: this.frame }), { select: (id) => this.choose(id, true), toggle: (id) => this.toggle(id) });
-    this.bar = options.toolbar === false ? null : this.makeToolbar();
+    this.search = searchField(this.index, (id) => this.goTo(id), (text) => options.onSearch?.(text));
+    this.bar = this.makeToolbar();
     const { area, canvas } = this.surface;
     area.append(this.colours.element, this.said);
     if (this.tree.nodes.length === 1) area.append(el("p", { class: "ig-nothing" }, "No operation ran."));
     const failed = errorNote(this.tree, (id) => this.goTo(id));
-    this.root = el("div", { class: "intus-graph" }, this.bar?.element, failed, el("div", { class: "ig-body" }, this.outline.element, area));
-    if (options.toolbar === false || host.clientWidth < 1000) this.root.classList.add("ig-no-outline");
+    this.root = el("div", { class: "intus-graph" }, this.bar.element, failed, el("div", { class: "ig-body" }, this.outline.element, area));
     host.replaceChildren(this.root);
     host.intusView = this;
     this.colours.put("");
-    this.bar?.setDepth(this.stage.depth, this.stage.depths.steps);
+    this.bar.setDepth(this.stage.depth, this.stage.depths.steps);
     listen(canvas, gestures(this));
     this.root.addEventListener("keydown", (event) => this.onKey(event));
     this.outline.update(-1);
@@ -100,6 +101,11 @@ export class GraphView extends Session implements Hands {
     this.lens.move(camera);
   }
 
+  /** Put a text into the search field; what it finds is shown once the field is gone to. */
+  writeSearch(text: string): void {
+    this.search.write(text);
+  }
+
   /** Show the whole graph. */
   fit(): void {
     this.lens.fit();
@@ -141,7 +147,7 @@ export class GraphView extends Session implements Hands {
 
   protected onRolled(): void {
     this.index.of(this.tree);
-    this.bar?.setRolled(this.rolled);
+    this.bar.setRolled(this.rolled);
   }
 
   protected say(text: string): void {
@@ -150,7 +156,7 @@ export class GraphView extends Session implements Hands {
 
   protected onColours(): void {
     const { which, offered } = this.colours;
-    this.bar?.setPaint(which, offered);
+    this.bar.setPaint(which, offered);
     if (this.selected >= 0) this.showPanel();
     this.redraw();
     this.options.onPaint?.();
@@ -172,7 +178,7 @@ export class GraphView extends Session implements Hands {
 
   protected moved(): void {
     const { tree, stage, selected, rolled } = this;
-    this.bar?.setDepth(stage.depth, stage.depths.steps);
+    this.bar.setDepth(stage.depth, stage.depths.steps);
     this.options.onPlace?.(hashOf(tree, stage, selected, rolled));
     this.redraw();
   }
@@ -189,7 +195,7 @@ export class GraphView extends Session implements Hands {
   private makeToolbar(): Toolbar {
     const actions: ToolbarActions = {
       toggleOutline: () => {
-        this.root.classList.toggle("ig-no-outline");
+        this.root.dataset.outline = this.outline.shows ? "hidden" : "shown";
         this.outline.update(this.selected);
       },
       openToDepth: (depth) => this.openToDepth(depth),
@@ -199,8 +205,7 @@ export class GraphView extends Session implements Hands {
       roll: isRecurrent(this.scene) ? (rolled) => this.roll(rolled) : null,
       paint: (which) => this.colours.put(which),
     };
-    const search = searchField(this.index, (id) => this.goTo(id));
-    return toolbar(this.scene, search, actions, this.options.themeButton === true, this.rolled);
+    return toolbar(this.scene, this.search.element, actions, this.options.themeButton === true, this.rolled);
   }
 
   // -- hands --------------------------------------------------------------------------------------------
