@@ -63,6 +63,7 @@ def state_of_the_process():
         "torch": attributes(torch),
         "Tensor": attributes(torch.Tensor),
         "Module": attributes(nn.Module),
+        "a module's call": (nn.Module.__call__.__code__, nn.Module.__call__.__kwdefaults__),
         "functional": attributes(F),
         "TensorBase": attributes(torch._C.TensorBase),
         "modes": torch._C._len_torch_function_stack(),

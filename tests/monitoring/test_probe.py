@@ -493,7 +493,7 @@ def test_a_graph_that_cannot_be_recorded_harms_nothing(server, fail):
 
 
 def of_the_process():
-    return nn.Module.__call__, torch._C._len_torch_function_stack()
+    return nn.Module.__call__.__code__, torch._C._len_torch_function_stack()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])

@@ -24,7 +24,7 @@ def leaves(value: Any, wanted: type[T], depth: int = _DEPTH) -> list[T]:
         return []
     if isinstance(value, tuple | list):
         parts: Any = value
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict | Mapping):  # most are, and to ask an abstract class takes long
         parts = value.values()
     elif is_dataclass(value) and not isinstance(value, type):
         parts = [getattr(value, one.name, None) for one in fields(value)]

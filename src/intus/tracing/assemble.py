@@ -26,14 +26,16 @@ def assemble(
     calls = _table(recording.calls, CALL)
     exits = np.array(recording.exits, dtype=np.int64).reshape(-1, 2)
     for column in (rows["event"], calls["start"], calls["stop"], exits[:, 0]):
-        column[column >= 0] //= len(ROW)  # from where a row begins in the flat list to its number
+        column //= len(ROW)  # from where a row begins in the flat list to its number; -1 stays what it is
     edges, op_params = _inputs(recording.inputs, rows["inputs"])
 
-    _blame(rows["flags"], recording)
     reads = [read._replace(row=read.row // len(ROW), rows=read.rows // len(ROW)) for read in recording.reads]
     branches = find_branches(reads, recording.sites, rows["site"].tolist() if reads else [])
-    ends = (rows["kind"] == OUTPUT) | (rows["flags"] & FAILED > 0)
-    ends[[branch.row for branch in branches]] = True  # what decides where the model goes is no orphan
+    ends = rows["kind"] == OUTPUT
+    if recording.raised is not None:
+        ends |= _blame(rows["flags"], recording)
+    for branch in branches:
+        ends[branch.row] = True  # what decides where the model goes is no orphan
     keep = _connected(rows["kind"], edges, ends, whole=recording.failure is not None)
     starts = np.zeros(len(keep) + 1, dtype=np.int64)  # where a recorded boundary falls in the kept rows
     np.cumsum(keep, out=starts[1:])
@@ -65,11 +67,12 @@ def assemble(
         error=_error_text(recording.failure),
         facts=dict(facts),
     )
-    return graph, lambda row: int(where[row // len(ROW)])
+    place = where.item  # of all ways to read one number the quickest
+    return graph, lambda row: place(row // len(ROW))
 
 
-def _blame(flags: np.ndarray, recording: Recording) -> None:
-    """Only the operation whose very exception ended the pass has failed; the model caught the others'."""
+def _blame(flags: np.ndarray, recording: Recording) -> np.ndarray:
+    """Which operation failed: the one whose very exception ended the pass; the others the model caught."""
     culprit = -1
     if recording.raised is not None and recording.failure is not None:
         row, error = recording.raised
@@ -79,20 +82,28 @@ def _blame(flags: np.ndarray, recording: Recording) -> None:
     failed = np.flatnonzero(flags & FAILED)
     flags[failed[failed != culprit]] &= ~FAILED
     recording.raised = None  # an exception holds its frames, and they hold us
+    return flags & FAILED > 0
 
 
 def _table(flat: list[int], names: tuple[str, ...]) -> dict[str, np.ndarray]:
     whole = np.array(flat, dtype=np.int64).reshape(-1, len(names))
-    return {name: np.ascontiguousarray(whole[:, i]) for i, name in enumerate(names)}
+    return dict(zip(names, np.ascontiguousarray(whole.T), strict=True))
 
 
 def _inputs(flat: list[int], counts: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """What went into each row: edges from other rows, and pairs of a row and a parameter's number."""
-    pairs = np.array(flat, dtype=np.int64).reshape(-1, 2)
-    into = np.repeat(np.arange(len(counts)), counts // 2)
-    param = pairs[:, 0] < 0
-    edges = {"src": pairs[~param, 0] // len(ROW), "dst": into[~param], "arg": pairs[~param, 1]}
-    return edges, np.stack([into[param], -1 - pairs[param, 0]], axis=1)
+    source, arg = np.array(flat, dtype=np.int64).reshape(-1, 2).T
+    into = np.arange(len(counts)).repeat(counts // 2)
+    param = source < 0
+    row = ~param
+    edges = {"src": source[row] // len(ROW), "dst": into[row], "arg": arg[row]}
+    return edges, _pairs(into[param], -1 - source[param])
+
+
+def _pairs(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    out = np.empty((len(one), 2), dtype=np.int64)
+    out[:, 0], out[:, 1] = one, other
+    return out
 
 
 def _connected(
@@ -100,15 +111,15 @@ def _connected(
 ) -> np.ndarray:
     """Rows that descend from an input or lead to an end. When the pass did not end, everything may have been
     on its way to one, but for what only counts in the model's own buffers (BatchNorm's batches)."""
-    whole = whole or not (kind == OUTPUT).any()
-    starts = (kind != BUFFER) & ~np.isin(np.arange(len(kind)), edges["dst"]) if whole else kind == INPUT
     srcs, dsts = edges["src"].tolist(), edges["dst"].tolist()  # in the order of dst: time only moves on
     to_output = ends.tolist()
     for src, dst in zip(reversed(srcs), reversed(dsts), strict=True):
         if to_output[dst]:
             to_output[src] = True
     if all(to_output):
-        return np.array(to_output, dtype=bool)
+        return np.ones(len(kind), dtype=bool)
+    whole = whole or not (kind == OUTPUT).any()
+    starts = (kind != BUFFER) & ~np.isin(np.arange(len(kind)), edges["dst"]) if whole else kind == INPUT
     from_input = starts.tolist()
     for src, dst in zip(srcs, dsts, strict=True):
         if from_input[src]:
@@ -129,7 +140,7 @@ def _renumber(pairs: np.ndarray, where: np.ndarray) -> np.ndarray:
     if not len(pairs):
         return pairs
     rows = where[pairs[:, 0]]
-    return np.stack([rows[rows >= 0], pairs[rows >= 0, 1]], axis=1)
+    return _pairs(rows[rows >= 0], pairs[rows >= 0, 1])
 
 
 def _unique(pairs: np.ndarray) -> np.ndarray:
@@ -139,7 +150,10 @@ def _unique(pairs: np.ndarray) -> np.ndarray:
     [[1, 7], [2, 0]]
     """
     base = int(pairs[:, 1].max(initial=0)) + 1
-    return np.stack(np.divmod(np.unique(pairs[:, 0] * base + pairs[:, 1]), base), axis=1)
+    numbers = pairs[:, 0] * base + pairs[:, 1]
+    if (numbers[1:] > numbers[:-1]).all():  # as they mostly come
+        return pairs
+    return _pairs(*np.divmod(np.unique(numbers), base))
 
 
 def _ops(rows: Mapping[str, np.ndarray], layers: np.ndarray) -> Ops:
@@ -153,19 +167,18 @@ def _ops(rows: Mapping[str, np.ndarray], layers: np.ndarray) -> Ops:
         site=rows["site"].astype(np.int32),
         event=rows["event"].astype(np.int32),
         output=rows["output"].astype(np.int16),
-        time=rows["time"],
+        time=rows["time"].copy(),  # not a view that would keep the whole table
         flags=rows["flags"].astype(np.int8),
     )
 
 
 def _calls(calls: Mapping[str, np.ndarray], starts: np.ndarray) -> Calls:
-    stop = np.where(calls["stop"] < 0, len(starts) - 1, calls["stop"])  # a call that an exception cut short
     return Calls(
         module=calls["module"].astype(np.int32),
         passno=(occurrences(calls["module"]) + 1).astype(np.int32),
         parent=calls["parent"].astype(np.int32),
         start=starts[calls["start"]],
-        stop=starts[stop],
+        stop=starts[calls["stop"]],  # the last, -1, for a call that an exception cut short
     )
 
 
@@ -241,7 +254,7 @@ def written_settings(
     for atoms, number in signatures.items():
         of[number] = numbers.setdefault(_written(atoms[1:]), len(numbers) - 1)
     del numbers[""]
-    return tuple(numbers), of[np.where(column < 0, -1, column)]
+    return tuple(numbers), of[np.maximum(column, -1)]
 
 
 def _written(atoms: Iterable[Any]) -> str:

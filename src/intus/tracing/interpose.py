@@ -1,17 +1,18 @@
 """Standing between a model and torch while it runs, and leaving without a trace.
 
 Two things see a forward pass: a ``TorchFunctionMode`` (thread-local, nothing in torch is patched) for
-operations, and ``nn.Module.__call__`` for which module they ran in. The latter is the one patch there is: it
-is shared by all captures under way, put in by the first and taken out by the last, and asks a thread-local
-which recorder to tell. Traces may run in several threads, and inside one another.
+operations, and the code of ``nn.Module.__call__`` for which module they ran in. The latter is the one patch
+there is: it is shared by all captures under way, put in by the first and taken out by the last, and asks a
+thread-local which recorder to tell. Traces may run in several threads, and inside one another.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from types import TracebackType
-from typing import Any
+from collections.abc import Callable
+from types import FunctionType, TracebackType
+from typing import Any, cast
 
 import torch
 from torch.nn import Module
@@ -22,30 +23,37 @@ from .nest import Nest
 from .places import memory_of
 from .recorder import Answer, Recorder
 from .recording import ROW, Recording
-from .surroundings import Surroundings
+from .surroundings import Surroundings, plain_call
 from .values import Values
 
 _local = threading.local()
 
 
-def _call_module(module: Module, *args: Any, **kwargs: Any) -> Any:
-    """Stands in for ``Module.__call__`` while any capture is under way."""
+def _call_module(
+    module: Module,
+    /,
+    *args: Any,
+    _intus_local: threading.local = _local,
+    _intus_plain_call: Callable[..., Any] = plain_call,
+    **kwargs: Any,
+) -> Any:
+    """Runs for ``Module.__call__`` while any capture is under way, with torch's names for its globals."""
     try:
-        recorder = _local.recorders[-1]
+        recorder = _intus_local.recorders[-1]
     except (AttributeError, IndexError):  # a thread without a capture
-        return _surroundings.plain_call(module, *args, **kwargs)
+        return _intus_plain_call(module, *args, **kwargs)
     if recorder.values.busy:  # the caller's own code, or what is run again: no part of the pass
-        return _surroundings.plain_call(module, *args, **kwargs)
+        return _intus_plain_call(module, *args, **kwargs)
     call = recorder.begin_call(module)
     try:
-        out = _surroundings.plain_call(module, *args, **kwargs)
+        out = _intus_plain_call(module, *args, **kwargs)
         recorder.end_call(call, module, args, kwargs, out)
     finally:
         recorder.leave_call(call)
     return out
 
 
-_surroundings = Surroundings(_call_module)
+_surroundings = Surroundings(cast(FunctionType, _call_module))
 
 
 class Capture:

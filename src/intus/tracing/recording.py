@@ -25,6 +25,7 @@ ROW = (
 CALL = ("module", "parent", "start", "stop", "site")
 #: Positional arguments whose place is known without looking its name up.
 POSITIONS = 32
+_POSITIONAL = [str(position) for position in range(POSITIONS)]
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class Recording:
     types: list[str] = field(default_factory=list)
     metas: list[Meta] = field(default_factory=list)
     sites: list[tuple[CodeType, int]] = field(default_factory=list)
-    args: list[str] = field(default_factory=lambda: [str(i) for i in range(POSITIONS)])
+    args: list[str] = field(default_factory=_POSITIONAL.copy)
     places: Places = field(default_factory=Places)
     stack: list[int] = field(default_factory=lambda: [-1])
     failure: BaseException | None = None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
 
 from ..core.errors import InputError
@@ -26,6 +26,7 @@ from .finish import finish
 from .form import Form, To
 from .gradients import Nodes
 from .interpose import Capture
+from .invocation import generators
 from .recording import ROW
 from .replay import Replays
 from .report import Report
@@ -237,16 +238,20 @@ def structure(capture: Capture, model: Callable[..., Any]) -> Graph:
 @contextmanager
 def _same_random_state(seed: int | None) -> Iterator[None]:
     """Leave torch's, numpy's and Python's random state as they were; ``seed`` holds for torch inside."""
-    cuda = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    ours, theirs = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if cuda else []):
-        if seed is not None:
-            torch.manual_seed(seed)
-        try:
-            yield
-        finally:
-            random.setstate(ours)
-            np.random.set_state(theirs)
+    states = [(generator, generator.get_state()) for generator in generators({})]
+    ours = random.getstate()
+    numpys = sys.modules.get("numpy.random")  # numpy imports it when it is first asked for
+    theirs = numpys.get_state(legacy=False) if numpys is not None else None
+    if seed is not None:
+        torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        for generator, state in states:
+            generator.set_state(state)
+        random.setstate(ours)
+        if numpys is not None:
+            numpys.set_state(theirs)
 
 
 def _chooser(save: Selection | Chooser, grads: bool | Selection) -> Chooser | None:

@@ -10,19 +10,23 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import Any
+from types import FunctionType
+from typing import cast
 
 import torch
 from torch.nn import Module
 
 from .imports import WhenImported
 
+_module_call = cast(FunctionType, Module._wrapped_call_impl)  # ``Module.__call__`` by the name torch wrote it
+#: A module's call as torch wrote it, whatever runs in its place.
+plain_call = FunctionType(_module_call.__code__, _module_call.__globals__, _module_call.__name__)
+
 
 class Surroundings:
-    """Shared by all captures; ``call`` stands in for ``Module.__call__`` while any of them is under way."""
+    """Shared by all captures; ``call`` runs for ``Module.__call__`` while any of them is under way."""
 
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self.plain_call: Callable[..., Any] = Module.__call__
+    def __init__(self, call: FunctionType) -> None:
         self._call, self._lock, self._captures, self._undo = call, threading.Lock(), 0, ExitStack()
 
     def enter(self) -> None:
@@ -32,16 +36,29 @@ class Surroundings:
             if self._captures == 1:
                 self._undo.callback(_run_eagerly())
                 self._undo.callback(_make_room())
-                self.plain_call = Module.__call__
-                Module.__call__ = self._call  # type: ignore[method-assign]
+                self._undo.callback(_run_instead(_module_call, self._call))
 
     def leave(self) -> None:
         """A capture is over."""
         with self._lock:
             self._captures -= 1
             if self._captures == 0:
-                Module.__call__ = self.plain_call  # type: ignore[method-assign]
                 self._undo.close()
+
+
+def _run_instead(function: FunctionType, other: FunctionType) -> Callable[[], None]:
+    """Whoever calls ``function`` runs the code of ``other``, which finds what it needs in the defaults of its
+    keywords. To assign to ``Module.__call__`` would make Python visit every class of modules there is, and
+    forget what it knows of them: of a small model that was a quarter of a trace."""
+    code, defaults = function.__code__, function.__kwdefaults__
+    function.__kwdefaults__ = other.__kwdefaults__
+    function.__code__ = other.__code__
+
+    def undo() -> None:
+        function.__code__ = code  # first, for other threads may be calling
+        function.__kwdefaults__ = defaults
+
+    return undo
 
 
 def _make_room() -> Callable[[], None]:
