@@ -77,3 +77,48 @@ def test_the_outline_says_what_it_shows(open_graph: Open) -> None:
     fold.dblclick()
     assert fold.get_attribute("aria-expanded") == "true"
     assert items.filter(has_text="GPT2Block").count() == 2  # the fold and the one it shows
+
+
+COLOURS = """() => {
+  const { width, height } = document.querySelector(".ig-canvas");
+  const { data } = document.querySelector(".ig-canvas").getContext("2d").getImageData(0, 0, width, height);
+  return new Set(new Uint32Array(data.buffer)).size;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_picture_is_seen_where_the_system_forces_its_colours(open_graph: Open, scheme: str) -> None:
+    plain = open_graph(View(MODELS["unet"]()), color_scheme=scheme).evaluate(COLOURS)
+    assert plain > 50
+    forced = open_graph(View(MODELS["unet"]()), color_scheme=scheme, forced_colors="active")
+    assert forced.evaluate("matchMedia('(forced-colors: active)').matches")
+    assert forced.evaluate(COLOURS) == pytest.approx(plain, rel=0.2)
+
+
+@pytest.mark.parametrize("width", [390, 760, 1280])
+def test_the_way_to_a_box_can_be_read_on_a_phone_too(open_graph: Open, width: int) -> None:
+    page = open_graph(View(MODELS["gpt2"]()), viewport={"width": width, "height": 800})
+    page.evaluate(f"{VIEW}.select('transformer.h.7.attn.c_attn')")
+    trail = page.get_by_role("navigation", name="Where this is")
+    steps = trail.get_by_role("listitem")
+    assert [steps.nth(n).inner_text() for n in (0, -1)] == ["GPT2LMHeadModel", "c_attn"]
+    seen = trail.bounding_box()
+    assert seen
+    edges = [steps.nth(n).bounding_box() for n in range(steps.count())]
+    assert all(
+        edge and edge["width"] > 30 and edge["x"] + edge["width"] <= seen["x"] + seen["width"]
+        for edge in edges
+    )
+    name = steps.last.locator("span")
+    assert name.evaluate("(e) => e.clientWidth") > 34  # of six letters
+    steps.nth(1).get_by_role("button").click()
+    assert page.locator(".ig-panel h2").inner_text() == "transformer"
+
+
+def test_on_paper_are_the_picture_and_its_key_alone(open_graph: Open) -> None:
+    page = open_graph(View(MODELS["unet"]()))
+    page.emulate_media(media="print")
+    assert [page.locator(one).is_visible() for one in (".ig-canvas", ".ig-legend")] == [True, True]
+    assert [page.locator(one).is_visible() for one in (".ig-toolbar", ".ig-outline", ".ig-minimap")] == [
+        False
+    ] * 3

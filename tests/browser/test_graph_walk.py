@@ -210,8 +210,9 @@ def test_a_click_on_an_edge_tells_its_tensor(open_graph: Open) -> None:
     assert heading(page) == route["label"]
     assert "Edge" in panel.inner_text()
     assert "float32" in panel.inner_text()
-    panel.get_by_role("button", name="input_1").click()
+    panel.get_by_role("button", name="x", exact=True).click()
     assert heading(page) == "input_1"
+    assert panel.locator(".ig-kind").inner_text() == "Input · x"
 
 
 def test_what_is_selected_lights_its_stream(open_graph: Open) -> None:
@@ -403,3 +404,23 @@ def test_saved_values_show_their_figures(open_graph: Open, tmp_path: Path) -> No
     page.evaluate(f"{VIEW}.select('fc')")
     assert page.locator(".ig-histogram").count() == 0
     assert page.get_by_label("Colour by").locator("option[value=mean]").count() == 0
+
+
+# -- inputs and outputs ---------------------------------------------------------------------------------
+
+
+class Pair(nn.Module):
+    def forward(self, image: Tensor, text: Tensor) -> dict[str, Tensor]:
+        return {"logits": image @ text, "</script>": image + 1}
+
+
+def test_inputs_and_outputs_bear_the_names_of_the_code(open_graph: Open) -> None:
+    page = open_graph(trace(Pair(), (torch.ones(2, 2), torch.ones(2, 2))).show())
+    labels = {address: found["label"] for address, found in boxes(page).items() if "put_" in address}
+    assert labels == {"input_1": "image", "input_2": "text", "output_1": "logits", "output_2": "</script>"}
+    page.get_by_role("combobox", name="Find in the graph").fill("logits")
+    page.keyboard.press("Enter")
+    assert heading(page) == "output_1"
+    assert page.locator(".ig-kind").inner_text() == "Output · logits"
+    page.evaluate(f"{VIEW}.select('matmul_1_1')")
+    assert page.locator(".ig-panel").get_by_role("button", name="image").is_visible()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intus.core.nested import leaves
+from intus.core.nested import leaves, paths
 
 Pair = namedtuple("Pair", "first second")
 
@@ -74,3 +74,28 @@ def test_a_field_that_was_never_set_is_none():
     box = Box(1, 2)
     del box.second
     assert leaves(OrderedDict(box=box), int) == [1]
+
+
+@given(containers)
+def test_a_path_leads_to_each(value):
+    assert [one for _, one in paths(value, int)] == leaves(value, int)
+    if all(key and "." not in key for key in keys(value)):
+        assert all(follow(value, path) == one for path, one in paths(value, int))
+
+
+def keys(value):
+    """Every key in it: an empty one, or a dot in one, would be read otherwise."""
+    if isinstance(value, Box):
+        value = [value.first, value.second]
+    if isinstance(value, dict | UserDict):
+        return [*value, *(key for part in value.values() for key in keys(part))]
+    return [key for part in value for key in keys(part)] if isinstance(value, tuple | list) else []
+
+
+def follow(value, path):
+    for step in path.split(".") if path else ():
+        if isinstance(value, Box):
+            value = getattr(value, step)
+        else:
+            value = value[step if isinstance(value, dict | UserDict) else int(step)]
+    return value

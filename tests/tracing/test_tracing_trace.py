@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 from tracing_zoo import make
 
 import intus
@@ -146,3 +147,30 @@ def test_a_graph_knows_what_modules_hold_even_where_parameters_are_tied():
     ]
     assert [m.training for m in graph.modules] == [False, True, False, False]
     assert graph.sites[graph.modules[1].site].function == "Linear.forward"
+
+
+class Ends(nn.Module):
+    def forward(self, image, *more, mask=None, **rest):
+        return {"logits": image + mask, "states": [more[0] * rest["scale"]["by"], more[1] + 1]}
+
+
+def test_inputs_and_outputs_bear_the_names_of_the_models_own_code():
+    x = torch.ones(2)
+    t = intus.trace(Ends(), (x, x + 1, x + 2), {"mask": x + 3, "scale": {"by": x + 4}})
+    assert t.graph.facts["inputs"] == ["image", "more.0", "more.1", "mask", "scale.by"]
+    assert t.graph.facts["outputs"] == ["logits", "states.0", "states.1"]
+    lines = str(t).splitlines()
+    assert any(line.split()[:2] == ["input_4", "mask"] for line in lines)
+    assert any(line.split()[:2] == ["output_1", "logits"] for line in lines)
+
+
+def test_a_tensor_given_twice_is_one_input_under_its_first_name():
+    x = torch.ones(2)
+    t = intus.trace(lambda a, b, c: a + b + c, (x, x, x + 1))
+    assert t.graph.facts["inputs"] == ["a", "c"]
+    assert "outputs" not in t.graph.facts  # a bare place would say nothing
+
+
+def test_arguments_that_the_model_does_not_take_raise_the_models_own_error():
+    with pytest.raises(TypeError, match=r"forward\(\) got an unexpected keyword argument 'masks'"):
+        intus.trace(nn.ReLU(), torch.ones(2), {"masks": torch.ones(2)})

@@ -57,8 +57,8 @@ def test_a_rolled_loop_has_each_layer_once_and_its_edges_say_which_passes(cell: 
     assert edges["tanh (x3)", "mul (x3)"] == ("Out 1-2", "In 2-3")  # against the flow
     assert edges["tanh (x3)", "sum"] == ("Out 3", "")
     assert edges["tanh (x3)", "sub"] == ("Out 3", "0")
-    assert edges["input_1", "sub"] == ("", "1")
-    assert edges["input_1", "mix (x3)"] == edges["mix (x3)", "add (x3)"] == ("", "")
+    assert edges["x", "sub"] == ("", "1")
+    assert edges["x", "mix (x3)"] == edges["mix (x3)", "add (x3)"] == ("", "")
     assert (edges["sub", "matmul"], edges["randn", "matmul"]) == (("", "0"), ("", "1"))
 
 
@@ -118,7 +118,7 @@ def test_a_layer_that_feeds_itself_bends_back_to_itself() -> None:
     laid_out = plan(trace(grow, torch.ones(2)).graph, rolled=True)
     edges = said(laid_out)
     assert edges["sin (x4)", "sin (x4)"] == ("Out 1-3", "In 2-4")
-    assert edges["input_1", "sin (x4)"] == ("", "In 1")
+    assert edges["x", "sin (x4)"] == ("", "In 1")
     assert edges["sin (x4)", "output_1"] == ("Out 4", "")
 
 
@@ -128,7 +128,7 @@ def test_equal_modules_in_a_row_are_shown_once_with_their_count() -> None:
     stage = laid_out.stage
     captions = [stage.captions(box.node, stage.figures) for box in laid_out.frame.boxes]
     assert captions == [
-        ("input_1", ""),
+        ("input", ""),
         ("0 … 4", "5 × Sequential · 100"),
         ("5", "Linear · 10"),
         ("output_1", ""),
@@ -148,7 +148,7 @@ def test_equal_modules_within_equal_modules_are_shown_once() -> None:
     stage = laid_out.stage
     captions = {stage.captions(box.node, stage.figures) for box in laid_out.frame.boxes}
     assert captions == {
-        *(("input_1", ""), ("output_1", ""), ("4", "Linear · 10")),
+        *(("input", ""), ("output_1", ""), ("4", "Linear · 10")),
         *(("0 … 3", "4 × Sequential · 240"), ("0.0 … 0.2", "3 × Sequential · 60"), ("0.3", "Tanh")),
         *(("0.0", "Linear · 20"), ("0.1", "ReLU")),  # of 0.0: a number takes its parent along
     }
@@ -188,14 +188,14 @@ def test_arguments_are_named_only_where_their_order_matters() -> None:
 
     x = torch.ones(1, 3, 4)
     edges = said(plan(trace(forward, (x, x * 2, torch.ones(3, 3))).graph))
-    assert [edges[f"input_{n}", "sub"][1] for n in (1, 2)] == ["0", "1"]
-    assert [edges[f"input_{n}", "add"][1] for n in (1, 2)] == ["", ""]
+    assert [edges[name, "sub"][1] for name in "xy"] == ["0", "1"]
+    assert [edges[name, "add"][1] for name in "xy"] == ["", ""]
     ends = {
         source: what
         for (source, target), (_, what) in edges.items()
         if target == "scaled_dot_product_attention"
     }
-    assert ends == {"mul": "0", "input_1": "1", "input_2": "2", "input_3": "attn_mask"}
+    assert ends == {"mul": "0", "x": "1", "y": "2", "mask": "attn_mask"}
 
 
 def test_a_failed_pass_is_drawn_as_far_as_it_came() -> None:

@@ -9,7 +9,7 @@ Modules are seen as *calls*: an interval of rows in time. That makes every level
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -79,6 +79,17 @@ class Branch(NamedTuple):
     kind: str
     way: bool | None
     how: str
+
+
+def end_names(kinds: Iterable[int], facts: Mapping[str, Any]) -> dict[int, str]:
+    """What the model's own code calls its inputs and outputs, by row; those without a name are left out.
+
+    >>> end_names([INPUT, INPUT, OP, OUTPUT], {"inputs": ["image", ""], "outputs": ["logits"]})
+    {0: 'image', 3: 'logits'}
+    """
+    called = {INPUT: iter(facts.get("inputs", ())), OUTPUT: iter(facts.get("outputs", ()))}
+    names = {row: next(called[kind], "") for row, kind in enumerate(kinds) if kind in called}
+    return {row: name for row, name in names.items() if name}
 
 
 def _ints(*values: int) -> np.ndarray:

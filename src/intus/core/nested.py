@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -35,3 +35,24 @@ def leaves(value: Any, wanted: type[T], depth: int = _DEPTH) -> list[T]:
         for part in parts
         for one in ((part,) if type(part) is wanted else leaves(part, wanted, depth - 1))
     ]
+
+
+def paths(value: Any, wanted: type[T], path: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, T]]:
+    """What ``leaves`` finds, each with the way to it: keys, fields and places, joined by dots.
+
+    >>> list(paths({"a": (1, [2, "b"]), "c": 3.0}, int))
+    [('a.0', 1), ('a.1.0', 2)]
+    """
+    if isinstance(value, wanted):
+        yield path, value
+    if isinstance(value, wanted) or depth < 0:
+        return
+    parts: Any = ()
+    if isinstance(value, tuple | list):
+        parts = enumerate(value)
+    elif isinstance(value, Mapping):
+        parts = value.items()
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = ((one.name, getattr(value, one.name, None)) for one in fields(value))
+    for key, part in parts:
+        yield from paths(part, wanted, f"{path}.{key}" if path else str(key), depth - 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.graph import Graph
+from .arguments import by_name
 from .compiled import reaches_compiled
 from .interpose import Capture
 from .run import structure
@@ -32,6 +33,9 @@ class Aside:
         if reaches_compiled(model):
             return
         capture = Capture(model, most=MOST)
+        match inputs:
+            case (tuple() as args, dict() as kwargs):
+                inputs = by_name(model, args, kwargs)
         capture.inputs(inputs)
         capture.__enter__()
         self._capture, self._model, self._call = capture, model, capture.begin_call(model)

@@ -65,7 +65,7 @@ def assemble(
         settings=settings,
         op_settings=op_settings,
         error=_error_text(recording.failure),
-        facts=dict(facts),
+        facts={**facts, **{end: list(names) for end, names in recording.ends.items() if any(names)}},
     )
     place = where.item  # of all ways to read one number the quickest
     return graph, lambda row: place(row // len(ROW))

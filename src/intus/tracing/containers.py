@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch.nn.parameter import is_lazy
 
-from ..core.nested import leaves
+from ..core.nested import leaves, paths
 
 #: Types that are compared as they are when operations are told apart.
 ATOMS = frozenset(
@@ -71,6 +71,16 @@ def tensors(value: Any) -> list[Tensor]:
     if type(value) is Tensor:
         return [value]
     return [t for t in leaves(value, Tensor) if not is_lazy(t)]
+
+
+def named_tensors(value: Any) -> list[tuple[str, Tensor]]:
+    """The tensors in what a model took or returned, each with the way to it (``"states.0"``); a bare place
+    says too little to be a name.
+
+    >>> [name for name, _ in named_tensors({"logits": torch.ones(1), "states": (torch.ones(1),)})]
+    ['logits', 'states.0']
+    """
+    return [("" if path.isdigit() else path, t) for path, t in paths(value, Tensor) if not is_lazy(t)]
 
 
 def is_wrapped(t: Tensor) -> bool:

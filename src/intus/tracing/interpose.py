@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 from torch.nn import Module
 
-from .containers import tensors
+from .containers import named_tensors
 from .invocation import Keeper
 from .nest import Nest
 from .places import memory_of
@@ -118,14 +118,14 @@ class Capture:
     def inputs(self, values: Any) -> None:
         """Declare the tensors in ``values`` as the inputs of the pass."""
         with torch._C.DisableTorchFunction():  # a trace inside a trace: our own work is no part of the outer
-            for tensor in tensors(values):
-                self._recorder.add_input(tensor)
+            for name, tensor in named_tensors(values):
+                self._recorder.add_input(tensor, name)
 
     def outputs(self, values: Any) -> None:
         """Declare the tensors in ``values`` as the outputs of the pass."""
         with torch._C.DisableTorchFunction():
-            for number, tensor in enumerate(tensors(values)):
-                self._recorder.add_output(tensor, str(number))
+            for number, (name, tensor) in enumerate(named_tensors(values)):
+                self._recorder.add_output(tensor, str(number), name)
 
     def begin_call(self, module: Module) -> int:
         """Note that a call of ``module`` is under way which began before this capture did."""

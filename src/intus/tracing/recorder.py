@@ -91,16 +91,18 @@ class Recorder(TorchFunctionMode):
         if self._nest is not None:
             self._nest.recorder = None  # it would be a cycle
 
-    def add_input(self, t: Tensor) -> None:
+    def add_input(self, t: Tensor, name: str = "") -> None:
         """Declare an input of the pass; one tensor given twice is one input."""
         if not self._origins.is_known(t):
+            self.recording.ends["inputs"].append(name)
             self.recording.places.outside(t)
             self._origins.add(t, INPUT, self.recording.type_number("input"))
 
-    def add_output(self, t: Tensor, name: str) -> None:
+    def add_output(self, t: Tensor, place: str, name: str = "") -> None:
         """Declare an output of the pass."""
         recording = self.recording
-        inputs = [self._origins.row(t), recording.arg_number(name)]
+        recording.ends["outputs"].append(name)
+        inputs = [self._origins.row(t), recording.arg_number(place)]
         source, arg = inputs
         self._origins.add_also(inputs)
         row = recording.add(OUTPUT, recording.type_number("output"), recording.meta_number(t), inputs)

@@ -39,6 +39,7 @@ class Recording:
     ``signatures``  numbers of what functions were given besides tensors, function first; see ``walk``
     ``reads``   the times Python asked for a tensor's plain value
     ``raised``  the row of the last operation that raised, and its exception
+    ``ends``    what the inputs and the outputs are called, in order, "" where they have no name
     """
 
     rows: list[int] = field(default_factory=list)
@@ -55,6 +56,7 @@ class Recording:
     raised: tuple[int, BaseException] | None = None
     reads: list[Read] = field(default_factory=list)
     signatures: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    ends: dict[str, list[str]] = field(default_factory=lambda: {"inputs": [], "outputs": []})
     type_numbers: dict[str, int] = field(default_factory=dict)
     meta_numbers: dict[Any, int] = field(default_factory=dict)
     _arg_numbers: dict[str, int] = field(default_factory=dict)

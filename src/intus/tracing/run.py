@@ -18,6 +18,7 @@ from ..core.selection import Selection
 from ..core.unwatched import unwatched
 from ..viewing.html import View
 from ..viewing.overlay import Overlay
+from .arguments import by_name
 from .assemble import assemble
 from .choose import Chooser
 from .drain import drained
@@ -220,7 +221,7 @@ def _run(
     it returned and what it raised."""
     with _same_random_state(seed):
         try:
-            capture.inputs((args, keywords))
+            capture.inputs(by_name(model, args, keywords))
             with capture, unwatched():
                 output = drained(model(*args, **keywords))
                 capture.outputs(output)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.flops import flops
-from ..core.graph import FAILED, OP, OP_KINDS, Graph
+from ..core.graph import FAILED, OP, OP_KINDS, Graph, end_names
 from .scene import totals
 
 _HEADER = ("", "type", "output", "parameters", "FLOPs", "time")
@@ -194,6 +194,7 @@ class _Inside:
         np.add.at(self.operations, graph.ops.call[_first_tensors(graph) & inside], 1)
         np.add.at(self.time, graph.ops.call[inside], graph.ops.time[inside])
         np.add.at(self.flops, graph.ops.call[inside], self.op_flops[inside])
+        self.ends = end_names(graph.ops.kind.tolist(), graph.facts)
         self.params: list[set[int]] = [set() for _ in range(calls)]
         self.op_params: dict[int, set[int]] = {}
         for row, param in graph.op_params.tolist():
@@ -229,7 +230,7 @@ class _Inside:
         return Row(
             depth,
             graph.labels[row],
-            (graph.types[graph.ops.type[row]] if kind == OP else OP_KINDS[kind]) + failed,
+            (graph.types[graph.ops.type[row]] if kind == OP else self.ends.get(row, OP_KINDS[kind])) + failed,
             "" if failed else dimensions(graph.metas[graph.ops.meta[row]].shape),
             self._size(self.op_params.get(row, set())),
             int(graph.ops.time[row]),

@@ -13,6 +13,7 @@ export type Theme = Record<(typeof TOKENS)[number] | "font", string>;
 /** The tokens of theme.css as plain colours, for the scheme that holds at `host`. */
 export function readTheme(host: HTMLElement): Theme {
   const probe = document.createElement("span");
+  probe.style.setProperty("forced-color-adjust", "none"); // else all are one, and the picture is a black sheet
   host.append(probe);
   const theme = { font: getComputedStyle(host).fontFamily } as Theme;
   for (const token of TOKENS) {

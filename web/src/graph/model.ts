@@ -263,8 +263,19 @@ function setDepths(nodes: TreeNode[]): void {
   });
 }
 
+/** What the model's own code calls its inputs and outputs, by row. */
+function endNames({ ops, facts = {} }: Scene): Map<number, string> {
+  const names = new Map<number, string>();
+  for (const [kind, called] of [[INPUT, facts.inputs], [OUTPUT, facts.outputs]] as [number, string[] | undefined][]) {
+    let place = 0;
+    if (called) ops.kind.forEach((one, row) => one === kind && names.set(row, called[place++]));
+  }
+  return names;
+}
+
 function nameBoxes({ scene, nodes }: Builder, callBox: Int32Array): void {
   const { ops, calls } = scene;
+  const ends = endNames(scene);
   nodes[0].title = scene.model;
   const rootCall = callBox.indexOf(0);
   nodes[0].call = rootCall;
@@ -284,7 +295,7 @@ function nameBoxes({ scene, nodes }: Builder, callBox: Int32Array): void {
       node.address = labels[0];
       node.names = labels.length > 1 ? [...new Set(labels)] : labels;
       const type = scene.types[ops.type[node.rows[0]]];
-      node.title = node.kind === "op" ? type : node.kind === "buffer" ? below(type, addressAround(nodes, node)) : labels[0];
+      node.title = node.kind === "op" ? type : node.kind === "buffer" ? below(type, addressAround(nodes, node)) : ends.get(node.rows[0]) || labels[0];
     }
     for (const row of node.buffers) node.names = plus(node.names, ops.label[row]);
     if (node.passes > 1) node.title += ` (x${node.passes})`;

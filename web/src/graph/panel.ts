@@ -61,7 +61,8 @@ function kindOf({ scene }: Tree, node: TreeNode): string {
     return `Module · ${node.subtitle}${call > 1 ? ` · call ${call}` : ""}${node.passes > 1 ? ` · ${node.passes} calls` : ""}`;
   }
   if (node.kind === "group") return `${plural(node.children.length, "member")} · ${node.subtitle}`;
-  const names = { op: `Operation · ${node.title}`, input: "Input", output: "Output", buffer: "Buffer", constant: "Constant: a tensor from outside the model", root: "Model" };
+  const called = node.title === node.address ? "" : ` · ${node.title}`;
+  const names = { op: `Operation · ${node.title}`, input: `Input${called}`, output: `Output${called}`, buffer: "Buffer", constant: "Constant: a tensor from outside the model", root: "Model" };
   return names[node.kind];
 }
 

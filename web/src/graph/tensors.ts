@@ -55,7 +55,9 @@ function tensor(tree: Tree, row: number, arg: string, boxes: number[], actions: 
 }
 
 function link({ nodes }: Tree, box: number, actions: PanelActions): HTMLElement {
-  return el("button", { type: "button", class: "ig-link", click: () => actions.goTo(box) }, ...inParts(nodes[box].address || nodes[box].title));
+  const { kind, address, title } = nodes[box];
+  const name = kind === "input" || kind === "output" ? title : address || title;
+  return el("button", { type: "button", class: "ig-link", click: () => actions.goTo(box) }, ...inParts(name));
 }
 
 /** The facts of an edge: its tensors, from where to where, as which argument, of which passes. */

@@ -25,7 +25,7 @@ export function trail(tree: Tree, way: number[], goTo: (id: number) => void): HT
   const last = way.length - 1;
   const steps = way.map((id, i) => {
     const title = tree.nodes[id].title || tree.scene.model;
-    if (i === last) return el("li", { "aria-current": "location" }, title);
+    if (i === last) return el("li", { "aria-current": "location" }, el("span", {}, title));
     return el("li", {}, el("button", { type: "button", class: "ig-link", click: () => goTo(id) }, title));
   });
   return el("nav", { class: "ig-trail", "aria-label": "Where this is", hidden: last < 1 }, el("ol", {}, ...steps));

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...core.graph import BUFFER, CONSTANT, OP, OP_KINDS
+from ...core.graph import BUFFER, CONSTANT, OP, OP_KINDS, end_names
 from .folds import fold_repeats, group_ends
 
 Scene = dict[str, Any]
@@ -197,6 +197,7 @@ def _name(tree: Tree, call_box: list[int]) -> None:
     ops, calls, modules = scene["ops"], scene["calls"], scene["modules"]
     root_call = call_box.index(0) if 0 in call_box else -1
     nodes[0].title, nodes[0].call = scene["model"], root_call
+    ends = end_names(ops["kind"], scene.get("facts", {}))
     nodes[0].subtitle = modules[calls["module"][root_call]][1] if root_call >= 0 else ""
     for node in nodes:
         labels = [ops["label"][row] for row in node.rows]
@@ -215,7 +216,7 @@ def _name(tree: Tree, call_box: list[int]) -> None:
             kind = scene["types"][ops["type"][node.rows[0]]]
             around = _address_around(nodes, node)
             titles = {"op": kind, "buffer": below(kind, around)}
-            node.title = titles.get(node.kind, labels[0])
+            node.title = titles.get(node.kind) or ends.get(node.rows[0]) or labels[0]
         node.names += [ops["label"][row] for row in node.buffers]
     for node in nodes:
         if node.kind == "group" and not node.title:

@@ -1,0 +1,27 @@
+"""What a pass's inputs are called: as the model's own code calls its arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch.nn import Module
+
+
+def by_name(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments under the names that the model's code has for them; the places, where it tells none.
+
+    >>> by_name(lambda x, *rest, **more: x, (1, 2), {"mask": 3})
+    {'x': 1, 'rest': (2,), 'mask': 3}
+    """
+    try:
+        call = inspect.signature(model.forward if isinstance(model, Module) else model)
+        bound = call.bind(*args, **kwargs)
+    except Exception:  # no signature, or arguments that it does not take: the model will say so
+        return {**{str(place): value for place, value in enumerate(args)}, **kwargs}
+    named: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        open_ended = call.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+        named |= value if open_ended else {name: value}
+    return named
