@@ -98,7 +98,7 @@ def test_view_shows_a_saved_trace(tmp_path: Path) -> None:
         (["view", "{folder}/nt.py:Net"], "Did you mean 'net.py'"),
         (["view", "{folder}/net:Net"], "Did you mean {net}:Net?"),
         (["view", "{folder}/no/net.py:Net"], "Nor is there a folder '{folder}/no'"),
-        (["view", "{net}:"], "may hold several models: write {net}:NAME"),
+        (["view", "{net}:"], "{net} needs the name of one of its 4 models: write\n"),
         (["view", "{net}::Net"], "{net}::Net does not work: SyntaxError"),
         (
             ["view", "{net}:torch"],
@@ -106,7 +106,10 @@ def test_view_shows_a_saved_trace(tmp_path: Path) -> None:
         ),
         (["view", "{net}:Nett", "--no-open"], "Did you mean 'Net'?"),
         (["view", "{net}:Net", "--inputs", "rann(3)", "--no-open"], "--inputs 'rann(3)'"),
-        (["view", "{net}", "--no-open"], "may hold several models: write"),
+        (
+            ["view", "{net}", "{folder}/other.py"],
+            "and 2 are named. For two on one page write: ",
+        ),
         (
             ["view", "{net}:Net", "--inputs", "randn(3, 5)", "--no-open"],
             "{net}:Net stopped on the way; Net.html shows where: RuntimeError: mat1 and mat2 shapes",
@@ -148,6 +151,67 @@ def test_what_cannot_be_done_ends_with_1_and_the_reason(
     named = {"net": net, "folder": tmp_path}
     assert main([argument.format(**named) for argument in arguments]) == 1
     assert words.format(**named) in capsys.readouterr().err
+
+
+def view_as_typed(folder: Path, *words: str) -> tuple[int, str]:
+    """What a user's shell shows, in the folder of the file."""
+    asked = [sys.executable, "-m", "intus", "view", *words, "--no-open"]
+    done = subprocess.run(asked, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+def test_a_file_without_a_name_lists_its_models_as_they_are_written(net: Path) -> None:
+    code, said = view_as_typed(net.parent, "net.py")
+    assert code == 1
+    first, *lines, last = said.splitlines()
+    assert first == "intus: net.py needs the name of one of its 4 models: write"
+    assert [re.split(" {2,}", line.strip()) for line in lines] == [
+        ['net.py:ready --inputs "x"', "a Net"],
+        ['net.py:other --inputs "x"', "a Net"],
+        ['net.py:Net --inputs "x"', "a class"],
+        ["net.py:'Sized(size)' --inputs \"input\"", "a class that takes size"],
+    ]
+    assert "a value for each input" in last
+    code, said = view_as_typed(net.parent, "net.py:ready", "--inputs", "randn(3, 4)", "-o", "net.json")
+    assert (code, said) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("from net import Net", '  some.py:Net --inputs "x"  a class\n'),
+        ("import torch\nloss = torch.nn.MSELoss()", '  some.py:loss --inputs "input, target"  a MSELoss\n'),
+        (
+            "def build(width=4):\n    import torch\n    return torch.nn.Linear(width, 2)",
+            "write some.py:'build()'; if it is what to show, some.py:build.",
+        ),
+        (
+            "from torch.nn import Linear",
+            "some.py holds nothing to show: no torch.nn.Module and no ",
+        ),
+        ("if __name__ == '__main__':\n    model = 1", "does not run here: make the model above it"),
+        ("raise ValueError('no data')", "some.py does not run: ValueError: no data"),
+    ],
+    ids=["imported", "a loss", "a function", "torch's own", "below main", "raises"],
+)
+def test_a_file_without_a_name_says_what_it_holds(
+    net: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str, words: str
+) -> None:
+    monkeypatch.chdir(net.parent)
+    Path("some.py").write_text(text)
+    assert main(["view", "some.py"]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_of_many_models_some_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    many = tmp_path / "many.py"
+    many.write_text("import torch\nfor n in range(30):\n    globals()[f'net{n}'] = torch.nn.ReLU()\n")
+    assert main(["view", str(many)]) == 1
+    said = capsys.readouterr().err
+    assert "one of its 30 models" in said
+    assert "  and 18 more\n" in said
+    assert len(said.splitlines()) == 15
 
 
 @pytest.mark.parametrize("depth", ["-1", "two", "1.5"])

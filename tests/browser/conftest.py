@@ -18,13 +18,25 @@ ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--d
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
+def launch() -> Iterator[Callable[..., Browser]]:
+    """``launch(*flags)``: a Chromium, with flags of its own beside the usual ones."""
     if CHROMIUM is None:
         pytest.skip("needs Chromium: install it, or name it in the variable CHROMIUM")
+    browsers: list[Browser] = []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
-        yield browser
-        browser.close()
+
+        def launched(*flags: str) -> Browser:
+            browsers.append(playwright.chromium.launch(executable_path=CHROMIUM, args=[*ARGS, *flags]))
+            return browsers[-1]
+
+        yield launched
+        for browser in browsers:
+            browser.close()
+
+
+@pytest.fixture(scope="module")
+def chromium(launch: Callable[..., Browser]) -> Browser:
+    return launch()
 
 
 @pytest.fixture

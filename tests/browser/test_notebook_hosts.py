@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from pathlib import Path
+from statistics import median
 from threading import Thread
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from PIL import Image
+from playwright.sync_api import Browser, Page
 from waiting import until
 from zoo import MODELS
 
@@ -112,6 +116,59 @@ def test_a_cell_is_shown_and_walked_in(
     assert (
         640 <= page.evaluate("cell.offsetHeight") <= 720
     )  # a frame that follows its content does not run away
+
+
+# How notebooks say that they are dark, from what they publish; the last is what a host may do without us.
+_SAYS = {
+    "jupyter": "document.body.dataset.jpThemeLight = String(!dark)",
+    "vscode": "document.body.dataset.vscodeThemeKind = dark ? 'vscode-dark' : 'vscode-light'",
+    "vscode, high contrast": (
+        "document.body.dataset.vscodeThemeKind = `vscode-high-contrast${dark ? '' : '-light'}`"
+    ),
+    "colab": "document.documentElement.setAttribute('theme', dark ? 'dark' : 'light')",
+    "color-scheme": "document.documentElement.style.colorScheme = dark ? 'dark' : 'light'",
+}
+
+
+@pytest.fixture(scope="module")
+def systems(chromium: Browser, launch: Callable[..., Browser]) -> dict[str, Browser]:
+    """Browsers on a light and on a dark system: what Playwright emulates would hold in every frame."""
+    return {"light": chromium, "dark": launch("--blink-settings=preferredColorScheme=0")}
+
+
+@pytest.mark.parametrize("system", ["light", "dark"])
+@pytest.mark.parametrize("host", _SAYS)
+def test_a_cell_is_light_or_dark_as_its_notebook(
+    systems: dict[str, Browser], tmp_path: Path, host: str, system: str
+) -> None:
+    path = tmp_path / "notebook.html"
+    cell = View(MODELS["recurrent"]())._repr_html_()
+    path.write_text(f"<!doctype html><meta charset=utf-8><body>{cell}</body>", encoding="utf-8")
+    page = systems[system].new_page(color_scheme="null", viewport={"width": 900, "height": 700})
+    page.goto(path.as_uri())
+    page.frame_locator("iframe").locator(".ig-canvas").wait_for()
+    wait_for_shade(page, system)  # as long as the notebook says nothing
+    other = "light" if system == "dark" else "dark"
+    for shade in (other, system, other):
+        page.evaluate(f"(dark) => {{ {_SAYS[host]} }}", shade == "dark")
+        wait_for_shade(page, shade)
+    page.frame_locator("iframe").get_by_role("button", name="Light or dark").click()
+    wait_for_shade(page, system)  # who asks for the other has it
+    page.close()
+
+
+def wait_for_shade(page: Page, shade: str) -> None:
+    """Until the bar of the graph and its canvas are both light, or both dark."""
+    seen: dict[str, int] = {}
+    for _ in range(100):
+        frame = page.frame_locator("iframe")
+        for part in (".ig-toolbar", ".ig-canvas"):
+            picture = Image.open(BytesIO(frame.locator(part).screenshot())).convert("L")
+            seen[part] = int(median(picture.tobytes()))
+        if all((grey < 64) if shade == "dark" else (grey > 192) for grey in seen.values()):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"not {shade}: {seen}")
 
 
 def innermost(page: Page) -> Any:

@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
+from PIL import Image
 
 BIN = Path(__file__).parents[2] / ".venvs" / "notebooks" / "bin"
 MODEL = (
@@ -46,8 +50,8 @@ def open_lab(lab: str, browser: Any) -> Iterator[Callable[..., Any]]:
     """Open a notebook in JupyterLab, with a kernel or without."""
     pages: list[Any] = []
 
-    def opened(name: str, *, kernel: bool = True) -> Any:
-        page = browser.new_page(viewport={"width": 1400, "height": 1500})
+    def opened(name: str, *, kernel: bool = True, **options: Any) -> Any:
+        page = browser.new_page(viewport={"width": 1400, "height": 1500}, **options)
         pages.append(page)
         page.set_default_timeout(90_000)
         page.goto(f"{lab}/lab/tree/{name}?reset")
@@ -91,6 +95,32 @@ def test_a_trace_shows_stays_and_shares_its_selection(
     assert page.evaluate(picked) == "1"
 
 
+def test_a_cell_and_a_widget_are_dark_in_a_dark_notebook(
+    open_lab: Any, folder: Path, write_notebook: Any, picture: Any
+) -> None:
+    write_notebook(folder / "dark.ipynb", [MODEL + "t", "t.widget()"])
+    page = open_lab("dark.ipynb", color_scheme="null")  # emulated, it would hold in every frame
+    run(page, "notebook:run-all-cells")
+    page.frame_locator("iframe[srcdoc]").locator(".ig-canvas").wait_for()
+    page.wait_for_function(f"{WIDGET} && {WIDGET}.intusView")
+    canvases = [page.frame_locator("iframe[srcdoc]").locator(".ig-canvas"), page.locator(".ig-canvas")]
+    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+        page.evaluate(THEME, theme)
+        for canvas in canvases:
+            wait_for_shade(canvas, dark="Dark" in theme)
+        picture(page, theme.replace(" ", "-").lower())
+
+
+def wait_for_shade(canvas: Any, *, dark: bool) -> None:
+    grey = -1.0
+    for _ in range(100):
+        grey = median(Image.open(BytesIO(canvas.screenshot())).convert("L").tobytes())
+        if grey < 64 if dark else grey > 192:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{'dark' if dark else 'light'} was wanted, and it is {grey} of 255")
+
+
 def test_a_notebook_run_without_a_browser_opens_with_its_graph(
     open_lab: Any, folder: Path, write_notebook: Any, standing: Any, environment: Any, picture: Any
 ) -> None:
@@ -100,6 +130,7 @@ def test_a_notebook_run_without_a_browser_opens_with_its_graph(
     page.wait_for_function(
         "document.body.textContent.includes('not shown because this notebook is not trusted')"
     )
+    assert "color-scheme" not in page.locator(".jp-Notebook").inner_text()
     trust(path, environment)
     page = open_lab("headless.ipynb", kernel=False)
     standing(page)
@@ -184,6 +215,7 @@ WIDGET = (
     "[...document.querySelectorAll('.jp-OutputArea-output *')].map((e) => e.shadowRoot).filter(Boolean)"
     ".map((root) => root.querySelector('div')).find((host) => host?.intusView)"
 )
+THEME = "(theme) => { window.jupyterapp.commands.execute('apputils:change-theme', { theme }); }"
 ADD = """(source) => {
   const notebook = window.jupyterapp.shell.currentWidget.content;
   notebook.activeCellIndex = notebook.widgets.length - 1;

@@ -97,8 +97,8 @@ def test_save_and_notebook(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == view.html()
     assert "<title>A &lt;b&gt;title&lt;/b&gt;</title>" in view.html()
     cell = Tags(view._repr_html_())
-    assert [tag for tag, _ in cell.tags] == ["iframe"]
-    frame = cell.tags[0][1]
+    assert [tag for tag, _ in cell.tags] == ["style", "iframe"]
+    frame = cell.tags[1][1]
     assert frame["srcdoc"] == view.html()
     assert "allow-same-origin" not in frame["sandbox"]
     assert "height:400px" in frame["style"]

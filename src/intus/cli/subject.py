@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import CodecError, InputError, did_you_mean
+from .choice import choice
 
 if TYPE_CHECKING:
     from ..tracing.trace import Trace
@@ -60,12 +61,10 @@ def subject(written: str) -> Subject:
         raise InputError(f"There is no file {str(source)!r}. {_near(source)}{_HOW}")
     if not colon and source.suffix != ".py":
         return Subject(written, _loaded(source), {})
-    if not name:
-        raise InputError(
-            f"{source} may hold several models: write {source}:NAME, the module, its class or a function."
-        )
     with _seeded():
         names = _names_of(source)
+        if not name:
+            raise InputError(choice(source, names, _callables(names)))
         return Subject(written, _model(source, name, names), names)
 
 

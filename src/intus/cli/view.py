@@ -30,6 +30,7 @@ def add(verbs: Any) -> None:
         metavar="FILE.py:NAME",
         help="a module, its class, such as 'Net(width=8)' with arguments, or a function; or FILE.trace",
     )
+    verb.add_argument("more", nargs="*", help=argparse.SUPPRESS)  # refused in words: see _run
     verb.add_argument(
         "--inputs",
         metavar="EXPR",
@@ -61,6 +62,11 @@ def add(verbs: Any) -> None:
 
 
 def _run(chosen: argparse.Namespace) -> int:
+    if chosen.more:
+        raise InputError(
+            f"intus view shows one model or trace at a time, and {1 + len(chosen.more)} are named. For two "
+            f"on one page write: intus view {chosen.what} --beside {chosen.more[0]}"
+        )
     shown = _sides(chosen) if chosen.beside else _one(chosen)
     look = {name: value for name in ("direction", "dark") if (value := getattr(chosen, name))}
     output = chosen.output or Path(f"{shown.title}.html")

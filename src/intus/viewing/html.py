@@ -14,6 +14,7 @@ from typing import Any
 from ..core.errors import InputError
 from ..core.graph import Graph
 from .assets import asset
+from .cell import cell
 from .overlay import AUTOGRAD, Overlay, kept_by_autograd, paint
 from .scene import scene
 from .text import headline
@@ -55,7 +56,6 @@ _START = """
 });
 """
 
-_UNTRUSTED = "A graph, not shown because this notebook is not trusted: trust it, or run this cell."
 DEEPEST = 1_000_000  # a depth that opens every module
 
 
@@ -232,14 +232,7 @@ class View:
         return widget(self)
 
     def _repr_html_(self) -> str:
-        # An iframe keeps the page's styles and scripts away from the notebook's, and the sandbox keeps the
-        # notebook's cookies away from the page. Jupyter takes it out of a notebook that is not trusted; the
-        # words in it, which no browser shows, remain.
-        return (
-            f'<iframe srcdoc="{escape(self.html())}" sandbox="allow-scripts allow-downloads" '
-            f'style="width:100%;height:{int(self.height)}px;border:0;border-radius:8px" '
-            f'title="{escape(self.title)}">{_UNTRUSTED}</iframe>'
-        )
+        return cell(self.html(), title=self.title, height=int(self.height))
 
     def __repr__(self) -> str:
         return f"<View of {self.title}: {headline(self.graph)}>"

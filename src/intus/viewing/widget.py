@@ -29,11 +29,13 @@ const load = async (text) => {
   const inShadow = (_, given) => `:host${given ? `(${given})` : ""}`;
   return { style: style.replaceAll(/:root(\\[[^\\]]*\\])?/g, inShadow), program, script };
 };
-// Light or dark as the notebook is: JupyterLab and VS Code say so on the body, others by their color-scheme.
+// Light or dark as the notebook is: JupyterLab, VS Code and Colab say so, others by their color-scheme.
 const follow = (host) => {
   const { jpThemeLight, vscodeThemeKind } = document.body.dataset;
   const scheme = getComputedStyle(host.parentElement ?? document.body).colorScheme;
   let dark = /^(dark|light)$/.test(scheme) ? scheme === "dark" : null;
+  const colab = document.documentElement.getAttribute("theme");
+  if (colab) dark = colab === "dark";
   if (vscodeThemeKind) dark = !vscodeThemeKind.includes("light");
   if (jpThemeLight) dark = jpThemeLight === "false";
   if (dark === null) delete host.dataset.theme;

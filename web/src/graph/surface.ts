@@ -47,7 +47,8 @@ export class Surface {
     const scheme = matchMedia("(prefers-color-scheme: dark)");
     scheme.addEventListener("change", refresh);
     const toggled = new MutationObserver(refresh);
-    toggled.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+    const root = this.area.getRootNode(); // a widget's is not the page's (viewing/widget.py)
+    for (const place of [document.documentElement, root instanceof ShadowRoot && root.host]) if (place) toggled.observe(place, { attributeFilter: ["data-theme"] });
     const resize = new ResizeObserver(() => this.onResize());
     resize.observe(this.area);
     this.stops.push(() => scheme.removeEventListener("change", refresh), () => toggled.disconnect(), () => resize.disconnect());

@@ -1,0 +1,81 @@
+"""What a Python file holds that ``intus view`` could show, where the caller named nothing of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+MOST = 12  # listed
+
+
+def choice(source: Path, names: Mapping[str, Any], functions: list[str]) -> str:
+    """What to write, of a file that defines ``names``, of which ``functions`` are its own that might be run.
+
+    >>> import torch
+    >>> print(choice(Path("net.py"), {"head": torch.nn.Linear(2, 1)}, []))
+    net.py needs the name of its model: write
+      net.py:head --inputs "input"  a Linear
+    with a value for each input, in Python, such as --inputs "randn(1, 3, 8, 8), ones(2)".
+    """
+    found = list(_modules(source, names))
+    if found:
+        width = max(len(words) for words, _ in found[:MOST])
+        lines = [f"  {words:{width}}  {what}" for words, what in found[:MOST]]
+        if len(found) > MOST:
+            lines.append(f"  and {len(found) - MOST} more")
+        several = f"one of its {len(found)} models" if len(found) > 1 else "its model"
+        such = 'with a value for each input, in Python, such as --inputs "randn(1, 3, 8, 8), ones(2)".'
+        return "\n".join([f"{source} needs the name of {several}: write", *lines, such])
+    if functions:
+        listed = ", ".join(functions[:MOST])
+        return (
+            f"{source} holds no torch.nn.Module, neither a class nor one that is made. If a function of it "
+            f"makes the model, write {source}:'{functions[0]}()'; if it is what to show, {source}:"
+            f"{functions[0]}. Its functions and classes: {listed}."
+        )
+    nothing = f"{source} holds nothing to show: no torch.nn.Module and no function."
+    if "__main__" not in source.read_text(encoding="utf-8", errors="replace"):
+        return nothing
+    below = "What stands below `if __name__ == '__main__'` does not run here"
+    return f"{nothing} {below}: make the model above it, or in a function."
+
+
+def _modules(source: Path, names: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What to write for each class of modules and each module, those made first, and what it is."""
+    from torch.nn import Module
+
+    own = {name: value for name, value in names.items() if not name.startswith("_")}
+    for name, value in own.items():
+        if isinstance(value, Module):
+            yield f"{source}:{name}{_inputs(value.forward)}", f"a {type(value).__name__}"
+    for name, value in own.items():
+        if isinstance(value, type) and issubclass(value, Module) and not _is_torch(value):
+            takes = ", ".join(_required(value))
+            called = f"'{name}({takes})'" if takes else name
+            forward = _inputs(value.forward, skip=1)
+            yield f"{source}:{called}{forward}", f"a class that takes {takes}" if takes else "a class"
+
+
+def _is_torch(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "torch"
+
+
+def _inputs(forward: Callable[..., Any], skip: int = 0) -> str:
+    names = ", ".join(_required(forward)[skip:])
+    return f' --inputs "{names}"' if names else ""
+
+
+def _required(call: Callable[..., Any]) -> list[str]:
+    """The names of the arguments that have no default."""
+    try:
+        given = inspect.signature(call).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    needed = [one for one in given if one.default is one.empty]
+    return [
+        f"{one.name}=…" if one.kind is one.KEYWORD_ONLY else one.name
+        for one in needed
+        if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
