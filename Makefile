@@ -18,8 +18,10 @@ help:           ## this list
 demo: .venv/.ready  ## train a small network on real digits and watch it learn
 	$(PY) -m intus demo $(ARGS)
 
+# Each process has half of the tests, in their order, and takes over from the other what is left. What pytest makes
+# of a test file is kept for the next run, also where Python is told to keep nothing.
 test: .venv/.ready browser  ## the test suite
-	$(ONE_THREAD) $(PY) -m pytest -n 2 --dist loadfile $(ARGS)
+	PYTHONDONTWRITEBYTECODE= $(ONE_THREAD) $(PY) -m pytest -n 2 --dist worksteal $(ARGS)
 
 test-slow: .venv/.ready  ## the long sweeps: many deaths of servers, many faults of a network
 	$(ONE_THREAD) $(PY) -m pytest -m slow $(ARGS)

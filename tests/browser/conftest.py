@@ -14,7 +14,25 @@ from standin import Standin, Store, digits_graph, plausible
 from waiting import until
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+#: What each new window would begin beside its page, and no page needs: the popups of the address bar, pages
+#: of their own that cost twice ours, and a process in store.
+BESIDE = (
+    "WebUIOmniboxPopup",
+    "WebUIOmniboxAimPopup",
+    "WebUIOmniboxFullPopup",
+    "SpareRendererForSitePerProcess",
+)
+#: Only the last list of features is heeded, so what Playwright leaves out, and a page could notice, is here.
+PLAYWRIGHTS = (
+    *("AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "PaintHolding", "MediaRouter"),
+    *("HttpsUpgrades", "HttpsFirstBalancedModeAutoEnable", "LensOverlay", "ThirdPartyStoragePartitioning"),
+    *("AvoidCorsURLLoaderRestartOnRedirect", "OptimizationHints", "NetworkTimeServiceQuerying"),
+    *("AimEnabled", "PreconnectToSearch"),
+)
+ARGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
+    f"--disable-features={','.join(BESIDE + PLAYWRIGHTS)}",
+]
 
 
 @pytest.fixture(scope="module")
