@@ -24,7 +24,9 @@ needs_axe = pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: run `np
 
 def violations(page: Page) -> list[str]:
     page.evaluate(AXE.read_text(encoding="utf-8"))
-    found: list[dict[str, Any]] = page.evaluate("axe.run(document).then((result) => result.violations)")
+    found: list[dict[str, Any]] = page.evaluate(
+        "axe.run(document, { resultTypes: ['violations'] }).then((result) => result.violations)"
+    )
     return [
         f"{one['id']}: {one['help']} {[node['html'][:120] for node in one['nodes']]}"
         for one in found

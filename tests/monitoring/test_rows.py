@@ -78,39 +78,55 @@ def test_a_shuffled_loader_with_ids_is_right_row_by_row(server, workers):
             np.testing.assert_allclose(array, model[0](ROWS[rows]).detach().numpy(), rtol=1e-4, atol=1e-6)
 
 
-def scores(tmp_path, loader, *, targets=LABELS, times=1, epochs=2):
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tmp_path_factory.mktemp("rows") / "x.db"
+
+
+@pytest.fixture(scope="module")
+def real_server(path):
+    with Server(database=path, port=0) as running:
+        yield running
+
+
+@pytest.fixture
+def scores(request, real_server, path):
     """Epochs that were scored against the labels, and what was told of them, of rows without ids."""
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    run, place = request.node.name, (real_server.host, real_server.port)
+
+    def scores(loader, *, times=1, epochs=2):
         model = net()
-        assert register_targets(server.host, server.port, name="digit", targets=targets)
-        with probe(model, server.host, server.port, run="r") as watch:
+        assert register_targets(*place, name="digit", targets=LABELS)
+        with probe(model, *place, run=run) as watch:
             run_epochs(watch, model, loader, ids=False, times=times, epochs=epochs)
-            assert flush(server.host, server.port)
-    with Database(tmp_path / "x.db") as database:
-        points = database.points("r", "Sequential").where(score="linear_f1", address="0")
-        told = " ".join(str(notice) for notice in database.notices())
+            assert flush(*place)
+        with Database(path) as database:
+            points = database.points(run, "Sequential").where(score="linear_f1", address="0")
+            told = " ".join(str(notice) for notice in database.notices(run))
         values = dict(zip(points["epoch"].tolist(), points["value"].tolist(), strict=True))
         notes = dict(zip(points["epoch"].tolist(), points["note"].tolist(), strict=True))
         return values, notes, told
 
+    return scores
 
-def test_rows_in_order_are_known_by_their_order(tmp_path):
-    values, notes, told = scores(tmp_path, DataLoader(Numbered(), batch_size=32))
+
+def test_rows_in_order_are_known_by_their_order(scores):
+    values, notes, told = scores(DataLoader(Numbered(), batch_size=32))
     assert list(values) == [0, 1]
     assert not np.isnan(list(values.values())).any()
     assert set(notes.values()) == {"labels matched by order of arrival"}  # the second verified the first
     assert "cannot be matched" not in told
 
 
-def test_the_order_of_a_single_epoch_is_not_verified(tmp_path):
-    values, notes, _ = scores(tmp_path, DataLoader(Numbered(), batch_size=32), epochs=1)
+def test_the_order_of_a_single_epoch_is_not_verified(scores):
+    values, notes, _ = scores(DataLoader(Numbered(), batch_size=32), epochs=1)
     assert list(values) == [0]
     assert notes[0] == "labels matched by order of arrival, not verified"
 
 
-def test_what_a_second_epoch_disproves_is_withdrawn(tmp_path, caplog):
+def test_what_a_second_epoch_disproves_is_withdrawn(scores, caplog):
     """Shuffled by hand: no loader tells it."""
-    values, notes, told = scores(tmp_path, ByHand())
+    values, notes, told = scores(ByHand())
     assert list(values) == [0]
     assert np.isnan(values[0])
     assert notes[0].startswith("withdrawn: the next epoch began with other rows")
@@ -147,7 +163,7 @@ def test_a_shuffled_loader_without_ids_is_refused_at_once(server, caplog, option
     assert "probe_set" in caplog.text
 
 
-def test_a_loader_that_draws_the_same_every_time_is_refused_too(tmp_path, caplog):
+def test_a_loader_that_draws_the_same_every_time_is_refused_too(scores, caplog):
     same = torch.Generator()
 
     class Same(DataLoader):
@@ -155,7 +171,7 @@ def test_a_loader_that_draws_the_same_every_time_is_refused_too(tmp_path, caplog
             same.manual_seed(0)
             return super().__iter__()
 
-    values, _, told = scores(tmp_path, Same(Numbered(), batch_size=32, shuffle=True, generator=same))
+    values, _, told = scores(Same(Numbered(), batch_size=32, shuffle=True, generator=same))
     assert values == {}
     assert "nobody knows which rows" in told
     assert "draws them with RandomSampler" in caplog.text
@@ -190,8 +206,8 @@ def test_iterators_that_wait_or_are_done_tell_nothing():
 @pytest.mark.parametrize(
     ("options", "times", "count"), [({"drop_last": True}, 1, 96), ({}, 2, 200)], ids=["dropped", "twice"]
 )
-def test_other_counts_are_refused_with_both(tmp_path, options, times, count):
-    values, _, told = scores(tmp_path, DataLoader(Numbered(), batch_size=32, **options), times=times)
+def test_other_counts_are_refused_with_both(scores, options, times, count):
+    values, _, told = scores(DataLoader(Numbered(), batch_size=32, **options), times=times)
     assert values == {}
     assert f"has 100 labels, but '0' of 'Sequential' sent {count} rows" in told
     assert "probe.items = ids" in told

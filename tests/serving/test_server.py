@@ -136,21 +136,21 @@ def test_an_open_stream_does_not_hold_the_shutdown_up(tmp_path):
         events.close()
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_what_was_received_is_scored_before_the_end_and_labels_survive(tmp_path, sign):
-    with Server(database=tmp_path / "x.db", port=0) as running:
-        ask(running.page_url, "/targets", {"name": "parity", "targets": LABELS})
-        ask(running.page_url, "/records", batch())
-        running.process.send_signal(sign)
-        running.process.wait(timeout=30)
-        assert not [line for line in running.log if "Traceback" in line]
-    with Server(database=tmp_path / "x.db", port=0) as running:
-        assert ask(running.page_url, "/api/runs")[1]["runs"][0]["targets"] == ["parity"]
-        ask(running.page_url, "/records", batch(epoch=1, seq=1))  # seq 0 is known from before
-        ask(running.page_url, "/flush", {})
-        points = ask(running.page_url, "/api/points?run=r&model=m&score=linear_accuracy")[1]
-        assert points["epoch"] == [0, 1]
-        assert points["target"] == ["parity", "parity"]
+def test_what_was_received_is_scored_before_the_end_and_labels_survive(tmp_path):
+    for epoch, sign in enumerate((signal.SIGINT, signal.SIGTERM)):
+        with Server(database=tmp_path / "x.db", port=0) as running:
+            if epoch == 0:
+                ask(running.page_url, "/targets", {"name": "parity", "targets": LABELS})
+            else:
+                assert ask(running.page_url, "/api/runs")[1]["runs"][0]["targets"] == ["parity"]
+            ask(running.page_url, "/records", batch(epoch, seq=epoch))  # seq 0 is known from before
+            running.process.send_signal(sign)
+            running.process.wait(timeout=30)
+            assert not [line for line in running.log if "Traceback" in line], sign
+        with Database(tmp_path / "x.db") as database:
+            points = database.points("r", "m", score="linear_accuracy")
+        assert points["epoch"].tolist() == [*range(epoch + 1)], sign
+        assert set(points["target"].tolist()) == {"parity"}, sign
 
 
 def test_three_servers_apart_do_what_one_does(tmp_path):
