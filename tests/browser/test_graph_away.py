@@ -157,6 +157,45 @@ def test_a_model_of_one_long_row_has_nothing_to_show_before(new_page: Open, tmp_
     assert 0 < entry["y"] < 200
 
 
+# For each task of a worker, whether the page already showed a graph.
+BEGUN = """window.begun = [];
+    const Own = window.Worker;
+    window.Worker = class extends Own {
+        postMessage(task) {
+            begun.push(Boolean(document.querySelector('.intus-graph')));
+            super.postMessage(task);
+        }
+    }"""
+
+
+class Pieces(nn.Module):
+    """Six thousand tensors of one operation."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack(x.unbind(0)).tanh()
+
+
+def test_a_worker_begins_before_the_page_has_its_tree(
+    seven_thousand: Graph, new_page: Open, tmp_path: Path
+) -> None:
+    page = page_of(View(seven_thousand, depth="all", rolled=False).html(), new_page, tmp_path, BEGUN)
+    settled(page)
+    assert page.evaluate("begun") == [False]
+    assert page.evaluate(f"{VIEW}.frame.count") == 7812
+    page = page_of(View(seven_thousand, depth=1, rolled=False).html(), new_page, tmp_path, BEGUN)
+    settled(page)
+    assert page.evaluate("begun") == []
+
+
+def test_many_tensors_in_few_boxes_need_no_worker(new_page: Open, tmp_path: Path) -> None:
+    graph = graph_of(Pieces(), torch.zeros(6000, 1))
+    assert len(graph.ops) > 6000
+    page = page_of(View(graph, depth="all").html(), new_page, tmp_path)
+    settled(page)
+    expect(page.locator(".ig-wait")).to_have_count(0)
+    assert page.evaluate(f"{VIEW}.frame.count") == 5
+
+
 def test_a_cell_of_a_notebook_has_its_worker(seven_thousand: Graph, new_page: Open, tmp_path: Path) -> None:
     cell = View(seven_thousand, depth="all", rolled=False)._repr_html_()
     path = tmp_path / "notebook.html"

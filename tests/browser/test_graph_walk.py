@@ -215,17 +215,59 @@ def test_a_click_on_an_edge_tells_its_tensor(open_graph: Open) -> None:
     assert panel.locator(".ig-kind").inner_text() == "Input · x"
 
 
+LIT = f"{VIEW}.frame.boxes.filter((box) => {VIEW}.lit.has(box.node.id)).map((box) => box.node.address)"
+
+
 def test_what_is_selected_lights_its_stream(open_graph: Open) -> None:
     page = open_graph(View(MODELS["unet"](), depth=0))
     page.evaluate(f"{VIEW}.select('down.1')")
-    lit = page.evaluate(f"[...{VIEW}.light.lit.boxes].map(id => {VIEW}.tree.nodes[id].address)")
-    assert {"input_1", "down.0", "down.3", "join.2", "output_1"} < set(lit)
+    assert {"input_1", "down.0", "down.3", "join.2", "output_1"} < set(page.evaluate(LIT))
     page.evaluate(f"{VIEW}.select('up.0')")
-    lit = page.evaluate(f"[...{VIEW}.light.lit.boxes].map(id => {VIEW}.tree.nodes[id].address)")
-    assert {"down.3", "up.2"} < set(lit)
+    assert {"down.3", "up.2"} < set(page.evaluate(LIT))
     page.evaluate(f"{VIEW}.select('down.3')")
     page.evaluate(f"{VIEW}.open('down.3')")
-    assert page.evaluate(f"{VIEW}.light.lit.boxes.size") > 8
+    assert len(page.evaluate(LIT)) > 8
+
+
+@pytest.mark.parametrize("name", ["unet", "gpt2", "decoder"])
+def test_what_is_lit_is_what_the_tensor_comes_from_and_goes_to(open_graph: Open, name: str) -> None:
+    graph = MODELS[name]()
+    page = open_graph(View(graph, depth="all", rolled=False))
+    parents: dict[int, set[int]] = {}
+    for src, dst in zip(graph.edges.src.tolist(), graph.edges.dst.tolist(), strict=True):
+        parents.setdefault(dst, set()).add(src)
+    children: dict[int, set[int]] = {}
+    for dst, above in parents.items():
+        for src in above:
+            children.setdefault(src, set()).add(dst)
+
+    def reached(row: int, steps: dict[int, set[int]]) -> set[int]:
+        seen, waiting = {row}, [row]
+        while waiting:
+            waiting += (fresh := steps.get(waiting.pop(), set()) - seen)
+            seen |= fresh
+        return seen
+
+    box_of = page.evaluate(f"[...{VIEW}.tree.boxOf].map((id) => id < 0 ? '' : {VIEW}.tree.nodes[id].address)")
+    leaves = set(
+        page.evaluate(f"{VIEW}.frame.boxes.filter((box) => !box.open).map((box) => box.node.address)")
+    )
+    alone = [row for row, box in enumerate(box_of) if box in leaves and box_of.count(box) == 1]
+    for row in alone[:: max(1, len(alone) // 7)]:
+        page.evaluate(f"(address) => {VIEW}.select(address)", box_of[row])
+        up, down = reached(row, parents), reached(row, children)
+        assert set(page.evaluate(LIT)) & leaves == {box_of[one] for one in up | down} & leaves, box_of[row]
+        along = {
+            (box_of[src], box_of[dst])
+            for src, dst in zip(graph.edges.src.tolist(), graph.edges.dst.tolist(), strict=True)
+            if {src, dst} <= up or {src, dst} <= down
+        }
+        for a, b, lit in page.evaluate(ALONG):
+            assert lit == ((a, b) in along) or not {a, b} <= leaves, (a, b)
+
+
+ALONG = f"""{VIEW}.frame.lines.map(({{ edge }}) =>
+    [...[edge.from, edge.to].map((end) => {VIEW}.tree.nodes[end]?.address ?? ""), {VIEW}.lit.along(edge)])"""
 
 
 def test_the_address_bar_leads_back(open_graph: Open) -> None:

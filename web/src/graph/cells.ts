@@ -5,7 +5,6 @@ import { NONE } from "./lists.ts";
 export const SPACE = { x: 28, dummy: 16, rank: 34, lane: 12, side: 22, top: 20, bottom: 20, step: 16 };
 export interface Cell {
   index: number; // into nodes; -1 for a dummy, -2 for a port
-  id: number;
   rank: number;
   width: number;
   height: number;
@@ -13,6 +12,9 @@ export interface Cell {
   y: number; // top
   up: Link[];
   down: Link[];
+  /** Ends of edges along its lower side, and along its upper one (route.ts). */
+  leaving: End[];
+  arriving: End[];
   /** Its neighbours in its rank, once they are ordered, and the run it belongs to (place.ts). */
   left: Cell | undefined;
   right: Cell | undefined;
@@ -25,8 +27,8 @@ export interface Link {
   shift: number;
 }
 
-export function newCell(index: number, id: number, rank: number, width: number, height: number): Cell {
-  return { index, id, rank, width, height, x: 0, y: 0, up: NONE, down: NONE, left: undefined, right: undefined, run: -1 };
+export function newCell(index: number, rank: number, width: number, height: number): Cell {
+  return { index, rank, width, height, x: 0, y: 0, up: NONE, down: NONE, leaving: NONE, arriving: NONE, left: undefined, right: undefined, run: -1 };
 }
 
 /** How far apart the centres of two neighbours must be. */
@@ -35,13 +37,26 @@ export function gap(a: Cell, b: Cell): number {
   return (a.width + b.width) / 2 + between;
 }
 
+/** One end of an edge at a box: where its way comes from or goes to, and the lane it shares, if any. */
+export interface End {
+  edge: number;
+  towards: number;
+  lane: object | null;
+}
+
+/** The cells at both ends of every edge. */
+export interface Ends {
+  from: Cell[];
+  to: Cell[];
+}
+
 export interface Chain {
   edge: number;
   cells: Cell[];
 }
 
-export function countBy<T>(items: T[], key: (item: T) => number): Map<number, number> {
-  const counts = new Map<number, number>();
+export function countBy<T, K>(items: T[], key: (item: T) => K): Map<K, number> {
+  const counts = new Map<K, number>();
   for (const item of items) counts.set(key(item), (counts.get(key(item)) ?? 0) + 1);
   return counts;
 }

@@ -78,6 +78,9 @@ export function duration(ns: number): string {
   return `${Math.round(ns)} ns`;
 }
 
-export const plural = (n: number, noun: string): string => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
+/** 12,345: a number with its thousands set apart. Intl does the same, and takes 25 ms to begin. */
+export const grouped = (n: number): string => String(n).replace(/\B(?=(\d{3})+$)/g, ",");
+
+export const plural = (n: number, noun: string): string => `${grouped(n)} ${noun}${n === 1 ? "" : "s"}`;
 
 const trim = (n: number): string => (n >= 100 ? n.toFixed(0) : n.toFixed(1).replace(/\.0$/, ""));

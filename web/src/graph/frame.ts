@@ -5,7 +5,7 @@ import { Bands } from "./bands.ts";
 import { HEADER } from "./heads.ts";
 import type { Layout } from "./layout.ts";
 import type { Level, Tree, TreeNode } from "./model.ts";
-import { linesOf, type Line } from "./strokes.ts";
+import { Lines, type Line } from "./strokes.ts";
 
 const MOST = 1500; // drawn of one container: more are smaller than a pixel
 
@@ -41,8 +41,10 @@ export interface Source {
 /** An open container: the boxes it shows and the lines between them, made when they are asked for. */
 export class Part {
   private ownLevel: Level | null = null;
-  private ownBoxes: Bands<Box> | null = null;
-  private ownLines: Bands<Line> | null = null;
+  private readonly boxes: Box[] = [];
+  private boxBands: Bands | null = null;
+  private lines: Lines | null = null;
+  private lineBands: Bands | null = null;
   private before: Int32Array | null = null;
 
   constructor(
@@ -53,6 +55,7 @@ export class Part {
     private readonly levelNow: () => Level,
     private readonly layout: Layout,
     private readonly boxOf: (id: number, place: number, layout: Layout) => Box,
+    private readonly heightOf: (id: number) => number,
     /** Boxes in sight inside a box of it, at any depth. */
     private readonly inside: (id: number) => number,
   ) {}
@@ -62,20 +65,39 @@ export class Part {
     return (this.ownLevel ??= this.levelNow());
   }
 
-  get boxes(): Bands<Box> {
-    return (this.ownBoxes ??= new Bands(
-      this.shown.map((id, place) => this.boxOf(id, place, this.layout)),
-      (box) => box.dy,
-      (box) => box.dy + box.height,
-    ));
+  /** The box at a place of what it shows. */
+  box(place: number): Box {
+    return (this.boxes[place] ??= this.boxOf(this.shown[place], place, this.layout));
   }
 
-  get lines(): Bands<Line> {
-    return (this.ownLines ??= new Bands(
-      linesOf(this.tree, this.level, this.layout, this.id),
-      (line) => line.top,
-      (line) => line.bottom,
-    ));
+  /** The boxes between two heights; of more than `most`, some. */
+  boxesWithin(top: number, bottom: number, most: number): Box[] {
+    const bands = (this.boxBands ??= this.bandsOfBoxes());
+    return bands.within(top, bottom, most).map((place) => this.box(place));
+  }
+
+  private bandsOfBoxes(): Bands {
+    const tops = this.layout.y;
+    return new Bands(tops, tops.map((top, place) => top + this.heightOf(this.shown[place])));
+  }
+
+  linesWithin(top: number, bottom: number, most: number): Line[] {
+    const lines = (this.lines ??= new Lines(this.tree, this.level, this.layout, this.id));
+    const bands = (this.lineBands ??= this.bandsOfLines());
+    return bands.within(top, bottom, most).map((place) => lines.of(place));
+  }
+
+  private bandsOfLines(): Bands {
+    const size = this.level.edges.length;
+    const [tops, bottoms] = [new Float64Array(size).fill(Infinity), new Float64Array(size).fill(-Infinity)];
+    const { points, starts } = this.layout;
+    for (let edge = 0; edge < size; edge++) {
+      for (let at = starts[edge] + 1; at < starts[edge + 1]; at += 2) {
+        if (points[at] < tops[edge]) tops[edge] = points[at];
+        if (points[at] > bottoms[edge]) bottoms[edge] = points[at];
+      }
+    }
+    return new Bands(tops, bottoms);
   }
 
   /** How many rows of an outline stand before each of its boxes, and at last how many it has. */
@@ -111,7 +133,7 @@ export class Frame implements Area {
     if (place < 0) return undefined;
     const around = parent === 0 ? null : this.box(parent);
     if (around === undefined) return undefined;
-    const box = this.part(parent)!.boxes.items[place];
+    const box = this.part(parent)!.box(place);
     return around ? put(box, around.x, around.y + HEADER) : put(box, 0, 0);
   }
 
@@ -144,7 +166,7 @@ export class Frame implements Area {
   linesIn(area: Area, least = 0): Line[] {
     const found: Line[] = [];
     for (const { part, x, y } of this.look(area, least)) {
-      for (const line of part.lines.within(area.y - y, area.y + area.height - y, least ? MOST : Infinity)) {
+      for (const line of part.linesWithin(area.y - y, area.y + area.height - y, least ? MOST : Infinity)) {
         if (x + line.right < area.x || x + line.left > area.x + area.width) continue;
         [line.x, line.y] = [x, y];
         found.push(line);
@@ -160,7 +182,7 @@ export class Frame implements Area {
       const [id, x, y] = stack.pop()!;
       const part = this.part(id)!;
       const boxes: Box[] = [];
-      for (const box of part.boxes.within(area.y - y, area.y + area.height - y, least ? MOST : Infinity)) {
+      for (const box of part.boxesWithin(area.y - y, area.y + area.height - y, least ? MOST : Infinity)) {
         put(box, x, y);
         if (box.x > area.x + area.width || box.x + box.width < area.x) continue;
         boxes.push(box);
@@ -205,6 +227,6 @@ function put(box: Box, x: number, y: number): Box {
 export function emptyFrame(tree: Tree): Frame {
   const [numbers, starts] = [new Float64Array(0), new Int32Array(1)];
   const layout = { width: 1, height: 1, x: numbers, y: numbers, portX: numbers, points: numbers, starts };
-  const nothing = new Part(tree, 0, [], () => ({ edges: [], ins: [], outs: [] }), layout, () => null!, () => 0);
+  const nothing = new Part(tree, 0, [], () => ({ edges: [], ins: [], outs: [] }), layout, () => null!, () => 0, () => 0);
   return new Frame({ tree, partOf: (id) => (id === 0 ? nothing : undefined) }, 1, 1, 0);
 }

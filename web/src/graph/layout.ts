@@ -3,7 +3,7 @@
 // a few median sweeps and weighted isotonic placements do the rest. Edges that span many ranks run in lanes
 // beside the boxes, one lane for all edges of one source, so that they cross no box and cost no dummies.
 
-import { countBy, newCell, type Cell, type Chain } from "./cells.ts";
+import { countBy, newCell, type Cell, type Chain, type Ends } from "./cells.ts";
 import { plus } from "./lists.ts";
 import { orderRanks } from "./order.ts";
 import { placeX } from "./place.ts";
@@ -59,18 +59,27 @@ const LONGEST = 6; // ranks an edge may span before it takes a lane
 const HUB = 3; // so many edges over more than one rank, from or to one box, share a lane
 
 export function layoutLevel(input: LayoutInput): Layout {
-  const { nodes, edges } = input;
-  const rank = rankNodes(input);
+  const { nodes, ins, outs, edges } = input;
+  const places = new Map<number, number>();
+  for (const { id } of nodes) places.set(id, places.size);
+  for (const id of ins) places.set(id, places.size);
+  for (const id of outs) places.set(id, places.size);
+  const [from, to] = [new Int32Array(edges.length), new Int32Array(edges.length)];
+  edges.forEach((edge, i) => {
+    from[i] = places.get(edge.from)!;
+    to[i] = places.get(edge.to)!;
+  });
+  const rank = rankNodes(nodes, waysOf(from, to, nodes.length, nodes.length + ins.length));
   const last = rank.reduce((a, b) => Math.max(a, b), 0);
-  const cells: Cell[] = nodes.map((node, index) => newCell(index, node.id, rank[index], node.width, node.height));
-  const ports = [...input.ins.map((id) => newCell(-2, id, -1, 10, 0)), ...input.outs.map((id) => newCell(-2, id, last + 1, 10, 0))];
-  cells.push(...ports);
-  const byId = new Map<number, Cell>();
-  for (const cell of cells) byId.set(cell.id, cell);
-  const { chains, lanes } = splitEdges(edges, byId, cells);
+  const cells: Cell[] = nodes.map((node, index) => newCell(index, rank[index], node.width, node.height));
+  for (let i = 0; i < ins.length; i++) cells.push(newCell(-2, -1, 10, 0));
+  for (let i = 0; i < outs.length; i++) cells.push(newCell(-2, last + 1, 10, 0));
+  const known = cells.slice();
+  const ends: Ends = { from: edges.map((_, edge) => known[from[edge]]), to: edges.map((_, edge) => known[to[edge]]) };
+  const { chains, lanes } = splitEdges(edges, ends, cells);
   const ranks = orderRanks(cells, last + 3);
   placeX(ranks);
-  return assemble(input, ranks, byId, chains, lanes);
+  return assemble(input, ranks, known, ends, chains, lanes);
 }
 
 /** The forward edges of a level by places: of nodes in their order, then of the ports they come from. */
@@ -84,27 +93,23 @@ interface Ways {
   nextOut: Int32Array;
 }
 
-function waysOf({ nodes, ins, edges }: LayoutInput): Ways {
-  const places = new Map<number, number>();
-  for (const { id } of nodes) places.set(id, places.size);
-  for (const id of ins) places.set(id, places.size);
-  const [from, to, nextIn, nextOut] = [0, 0, 0, 0].map(() => new Int32Array(edges.length));
-  const [firstIn, firstOut] = [nodes.length, places.size].map((size) => new Int32Array(size).fill(-1));
-  edges.forEach((edge, at) => {
-    const [a, b] = [places.get(edge.from) ?? -1, places.get(edge.to) ?? -1];
-    if (a < 0 || b < 0 || b >= nodes.length || (a >= b && a < nodes.length)) return;
-    [from[at], to[at]] = [a, b];
-    [nextIn[at], firstIn[b]] = [firstIn[b], at];
-    [nextOut[at], firstOut[a]] = [firstOut[a], at];
-  });
+function waysOf(from: Int32Array, to: Int32Array, nodes: number, sources: number): Ways {
+  const [nextIn, nextOut] = [new Int32Array(from.length), new Int32Array(from.length)];
+  const [firstIn, firstOut] = [nodes, sources].map((size) => new Int32Array(size).fill(-1));
+  for (let at = 0; at < from.length; at++) {
+    const a = from[at];
+    const b = to[at];
+    if (a >= sources || b >= nodes || (a >= b && a < nodes)) continue;
+    nextIn[at] = firstIn[b];
+    nextOut[at] = firstOut[a];
+    firstIn[b] = firstOut[a] = at;
+  }
   return { from, to, firstIn, nextIn, firstOut, nextOut };
 }
 
 /** Longest paths from above. What nothing holds up moves down to just above the first it feeds: constants, and
  * what takes its part of one tensor late, such as a loop's steps from their sequence. */
-function rankNodes(input: LayoutInput): Int32Array {
-  const { nodes } = input;
-  const ways = waysOf(input);
+function rankNodes(nodes: LayoutNode[], ways: Ways): Int32Array {
   const { from, to, firstIn, nextIn, firstOut, nextOut } = ways;
   const rank = new Int32Array(nodes.length);
   for (let i = 0; i < nodes.length; i++) {
@@ -127,12 +132,20 @@ function heldUp(nodes: LayoutNode[], { from, to, firstIn, nextIn, firstOut, next
     latest[i] = firstOut[i] < 0 ? rank[i] : 2 ** 30;
     for (let e = firstOut[i]; e >= 0; e = nextOut[e]) latest[i] = Math.min(latest[i], latest[to[e]] - 1);
   }
-  const isSpread = Uint8Array.from(firstOut, (first) => {
-    let [count, low, high] = [0, Infinity, -Infinity];
-    for (let e = first; e >= 0; e = nextOut[e]) [count, low, high] = [count + 1, Math.min(low, latest[to[e]]), Math.max(high, latest[to[e]])];
-    return count > HUB && high - low > LONGEST ? 1 : 0;
-  });
-  const held = Uint8Array.from(nodes, (node) => (node.pinned ? 1 : 0));
+  const isSpread = new Uint8Array(firstOut.length);
+  for (let i = 0; i < firstOut.length; i++) {
+    let count = 0;
+    let low = Infinity;
+    let high = -Infinity;
+    for (let e = firstOut[i]; e >= 0; e = nextOut[e]) {
+      count++;
+      low = Math.min(low, latest[to[e]]);
+      high = Math.max(high, latest[to[e]]);
+    }
+    if (count > HUB && high - low > LONGEST) isSpread[i] = 1;
+  }
+  const held = new Uint8Array(nodes.length);
+  nodes.forEach(({ pinned }, i) => (held[i] = pinned ? 1 : 0));
   for (let i = 0; i < nodes.length; i++) {
     for (let e = firstIn[i]; e >= 0; e = nextIn[e]) if ((from[e] >= nodes.length || held[from[e]]) && !isSpread[from[e]]) held[i] = 1;
   }
@@ -140,38 +153,37 @@ function heldUp(nodes: LayoutNode[], { from, to, firstIn, nextIn, firstOut, next
 }
 
 /** Link cells along short edges, with a dummy in every rank they pass; leave the long ones to lanes. */
-function splitEdges(edges: LayoutEdge[], byId: Map<number, Cell>, cells: Cell[]): { chains: Chain[]; lanes: number[] } {
+function splitEdges(edges: LayoutEdge[], { from, to }: Ends, cells: Cell[]): { chains: Chain[]; lanes: number[] } {
   const chains: Chain[] = [];
   const lanes: number[] = [];
-  const spans = Int32Array.from(edges, ({ from, to }) => byId.get(to)!.rank - byId.get(from)!.rank);
-  const long = edges.filter((_, index) => spans[index] > 1);
-  const [leaving, arriving] = [countBy(long, (edge) => edge.from), countBy(long, (edge) => edge.to)];
-  const isHub = (edge: LayoutEdge): boolean => leaving.get(edge.from)! >= HUB || arriving.get(edge.to)! >= HUB;
-  edges.forEach((edge, index) => {
-    const span = spans[index];
+  const spanOf = (edge: number): number => to[edge].rank - from[edge].rank;
+  const long: number[] = [];
+  for (let edge = 0; edge < edges.length; edge++) if (spanOf(edge) > 1) long.push(edge);
+  const [leaving, arriving] = [countBy(long, (edge) => from[edge]), countBy(long, (edge) => to[edge])];
+  const isHub = (edge: number): boolean => leaving.get(from[edge])! >= HUB || arriving.get(to[edge])! >= HUB;
+  edges.forEach(({ fromDx, toDx }, edge) => {
+    const span = spanOf(edge);
     if (span < 1 || span > LONGEST || (span > 1 && isHub(edge))) {
-      lanes.push(index);
+      lanes.push(edge);
       return;
     }
-    const a = byId.get(edge.from)!;
-    const b = byId.get(edge.to)!;
-    const chain = [a];
-    for (let r = a.rank + 1; r < b.rank; r++) {
-      const dummy = newCell(-1, -1, r, 8, 0);
+    const chain = [from[edge]];
+    for (let r = from[edge].rank + 1; r < to[edge].rank; r++) {
+      const dummy = newCell(-1, r, 8, 0);
       cells.push(dummy);
       chain.push(dummy);
     }
-    chain.push(b);
+    chain.push(to[edge]);
     for (let i = 1; i < chain.length; i++) {
       const [p, q] = [chain[i - 1], chain[i]];
       const weight = p.index === -1 && q.index === -1 ? 6 : span === 1 ? 4 : 1;
-      const straight = (i === 1 ? (edge.fromDx ?? 0) : 0) - (i === chain.length - 1 ? (edge.toDx ?? 0) : 0);
+      const straight = (i === 1 ? (fromDx ?? 0) : 0) - (i === chain.length - 1 ? (toDx ?? 0) : 0);
       // Two open boxes stand centre under centre: a stack of them must not wander off along its ports.
-      const shift = edge.fromDx !== null && edge.toDx !== null && span === 1 ? 0 : straight;
+      const shift = fromDx !== null && toDx !== null && span === 1 ? 0 : straight;
       p.down = plus(p.down, { cell: q, weight, shift: -shift });
       q.up = plus(q.up, { cell: p, weight, shift });
     }
-    chains.push({ edge: index, cells: chain });
+    chains.push({ edge, cells: chain });
   });
   return { chains, lanes };
 }

@@ -12,11 +12,12 @@ export function drawLines(ctx: CanvasRenderingContext2D, picture: Picture, lines
   const shown = progress < 1 ? Math.max(0, progress * 2 - 1) : 1;
   ctx.globalAlpha = shown;
   for (const line of lines) {
-    if (line.edge === picture.edge || lit?.edges.has(line.edge)) {
+    const inside = lit !== null && isInside(picture, line.container);
+    if (line.edge === picture.edge || (!inside && lit?.along(line.edge))) {
       chosen.push(line);
       continue;
     }
-    if (lit) ctx.globalAlpha = shown * (isInside(picture, line.container) ? 1 : 0.5);
+    if (lit) ctx.globalAlpha = shown * (inside ? 1 : 0.5);
     drawLine(ctx, line, camera.scale);
   }
   ctx.globalAlpha = shown;

@@ -4,6 +4,7 @@ import { foldRepeats, groupEnds } from "./folds.ts";
 import { Levels } from "./levels.ts";
 import { NONE, plus } from "./lists.ts";
 import { takesSeveral, type Marks } from "./marks.ts";
+import { waysOf, type Ways } from "./stream.ts";
 import { BUFFER, CONSTANT, CREATED, FAILED, INPUT, OP, OUTPUT, type Scene } from "./scene.ts";
 
 export type Kind = "root" | "module" | "op" | "input" | "output" | "buffer" | "constant" | "group";
@@ -62,6 +63,8 @@ export interface Tree {
   boxOf: Int32Array;
   /** Made when it is first asked for. */
   readonly byAddress: Map<string, number>;
+  /** The scene's edges by the rows at their ends; made when it is first asked for. */
+  readonly ways: Ways;
   /** The place of each box among its container's children. */
   placeOf: Int32Array;
   levels: Levels;
@@ -86,11 +89,15 @@ export function buildTree(scene: Scene): Tree {
   setDepths(nodes);
   nameBoxes(builder, callBox);
   let byAddress: Map<string, number> | null = null;
+  let ways: Ways | null = null;
   const placeOf = new Int32Array(nodes.length);
   for (const { children } of nodes) children.forEach((id, place) => (placeOf[id] = place));
   const tree: Tree = {
     get byAddress() {
       return (byAddress ??= namesOf(scene, nodes));
+    },
+    get ways() {
+      return (ways ??= waysOf(scene));
     },
     ...{ scene, nodes, boxOf, placeOf, levels: new Levels(() => tree), firstPort: nodes.length, holders: [] },
     decisions: decisions(scene),

@@ -1,6 +1,7 @@
 // Opening so much that it takes a while: it is laid out in a worker, and a note says so until it stands.
 import { canGoAway, layOutAway, type Program, type Task } from "./away.ts";
 import { el } from "./dom.ts";
+import { grouped } from "./facts.ts";
 import type { Layout } from "./layout.ts";
 
 const LARGE = 5000; // boxes that are laid out in a worker
@@ -8,6 +9,7 @@ const LARGE = 5000; // boxes that are laid out in a worker
 export class Opening {
   private stopNow: (() => void) | null = null;
   private depth = -1;
+  private readonly note = el("p", { class: "ig-wait", role: "status" });
 
   constructor(
     private readonly program: Program,
@@ -24,19 +26,20 @@ export class Opening {
     return this.stopNow !== null;
   }
 
-  /** Lay out, then open; where no worker is to be had, on the page itself. `canStop` says whether something else is shown. */
+  /** Lay out, then open; where no worker is to be had, on the page itself. `canStop` says whether something else is
+   * shown. Where the same is on its way already, this says what is known of it by now. */
   start(task: Task, boxes: number, canStop: boolean): void {
+    const words = `Laying out ${grouped(boxes)} boxes …`;
+    this.note.replaceChildren(words, ...(canStop ? [el("button", { type: "button", class: "ig-link", click: () => this.stop() }, "Cancel")] : []));
     if (this.busy && this.depth === task.depth) return;
     this.stop();
-    const words = `Laying out ${boxes.toLocaleString("en")} boxes …`;
-    const note = el("p", { class: "ig-wait", role: "status" }, words, canStop && el("button", { type: "button", class: "ig-link", click: () => this.stop() }, "Cancel"));
     const { done, stop } = layOutAway(this.program, task);
     const mine = (this.stopNow = () => {
       stop();
-      note.remove();
+      this.note.remove();
     });
     this.depth = task.depth;
-    this.area.append(note);
+    this.area.append(this.note);
     void done.then((layouts) => {
       if (this.stopNow !== mine) return;
       this.stop();

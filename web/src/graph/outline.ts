@@ -32,7 +32,7 @@ export class Outline {
     );
     this.list.addEventListener("scroll", () => this.render());
     this.element = el("nav", { class: "ig-outline", "aria-label": "Outline" }, this.list);
-    new ResizeObserver(() => this.render()).observe(this.list);
+    new ResizeObserver(() => this.list.clientHeight !== this.height && this.render()).observe(this.list);
   }
 
   private get stage(): Stage {
@@ -59,10 +59,12 @@ export class Outline {
   }
 
   private selected = -1;
+  private height = 0; // it was rendered for
 
   private render(selected = this.selected): void {
     this.selected = selected;
     const { scrollTop, clientHeight } = this.list;
+    this.height = clientHeight;
     const first = Math.max(0, Math.floor(scrollTop / ROW) - 4);
     const last = Math.min(this.frame.count, Math.ceil((scrollTop + clientHeight) / ROW) + 4);
     const items: HTMLElement[] = [];

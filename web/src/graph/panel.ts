@@ -1,11 +1,12 @@
 // The facts of the selected box: what it is, what goes in and out, what it holds, what it cost, where it is written.
 import { isFold } from "./captions.ts";
 import { el, iconButton, inParts } from "./dom.ts";
-import { bytes, count, dimensions, duration, plural, product, type Figures } from "./facts.ts";
+import { bytes, count, dimensions, duration, grouped, plural, product, type Figures } from "./facts.ts";
 import { formatValue, isPaintable, valueOf, type Paint } from "./paint.ts";
 import { isFailed, type Tree, type TreeNode } from "./model.ts";
 import { CREATED, FAILED, INPLACE, type Source } from "./scene.ts";
 import { section } from "./section.ts";
+import { rowsInside } from "./stream.ts";
 import type { Stage } from "./stage.ts";
 import { borders } from "./tensors.ts";
 import { summaryOf, valueSection } from "./values.ts";
@@ -118,13 +119,7 @@ function picker(stage: Stage, node: TreeNode, actions: PanelActions): HTMLElemen
 
 function parameters(tree: Tree, node: TreeNode, figures: Figures): HTMLElement | null {
   const { scene } = tree;
-  const rows = new Set<number>();
-  const stack = [node.id];
-  while (stack.length) {
-    const at = tree.nodes[stack.pop()!];
-    at.rows.forEach((row) => rows.add(row));
-    stack.push(...at.children);
-  }
+  const rows = new Set(rowsInside(tree, node.id));
   const held = new Set<number>();
   scene.opParams.op.forEach((row, i) => rows.has(row) && held.add(scene.opParams.param[i]));
   const total = figures.parameters[node.id];
@@ -137,7 +132,7 @@ function parameters(tree: Tree, node: TreeNode, figures: Figures): HTMLElement |
       el("span", { class: "ig-soft" }, `${dimensions(shape)} · ${count(product(shape))} ${dtype} · ${bytes(nbytes)}${trainable ? "" : " · frozen"}`),
     );
   });
-  return section(`Parameters${total ? ` · ${total.toLocaleString("en")}` : ""}`, items);
+  return section(`Parameters${total ? ` · ${grouped(total)}` : ""}`, items);
 }
 
 function buffers({ scene }: Tree, node: TreeNode): HTMLElement | null {

@@ -4,7 +4,7 @@ import type { Figures } from "./facts.ts";
 import type { Box, Frame } from "./frame.ts";
 import type { LevelEdge, Tree } from "./model.ts";
 import type { Paint } from "./paint.ts";
-import type { Stream } from "./walk.ts";
+import type { Stream } from "./stream.ts";
 
 export interface Camera {
   x: number;
@@ -58,7 +58,7 @@ export function rectAt(picture: Picture, box: Box): Rect {
 
 /** Whether a box steps back: another is selected, and no tensor runs between the two. */
 export const isBack = (picture: Picture, id: number): boolean =>
-  picture.lit !== null && !picture.paint && !picture.lit.boxes.has(id) && !isInside(picture, id);
+  picture.lit !== null && !picture.paint && !picture.lit.has(id) && !isInside(picture, id);
 
 /** Whether a box is the selected one or stands inside it. */
 export function isInside({ selected, tree }: Picture, id: number): boolean {

@@ -11,11 +11,19 @@ export function placeX(ranks: Cell[][]): void {
     for (const cell of rank) cell.x -= x / 2;
   }
   const upwards = ranks.slice().reverse();
-  for (let sweep = 0; sweep < 8; sweep++) {
-    const order = sweep % 2 ? upwards : ranks;
-    for (const rank of order) settle(rank, sweep >= 6 ? "both" : sweep % 2 ? "down" : "up");
-  }
+  const down = (): boolean => settleAll(ranks, "up");
+  const up = (): boolean => settleAll(upwards, "down");
+  for (let sweep = 0; sweep < 3; sweep++) if (![down(), up()].includes(true)) break; // nothing would move again
+  settleAll(ranks, "both");
+  settleAll(upwards, "both");
   straighten(ranks);
+}
+
+/** Settle one rank after another; tells whether anything moved. */
+function settleAll(ranks: Cell[][], side: "up" | "down" | "both"): boolean {
+  let moved = false;
+  for (const rank of ranks) if (settle(rank, side)) moved = true;
+  return moved;
 }
 
 const FARTHEST = 70; // a run may step aside so far, to be straight from port to port, before it steps back
@@ -28,10 +36,16 @@ interface Run {
 
 /** Move every run of cells that follow one another to one x, as far as their neighbours in the ranks allow. */
 function straighten(ranks: Cell[][]): void {
-  for (const rank of ranks) rank.forEach((cell, i) => ([cell.left, cell.right] = [rank[i - 1], rank[i + 1]]));
+  for (const rank of ranks) {
+    for (let i = 1; i < rank.length; i++) {
+      rank[i].left = rank[i - 1];
+      rank[i - 1].right = rank[i];
+    }
+  }
   const runs = findRuns(ranks);
   const upwards = runs.slice().reverse();
-  for (let round = 0; round < 4; round++) {
+  for (let round = 0, still = 0; round < 4 && still < 2; round++) {
+    still++;
     for (const { number, cells, offsets } of round % 2 ? upwards : runs) {
       let [low, high] = [-Infinity, Infinity];
       const pulls: Link[] = [];
@@ -47,7 +61,10 @@ function straighten(ranks: Cell[][]): void {
       const middle = (cells[0].x + cells[cells.length - 1].x - offsets[cells.length - 1]) / 2;
       const want = pulls.length ? weightedMedian(pulls) : middle;
       const x = Math.min(high, Math.max(low, want));
-      cells.forEach((cell, i) => (cell.x = x + offsets[i]));
+      for (let i = 0; i < cells.length; i++) {
+        if (cells[i].x !== x + offsets[i]) still = 0;
+        cells[i].x = x + offsets[i];
+      }
     }
   }
 }
@@ -84,17 +101,18 @@ function favourite(links: Link[]): Link | undefined {
   return alike.length % 2 ? alike[alike.length >> 1] : undefined;
 }
 
-/** Move a rank's cells to where their neighbours want them, keeping order and distance: isotonic regression. */
-function settle(rank: Cell[], side: "up" | "down" | "both"): void {
+/** Move a rank's cells to where their neighbours want them, keeping order and distance: isotonic regression. Tells
+ * whether any moved. */
+function settle(rank: Cell[], side: "up" | "down" | "both"): boolean {
   if (rank.length === 1) {
     const [cell] = rank;
-    const { up, down } = cell;
+    const { x, up, down } = cell;
     if (side === "both" && up.length === 1 && down.length === 1) cell.x = medianOfTwo(up[0], down[0]);
     else {
       const links = side === "both" ? [...up, ...down] : cell[side];
       if (links.length) cell.x = weightedMedian(links);
     }
-    return;
+    return cell.x !== x;
   }
   const blocks: { sum: number; weight: number; count: number }[] = [];
   const base: number[] = [];
@@ -117,9 +135,15 @@ function settle(rank: Cell[], side: "up" | "down" | "both"): void {
     }
   });
   let i = 0;
+  let moved = false;
   for (const block of blocks) {
-    for (let k = 0; k < block.count; k++, i++) rank[i].x = block.sum / block.weight + base[i];
+    for (let k = 0; k < block.count; k++, i++) {
+      const x = block.sum / block.weight + base[i];
+      if (rank[i].x !== x) moved = true;
+      rank[i].x = x;
+    }
   }
+  return moved;
 }
 
 function medianOfTwo(a: Link, b: Link): number {

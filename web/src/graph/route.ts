@@ -1,23 +1,21 @@
 // Heights of the ranks, and the routes of the edges between and beside them.
-import { countBy, SPACE, type Cell, type Chain } from "./cells.ts";
+import { countBy, SPACE, type Cell, type Chain, type End, type Ends } from "./cells.ts";
 import type { Layout, LayoutInput } from "./layout.ts";
+import { plus } from "./lists.ts";
 
-/** One end of an edge at a box: where its way comes from or goes to, and the lane it shares, -1 for none. */
-interface End {
-  edge: number;
-  start: boolean;
-  towards: number;
-  bus: number;
-}
-
+/** A lane that edges share. */
 interface Bus {
-  id: number;
   x: number;
   from: number;
   to: number;
   /** Sum of the x of its ends: which side it belongs to. */
   lean: number;
   edges: number[];
+}
+
+interface Reach {
+  low: number;
+  high: number;
 }
 
 interface Bands {
@@ -28,50 +26,46 @@ interface Bands {
 export function assemble(
   input: LayoutInput,
   ranks: Cell[][],
-  byId: Map<number, Cell>,
+  cells: Cell[],
+  ends: Ends,
   chains: Chain[],
   lanes: number[],
 ): Layout {
   const bands = placeY(input, ranks);
-  for (const cell of byId.values()) {
+  for (const cell of cells) {
     const [top, bottom] = [bands.top[cell.rank + 1], bands.bottom[cell.rank + 1]];
     cell.y = cell.index === -2 ? top : top + (bottom - top - cell.height) / 2;
   }
-  const draft = new Router(input, byId, bands);
-  for (const { edge, cells } of chains) draft.chain(edge, cells);
-  draft.lanes(lanes);
-  const routes = draft.finish();
-  let [low, high] = [Infinity, -Infinity];
-  for (const rank of ranks) for (const cell of rank) {
-    low = Math.min(low, cell.x - cell.width / 2);
-    high = Math.max(high, cell.x + cell.width / 2);
-  }
-  for (const route of routes) {
-    for (let i = 0; i < route.length; i += 2) {
-      low = Math.min(low, route[i]);
-      high = Math.max(high, route[i]);
-    }
-  }
-  for (const node of input.nodes) high = Math.max(high, byId.get(node.id)!.x + node.tail - SPACE.side + 8);
+  const { points, starts } = new Router(input, cells, ends, bands).routes(chains, lanes);
+  const { nodes } = input;
+  let { low, high } = extent(ranks, points);
+  for (let i = 0; i < nodes.length; i++) high = Math.max(high, cells[i].x + nodes[i].tail - SPACE.side + 8);
   if (!Number.isFinite(low)) [low, high] = [0, 0];
   const width = Math.max(high - low + 2 * SPACE.side, input.minWidth);
   const dx = (width - (high + low)) / 2;
-  const shifted = (id: number, half: number): number => byId.get(id)!.x - half + dx;
-  const starts = new Int32Array(routes.length + 1);
-  routes.forEach((route, edge) => (starts[edge + 1] = starts[edge] + route.length));
-  const points = new Float64Array(starts[routes.length]);
-  routes.forEach((route, edge) => {
-    for (let i = 0, at = starts[edge]; i < route.length; i += 2, at += 2) [points[at], points[at + 1]] = [route[i] + dx, route[i + 1]];
+  for (let at = 0; at < points.length; at += 2) points[at] += dx;
+  const [x, y, portX] = [new Float64Array(nodes.length), new Float64Array(nodes.length), new Float64Array(cells.length - nodes.length)];
+  cells.forEach((cell, i) => {
+    if (i < nodes.length) [x[i], y[i]] = [cell.x - cell.width / 2 + dx, cell.y];
+    else portX[i - nodes.length] = cell.x + dx;
   });
-  return {
-    width,
-    height: bands.bottom[ranks.length - 1],
-    x: Float64Array.from(input.nodes, (node) => shifted(node.id, node.width / 2)),
-    y: Float64Array.from(input.nodes, (node) => byId.get(node.id)!.y),
-    portX: Float64Array.from([...input.ins, ...input.outs], (id) => shifted(id, 0)),
-    points,
-    starts,
-  };
+  return { width, height: bands.bottom[ranks.length - 1], x, y, portX, points, starts };
+}
+
+/** How far cells and routes reach to the left and to the right. */
+function extent(ranks: Cell[][], points: Float64Array): Reach {
+  let [low, high] = [Infinity, -Infinity];
+  for (const rank of ranks) {
+    for (const { x, width } of rank) {
+      if (x - width / 2 < low) low = x - width / 2;
+      if (x + width / 2 > high) high = x + width / 2;
+    }
+  }
+  for (let at = 0; at < points.length; at += 2) {
+    if (points[at] < low) low = points[at];
+    if (points[at] > high) high = points[at];
+  }
+  return { low, high };
 }
 
 function placeY(input: LayoutInput, ranks: Cell[][]): Bands {
@@ -93,45 +87,77 @@ function placeY(input: LayoutInput, ranks: Cell[][]): Bands {
   return { top, bottom };
 }
 
-/** Collects the routes: ends are spread over a box's side once all its edges are known. */
+const OF_LANE = 12; // numbers of a route in a lane, and of one that passes no other rank
+const OF_CHAIN = 8;
+
+/** Writes the routes: ends are spread over a box's side once all its edges are known. */
 class Router {
-  private readonly routes: number[][];
-  private readonly starts = new Map<Cell, End[]>();
-  private readonly stops = new Map<Cell, End[]>();
-  private readonly buses = new Map<number, Bus>();
+  private readonly buses = new Map<Cell, Bus>();
+  private readonly starts: Int32Array;
+  private points = new Float64Array(0);
 
   constructor(
     private readonly input: LayoutInput,
-    private readonly byId: Map<number, Cell>,
+    /** Of boxes and ports. */
+    private readonly cells: Cell[],
+    private readonly ends: Ends,
     private readonly bands: Bands,
   ) {
-    this.routes = new Array<number[]>(input.edges.length).fill([]); // each is put in whole
+    this.starts = new Int32Array(input.edges.length + 1);
   }
 
-  chain(edge: number, cells: Cell[]): void {
+  routes(chains: Chain[], lanes: number[]): { points: Float64Array; starts: Int32Array } {
+    const { starts } = this;
+    for (const { edge, cells } of chains) starts[edge + 1] = OF_CHAIN + 4 * (cells.length - 2);
+    for (const edge of lanes) starts[edge + 1] = OF_LANE;
+    for (let edge = 0; edge + 1 < starts.length; edge++) starts[edge + 1] += starts[edge];
+    const points = (this.points = new Float64Array(starts[starts.length - 1]));
+    const reach = { low: Infinity, high: -Infinity }; // of boxes and of edges that are in no lane
+    for (const { edge, cells } of chains) this.chain(edge, cells, reach);
+    for (const { x, width } of this.cells) this.widen(reach, x - width / 2, x + width / 2);
+    this.lanes(lanes);
+    this.placeBuses(reach);
+    for (const cell of this.cells) {
+      this.spread(cell, cell.leaving, true);
+      this.spread(cell, cell.arriving, false);
+    }
+    return { points, starts };
+  }
+
+  private widen(reach: Reach, low: number, high: number): void {
+    if (low < reach.low) reach.low = low;
+    if (high > reach.high) reach.high = high;
+  }
+
+  private chain(edge: number, cells: Cell[], reach: Reach): void {
     const { top, bottom } = this.bands;
-    const [first, last] = [cells[0], cells[cells.length - 1]];
-    const between = cells.length > 2 ? cells.slice(1, -1).flatMap(({ x, rank }) => [x, top[rank + 1], x, bottom[rank + 1]]) : [];
-    this.routes[edge] = [first.x, first.y + first.height, first.x, bottom[first.rank + 1], ...between, last.x, top[last.rank + 1], last.x, last.y];
-    this.attach(first, { edge, start: true, towards: cells[1].x, bus: -1 });
-    this.attach(last, { edge, start: false, towards: cells[cells.length - 2].x, bus: -1 });
+    const { points } = this;
+    let at = this.starts[edge];
+    const last = cells.length - 1;
+    for (let i = 0; i <= last; i++) {
+      const { x, y, rank, height } = cells[i];
+      this.widen(reach, x, x);
+      points[at] = x;
+      points[at + 1] = i === 0 ? y + height : top[rank + 1];
+      points[at + 2] = x;
+      points[at + 3] = i === last ? y : bottom[rank + 1];
+      at += 4;
+    }
+    cells[0].leaving = plus(cells[0].leaving, { edge, towards: cells[1].x, lane: null });
+    cells[last].arriving = plus(cells[last].arriving, { edge, towards: cells[last - 1].x, lane: null });
   }
 
   /** Long edges share a lane with those of the same source, or of the same target where those are more. */
-  lanes(edges: number[]): void {
-    const ends = edges.map((edge) => this.input.edges[edge]);
-    const [from, to] = [countBy(ends, (edge) => edge.from), countBy(ends, (edge) => edge.to)];
-    for (const index of edges) {
-      const edge = this.input.edges[index];
-      this.lane(index, to.get(edge.to)! > from.get(edge.from)! ? edge.to : edge.from);
-    }
+  private lanes(edges: number[]): void {
+    const { from, to } = this.ends;
+    const [leaving, arriving] = [countBy(edges, (edge) => from[edge]), countBy(edges, (edge) => to[edge])];
+    for (const edge of edges) this.lane(edge, arriving.get(to[edge])! > leaving.get(from[edge])! ? to[edge] : from[edge]);
   }
 
-  private lane(edge: number, shared: number): void {
-    const a = this.byId.get(this.input.edges[edge].from)!;
-    const b = this.byId.get(this.input.edges[edge].to)!;
+  private lane(edge: number, shared: Cell): void {
+    const [a, b] = [this.ends.from[edge], this.ends.to[edge]];
     const known = this.buses.get(shared);
-    const bus = known ?? { id: shared, x: 0, from: a.rank, to: b.rank, lean: 0, edges: [] };
+    const bus = known ?? { x: 0, from: a.rank, to: b.rank, lean: 0, edges: [] };
     bus.lean += a.x + b.x;
     bus.from = Math.min(bus.from, a.rank, b.rank);
     bus.to = Math.max(bus.to, a.rank, b.rank);
@@ -139,72 +165,50 @@ class Router {
     this.buses.set(shared, bus);
   }
 
-  finish(): number[][] {
-    this.placeBuses();
-    for (const sides of [this.starts, this.stops]) for (const [cell, ends] of sides) this.spread(cell, ends);
-    return this.routes;
-  }
-
-  private attach(cell: Cell, end: End): void {
-    const side = end.start ? this.starts : this.stops;
-    const ends = side.get(cell);
-    if (ends) ends.push(end);
-    else side.set(cell, [end]);
-  }
-
   /** Lanes outside everything, those of shorter reach nearer; two share a lane where they do not meet. */
-  private placeBuses(): void {
-    const edgesOf = { left: Infinity, right: -Infinity };
-    for (const cell of this.byId.values()) {
-      edgesOf.left = Math.min(edgesOf.left, cell.x - cell.width / 2);
-      edgesOf.right = Math.max(edgesOf.right, cell.x + cell.width / 2);
-    }
-    for (const route of this.routes) {
-      for (let i = 0; i < route.length; i += 2) {
-        edgesOf.left = Math.min(edgesOf.left, route[i]);
-        edgesOf.right = Math.max(edgesOf.right, route[i]);
-      }
-    }
+  private placeBuses({ low, high }: Reach): void {
     const taken: Record<"left" | "right", number[][]> = { left: [], right: [] };
     const buses = [...this.buses.values()].sort((a, b) => a.to - a.from - (b.to - b.from));
     for (const bus of buses) {
-      const middle = bus.lean / bus.edges.length - (edgesOf.left + edgesOf.right);
+      const middle = bus.lean / bus.edges.length - (low + high);
       const emptier = taken.left.length < taken.right.length ? "left" : "right";
-      const balanced = Math.abs(middle) < Math.max(2 * SPACE.side, (edgesOf.right - edgesOf.left) / 2);
+      const balanced = Math.abs(middle) < Math.max(2 * SPACE.side, (high - low) / 2);
       const side = balanced ? emptier : middle < 0 ? "left" : "right";
       const columns = taken[side];
       let column = 0;
       while (columns[column]?.some((_, i, all) => i % 2 === 0 && all[i] < bus.to && bus.from < all[i + 1])) column++;
       (columns[column] ??= []).push(bus.from, bus.to);
       const away = SPACE.side + column * SPACE.lane;
-      bus.x = side === "left" ? edgesOf.left - away : edgesOf.right + away;
+      bus.x = side === "left" ? low - away : high + away;
       for (const edge of bus.edges) this.routeLane(edge, bus);
     }
   }
 
-  private routeLane(edge: number, { id, x }: Bus): void {
-    const a = this.byId.get(this.input.edges[edge].from)!;
-    const b = this.byId.get(this.input.edges[edge].to)!;
+  private routeLane(edge: number, lane: Bus): void {
+    const [a, b] = [this.ends.from[edge], this.ends.to[edge]];
+    const { x } = lane;
     const { top, bottom } = this.bands;
     const after = top[Math.min(a.rank + 2, top.length - 1)];
     const before = bottom[b.rank];
     const leave = bottom[a.rank + 1];
-    this.routes[edge] = [
+    const route = [
       ...[a.x, a.y + a.height, a.x, leave, x, Math.min(after, leave + SPACE.rank), x, Math.max(before, top[b.rank + 1] - SPACE.rank)],
       ...[b.x, top[b.rank + 1], b.x, b.y],
     ];
-    this.attach(a, { edge, start: true, towards: x, bus: id });
-    this.attach(b, { edge, start: false, towards: x, bus: id });
+    this.points.set(route, this.starts[edge]);
+    a.leaving = plus(a.leaving, { edge, towards: x, lane });
+    b.arriving = plus(b.arriving, { edge, towards: x, lane });
   }
 
   /** Spread the ends along one side of a box: the straightest in the middle, fixed ones where they must be.
    * Ends of one lane share a place. */
-  private spread(cell: Cell, ends: End[]): void {
-    if (ends.length === 1) return this.put(cell, ends[0], 0);
+  private spread(cell: Cell, ends: End[], start: boolean): void {
+    if (!ends.length) return;
+    if (ends.length === 1) return this.put(cell, ends[0], start, 0);
     ends.sort((a, b) => a.towards - b.towards);
     const slots: number[] = [];
     const slotOf = ends.map((end, i) => {
-      const same = i > 0 && end.bus !== -1 && end.bus === ends[i - 1].bus;
+      const same = i > 0 && end.lane !== null && end.lane === ends[i - 1].lane;
       if (!same) slots.push(end.towards - cell.x);
       return slots.length - 1;
     });
@@ -214,21 +218,20 @@ class Router {
     });
     // Two alike, one to each side: better than one straight and one askew.
     const even = slots.length % 2 === 0 && Math.abs(slots[0] + slots[slots.length - 1]) < 2;
-    const widest = ends.reduce((most, end) => Math.max(most, this.input.edges[end.edge][end.start ? "outMark" : "mark"]), 0);
+    const widest = ends.reduce((most, end) => Math.max(most, this.input.edges[end.edge][start ? "outMark" : "mark"]), 0);
     const words = widest + 9 > SPACE.step ? widest + 9 : 0; // shorter ones fit between the arrows as they are
     const middle = even || words ? (slots.length - 1) / 2 : straightest;
     const room = Math.max(0, cell.width / 2 - 12);
     const last = slots.length - 1;
     const reach = words ? Math.max(last / 2, 0.5) : Math.max(straightest, last - straightest, 1);
     const step = cell.index === -2 ? 0 : Math.min(Math.max(SPACE.step, words), room / reach);
-    ends.forEach((end, i) => this.put(cell, end, (slotOf[i] - middle) * step));
+    ends.forEach((end, i) => this.put(cell, end, start, (slotOf[i] - middle) * step));
   }
 
   /** Put an end beside the middle of its box, or where it must be. */
-  private put(cell: Cell, { edge, start }: End, aside: number): void {
+  private put(cell: Cell, { edge }: End, start: boolean, aside: number): void {
     const { fromDx, toDx } = this.input.edges[edge];
-    const route = this.routes[edge];
-    const at = start ? 0 : route.length - 4;
-    route[at] = route[at + 2] = cell.x + ((start ? fromDx : toDx) ?? aside);
+    const at = start ? this.starts[edge] : this.starts[edge + 1] - 4;
+    this.points[at] = this.points[at + 2] = cell.x + ((start ? fromDx : toDx) ?? aside);
   }
 }

@@ -1,8 +1,8 @@
 // What of a graph is open, chosen, lit and painted, and everything that changes it. The view around it (view.ts) shows it.
 import { hold } from "./anchor.ts";
 import { Colouring } from "./colouring.ts";
-import { depthName } from "./depths.ts";
-import type { Figures } from "./facts.ts";
+import { depthName, isAll } from "./depths.ts";
+import { grouped, type Figures } from "./facts.ts";
 import { failedBox } from "./failure.ts";
 import { emptyFrame, type Frame } from "./frame.ts";
 import type { Layout } from "./layout.ts";
@@ -18,7 +18,8 @@ import type { Scene } from "./scene.ts";
 import type { Measure } from "./sizes.ts";
 import type { Stage } from "./stage.ts";
 import { Surface } from "./surface.ts";
-import { lightOf, type Light } from "./walk.ts";
+import { Stream } from "./stream.ts";
+import { neighbours } from "./walk.ts";
 
 const READABLE = 26; // boxes open at first
 const MANY = 40; // boxes that are too many at first, if rolling makes them fewer
@@ -29,7 +30,9 @@ export abstract class Session {
   selected = -1;
   protected edge: LevelEdge | null = null;
   protected hovered = -1;
-  protected light: Light = lightOf(null, null, -1);
+  /** What the selected box's tensors come from and go to, and its neighbours in sight. */
+  protected lit: Stream | null = null;
+  private related = new Set<number>();
   readonly colours = new Colouring(() => this, () => this.onColours(), (row) => this.goTo(this.tree.boxOf[row]));
   protected readonly surface: Surface;
   protected readonly opening: Opening;
@@ -44,10 +47,11 @@ export abstract class Session {
     this.font = fontOf(host);
     this.measure = measurer(this.font);
     this.surface = new Surface(
-      () => ({ ...this.light, frame: this.frame, tree: this.tree, figures: this.figures, paint: this.colours.paint, selected: this.selected, edge: this.edge, hovered: this.hovered }),
+      () => ({ lit: this.frame.box(this.selected) ? this.lit : null, related: this.related, frame: this.frame, tree: this.tree, figures: this.figures, paint: this.colours.paint, selected: this.selected, edge: this.edge, hovered: this.hovered }),
       { goTo: (id) => this.goTo(id), onStart: () => this.begin(), onDrawn: () => options.onLook?.() },
     );
     this.opening = new Opening(options.program ?? {}, this.surface.area, (depth, layouts) => this.openNow(depth, layouts));
+    this.hurry();
     this.load(options.rolled ?? false);
     if (options.rolled == null && isRecurrent(scene) && (this.isVast || this.begins > MANY || this.frame.count > MANY)) this.load(true);
   }
@@ -66,6 +70,16 @@ export abstract class Session {
   protected start(): void {
     this.surface.start();
     if (this.isVast || this.opening.isLarge(this.begins)) this.openToDepth(this.options.depth ?? 0);
+    else this.opening.stop();
+  }
+
+  /** Where all is to stand open and is much, let the worker begin while the page still makes its own tree. */
+  private hurry(): void {
+    const { scene, font } = this;
+    const { depth, rolled } = this.options;
+    const rows = scene.ops.kind.length;
+    const flat = rolled === false || (rolled == null && !isRecurrent(scene));
+    if (depth != null && isAll(depth) && flat && this.opening.isLarge(rows)) this.opening.start({ scene, depth, font }, rows, false);
   }
 
   /** Take the scene, rolled or not, and open it as it is to begin. */
@@ -146,7 +160,7 @@ export abstract class Session {
     const first = this.frame.count === 0;
     this.change(() => this.stage.openToDepth(depth, layouts), this.selected);
     if (first) this.begin();
-    this.say(`Open to depth ${depthName(depth)}: ${this.frame.count.toLocaleString("en")} boxes`);
+    this.say(`Open to depth ${depthName(depth)}: ${grouped(this.frame.count)} boxes`);
   }
 
   /** Show the passes of a layer as one box, or each for itself; what is open and selected stays so. */
@@ -186,7 +200,8 @@ export abstract class Session {
     const changed = id !== this.selected;
     this.selected = id;
     this.edge = null;
-    this.light = lightOf(this.tree, this.frame, id);
+    if (changed) this.lit = id > 0 ? Stream.of(this.tree, id) : null;
+    this.relate();
     const box = this.frame.box(id);
     if (reach && box) this.lens.bringIntoView(box);
     this.onChosen();
@@ -194,6 +209,11 @@ export abstract class Session {
     this.say(node ? `${node.address || node.title}, ${node.subtitle || node.kind}` : "");
     if (changed) this.options.onSelect?.(node ? node.address || null : null);
     this.moved();
+  }
+
+  private relate(): void {
+    const { before, after } = neighbours(this.tree, this.frame, this.selected);
+    this.related = new Set([...before, ...after]);
   }
 
   chooseEdge(edge: LevelEdge): void {
@@ -223,7 +243,7 @@ export abstract class Session {
     const { dx, dy, before } = settle(this.frame);
     if (dx || dy) this.lens.shift(dx, dy);
     this.edge = null;
-    this.light = lightOf(this.tree, this.frame, this.selected);
+    this.relate();
     this.onOpened();
     this.surface.slide(before);
     this.moved();

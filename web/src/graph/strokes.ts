@@ -27,31 +27,86 @@ export interface Line extends Marks {
   outRow: number;
 }
 
-/** The lines of one container; of edges that bear the same tensor from one box, the straightest says its shape. */
-export function linesOf(tree: Tree, level: Level, layout: Layout, container: number): Line[] {
-  const labelled = new Map<string | number, Line>(); // source and tensors -> line that bears the shape
-  const lines = level.edges.map((edge, i) => {
-    const route = routeOf(layout, i);
-    const toPort = edge.to >= tree.firstPort;
-    const { out, into, branch } = marksOf(tree, edge);
-    const words = { out, into, branch, label: "", labelAtEnd: false, intoRow: 0, outRow: 0 };
-    const line: Line = { edge, container, route, x: 0, y: 0, ...words, ...extent(route), arrow: !toPort };
-    if (toPort || edge.from >= tree.firstPort) return line;
-    const one = edge.raw.length === 1;
-    const key = one ? edge.from * 2 ** 26 + tree.scene.edges.src[edge.raw[0]] : `${edge.from}|${tensorsOf(tree.scene, edge).join()}`;
+/** The lines of one container, each made when it is first looked at: of a hundred thousand few are ever in sight. */
+export class Lines {
+  private readonly made: Line[];
+  private readonly worded: Uint8Array; // which have all their words
+  private readonly leaving = new Ends();
+  private readonly arriving = new Ends();
+
+  constructor(
+    private readonly tree: Tree,
+    private readonly level: Level,
+    private readonly layout: Layout,
+    private readonly container: number,
+  ) {
+    this.made = new Array<Line>(level.edges.length);
+    this.worded = new Uint8Array(level.edges.length);
+    level.edges.forEach(({ from, to }, place) => {
+      this.leaving.add(from, place);
+      this.arriving.add(to, place);
+    });
+  }
+
+  /** The line of an edge, by its place. Its words depend on those it shares an end with. */
+  of(place: number): Line {
+    if (this.worded[place]) return this.made[place];
+    this.worded[place] = 1;
+    const { from, to } = this.level.edges[place];
+    const [out, into] = [this.leaving.take(from), this.arriving.take(to)].map((places) => places.map((one) => this.line(one)));
+    if (out.length) {
+      label(this.tree, out);
+      stagger(out, "out");
+    }
+    stagger(into, "into");
+    return this.line(place);
+  }
+
+  private line(place: number): Line {
+    return (this.made[place] ??= this.make(place));
+  }
+
+  private make(place: number): Line {
+    const { tree, layout, container } = this;
+    const edge = this.level.edges[place];
+    const route = routeOf(layout, place);
+    const words = { ...marksOf(tree, edge), label: "", labelAtEnd: false, intoRow: 0, outRow: 0 };
+    return { edge, container, route, x: 0, y: 0, ...words, ...extent(route), arrow: edge.to < tree.firstPort };
+  }
+}
+
+/** Places of edges by the box or port at one end of them; each list is taken once. */
+class Ends {
+  private readonly last = new Map<number, number>();
+  private readonly previous: number[] = [];
+
+  add(end: number, place: number): void {
+    this.previous[place] = this.last.get(end) ?? -1;
+    this.last.set(end, place);
+  }
+
+  take(end: number): number[] {
+    const places: number[] = [];
+    for (let place = this.last.get(end) ?? -1; place >= 0; place = this.previous[place]) places.push(place);
+    this.last.delete(end);
+    return places.reverse();
+  }
+}
+
+/** Of the lines that leave one box with the same tensors, let the straightest say their shape. */
+function label(tree: Tree, lines: Line[]): void {
+  const labelled = new Map<string, Line>();
+  for (const line of lines) {
+    const { edge } = line;
+    if (!line.arrow || edge.from >= tree.firstPort) continue;
+    const key = tensorsOf(tree.scene, edge).join();
     const rival = labelled.get(key);
-    if (rival && bend(rival.route) <= bend(route)) return line;
-    if (rival) rival.label = "";
-    labelled.set(key, line);
-    line.label = shapeOf(tree, edge, dimensions);
-    return line;
-  });
-  const leaving = new Map<number, number>();
-  for (const { edge } of labelled.values()) leaving.set(edge.from, (leaving.get(edge.from) ?? 0) + 1);
-  for (const line of labelled.values()) line.labelAtEnd = leaving.get(line.edge.from)! > 1 || line.out !== "";
-  stagger(lines, "into");
-  stagger(lines, "out");
-  return lines;
+    if (!rival || bend(line.route) < bend(rival.route)) labelled.set(key, line);
+  }
+  for (const line of labelled.values()) {
+    line.label = shapeOf(tree, line.edge, dimensions);
+    line.labelAtEnd = labelled.size > 1 || line.out !== "";
+  }
 }
 
 const ROWS = 3;
@@ -60,29 +115,23 @@ const LETTER = 5.4; // about as wide as a letter of these words
 /** Give the words at one box's ends rows of their own where they are too many to stand side by side; a word for
  * which there is no room is left out, and told where its edge is clicked. */
 function stagger(lines: Line[], at: "into" | "out"): void {
-  const byBox = new Map<number, Line[]>();
-  for (const line of lines) {
-    const box = at === "into" ? line.edge.to : line.edge.from;
-    if (line[at]) byBox.get(box)?.push(line) ?? byBox.set(box, [line]);
-  }
+  const ends = lines.filter((line) => line[at]);
+  if (ends.length < 2) return;
   const x = ({ route }: Line): number => (at === "into" ? route[route.length - 2] : route[0]);
-  for (const ends of byBox.values()) {
-    if (ends.length === 1) continue;
-    const until = new Array<number>(ROWS).fill(-Infinity);
-    ends.sort((a, b) => x(a) - x(b));
-    for (let i = 0, next = 0; i < ends.length; i = next) {
-      const line = ends[i];
-      for (next = i + 1; next < ends.length && x(ends[next]) - x(line) < 2; next++); // these lie on each other
-      const bundle = ends.slice(i, next);
-      const words = [...new Set(bundle.map((one) => one[at]))];
-      for (const one of bundle) one[at] = "";
-      line[at] = words.length > 1 ? `${words[0]} … ${words[words.length - 1]}` : words[0];
-      const wide = line[at].length * LETTER + 3;
-      const left = at === "into" ? x(line) : x(line) - wide;
-      const row = until.findIndex((end) => end <= left);
-      if (row < 0) line[at] = "";
-      else until[(line[`${at}Row`] = row)] = left + wide;
-    }
+  const until = new Array<number>(ROWS).fill(-Infinity);
+  ends.sort((a, b) => x(a) - x(b));
+  for (let i = 0, next = 0; i < ends.length; i = next) {
+    const line = ends[i];
+    for (next = i + 1; next < ends.length && x(ends[next]) - x(line) < 2; next++); // these lie on each other
+    const bundle = ends.slice(i, next);
+    const words = [...new Set(bundle.map((one) => one[at]))];
+    for (const one of bundle) one[at] = "";
+    line[at] = words.length > 1 ? `${words[0]} … ${words[words.length - 1]}` : words[0];
+    const wide = line[at].length * LETTER + 3;
+    const left = at === "into" ? x(line) : x(line) - wide;
+    const row = until.findIndex((end) => end <= left);
+    if (row < 0) line[at] = "";
+    else until[(line[`${at}Row`] = row)] = left + wide;
   }
 }
 

@@ -60,9 +60,9 @@ export class Surface {
     cancelAnimationFrame(this.pending);
   }
 
-  /** Whether nothing is moving. */
+  /** Whether it stands where it is to begin, and nothing is moving. */
   get still(): boolean {
-    return this.progress >= 1 && !this.lens.moving;
+    return this.started && this.progress >= 1 && !this.lens.moving;
   }
 
   get picture(): Picture {
@@ -113,8 +113,9 @@ export class Surface {
   private onResize(): void {
     const { width, height } = this.area.getBoundingClientRect();
     const ratio = devicePixelRatio || 1;
-    this.canvas.width = Math.max(1, Math.round(width * ratio));
-    this.canvas.height = Math.max(1, Math.round(height * ratio));
+    const [across, down] = [width, height].map((length) => Math.max(1, Math.round(length * ratio)));
+    if (this.started && this.canvas.width === across && this.canvas.height === down) return;
+    [this.canvas.width, this.canvas.height] = [across, down];
     if (!this.started && width > 0 && height > 0) {
       this.started = true;
       this.acts.onStart();

@@ -2,11 +2,13 @@
 import { el, iconButton, inParts } from "./dom.ts";
 import { bytes, dimensions } from "./facts.ts";
 import { tensorsOf } from "./levels.ts";
+import { plus } from "./lists.ts";
 import { marksOf } from "./marks.ts";
 import type { LevelEdge, Tree, TreeNode } from "./model.ts";
 import type { PanelActions } from "./panel.ts";
 import { FAILED } from "./scene.ts";
 import { section } from "./section.ts";
+import { rowsInside, type RowEdges } from "./stream.ts";
 import { summaryOf, valueSection } from "./values.ts";
 
 interface End {
@@ -17,22 +19,16 @@ interface End {
 
 /** The tensors that come into a box and that leave it, and who is at the other end. */
 export function borders(tree: Tree, node: TreeNode, actions: PanelActions): (HTMLElement | null)[] {
-  const { scene, nodes, boxOf } = tree;
-  const inside = (box: number): boolean => {
-    let n = box;
-    while (n >= 0 && nodes[n].depth > node.depth) n = nodes[n].parent;
-    return n === node.id;
-  };
-  const into: End[] = [];
-  const readers = new Map<number, number[]>();
+  const { scene, boxOf, ways } = tree;
   const { src, dst, arg } = scene.edges;
-  for (let raw = 0; raw < src.length; raw++) {
-    const [a, b] = [boxOf[src[raw]], boxOf[dst[raw]]];
-    if (a < 0 || b < 0 || a === b) continue;
-    const [from, to] = [inside(a), inside(b)];
-    if (!from && to) into.push({ row: src[raw], box: a, arg: scene.args[arg[raw]] });
-    else if (from && !to) readers.get(src[raw])?.push(b) ?? readers.set(src[raw], [b]);
-  }
+  const own = rowsInside(tree, node.id);
+  const inside = new Set(own);
+  /** Edges that cross its border, by their ends inside. */
+  const crossing = ({ starts, edges }: RowEdges, far: number[]): number[] =>
+    own.flatMap((row) => [...edges.subarray(starts[row], starts[row + 1])].filter((raw) => !inside.has(far[raw]) && boxOf[far[raw]] >= 0));
+  const into: End[] = crossing(ways.into, src).map((raw) => ({ row: src[raw], box: boxOf[src[raw]], arg: scene.args[arg[raw]] }));
+  const readers = new Map<number, number[]>();
+  for (const raw of crossing(ways.from, dst)) readers.set(src[raw], plus(readers.get(src[raw]), boxOf[dst[raw]]));
   const out = [...readers.keys()];
   for (const row of node.rows) if (!readers.has(row) && node.kind !== "output" && !(scene.ops.flags[row] & FAILED)) out.push(row);
   const uniqueInto = node.children.length ? [...new Map(into.map((end) => [end.row, { ...end, arg: "" }])).values()] : into;

@@ -1,5 +1,6 @@
 // What a saved activation looked like: a few figures and a histogram for a row of the scene.
 import { el } from "./dom.ts";
+import { grouped } from "./facts.ts";
 import type { Scene } from "./scene.ts";
 
 export interface Summary {
@@ -39,7 +40,7 @@ export function figure(value: number | null): string {
 /** Figures and picture of a value, for the panel. */
 export function valueSection(summary: Summary): HTMLElement {
   const { mean, std, low, high, nan, inf, zero } = summary;
-  const bad = [nan && `${nan.toLocaleString("en")} NaN`, inf && `${inf.toLocaleString("en")} infinite`].filter(Boolean).join(", ");
+  const bad = [nan && `${grouped(nan)} NaN`, inf && `${grouped(inf)} infinite`].filter(Boolean).join(", ");
   const rows: [string, string][] = [["Mean", figure(mean)], ["Std", figure(std)], ["Range", `${figure(low)} … ${figure(high)}`]];
   if (zero) rows.push(["Zero", `${(zero * 100).toPrecision(3)} %`]);
   const list = el("dl", {});

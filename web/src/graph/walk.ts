@@ -1,5 +1,5 @@
-// Steps along what is visible: who feeds a box, who it feeds, who stands beside it, and all that lies up or
-// down the stream. An edge that ends at the border of an open box goes on inside it.
+// Steps along what is visible: who feeds a box, who it feeds, who stands beside it. An edge that ends at the border of
+// an open box goes on inside it.
 import type { Frame, Part } from "./frame.ts";
 import { plus } from "./lists.ts";
 import type { LevelEdge, Tree } from "./model.ts";
@@ -53,31 +53,9 @@ function stepIn(frame: Frame, tree: Tree, container: number, end: number, down: 
   }
 }
 
-export interface Stream {
-  boxes: Set<number>;
-  edges: Set<LevelEdge>;
-}
-
-/** Add everything visible that a box's tensors come from (`down` false) or go to. An open box begins inside. */
-function stream(tree: Tree, frame: Frame, id: number, down: boolean, found: Stream): void {
-  const seen = new Uint8Array(tree.firstPort);
-  const ports = new Set<number>(); // of which there come to be more on the way
-  seen[id] = 1;
-  const waiting = [id];
-  const visit: Visit = (edge, next) => {
-    found.edges.add(edge);
-    if (next < tree.firstPort ? seen[next] : ports.has(next)) return;
-    if (next < tree.firstPort) {
-      seen[next] = 1;
-      found.boxes.add(next);
-    } else ports.add(next);
-    waiting.push(next);
-  };
-  while (waiting.length) stepFrom(frame, tree, waiting.pop()!, down, visit);
-}
-
 /** Visible boxes joined to a box by an edge, through the ports of open containers. */
 export function neighbours(tree: Tree, frame: Frame, id: number): { before: number[]; after: number[] } {
+  if (!frame.box(id)) return { before: [], after: [] };
   const near = (down: boolean): number[] => {
     const found = new Set<number>();
     const waiting = [id];
@@ -95,20 +73,6 @@ export function neighbours(tree: Tree, frame: Frame, id: number): { before: numb
   return { before: near(false), after: near(true) };
 }
 
-/** What the selected box's tensors come from and go to, and its neighbours. */
-export interface Light {
-  lit: Stream | null;
-  related: Set<number>;
-}
-
-export function lightOf(tree: Tree | null, frame: Frame | null, id: number): Light {
-  if (!tree || !frame?.box(id)) return { lit: null, related: new Set() };
-  const lit: Stream = { boxes: new Set(), edges: new Set() };
-  for (const down of [false, true]) stream(tree, frame, id, down, lit);
-  const { before, after } = neighbours(tree, frame, id);
-  return { lit, related: new Set([...before, ...after]) };
-}
-
 /** Where an arrow key leads from a box: along an edge up or down, to its sibling left or right. */
 export function step(tree: Tree, frame: Frame, id: number, key: string): number {
   const box = frame.box(id);
@@ -120,7 +84,9 @@ export function step(tree: Tree, frame: Frame, id: number, key: string): number 
   const middle = box.dy + box.height / 2;
   let best = -1;
   let least = Infinity;
-  for (const other of frame.part(box.node.parent)!.boxes.items) {
+  const part = frame.part(box.node.parent)!;
+  for (let place = 0; place < part.shown.length; place++) {
+    const other = part.box(place);
     const dx = key === "ArrowLeft" ? box.dx - other.dx : other.dx - box.dx;
     if (dx <= 0) continue;
     const far = dx + 4 * Math.abs(other.dy + other.height / 2 - middle);
