@@ -73,15 +73,14 @@ def test_a_function_is_swapped(cnn):
 def test_only_what_lies_downstream_runs(cnn):
     _, _, trace = cnn
 
-    ran = []
-    originals = {row: note[0] for row, note in trace._replays._notes.items()}
-    for row, note in trace._replays._notes.items():
+    ran, functions = [], trace._replays._keeper._functions
+    for number, function in enumerate(functions):
 
-        def counted(*args, _row=row, **kwargs):
-            ran.append(_row)
-            return originals[_row](*args, **kwargs)
+        def counted(*args, _function=function, **kwargs):
+            ran.append(_function)
+            return _function(*args, **kwargs)
 
-        trace._replays._notes[row] = (counted, *note[1:])
+        functions[number] = counted
     after = trace.rerun({"conv2": 0})
     downstream = trace["conv2"].descendants
     assert len(ran) == sum(op.kind == "op" for op in downstream)

@@ -19,6 +19,7 @@ ATOMS = frozenset(
 )  # fmt: skip
 _NESTING = 8
 _SEQUENCES = (tuple, list)
+_ONLY_TENSORS = {Tensor}
 
 
 def walk(value: Any, name: str, atoms: list[Any], depth: int = 0) -> Iterator[tuple[Tensor, str]]:
@@ -70,6 +71,8 @@ def tensors(value: Any) -> list[Tensor]:
     """The tensors in what a function or module returned, in order; a lazy module's parameter is none yet."""
     if type(value) is Tensor:
         return [value]
+    if type(value) in _SEQUENCES and set(map(type, value)) == _ONLY_TENSORS:  # as chunk returns them
+        return list(value)
     return [t for t in leaves(value, Tensor) if not is_lazy(t)]
 
 
@@ -83,13 +86,12 @@ def named_tensors(value: Any) -> list[tuple[str, Tensor]]:
     return [("" if path.isdigit() else path, t) for path, t in paths(value, Tensor) if not is_lazy(t)]
 
 
-def is_wrapped(t: Tensor) -> bool:
-    """Whether ``vmap`` or a ``torch.func`` transform is looking through this tensor at another."""
-    return is_functorch_wrapped_tensor(t)
+#: Whether ``vmap`` or a ``torch.func`` transform is looking through this tensor at another.
+is_wrapped = is_functorch_wrapped_tensor
 
 
 def unwrapped(t: Tensor) -> Tensor:
     """The tensor under all transforms."""
-    while is_functorch_wrapped_tensor(t):
+    while is_wrapped(t):
         t = get_unwrapped(t)
     return t

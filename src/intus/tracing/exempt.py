@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .containers import walk
 from .functions import describe, written
-from .invocation import Invocation, filled
+from .invocation import Invocation, arguments
 
 _LIKE = ("zeros", "ones", "empty", "full", "rand", "randn", "randint")
 #: Functions that take nothing but shape, dtype or device: type -> from which argument on.
@@ -102,19 +102,15 @@ class Case(NamedTuple):
     @property
     def named(self) -> dict[str, Tensor]:
         """What was given, by the argument's name: ``"0"``, ``"1.0"``, ``"weight"``."""
-        arguments = {**{str(n): value for n, value in enumerate(self.call.args)}, **self.call.kwargs}
-        return {
-            path: t
-            for name, value in arguments.items()
-            for t, path in walk(filled(value, self.given.__getitem__), name, [])
-        }
+        args, kwargs = arguments(self.call.args, self.call.kwargs, self.given)
+        values = {**{str(n): value for n, value in enumerate(args)}, **kwargs}
+        return {path: t for name, value in values.items() for t, path in walk(value, name, [])}
 
     @property
     def written(self) -> list[Tensor]:
         """The arguments that the call writes into."""
-        args = tuple(filled(value, self.given.__getitem__) for value in self.call.args)
-        kwargs = {name: filled(value, self.given.__getitem__) for name, value in self.call.kwargs.items()}
-        return written(describe(self.call.func), args, kwargs)
+        given = arguments(self.call.args, self.call.kwargs, self.given)
+        return written(describe(self.call.func), *given)
 
     @property
     def place(self) -> int:

@@ -41,7 +41,7 @@ def finish(
     everything = values.wanted is None or values.wanted.everything
     store, keeper = values.store, capture.keeper
     kept = values.kept if store is None else Stored(store.places)
-    unverified = frozenset(where(row) for row in values.unverified() if where(row) >= 0)
+    unverified = frozenset(place for row in values.unverified() if (place := where(row)) >= 0)
     replays = Replays(recording, keeper, where, kept if everything else {}) if keeper else None
     result = Trace(graph, _placed(values, where), unverified, replays)
     if values.trouble is None and not everything:
@@ -76,8 +76,8 @@ def _placed(values: Values, where: Callable[[int], int]) -> MutableMapping[int, 
     """What was kept, by the graph's rows."""
     if values.store is not None:
         places = values.store.places
-        return Stored({where(row): places[row] for row in sorted(places) if where(row) >= 0})
-    return {where(row): values.kept[row] for row in sorted(values.kept) if where(row) >= 0}
+        return Stored({place: places[row] for row in sorted(places) if (place := where(row)) >= 0})
+    return {place: values.kept[row] for row in sorted(values.kept) if (place := where(row)) >= 0}
 
 
 def _close(store: Store, trace: Trace, values: Values, where: Callable[[int], int]) -> None:

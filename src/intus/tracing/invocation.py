@@ -4,13 +4,14 @@ in, the random state it drew from and the ambient state it ran in. Kept only whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, get_default_dtype, is_grad_enabled, is_inference_mode_enabled
+from torch._C import _is_any_autocast_enabled
 from torch.nn import Parameter
 
 from .containers import ATOMS, is_plain
@@ -54,7 +55,7 @@ class Ambient(NamedTuple):
 
 
 class Invocation(NamedTuple):
-    """One call. In ``args`` and ``kwargs`` a ``Slot`` stands for the hole of that number; ``states`` are the
+    """One call. In ``args`` and ``kwargs`` a ``SLOT`` stands for each hole in turn; ``states`` are the
     generators it drew from with what they held before; ``picks`` says which of the returned tensors are
     rows, None for all; ``ambient`` is None where nothing was out of the ordinary."""
 
@@ -70,41 +71,29 @@ class Invocation(NamedTuple):
 USUAL = Ambient(True, False, (), torch.float32)
 
 
-class Slot:
-    """Stands in an argument where a tensor was."""
-
-    __slots__ = ("number",)
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-
+#: Stands in an argument where a tensor was; the holes are numbered in the order of their slots. A bare
+#: object, so that the garbage collector need not walk what holds it.
+SLOT: Any = object()
 _NESTING = 8  # as deep as ``containers.walk`` looks
-_SLOTS = [Slot(number) for number in range(64)]
 
-
-def _slot(number: int) -> Slot:
-    return _SLOTS[number] if number < len(_SLOTS) else Slot(number)
-
-
-#: A call as it is noted while the pass runs: function, arguments, keywords, pairs of a row and an argument's
-#: number, whether each tensor required a gradient, their patches, states, ambient state, picks.
+#: A call as it is noted while the pass runs: the function's number, arguments, keywords in pairs, pairs of a
+#: row and an argument's number, whether each tensor required a gradient, their patches, states, the ambient
+#: state's number. Tuples of numbers and texts: the garbage collector soon stops walking them.
 Note = tuple[
-    Callable[..., Any],
+    int,
     tuple[Any, ...],
-    dict[str, Any],
+    tuple[tuple[str, Any], ...],
     tuple[int, ...],
     tuple[bool, ...],
     tuple[Patch | None, ...] | None,
     tuple[tuple[Any, Tensor], ...],
-    Ambient | None,
+    int,
 ]
-_NO_KEYWORDS: dict[str, Any] = {}
 
 
 class Keeper:
     """Notes the calls of one pass, by the row of the first tensor each returned. Runs once per operation, so
-    it makes few objects; ``Replays`` makes Invocations of the notes when someone asks."""
+    it makes few objects; ``invocation`` makes sense of them when someone asks."""
 
     def __init__(self) -> None:
         self.calls: dict[int, Note] = {}
@@ -113,57 +102,79 @@ class Keeper:
         #: Arguments written through a view, by the tensor's id and the row it came from.
         self.patches: dict[tuple[int, int], Patch] = {}
         self.nested = False
-        self._draws: dict[Any, bool] = {}
-        self._ambients: dict[Any, Ambient | None] = {USUAL: None}
-        self._last: tuple[Any, Ambient | None] = (USUAL, None)  # the ambient state of the last call
+        self._functions: list[Any] = []
+        self._met: dict[Any, tuple[int, bool]] = {}  # by function: its number, and whether it may draw
+        self._ambients: dict[Any, int] = {USUAL: 0}
+        self._last: tuple[Any, int] = (USUAL, 0)  # the ambient state of the last call, and its number
+
+    def invocation(
+        self,
+        note: Note,
+        hole: Callable[[int, int, bool, Patch | None], Hole],
+        picks: tuple[int, ...] | None = None,
+    ) -> Invocation:
+        """A noted call; ``hole`` makes a hole of argument, source, ``grad`` and patch."""
+        function, args, named, inputs, grads, patches, states, ambient = note
+        holes = zip(inputs[1::2], inputs[::2], grads, patches or (None,) * len(grads), strict=True)
+        return Invocation(
+            self._functions[function],
+            args,
+            dict(named),
+            tuple(hole(*one) for one in holes),
+            states,
+            list(self._ambients)[ambient] if ambient else None,
+            picks,
+        )
 
     def before(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, inputs: list[int]
     ) -> Any:
         """A call is about to run: what ``after`` is to be given of it, None where it cannot be noted."""
+        if self.nested:  # a trace around this one must not see our own look at the tensors
+            with torch._C.DisableTorchFunction():
+                return self.noted(func, args, kwargs, inputs)
         return self.noted(func, args, kwargs, inputs)
 
     def noted(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, inputs: list[int]
     ) -> Note | None:
         """A call as it is noted; ``inputs`` pairs each tensor's row with its argument's number. None for
-        arguments that cannot be kept (a container that cannot be made again)."""
+        arguments that cannot be kept (a container that cannot be made again). All in one, for on small
+        tensors the calls of functions of our own are a good part of what saving costs."""
         try:
-            if self.nested:  # a trace around this one must not see our own look at the tensors
-                with torch._C.DisableTorchFunction():
-                    return self._note(func, args, kwargs, inputs)
-            return self._note(func, args, kwargs, inputs)
+            found: list[Tensor] = []
+            plain: list[Any] = []
+            for value in args:
+                cls = type(value)
+                if cls is Tensor or cls is Parameter:
+                    plain.append(SLOT)
+                    found.append(value)
+                elif cls in ATOMS:
+                    plain.append(value)
+                else:
+                    plain.append(value if is_plain(value) else emptied(value, found))
+            named = tuple([(name, emptied(value, found)) for name, value in kwargs.items()]) if kwargs else ()
+            if 2 * len(found) != len(inputs):
+                return None
+            grads = tuple([t.requires_grad for t in found])
+            patches = None
+            if self.patches:
+                patches = tuple(
+                    [self.patches.get((id(t), row)) for t, row in zip(found, inputs[::2], strict=True)]
+                )
+            function, draws = self._met.get(func) or self._learn(func)
+            states = tuple([(g, g.get_state()) for g in generators(dict(named))]) if draws else ()
+            now = ambient()
+            if now != self._last[0]:
+                self._last = now, self._ambients.setdefault(Ambient(*now), len(self._ambients))
+            return function, tuple(plain), named, tuple(inputs), grads, patches, states, self._last[1]
         except Exception:  # a foreign container may refuse anything; the pass goes on, unproven here
             return None
 
-    def _note(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, inputs: list[int]
-    ) -> Note | None:
-        found: list[Tensor] = []
-        plain: list[Any] = []
-        for value in args:
-            cls = type(value)
-            if cls in ATOMS:
-                plain.append(value)
-            elif cls is Tensor or cls is Parameter:
-                plain.append(_slot(len(found)))
-                found.append(value)
-            else:
-                plain.append(value if is_plain(value) else emptied(value, found))
-        named = {name: emptied(value, found) for name, value in kwargs.items()} if kwargs else _NO_KEYWORDS
-        if 2 * len(found) != len(inputs):
-            return None
-        grads = tuple([t.requires_grad for t in found])
-        patches = None
-        if self.patches:
-            patches = tuple(
-                [self.patches.get((id(t), row)) for t, row in zip(found, inputs[::2], strict=True)]
-            )
-        draws = self._draws.get(func)
-        if draws is None:
-            draws = self._draws[func] = may_draw(func)
-        states = tuple([(g, g.get_state()) for g in generators(named)]) if draws else ()
-        return func, tuple(plain), named, tuple(inputs), grads, patches, states, self._ambient()
+    def _learn(self, func: Any) -> tuple[int, bool]:
+        known = self._met[func] = len(self._functions), may_draw(func)
+        self._functions.append(func)
+        return known
 
     def after(self, row: int, note: Any, out: Any) -> None:
         """The call has returned ``out``, whose first tensor is ``row``; ``note`` is what ``before`` gave."""
@@ -186,19 +197,11 @@ class Keeper:
         if patch is not None:
             self.outputs[row] = Hole(arg, source, False, patch)
 
-    def _ambient(self) -> Ambient | None:
-        now = ambient()
-        if now != self._last[0]:
-            if now not in self._ambients:
-                self._ambients[now] = Ambient(*now)
-            self._last = now, self._ambients[now]
-        return self._last[1]
-
 
 def ambient() -> tuple[bool, bool, tuple[tuple[str, torch.dtype], ...], torch.dtype]:
     """The ambient state as it is now, as a plain tuple, which an Ambient equals."""
-    cast = _autocast() if torch._C._is_any_autocast_enabled() else ()
-    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), cast, torch.get_default_dtype()
+    cast = _autocast() if _is_any_autocast_enabled() else ()
+    return is_grad_enabled(), is_inference_mode_enabled(), cast, get_default_dtype()
 
 
 def emptied(value: Any, found: list[Tensor], depth: int = 0) -> Any:
@@ -212,17 +215,25 @@ def emptied(value: Any, found: list[Tensor], depth: int = 0) -> Any:
         return value
     if isinstance(value, Tensor):
         found.append(value)
-        return _slot(len(found) - 1)
+        return SLOT
     return rebuilt(value, lambda part: emptied(part, found, depth + 1), depth)
 
 
-def filled(value: Any, tensor: Callable[[int], Any], depth: int = 0) -> Any:
-    """The argument again, with ``tensor(number)`` in each slot."""
-    if type(value) is Slot:
-        return tensor(value.number)
+def arguments(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], tensors: Iterable[Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call with ``tensors`` in their slots, in order."""
+    rest = iter(tensors)
+    return tuple([filled(value, rest) for value in args]), {k: filled(v, rest) for k, v in kwargs.items()}
+
+
+def filled(value: Any, tensors: Iterator[Any], depth: int = 0) -> Any:
+    """The argument again, with the next of ``tensors`` in each slot."""
+    if value is SLOT:
+        return next(tensors)
     if type(value) in ATOMS:
         return value
-    return rebuilt(value, lambda part: filled(part, tensor, depth + 1), depth)
+    return rebuilt(value, lambda part: filled(part, tensors, depth + 1), depth)
 
 
 def rebuilt(value: Any, each: Callable[[Any], Any], depth: int) -> Any:

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .containers import tensors, walk
 from .form import copied
 from .functions import describe, written
-from .invocation import emptied, filled
+from .invocation import arguments, emptied
 from .places import memory_of
 
 if TYPE_CHECKING:
@@ -201,8 +201,7 @@ def _look(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     called = _CountCalled()
     try:
         copies = {id(t): _copy(t) for t in found}
-        again = tuple(filled(value, lambda n: copies[id(found[n])]) for value in plain)
-        others = {name: filled(value, lambda n: copies[id(found[n])]) for name, value in named.items()}
+        again, others = arguments(plain, named, [copies[id(t)] for t in found])
         with _same_chance(kwargs.get("generator")), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with _CountDispatched() as seen:

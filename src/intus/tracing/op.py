@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from torch import Tensor
 
 from ..core.errors import AddressError, InputError
 from ..viewing.card import html, text
-from .invocation import Invocation, filled
+from .invocation import Invocation, arguments, filled
 from .op_facts import OpFacts
 from .replay import LEFT_OUT
 
@@ -79,15 +80,14 @@ class Op(OpFacts):
         """The positional arguments it was called with, each tensor as the label or address it came from."""
         if self._call is None:
             return ()
-        return tuple(filled(value, self._names(self._call)) for value in self._call.args)
+        return self._named(self._call)[0]
 
     @property
     def kwargs(self) -> dict[str, Any]:
         """The keyword arguments it was called with, each tensor as the label or address it came from."""
         if self._call is None:
             return {}
-        names = self._names(self._call)
-        return {name: filled(value, names) for name, value in self._call.kwargs.items()}
+        return self._named(self._call)[1]
 
     @property
     def func_name(self) -> str:
@@ -127,14 +127,13 @@ class Op(OpFacts):
         replays = self._trace._replays
         return None if replays is None else replays.call(int(self._graph.ops.event[self.row]))
 
-    def _names(self, call: Invocation) -> Callable[[int], str]:
-        def name(number: int) -> str:
-            source = call.holes[number].source
+    def _named(self, call: Invocation) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        def name(source: int) -> str:
             if source >= 0:
                 return self._graph.label(source)
             return "left out" if source == LEFT_OUT else self._graph.params[-1 - source].address
 
-        return name
+        return arguments(call.args, call.kwargs, [name(hole.source) for hole in call.holes])
 
     @property
     def unverified(self) -> bool:
@@ -164,6 +163,6 @@ class Op(OpFacts):
 
 
 def _is_plain(value: Any) -> bool:
-    found: list[int] = []
-    filled(value, found.append)
-    return not found
+    numbers = count()
+    filled(value, numbers)
+    return next(numbers) == 0

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .containers import ATOMS
 from .exempt import Case, reason
-from .invocation import Invocation, Slot
+from .invocation import Invocation
 from .replay import equal, run
 from .report import EXEMPT, FAILED
 
@@ -165,8 +165,6 @@ def _frozen(value: Any) -> Hashable:
     >>> _frozen((1, [2.0])) == _frozen((1, [2.0])), _frozen(1) == _frozen(True)
     (True, False)
     """
-    if type(value) is Slot:
-        return Slot, value.number
     if type(value) in ATOMS:
         return type(value), value
     if isinstance(value, tuple | list):

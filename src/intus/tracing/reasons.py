@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core.graph import BUFFER, CONSTANT, INPUT
 from .differences import difference, plain
-from .invocation import USUAL, Invocation, filled
+from .invocation import USUAL, Invocation, arguments
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -82,8 +82,7 @@ def _arguments(a: Invocation, b: Invocation) -> Iterator[str]:
 
 def _named(call: Invocation) -> dict[str, Any]:
     """Arguments by name where the function tells its own, else by number from 1."""
-    args = tuple(filled(value, lambda _: _Tensor()) for value in call.args)
-    kwargs = {name: filled(value, lambda _: _Tensor()) for name, value in call.kwargs.items()}
+    args, kwargs = arguments(call.args, call.kwargs, (_Tensor() for _ in call.holes))
     try:
         bound = inspect.signature(call.func).bind(*args, **kwargs)
         bound.apply_defaults()

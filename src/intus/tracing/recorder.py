@@ -67,7 +67,7 @@ class Recorder(TorchFunctionMode):
         self._sites = Sites(self.recording, entry)
         if model is not None:
             self.recording.places.learn(model)
-        limit = most * len(ROW)
+        limit = most * len(ROW) if most < sys.maxsize else 0
         self._handler = _handler(
             self.recording, self._origins, self._sites, values, self.keeper, limit, answer, nest
         )
@@ -247,6 +247,7 @@ def _handler(
     extend_rows, extend_inputs, types = rows.extend, recording.inputs.extend, recording.types
     new_meta, find, site_number = recording.meta_number, origins.row, sites.number
     known_sites, getframe = sites.numbers, sys._getframe
+    offer, note_call = values.offer, None if keeper is None else keeper.before
     sources, keeping = recording.places.sources, values.wanted is not None
     transformed, also, returnable = origins.transformed, origins.also, (Tensor, tuple, list)
 
@@ -284,7 +285,7 @@ def _handler(
     def handler(
         mode: Any, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if len(rows) >= most:
+        if most and len(rows) >= most:
             return func(*args, **(kwargs or {}))
         about, type_, function, special, by_index = functions.get(func) or learn(func)
         if type_ < 0:
@@ -324,7 +325,7 @@ def _handler(
                     atoms.append((name, value))
                 else:
                     _gather(recording, origins, value, name, inputs, atoms)
-        call = None if keeper is None else keeper.before(func, args, kwargs, inputs)
+        call = None if note_call is None else note_call(func, args, kwargs, inputs)
         if also:
             origins.add_also(inputs)
         writes = None  # the tensors this very call writes into
@@ -364,7 +365,13 @@ def _handler(
         site = known_sites.get((id(frame.f_code), frame.f_lasti))
         if site is None:
             site = site_number(frame)
-        signature = -2 - site if by_index else signatures.setdefault(tuple(atoms), len(signatures))
+        if by_index:
+            signature = -2 - site
+        else:
+            key = tuple(atoms)
+            signature = signatures.get(key, -1)
+            if signature < 0:
+                signature = signatures[key] = len(signatures)
         row = len(rows)
         if keeper is not None and call is not None:
             keeper.after(row, call, out)
@@ -382,7 +389,7 @@ def _handler(
             if transformed:
                 origins.note(out, row)
             if keeping:
-                values.offer(row, OP, types[type_], out)
+                offer(row, OP, types[type_], out)
         else:
             made = tensors(out)
             _add_all(

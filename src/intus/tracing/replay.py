@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .form import copied
 from .functions import describe, results, written
-from .invocation import USUAL, Geometry, Hole, Invocation, Keeper, Patch, ambient, filled
+from .invocation import USUAL, Geometry, Hole, Invocation, Keeper, Patch, ambient, arguments
 from .origins import version_of
 from .recording import ROW, Recording
 
@@ -36,7 +36,7 @@ class Replays:
     def __init__(
         self, recording: Recording, keeper: Keeper, where: Callable[[int], int], kept: Mapping[int, Tensor]
     ) -> None:
-        self._notes, self._picks, self._where = keeper.calls, keeper.picks, where
+        self._keeper, self._where = keeper, where
         self.params: list[tuple[Tensor, int | None]] = [
             (p, version_of(p)) for _, p in recording.places.params
         ]
@@ -45,7 +45,7 @@ class Replays:
         self._left = {row: kept[row] for row in left if row in used}
         #: Outputs that were written to after they had been returned.
         self.outputs = {
-            where(row): self._hole(hole.source, hole.arg, hole.grad, hole.patch)
+            where(row): self._hole(hole.arg, hole.source, hole.grad, hole.patch)
             for row, hole in keeper.outputs.items()
         }
 
@@ -63,19 +63,12 @@ class Replays:
     def call(self, event: int) -> Invocation | None:
         """The call of that number, its rows as the graph's; None where it was not noted."""
         row = event * len(ROW)
-        note = self._notes.get(row)
+        note = self._keeper.calls.get(row)
         if event < 0 or note is None:
             return None
-        func, args, kwargs, inputs, grads, patches, states, ambient = note
-        holes = tuple(
-            self._hole(source, arg, grad, patch)
-            for source, arg, grad, patch in zip(
-                inputs[::2], inputs[1::2], grads, patches or (None,) * len(grads), strict=True
-            )
-        )
-        return Invocation(func, args, kwargs, holes, states, ambient, self._picks.get(row))
+        return self._keeper.invocation(note, self._hole, self._keeper.picks.get(row))
 
-    def _hole(self, source: int, arg: int, grad: bool, patch: Patch | None) -> Hole:
+    def _hole(self, arg: int, source: int, grad: bool, patch: Patch | None) -> Hole:
         left = self._left.get(source) if patch is None else None
         if patch is not None:
             writes = tuple((self.place(row), geometry) for row, geometry in patch.writes)
@@ -98,7 +91,7 @@ def run(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
     with _as_then(call), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         about = describe(call.func)
-        targets = {id(t) for t in written(about, *_arguments(call, given))}
+        targets = {id(t) for t in written(about, *arguments(call.args, call.kwargs, given))}
         foreign = _may_write_anywhere(call.func)
         ready: dict[int, Tensor] = {}  # one for each: functions ask whether query and key are the same object
         for t, hole in zip(given, call.holes, strict=True):
@@ -107,7 +100,7 @@ def run(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
                 if hole.grad and (t.is_floating_point() or t.is_complex()):
                     mine.requires_grad_()
                 ready[id(t)] = copied(mine) if foreign or id(t) in targets else mine
-        args, kwargs = _arguments(call, [ready[id(t)] for t in given])
+        args, kwargs = arguments(call.args, call.kwargs, [ready[id(t)] for t in given])
         out = call.func(*args, **kwargs)
         returned = results(about, out, written(about, args, kwargs))
         return [t.detach() for t in returned] if call.picks is None else [returned[n] for n in call.picks]
@@ -184,11 +177,6 @@ def _bits(t: Tensor) -> Tensor:
 def _end(place: Geometry) -> int:
     offset, shape, stride = place
     return offset + 1 + sum((length - 1) * step for length, step in zip(shape, stride, strict=True))
-
-
-def _arguments(call: Invocation, given: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    args = tuple(filled(value, given.__getitem__) for value in call.args)
-    return args, {name: filled(value, given.__getitem__) for name, value in call.kwargs.items()}
 
 
 def _may_write_anywhere(func: Any) -> bool:

@@ -12,7 +12,7 @@ from ..core.errors import CaptureError, InputError
 from ..core.graph import OUTPUT
 from .edits import Change, Edits, edits
 from .given import Parents, WrongError, calls_of
-from .invocation import Invocation, Slot
+from .invocation import SLOT, Invocation
 from .replay import Replays, UnprovenError, run, same, unwatched
 from .store import to_run
 
@@ -163,5 +163,4 @@ class _Rerun:
 
 def _with_function(call: Invocation, function: Callable[..., Any]) -> Invocation:
     """The call with another function, which takes the tensors alone, in their order."""
-    slots = tuple(Slot(number) for number in range(len(call.holes)))
-    return call._replace(func=function, args=slots, kwargs={}, picks=None)
+    return call._replace(func=function, args=(SLOT,) * len(call.holes), kwargs={}, picks=None)

@@ -143,7 +143,7 @@ class Witness(Keeper):
     def whole(self, row: int, note: Note, picks: tuple[int, ...], out: list[Tensor]) -> None:
         """Prove a module whose insides are out of sight when it has returned ``out``."""
         super().whole(row, note, picks, out)
-        finding = Finding(type(note[0]).__name__.lower())
+        finding = Finding(type(self._functions[note[0]]).__name__.lower())
         states = [(generator, generator.get_state()) for generator in generators({})]
         self._run_again(note, finding, picks)
         for generator, state in states:
@@ -151,17 +151,10 @@ class Witness(Keeper):
         self._compare(row, finding, out)
 
     def _run_again(self, note: Note, finding: Finding, picks: tuple[int, ...] | None = None) -> None:
-        func, args, kwargs, inputs, grads, patches, states, ambient = note
         try:
             with self._aside():
-                holes = tuple(
-                    Hole(arg, source, grad, patch)
-                    for source, arg, grad, patch in zip(
-                        inputs[::2], inputs[1::2], grads, patches or (None,) * len(grads), strict=True
-                    )
-                )
-                call = Invocation(func, args, kwargs, holes, states, ambient, picks)
-                given = [self._given(hole) for hole in holes]
+                call = self.invocation(note, Hole, picks)
+                given = [self._given(hole) for hole in call.holes]
                 finding.out = again(call, given)
                 finding.asked = (
                     BLANK
