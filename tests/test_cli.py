@@ -132,7 +132,7 @@ def test_view_shows_a_saved_trace(tmp_path: Path) -> None:
             "--out /no/x.html",
         ),
         (["view", "{net}:ready", "--inputs", "ones(4)", "--output", "x.jpg"], "'x.jpg' does not say what"),
-        (["view", "{net}:ready", "--inputs", "ones(4)", "--overlay", "tme"], "Did you mean 'time'?"),
+        (["view", "{net}:ready", "--inputs", "ones(4)", "--overlay", "tme"], "Did you mean 'time'"),
         (["view", "{net}:ready", "--inputs", "ones(4)", "--output", "x.svg", "--direction", "up"], "='up'"),
         (["view", "{net}:ready", "--inputs", "ones(4)", "--dark"], "for still pictures, not for a page"),
         (["demo", "--epochs", "0"], "--epochs 0 trains nothing"),

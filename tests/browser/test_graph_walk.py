@@ -372,7 +372,7 @@ def test_the_first_nan_is_two_clicks_away(open_graph: Open) -> None:
     t = trace(Sick(), torch.ones(2, 4), seed=0)
     first = next(op.label for op in t.ops if op.value.isnan().any())
     page = open_graph(t.show(depth=0))
-    page.get_by_label("Colour by").select_option("bad")
+    page.get_by_label("Colour by").select_option("nan")
     page.get_by_role("button", name="Go to the first").click()
     assert page.locator(".ig-panel").get_by_text("NaN").count()
     assert page.evaluate(f"{VIEW}.place.at") == first
@@ -436,7 +436,7 @@ def test_saved_values_show_their_figures(open_graph: Open, tmp_path: Path) -> No
     assert float(zero[1]) == pytest.approx(100 * float((t["relu_1"].value == 0).float().mean()), rel=1e-2)
     page.evaluate(f"{VIEW}.select('div_1')")
     assert re.search(r"\d+ NaN, \d+ infinite", page.locator(".ig-panel").inner_text())
-    page.get_by_label("Colour by").select_option("bad")
+    page.get_by_label("Colour by").select_option("nan")
     colours = {name: found["colour"] for name, found in boxes(page).items()}
     assert colours["relu_1_2"] == "rgb(68, 1, 84)"  # none
     assert colours["div_1_4"] == "rgb(253, 231, 37)"  # the most
@@ -449,6 +449,12 @@ def test_saved_values_show_their_figures(open_graph: Open, tmp_path: Path) -> No
 
 
 # -- inputs and outputs ---------------------------------------------------------------------------------
+
+
+class Read(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        total = torch.ones_like(x[0, :3]).sum()
+        return torch.log(-total) + x
 
 
 class Pair(nn.Module):
@@ -466,3 +472,21 @@ def test_inputs_and_outputs_bear_the_names_of_the_code(open_graph: Open) -> None
     assert page.locator(".ig-kind").inner_text() == "Output · logits"
     page.evaluate(f"{VIEW}.select('matmul_1_1')")
     assert page.locator(".ig-panel").get_by_role("button", name="image").is_visible()
+
+
+def test_the_facts_of_a_value_are_those_it_has(open_graph: Open) -> None:
+    block = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    page = open_graph(trace(nn.Sequential(block, Read()), torch.ones(2, 4)).show())
+    panel = page.locator(".ig-panel")
+
+    def figures(address: str) -> dict[str, str]:
+        page.evaluate(f"{VIEW}.select({address!r})")
+        section = panel.locator("section").filter(has=page.get_by_role("heading", name="Value"))
+        names, texts = section.locator("dt").all_inner_texts(), section.locator("dd").all_inner_texts()
+        return dict(zip(names, texts, strict=True))
+
+    assert figures("sum_1_5") == {"Number": "3"}
+    assert figures("log_1_7") == {}  # nothing to say of what is no number
+    assert panel.locator(".ig-bad").inner_text() == "1 NaN"
+    assert list(figures("0"))[:3] == ["Mean", "Std", "Range"]  # a module's value is what it returned
+    assert panel.get_by_role("img", name="Histogram").is_visible()

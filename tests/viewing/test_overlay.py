@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pandas
 import pytest
+import torch
+from torch import nn
 
+from intus import inspect, trace, view
 from intus.core.errors import InputError
 from intus.core.results import Results
-from intus.viewing.overlay import paint
+from intus.viewing.overlay import OF_VALUES, of_values, paint
 
 
 def test_a_mapping() -> None:
@@ -48,7 +52,9 @@ def test_two_scores_are_refused_with_their_names() -> None:
     [
         ("tme", "overlay='tme' is not a built-in overlay. Did you mean 'time'"),
         ({"fc": "high"}, r"overlay\['fc'\] is 'high', expected a number"),
-        (7, "overlay must be a dict .* got int"),
+        (7, "overlay must be a dict or Series .* got int"),
+        (pandas.Series([0.1, 0.2]), r"a Series over 0, not over addresses. Take frame.set_index"),
+        (pandas.DataFrame({"layer": ["0"], "value": [1.0]}), "a DataFrame without the column 'address'"),
     ],
 )
 def test_wrong_overlays_are_told(overlay: object, says: str) -> None:
@@ -61,3 +67,52 @@ def test_results_of_several_kinds_runs_or_models_are_not_mixed(column: str) -> N
     rows = [{"address": "fc", "score": "mean", "value": 1.0, column: name} for name in ("input", "output")]
     with pytest.raises(InputError, match=f"shows one {column}, and these Results hold 2: 'input', 'output'"):
         paint(Results.from_rows(rows))
+
+
+NET = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Sequential(nn.Linear(8, 2)))
+
+
+def test_a_column_of_a_table_paints() -> None:
+    frame = pandas.DataFrame({"address": ["0", "2.0"], "accuracy": [0.25, 0.75], "chance": [0.5, 0.5]})
+    painted = paint(frame.set_index("address")["accuracy"])
+    assert painted == {"title": "accuracy", "values": {"0": 0.25, "2.0": 0.75}, "low": 0.25, "high": 0.75}
+
+
+def test_what_inspect_gives_paints() -> None:
+    data = torch.randn(40, 4, generator=torch.Generator().manual_seed(0)).numpy()
+    table = inspect(
+        NET, {"first": lambda row: float(row[0] > 0)}, "correlation", data, [("0", "*"), ("2.0", "*")]
+    )
+    with pytest.raises(InputError, match=r"score units. Make one number of each layer's: frame.groupby"):
+        view(NET, torch.ones(1, 4), overlay=table)
+    best = table.groupby("address")["value"].max()
+    painted = paint(view(NET, torch.ones(1, 4), overlay=best).overlay)
+    assert painted["values"] == {"0": best["0"], "2.0": best["2.0"]}
+    layers = table.assign(unit=-1).drop_duplicates("address")
+    assert paint(layers)["title"] == "correlation · first"
+
+
+def test_addresses_that_the_graph_does_not_know_are_told() -> None:
+    with pytest.raises(InputError, match=r"nothing in this graph is called '2\.1'\. Did you mean '2"):
+        view(NET, torch.ones(1, 4), overlay={"2.1": 1.0})
+    for known in ("2.0", "2", "linear_2", "linear_2_3", "linear_2_3:1", "0:1"):  # one is enough
+        view(NET, torch.ones(1, 4), overlay={known: 1.0, "elsewhere": 2.0})
+
+
+def test_figures_of_saved_values_paint_by_name(tmp_path) -> None:
+    class Undefined(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.log(x - 2).relu()
+
+    x = torch.tensor([1.0, 2.0, 3.0])  # one NaN and one infinity
+    assert paint(view(Undefined(), x, overlay="nan").overlay) == "nan"
+    t = trace(Undefined(), x)
+    svg = t.draw(tmp_path / "nan.svg", overlay="nan").read_text(encoding="utf-8")
+    assert "NaN and infinite" in svg
+    columns = {which: of_values(which, t.graph, t.show().values) for which in OF_VALUES}
+    assert [columns["nan"][name] for name in ("sub_1_1", "log_1_2", "relu_1_3")] == [0, 2, 1]
+    assert columns["mean"]["sub_1_1"] == 0
+    assert columns["std"]["sub_1_1"] == pytest.approx((2 / 3) ** 0.5, rel=1e-5)
+    assert columns["zero"]["sub_1_1"] == pytest.approx(1 / 3, rel=1e-5)
+    with pytest.raises(InputError, match="colours by saved values, and this holds none"):
+        trace(Undefined(), x, save="none").show(overlay="nan")

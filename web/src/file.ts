@@ -1,9 +1,9 @@
 // A saved file or a notebook's cell: the graph travels inside the page, as gzip in base64.
-import { GraphView, openSides, type Beside, type Paint, type Program, type Scene } from "./graph/index.ts";
+import { GraphView, openSides, type Beside, type BuiltIn, type Paint, type Program, type Scene } from "./graph/index.ts";
 
 interface Content {
   scene: Scene;
-  paint: "time" | "memory" | "parameters" | (Omit<Paint, "values"> & { values: Record<string, number | null> }) | null;
+  paint: BuiltIn | (Omit<Paint, "values"> & { values: Record<string, number | null> }) | null;
   depth: number | null;
   rolled: boolean | null;
   beside?: Beside;

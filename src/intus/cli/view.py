@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InputError
-from ..viewing.overlay import BUILT_IN
+from ..viewing.overlay import BUILT_IN, OF_VALUES, needs_values
 from .subject import inputs, subject
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def add(verbs: Any) -> None:
         type=_levels,
         help="levels of modules that stand open, or all (default: what stays readable)",
     )
-    verb.add_argument("--overlay", help=f"what colours the boxes: {', '.join(BUILT_IN)}")
+    verb.add_argument("--overlay", help=f"what colours the boxes: {', '.join((*BUILT_IN, *OF_VALUES))}")
     verb.add_argument("--rolled", action="store_true", help="a recurrent layer's passes as one box")
     verb.add_argument("--direction", help="where the data flows, down or right (pictures; default: down)")
     verb.add_argument("--dark", action="store_true", help="the dark theme (pictures)")
@@ -85,7 +85,9 @@ def _run(chosen: argparse.Namespace) -> int:
 def _one(chosen: argparse.Namespace) -> View:
     """The view of what the caller named; of a model that raises, as far as it came."""
     one = subject(chosen.what)
-    found = one.traced(inputs(chosen.inputs, one), chosen.inputs, save="none")
+    found = one.traced(
+        inputs(chosen.inputs, one), chosen.inputs, save="all" if needs_values(chosen.overlay) else "none"
+    )
     return found.show(depth=chosen.depth, overlay=chosen.overlay)
 
 

@@ -17,7 +17,7 @@ from ..core.graph import Graph
 from ..core.selection import Selection
 from ..core.unwatched import unwatched
 from ..viewing.html import View
-from ..viewing.overlay import Overlay
+from ..viewing.overlay import Overlay, needs_values
 from .arguments import by_name
 from .assemble import assemble
 from .choose import Chooser
@@ -143,8 +143,9 @@ def view(
     ``seed`` seeds torch for that pass alone. ``depth`` is how many levels of modules stand open at first,
     ``"all"`` for every one; ``overlay`` colours the boxes: ``"time"``, ``"memory"``, ``"parameters"``,
     ``"flops"``, for a trace with ``grads`` also ``"autograd"`` (bytes kept for the backward pass) and,
-    after ``backward``, ``"gradient"`` (the norm of each gradient), a dict
-    from address to number, or Results of one score. ``rolled`` shows the passes of a recurrent layer as one
+    after ``backward``, ``"gradient"`` (the norm of each gradient); ``"mean"``, ``"std"``, ``"zero"`` or
+    ``"nan"`` of what each operation gave; a dict or a pandas Series from address to number; or one score of
+    ``inspect``. ``rolled`` shows the passes of a recurrent layer as one
     box, by default where there are too many to read.
 
     ``beside`` is another trace, or a model to run on the same inputs: the page then shows both, walking
@@ -162,7 +163,8 @@ def view(
     if isinstance(model_or_trace, Graph):
         return View(model_or_trace, depth=depth, overlay=overlay, rolled=rolled)
     if not isinstance(model_or_trace, Trace):
-        model_or_trace = trace(model_or_trace, inputs, kwargs, save="none", seed=seed)
+        save = "all" if needs_values(overlay) else "none"
+        model_or_trace = trace(model_or_trace, inputs, kwargs, save=save, seed=seed)
     return model_or_trace.show(depth=depth, overlay=overlay, rolled=rolled)
 
 

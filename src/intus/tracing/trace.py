@@ -15,7 +15,7 @@ from ..core.graph import OP, OUTPUT, Branch, Graph
 from ..core.selection import Selection, resolve, select
 from ..core.table import NUMBERS, columns
 from ..viewing.html import View
-from ..viewing.overlay import Overlay
+from ..viewing.overlay import Column, Overlay, needs_values
 from ..viewing.text import summary
 from .gradients import Gradients
 from .looks import summarise
@@ -325,7 +325,7 @@ class Trace(TraceFacts):
         >>> trace(torch.nn.Linear(2, 1), torch.ones(1, 2)).draw(path).name
         'net.svg'
         """
-        if Path(path).suffix in (".html", ".json"):
+        if Path(path).suffix in (".html", ".json") or needs_values(overlay):
             view = self.show(depth=depth, overlay=overlay)
         else:  # a still picture shows no values
             view = View(self.graph, depth=depth, overlay=self._overlay(overlay))
@@ -347,7 +347,7 @@ class Trace(TraceFacts):
                 "overlay='gradient' needs gradients: t = trace(model, x, grads=True), then backward() on a "
                 "loss of t.output."
             )
-        return norms
+        return Column("Gradient norm", norms)
 
     def widget(self, *, depth: int | str | None = None, overlay: Overlay = None) -> Any:
         """The graph as a notebook's widget: ``w.selected`` is the address selected on the page, ``None`` for

@@ -15,7 +15,7 @@ from ..core.errors import InputError
 from ..core.graph import Graph
 from .assets import asset
 from .cell import cell
-from .overlay import AUTOGRAD, Overlay, kept_by_autograd, paint
+from .overlay import AUTOGRAD, Overlay, kept_by_autograd, must_know, needs_values, of_values, paint
 from .scene import scene
 from .text import headline
 
@@ -151,7 +151,13 @@ class View:
     ) -> None:
         if isinstance(overlay, str) and overlay == AUTOGRAD:
             overlay = kept_by_autograd(graph)
-        paint(overlay)  # a wrong overlay is told where it was written, not when the cell is shown
+        painted = paint(overlay)  # a wrong overlay is told where it was written, not when the cell is shown
+        if isinstance(painted, dict):
+            must_know(graph, painted)
+        elif needs_values(overlay) and not values:
+            raise InputError(
+                f"overlay={overlay!r} colours by saved values, and this holds none. Trace with save='all'."
+            )
         if not (depth is None or depth == "all" or (isinstance(depth, int) and depth >= 0)):
             raise InputError(f"depth={depth!r} is not a number of levels, 0 or more, or 'all'.")
         self.graph = graph
@@ -202,6 +208,9 @@ class View:
             return path
         from .drawing.save import FORMATS, save
 
+        overlay = self.overlay
+        if needs_values(overlay):
+            overlay = of_values(str(overlay), self.graph, self.values or {})
         if path.suffix not in FORMATS:
             raise InputError(
                 f"{str(path)!r} does not say what to draw: end it in .html, {', '.join(FORMATS)}."
@@ -211,7 +220,7 @@ class View:
             path,
             title=self.title,
             depth=self.depth,
-            overlay=self.overlay,
+            overlay=overlay,
             values=self.values,
             rolled=bool(self.rolled if rolled is None else rolled),
             direction=direction,

@@ -2,6 +2,7 @@
 import { el, inParts } from "./dom.ts";
 import { shortPath } from "./panel.ts";
 import { isFailed, type Tree, type TreeNode } from "./model.ts";
+import { OP } from "./scene.ts";
 
 interface Raised {
   file: string;
@@ -18,7 +19,7 @@ export function failedBox(tree: Tree): TreeNode | undefined {
   if (failed) return failed;
   const { module } = raisedAt(tree) ?? { module: "" };
   const last = [...tree.nodes].reverse().find((node) => node.kind === "module" && node.address.replace(/:\d+$/, "") === module);
-  return last ?? tree.nodes.filter((node) => node.kind === "op").at(-1);
+  return last ?? tree.nodes[tree.boxOf[tree.scene.ops.kind.lastIndexOf(OP)]];
 }
 
 const raisedAt = ({ scene }: Tree): Raised | null => (scene.facts.raised as Raised | null | undefined) ?? null;

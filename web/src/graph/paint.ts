@@ -28,7 +28,7 @@ export interface Paint {
 }
 
 const SUMS = { time: "Time", memory: "Activation memory", parameters: "Parameters", flops: "FLOPs" };
-const OF_VALUES = { mean: "Mean of values", std: "Spread of values", zero: "Share of zeros", bad: "NaN and infinite" };
+const OF_VALUES = { mean: "Mean of values", std: "Spread of values", zero: "Share of zeros", nan: "NaN and infinite" };
 export type BuiltIn = keyof typeof SUMS | keyof typeof OF_VALUES;
 /** What colours the boxes: something the graph knows, what came from outside, or nothing. */
 export type PaintName = BuiltIn | "given" | "";
@@ -42,9 +42,9 @@ export const builtIns = ({ values }: Scene): [BuiltIn, string][] =>
  * beyond the scale, which ends at the largest single box. */
 export function builtInPaint(which: BuiltIn, tree: Tree, figures: Figures): Paint {
   const values = new Map<string, number | null>();
-  const format = { time: duration, memory: bytes, parameters: count, flops: count, bad: count }[which as string];
+  const format = { time: duration, memory: bytes, parameters: count, flops: count, nan: count }[which as string];
   const column = which in SUMS ? figures[which as keyof typeof SUMS] : ofValues(which as keyof typeof OF_VALUES, tree);
-  let [low, high] = [which in SUMS || which === "bad" || which === "zero" ? 0 : Infinity, which === "zero" ? 1 : -Infinity];
+  let [low, high] = [which in SUMS || which === "nan" || which === "zero" ? 0 : Infinity, which === "zero" ? 1 : -Infinity];
   for (const node of tree.nodes) {
     const value = column[node.id];
     if (node.id === 0 || !node.address || !isPaintable(node) || Number.isNaN(value)) continue;
@@ -52,7 +52,7 @@ export function builtInPaint(which: BuiltIn, tree: Tree, figures: Figures): Pain
     values.set(node.address, value);
     if (node.children.length === 0) [low, high] = [Math.min(low, value), Math.max(high, value)];
   }
-  const first = which === "bad" ? firstBad(tree) : undefined;
+  const first = which === "nan" ? firstBad(tree) : undefined;
   return { title: TITLES[which], values, low, high, format, first, ...(which === "zero" && { log: false }) };
 }
 
@@ -71,8 +71,8 @@ function ofValues(which: keyof typeof OF_VALUES, { scene, nodes }: Tree): Float6
   preorder(nodes, (node) => void order.push(node));
   for (const { id, parent, rows } of order.reverse()) {
     const summary = rows.length ? summaryOf(scene, rows[0]) : null;
-    if (summary) column[id] = which === "bad" ? summary.nan + summary.inf : (summary[which] ?? NaN);
-    if (which === "bad" && parent >= 0 && !Number.isNaN(column[id])) column[parent] = (column[parent] || 0) + column[id];
+    if (summary) column[id] = which === "nan" ? summary.nan + summary.inf : (summary[which] ?? NaN);
+    if (which === "nan" && parent >= 0 && !Number.isNaN(column[id])) column[parent] = (column[parent] || 0) + column[id];
   }
   return column;
 }

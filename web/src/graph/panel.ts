@@ -9,7 +9,7 @@ import { section } from "./section.ts";
 import { rowsInside } from "./stream.ts";
 import type { Stage } from "./stage.ts";
 import { borders } from "./tensors.ts";
-import { summaryOf, valueSection } from "./values.ts";
+import { valueOfRow } from "./values.ts";
 
 export interface PanelActions {
   goTo(id: number): void;
@@ -23,6 +23,7 @@ export function panelFor(stage: Stage, id: number, paint: Paint | null, actions:
   const node = tree.nodes[id];
   const { scene } = tree;
   const title = node.address || node.title;
+  const { out, sections } = borders(tree, node, actions);
   const parts = [
     el("header", {}, el("h2", { title }, ...inParts(title)), iconButton("close", "Close the facts", actions.close)),
     el("p", { class: "ig-kind" }, kindOf(tree, node)),
@@ -43,8 +44,8 @@ export function panelFor(stage: Stage, id: number, paint: Paint | null, actions:
       ["Forward at", place(forwardOf(tree, node))],
     ]),
     code(siteOf(tree, node)),
-    ...node.rows.map((row) => summaryOf(scene, row)).slice(0, 3).map((summary) => summary && valueSection(summary)),
-    ...borders(tree, node, actions),
+    ...(node.rows.length ? node.rows : out).slice(0, 3).map((row) => valueOfRow(scene, row)),
+    ...sections,
     parameters(tree, node, figures),
     buffers(tree, node),
   ];
@@ -87,10 +88,10 @@ function paintedValue(paint: Paint, node: TreeNode): HTMLElement {
   );
 }
 
-function facts(rows: [string, string][]): HTMLElement {
+function facts(rows: [string, string][]): HTMLElement | null {
   const list = el("dl", {});
   for (const [name, value] of rows) if (value) list.append(el("dt", {}, name), el("dd", {}, ...inParts(value)));
-  return list;
+  return list.children.length ? list : null;
 }
 
 function siteOf({ scene }: Tree, node: TreeNode): Source | undefined {

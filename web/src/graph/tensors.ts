@@ -9,7 +9,7 @@ import type { PanelActions } from "./panel.ts";
 import { FAILED } from "./scene.ts";
 import { section } from "./section.ts";
 import { rowsInside, type RowEdges } from "./stream.ts";
-import { summaryOf, valueSection } from "./values.ts";
+import { valueOfRow } from "./values.ts";
 
 interface End {
   row: number;
@@ -17,8 +17,8 @@ interface End {
   arg: string;
 }
 
-/** The tensors that come into a box and that leave it, and who is at the other end. */
-export function borders(tree: Tree, node: TreeNode, actions: PanelActions): (HTMLElement | null)[] {
+/** The tensors that come into a box and that leave it, and who is at the other end; and the rows of the latter. */
+export function borders(tree: Tree, node: TreeNode, actions: PanelActions): { out: number[]; sections: (HTMLElement | null)[] } {
   const { scene, boxOf, ways } = tree;
   const { src, dst, arg } = scene.edges;
   const own = rowsInside(tree, node.id);
@@ -32,10 +32,12 @@ export function borders(tree: Tree, node: TreeNode, actions: PanelActions): (HTM
   const out = [...readers.keys()];
   for (const row of node.rows) if (!readers.has(row) && node.kind !== "output" && !(scene.ops.flags[row] & FAILED)) out.push(row);
   const uniqueInto = node.children.length ? [...new Map(into.map((end) => [end.row, { ...end, arg: "" }])).values()] : into;
-  return [
+  out.sort((a, b) => a - b);
+  const sections = [
     section("In", uniqueInto.map((end) => tensor(tree, end.row, end.arg, [end.box], actions))),
-    section("Out", out.sort((a, b) => a - b).map((row) => tensor(tree, row, "", [...new Set(readers.get(row) ?? [])], actions))),
+    section("Out", out.map((row) => tensor(tree, row, "", [...new Set(readers.get(row) ?? [])], actions))),
   ];
+  return { out, sections };
 }
 
 function tensor(tree: Tree, row: number, arg: string, boxes: number[], actions: PanelActions): HTMLElement {
@@ -77,13 +79,12 @@ export function edgePanel(tree: Tree, edge: LevelEdge, actions: PanelActions): H
   const title = rows.length > 1 ? `${rows.length} tensors` : dimensions(scene.metas[scene.ops.meta[rows[0]]][0]);
   const { out, into, branch } = marksOf(tree, edge);
   const notes = [out, into, branch && "begins a branch"].filter(Boolean).join(" · ");
-  const summary = rows.length === 1 ? summaryOf(scene, rows[0]) : null;
   return el(
     "aside",
     { class: "ig-panel", "aria-label": "Facts of an edge" },
     el("header", {}, el("h2", {}, title), iconButton("close", "Close the facts", actions.close)),
     el("p", { class: "ig-kind" }, `Edge${notes && ` · ${notes}`}`),
     section("Tensors", items),
-    summary && valueSection(summary),
+    rows.length === 1 && valueOfRow(scene, rows[0]),
   );
 }

@@ -1,6 +1,6 @@
 // What a saved activation looked like: a few figures and a histogram for a row of the scene.
 import { el } from "./dom.ts";
-import { grouped } from "./facts.ts";
+import { grouped, product } from "./facts.ts";
 import type { Scene } from "./scene.ts";
 
 export interface Summary {
@@ -37,12 +37,17 @@ export function figure(value: number | null): string {
   return size >= 1e5 || size < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
 }
 
-/** Figures and picture of a value, for the panel. */
-export function valueSection(summary: Summary): HTMLElement {
+/** Figures and picture of a row's value, for the panel; null where it was not saved. */
+export function valueOfRow(scene: Scene, row: number): HTMLElement | null {
+  const summary = summaryOf(scene, row);
+  if (!summary) return null;
   const { mean, std, low, high, nan, inf, zero } = summary;
+  const isOne = product(scene.metas[scene.ops.meta[row]][0]) === 1;
   const bad = [nan && `${grouped(nan)} NaN`, inf && `${grouped(inf)} infinite`].filter(Boolean).join(", ");
-  const rows: [string, string][] = [["Mean", figure(mean)], ["Std", figure(std)], ["Range", `${figure(low)} … ${figure(high)}`]];
-  if (zero) rows.push(["Zero", `${(zero * 100).toPrecision(3)} %`]);
+  const rows: [string, string][] = [];
+  if (low !== null && low === high) rows.push([isOne ? "Number" : "All", figure(low)]);
+  else if (low !== null) rows.push(["Mean", figure(mean)], ["Std", figure(std)], ["Range", `${figure(low)} … ${figure(high)}`]);
+  if (zero && low !== high) rows.push(["Zero", zero < 0.0005 ? "under 0.1 %" : `${(zero * 100).toPrecision(3)} %`]);
   const list = el("dl", {});
   for (const [name, text] of rows) list.append(el("dt", {}, name), el("dd", {}, text));
   return el("section", {}, el("h3", {}, "Value"), bad && el("p", { class: "ig-bad" }, bad), histogram(summary), list);
