@@ -490,3 +490,31 @@ def test_the_facts_of_a_value_are_those_it_has(open_graph: Open) -> None:
     assert panel.locator(".ig-bad").inner_text() == "1 NaN"
     assert list(figures("0"))[:3] == ["Mean", "Std", "Range"]  # a module's value is what it returned
     assert panel.get_by_role("img", name="Histogram").is_visible()
+    assert panel.get_by_role("img", name="Heat map of the value").is_visible()
+
+
+PIXELS = """(canvas) => {
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  return Array.from({ length: data.length / 4 }, (_, i) => [...data.slice(4 * i, 4 * i + 4)]);
+}"""
+
+
+def test_a_value_is_seen_as_a_heat_map_or_as_the_image_it_is(open_graph: Open) -> None:
+    matrix = torch.tensor([[1.0, 0.0, -1.0], [float("nan"), 1.0, 1.0]])
+    photo = torch.zeros(1, 3, 8, 8)
+    photo[0, 0, 0, 0] = photo[0, 2] = 5.0  # blue, but for a corner that has red as well
+    page = open_graph(trace(lambda a, b: (a + 1, b + 1), (matrix, photo)).show(), color_scheme="dark")
+    page.evaluate(f"{VIEW}.select('input_1')")
+    map_ = page.get_by_role("img", name="Heat map of the value")
+    red, white, blue, grey = (
+        [178, 24, 43, 255],
+        [247, 247, 247, 255],
+        [33, 102, 172, 255],
+        [128, 128, 128, 255],
+    )
+    assert map_.evaluate(PIXELS) == [red, white, blue, grey, red, red]
+    assert page.locator("figcaption").inner_text() == "blue −1, white 0, red 1"
+    page.evaluate(f"{VIEW}.select('input_2')")
+    seen = page.get_by_role("img", name="Image of the value[0]").evaluate(PIXELS)
+    assert seen == [[255, 0, 255, 255], *[[0, 0, 255, 255]] * 63]
+    assert page.locator("figcaption").inner_text() == "[0]"

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..viewing.picture import Look
+from .thumbnails import thumbnail
 
+T = TypeVar("T")
 BINS = 24
 _MOST_HISTOGRAMS = 5000  # beyond so many values, figures alone: the page must stay small
-_COLUMNS = ("row", "mean", "std", "low", "high", "nan", "inf", "zero", "histogram")
+_COLUMNS = ("row", "mean", "std", "low", "high", "nan", "inf", "zero", "histogram", "picture")
+_MOST_PICTURES = 2000
 _PIXELS = 64
 
 
 def look_of(value: Tensor, bins: int = 40, *, image: bool = True) -> Look | None:
     """What is shown of a value, out of the sight of any trace; None where it has no plain numbers."""
+    return _unseen(lambda: look_at(value, bins, image=image))
+
+
+def _unseen(look: Callable[[], T]) -> T | None:
     with torch._C.DisableTorchFunction(), torch.no_grad():
         try:
-            return look_at(value, bins, image=image)
+            return look()
         except (RuntimeError, NotImplementedError, TypeError):  # fake, nested, or of a class that refuses
             return None
 
@@ -85,7 +93,8 @@ def summarise(values: Mapping[int, Tensor]) -> dict[str, list[Any]]:
             figures = (_short(number) for number in (look.mean, look.std, look.low, look.high))
             finite = look.size - look.nan - look.infinite
             zero = _short(look.zero / finite) if finite else None
-            found = (row, *figures, look.nan, look.infinite, zero, list(drawn))
+            picture = _unseen(partial(thumbnail, values[row])) if len(values) <= _MOST_PICTURES else None
+            found = (row, *figures, look.nan, look.infinite, zero, list(drawn), picture)
             for name, value in zip(_COLUMNS, found, strict=True):
                 columns[name].append(value)
     return columns

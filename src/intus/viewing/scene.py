@@ -28,7 +28,8 @@ def scene(graph: Graph, *, values: Mapping[str, Any] | None = None) -> dict[str,
     addresses; ``flops`` is null where not known, ``setting`` -1 where a call was given nothing but tensors;
     ``totals`` are what the header shows (bytes in bytes, seconds in seconds). ``values`` are columns of what
     saved activations looked like: ``row``, ``mean``, ``std``, ``low``, ``high``, ``nan`` and ``inf``
-    (counts), ``zero`` (share), and ``histogram`` (counts of equally wide bins).
+    (counts), ``zero`` (share), ``histogram`` (counts of equally wide bins), and ``picture`` (see
+    ``tracing.thumbnails``), null for none.
     """
     ops, calls = graph.ops, graph.calls
     return {

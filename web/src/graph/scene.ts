@@ -1,4 +1,5 @@
 // The scene as Python writes it (intus.viewing.scene): a core Graph as JSON columns.
+import type { Thumbnail } from "./thumbnail.ts";
 
 /** shape, dtype, device, bytes */
 export type Meta = [shape: number[], dtype: string, device: string, nbytes: number];
@@ -81,6 +82,7 @@ export interface Scene {
     inf: number[];
     zero: (number | null)[];
     histogram: number[][];
+    picture?: (Thumbnail | null)[];
   } | null;
   totals: {
     operations: number;

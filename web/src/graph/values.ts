@@ -2,6 +2,7 @@
 import { el } from "./dom.ts";
 import { grouped, product } from "./facts.ts";
 import type { Scene } from "./scene.ts";
+import { thumbnailOf, type Thumbnail } from "./thumbnail.ts";
 
 export interface Summary {
   mean: number | null;
@@ -14,6 +15,7 @@ export interface Summary {
   zero: number | null;
   /** Counts of equally wide bins from low to high; none where there is nothing to count. */
   histogram: number[];
+  picture?: Thumbnail | null;
 }
 
 const known = new WeakMap<Scene, Map<number, number>>();
@@ -26,8 +28,8 @@ export function summaryOf(scene: Scene, row: number): Summary | null {
   if (!places) known.set(scene, (places = new Map(values.row.map((at, i) => [at, i]))));
   const i = places.get(row);
   if (i === undefined) return null;
-  const { mean, std, low, high, nan, inf, zero, histogram } = values;
-  return { mean: mean[i], std: std[i], low: low[i], high: high[i], nan: nan[i], inf: inf[i], zero: zero[i], histogram: histogram[i] ?? [] };
+  const { mean, std, low, high, nan, inf, zero, histogram, picture } = values;
+  return { mean: mean[i], std: std[i], low: low[i], high: high[i], nan: nan[i], inf: inf[i], zero: zero[i], histogram: histogram[i] ?? [], picture: picture?.[i] };
 }
 
 export function figure(value: number | null): string {
@@ -50,7 +52,7 @@ export function valueOfRow(scene: Scene, row: number): HTMLElement | null {
   if (zero && low !== high) rows.push(["Zero", zero < 0.0005 ? "under 0.1 %" : `${(zero * 100).toPrecision(3)} %`]);
   const list = el("dl", {});
   for (const [name, text] of rows) list.append(el("dt", {}, name), el("dd", {}, text));
-  return el("section", {}, el("h3", {}, "Value"), bad && el("p", { class: "ig-bad" }, bad), histogram(summary), list);
+  return el("section", {}, el("h3", {}, "Value"), bad && el("p", { class: "ig-bad" }, bad), summary.picture && thumbnailOf(summary.picture), histogram(summary), list);
 }
 
 const [WIDTH, HEIGHT] = [264, 56];

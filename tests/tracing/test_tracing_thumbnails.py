@@ -1,0 +1,90 @@
+"""Small pictures of saved values, against numpy."""
+
+from __future__ import annotations
+
+import hypothesis.extra.numpy as hnp
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from intus.tracing.looks import summarise
+from intus.tracing.thumbnails import NO_NUMBER, NOTHING, TONES, thumbnail
+
+ANY = st.one_of(st.floats(-1e6, 1e6, width=32), st.sampled_from([0.0, float("nan"), float("inf")]))
+
+
+def rows_of(picture: dict) -> list[str]:
+    pixels, columns = picture["pixels"], picture["columns"]
+    return [pixels[i : i + columns] for i in range(0, len(pixels), columns)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(hnp.arrays(np.float32, st.tuples(st.integers(2, 40), st.integers(2, 40)), elements=ANY))
+def test_a_matrix_is_drawn_number_by_number(array: np.ndarray) -> None:
+    picture = thumbnail(torch.from_numpy(array))
+    assert picture is not None
+    rows, columns = (-(-n // 32) for n in array.shape)
+    shown = array[::rows, ::columns].astype(np.float64)
+    sizes = np.abs(shown[np.isfinite(shown)])
+    most = (np.quantile(sizes, 0.99) or sizes.max()) if sizes.size else 0.0
+    assert picture["most"] == pytest.approx(most, rel=5e-3, abs=1e-30)
+    found = np.array([list(line) for line in rows_of(picture)])
+    assert found.shape == shown.shape
+    assert ((found == NO_NUMBER) == ~np.isfinite(shown)).all()
+    for character, number in zip(found.ravel(), shown.ravel(), strict=True):
+        if np.isfinite(number):
+            tone = np.clip(number / (most or 1), -1, 1) * 15
+            assert abs(TONES.index(character) - 15 - tone) <= 0.51
+
+
+def test_channels_stand_beside_each_other() -> None:
+    signs = torch.tensor([1.0, -1.0, 0.0, 1.0, 1.0])[:, None, None].expand(5, 2, 3)
+    picture = thumbnail(signs[None])
+    assert picture is not None
+    assert picture["of"] == "[0, :4]"
+    high, low, middle = TONES[-1] * 3, TONES[0] * 3, TONES[15] * 3
+    upper, lower = high + NOTHING + low, middle + NOTHING + high
+    assert rows_of(picture) == [upper, upper, NOTHING * 7, lower, lower]
+
+
+def test_three_channels_are_an_image_from_the_least_to_the_greatest() -> None:
+    image = torch.zeros(2, 3, 8, 100)
+    image[0, 0] = 2.0  # red
+    image[0, 1, :, 0] = 1.0
+    picture = thumbnail(image)
+    assert picture is not None
+    assert (picture["of"], picture["most"], picture["columns"]) == ("[0]", None, 34)
+    assert picture["pixels"][:6] == "uf0u00"
+    assert len(picture["pixels"]) == 8 * 34 * 3
+
+
+@pytest.mark.parametrize(
+    ("value", "of"),
+    [
+        (torch.randn(1, 16, 768), "[0]"),
+        (torch.randn(2, 4, 16, 16), "[0]"),
+        (torch.randn(1, 8, 5, 5).bool(), "[0, :4]"),
+        (torch.randn(4, 4, dtype=torch.complex64), ""),
+        (torch.randn(4, 4).to(torch.float8_e4m3fn), ""),
+        (torch.randint(0, 9, (2, 12)), ""),
+    ],
+)
+def test_what_is_drawn_is_said_in_numpys_words(value: torch.Tensor, of: str) -> None:
+    picture = thumbnail(value)
+    assert picture is not None
+    assert picture["of"] == of
+    assert max(picture["columns"], len(rows_of(picture))) <= 33
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (1, 9), (0, 4), (3, 0, 4), (0, 2, 2), (0, 1, 4, 4)])
+def test_a_number_a_vector_and_nothing_have_no_picture(shape: tuple[int, ...]) -> None:
+    assert thumbnail(torch.zeros(shape)) is None
+
+
+def test_figures_come_with_their_picture() -> None:
+    columns = summarise({2: torch.eye(3), 5: torch.ones(4)})
+    assert columns["picture"] == [thumbnail(torch.eye(3)), None]
+    many = summarise(dict.fromkeys(range(2001), torch.eye(3)))  # the page must stay small
+    assert set(many["picture"]) == {None}
