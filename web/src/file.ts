@@ -24,8 +24,17 @@ export async function openFile(data: HTMLElement, host: HTMLElement, program: Pr
   return view;
 }
 
-/** Keep what is seen in the address bar, so that a link leads back to it. */
+let place: string | null = null; // to be put into the address bar
+
+/** Keep what is seen in the address bar, so that a link leads back to it; once it is seen, for the browser takes its time. */
 function remember(hash: string): void {
+  if (place === null) requestAnimationFrame(() => setTimeout(write));
+  place = hash;
+}
+
+function write(): void {
+  const hash = place!;
+  place = null;
   if (location.hash === hash) return;
   try {
     history.replaceState(null, "", hash);
