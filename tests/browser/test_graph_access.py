@@ -124,3 +124,19 @@ def test_on_paper_are_the_picture_and_its_key_alone(open_graph: Open) -> None:
     assert [page.locator(one).is_visible() for one in (".ig-toolbar", ".ig-outline", ".ig-minimap")] == [
         False
     ] * 3
+
+
+def test_a_wide_graph_begins_at_its_edge_on_a_phone_and_under_the_way_to_a_box(open_graph: Open) -> None:
+    class Wide(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fcs = nn.ModuleList(nn.Linear(4, 4) for _ in range(6))
+
+        def forward(self, *xs: torch.Tensor) -> torch.Tensor:
+            return torch.cat([fc(x) for fc, x in zip(self.fcs, xs, strict=True)])
+
+    xs = tuple(torch.ones(1, 4) for _ in range(6))
+    page = open_graph(trace(Wide(), xs).show(), viewport={"width": 390, "height": 800})
+    boxes = page.evaluate(f"{VIEW}.boxes()")
+    assert 0 <= min(box["x"] for box in boxes) < 40
+    assert min(box["y"] for box in boxes) > 36

@@ -324,6 +324,30 @@ def test_plain_python_raises(open_graph: Open) -> None:
     for fact in ("KeyError: 'b'", "in forward", "module 1", 'return {"a": x.relu()}["b"]'):
         assert fact in alert
     assert heading(page) == "1"
+    assert "failed here" in page.locator(".ig-panel").inner_text()
+
+
+def test_plain_python_raises_deep_inside(open_graph: Open, tmp_path: Path) -> None:
+    inner = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU(), Lookup()))
+    view = failed(nn.Sequential(nn.Linear(4, 4), inner, nn.Linear(4, 4)))
+    page = open_graph(view)
+    assert heading(page) == "1.1.2"
+    assert "KeyError: 'b'" in page.locator(".ig-panel").inner_text()
+    assert view.save(tmp_path / "failed.svg", dark=False).read_text(encoding="utf-8").count("#b3261e") >= 2
+
+
+def test_the_models_own_code_raises_after_its_modules(open_graph: Open) -> None:
+    class Checks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            raise ValueError(f"got {tuple(self.fc(x).shape)}")
+
+    page = open_graph(failed(Checks()))
+    page.get_by_role("button", name="Last seen in fc").click()
+    assert "failed here" not in page.locator(".ig-panel").inner_text()
 
 
 def test_it_raises_before_anything_ran(open_graph: Open) -> None:

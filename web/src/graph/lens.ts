@@ -31,8 +31,10 @@ export class Lens {
     const { width } = this.sight();
     const graph = this.whole().width;
     const scale = Math.min(1, Math.max(LEAST_START, (width - 40) / graph));
-    const middle = graph * scale <= width - 16 || !entry ? graph / 2 : entry.x + entry.width / 2;
-    this.camera = { x: middle - width / 2 / scale, y: -14 / scale, scale };
+    const [sight, edge] = [width / scale, 16 / scale];
+    const fits = graph <= sight - edge || !entry;
+    const x = fits ? (graph - sight) / 2 : Math.max(-edge, Math.min(graph + edge - sight, entry.x + (entry.width - sight) / 2));
+    this.camera = { x, y: -(width < NARROW ? 42 : 14) / scale, scale }; // over a narrow picture stands the way to a box
   }
 
   fit(): void {

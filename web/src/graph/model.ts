@@ -88,6 +88,7 @@ export function buildTree(scene: Scene): Tree {
   foldRepeats(builder);
   setDepths(nodes);
   nameBoxes(builder, callBox);
+  blameModule(builder, callBox);
   let byAddress: Map<string, number> | null = null;
   let ways: Ways | null = null;
   const placeOf = new Int32Array(nodes.length);
@@ -278,6 +279,15 @@ function endNames({ ops, facts = {} }: Scene): Map<number, string> {
     if (called) ops.kind.forEach((one, row) => one === kind && names.set(row, called[place++]));
   }
   return names;
+}
+
+/** Where no operation raised but the code of a module did, that module has failed. */
+function blameModule({ scene: { error, facts, ops, calls }, nodes }: Builder, callBox: Int32Array): void {
+  const { module } = (facts?.raised ?? {}) as { module?: string };
+  if (!error || !module || ops.flags.some((flags) => flags & FAILED)) return;
+  const call = calls.address.findLastIndex((address) => address.replace(/:\d+$/, "") === module);
+  const box = callBox[call] ?? -1;
+  if (box > 0) nodes[box].flags |= FAILED;
 }
 
 function nameBoxes({ scene, nodes }: Builder, callBox: Int32Array): void {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...core.graph import FAILED
 from ..text import dimensions, duration, size
 from .colouring import Colouring, is_paintable
 from .figures import count
@@ -27,7 +28,7 @@ class Painter:
         colours = self.colours
         fill = colours["frame-a" if box.node.depth % 2 else "frame-b"]
         fold = box.node.kind == "group"
-        line = colours["module-line" if fold else "frame-line"]
+        line = colours["error" if box.node.flags & FAILED else "module-line" if fold else "frame-line"]
         return Group("", [Rect(box.x, box.y, box.width, box.height, 12, fill, line, dashed=fold)])
 
     def header(self, box: Placed) -> Group:

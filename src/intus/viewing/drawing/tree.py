@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...core.graph import BUFFER, CONSTANT, OP, OP_KINDS, end_names
+from ...core.graph import BUFFER, CONSTANT, FAILED, OP, OP_KINDS, end_names
 from .folds import fold_repeats, group_ends
 
 Scene = dict[str, Any]
@@ -82,6 +82,7 @@ def build_tree(scene: Scene) -> Tree:
     group_ends(tree, "output")
     fold_repeats(tree)
     _name(tree, call_box)
+    _blame_module(tree, call_box)
     tree.set_depths()
     return tree
 
@@ -222,6 +223,18 @@ def _name(tree: Tree, call_box: list[int]) -> None:
         if node.kind == "group" and not node.title:
             first, last = nodes[node.children[0]], nodes[node.children[-1]]
             node.title, node.subtitle = f"{first.title} … {last.title}", first.subtitle
+
+
+def _blame_module(tree: Tree, call_box: list[int]) -> None:
+    """Where no operation raised but the code of a module did, that module has failed."""
+    scene = tree.scene
+    module = (scene.get("facts", {}).get("raised") or {}).get("module")
+    if not scene.get("error") or not module or any(flags & FAILED for flags in scene["ops"]["flags"]):
+        return
+    addresses = [re.sub(r":\d+$", "", address) for address in scene["calls"]["address"]]
+    boxes = [box for box, address in zip(call_box, addresses, strict=True) if address == module]
+    if boxes and boxes[-1] > 0:
+        tree.nodes[boxes[-1]].flags |= FAILED
 
 
 def _address_around(nodes: list[Node], node: Node) -> str:
