@@ -178,7 +178,8 @@ def test_axe_finds_nothing_serious(visit: Open, store: Store, scheme: str) -> No
     for shown in (store, plausible(40, 3), Store()):
         page = visit(shown)
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        page.wait_for_timeout(1000)
+        expect(page.locator(".link")).to_have_text("Live")
+        settled(page, len(shown.layers) if shown.runs else 0)
         page.evaluate(AXE.read_text(encoding="utf-8"))
         found = page.evaluate(
             "axe.run(document, { resultTypes: ['violations'] }).then((result) => result.violations)"
