@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from intus.tracing.run import trace
 from intus.viewing.html import View
 
-from .browsing import Visit, browser
+from .browsing import browsers
 from .pagetools import press_enter
 from .workloads import PICTURED, Chain
 
@@ -83,12 +83,12 @@ def goals(folder: Path) -> list[dict[str, Any]]:
 def look(path: Path) -> dict[str, Any]:
     """Medians of a page: wall and CPU of the first picture and of a toggle, a frame of panning."""
     first, toggles, frames = [], [], []
-    for number in range(ROUNDS):
-        with browser() as chromium:
-            visit = Visit(chromium, ".ig-canvas")
-            first.append(visit.open(path.as_uri()))
-            if number == ROUNDS - 1:
-                toggles = press_enter(visit)
-                frames = visit.page.evaluate(PAN)
+    with browsers(1) as (chromium,):
+        for number in range(ROUNDS):
+            with chromium.visit(".ig-canvas") as page:
+                first.append(page.open(path.as_uri()))
+                if number == ROUNDS - 1:
+                    toggles = press_enter(page, 6)
+                    frames = page.page.evaluate(PAN)
     both = [[statistics.median(clock) for clock in zip(*took, strict=True)] for took in (first, toggles)]
     return {"first": both[0], "toggle": both[1], "pan": statistics.median(frames)}

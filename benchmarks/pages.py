@@ -1,9 +1,10 @@
 """The graph page in Chromium: what we ask of it, and how it stands beside torchvista and Model Explorer.
 
-The same models, the same window, no network; tools take turns round by round, each page in a fresh browser.
-What takes longer than four seconds is measured once, what takes longer than fifteen is given up: the
-table says so. ``make bench ARGS=pages`` puts the neighbours (``benchmarks/viewers.txt``) into
-``.venvs/viewers``; without it the table says what is missing. Needs playwright and Chromium.
+The same models, the same window, no network; tools take turns round by round, each page in a window of its
+own that shares nothing with others, once the browser is at rest. What takes longer than three seconds is
+measured once, what takes longer than ten is given up: the table says so. ``make bench ARGS=pages`` puts
+the neighbours (``benchmarks/viewers.txt``) into ``.venvs/viewers``; without it the table says what is
+missing. Needs playwright and Chromium.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from . import harness
-from .browsing import Took, TooSlowError, Visit, browser
+from .browsing import Chromium, Took, TooSlowError, browsers
 from .pagegoals import goals
 from .pagetools import TOOLS, Tool
+from .workloads import PICTURED
 
 ROUNDS = 3
-PATIENCE = 4000.0  # milliseconds beyond which a thing is not measured again
+KEPT = ("made", "error", "instead", "kilobytes", "notebook")  # of what a tool says of a model
+PATIENCE = 3000.0  # milliseconds beyond which a thing is not measured again
 
 
 def main() -> None:
@@ -51,48 +55,55 @@ def measured(part: Callable[[Path], Any]) -> dict[str, Any]:
 
 
 def beside(folder: Path) -> dict[str, Any]:
-    """Every tool on every model."""
-    from .workloads import PICTURED
-
-    return {name: compare(name, folder) for name in PICTURED}
-
-
-#: What may be measured by itself: the first takes two minutes, the second ten.
-PARTS: dict[str, Callable[[Path], Any]] = {"goals": goals, "beside": beside}
-
-
-def compare(name: str, folder: Path) -> dict[str, dict[str, Any]]:
-    """Every tool on one model, in turns."""
-    print(f"drawing {name} …", file=sys.stderr, flush=True)
-    tools = [tool(name, folder) for tool in TOOLS]
-    found: dict[str, dict[str, Any]] = {tool.name: {**tool.facts, "took": {}} for tool in tools}
+    """Every tool on every model; tools take turns."""
+    print("making the pages …", file=sys.stderr, flush=True)
+    tools = [tool() for tool in TOOLS]
+    found: dict[str, Any] = {}
     try:
-        for _ in range(ROUNDS):
-            for tool in tools:
-                one_round(tool, found[tool.name]["took"])
+        for tool in tools:
+            tool.start(folder)
+        for tool in tools:
+            tool.made()
+        for model in PICTURED:
+            print(f"visiting {model} …", file=sys.stderr, flush=True)
+            took: dict[str, dict[str, Any]] = {tool.name: {} for tool in tools}
+            with browsers(len(tools)) as chromiums:
+                for _ in range(ROUNDS):
+                    for tool, chromium in zip(tools, chromiums, strict=True):
+                        one_round(chromium, tool, model, took[tool.name])
+            found[model] = {tool.name: noted(tool.facts[model], took[tool.name]) for tool in tools}
     finally:
         for tool in tools:
             tool.close()
     return found
 
 
-def one_round(tool: Tool, took: dict[str, Any]) -> None:
-    """Visit a tool's pages once, and note what each thing took; a text says why it has no figure."""
-    for drawn, steps in tool.visits():
-        known = took.get(steps[0][0], [])
-        if isinstance(known, str) or (known and median(known).wall > PATIENCE):
+#: What may be measured by itself: the first takes two minutes, the second five.
+PARTS: dict[str, Callable[[Path], Any]] = {"goals": goals, "beside": beside}
+
+
+def noted(facts: dict[str, Any], took: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a tool and a model."""
+    return {what: facts[what] for what in KEPT if what in facts} | {"took": took}
+
+
+def one_round(chromium: Chromium, tool: Tool, model: str, took: dict[str, Any]) -> None:
+    """Visit a tool's pages of a model once, and note what each thing took, or why it has no figure."""
+    for steps in tool.visits(model):
+        asked = list(takewhile(lambda step: not enough(took.get(step[0])), steps))
+        if not asked:
             continue
-        with browser() as chromium:
-            visit = Visit(chromium, drawn)
-            for what, ask in steps:
-                known = took.setdefault(what, [])
-                if isinstance(known, str) or (known and median(known).wall > PATIENCE):
-                    break  # and what comes after it on this page
-                try:
-                    known += ask(visit)
-                except TooSlowError as reason:
-                    took[what] = str(reason)
-                    break
+        try:
+            with chromium.visit(tool.drawn) as page:
+                for what, ask in asked:
+                    took.setdefault(what, []).extend(ask(page))
+        except TooSlowError as reason:
+            took[what] = str(reason)
+
+
+def enough(known: list[Took] | str | None) -> bool:
+    """Whether a thing was given up or takes so long that it is measured once."""
+    return isinstance(known, str) or bool(known and median(known).wall > PATIENCE)
 
 
 def median(took: list[Took]) -> Took:
@@ -115,11 +126,21 @@ def report(goals: dict[str, Any], beside: dict[str, Any]) -> str:
     ]
     columns = ["first", "all", "toggle"]
     tools = [
-        [name, tool, kilobytes(found), made(found), *(cell(found, column) for column in columns)]
+        [name, tool, size(found, "kilobytes"), size(found, "notebook"), made(found)]
+        + [cell(found, column) for column in columns]
         for name, each in beside["found"].items()
         for tool, found in each.items()
     ]
-    words = ["model", "tool", "file", "made in", "first picture", "everything open", "one toggle"]
+    words = [
+        "model",
+        "tool",
+        "file",
+        "ten in a notebook",
+        "made in",
+        "first picture",
+        "everything open",
+        "one toggle",
+    ]
     return f"""# The graph page
 
 How it is measured, and what the columns mean, stands in [benchmarks/README.md](../README.md).
@@ -144,13 +165,13 @@ def load(machine: dict[str, Any]) -> str:
     return f"Load of the machine: {before} before and {after} after, on {cores} cores; {minutes} minutes."
 
 
-def kilobytes(found: dict[str, Any]) -> str:
-    return f"{found['kilobytes']:,.0f} KB" if "kilobytes" in found else found.get("instead", "–")
+def size(found: dict[str, Any], what: str) -> str:
+    return f"{found[what]:,.0f} KB" if what in found else found.get("instead", "–")
 
 
 def made(found: dict[str, Any]) -> str:
     error = found.get("error", "")
-    return ", ".join([*([f"{found['made']:.1f} s"] if "made" in found else []), *([error] if error else [])])
+    return ", ".join([*([f"{found['made']:.2f} s"] if "made" in found else []), *([error] if error else [])])
 
 
 def cell(found: dict[str, Any], what: str) -> str:

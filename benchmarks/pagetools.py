@@ -1,17 +1,18 @@
-"""The tools whose pages are compared: how each makes the page of a model, and what is asked of it there."""
+"""The tools whose pages are compared: who makes the page of a model, and what is asked of it there."""
 
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from .browsing import Took, Visit
+from .workloads import PICTURED
 
 ROOT = Path(__file__).parent.parent
 VIEWERS = ROOT / ".venvs" / "viewers" / "bin" / "python"
@@ -36,160 +37,145 @@ SIGN = """([sign]) => {
 }"""
 
 
+#: Where the middle of the largest layer of Model Explorer's first picture is. It draws on a canvas; only its
+#: own tests' hook, which it fills where there is one, tells where.
+HOOK = "window.me_test = { renderers: {} };"
+LARGEST = """() => {
+    const [shown] = Object.values(me_test.renderers);
+    const tops = Object.values(shown.curModelGraph.nodesById).filter((node) => !node.nsParentId);
+    const size = (node) => node.descendantsNodeIds?.length ?? 0;
+    const layer = tops.reduce((a, b) => (size(b) > size(a) ? b : a));
+    const x = shown.getNodeX(layer) + shown.getNodeWidth(layer) / 2;
+    const y = shown.getNodeY(layer) + shown.getNodeHeight(layer) / 2;
+    const at = shown.webglRendererThreejsService.convertScenePosToScreen(x, y);
+    const canvas = document.querySelector("canvas.main").getBoundingClientRect();
+    return [at.x + canvas.x, at.y + canvas.y];
+}"""
+
+
 class Tool:
-    """One tool's page of one model: ``facts`` of how it was made, ``visits`` to it."""
+    """One tool: a process that makes its pages of all models, and what to visit in each."""
 
     name = ""
+    drawn = ""  # the selector of what is on a page once the graph is shown
+    python = VIEWERS
 
-    def __init__(self, model: str, folder: Path) -> None:
-        self.facts: dict[str, Any] = {}
+    def __init__(self) -> None:
+        self.facts: dict[str, dict[str, Any]] = {}
+        self.process: subprocess.Popen[str] | None = None
 
-    def visits(self) -> Iterator[tuple[str, Steps]]:
-        """For each page the selector of what is there once it is drawn, and what to ask for."""
-        yield from ()
+    def start(self, folder: Path) -> None:
+        """Begin to make the pages."""
+        if self.python.exists():
+            command = [
+                self.python,
+                "-W",
+                "ignore",
+                "-m",
+                "benchmarks.pagemakers",
+                type(self).__name__.lower(),
+            ]
+            self.process = subprocess.Popen([*command, folder], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+    def made(self) -> None:
+        """Wait until all models have their pages, and note the facts of each."""
+        for found in self._told(len(PICTURED)):
+            self.facts[found.pop("model")] = found
+        missing = "ended without a word" if self.process else MISSING
+        for model in PICTURED:
+            self.facts.setdefault(model, {"error": missing})
+
+    def _told(self, lines: int) -> Iterator[dict[str, Any]]:
+        """What the process says next in JSON, among what others print."""
+        while self.process and self.process.stdout and lines and (line := self.process.stdout.readline()):
+            if line.startswith("FOUND "):
+                lines -= 1
+                yield json.loads(line.removeprefix("FOUND "))
+
+    def visits(self, model: str) -> Iterator[Steps]:
+        """What to ask of each page of a model: to open; to close and open a module, where all are open."""
+        for what, address in self.facts[model].get("addresses", {}).items():
+            opened: Steps = [(what, lambda visit, address=address: [visit.open(address)])]
+            yield opened + ([("toggle", self.toggle)] if what == "all" else [])
+
+    def toggle(self, visit: Visit) -> list[Took]:
+        """Close a module and open it, where there is one."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """End what it runs."""
-
-
-class Intus(Tool):
-    """A file that opens as far as can be read, and one with everything open."""
-
-    name = "intus"
-
-    def __init__(self, model: str, folder: Path) -> None:
-        import torch
-
-        import intus
-
-        from .workloads import PICTURED
-
-        torch.manual_seed(0)
-        module, inputs = PICTURED[model]()
-        began = time.perf_counter()
-        found = intus.trace(module.eval(), inputs, save="none")
-        self.pages = [found.draw(folder / "intus-first.html")]
-        self.facts = {"made": time.perf_counter() - began}
-        self.pages.append(found.draw(folder / "intus-all.html", depth="all", rolled=False))
-        self.facts["kilobytes"] = self.pages[1].stat().st_size / 1000
-
-    def visits(self) -> Iterator[tuple[str, Steps]]:
-        first, all_ = (page.as_uri() for page in self.pages)
-        yield ".ig-canvas", [("first", lambda visit: [visit.open(first)])]
-        yield ".ig-canvas", [("all", lambda visit: [visit.open(all_)]), ("toggle", press_enter)]
-
-
-def press_enter(visit: Visit, times: int = 6) -> list[Took]:
-    """Close and open the last module, where there is one."""
-    return [visit.press("Enter") for _ in range(times)] if visit.page.evaluate(LAST) else []
-
-
-class Torchvista(Tool):
-    """The same two files by torchvista."""
-
-    name = "torchvista"
-
-    def __init__(self, model: str, folder: Path) -> None:
-        self.pages: list[dict[str, Any]] = []
-        if not VIEWERS.exists():
-            self.facts = {"error": MISSING}
-            return
-        with peer("torchvista", model, str(folder)) as process:
-            self.pages = list(told(process))
-        self.facts = {"made": self.pages[0]["made"], "error": self.pages[0]["error"]}
-        if path := self.pages[1]["path"]:
-            self.facts["kilobytes"] = Path(path).stat().st_size / 1000
-
-    def visits(self) -> Iterator[tuple[str, Steps]]:
-        drawn = "svg g[class^=node_]"
-        for what, page in zip(("first", "all"), self.pages, strict=False):
-            if page["path"]:
-                address = Path(page["path"]).as_uri()
-                steps: Steps = [(what, lambda visit, address=address: [visit.open(address)])]
-                yield drawn, steps + ([("toggle", press_signs)] if what == "all" else [])
-
-
-def press_signs(visit: Visit) -> list[Took]:
-    """Close and open a module in the middle, where there is one."""
-    some = visit.page.evaluate("document.querySelector('text[class^=collapse-icon_]') !== null")
-    return [visit.act(SIGN, sign) for sign in "-+"] if some else []
-
-
-class Explorer(Tool):
-    """Model Explorer's server; it writes no file. Everything is opened and closed by its toolbar's buttons;
-    the toggle is of the layer in the middle of its first picture, with nothing else open."""
-
-    name = "Model Explorer"
-    address = ""
-    process: subprocess.Popen[str] | None = None
-
-    def __init__(self, model: str, folder: Path) -> None:
-        self.facts = {"instead": "a server"}
-        if not VIEWERS.exists():
-            self.facts["error"] = MISSING
-            return
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.process = peer("explorer", model, str(port))
-        self.facts |= next(told(self.process), {"error": "ended without a word"})
-        self.address = self.facts.pop("path", "")
-        if self.address:
-            until_served(port)
-
-    def visits(self) -> Iterator[tuple[str, Steps]]:
-        address = self.address
-        if not address:
-            return
-
-        def toggles(visit: Visit) -> list[Took]:
-            if not self.facts["modules"]:
-                return []
-            visit.open(address)
-            visit.page.mouse.move(515, 478)
-            visit.page.wait_for_timeout(300)  # it asks what is under the pointer before it is pressed
-            visit.click(515, 478)  # and opens only what is selected
-            visit.page.wait_for_timeout(600)
-            return [visit.click(515, 478, times=2), visit.act(icon("collapse-all"))]
-
-        yield (
-            "canvas.main",
-            [
-                ("first", lambda visit: [visit.open(address)]),
-                ("all", lambda visit: [visit.act(icon("expand-all"))]),
-            ],
-        )
-        yield "canvas.main", [("toggle", toggles)]
-
-    def close(self) -> None:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
 
 
+class Intus(Tool):
+    """A file that opens as far as can be read, and one with everything open; there the last module."""
+
+    name = "intus"
+    drawn = ".ig-canvas"
+    python = Path(sys.executable)
+
+    def toggle(self, visit: Visit) -> list[Took]:
+        return press_enter(visit, 2)
+
+
+def press_enter(visit: Visit, times: int) -> list[Took]:
+    """Close and open the last module, where there is one."""
+    return [visit.press("Enter") for _ in range(times)] if visit.page.evaluate(LAST) else []
+
+
+class Torchvista(Tool):
+    """The same two files, and a module in the middle."""
+
+    name = "torchvista"
+    drawn = "svg g[class^=node_]"
+
+    def toggle(self, visit: Visit) -> list[Took]:
+        some = visit.page.evaluate("document.querySelector('text[class^=collapse-icon_]') !== null")
+        return [visit.act(SIGN, sign) for sign in "-+"] if some else []
+
+
+class Explorer(Tool):
+    """A server; it writes no file. The largest layer of its first picture is opened by a double click and
+    closed by the toolbar's button, then everything is opened by another."""
+
+    name = "Model Explorer"
+    drawn = "canvas.main"
+
+    def made(self) -> None:
+        super().made()
+        for served in self._told(1):
+            until_served(served["port"])
+            for found in self.facts.values():
+                found["instead"] = "a server"
+                found["addresses"] = {
+                    what: f"http://localhost:{served['port']}/{query}"
+                    for what, query in found.get("addresses", {}).items()
+                }
+
+    def visits(self, model: str) -> Iterator[Steps]:
+        for address in self.facts[model].get("addresses", {}).values():
+            opened: Steps = [("first", lambda visit, address=address: [self.open(visit, address)])]
+            toggled: Steps = [("toggle", self.toggle)] if self.facts[model]["toggles"] else []
+            yield [*opened, *toggled, ("all", lambda visit: [visit.act(icon("expand-all"))])]
+
+    def open(self, visit: Visit, address: str) -> Took:
+        """Go there, with the hook that tells where layers are drawn."""
+        visit.page.add_init_script(HOOK)
+        return visit.open(address)
+
+    def toggle(self, visit: Visit) -> list[Took]:
+        x, y = visit.page.evaluate(LARGEST)
+        visit.page.mouse.move(x, y)
+        visit.page.wait_for_timeout(300)  # it asks what is under the pointer before it is pressed
+        visit.click(x, y)  # and opens only what is selected
+        return [visit.click(x, y, times=2), visit.act(icon("collapse-all"))]
+
+
 def icon(name: str) -> str:
     """A script that presses a button of Model Explorer's."""
     return f"() => document.querySelector('mat-icon.{name}').click()"
-
-
-def peer(*command: str) -> subprocess.Popen[str]:
-    """A process of the neighbours' environment."""
-    return subprocess.Popen(
-        [str(VIEWERS), "-W", "ignore", "-m", "benchmarks.peerpages", *command],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-
-
-def told(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
-    """What such a process says in JSON, among what others print."""
-    assert process.stdout
-    for line in process.stdout:
-        if line.startswith("FOUND "):
-            yield json.loads(line.removeprefix("FOUND "))
 
 
 def until_served(port: int, seconds: float = 60.0) -> None:
