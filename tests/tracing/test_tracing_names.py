@@ -1,5 +1,7 @@
 """Every row of docs/names.md on a model that has everything, against what is known without intus."""
 
+import functools
+import inspect
 import math
 import re
 import time
@@ -11,6 +13,7 @@ import torch
 from torch import nn
 
 import intus
+from intus.tracing.arguments import by_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "names.md"
 ROW = re.compile(r"^\| `(?P<paper>\w+)` \| `(?P<ours>.+?)` \|", re.MULTILINE)
@@ -469,3 +472,27 @@ def test_a_loaded_trace_answers_like_a_fresh_one(t, tmp_path):
 def test_an_op_knows_its_settings_also_where_no_call_was_kept():
     op = intus.trace(nn.Conv2d(1, 1, 3, stride=2), torch.ones(1, 1, 9, 9), save="none")["conv2d_1"]
     assert (op.settings, op.plain_args) == ("(2, 2), (0, 0), (1, 1), 1", ())
+
+
+def decorated(function):
+    @functools.wraps(function)
+    def around(*given, **more):
+        return function(*given, **more)
+
+    return around
+
+
+class Method:
+    def plain(self, x, y=2, /, z=3):
+        return x
+
+    open = decorated(plain)
+
+
+@pytest.mark.parametrize("given", [(1,), (1, 2), (1, 2, 3)])
+@pytest.mark.parametrize(
+    "function",
+    [lambda x, y=1, *rest, last=2: x, decorated(lambda a, b=0, c=0: a), Method().plain, Method().open],
+)
+def test_arguments_have_the_names_that_inspect_gives_them(function, given):
+    assert by_name(function, given, {}) == inspect.signature(function).bind(*given).arguments

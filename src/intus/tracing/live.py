@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..core.graph import CREATED, INPLACE, OP_KINDS, Meta, Param, Source
 from .assemble import param_of, source_of
+from .described import Described
 from .progress import Progress
 from .recording import CALL, ROW, Recording
 
@@ -21,7 +22,7 @@ class NotYetError(Exception):
     """What was asked is known when the pass is over."""
 
 
-class LiveOp:
+class LiveOp(Described):
     """The part of an ``Op`` that is known at once; anything else raises NotYetError, and the predicate that
     asked is asked again of the finished trace."""
 
@@ -65,21 +66,6 @@ class LiveOp:
     def meta(self) -> Meta:
         """As ``Op.meta``."""
         return self._recording.metas[self._at(_META)]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """As ``Op.shape``."""
-        return self.meta.shape
-
-    @property
-    def dtype(self) -> str:
-        """As ``Op.dtype``."""
-        return self.meta.dtype
-
-    @property
-    def nbytes(self) -> int:
-        """As ``Op.nbytes``."""
-        return self.meta.nbytes
 
     @property
     def seconds(self) -> float:

@@ -20,13 +20,14 @@ from ..core.graph import (
     Param,
     Source,
 )
+from .described import Described
 
 if TYPE_CHECKING:
     from ..core.facts import Facts
     from .trace import Trace
 
 
-class OpFacts:
+class OpFacts(Described):
     """One row of a trace's graph, and everything that the graph says of it. Nothing here needs a value, a
     function or torch, so an op of a loaded trace answers alike."""
 
@@ -135,21 +136,6 @@ class OpFacts:
     def meta(self) -> Meta:
         """Shape, dtype, device and bytes, known whether the value was saved or not."""
         return self._graph.metas[int(self._graph.ops.meta[self.row])]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The tensor's shape."""
-        return self.meta.shape
-
-    @property
-    def dtype(self) -> str:
-        """The tensor's dtype, as ``"float32"``."""
-        return self.meta.dtype
-
-    @property
-    def nbytes(self) -> int:
-        """The tensor's size in bytes."""
-        return self.meta.nbytes
 
     # -- the call that made it -------------------------------------------------------------------------
 
