@@ -9,8 +9,12 @@ from typing import NamedTuple
 
 from intus.core.graph import Graph
 from intus.viewing.assets import asset
-from intus.viewing.html import View, page
+from intus.viewing.drawing.picture import picture, plan
+from intus.viewing.drawing.svg import svg
+from intus.viewing.html import page
 from intus.viewing.scene import totals
+
+READABLE = 0.62  # the least scale of a thumbnail, as of a page that opens
 
 _INDEX = """<!doctype html>
 <html lang="en">
@@ -49,8 +53,12 @@ _STYLE = """
   overflow: hidden; border: 1px solid var(--line); border-radius: var(--radius); }
 .gallery a:hover, .gallery a:focus-visible { border-color: var(--accent); outline: none;
   box-shadow: var(--shadow); }
-.gallery img { display: block; width: 100%; height: 260px; object-fit: cover; object-position: top;
+/* As wide as the card, but neither enlarged nor too small to read; if wider, where the model begins. */
+.gallery picture { display: block; position: relative; height: 260px; overflow: hidden;
   background: var(--bg); border-bottom: 1px solid var(--line); }
+.gallery img { --shown: min(var(--whole), max(100%, var(--least)));
+  position: absolute; top: 0; width: var(--shown);
+  left: clamp(min(0px, 100% - var(--shown)), 50% - var(--entry), max(0px, (100% - var(--shown)) / 2)); }
 .gallery strong { display: block; padding: 10px 12px 0; font-weight: 600; }
 .gallery small { display: block; padding: 2px 12px 12px; color: var(--text-soft); font-size: 12px; }
 .gallery [hidden] { display: none; }
@@ -81,6 +89,14 @@ class Entry(NamedTuple):
     file: str
     facts: str
     words: str
+    picture: Thumbnail
+
+
+class Thumbnail(NamedTuple):
+    """How wide a picture is, and where across it the model begins, in its own pixels."""
+
+    width: float
+    entry: float
 
 
 def add(out: Path, family: str, name: str, graph: Graph) -> Entry:
@@ -91,13 +107,17 @@ def add(out: Path, family: str, name: str, graph: Graph) -> Entry:
     (out / "graphs" / f"{file}.html").write_text(
         page(graph, title=name, assets="../assets"), encoding="utf-8"
     )
-    view = View(graph, title=name)
-    for dark in (False, True):
-        view.save(out / "pictures" / f"{file}{'-dark' if dark else ''}.svg", rolled=True, dark=dark)
+    laid_out = plan(graph, rolled=True)
+    for dark in (True, False):
+        drawn = picture(laid_out, title=name, dark=dark)
+        path = out / "pictures" / f"{file}{'-dark' if dark else ''}.svg"
+        path.write_text(svg(drawn), encoding="utf-8")
+    begins = next((box for box in laid_out.frame.boxes if box.node.kind == "input"), laid_out.frame.boxes[0])
+    entry = (drawn.width - laid_out.frame.width) / 2 + begins.x + begins.width / 2
     sums = totals(graph)
     facts = f"{_short(sums['parameters'])} parameters · {sums['operations']:,.0f} operations"
     found_by = {family, name, graph.model, *graph.types, *(module.type for module in graph.modules)}
-    return Entry(family, name, file, facts, " ".join(sorted(found_by)).lower())
+    return Entry(family, name, file, facts, " ".join(sorted(found_by)).lower(), Thumbnail(drawn.width, entry))
 
 
 def index(out: Path, entries: list[Entry]) -> Path:
@@ -122,11 +142,13 @@ def _section(family: str, entries: list[Entry]) -> str:
 
 
 def _card(entry: Entry) -> str:
-    picture = f"pictures/{entry.file}"
+    drawn = f"pictures/{entry.file}"
+    width, begins = entry.picture
+    place = f"--whole: {width:.0f}px; --least: {width * READABLE:.0f}px; --entry: {begins * READABLE:.0f}px"
     return (
         f'<li data-words="{escape(entry.words)}"><a href="graphs/{entry.file}.html">'
-        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{picture}-dark.svg">'
-        f'<img src="{picture}.svg" loading="lazy" alt=""></picture>'
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{drawn}-dark.svg">'
+        f'<img src="{drawn}.svg" style="{place}" loading="lazy" alt=""></picture>'
         f"<strong>{escape(entry.name)}</strong><small>{escape(entry.facts)}</small></a></li>"
     )
 

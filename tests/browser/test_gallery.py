@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 
 import pytest
+import torch
+from PIL import Image
 from playwright.sync_api import Page
+from torch import Tensor, nn
 from waiting import until
 
 from intus import trace
@@ -17,6 +21,13 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gallery.models import known
 from gallery.site import add, index
+
+
+class Wide(nn.Module):
+    """A hundred ways from one tensor to another, far wider than a card."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([torch.sin(x + n) for n in range(100)])
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +40,8 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
             graph = trace(model, inputs, save="none", if_meta=False).graph
             entries.append(add(out, one.family, one.name, graph))
     assert len(entries) == 4
+    entries.append(add(out, "Odd", "Wide", trace(Wide(), torch.ones(1), save="none").graph))
+    entries.append(add(out, "Odd", "Narrow", trace(torch.tanh, torch.ones(1), save="none").graph))
     index(out, entries)
     return out
 
@@ -42,7 +55,7 @@ def test_known_sizes_are_the_published_ones(gallery: Path) -> None:
 def test_search_finds_and_a_click_opens(gallery: Path, new_page: Callable[..., Page]) -> None:
     page = new_page(offline=True)
     page.goto((gallery / "index.html").as_uri())
-    assert page.locator("li:visible").count() == 4
+    assert page.locator("li:visible").count() == 6
     until(page, "[...document.images].every((image) => image.complete && image.naturalWidth > 200)")
     page.fill("input", "conv2d tanh")
     assert page.locator("li:visible strong").all_inner_texts() == ["LeNet-5"]
@@ -56,3 +69,36 @@ def test_search_finds_and_a_click_opens(gallery: Path, new_page: Callable[..., P
     assert len(page.content()) < 60_000  # the program is not in it
     page.go_back()
     assert page.locator("li:visible").count() == 1  # the search is in the address
+
+
+PLACES = """() => [...document.images].map((image) => {
+    const [shown, card] = [image, image.closest("picture")].map((element) => element.getBoundingClientRect());
+    return {
+        name: image.closest("li").querySelector("strong").textContent,
+        scale: shown.width / image.naturalWidth,
+        left: shown.left - card.left,
+        right: card.right - shown.right,
+        top: shown.top - card.top,
+    };
+})"""
+
+
+@pytest.mark.parametrize("width", [360, 800, 1500])
+def test_a_thumbnail_is_readable_and_shows_where_the_model_begins(
+    gallery: Path, new_page: Callable[..., Page], width: int
+) -> None:
+    page = new_page(offline=True, viewport={"width": width, "height": 3000})
+    page.goto((gallery / "index.html").as_uri())
+    until(page, "[...document.images].every((image) => image.complete && image.naturalWidth > 0)")
+    places = {place.pop("name"): place for place in page.evaluate(PLACES)}
+    assert len(places) == 6
+    for name, place in places.items():
+        assert 0.61 <= place["scale"] <= 1.01, name
+        assert abs(place["top"]) < 0.5
+        # All of it, in the middle; or a part that leaves nothing of the card empty.
+        inside = place["left"] > -0.5 and abs(place["left"] - place["right"]) < 1
+        assert inside or (place["left"] < 0.5 and place["right"] < 0.5), name
+    assert places["Wide"]["left"] < -500  # its input stands in the middle of thousands of pixels
+    card = page.locator("li", has_text="Wide").locator("picture")
+    green = Image.open(BytesIO(card.screenshot())).convert("RGB")
+    assert any(g > r + 40 and g > b + 20 for _, (r, g, b) in green.getcolors(1 << 20) or [])
