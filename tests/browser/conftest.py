@@ -37,14 +37,15 @@ ARGS = [
 
 @pytest.fixture(scope="module")
 def launch() -> Iterator[Callable[..., Browser]]:
-    """``launch(*flags)``: a Chromium, with flags of its own beside the usual ones."""
+    """``launch(*flags, NAME="value")``: a Chromium, with flags and variables of its own beside the usual."""
     if CHROMIUM is None:
         pytest.skip("needs Chromium: install it, or name it in the variable CHROMIUM")
     browsers: list[Browser] = []
     with sync_playwright() as playwright:
 
-        def launched(*flags: str) -> Browser:
-            browsers.append(playwright.chromium.launch(executable_path=CHROMIUM, args=[*ARGS, *flags]))
+        def launched(*flags: str, **variables: str) -> Browser:
+            asked: dict[str, Any] = {"args": [*ARGS, *flags], "env": {**os.environ, **variables}}
+            browsers.append(playwright.chromium.launch(executable_path=CHROMIUM, **asked))
             return browsers[-1]
 
         yield launched
