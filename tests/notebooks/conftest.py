@@ -125,7 +125,7 @@ def standing() -> Callable[..., None]:
         view = "document.querySelector('#intus-graph')"
         frame.wait_for_function(f"Boolean({view}?.intusView)")
         labels = frame.evaluate(f"{view}.intusView.boxes().map((box) => box.label)")
-        assert labels == ["input_1", "0", "1", "2", "output_1"]
+        assert labels == ["input", "0", "1", "2", "output_1"]
         frame.locator(".ig-search input").fill("relu")
         frame.locator(".ig-found li").first.click()
         assert frame.locator(".ig-panel h2").inner_text() == "1"
