@@ -140,3 +140,18 @@ def test_a_wide_graph_begins_at_its_edge_on_a_phone_and_under_the_way_to_a_box(o
     boxes = page.evaluate(f"{VIEW}.boxes()")
     assert 0 <= min(box["x"] for box in boxes) < 40
     assert min(box["y"] for box in boxes) > 36
+
+
+def test_a_long_name_ends_inside_the_way_to_it_and_is_copied_by_a_click(open_graph: Open) -> None:
+    name = "a" * 2000
+    model = nn.Sequential()
+    model.add_module(name, nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+    page = open_graph(trace(model, torch.ones(1, 4)).show())
+    page.evaluate(f"{VIEW}.select({name!r})")
+    last = page.get_by_role("navigation", name="Where this is").get_by_role("listitem").last
+    trail, end = page.locator(".ig-trail").bounding_box(), last.bounding_box()
+    assert trail
+    assert end
+    assert end["x"] + end["width"] <= trail["x"] + trail["width"]
+    page.locator(".ig-panel h2").click()
+    assert page.evaluate("getSelection().toString()").strip() == name
