@@ -136,7 +136,7 @@ def visit(chromium: Browser) -> Iterator[Callable[..., Page]]:
             troubles.append(f"asked {route.request.url}")
             return route.abort()
 
-        context.route("**/*", guard)
+        page.route("**/*", guard)
         page.goto(server.url + fragment)
         return page
 
