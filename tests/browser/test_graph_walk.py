@@ -538,6 +538,8 @@ def test_a_value_is_seen_as_a_heat_map_or_as_the_image_it_is(open_graph: Open) -
     )
     assert map_.evaluate(PIXELS) == [red, white, blue, grey, red, red]
     assert page.locator("figcaption").inner_text() == "blue −1, white 0, red 1"
+    page.evaluate(f"{VIEW}.select('add_1')")
+    assert page.locator("figcaption").inner_text() == "white 0, red 2"  # nothing of it is below zero
     page.evaluate(f"{VIEW}.select('input_2')")
     seen = page.get_by_role("img", name="Image of the value[0]").evaluate(PIXELS)
     assert seen == [[255, 0, 255, 255], *[[0, 0, 255, 255]] * 63]

@@ -36,6 +36,7 @@ export function thumbnailOf({ of, columns, pixels, most }: Thumbnail): HTMLEleme
     if (colour) image.data.set([...colour, 255], 4 * i);
   }
   ctx.putImageData(image, 0, 0);
-  const words = [of, most !== null && `blue −${figure(most)}, white 0, red ${figure(most)}`].filter(Boolean).join(" · ");
+  const below = /[0-9a-e]/.test(pixels) ? `blue −${figure(most)}, ` : "";
+  const words = [of, most !== null && `${below}white 0, red ${figure(most)}`].filter(Boolean).join(" · ");
   return el("figure", {}, canvas, words && el("figcaption", { class: "ig-soft" }, words));
 }
