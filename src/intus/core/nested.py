@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _DEPTH = 8  # a container that holds itself has no end
+_SEQUENCES = (tuple, list)
+_CONTAINERS = (*_SEQUENCES, dict, Mapping)  # dict by itself, since an abstract class takes long to ask
 
 
 def leaves(value: Any, wanted: type[T], depth: int = _DEPTH) -> list[T]:
@@ -22,17 +24,10 @@ def leaves(value: Any, wanted: type[T], depth: int = _DEPTH) -> list[T]:
         return [value]
     if depth < 0:
         return []
-    if isinstance(value, tuple | list):
-        parts: Any = value
-    elif isinstance(value, dict | Mapping):  # most are, and to ask an abstract class takes long
-        parts = value.values()
-    elif is_dataclass(value) and not isinstance(value, type):
-        parts = [getattr(value, one.name, None) for one in fields(value)]
-    else:
-        return []
+    parts = _parts(value)
     return [
         one
-        for part in parts
+        for part in (parts if isinstance(parts, _SEQUENCES) else parts.values())
         for one in ((part,) if type(part) is wanted else leaves(part, wanted, depth - 1))
     ]
 
@@ -47,12 +42,15 @@ def paths(value: Any, wanted: type[T], path: str = "", depth: int = _DEPTH) -> I
         yield path, value
     if isinstance(value, wanted) or depth < 0:
         return
-    parts: Any = ()
-    if isinstance(value, tuple | list):
-        parts = enumerate(value)
-    elif isinstance(value, Mapping):
-        parts = value.items()
-    elif is_dataclass(value) and not isinstance(value, type):
-        parts = ((one.name, getattr(value, one.name, None)) for one in fields(value))
-    for key, part in parts:
+    parts = _parts(value)
+    for key, part in enumerate(parts) if isinstance(parts, _SEQUENCES) else parts.items():
         yield from paths(part, wanted, f"{path}.{key}" if path else str(key), depth - 1)
+
+
+def _parts(value: Any) -> tuple[Any, ...] | list[Any] | Mapping[Any, Any]:
+    """What a container holds, by place or by name; nothing where it is foreign."""
+    if isinstance(value, _CONTAINERS):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: getattr(value, one.name, None) for one in fields(value)}
+    return ()

@@ -28,9 +28,8 @@ def find_layers(
     if len(set(signatures)) == len(signatures):  # no two operations are alike, as in a small model
         return np.arange(len(rows["signature"]))
     alike = _alike(rows)
-    if int(alike.max(initial=-1)) + 1 == np.count_nonzero(
-        alike >= 0
-    ):  # no two of them, outputs of one call aside
+    kinds = int(alike.max(initial=-1)) + 1
+    if kinds == np.count_nonzero(alike >= 0):  # no two of them, outputs of one call aside
         return np.arange(len(alike))
     groups = _Groups(len(alike))
     seeds = _same_parameters(alike, op_params)
