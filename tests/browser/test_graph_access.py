@@ -10,6 +10,7 @@ import pytest
 import torch
 from playwright.sync_api import Page
 from torch import nn
+from waiting import until
 from zoo import MODELS
 
 from intus.tracing.run import trace
@@ -79,6 +80,28 @@ def test_the_outline_says_what_it_shows(open_graph: Open) -> None:
     fold.dblclick()
     assert fold.get_attribute("aria-expanded") == "true"
     assert items.filter(has_text="GPT2Block").count() == 2  # the fold and the one it shows
+
+
+def test_a_row_that_the_outline_scrolls_under_a_press_is_chosen_all_the_same(open_graph: Open) -> None:
+    page = open_graph(View(MODELS["gpt2"](), depth="all"))
+    tree = page.get_by_role("tree", name="Outline of the model")
+    row = page.get_by_role("treeitem").filter(has_text="ln_1").first
+    place = row.bounding_box()
+    assert place
+    page.mouse.move(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+    page.mouse.down()
+    before = tree.evaluate("tree => tree.scrollTop")
+    tree.evaluate("tree => { tree.scrollTop += 6; tree.dispatchEvent(new Event('scroll')); }")
+    assert tree.evaluate("tree => tree.scrollTop") == before + 6
+    page.mouse.up()
+    assert page.locator(".ig-panel h2").inner_text() == row.get_attribute("data-address")
+
+    rows = "[...document.querySelectorAll('.ig-row')].map((row) => parseInt(row.style.top) / 26)"
+    for top in (400, 520, 130, 4000, 3900):
+        tree.evaluate("(tree, top) => { tree.scrollTop = top; }", top)
+        until(page, f"{rows}.includes({top // 26} + 1)")
+        seen = page.evaluate(rows)
+        assert seen == list(range(seen[0], seen[-1] + 1)), "each once, in the order they are read"
 
 
 COLOURS = """() => {

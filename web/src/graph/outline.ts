@@ -18,6 +18,7 @@ export class Outline {
   private readonly list: HTMLElement;
   private readonly spacer: HTMLElement;
   private active = 0;
+  private rows = new Map<string, HTMLElement>();
   private readonly prefix = `ig${Math.random().toString(36).slice(2, 8)}`;
 
   constructor(
@@ -67,12 +68,28 @@ export class Outline {
     this.height = clientHeight;
     const first = Math.max(0, Math.floor(scrollTop / ROW) - 4);
     const last = Math.min(this.frame.count, Math.ceil((scrollTop + clientHeight) / ROW) + 4);
-    const items: HTMLElement[] = [];
-    for (let i = first; i < last; i++) items.push(this.row(i));
-    this.spacer.replaceChildren(...items);
+    const rows = new Map<string, HTMLElement>();
+    for (let i = first; i < last; i++) {
+      const row = this.row(i);
+      const shown = row.outerHTML;
+      rows.set(shown, this.rows.get(shown) ?? row);
+    }
+    this.put(rows);
     if (this.frame.count && this.active >= first && this.active < last)
       this.list.setAttribute("aria-activedescendant", `${this.prefix}-${this.frame.atRow(this.active)}`);
     else this.list.removeAttribute("aria-activedescendant");
+  }
+
+  /** Hold these rows, by what they show. One that stays is not touched: a press on a row that is made anew before the
+   * button is let go of would click on nothing. */
+  private put(rows: Map<string, HTMLElement>): void {
+    for (const [key, row] of this.rows) if (!rows.has(key)) row.remove();
+    let next = this.spacer.firstChild;
+    for (const row of rows.values()) {
+      if (row === next) next = next.nextSibling;
+      else this.spacer.insertBefore(row, next);
+    }
+    this.rows = rows;
   }
 
   private node(index: number): TreeNode {
