@@ -120,6 +120,13 @@ def test_the_picture_is_seen_where_the_system_forces_its_colours(open_graph: Ope
     assert forced.evaluate(COLOURS) == pytest.approx(plain, rel=0.2)
 
 
+def test_names_are_whole_where_the_way_to_a_box_is_short(open_graph: Open) -> None:
+    page = open_graph(View(MODELS["gpt2"]()))
+    steps = page.locator(".ig-trail li > *")
+    assert steps.all_inner_texts() == ["GPT2LMHeadModel", "transformer"]
+    assert steps.evaluate_all("(all) => all.every((step) => step.scrollWidth === step.clientWidth)")
+
+
 @pytest.mark.parametrize("width", [390, 760, 1280])
 def test_the_way_to_a_box_can_be_read_on_a_phone_too(open_graph: Open, width: int) -> None:
     page = open_graph(View(MODELS["gpt2"]()), viewport={"width": width, "height": 800})
