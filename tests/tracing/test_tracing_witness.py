@@ -13,7 +13,7 @@ from tracing_zoo import ZOO, make
 
 import intus
 from intus.tracing import run
-from intus.tracing.invocation import Keeper
+from intus.tracing.keeper import Keeper
 
 
 def told(report):

@@ -19,7 +19,8 @@ from .exempt import SCRATCH, UNINITIALISED
 from .given import Parents, WrongError, calls_of
 from .invocation import Invocation
 from .perturb import Asked, Perturbations, told
-from .replay import LEFT_OUT, Replays, UnprovenError, run, same, unwatched
+from .randomness import common_generators, put_back
+from .replay import LEFT_OUT, Replays, UnprovenError, run, same, unrecorded
 from .report import EXEMPT, FAILED, PROVEN, UNPROVEN, Check, Report
 from .store import to_run
 
@@ -37,8 +38,7 @@ class Checker:
     def report(self) -> Report:
         """Every op and output in the order they ran."""
         events = calls_of(self.graph)
-        devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-        with torch.random.fork_rng(devices=devices), unwatched():
+        with put_back(common_generators()), unrecorded():
             found = {row: one for event, rows in events.items() for row, one in self._event(event, rows)}
         return Report([found[row] for row in sorted(found)])
 

@@ -22,7 +22,7 @@ from .differences import Difference, difference, held, plain, rounding
 from .exempt import UNINITIALISED
 from .given import Parents
 from .invocation import Invocation
-from .replay import run, same, unwatched
+from .replay import run, same, unrecorded
 from .store import to_run
 from .trace import Trace
 
@@ -69,7 +69,7 @@ def compare(a: Trace, b: Trace) -> Comparison:
             )
         if not one.values:
             raise InputError(f"Trace {name} has no values to compare. Trace the model with save='all'.")
-    with unwatched(), torch.no_grad():
+    with unrecorded(), torch.no_grad():
         sides = _Side(a), _Side(b)
         coarse = any("16" in meta.dtype or "8" in meta.dtype for g in (a.graph, b.graph) for meta in g.metas)
         pairs = align(a.graph, b.graph, (sides[0].held(), sides[1].held()), near=1e-2 if coarse else 1e-3)

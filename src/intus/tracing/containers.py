@@ -17,7 +17,8 @@ ATOMS = frozenset(
     {int, float, bool, str, bytes, complex, type(None), type(...), torch.dtype, torch.device, torch.layout,
      torch.memory_format, torch.Size, torch.Generator}
 )  # fmt: skip
-_NESTING = 8
+#: As deep as containers are looked into.
+NESTING = 8
 _SEQUENCES = (tuple, list)
 _ONLY_TENSORS = {Tensor}
 
@@ -34,7 +35,7 @@ def walk(value: Any, name: str, atoms: list[Any], depth: int = 0) -> Iterator[tu
     """
     if isinstance(value, Tensor):
         yield value, name
-    elif isinstance(value, _SEQUENCES) and depth < _NESTING:
+    elif isinstance(value, _SEQUENCES) and depth < NESTING:
         if not depth and all(type(part) in ATOMS for part in value):
             atoms.append(("" if name.isdigit() else name, tuple(value)))
             return
@@ -44,7 +45,7 @@ def walk(value: Any, name: str, atoms: list[Any], depth: int = 0) -> Iterator[tu
                 atoms.append((None, part))
             else:
                 yield from walk(part, f"{name}.{number}", atoms, depth + 1)
-    elif isinstance(value, dict) and depth < _NESTING:
+    elif isinstance(value, dict) and depth < NESTING:
         for key, part in value.items():
             yield from walk(part, f"{name}.{key}", atoms, depth + 1)
     elif isinstance(value, slice):

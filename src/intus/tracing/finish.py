@@ -16,8 +16,8 @@ from .assemble import assemble
 from .files import save
 from .gradients import saved_bytes, waiting
 from .interpose import Capture
+from .memory import memory_of
 from .op import Op
-from .places import memory_of
 from .replay import Replays
 from .store import GRAPH, Store, Stored
 from .trace import Trace

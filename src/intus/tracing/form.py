@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError
+from .memory import copied
+from .randomness import common_generators, put_back
 
 #: What ``Tensor.to`` takes: a device, a dtype, a tensor to be like, or a tuple or dict of its arguments.
 To = str | torch.device | torch.dtype | Tensor | tuple[Any, ...] | dict[str, Any]
@@ -51,8 +53,7 @@ class Form:
         assert function is not None
         name = getattr(function, "__qualname__", repr(function))
         self.changes = f"transform={name}"
-        devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-        with torch.no_grad(), torch.random.fork_rng(devices=devices):
+        with torch.no_grad(), put_back(common_generators()):
             made = function(copied(t))  # what it writes into is its own
         if not isinstance(made, Tensor):
             raise InputError(f"transform must return a tensor, {name} returned {type(made).__name__}.")
@@ -63,14 +64,6 @@ class Form:
         """Whole numbers and masks keep their dtype, as they do in ``Module.to``."""
         dtype = self._dtype if self._dtype is not None and t.is_floating_point() else t.dtype
         return t.to(t.device if self._device is None else self._device, dtype)
-
-
-def copied(t: Tensor) -> Tensor:
-    """A copy that lies in memory as ``t`` does: a kernel may round by the strides it is given."""
-    span = 1 + sum((length - 1) * stride for length, stride in zip(t.shape, t.stride(), strict=True))
-    if t.numel() == 0 or t.layout != torch.strided or t.is_quantized or span > 2 * t.numel():
-        return t.clone()
-    return t.as_strided((span,), (1,)).clone().as_strided(t.shape, t.stride())
 
 
 def _target(to: To | None) -> tuple[torch.device | None, torch.dtype | None]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 
 from ..core.graph import INPLACE, OP, OUTPUT
-from .places import memory_of
+from .memory import memory_of
 from .recording import ROW, Recording
 
 _FLAGS = ROW.index("flags")

@@ -18,9 +18,9 @@ import torch
 from torch.nn import Module
 
 from .containers import named_tensors
-from .invocation import Keeper
+from .keeper import Keeper
+from .memory import memory_of
 from .nest import Nest
-from .places import memory_of
 from .recorder import Answer, Recorder
 from .recording import ROW, Recording
 from .surroundings import Surroundings, plain_call

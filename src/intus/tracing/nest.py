@@ -21,10 +21,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .containers import tensors, walk
-from .form import copied
 from .functions import describe, written
 from .invocation import arguments, emptied
-from .places import memory_of
+from .memory import copied, memory_of
+from .randomness import common_generators, generators, put_back
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -202,7 +202,7 @@ def _look(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     try:
         copies = {id(t): _copy(t) for t in found}
         again, others = arguments(plain, named, [copies[id(t)] for t in found])
-        with _same_chance(kwargs.get("generator")), warnings.catch_warnings():
+        with put_back({*common_generators(), *generators(kwargs)}), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with _CountDispatched() as seen:
                 if _skip_one_hop is not None and isinstance(func, FunctionType):
@@ -220,19 +220,6 @@ def _look(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 def _copy(t: Tensor) -> Tensor:
     mine = t.detach()
     return copied(mine.requires_grad_() if t.requires_grad else mine)
-
-
-@contextmanager
-def _same_chance(generator: Any) -> Iterator[None]:
-    """Leave every generator that torch may draw from as it was."""
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-    state = generator.get_state() if isinstance(generator, torch.Generator) else None
-    with torch.random.fork_rng(devices=devices):
-        try:
-            yield
-        finally:
-            if state is not None:
-                generator.set_state(state)
 
 
 @contextmanager

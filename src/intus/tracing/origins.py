@@ -16,11 +16,12 @@ from torch._C._functorch import get_unwrapped
 
 from ..core.graph import BUFFER, CONSTANT, OP
 from .containers import is_wrapped
-from .invocation import Keeper, Patch
-from .places import memory_of
+from .invocation import Patch
+from .keeper import Keeper
+from .memory import geometry_of, is_foreign, memory_of, pointer_of, version_of
 from .recording import POSITIONS, Recording
 from .values import Values
-from .writes import Writes, place_of
+from .writes import Writes
 
 Known = tuple[ref[Any], int, int | None]
 
@@ -106,19 +107,19 @@ class Origins:
                 self._keeper.patches[id(t), twin] = Patch(twin, (), None, unseen=True)
             self.note(t, twin)
             return twin
-        if self._on_host and _is_foreign(t):
+        if self._on_host and is_foreign(t):
             return self.add(t, OP, recording.type_number("host"), self._on_host)
         recording.places.outside(t)
         return self.add(t, CONSTANT, recording.type_number("constant"))
 
     def _twin(self, t: Tensor) -> int:
         """A tensor made out of our sight may share memory with one we know: ``from_numpy(x.numpy())``."""
-        pointer = _pointer(t)
+        pointer = pointer_of(t)
         if not pointer:
             return -1
         for reference, row, _ in reversed(list(self.known.values())):
             other: Tensor | None = reference() if row >= 0 else None
-            if other is not None and other.device == t.device and _pointer(other) == pointer:
+            if other is not None and other.device == t.device and pointer_of(other) == pointer:
                 return row
         return -1
 
@@ -189,7 +190,7 @@ class Origins:
         writes, written = self._writes.since(t, base)
         if row != base or (seen[2] is not None and not written):
             put = tuple((write.row, write.place) for write in writes)
-            keeper.patches[id(t), row] = Patch(base, put, place_of(t), unseen=not written)
+            keeper.patches[id(t), row] = Patch(base, put, geometry_of(t), unseen=not written)
 
     # -- operations that return what they were given -------------------------------------------------
 
@@ -216,26 +217,3 @@ class Origins:
                 self.passed_on.setdefault(parent, []).append((key, row, before))
             else:
                 self.known[key] = before
-
-
-def version_of(t: Tensor) -> int | None:
-    """How often a tensor's memory has been written to; None for inference tensors, which do not count."""
-    try:
-        return t._version
-    except RuntimeError:
-        return None
-
-
-def _pointer(t: Any) -> int:
-    try:
-        return int(t.untyped_storage().data_ptr())
-    except (RuntimeError, NotImplementedError):
-        return 0
-
-
-def _is_foreign(t: Tensor) -> bool:
-    """Whether the memory of a tensor is not torch's own: ``from_numpy`` and ``from_dlpack`` make such."""
-    try:
-        return not t.untyped_storage().resizable()
-    except (RuntimeError, NotImplementedError):
-        return False

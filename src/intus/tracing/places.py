@@ -12,7 +12,7 @@ from torch.nn import Module, Parameter
 
 from ..core.address import Address
 from .attributes import Attributes
-from .containers import unwrapped
+from .memory import memory_of
 
 
 class Places:
@@ -117,11 +117,3 @@ def _lies_elsewhere(one: Tensor, other: Tensor) -> bool:
         (one.storage_offset(), one.shape, one.stride())
         != (other.storage_offset(), other.shape, other.stride())
     )
-
-
-def memory_of(t: Tensor) -> int | None:
-    """The identity of a tensor's memory; None where it has none to speak of (sparse, uninitialised)."""
-    try:
-        return int(unwrapped(t).untyped_storage()._cdata)
-    except (RuntimeError, NotImplementedError, ValueError):
-        return None

@@ -23,7 +23,7 @@ from ..core.graph import CREATED, FAILED, INPLACE, INPUT, OP, OUTPUT
 from .branches import Read
 from .containers import ATOMS, is_plain, tensors, walk
 from .functions import Function, describe, results, written
-from .invocation import Keeper
+from .keeper import Keeper
 from .nest import Nest
 from .origins import Origins
 from .recording import CALL, POSITIONS, ROW, Recording
@@ -181,10 +181,7 @@ class Recorder(TorchFunctionMode):
         type_ = self.recording.type_number(type(module).__name__.lower())
         site = self.recording.calls[call * _CALL + 4]
         if self.keeper is not None:
-            note = self.keeper.noted(module, args, kwargs, plain)
-            if note is not None:  # it has drawn already: what from is not known any more
-                row = len(self.recording.rows)
-                self.keeper.whole(row, (*note[:6], (), note[7]), picks, unseen)
+            self.keeper.whole(len(self.recording.rows), module, (args, kwargs, plain), picks, unseen)
         _add_all(self.recording, self._origins, self.values, unseen, type_, inputs, site=site)
 
 

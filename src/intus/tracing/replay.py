@@ -5,17 +5,19 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .form import copied
+from .ambient import USUAL, within
 from .functions import describe, results, written
-from .invocation import USUAL, Geometry, Hole, Invocation, Keeper, Patch, ambient, arguments
-from .origins import version_of
+from .invocation import Hole, Invocation, Patch, arguments
+from .keeper import INPUTS, Keeper
+from .memory import Geometry, copied, version_of
+from .randomness import put_back
 from .recording import ROW, Recording
 
 #: A hole's source where the tensor came from a row that leads nowhere and was left out of the graph.
@@ -41,7 +43,7 @@ class Replays:
             (p, version_of(p)) for _, p in recording.places.params
         ]
         left = [row for row in kept if where(row) < 0]
-        used = {row for note in keeper.calls.values() for row in note[3][::2]} if left else set()
+        used = {row for note in keeper.calls.values() for row in note[INPUTS][::2]} if left else set()
         self._left = {row: kept[row] for row in left if row in used}
         #: Outputs that were written to after they had been returned.
         self.outputs = {
@@ -106,7 +108,7 @@ def run(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
         return [t.detach() for t in returned] if call.picks is None else [returned[n] for n in call.picks]
 
 
-def unwatched() -> AbstractContextManager[Any]:
+def unrecorded() -> AbstractContextManager[Any]:
     """No trace around this one sees what runs here; subclasses of Tensor keep their ways where none is."""
     return torch._C.DisableTorchFunction() if torch._C._len_torch_function_stack() else nullcontext()
 
@@ -188,25 +190,8 @@ def _may_write_anywhere(func: Any) -> bool:
 
 @contextmanager
 def _as_then(call: Invocation) -> Iterator[None]:
-    """Grad mode, autocast, default dtype and random state as they were when the call first ran."""
-    then = call.ambient or USUAL
-    dtype = torch.get_default_dtype()
-    now = [(generator, generator.get_state()) for generator, _ in call.states]
-    with ExitStack() as stack:
-        if then != ambient():
-            stack.enter_context(torch.inference_mode(then.inference))
-            stack.enter_context(torch.set_grad_enabled(then.grad))
-            wanted = dict(then.autocast)
-            for device in {"cpu", *wanted}:
-                if device in wanted or torch.is_autocast_enabled(device):
-                    on = torch.autocast(device, dtype=wanted.get(device), enabled=device in wanted)
-                    stack.enter_context(on)
-        try:
-            torch.set_default_dtype(then.dtype)
-            for generator, state in call.states:
-                generator.set_state(state)
-            yield
-        finally:
-            torch.set_default_dtype(dtype)
-            for generator, state in now:
-                generator.set_state(state)
+    """Ambient state and random numbers are those of when the call first ran."""
+    with put_back(generator for generator, _ in call.states), within(call.ambient or USUAL):
+        for generator, state in call.states:
+            generator.set_state(state)
+        yield

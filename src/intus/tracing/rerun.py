@@ -13,7 +13,7 @@ from ..core.graph import OUTPUT
 from .edits import Change, Edits, edits
 from .given import Parents, WrongError, calls_of
 from .invocation import SLOT, Invocation
-from .replay import Replays, UnprovenError, run, same, unwatched
+from .replay import Replays, UnprovenError, run, same, unrecorded
 from .store import to_run
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class _Rerun:
         """All values after the change."""
         calls = calls_of(self.graph)
         in_calls = {row for rows in calls.values() for row in rows}
-        with unwatched():
+        with unrecorded():
             for row in sorted(set(self.new.values) - in_calls):  # inputs, buffers, constants come before all
                 self._put(row, self._value(row))
             for event, rows in calls.items():

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,7 +25,7 @@ from .finish import finish
 from .form import Form, To
 from .gradients import Nodes
 from .interpose import Capture
-from .invocation import generators
+from .randomness import same_random_state
 from .recording import ROW
 from .replay import Replays
 from .report import Report
@@ -221,7 +219,7 @@ def _run(
 ) -> tuple[Any, BaseException | None]:
     """Run the model under a capture, with its random state and what it wrote outside put back; returns what
     it returned and what it raised."""
-    with _same_random_state(seed):
+    with same_random_state(seed):
         try:
             capture.inputs(by_name(model, args, keywords))
             with capture, unwatched():
@@ -236,25 +234,6 @@ def structure(capture: Capture, model: Callable[..., Any]) -> Graph:
     """The graph of what a finished capture saw, without values."""
     owner = _owner(model)
     return assemble(capture.recording, _name(model, owner), _FRAMEWORK)[0]
-
-
-@contextmanager
-def _same_random_state(seed: int | None) -> Iterator[None]:
-    """Leave torch's, numpy's and Python's random state as they were; ``seed`` holds for torch inside."""
-    states = [(generator, generator.get_state()) for generator in generators({})]
-    ours = random.getstate()
-    numpys = sys.modules.get("numpy.random")  # numpy imports it when it is first asked for
-    theirs = numpys.get_state(legacy=False) if numpys is not None else None
-    if seed is not None:
-        torch.manual_seed(seed)
-    try:
-        yield
-    finally:
-        for generator, state in states:
-            generator.set_state(state)
-        random.setstate(ours)
-        if numpys is not None:
-            numpys.set_state(theirs)
 
 
 def _chooser(save: Selection | Chooser, grads: bool | Selection) -> Chooser | None:

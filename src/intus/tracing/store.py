@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..core.errors import InputError
 from ..storage.tensors import Entry, rename_tensors, write_tensors
-from .places import memory_of
+from .memory import memory_of
 from .recording import ROW
 
 INDEX = "index.json"

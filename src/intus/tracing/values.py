@@ -16,9 +16,10 @@ from torch import Tensor
 from ..core.graph import INPLACE, OP
 from .choose import Chooser
 from .containers import is_wrapped
-from .form import Form, copied
+from .form import Form
 from .gradients import Nodes
-from .invocation import Keeper
+from .keeper import Keeper
+from .memory import copied
 from .recording import ROW, Recording
 from .store import Store, unstorable
 

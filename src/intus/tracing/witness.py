@@ -10,21 +10,22 @@ from typing import Any
 from weakref import ref
 
 from torch import Tensor
+from torch.nn import Module
 
 from ..core.graph import OUTPUT, Graph
 from .checker import BLANK, Checker, again, difference, refusal
 from .choose import Chooser
 from .containers import is_wrapped, tensors
 from .exempt import UNINITIALISED
-from .form import copied
 from .functions import describe
 from .given import WrongError
-from .invocation import Hole, Invocation, Keeper, Note, generators
-from .origins import version_of
+from .invocation import Hole, Invocation
+from .keeper import Given, Keeper, Note
+from .memory import copied, memory_of, version_of
 from .perturb import NOWHERE, Asked, Perturbations
-from .places import memory_of
+from .randomness import common_generators, put_back
 from .recording import ROW, Recording
-from .replay import LEFT_OUT, Replays, UnprovenError, patched, unwatched
+from .replay import LEFT_OUT, Replays, UnprovenError, patched, unrecorded
 from .report import EXEMPT, FAILED, PROVEN, Check
 from .values import Values
 
@@ -140,15 +141,17 @@ class Witness(Keeper):
         super().after(row, note, out)
         self._compare(row, finding, tensors(out))
 
-    def whole(self, row: int, note: Note, picks: tuple[int, ...], out: list[Tensor]) -> None:
+    def whole(
+        self, row: int, module: Module, given: Given, picks: tuple[int, ...], out: list[Tensor]
+    ) -> Note | None:
         """Prove a module whose insides are out of sight when it has returned ``out``."""
-        super().whole(row, note, picks, out)
-        finding = Finding(type(self._functions[note[0]]).__name__.lower())
-        states = [(generator, generator.get_state()) for generator in generators({})]
-        self._run_again(note, finding, picks)
-        for generator, state in states:
-            generator.set_state(state)
-        self._compare(row, finding, out)
+        note = super().whole(row, module, given, picks, out)
+        if note is not None:
+            finding = Finding(type(module).__name__.lower())
+            with put_back(common_generators()):
+                self._run_again(note, finding, picks)
+            self._compare(row, finding, out)
+        return note
 
     def _run_again(self, note: Note, finding: Finding, picks: tuple[int, ...] | None = None) -> None:
         try:
@@ -169,7 +172,7 @@ class Witness(Keeper):
         """What runs here is no part of the pass."""
         self._passing.busy = True
         try:
-            with unwatched():
+            with unrecorded():
                 yield
         finally:
             self._passing.busy = False

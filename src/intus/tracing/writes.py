@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from .invocation import Geometry
-from .places import memory_of
+from .memory import Geometry, extent_of, geometry_of, memory_of
 from .recording import ROW, Recording
 
 _FAR = 64  # rows looked through for whether one write descends from another
@@ -34,7 +33,7 @@ class Writes:
 
     def add(self, t: Tensor, row: int, *, own: bool) -> None:
         """The row wrote what ``t`` sees; ``own`` is whether its value is what was written."""
-        write = Write(row, *_extent(t), place_of(t) if own else None)
+        write = Write(row, *extent_of(t), geometry_of(t) if own else None)
         self._by_memory.setdefault(memory_of(t), []).append(write)
 
     def since(self, t: Tensor, row: int) -> tuple[list[Write], bool]:
@@ -43,7 +42,7 @@ class Writes:
         later = list(takewhile(lambda write: write.row > row, reversed(writes)))[::-1]
         if not later:
             return [], False
-        first, last = _extent(t)
+        first, last = extent_of(t)
         return [write for write in later if write.first <= last and first <= write.last], True
 
     def writers(self, t: Tensor, row: int) -> list[int]:
@@ -52,7 +51,7 @@ class Writes:
         writes = self._by_memory.get(memory_of(t))
         found: list[int] = []
         if writes:
-            first, last = _extent(t)
+            first, last = extent_of(t)
             for write in reversed(writes):
                 if write.row <= row:
                     break
@@ -87,15 +86,3 @@ class Writes:
         while len(starts) <= number:
             starts.append(starts[-1] + rows[len(starts) * len(ROW) - 1])
         return starts[number]
-
-
-def place_of(t: Tensor) -> Geometry:
-    """Where a tensor lies in its memory."""
-    return int(t.storage_offset()), tuple(t.shape), t.stride()
-
-
-def _extent(t: Tensor) -> tuple[int, int]:
-    """The first and last byte of its memory that a tensor may see."""
-    first = int(t.storage_offset())
-    last = first + sum((n - 1) * int(step) for n, step in zip(t.shape, t.stride(), strict=True) if n)
-    return first * t.element_size(), (last + 1) * t.element_size() - 1
