@@ -40,7 +40,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_no_box_overlaps_and_no_edge_crosses_one(measured: dict[tuple[str, str], Any], name: str) -> None:
-    for depth in ("0", "1", "2", "Infinity"):
+    for depth in ("0", "1", "2", "Infinity", "rolled"):
         found = measured[name, depth]
         assert found["overlaps"] == []
         assert found["crossings"] == []

@@ -442,6 +442,19 @@ def loop(steps: int = 8) -> Graph:
     return d.graph()
 
 
+def branches(count: int = 60) -> Graph:
+    """A sum over layers that all read one tensor."""
+    d = Draft("Branches")
+    x = d.input(2, 8)
+    with d.module("", "Branches"):
+        total = -1
+        for i in range(count):
+            part = d.layer(f"branches.{i}", "Linear", "linear", x, shape=(2, 8), args="8, 8")
+            total = d.op("add", *([] if total < 0 else [total]), part, shape=(2, 8))
+    d.output(total)
+    return d.graph()
+
+
 def hostile() -> Graph:
     """Names that break careless pages."""
     name = "</script><img src=x onerror=alert(1)>"

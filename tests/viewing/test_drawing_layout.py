@@ -7,7 +7,7 @@ import math
 import time
 
 import pytest
-from drafts import chain, gpt2, resnet
+from drafts import branches, chain, gpt2, loop, resnet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,6 +80,17 @@ def test_whole_pictures_nest_and_do_not_overlap(graph: Graph, direction: str) ->
                 a.x < b.x + b.width and b.x < a.x + a.width and a.y < b.y + b.height and b.y < a.y + a.height
             )
             assert not over
+
+
+@pytest.mark.parametrize(
+    ("graph", "spine", "widest"), [(branches(60), "add", 420), (loop(20), "tanh", 620)], ids=["sum", "loop"]
+)
+def test_steps_stand_below_one_another_each_beside_its_part(graph: Graph, spine: str, widest: float) -> None:
+    frame = plan(graph, depth=math.inf).frame
+    middles = [box.x + box.width / 2 for box in frame.boxes if box.node.address.startswith(spine)]
+    assert len(middles) >= 20
+    assert middles == pytest.approx([middles[0]] * len(middles))
+    assert frame.width < widest
 
 
 def test_flow_to_the_right_runs_to_the_right() -> None:

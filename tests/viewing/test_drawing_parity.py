@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drafts import chain, digits_cnn, gpt2, hostile, loop, resnet
+from drafts import branches, chain, digits_cnn, gpt2, hostile, loop, resnet
 
 from intus.core.graph import Graph
 from intus.core.results import Results
@@ -33,6 +33,7 @@ CASES: dict[str, tuple[Graph, int | None]] = {
     "gpt2, all": (gpt2(layers=12), ALL),
     "chain": (chain(300), ALL),
     "loop": (loop(), ALL),
+    "branches": (branches(), ALL),
     "hostile": (hostile(), ALL),
 }
 

@@ -19,6 +19,8 @@ export interface Cell {
   left: Cell | undefined;
   right: Cell | undefined;
   run: number;
+  /** Whether it could stand higher. */
+  late: boolean;
 }
 export interface Link {
   cell: Cell;
@@ -27,8 +29,8 @@ export interface Link {
   shift: number;
 }
 
-export function newCell(index: number, rank: number, width: number, height: number): Cell {
-  return { index, rank, width, height, x: 0, y: 0, up: NONE, down: NONE, leaving: NONE, arriving: NONE, left: undefined, right: undefined, run: -1 };
+export function newCell(index: number, rank: number, width: number, height: number, late = false): Cell {
+  return { index, rank, width, height, x: 0, y: 0, up: NONE, down: NONE, leaving: NONE, arriving: NONE, left: undefined, right: undefined, run: -1, late };
 }
 
 /** How far apart the centres of two neighbours must be. */

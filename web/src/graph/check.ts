@@ -5,6 +5,7 @@ import { buildTree } from "./model.ts";
 import type { Scene } from "./scene.ts";
 import { bends, pointOf } from "./curve.ts";
 import type { Box, Frame } from "./frame.ts";
+import { roll } from "./roll.ts";
 import { Stage } from "./stage.ts";
 import type { Line } from "./strokes.ts";
 
@@ -98,6 +99,9 @@ function sample(line: Line): [number, number][] {
   return points;
 }
 
-/** The result for every scene of a list, with everything closed, half open and open. */
-export const measureAll = (scenes: Record<string, Scene>): [string, number | string, Measured][] =>
-  Object.entries(scenes).flatMap(([name, scene]) => [0, 1, 2, Infinity].map((depth) => [name, String(depth), measureScene(scene, depth)] as [string, string, Measured]));
+/** The result for every scene of a list, with everything closed, half open and open, and rolled. */
+export const measureAll = (scenes: Record<string, Scene>): [string, string, Measured][] =>
+  Object.entries(scenes).flatMap(([name, scene]) => [
+    ...[0, 1, 2, Infinity].map((depth): [string, string, Measured] => [name, String(depth), measureScene(scene, depth)]),
+    [name, "rolled", measureScene(roll(scene), Infinity)] as [string, string, Measured],
+  ]);

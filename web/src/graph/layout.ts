@@ -69,9 +69,9 @@ export function layoutLevel(input: LayoutInput): Layout {
     from[i] = places.get(edge.from)!;
     to[i] = places.get(edge.to)!;
   });
-  const rank = rankNodes(nodes, waysOf(from, to, nodes.length, nodes.length + ins.length));
+  const { rank, late } = rankNodes(nodes, waysOf(from, to, nodes.length, nodes.length + ins.length));
   const last = rank.reduce((a, b) => Math.max(a, b), 0);
-  const cells: Cell[] = nodes.map((node, index) => newCell(index, rank[index], node.width, node.height));
+  const cells: Cell[] = nodes.map((node, index) => newCell(index, rank[index], node.width, node.height, late[index] > 0));
   for (let i = 0; i < ins.length; i++) cells.push(newCell(-2, -1, 10, 0));
   for (let i = 0; i < outs.length; i++) cells.push(newCell(-2, last + 1, 10, 0));
   const known = cells.slice();
@@ -108,21 +108,22 @@ function waysOf(from: Int32Array, to: Int32Array, nodes: number, sources: number
 }
 
 /** Longest paths from above. What nothing holds up moves down to just above the first it feeds: constants, and
- * what takes its part of one tensor late, such as a loop's steps from their sequence. */
-function rankNodes(nodes: LayoutNode[], ways: Ways): Int32Array {
+ * what takes its part of one tensor late, such as a loop's steps from their sequence. `late`: which moved. */
+function rankNodes(nodes: LayoutNode[], ways: Ways): { rank: Int32Array; late: Uint8Array } {
   const { from, to, firstIn, nextIn, firstOut, nextOut } = ways;
   const rank = new Int32Array(nodes.length);
   for (let i = 0; i < nodes.length; i++) {
     for (let e = firstIn[i]; e >= 0; e = nextIn[e]) if (from[e] < nodes.length) rank[i] = Math.max(rank[i], rank[from[e]] + 1);
   }
   const held = heldUp(nodes, ways, rank);
+  const late = new Uint8Array(nodes.length);
   for (let i = nodes.length - 1; i >= 0; i--) {
     if (held[i] || firstOut[i] < 0) continue;
     let least = Infinity;
     for (let e = firstOut[i]; e >= 0; e = nextOut[e]) least = Math.min(least, rank[to[e]]);
-    rank[i] = Math.max(rank[i], least - 1);
+    if (rank[i] < least - 1) [rank[i], late[i]] = [least - 1, 1];
   }
-  return rank;
+  return { rank, late };
 }
 
 /** Which nodes stay where their longest path puts them: those a chain leads to that begins at something pinned. */
@@ -152,7 +153,8 @@ function heldUp(nodes: LayoutNode[], { from, to, firstIn, nextIn, firstOut, next
   return held;
 }
 
-/** Link cells along short edges, with a dummy in every rank they pass; leave the long ones to lanes. */
+/** Link cells along short edges, with a dummy in every rank they pass; leave the long ones to lanes. What came late pulls
+ * less: the steps of a sum stand below one another, each beside its part. */
 function splitEdges(edges: LayoutEdge[], { from, to }: Ends, cells: Cell[]): { chains: Chain[]; lanes: number[] } {
   const chains: Chain[] = [];
   const lanes: number[] = [];
@@ -176,7 +178,7 @@ function splitEdges(edges: LayoutEdge[], { from, to }: Ends, cells: Cell[]): { c
     chain.push(to[edge]);
     for (let i = 1; i < chain.length; i++) {
       const [p, q] = [chain[i - 1], chain[i]];
-      const weight = p.index === -1 && q.index === -1 ? 6 : span === 1 ? 4 : 1;
+      const weight = p.index === -1 && q.index === -1 ? 6 : span > 1 ? 1 : p.late ? 2 : 4;
       const straight = (i === 1 ? (fromDx ?? 0) : 0) - (i === chain.length - 1 ? (toDx ?? 0) : 0);
       // Two open boxes stand centre under centre: a stack of them must not wander off along its ports.
       const shift = fromDx !== null && toDx !== null && span === 1 ? 0 : straight;

@@ -57,7 +57,7 @@ function straighten(ranks: Cell[][]): void {
         for (const link of cell.up) if (link.cell.run !== number) pulls.push({ ...link, shift: link.shift - offsets[i] });
         for (const link of cell.down) if (link.cell.run !== number) pulls.push({ ...link, shift: link.shift - offsets[i] });
       }
-      if (low > high) continue;
+      if (low > high + 1) continue;
       const middle = (cells[0].x + cells[cells.length - 1].x - offsets[cells.length - 1]) / 2;
       const want = pulls.length ? weightedMedian(pulls) : middle;
       const x = Math.min(high, Math.max(low, want));
@@ -69,7 +69,8 @@ function straighten(ranks: Cell[][]): void {
   }
 }
 
-/** Maximal runs in which each cell is what the one above it leads to first, and the other way round. */
+/** Maximal runs in which each cell is what the one above it leads to first, and the other way round. What is late
+ * begins one: many such, one below the other, must not push each other aside. */
 function findRuns(ranks: Cell[][]): Run[] {
   const runs: Run[] = [];
   for (const rank of ranks) {
@@ -80,7 +81,7 @@ function findRuns(ranks: Cell[][]): Run[] {
       for (let cell = start; ; ) {
         const next = favourite(cell.down);
         const back = next && favourite(next.cell.up);
-        if (!next || back?.cell !== cell || next.cell.run >= 0) break;
+        if (!next || back?.cell !== cell || next.cell.run >= 0 || next.cell.late) break;
         const offset = run.offsets[run.offsets.length - 1] + back.shift;
         run.offsets.push(Math.abs(offset) > FARTHEST ? 0 : offset);
         run.cells.push(next.cell);
@@ -121,7 +122,7 @@ function settle(rank: Cell[], side: "up" | "down" | "both"): boolean {
     offset += i ? gap(rank[i - 1], cell) : 0;
     base.push(offset);
     const links = side === "both" ? [...cell.up, ...cell.down] : cell[side];
-    const pull = links.length ? 1 + links.reduce((sum, link) => sum + link.weight, 0) : 0.05;
+    const pull = links.length && !cell.late ? 1 + links.reduce((sum, link) => sum + link.weight, 0) : 1e-3;
     const want = links.length ? weightedMedian(links) : cell.x;
     blocks.push({ sum: (want - offset) * pull, weight: pull, count: 1 });
     while (blocks.length > 1) {

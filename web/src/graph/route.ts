@@ -188,13 +188,11 @@ class Router {
     const [a, b] = [this.ends.from[edge], this.ends.to[edge]];
     const { x } = lane;
     const { top, bottom } = this.bands;
-    const after = top[Math.min(a.rank + 2, top.length - 1)];
-    const before = bottom[b.rank];
-    const leave = bottom[a.rank + 1];
-    const route = [
-      ...[a.x, a.y + a.height, a.x, leave, x, Math.min(after, leave + SPACE.rank), x, Math.max(before, top[b.rank + 1] - SPACE.rank)],
-      ...[b.x, top[b.rank + 1], b.x, b.y],
-    ];
+    const [leave, arrive] = [bottom[a.rank + 1], top[b.rank + 1]];
+    const bend = b.rank > a.rank ? SPACE.rank : 0; // against the flow it turns round at once
+    const after = Math.min(top[Math.min(a.rank + 2, top.length - 1)], leave + bend);
+    const before = Math.max(bottom[b.rank], arrive - bend);
+    const route = [a.x, a.y + a.height, a.x, leave, x, after, x, before, b.x, arrive, b.x, b.y];
     this.points.set(route, this.starts[edge]);
     a.leaving = plus(a.leaving, { edge, towards: x, lane });
     b.arriving = plus(b.arriving, { edge, towards: x, lane });

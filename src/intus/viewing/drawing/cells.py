@@ -22,7 +22,7 @@ class Link(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Cell:
-    """``x`` is its centre; ``at`` its place in its rank."""
+    """``x`` is its centre; ``at`` its place in its rank; one that is ``late`` could stand higher."""
 
     index: int
     id: int
@@ -31,6 +31,7 @@ class Cell:
     height: float
     x: float = 0.0
     at: int = 0
+    late: bool = False
     up: list[Link] = field(default_factory=list)
     down: list[Link] = field(default_factory=list)
 

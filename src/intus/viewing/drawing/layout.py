@@ -71,10 +71,11 @@ def layout_level(level: LayoutInput) -> Layout:
     >>> flat.x[1] == flat.x[2], flat.y[2] - flat.y[1]
     (True, 54.0)
     """
-    rank = _ranks(level)
+    rank, late = _ranks(level)
     last = max(rank, default=0)
     cells = [
-        Cell(index, node.id, rank[index], node.width, node.height) for index, node in enumerate(level.nodes)
+        Cell(index, node.id, rank[index], node.width, node.height, late=late[index])
+        for index, node in enumerate(level.nodes)
     ]
     for ports, port_rank in ((level.ins, -1), (level.outs, last + 1)):
         cells += [Cell(IS_PORT, port, port_rank, 10, 0) for port in ports]
@@ -85,9 +86,10 @@ def layout_level(level: LayoutInput) -> Layout:
     return Layout(*assemble(level, ranks, by_id, chains, lanes))
 
 
-def _ranks(level: LayoutInput) -> list[int]:
+def _ranks(level: LayoutInput) -> tuple[list[int], list[bool]]:
     """Longest paths from above. What nothing holds up moves down to just above the first it feeds: constants,
-    and what takes its part of one tensor late, such as a loop's steps from their sequence."""
+    and what takes its part of one tensor late, such as a loop's steps from their sequence. Then, which
+    moved."""
     nodes = level.nodes
     place = {node.id: index for index, node in enumerate(nodes)}
     ends = [(place.get(edge.source, -1), place.get(edge.target, -1), edge.source) for edge in level.edges]
@@ -99,10 +101,12 @@ def _ranks(level: LayoutInput) -> list[int]:
             out_of[a].append(b)
             rank[b] = max(rank[b], rank[a] + 1)
     held = _held_up(nodes, forward, rank, out_of)
+    late = [False] * len(nodes)
     for i in range(len(nodes) - 1, -1, -1):
-        if not held[i] and out_of[i]:
-            rank[i] = max(rank[i], min(rank[b] for b in out_of[i]) - 1)
-    return rank
+        least = min((rank[b] for b in out_of[i]), default=0) - 1
+        if not held[i] and rank[i] < least:
+            rank[i], late[i] = least, True
+    return rank, late
 
 
 def _held_up(
@@ -127,7 +131,8 @@ def _held_up(
 def _split(
     edges: list[LayoutEdge], by_id: dict[int, Cell], cells: list[Cell]
 ) -> tuple[list[Chain], list[int]]:
-    """Link cells along short edges, with a dummy in every rank they pass; leave the long ones to lanes."""
+    """Link cells along short edges, with a dummy in every rank they pass; leave the long ones to lanes. What
+    came late pulls less: the steps of a sum stand below one another, each beside its part."""
     spans = [by_id[edge.target].rank - by_id[edge.source].rank for edge in edges]
     long = [edge for edge, span in zip(edges, spans, strict=True) if span > 1]
     leaving, arriving = Counter(edge.source for edge in long), Counter(edge.target for edge in long)
@@ -151,7 +156,7 @@ def _link(edge: LayoutEdge, chain: list[Cell]) -> None:
     for i in range(1, last + 1):
         p, q = chain[i - 1], chain[i]
         inner = p.index == IS_DUMMY and q.index == IS_DUMMY
-        weight = 6 if inner else 4 if last == 1 else 1
+        weight = 6 if inner else 1 if last > 1 else 2 if p.late else 4
         shift = ((edge.from_dx or 0) if i == 1 else 0) - ((edge.to_dx or 0) if i == last else 0)
         if edge.from_dx is not None and edge.to_dx is not None and last == 1:
             shift = 0  # two open boxes stand centre under centre: a stack must not wander off along its ports

@@ -56,7 +56,7 @@ def _move(run: _Run, beside: dict[Cell, tuple[Cell | None, Cell | None]]) -> Non
         for link in (*cell.up, *cell.down):
             if link.cell not in own:
                 pulls.append((link.cell.x + (link.shift - offset), link.weight))
-    if low > high:
+    if low > high + 1:
         return
     want = _weighted_median(pulls) if pulls else (cells[0].x + cells[-1].x - offsets[-1]) / 2
     x = min(high, max(low, want))
@@ -65,7 +65,8 @@ def _move(run: _Run, beside: dict[Cell, tuple[Cell | None, Cell | None]]) -> Non
 
 
 def _find_runs(ranks: list[list[Cell]]) -> list[_Run]:
-    """Maximal runs in which each cell is what the one above it leads to first, and the other way round."""
+    """Maximal runs in which each cell is what the one above it leads to first, and the other way round. What
+    is late begins one: many such, one below the other, must not push each other aside."""
     runs, taken = [], set[Cell]()
     for start in (cell for rank in ranks for cell in rank):
         if start in taken:
@@ -76,7 +77,9 @@ def _find_runs(ranks: list[list[Cell]]) -> list[_Run]:
         while True:
             below = _favourite(cell.down)
             back = below and _favourite(below.cell.up)
-            if below is None or back is None or back.cell is not cell or below.cell in taken:
+            if below is None or back is None or back.cell is not cell:
+                break
+            if below.cell in taken or below.cell.late:
                 break
             offset = run.offsets[-1] + back.shift
             run.offsets.append(0.0 if abs(offset) > FARTHEST else offset)
@@ -103,7 +106,7 @@ def _settle(rank: list[Cell], *, up: bool, down: bool) -> None:
         offset += gap(rank[i - 1], cell) if i else 0
         base.append(offset)
         links = [*(cell.up if up else ()), *(cell.down if down else ())]
-        pull = 1 + sum(link.weight for link in links) if links else 0.05
+        pull = 1 + sum(link.weight for link in links) if links and not cell.late else 1e-3
         want = (
             _weighted_median([(link.cell.x + link.shift, link.weight) for link in links]) if links else cell.x
         )

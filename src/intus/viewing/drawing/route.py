@@ -163,12 +163,13 @@ class _Router:
         ends = self.level.edges[edge]
         a, b = self.by_id[ends.source], self.by_id[ends.target]
         top, bottom = self.bands
-        gap = self.level.rank_gap
-        leave, after = bottom[a.rank + 1], top[min(a.rank + 2, len(top) - 1)]
-        arrive, before = top[b.rank + 1], bottom[b.rank]
+        leave, arrive = bottom[a.rank + 1], top[b.rank + 1]
+        bend = self.level.rank_gap if b.rank > a.rank else 0.0  # against the flow it turns round at once
+        after = min(top[min(a.rank + 2, len(top) - 1)], leave + bend)
+        before = max(bottom[b.rank], arrive - bend)
         self.routes[edge] = [
-            *(a.x, self._bottom(a), a.x, leave, x, min(after, leave + gap)),
-            *(x, max(before, arrive - gap), b.x, arrive, b.x, self._top(b)),
+            *(a.x, self._bottom(a), a.x, leave, x, after),
+            *(x, before, b.x, arrive, b.x, self._top(b)),
         ]
         self._attach(a, _End(edge, True, x, bus.id))
         self._attach(b, _End(edge, False, x, bus.id))
