@@ -10,23 +10,34 @@ export interface Bend {
   ca: number;
   cb: number;
   straight: boolean;
+  /** Whether the route ends with it. */
+  last: boolean;
 }
 
-/** The parts of a route given as x, y, x, y, … A part beside one that runs upwards turns round into it. */
-export function bends(route: Float64Array): Bend[] {
+const TURN = 26; // the farthest a part reaches above or below its ends
+
+/** The parts of a route given as x, y, x, y, …; or those of them that may be seen between two heights. */
+export function bends(route: Float64Array, top = -Infinity, bottom = Infinity): Bend[] {
   const parts: Bend[] = [];
-  const isUp = (i: number): boolean => route[i] === route[i + 2] && route[i + 3] < route[i + 1] - 0.5;
-  for (let i = 0; i + 3 < route.length; i += 2) {
-    const [ax, ay, bx, by] = [route[i], route[i + 1], route[i + 2], route[i + 3]];
-    const across = Math.min(Math.abs(bx - ax) * 0.35, 26);
-    const reach = Math.max((by - ay) / 2, across);
-    const [fromUp, intoUp] = [i >= 2 && isUp(i - 2), i + 5 < route.length && isUp(i + 2)];
-    const ca = fromUp ? ay - across : ay + (intoUp ? across : reach);
-    const cb = intoUp ? by + across : by - (fromUp ? across : reach);
-    parts.push({ ax, ay, bx, by, ca, cb, straight: Math.abs(ax - bx) < 0.5 });
+  for (let at = 0; at + 3 < route.length; at += 2) {
+    const [ay, by] = [route[at + 1], route[at + 3]];
+    if ((ay > top - TURN || by > top - TURN) && (ay < bottom + TURN || by < bottom + TURN)) parts.push(bendAt(route, at));
   }
   return parts;
 }
+
+/** The part of a route that begins at a place of it. Beside one that runs upwards it turns round into that. */
+function bendAt(route: Float64Array, at: number): Bend {
+  const [ax, ay, bx, by] = [route[at], route[at + 1], route[at + 2], route[at + 3]];
+  const across = Math.min(Math.abs(bx - ax) * 0.35, TURN);
+  const reach = Math.max((by - ay) / 2, across);
+  const [fromUp, intoUp] = [at >= 2 && isUp(route, at - 2), at + 5 < route.length && isUp(route, at + 2)];
+  const ca = fromUp ? ay - across : ay + (intoUp ? across : reach);
+  const cb = intoUp ? by + across : by - (fromUp ? across : reach);
+  return { ax, ay, bx, by, ca, cb, straight: Math.abs(ax - bx) < 0.5, last: at + 4 === route.length };
+}
+
+const isUp = (route: Float64Array, at: number): boolean => route[at] === route[at + 2] && route[at + 3] < route[at + 1] - 0.5;
 
 /** A point of a curve, at a share of its way from 0 to 1. */
 export function pointOf({ ax, ay, bx, by, ca, cb, straight }: Bend, t: number): [x: number, y: number] {

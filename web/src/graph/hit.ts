@@ -49,15 +49,15 @@ export function lineAt(frame: Frame, camera: Camera, x: number, y: number): Line
   let best: Line | undefined;
   let least = far;
   for (const line of frame.linesIn(around)) {
-    const away = distance(line, wx, wy);
+    const away = distance(line, wx, wy, far);
     if (away < least) [best, least] = [line, away];
   }
   return best;
 }
 
-function distance(line: Line, x: number, y: number): number {
+function distance(line: Line, x: number, y: number, far: number): number {
   let least = Infinity;
-  for (const bend of bends(line.route)) {
+  for (const bend of bends(line.route, y - line.y - far, y - line.y + far)) {
     const steps = bend.straight ? 1 : STEPS;
     let [px, py] = [bend.ax, bend.ay];
     for (let k = 1; k <= steps; k++) {

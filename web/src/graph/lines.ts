@@ -7,6 +7,7 @@ import type { Line } from "./strokes.ts";
 export function drawLines(ctx: CanvasRenderingContext2D, picture: Picture, lines: Line[]): void {
   const { theme, lit, camera, progress } = picture;
   const chosen: Line[] = [];
+  const drawn = new Set<number>();
   ctx.lineWidth = 1.25 / Math.max(0.5, Math.min(1, camera.scale));
   ctx.strokeStyle = ctx.fillStyle = theme.edge;
   const shown = progress < 1 ? Math.max(0, progress * 2 - 1) : 1;
@@ -18,14 +19,14 @@ export function drawLines(ctx: CanvasRenderingContext2D, picture: Picture, lines
       continue;
     }
     if (lit) ctx.globalAlpha = shown * (inside ? 1 : 0.5);
-    drawLine(ctx, line, camera.scale);
+    drawLine(ctx, picture, line, drawn);
   }
   ctx.globalAlpha = shown;
   ctx.strokeStyle = ctx.fillStyle = theme.accent;
   const plain = ctx.lineWidth;
   for (const line of chosen) {
     ctx.lineWidth = plain * (line.edge === picture.edge || touches(line, picture.selected) ? 2 : 1.2);
-    drawLine(ctx, line, camera.scale);
+    drawLine(ctx, picture, line, drawn);
   }
   ctx.globalAlpha = 1;
 }
@@ -34,21 +35,26 @@ const touches = ({ edge }: Line, id: number): boolean => edge.from === id || edg
 
 const ARROW = 6.5;
 
-function drawLine(ctx: CanvasRenderingContext2D, line: Line, scale: number): void {
+/** The parts of a line that are in sight and not `drawn` yet: a thousand lines may share a lane, which is drawn once. */
+function drawLine(ctx: CanvasRenderingContext2D, { camera, height }: Picture, line: Line, drawn: Set<number>): void {
   const { route, x, y } = line;
-  const last = route.length - 2;
-  const arrow = line.arrow && scale > 0.3;
+  const [tipX, tipY] = route.subarray(-2);
+  const arrow = line.arrow && camera.scale > 0.3;
+  const [top, bottom] = [camera.y - y - 9, camera.y + height / camera.scale - y + 9];
   ctx.beginPath();
-  ctx.moveTo(x + route[0], y + route[1]);
-  const parts = bends(route);
-  parts.forEach((part, i) => {
-    const short = arrow && i === parts.length - 1 ? ARROW - 1 : 0;
-    if (part.straight) ctx.lineTo(x + part.bx, y + part.by - short);
-    else ctx.bezierCurveTo(x + part.ax, y + part.ca, x + part.bx, y + part.cb - short, x + part.bx, y + part.by - short);
-  });
+  for (const { ax, ay, bx, by, ca, cb, straight, last } of bends(route, top, bottom)) {
+    const short = arrow && last ? ARROW - 1 : 0;
+    const [from, to] = straight ? [ay, by - short].map((end) => Math.min(bottom, Math.max(top, end))) : [ay, by - short];
+    const part = numberOf(x + ax, y + from, x + bx, y + to, ctx.lineWidth);
+    if (drawn.has(part)) continue;
+    drawn.add(part);
+    ctx.moveTo(x + ax, y + from);
+    if (straight) ctx.lineTo(x + bx, y + to);
+    else ctx.bezierCurveTo(x + ax, y + ca, x + bx, y + cb - short, x + bx, y + to);
+  }
   ctx.stroke();
   if (!arrow) return;
-  const [tx, ty] = [x + route[last], y + route[last + 1]];
+  const [tx, ty] = [x + tipX, y + tipY];
   ctx.beginPath();
   ctx.moveTo(tx, ty - 0.5);
   ctx.lineTo(tx - 3.6, ty - ARROW);
@@ -56,6 +62,9 @@ function drawLine(ctx: CanvasRenderingContext2D, line: Line, scale: number): voi
   ctx.closePath();
   ctx.fill();
 }
+
+/** One number for several: the same for parts that lie on each other, and as good as never for others. */
+const numberOf = (...numbers: number[]): number => numbers.reduce((sum, number) => sum * Math.PI + number, 0);
 
 /** Words beside edges, on a halo of the ground so that crossing lines do not hurt: the shape where the edge
  * leaves its box or arrives, the argument at its arrow, passes at either end. */
