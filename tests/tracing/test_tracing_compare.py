@@ -339,6 +339,20 @@ def test_rounding_once_is_within_what_rounding_explains(dtype):
     assert rounding(x, x.to(dtype)) / 40 < found.relative < rounding(x, x.to(dtype))
 
 
+def test_a_difference_of_many_blocks_is_what_torch_says():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(300, 400, generator=generator)
+    y = (x + 1e-3 * torch.randn(300, 400, generator=generator) * (x > 0)).T.contiguous().T
+    found, apart = difference(x, y), (x.double() - y.double()).flatten()
+    assert found.largest == apart.abs().max()
+    assert found.share == pytest.approx(float((x != y).double().mean()), rel=1e-12)
+    assert found.relative == pytest.approx(float(apart.norm() / max(x.double().norm(), y.double().norm())))
+    assert found.cosine == pytest.approx(
+        float(F.cosine_similarity(x.double().ravel(), y.double().ravel(), 0))
+    )
+    assert difference(x, x.double()) == difference(x, x.T.contiguous().T) == (0, 0, 1, 0, 0, 0)
+
+
 def test_what_is_infinite_or_nan_in_both_is_left_out():
     inf, nan = float("inf"), float("nan")
     a, b = torch.tensor([3.0, 4.0, -inf, nan]), torch.tensor([3.0, 4.5, -inf, nan])

@@ -41,6 +41,28 @@ def test_figures_are_numpys(array: np.ndarray) -> None:
     assert len(counts) in (0, BINS)
 
 
+def test_figures_of_many_blocks_are_numpys() -> None:
+    value = torch.randn(3, 257, 129, generator=torch.Generator().manual_seed(0)).transpose(0, 2) + 1e4
+    value[5, 6, :] = float("nan")
+    value[7, 8, 0] = float("inf")
+    value[9] = 0
+    columns = summarise({0: value})
+    kept = value[value.isfinite()].double().numpy()
+    assert (columns["nan"], columns["inf"]) == ([3], [1])
+    assert np.isclose(columns["mean"][0], kept.mean(), rtol=1e-5)
+    assert np.isclose(columns["std"][0], kept.std(), rtol=1e-5)
+    assert np.isclose(columns["zero"][0], (kept == 0).mean(), rtol=1e-5)
+    assert columns["histogram"][0] == np.histogram(kept, BINS)[0].tolist()
+
+
+def test_numbers_at_the_limits_of_their_dtype() -> None:
+    limit = torch.finfo(torch.float64).max
+    large = torch.tensor([-limit, 0.0, limit], dtype=torch.float64)
+    columns = summarise({0: large, 1: torch.tensor([0.0, 5e-324], dtype=torch.float64)})
+    assert columns["std"] == [None, 0]
+    assert [sum(counts) for counts in columns["histogram"]] == [3, 2]
+
+
 def test_other_dtypes_and_what_has_no_numbers() -> None:
     values = {
         0: torch.tensor([True, False]),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from .blocks import blocks
 
 #: Roundings of the coarser dtype that one operation is allowed: the relative difference that one rounding
 #: makes is about a third of eps, and a composite operation makes several.
@@ -32,6 +35,9 @@ class Difference(NamedTuple):
         return self.nan != self.other_nan or self.relative == float("inf")
 
 
+_NONE = Difference(0.0, 0.0, 1.0, 0.0, 0, 0)
+
+
 def plain(t: Tensor) -> Tensor | None:
     """The numbers of a tensor in memory, as real numbers; None where it has none that can be compared."""
     if t.is_meta or t.is_nested:
@@ -50,37 +56,39 @@ def difference(a: Tensor, b: Tensor) -> Difference:
     >>> difference(torch.tensor([3.0, 4.0]), torch.tensor([3.0, 4.5])).largest
     0.5
     """
-    x, y = (_numbers(_within(t, other.dtype)) for t, other in ((a, b), (b, a)))
-    equal = x == y if a.is_floating_point() or a.dtype != b.dtype else (a == b).numpy()
-    if equal.all():
-        return Difference(0.0, 0.0, 1.0, 0.0, 0, 0)
-    nan, other_nan = np.isnan(x), np.isnan(y)
-    lost = int(nan.sum()), int(other_nan.sum())
-    if any(lost):
-        equal |= nan & other_nan
+    if not a.numel() or (a.dtype == b.dtype and a.itemsize > 1 and torch.equal(a, b)):  # float8 has no equal
+        return _NONE
+    exact = (
+        a.dtype == b.dtype and not a.is_floating_point()
+    )  # whole numbers beyond what a float64 tells apart
+    unequal = int((a != b).sum()) if exact else 0
+    nan = other_nan = 0
+    largest, squares, of_one, of_other, product = 0.0, 0.0, 0.0, 0.0, 0.0
     with np.errstate(invalid="ignore", over="ignore"):  # an infinity or a NaN on one side
-        apart = np.where(equal, 0.0, x - y).ravel()
-        one, other = (np.where(equal & ~np.isfinite(t), 0.0, t).ravel() for t in (x, y))
-        far, norms = _norm(apart), (_norm(one), _norm(other))
-        product, scale = norms[0] * norms[1], max(norms)
-        cosine = float(one @ other / product) if 0 < product < np.inf else float("nan")
-    finite = bool(far < np.inf)
+        for x, y in blocks(_within(a, b.dtype), _within(b, a.dtype)):
+            equal = x == y
+            if not np.isfinite(x).all() or not np.isfinite(y).all():
+                lost, other_lost = np.isnan(x), np.isnan(y)
+                nan, other_nan = nan + int(lost.sum()), other_nan + int(other_lost.sum())
+                equal |= lost & other_lost
+                x, y = (np.where(equal & ~np.isfinite(t), 0.0, t) for t in (x, y))
+            apart = np.where(equal, 0.0, x - y)
+            unequal += 0 if exact else equal.size - int(np.count_nonzero(equal))
+            largest = max(largest, float(np.abs(np.nan_to_num(apart, nan=np.inf)).max()))
+            squares += float(apart @ apart)
+            of_one, of_other, product = of_one + float(x @ x), of_other + float(y @ y), product + float(x @ y)
+    if not (unequal or nan or other_nan):
+        return _NONE
+    far, norms = math.sqrt(squares), (math.sqrt(of_one), math.sqrt(of_other))
+    scale, size = max(norms), norms[0] * norms[1]
     return Difference(
-        largest=float(np.abs(np.nan_to_num(apart, nan=np.inf)).max()),
-        relative=(far / scale if scale else 0.0) if finite else float("inf"),
-        cosine=cosine if scale else 1.0,
-        share=1 - float(equal.mean()),
-        nan=lost[0],
-        other_nan=lost[1],
+        largest=largest,
+        relative=(far / scale if scale else 0.0) if far < math.inf else math.inf,
+        cosine=(product / size if 0 < size < math.inf else math.nan) if scale else 1.0,
+        share=unequal / a.numel(),
+        nan=nan,
+        other_nan=other_nan,
     )
-
-
-def _numbers(t: Tensor) -> np.ndarray:
-    return t.to(torch.float64).numpy()
-
-
-def _norm(x: np.ndarray) -> float:
-    return float(np.sqrt(x @ x))
 
 
 def _within(t: Tensor, dtype: torch.dtype) -> Tensor:
@@ -107,5 +115,6 @@ def held(t: Tensor) -> tuple[float, float, float]:
     x = plain(t)
     if x is None or not x.numel():
         return float("nan"), float("nan"), float("nan")
-    numbers = _numbers(x).ravel()
-    return float(np.abs(numbers).sum()), float(numbers @ numbers), float(numbers.sum())
+    sums = [(np.abs(n).sum(), n @ n, n.sum()) for (n,) in blocks(x)]
+    size, squares, total = (float(sum(column)) for column in zip(*sums, strict=True))
+    return size, squares, total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..viewing.picture import Look
+from .blocks import blocks
 from .thumbnails import thumbnail
 
 T = TypeVar("T")
@@ -45,18 +47,53 @@ def look_at(value: Tensor, bins: int = 40, *, image: bool = True) -> Look | None
     if value.is_meta or value.is_quantized or value.layout != torch.strided:
         return None
     plain = (value.abs() if value.is_complex() else value).detach().cpu()
-    numbers = plain.reshape(-1).to(torch.float64)
-    finite = numbers[numbers.isfinite()]
-    nan = int(numbers.isnan().sum())
-    zero = int((numbers == 0).sum())
-    rest = (numbers.numel(), nan, numbers.numel() - finite.numel() - nan, zero)
-    if not finite.numel():
+    nan, zero, moments, low, high = 0, 0, _Moments(), math.inf, -math.inf
+    with np.errstate(over="ignore", invalid="ignore"):  # sums of what is nearly infinite
+        for (numbers,) in blocks(plain):
+            finite = _finite(numbers)
+            nan += int(np.isnan(numbers).sum()) if finite is not numbers else 0
+            if finite.size:
+                zero += finite.size - int(np.count_nonzero(finite))
+                low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+                moments.add(finite)
+    rest = (plain.numel(), nan, plain.numel() - moments.size - nan, zero)
+    if not moments.size:
         return Look(*rest, None, None, None, None, (), None)
-    low, high = float(finite.min()), float(finite.max())
-    counts = torch.histc(finite, bins, low, high) if low < high else torch.tensor([finite.numel()])
-    std = float(finite.std(correction=0))
-    bars = tuple(int(n) for n in counts.tolist())
-    return Look(*rest, low, float(finite.mean()), high, std, bars, _image(plain) if image else None)
+    bars = _histogram(plain, bins, low, high) if low < high else (moments.size,)
+    return Look(*rest, low, moments.mean, high, moments.std, bars, _image(plain) if image else None)
+
+
+class _Moments:
+    """The mean and the population's deviation of what comes in parts (Chan, Golub and LeVeque 1983)."""
+
+    def __init__(self) -> None:
+        self.size, self.mean, self._squares = 0, 0.0, 0.0
+
+    def add(self, part: np.ndarray) -> None:
+        mean = float(part.mean())
+        rest, whole = part - mean, self.size + part.size
+        self._squares += float(rest @ rest) + (mean - self.mean) ** 2 * self.size * part.size / whole
+        self.mean += (mean - self.mean) * part.size / whole
+        self.size = whole
+
+    @property
+    def std(self) -> float:
+        return math.sqrt(self._squares / self.size)
+
+
+def _finite(numbers: np.ndarray) -> np.ndarray:
+    """The same array where all of it is finite, as it nearly always is."""
+    kept = np.isfinite(numbers)
+    return numbers if kept.all() else numbers[kept]
+
+
+def _histogram(value: Tensor, bins: int, low: float, high: float) -> tuple[int, ...]:
+    """How many of the finite numbers are in each of so many equal parts of their range."""
+    counts, half = np.zeros(bins, np.int64), (high / 2 - low / 2) or 1.0  # halves: a difference may overflow
+    for (numbers,) in blocks(value):
+        places = ((_finite(numbers) / 2 - low / 2) / half * bins).astype(np.int64)
+        counts += np.bincount(np.minimum(places, bins - 1), minlength=bins)
+    return tuple(counts.tolist())
 
 
 def _image(value: Tensor) -> np.ndarray | None:
@@ -101,5 +138,5 @@ def summarise(values: Mapping[int, Tensor]) -> dict[str, list[Any]]:
 
 
 def _short(value: float | None) -> float | None:
-    """Six digits, which is more than is shown."""
-    return None if value is None else float(f"{value:.6g}")
+    """Six digits, which is more than is shown; None also for what is beyond numbers, which JSON has not."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
