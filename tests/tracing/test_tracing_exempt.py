@@ -41,6 +41,9 @@ RIGHTLY = {
         "0",
         "overwritten",
     ),
+    "initialised": (lambda x: torch.nn.init.kaiming_uniform_(x * 1), "tensor", "overwritten"),
+    "set to a number": (lambda x: torch.nn.init.constant_(x * 1, 2.0), "tensor", "overwritten"),
+    "drawn anew": (lambda x: torch.nn.init.uniform_(x * 1), "tensor", "overwritten"),
     "a key for no query": (
         lambda x: F.scaled_dot_product_attention(torch.zeros(1, 2, 3), x[None], X[None]),
         "1",
@@ -122,3 +125,12 @@ def test_an_argument_that_matters_has_no_reason_not_to(name):
     trace, op, case = case_of(function, arg)
     assert reason(case) is None
     assert arg not in "".join(trace.validate()[op.label].reasons)
+
+
+def test_the_first_pass_of_lazy_layers_is_proven():
+    torch.manual_seed(0)
+    critic = torch.nn.Sequential(
+        torch.nn.LazyConv2d(4, 3), torch.nn.LeakyReLU(0.2), torch.nn.Flatten(), torch.nn.LazyLinear(1)
+    )
+    report = intus.trace(critic, IMAGE).validate()
+    assert report, str(report)

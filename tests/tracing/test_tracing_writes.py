@@ -227,3 +227,27 @@ def test_a_parameter_read_after_its_data_was_written_descends_from_the_write():
     assert weight.tolist() == [[1, 1], [1, 1]]
     assert trace["mul_1"] in trace["linear_1"].parents
     assert trace["output_1"].value.tolist() == [[4, 4]]
+
+
+class Redrawn(torch.nn.Module):
+    """A buffer drawn anew in each pass by ``torch.nn.init``, which passes it on by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("noise", torch.zeros(2, 3))
+
+    def forward(self, x):
+        shifted = x + 1
+        torch.relu_(input=shifted.sub_(1))
+        return shifted + torch.nn.init.normal_(self.noise)
+
+
+def test_what_is_written_into_by_name_is_kept_as_it_was_and_undone():
+    torch.manual_seed(0)
+    model, x = Redrawn(), torch.randn(2, 3)
+    t = intus.trace(model, x)
+    assert not model.noise.any()
+    assert torch.equal(t["add_1"].value, x + 1)
+    assert torch.equal(t["sub_1"].value, x + 1 - 1)
+    assert t["normal_1"].value.any()
+    assert t.validate(), str(t.validate())

@@ -17,5 +17,5 @@ def blocks(*tensors: Tensor) -> Iterator[tuple[np.ndarray, ...]]:
     >>> [(x.tolist(), y.tolist()) for x, y in blocks(torch.ones(1, 2), torch.zeros(2, 1))]
     [([1.0, 1.0], [0.0, 0.0])]
     """
-    for parts in zip(*(tensor.reshape(-1).split(BLOCK) for tensor in tensors), strict=True):
+    for parts in zip(*(torch.split(tensor.reshape(-1), BLOCK) for tensor in tensors), strict=True):
         yield tuple(part.to(torch.float64).numpy() for part in parts)

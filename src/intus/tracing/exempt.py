@@ -40,7 +40,8 @@ UNINITIALISED = frozenset(
 SCRATCH = frozenset({("mkldnn_rnn_layer", 3)})
 _OVERWRITES = frozenset(
     {"setitem", "copy", "fill", "zero", "normal", "uniform", "bernoulli", "random", "exponential",
-     "geometric", "cauchy", "log_normal", "set_data", "index_copy", "masked_scatter", "scatter"}
+     "geometric", "cauchy", "log_normal", "set_data", "index_copy", "masked_scatter", "scatter",
+     "constant", "kaiming_uniform"}
 )  # fmt: skip
 _SUMS = ("addmm", "addmv", "baddbmm", "addbmm", "sparse_addmm")
 _Factors = dict[str, tuple[str, ...]]
@@ -144,7 +145,8 @@ def _shape(case: Case) -> str | None:
 def _overwritten(case: Case) -> str | None:
     if case.arg == "out" or case.arg.startswith("out."):
         return "it is where the result goes"
-    return "all of it is overwritten" if case.type in _OVERWRITES and case.place == 0 else None
+    first = case.place == 0 or case.arg == "tensor"  # as torch.nn.init calls it
+    return "all of it is overwritten" if case.type in _OVERWRITES and first else None
 
 
 def _whole_numbers(case: Case) -> str | None:

@@ -46,6 +46,8 @@ _SAME = {
     "xor": "bitwise_xor",
     "invert": "bitwise_not",
 }
+#: What a function calls its first argument, where it is given by name: torch's own, and torch.nn.init's.
+_FIRST = ("input", "self", "tensor")
 #: Functions that write into an argument only when told to: argument positions, and the flag that tells.
 _STATISTICS = ("running_mean", "running_var")
 _WRITE_WHEN_TRAINING = {"batch_norm": (5, "training"), "instance_norm": (5, "use_input_stats")}
@@ -126,9 +128,9 @@ def _plain(name: str) -> str:
 def written(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
     """The arguments this very call writes into: the first one, ``out=``, running statistics, weights that
     ``max_norm`` shortens."""
-    targets = []
-    if func.writes and args:
-        targets.append(args[0])
+    targets: list[Any] = []
+    if func.writes or kwargs.get("inplace") is True:
+        targets += args[:1] or [kwargs.get(name) for name in _FIRST]
     for key in func.mutates:
         targets += args[key : key + 1] if isinstance(key, int) else [kwargs.get(key)]
     if kwargs.get("max_norm") is not None and func.type in ("embedding", "embedding_bag"):
@@ -136,8 +138,6 @@ def written(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> li
     out = kwargs.get("out")
     if out is not None:
         targets.append(out)
-    if kwargs.get("inplace") is True and args:
-        targets.append(args[0])
     if func.type in _WRITE_WHEN_TRAINING:
         position, flag = _WRITE_WHEN_TRAINING[func.type]
         if kwargs.get(flag, args[position] if len(args) > position else False):
