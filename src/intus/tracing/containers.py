@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.nn.parameter import is_lazy
 
 from ..core.nested import leaves, paths
@@ -89,10 +89,3 @@ def named_tensors(value: Any) -> list[tuple[str, Tensor]]:
 
 #: Whether ``vmap`` or a ``torch.func`` transform is looking through this tensor at another.
 is_wrapped = is_functorch_wrapped_tensor
-
-
-def unwrapped(t: Tensor) -> Tensor:
-    """The tensor under all transforms."""
-    while is_wrapped(t):
-        t = get_unwrapped(t)
-    return t

@@ -3,7 +3,7 @@
 Two things see a forward pass: a ``TorchFunctionMode`` (thread-local, nothing in torch is patched) for
 operations, and the code of ``nn.Module.__call__`` for which module they ran in. The latter is the one patch
 there is: it is shared by all captures under way, put in by the first and taken out by the last, and asks a
-thread-local which recorder to tell. Traces may run in several threads, and inside one another.
+thread-local which capture to tell. Traces may run in several threads, and inside one another.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from torch.nn import Module
 from .containers import named_tensors
 from .keeper import Keeper
 from .memory import memory_of
+from .module_calls import ModuleCalls
 from .nest import Nest
-from .recorder import Answer, Recorder
+from .operations import Answer
+from .recorder import Recorder
 from .recording import ROW, Recording
 from .surroundings import Surroundings, plain_call
 from .values import Values
 
+#: ``captures`` are the module calls of those captures that are under way in the thread, innermost last.
 _local = threading.local()
 
 
@@ -39,17 +42,17 @@ def _call_module(
 ) -> Any:
     """Runs for ``Module.__call__`` while any capture is under way, with torch's names for its globals."""
     try:
-        recorder = _intus_local.recorders[-1]
+        calls: ModuleCalls = _intus_local.captures[-1]
     except (AttributeError, IndexError):  # a thread without a capture
         return _intus_plain_call(module, *args, **kwargs)
-    if recorder.values.busy:  # the caller's own code, or what is run again: no part of the pass
+    if calls.values.busy:  # the caller's own code, or what is run again: no part of the pass
         return _intus_plain_call(module, *args, **kwargs)
-    call = recorder.begin_call(module)
+    call = calls.begin(module)
     try:
         out = _intus_plain_call(module, *args, **kwargs)
-        recorder.end_call(call, module, args, kwargs, out)
+        calls.end(call, module, args, kwargs, out)
     finally:
-        recorder.leave_call(call)
+        calls.leave(call)
     return out
 
 
@@ -129,18 +132,18 @@ class Capture:
 
     def begin_call(self, module: Module) -> int:
         """Note that a call of ``module`` is under way which began before this capture did."""
-        return int(self._recorder.begin_call(module))
+        return self._recorder.module_calls.begin(module)
 
     def end_call(self, call: int, module: Module, out: Any) -> None:
         """Note what that call returned."""
-        self._recorder.end_call(call, module, (), {}, out)
-        self._recorder.leave_call(call)
+        self._recorder.module_calls.end(call, module, (), {}, out)
+        self._recorder.module_calls.leave(call)
 
     def __enter__(self) -> Capture:
         _surroundings.enter()
-        if not hasattr(_local, "recorders"):
-            _local.recorders = []
-        _local.recorders.append(self._recorder)
+        if not hasattr(_local, "captures"):
+            _local.captures = []
+        _local.captures.append(self._recorder.module_calls)
         self._recorder.__enter__()
         return self
 
@@ -148,7 +151,7 @@ class Capture:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self._recorder.__exit__(kind, error, where)
-        _local.recorders.remove(self._recorder)
+        _local.captures.remove(self._recorder.module_calls)
         _surroundings.leave()
         self.recording.failure = error
         if self._restore:

@@ -102,9 +102,9 @@ class LiveOp(Described):
     @property
     def parents(self) -> list[LiveOp]:
         """As ``Op.parents``, without their values."""
-        rows, types = self._recording.rows, self._recording.types
+        recording = self._recording
         return [
-            LiveOp(self._recording, self._progress, row, rows[row], types[rows[row + 1]], None)
+            LiveOp(recording, self._progress, row, recording.rows[row], recording.type_of(row), None)
             for row in self._inputs
             if row >= 0
         ]

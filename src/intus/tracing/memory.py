@@ -6,17 +6,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import get_unwrapped
 
-from .containers import unwrapped
+from .containers import is_wrapped
 
 #: Where a tensor lies in its memory: offset, shape, strides, in elements.
 Geometry = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 
 def memory_of(t: Tensor) -> int | None:
-    """The identity of a tensor's memory; None where it has none to speak of (sparse, uninitialised)."""
+    """The identity of the memory of a tensor, of the one under all transforms (``vmap``); None where it has
+    none to speak of (sparse, uninitialised)."""
+    while is_wrapped(t):
+        t = get_unwrapped(t)
     try:
-        return int(unwrapped(t).untyped_storage()._cdata)
+        return int(t.untyped_storage()._cdata)
     except (RuntimeError, NotImplementedError, ValueError):
         return None
 

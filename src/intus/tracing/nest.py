@@ -59,7 +59,7 @@ class Nest:
         if self._dispatching or not _openable(func):
             return PLAIN
         recorder = self.recorder
-        if recorder is None or self.inside or recorder._origins.transformed:
+        if recorder is None or self.inside or recorder.origins.transformed:
             return PLAIN
         atoms: list[Any] = []
         given = [t for t, _ in walk((args, kwargs or {}), "", atoms)]
@@ -79,22 +79,21 @@ class Nest:
         recorder, kwargs = self.recorder, kwargs or {}
         assert recorder is not None
         module = self._module(recorder, func)
-        call = recorder.begin_call(module)
+        call = recorder.module_calls.begin(module)
         try:
             if way == PYTHON:
                 with _reentered(recorder):
                     out = _skip_one_hop(func, (), args, kwargs)  # type: ignore[misc]
             else:
                 out = self._dispatched(recorder, func, args, kwargs)
-            recorder.end_call(call, module, args, kwargs, out)
+            recorder.module_calls.end(call, module, args, kwargs, out)
         finally:
-            recorder.leave_call(call)
+            recorder.module_calls.leave(call)
         return out
 
     def _module(self, recorder: Recorder, func: Any) -> Module:
         """What stands for a function among the modules: one in each module that calls it."""
-        call = recorder.recording.stack[-1]
-        parent = recorder.recording.calls[call * 5] if call >= 0 else -1
+        parent = recorder.recording.module_of(recorder.recording.stack[-1])
         if (parent, func) not in self._modules:
             kind = type(describe(func).type, (Module,), {"forward": staticmethod(func)})
             self._modules[parent, func] = kind()
@@ -122,10 +121,10 @@ class Nest:
             self._recognise(recorder, (args, kwargs))
         if func is torch.ops.aten.detach.default:
             return func(*args, **kwargs)  # how autograd keeps what it needs: no part of what is computed
-        out = recorder._handler(recorder, func, (), args, kwargs)
+        out = recorder.handler(recorder, func, (), args, kwargs)
         with torch._C.DisableTorchFunction():
             for t in (*tensors(out), *written(describe(func), args, kwargs)):
-                seen = recorder._origins.known.get(id(t))
+                seen = recorder.origins.known.get(id(t))
                 if seen is not None:
                     self._rows[_place(t)] = seen[1]
                     self._fresh.append((seen[0], seen[1]))
@@ -134,7 +133,7 @@ class Nest:
     def _settle(self, recorder: Recorder) -> None:
         """Counts of writes move once more when an operation has returned: autograd counts a write in place
         after it, and gives a view its base's count. Nothing else can have run since."""
-        origins, values = recorder._origins, recorder.values
+        origins, values = recorder.origins, recorder.values
         for reference, row in self._fresh:
             t = reference()
             if t is not None and origins.known[id(t)][1] == row:
@@ -145,8 +144,8 @@ class Nest:
     def _recognise(self, recorder: Recorder, value: Any) -> None:
         """Autograd may hand on another object than was returned; in the same place it is the same."""
         for t in tensors(value):
-            if not recorder._origins.is_known(t) and (row := self._rows.get(_place(t))) is not None:
-                recorder._origins.note(t, row)
+            if not recorder.origins.is_known(t) and (row := self._rows.get(_place(t))) is not None:
+                recorder.origins.note(t, row)
 
 
 class _Dispatch(TorchDispatchMode):

@@ -14,8 +14,8 @@ import numpy as np
 from torch import Tensor
 from torch._C._functorch import get_unwrapped
 
-from ..core.graph import BUFFER, CONSTANT, OP
-from .containers import is_wrapped
+from ..core.graph import BUFFER, CONSTANT, CREATED, OP
+from .containers import is_wrapped, walk
 from .invocation import Patch
 from .keeper import Keeper
 from .memory import geometry_of, is_foreign, memory_of, pointer_of, version_of
@@ -24,6 +24,7 @@ from .values import Values
 from .writes import Writes
 
 Known = tuple[ref[Any], int, int | None]
+_UNKNOWN: tuple[Any, int, None] = (None, -1, None)
 
 
 class Origins:
@@ -51,6 +52,44 @@ class Origins:
         self._values.offer(row, kind, self._recording.types[type_], t)
         return row
 
+    def add_all(
+        self,
+        made: list[Tensor],
+        type_: int,
+        inputs: list[int],
+        *,
+        site: int,
+        time: int = 0,
+        flags: int = 0,
+        signature: int = -1,
+    ) -> None:
+        """Append a row for each of the tensors that one call returned together; the first has its time."""
+        recording, values = self._recording, self._values
+        rows, several, call = recording.rows, len(made) > 1, recording.stack[-1]
+        metas, offer = recording.meta_numbers, values.offer if values.wanted is not None else None
+        event = len(rows)
+        if not inputs:
+            flags |= CREATED
+        for number, t in enumerate(made):
+            row, output = len(rows), number if several else -1
+            try:
+                meta = metas[t.shape, t.dtype, t.device]
+            except (KeyError, RuntimeError):  # met for the first time; or nested, which has no shape
+                meta = recording.meta_number(t)
+            rows += (OP, type_, call, meta, site, event, output, time, flags, signature, len(inputs))
+            recording.inputs += inputs
+            time = 0
+            self.note(t, row)
+            if offer is not None:
+                offer(row, OP, recording.types[type_], t)
+
+    def gather(self, value: Any, name: str, inputs: list[int], atoms: list[Any]) -> None:
+        """Find the tensors in one argument of a call, for its ``inputs``, and what is to be compared of the
+        rest, for its ``atoms``."""
+        inputs += self.from_host(value)
+        for t, path in walk(value, name, atoms):
+            inputs += (self.row(t), self._recording.arg_number(path))
+
     def note(self, t: Tensor, row: int) -> None:
         """From now on ``t`` comes from ``row``."""
         try:
@@ -65,6 +104,11 @@ class Origins:
         """Whether the tensor has been met, or belongs to the model."""
         seen = self.known.get(id(t))
         return (seen is not None and seen[0]() is t) or id(t) in self._recording.places.sources
+
+    def row_as_made(self, t: Any) -> int:
+        """The row that made a tensor that has not been written to since; -1 for anything else."""
+        reference, row, version = self.known.get(id(t), _UNKNOWN)
+        return row if version is not None and reference() is t and version == t._version else -1
 
     def row(self, t: Tensor) -> int:
         """The row a tensor comes from; below zero a parameter, -1 - its number. Where several calls wrote to

@@ -13,7 +13,7 @@ from ..core.graph import INPUT, OP
 from .recording import ROW, Recording
 
 _WIDTH = len(ROW)
-_SIGNATURE, _OUTPUT, _INPUTS = ROW.index("signature"), ROW.index("output"), ROW.index("inputs")
+_TYPE, _SIGNATURE, _OUTPUT, _INPUTS = map(ROW.index, ("type", "signature", "output", "inputs"))
 
 #: The least and the greatest that a number may turn out to be.
 Bounds = tuple[int, int]
@@ -84,9 +84,9 @@ class Progress:
         self._ordinal[1] += 1
         params = sorted({s for s in sources if s < 0})
         if params and rows[row + _SIGNATURE] != -1:
-            key = (rows[row + 1], rows[row + _SIGNATURE], rows[row + _OUTPUT], *params)
+            key = (rows[row + _TYPE], rows[row + _SIGNATURE], rows[row + _OUTPUT], *params)
             return self._with_parameters(key, ordinal, sure)
-        of_type, overall = self._number(rows[row + 1], fresh=True, sure=bool(params) and sure)
+        of_type, overall = self._number(rows[row + _TYPE], fresh=True, sure=bool(params) and sure)
         return Standing(ordinal, of_type, overall, None, sure)
 
     def _with_parameters(self, key: tuple[int, ...], ordinal: Bounds, sure: bool) -> Standing:

@@ -23,6 +23,7 @@ ROW = (
     "inputs",  # how many integers of ``Recording.inputs`` are the row's
 )
 CALL = ("module", "parent", "start", "stop", "site")
+_TYPE, _SITE = ROW.index("type"), CALL.index("site")
 #: Positional arguments whose place is known without looking its name up.
 POSITIONS = 32
 _POSITIONAL = [str(position) for position in range(POSITIONS)]
@@ -78,6 +79,18 @@ class Recording:
         key = None if t is None else (_shape(t), t.dtype, t.device)
         number = self.meta_numbers.get(key)
         return _number(key, _meta(t), self.meta_numbers, self.metas) if number is None else number
+
+    def type_of(self, row: int) -> str:
+        """The name of a row's type."""
+        return self.types[self.rows[row + _TYPE]]
+
+    def module_of(self, call: int) -> int:
+        """The number of the module that a call is of; -1 below the outermost call."""
+        return self.calls[call * len(CALL)] if call >= 0 else -1
+
+    def site_of(self, call: int) -> int:
+        """The number of the instruction that a module's call was made from."""
+        return self.calls[call * len(CALL) + _SITE]
 
     def add(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .recording import CALL, Recording
+from .recording import Recording
 
 #: Whose lines are never the user's: torch's, and ours where one trace runs inside another.
 LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<__array_function__")
@@ -40,7 +40,7 @@ class Sites:
                 number = self.numbers.get(key)
                 return self._learn(key, code) if number is None else number
             if kind == _ENTRY and self._recording.stack[-1] >= 0:
-                return self._recording.calls[self._recording.stack[-1] * len(CALL) + 4]
+                return self._recording.site_of(self._recording.stack[-1])
             frame = frame.f_back
         return -1
 

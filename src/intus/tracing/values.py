@@ -174,12 +174,9 @@ class Values:
         """Write what waits for it; an exception (a full disk) is noted as ``trouble``."""
         if self.store is None or self.trouble is not None or not self.kept:
             return
-        rows, types = self._recording.rows, self._recording.types
         self.store.unverified |= self.unverified()
         with torch._C.DisableTorchFunction():
-            self._attempt(
-                next(iter(self.kept)), self.store.write, self.kept, lambda row: types[rows[row + 1]]
-            )
+            self._attempt(next(iter(self.kept)), self.store.write, self.kept, self._recording.type_of)
         for row in list(self.kept):
             self._let_go(row)
 
