@@ -47,12 +47,27 @@ class Nest(nn.Module):
         return x
 
 
+class Loop(nn.Module):
+    """A cell called step by step: all its passes, and what each takes of the input, lie in one container."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x.new_zeros(1, 4)
+        for step in range(x.shape[1]):
+            h = self.cell(x[:, step] + h)
+        return h
+
+
 #: Drawn with everything open and nothing rolled: milliseconds to the first picture at most, and the model.
 PAGES: dict[str, tuple[float, Any]] = {
     "GPT-2 small": (300, PICTURED["GPT-2 small"]),
     "10,000 in modules": (1000, lambda: (Nest(4, 5), {"x": torch.zeros(1)})),
     "10,000 in a row": (1000, lambda: (Chain(10_000), {"x": torch.zeros(1)})),
     "100,000 in modules": (3000, lambda: (Nest(5, 6), {"x": torch.zeros(1)})),
+    "10,000 steps of a loop": (3000, lambda: (Loop(), {"x": torch.zeros(1, 10_000, 4)})),
     "100,000 in a row": (3000, lambda: (Chain(100_000), {"x": torch.zeros(1)})),
 }
 
