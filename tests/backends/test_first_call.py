@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from intus.backends.first_call import FirstCall, after_first_call
+from intus.backends.torch.first_call import FirstCall, after_first_call
 
 SLOT = "_compiled_call_impl"
 

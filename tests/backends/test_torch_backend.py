@@ -18,7 +18,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from intus.backends.torch import TorchBackend, main_tensor, to_numpy
+from intus.backends.torch import TorchBackend
+from intus.backends.torch.seen import main_tensor, to_numpy
 from intus.core.nested import leaves
 from intus.core.record import KINDS
 

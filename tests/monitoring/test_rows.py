@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SubsetRandomSampler
 
-from intus.backends.loaders import random_loader
+from intus.backends.torch.loaders import random_loader
 from intus.core.errors import InputError
 from intus.monitoring import flush, probe, register_targets
 from intus.serving.run import Server

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.nested import leaves
+from ...core.nested import leaves
 
 _SAMPLE = 1 << 16  # numbers of the first batch that are compared
 

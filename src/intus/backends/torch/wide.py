@@ -12,7 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ..core.record import PROJECTED
+from ...core.record import PROJECTED
 
 
 def projected(rows: Tensor) -> Tensor:
