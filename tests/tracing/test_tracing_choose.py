@@ -102,7 +102,8 @@ def test_the_most_that_was_ever_alive(deep, save):
 
 def everything_sayable(graph):
     """Every name of a graph, every ordinal, and a few globs."""
-    names = [*graph.names(), *sorted(set(graph.types))]
+    classes = {module.type for module in graph.modules}
+    names = [*graph.names(), *graph.ends, *sorted(set(graph.types)), *sorted(classes)]
     globs = sorted({name[: len(name) // 2] + "*" for name in names} | {"*_2*", "*:1", "?*", "*.?"})
     count = len(graph)
     ordinals = [
@@ -153,6 +154,21 @@ def test_the_choice_in_a_transformer(name, nest):
         t = intus.trace(model, inputs, save=save, nest=nest)
         assert set(t.values) == rows, save
         assert all(torch.equal(t.values[row], whole.values[row]) for row in rows), save
+
+
+def test_what_the_code_calls_an_input_or_an_output_names_it():
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(num_hidden_layers=3, **SMALL)
+    model, ids = transformers.LlamaForCausalLM(config).eval(), torch.arange(8)[None]
+    t = intus.trace(model, {"input_ids": ids}, save=["logits", "input_ids", "LlamaMLP"])
+    assert torch.equal(t["logits"].value, model(ids).logits)
+    assert torch.equal(t["input_ids"].value, ids)
+    mlps = [f"model.layers.{n}.mlp" for n in range(3)]
+    assert {op.label for op in t.ops if op.saved} == {t[mlp].label for mlp in mlps}
+    with pytest.raises(AddressError, match=r"'LlamaMLP' is no name of one op: .* Write find\('LlamaMLP'\)"):
+        t["LlamaMLP"]
+    with pytest.raises(AddressError, match=r"Did you mean 'model.layers.0.mlp' or"):
+        t["layers.0.mlp"]
 
 
 class Views(nn.Module):
@@ -259,6 +275,12 @@ def test_what_is_no_selection_is_refused_before_the_pass(save):
     with pytest.raises(InputError, match="A selection is a name"):
         intus.trace(lambda x: ran.append(x), torch.ones(1), save=save)
     assert not ran
+
+
+@pytest.mark.parametrize("save", [nn.Linear, nn.Linear(2, 2), ["0", nn.Linear]])
+def test_a_module_or_a_class_is_told_to_be_named(save):
+    with pytest.raises(InputError, match="write 'Linear' for all of that class"):
+        intus.trace(nn.Linear(2, 2), torch.ones(1, 2), save=save)
 
 
 def test_a_selection_may_be_a_generator():

@@ -273,6 +273,17 @@ def test_only_what_was_saved_is_compared(pair):
     }
 
 
+@pytest.mark.parametrize("change", [{"encoder.layer.0.attention": 0}, {"*.intermediate.dense.weight": 0}])
+def test_a_rerun_differs_whichever_comes_first(pair, change):
+    _, _, whole = pair
+    without = whole.rerun(change)
+    one, other = compare(whole, without), compare(without, whole)
+    assert (one["verdict"] == other["verdict"]).all()
+    assert "differs" in set(other["verdict"])
+    assert one.attrs["first"]["a"] == other.attrs["first"]["a"]
+    assert other.attrs["first"]["why"] == [why.replace("in b", "in a") for why in one.attrs["first"]["why"]]
+
+
 def test_nan_and_shapes_are_told():
     x = torch.tensor([1.0, -1.0])
     table = compare(intus.trace(lambda x: (x * 1).sqrt(), x), intus.trace(lambda x: (x * -1).sqrt(), x))

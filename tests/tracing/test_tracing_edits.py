@@ -65,6 +65,29 @@ PARTS = {
 }
 
 
+@pytest.mark.parametrize("several", ["transformer.h.*.mlp", "GPT2MLP"])
+def test_several_are_changed_at_once(language, several):
+    model, inputs, trace = language
+    every = {f"transformer.h.{n}.mlp": torch.zeros_like for n in range(2)}
+    assert torch.equal(trace.rerun({several: 0})["logits"].value, hooked(model, inputs, every))
+    other = intus.trace(model, {"input_ids": inputs["input_ids"].flip(1)})
+    patched = trace.rerun({several: other})
+    assert all(torch.equal(patched[name].value, other[name].value) for name in every)
+
+
+def test_parameters_are_changed_by_pattern_and_by_the_name_they_are_tied_to(language):
+    model, inputs, trace = language
+    changed = copy.deepcopy(model)
+    for block in changed.transformer.h:
+        torch.nn.init.zeros_(block.mlp.c_fc.weight)
+    assert torch.equal(trace.rerun({"*.c_fc.weight": 0})["logits"].value, changed(**inputs).logits)
+    tied = trace.rerun({"lm_head.weight": lambda weight: weight * 2})
+    doubled = copy.deepcopy(model)
+    with torch.no_grad():
+        doubled.lm_head.weight *= 2
+    assert torch.equal(tied["logits"].value, doubled(**inputs).logits)
+
+
 @pytest.mark.parametrize("part", list(PARTS))
 def test_parts_of_a_residual_stream(language, part):
     model, inputs, trace = language
@@ -230,6 +253,11 @@ def test_what_cannot_be_changed_is_said(net):
         trace.rerun({"2[one]": 0})
     with pytest.raises(ValueError, match=r"is of shape \(5,\), and what it changes is \(3, 6\)"):
         trace.rerun({"2": torch.ones(5)})
+    with pytest.raises(ValueError, match="A rerun takes a dict"):
+        trace.rerun("2")
+    with pytest.raises(TypeError) as raised:
+        trace.rerun(swap={"Linear": torch.tanh})
+    assert raised.value.__notes__ == ["It stands in for 'linear_1_1', whose 3 tensors it is given."]
     with pytest.raises(ValueError, match="holds no parameters"):
         trace.rerun({"2.weight": copy.deepcopy(trace)})
     with pytest.raises(KeyError, match=r"has no parameter '0.weight'"):

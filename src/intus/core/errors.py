@@ -47,6 +47,8 @@ def did_you_mean(name: str, known: Iterable[str], *, most: int = 3) -> str:
 
     >>> did_you_mean("conv_3", ["conv2d_3", "relu_1"])
     "Did you mean 'conv2d_3'?"
+    >>> did_you_mean("h.0", ["model.h.0.attn", "model.h.0"])
+    "Did you mean 'model.h.0' or 'model.h.0.attn'?"
     >>> did_you_mean("zzz", ["conv2d_3", "relu_1"])
     "Known names: 'conv2d_3', 'relu_1'."
     >>> did_you_mean("x", [])
@@ -55,7 +57,8 @@ def did_you_mean(name: str, known: Iterable[str], *, most: int = 3) -> str:
     names = list(dict.fromkeys(known))
     if not names:
         return "There are no names to choose from."
-    near = difflib.get_close_matches(name, names, n=most, cutoff=0.5)
+    within = sorted((n for n in names if f".{name}." in f".{n}."), key=len) if name else []
+    near = within[:most] or difflib.get_close_matches(name, names, n=most, cutoff=0.5)
     if near:
         return f"Did you mean {' or '.join(repr(n) for n in near)}?"
     shown = ", ".join(repr(n) for n in names[:8])

@@ -336,12 +336,22 @@ class Graph:
                 modules.setdefault(name, []).extend(rows)
         return names | modules  # a module called linear_1 is what probe and inspect mean by that name
 
+    @cached_property
+    def ends(self) -> dict[str, list[int]]:
+        """Inputs and outputs by what the model's own code calls them, where that means nothing else."""
+        found: dict[str, list[int]] = {}
+        for row, name in end_names(self.ops.kind.tolist(), self.facts).items():
+            if name not in self._names and name not in self.types:
+                found.setdefault(name, []).append(row)
+        return found
+
     def rows(self, name: str) -> list[int] | None:
-        """Rows that answer to a label, short label, pass or module address; None if nothing does."""
-        return self._names.get(name)
+        """Rows that answer to a label, short label, pass or module address, or to what the model's own code
+        calls its inputs and outputs; None if nothing does."""
+        return self._names.get(name) or self.ends.get(name)
 
     def names(self) -> Iterator[str]:
-        """Every name that ``rows`` knows."""
+        """Every name that ``rows`` knows, ``ends`` aside."""
         return iter(self._names)
 
     def __len__(self) -> int:

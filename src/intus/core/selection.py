@@ -1,7 +1,8 @@
 """Which places in a network the caller means: one resolver for trace, view, probe and inspect.
 
-A selection is a string (label, short label, pass, module address, operation type, or a glob over any of
-these), an int (the ordinal of an operation, negative from the end), a predicate, or a list of selections.
+A selection is a string (label, short label, pass, module address, what the model's code calls an input or
+output, operation type, module class, or a glob over labels and addresses), an int (the ordinal of an
+operation, negative from the end), a predicate, or a list of selections.
 """
 
 from __future__ import annotations
@@ -41,8 +42,18 @@ def resolve(graph: Graph, key: str | int, *, ordinals: Sequence[int] | None = No
         return [rows[key]]
     found = graph.rows(key)
     if found is None:
-        raise AddressError(f"{graph.model} has no {key!r}. {did_you_mean(key, _speakable(graph))}")
+        raise AddressError(_no_name(key, graph))
     return found
+
+
+def _no_name(key: str, graph: Graph) -> str:
+    """What to write where one name is wanted and ``key`` is none."""
+    try:
+        labels = [repr(graph.label(row)) for row in select(graph, key)]
+    except AddressError:
+        return f"{graph.model} has no {key!r}. {did_you_mean(key, speakable(graph))}"
+    more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
+    return f"{key!r} is no name of one op: it means {', '.join(labels[:3])}{more}. Write find({key!r})."
 
 
 def select(graph: Graph, selection: Selection, *, handle: Callable[[int], Any] | None = None) -> list[int]:
@@ -81,14 +92,17 @@ def _select_text(graph: Graph, text: str) -> list[int]:
     if text in graph.types:
         wanted = graph.types.index(text)
         return np.flatnonzero(graph.ops.type == wanted).tolist()
-    if is_glob(text):
-        rows = [row for name in graph.names() if fnmatchcase(name, text) for row in graph.rows(name) or ()]
-        if rows:
-            return rows
-    known = [*_speakable(graph), *graph.types]
+    named = [module.address for module in graph.modules if module.type == text]
+    if not named and is_glob(text):
+        named = [name for name in graph.names() if fnmatchcase(name, text)]
+    rows = [row for name in named for row in graph.rows(name) or ()]
+    if rows:
+        return rows
+    known = [*speakable(graph), *graph.types, *(module.type for module in graph.modules)]
     raise AddressError(f"{graph.model} has no {text!r}. {did_you_mean(text, known)}")
 
 
-def _speakable(graph: Graph) -> list[str]:
+def speakable(graph: Graph) -> list[str]:
     """Names worth suggesting: no pass numbers unless nothing else exists, no empty root."""
-    return [name for name in graph.names() if name and ":" not in name] or list(graph.names())
+    names = [name for name in graph.names() if name and ":" not in name] or list(graph.names())
+    return [*graph.ends, *names]

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from ..core.errors import AddressError, InputError
 from ..core.graph import BUFFER, OP, OP_KINDS, Graph
@@ -75,11 +76,13 @@ class Chooser:
 
     def returned(self, row: int, call: int) -> bool:
         """Whether to hold the tensor of ``row``, which a module's call returns."""
-        address, passno = self._address(call)
-        names, wanted = (address, f"{address}:{passno}"), False
+        module, passno = self._module(call)
+        places, wanted = self._recording.places, False
+        address = places.names[module]
+        names, class_ = (address, f"{address}:{passno}"), type(places.modules[module]).__name__
         for part in self._parts:
             if isinstance(part, _Name):
-                here, dropped = part.returned(row, names)
+                here, dropped = part.returned(row, names, class_)
                 if here:
                     wanted, self._held[row] = True, self._held.get(row, 0) + 1
                 for other in dropped:
@@ -110,14 +113,14 @@ class Chooser:
             self._held.pop(row, None)
             self.dropped.append(row)
 
-    def _address(self, call: int) -> tuple[str, int]:
-        """A module call's address and which call of the module it is."""
+    def _module(self, call: int) -> tuple[int, int]:
+        """The number of a call's module, and which call of the module it is."""
         calls, width = self._recording.calls, len(CALL)
         for number in range(self._calls, len(calls) // width):
             self._passes.setdefault(calls[number * width], []).append(number)
         self._calls = len(calls) // width
         module = calls[call * width]
-        return self._recording.places.names[module], self._passes[module].index(call) + 1
+        return module, self._passes[module].index(call) + 1
 
 
 def parts_of(selection: Selection) -> list[Any]:
@@ -126,6 +129,12 @@ def parts_of(selection: Selection) -> list[Any]:
 
 
 def _flat(selection: Selection) -> Iterator[Any]:
+    class_ = selection if isinstance(selection, type) else type(selection)
+    if issubclass(class_, Module):
+        raise InputError(
+            f"A selection names modules, and {class_.__name__} is one: write {class_.__name__!r} for all of "
+            "that class, or an address as in model.named_modules()."
+        )
     if (isinstance(selection, str | int | slice) and not isinstance(selection, bool)) or callable(selection):
         if selection != "none":
             yield selection
@@ -157,7 +166,7 @@ _Vote = tuple[bool, Iterable[int]]  # whether the row is wanted, and rows that n
 
 
 class _Name:
-    """A label, module address, type, or a glob over these."""
+    """A label, module address, the name of an input or output, type, class, or a glob."""
 
     def __init__(self, name: str) -> None:
         self.name, self.glob = name, is_glob(name)
@@ -177,18 +186,18 @@ class _Name:
         if self.glob:
             address = op.kind_number == BUFFER and fnmatchcase(op.type, self.name)
             return address or may_match(self.name, stem)
-        if op.type == self.name:
+        if self.name in (op.type, op.end_name):
             return True
         return any(
             stem == name and (standing is None or _fits(standing, of_type, overall, passno))
             for name, of_type, overall, passno in self.labels
         )
 
-    def returned(self, row: int, names: tuple[str, str]) -> _Vote:
+    def returned(self, row: int, names: tuple[str, str], class_: str) -> _Vote:
         if self.glob:
             return any(fnmatchcase(name, self.name) for name in names), ()
         if self.name not in names:
-            return False, ()
+            return class_ == self.name, ()
         dropped, self._by_label, self._is_module = self._by_label, [], True
         return True, dropped  # a module's name goes before a label or type of that name
 

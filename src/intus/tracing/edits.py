@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeGuard, Union
 
 import torch
 from torch import Tensor
 
 from ..core.errors import AddressError, InputError, did_you_mean
-from ..core.selection import resolve
+from ..core.graph import Graph
+from ..core.selection import is_glob, resolve, select, speakable
 from ..core.units import Index, Part, index, split, unit_axis
 from .op import Op
 
@@ -42,29 +44,51 @@ def edits(
     """Find what the caller's addresses mean. Raises AddressError, and InputError for what is no change."""
     values: dict[int, list[Edit]] = {}
     params: dict[int, Edit] = {}
-    numbers = {param.address: number for number, param in enumerate(trace.graph.params)}
     for key, change in changes.items():
         name, parts = (key, []) if not isinstance(key, str) or key in trace else split(key)
-        if name in numbers and name not in trace:
-            params[numbers[str(name)]] = _edit(key, _param(change, str(name)), parts, 0)
-            continue
-        rows = _rows(trace, name, numbers)
-        sources = _sources(change, name, len(rows))
+        rows, named = _meant(trace, name)
+        for param in named:
+            params[param] = _edit(key, _param(change, trace.graph.params[param].address), parts, 0)
+        sources = _sources(change, name, len(rows)) if rows else []
         for row, source in zip(rows, sources, strict=True):
             edit = _edit(key, source, parts, unit_axis(trace.graph, row))
             values.setdefault(row, []).append(edit)
-    functions = {row: function for key, function in swap.items() for row in _rows(trace, key, ())}
+    functions = {row: function for key, function in swap.items() for row in _rows(trace, key)}
     return Edits(values, functions, params)
 
 
-def _rows(trace: Trace, name: str | int, params: Iterable[str]) -> list[int]:
+def _rows(trace: Trace, name: str | int) -> list[int]:
+    """The rows that a name, an ordinal, a type or class, or a pattern means."""
+    if isinstance(name, str):
+        return select(trace.graph, name)
+    return resolve(trace.graph, name, ordinals=trace._ordinals)
+
+
+def _meant(trace: Trace, name: str | int) -> tuple[list[int], list[int]]:
+    """The rows that a change is of, or else the parameters, by number."""
+    numbers = _params(trace.graph) if isinstance(name, str) else {}
+    if name in numbers and name not in trace:
+        return [], [numbers[str(name)]]
     try:
-        return resolve(trace.graph, name, ordinals=trace._ordinals)
+        return _rows(trace, name), []
     except AddressError:
         if not isinstance(name, str):
             raise
-        known = [known for known in (*trace.graph.names(), *params) if known and ":" not in known]
+        fitting = {number for known, number in numbers.items() if is_glob(name) and fnmatchcase(known, name)}
+        if fitting:
+            return [], sorted(fitting)
+        known = [*speakable(trace.graph), *numbers]
         raise AddressError(f"{trace.graph.model} has no {name!r}. {did_you_mean(name, known)}") from None
+
+
+def _params(graph: Graph) -> dict[str, int]:
+    """Parameters by address; one that is tied answers to what each module that holds it would call it."""
+    tied = {
+        f"{module.address}.{graph.params[number].address.rpartition('.')[2]}".lstrip("."): number
+        for module in graph.modules
+        for number in module.params
+    }
+    return tied | {param.address: number for number, param in enumerate(graph.params)}
 
 
 def _sources(change: Change, name: str | int, count: int) -> list[Any]:
@@ -73,7 +97,7 @@ def _sources(change: Change, name: str | int, count: int) -> list[Any]:
         return [change.value] * count
     if not _is_trace(change):
         return [change] * count
-    rows = resolve(change.graph, name, ordinals=change._ordinals)
+    rows = _rows(change, name)
     if len(rows) != count:
         raise InputError(f"{name!r} stands for {count} values here, and for {len(rows)} in the other trace.")
     return [Op(change, row).value for row in rows]

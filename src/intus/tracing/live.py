@@ -47,6 +47,12 @@ class LiveOp(Described):
             raise NotYetError(name)
         raise AttributeError(f"an Op has no {name!r}")
 
+    @property
+    def end_name(self) -> str | None:
+        """What the model's own code calls an input or output that has just been offered."""
+        called = self._recording.ends.get(f"{self.kind}s")
+        return called[-1] if called else None
+
     def _at(self, column: int) -> int:
         return self._recording.rows[self.row + column]
 

@@ -29,6 +29,11 @@ def rerun(
     """The trace with ``changes`` done to values and with the functions in ``swap`` instead of its own."""
     if on_decision not in ("raise", "keep"):
         raise InputError(f"on_decision={on_decision!r} is not one of 'raise', 'keep'.")
+    for given in (changes, swap):
+        if not isinstance(given, Mapping):
+            raise InputError(
+                f"A rerun takes a dict from address to change, such as {{'fc': 0}}; got {given!r}."
+            )
     if trace._replays is None:
         raise InputError(
             "This trace has no calls to run again: it was taken with save='none', copied, or read from a "
@@ -118,7 +123,7 @@ class _Rerun:
         except (UnprovenError, WrongError) as error:
             raise CaptureError(f"{label!r} lies downstream and cannot be run again: {error}.") from None
         if swapped is not None:
-            return run(_with_function(call, swapped), given)
+            return _swapped(call, swapped, given, label)
         try:
             return run(call, given)
         except Exception as error:
@@ -161,6 +166,12 @@ class _Rerun:
             ) from None
 
 
-def _with_function(call: Invocation, function: Callable[..., Any]) -> Invocation:
+def _swapped(call: Invocation, function: Callable[..., Any], given: list[Tensor], label: str) -> list[Tensor]:
     """The call with another function, which takes the tensors alone, in their order."""
-    return call._replace(func=function, args=(SLOT,) * len(call.holes), kwargs={}, picks=None)
+    instead = call._replace(func=function, args=(SLOT,) * len(given), kwargs={}, picks=None)
+    try:
+        return run(instead, given)
+    except Exception as error:
+        tensors = "tensor" if len(given) == 1 else f"{len(given)} tensors"
+        error.add_note(f"It stands in for {label!r}, whose {tensors} it is given.")
+        raise

@@ -58,9 +58,9 @@ def trace(
 
     ``inputs`` is a tensor, a tuple of positional arguments, or a mapping passed as keywords (a tokenizer's
     output); any other object is passed as the one argument. ``save`` chooses the activations to keep:
-    ``"all"``, ``"none"``, or one or many of label, module address, type, glob, ordinal and predicate on the
-    op. ``seed`` seeds torch for this pass alone. An exception of the model is raised unchanged, with the
-    partial trace as its ``intus_trace``; with ``on_error="keep"`` the partial trace is returned instead.
+    ``"all"``, ``"none"``, or one or many of label, module address, type, module class, glob, ordinal and
+    predicate on the op. ``seed`` seeds torch for this pass alone. An exception of the model is raised, with
+    the partial trace as its ``intus_trace``; with ``on_error="keep"`` the partial trace is returned instead.
     A tensor on the ``meta`` device has no value: where the model asks for one (``if t.any():``), it is given
     ``if_meta``, or what that returns for how it was asked (``"bool"``, ``"item"``) and the tensor.
 

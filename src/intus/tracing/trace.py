@@ -201,11 +201,12 @@ class Trace(TraceFacts):
 
         ``changes`` maps an address to what its value becomes: a number, a tensor (broadcast as torch does), a
         function of the value, or another trace or op, whose value is taken. An address may name a parameter
-        (``fc.weight``), and parts: ``conv1[3]``, ``conv1[3,5:8]``, ``ln_f[-1@1]`` for the last along axis 1.
-        Without ``@`` these are units: channels of what a convolution gave, else of the last axis; heads where
-        there are four axes; rows of a parameter. ``swap`` maps an address to a function to run instead, which
-        is given the op's tensors alone, parameters included. Noise is drawn as it was. A trace that was
-        itself changed stays so: earlier changes are done again to what is computed again.
+        (``fc.weight``), several at once (``*.attn``, a class, a type), and parts: ``conv1[3]``,
+        ``conv1[3,5:8]``, ``ln_f[-1@1]`` for the last along axis 1. Without ``@`` these are units: channels of
+        what a convolution gave, else of the last axis; heads where there are four axes; rows of a parameter.
+        ``swap`` maps an address to a function to run instead, which is given the op's tensors alone,
+        parameters included. Noise is drawn as it was. A trace that was itself changed stays so: earlier
+        changes are done again to what is computed again.
 
         Python is not run again. Where the model asked for a value that is another after the change, it might
         have gone another way: CaptureError, or with ``on_decision="keep"`` the recorded way all the same.
