@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from .tracing.files import load
     from .tracing.op import Op
     from .tracing.report import Report
-    from .tracing.run import trace, view
+    from .tracing.run import trace
     from .tracing.trace import Trace
     from .tracing.validate import validate
+    from .tracing.view import view
     from .viewing.html import View
 
 __version__ = "0.1.0"
@@ -58,7 +59,7 @@ _HOME = {
     "serve": ".serving.run",
     "trace": ".tracing.run",
     "validate": ".tracing.validate",
-    "view": ".tracing.run",
+    "view": ".tracing.view",
 }
 
 __all__ = [

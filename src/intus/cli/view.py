@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InputError
-from ..viewing.overlay import BUILT_IN, OF_VALUES, needs_values
+from ..viewing.overlay import BUILT_IN, OF_VALUES, to_save
 from .subject import inputs, subject
 
 if TYPE_CHECKING:
@@ -85,15 +85,13 @@ def _run(chosen: argparse.Namespace) -> int:
 def _one(chosen: argparse.Namespace) -> View:
     """The view of what the caller named; of a model that raises, as far as it came."""
     one = subject(chosen.what)
-    found = one.traced(
-        inputs(chosen.inputs, one), chosen.inputs, save="all" if needs_values(chosen.overlay) else "none"
-    )
+    found = one.traced(inputs(chosen.inputs, one), chosen.inputs, save=to_save(chosen.overlay))
     return found.show(depth=chosen.depth, overlay=chosen.overlay)
 
 
 def _sides(chosen: argparse.Namespace) -> View:
     """The view of both that the caller named, run on the same inputs where they are models."""
-    from ..tracing.run import view
+    from ..tracing.view import view
 
     both = subject(chosen.what), subject(chosen.beside)
     values = inputs(chosen.inputs, *both)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from ..core import walks
 from ..core.graph import (
     BUFFER,
     CREATED,
@@ -15,38 +14,20 @@ from ..core.graph import (
     INPUT,
     OP_KINDS,
     OUTPUT,
-    Graph,
     Meta,
     Param,
     Source,
 )
 from .described import Described
-
-if TYPE_CHECKING:
-    from ..core.facts import Facts
-    from .trace import Trace
+from .op_family import Family
+from .op_row import known
 
 
-class OpFacts(Described):
+class OpFacts(Family, Described):
     """One row of a trace's graph, and everything that the graph says of it. Nothing here needs a value, a
     function or torch, so an op of a loaded trace answers alike."""
 
-    __slots__ = ("_trace", "row")
-
-    def __init__(self, trace: Trace, row: int) -> None:
-        self._trace = trace
-        self.row = row
-
-    @property
-    def _graph(self) -> Graph:
-        return self._trace.graph
-
-    @property
-    def _facts(self) -> Facts:
-        return self._trace._facts
-
-    def _ops(self, rows: Iterable[int]) -> list[Self]:
-        return [type(self)(self._trace, row) for row in rows]
+    __slots__ = ()
 
     # -- its names -------------------------------------------------------------------------------------
 
@@ -97,6 +78,11 @@ class OpFacts(Described):
     def is_buffer(self) -> bool:
         """Whether it is a buffer of the model, as it was when the pass first read it."""
         return bool(self._graph.ops.kind[self.row] == BUFFER)
+
+    @property
+    def buffer_address(self) -> str | None:
+        """The buffer's address in the model; None where it is no buffer."""
+        return self._facts.buffer_address(self.row)
 
     # -- its place in the order ------------------------------------------------------------------------
 
@@ -188,12 +174,12 @@ class OpFacts(Described):
     def flops(self) -> int | None:
         """The floating point operations it took, two for a multiply-add (``core/flops.py`` has the rules);
         None where no rule knows. Of a function that returned several tensors, at the first of them."""
-        return _known(self._facts.flops[self.row])
+        return known(self._facts.flops[self.row])
 
     @property
     def macs(self) -> int | None:
         """Its multiply-adds, where it is a product (linear, matmul, convolution, attention); 0 elsewhere."""
-        return _known(self._facts.macs[self.row])
+        return known(self._facts.macs[self.row])
 
     # -- parameters ------------------------------------------------------------------------------------
 
@@ -216,113 +202,6 @@ class OpFacts(Described):
     def param_bytes(self) -> int:
         """The size of the parameters that went in."""
         return sum(param.nbytes for param in self.params)
-
-    # -- its family ------------------------------------------------------------------------------------
-
-    @property
-    def parents(self) -> list[Self]:
-        """The ops whose tensors went in."""
-        return self._ops(self._graph.parents(self.row))
-
-    @property
-    def children(self) -> list[Self]:
-        """The ops that took this tensor."""
-        return self._ops(self._graph.children(self.row))
-
-    @property
-    def ancestors(self) -> list[Self]:
-        """Everything it was computed from, in order of execution."""
-        return self._ops(walks.ancestors(self._graph, [self.row]))
-
-    @property
-    def descendants(self) -> list[Self]:
-        """Everything computed from it, in order of execution."""
-        return self._ops(walks.descendants(self._graph, [self.row]))
-
-    @property
-    def siblings(self) -> list[Self]:
-        """The ops that share a parent with it."""
-        return self._ops(walks.siblings(self._graph, self.row))
-
-    @property
-    def spouses(self) -> list[Self]:
-        """The ops that share a child with it."""
-        return self._ops(walks.spouses(self._graph, self.row))
-
-    @property
-    def roots(self) -> list[Self]:
-        """The ancestors without parents: inputs, buffers, constants and tensors made inside."""
-        return self._ops(self._facts.roots(self.row))
-
-    @property
-    def has_input_ancestor(self) -> bool:
-        """Whether it is an input or computed from one."""
-        return bool(self._facts.from_input[0][self.row] >= 0)
-
-    @property
-    def min_distance_from_input(self) -> int | None:
-        """The fewest steps that lead to it from an input; None where none does."""
-        return _known(self._facts.from_input[0][self.row])
-
-    @property
-    def max_distance_from_input(self) -> int | None:
-        """The most steps that lead to it from an input; None where none does."""
-        return _known(self._facts.from_input[1][self.row])
-
-    @property
-    def is_output_ancestor(self) -> bool:
-        """Whether it is an output or an output is computed from it."""
-        return bool(self._facts.to_output[0][self.row] >= 0)
-
-    @property
-    def output_descendants(self) -> list[Self]:
-        """The model's outputs that are computed from it."""
-        return [op for op in self.descendants if op.is_output]
-
-    @property
-    def min_distance_from_output(self) -> int | None:
-        """The fewest steps that lead from it to an output; None where none does."""
-        return _known(self._facts.to_output[0][self.row])
-
-    @property
-    def max_distance_from_output(self) -> int | None:
-        """The most steps that lead from it to an output; None where none does."""
-        return _known(self._facts.to_output[1][self.row])
-
-    @property
-    def created_parents(self) -> list[Self]:
-        """The parents that were made out of nothing inside the model."""
-        return self._ops(self._facts.made_inside(self._graph.parents(self.row)))
-
-    @property
-    def created_ancestors(self) -> list[Self]:
-        """The ancestors that were made out of nothing inside the model."""
-        return self._ops(self._facts.made_inside(walks.ancestors(self._graph, [self.row])))
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether nothing was computed from it and it is no output: it ends inside the model."""
-        return bool(self._facts.childless[self.row])
-
-    @property
-    def is_terminal_bool(self) -> bool:
-        """Whether it is one truth that Python asked for and that nothing was computed from."""
-        return self.row in self._facts.terminal_bools
-
-    @property
-    def in_condition(self) -> bool:
-        """Whether it served the evaluation of an if, while or the like alone."""
-        return self.row in self._facts.deciding
-
-    @property
-    def buffer_address(self) -> str | None:
-        """The buffer's address in the model; None where it is no buffer."""
-        return self._facts.buffer_address(self.row)
-
-    @property
-    def writers(self) -> list[Self]:
-        """The ops that later wrote into this very tensor, in order: the history of a buffer."""
-        return self._ops(self._facts.writers(self.row))
 
     # -- modules ---------------------------------------------------------------------------------------
 
@@ -364,7 +243,3 @@ class OpFacts(Described):
 
     def _addresses(self, calls: Iterable[int]) -> list[str]:
         return [self._graph.call_address(call) for call in calls]
-
-
-def _known(number: int) -> int | None:
-    return int(number) if number >= 0 else None

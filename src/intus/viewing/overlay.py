@@ -104,6 +104,11 @@ def _plain(overlay: Any) -> Any:
     return overlay
 
 
+def to_save(overlay: Overlay) -> str:
+    """What ``trace`` is to save for an overlay: ``"all"`` or ``"none"``."""
+    return "all" if needs_values(overlay) else "none"
+
+
 def needs_values(overlay: Overlay) -> bool:
     """Whether an overlay colours by what was saved."""
     return isinstance(overlay, str) and overlay in OF_VALUES
