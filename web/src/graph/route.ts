@@ -87,6 +87,7 @@ function placeY(input: LayoutInput, ranks: Cell[][]): Bands {
   return { top, bottom };
 }
 
+const SLACK = 1; // so little to the left of the middle is in the middle
 const OF_LANE = 12; // numbers of a route in a lane, and of one that passes no other rank
 const OF_CHAIN = 8;
 
@@ -171,9 +172,9 @@ class Router {
     const buses = [...this.buses.values()].sort((a, b) => a.to - a.from - (b.to - b.from));
     for (const bus of buses) {
       const middle = bus.lean / bus.edges.length - (low + high);
-      const emptier = taken.left.length < taken.right.length ? "left" : "right";
-      const balanced = Math.abs(middle) < Math.max(2 * SPACE.side, (high - low) / 2);
-      const side = balanced ? emptier : middle < 0 ? "left" : "right";
+      const more = taken.left.length - taken.right.length;
+      const balanced = more !== 0 && Math.abs(middle) < Math.max(2 * SPACE.side, (high - low) / 2);
+      const side = (balanced ? more < 0 : middle < -SLACK) ? "left" : "right";
       const columns = taken[side];
       let column = 0;
       while (columns[column]?.some((_, i, all) => i % 2 === 0 && all[i] < bus.to && bus.from < all[i + 1])) column++;

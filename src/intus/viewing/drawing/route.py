@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .layout import LayoutInput
 
 _FAR = 36  # most extra room between two ranks whose edges go far sideways
+_SLACK = 1  # so little to the left of the middle is in the middle
 
 
 class _Bands(NamedTuple):
@@ -151,8 +152,9 @@ class _Router:
         columns: dict[bool, list[list[tuple[int, int]]]] = {True: [], False: []}  # on the left, on the right
         for bus in sorted(self.buses.values(), key=lambda bus: bus.last - bus.first):
             middle = bus.lean / len(bus.edges) - (left + right)
-            balanced = abs(middle) < max(2 * SIDE, (right - left) / 2)
-            on_left = len(columns[True]) < len(columns[False]) if balanced else middle < 0
+            more = len(columns[True]) - len(columns[False])
+            balanced = more != 0 and abs(middle) < max(2 * SIDE, (right - left) / 2)
+            on_left = more < 0 if balanced else middle < -_SLACK
             column = _free_column(columns[on_left], bus)
             away = SIDE + column * LANE
             x = left - away if on_left else right + away
