@@ -248,6 +248,32 @@ def test_drag_wheel_and_pinch(open_graph: Open) -> None:
     assert zoomed["y"] + zoomed["height"] / 2 == pytest.approx(y, abs=1)
 
 
+def test_the_pinch_events_of_safari(open_graph: Open) -> None:
+    """Which Chromium has none of: sent as Safari sends them, also beside the pointers of a touch screen."""
+    page = open_graph(View(digits()))
+    at = box(page, "features.0")
+    x, y = at["x"] + at["width"] / 2, at["y"] + at["height"] / 2
+    send = """([x, y, scales]) => {
+        const canvas = document.querySelector('.ig-canvas'), from = canvas.getBoundingClientRect();
+        const place = { clientX: from.x + x, clientY: from.y + y, bubbles: true, cancelable: true };
+        return scales.map((scale, i) => {
+            const event = new MouseEvent(i ? 'gesturechange' : 'gesturestart', place);
+            return canvas.dispatchEvent(Object.assign(event, { scale }));
+        });
+    }"""
+    assert page.evaluate(send, [x, y, [1, 1.2, 1.5]]) == [False] * 3  # or Safari zooms the page
+    zoomed = box(page, "features.0")
+    assert zoomed["width"] == pytest.approx(1.5 * at["width"], rel=0.01)
+    assert zoomed["x"] + zoomed["width"] / 2 == pytest.approx(x, abs=1)
+    page.evaluate(send, [x, y, [1, 0.5]])  # a pinch begins at 1, wherever the last one ended
+    assert box(page, "features.0")["width"] == pytest.approx(0.75 * at["width"], rel=0.01)
+    page.locator(".ig-canvas").hover(position={"x": 40, "y": 300})
+    page.mouse.down()
+    page.evaluate(send, [x, y, [1, 2]])
+    page.mouse.up()
+    assert box(page, "features.0")["width"] == pytest.approx(0.75 * at["width"], rel=0.01)
+
+
 def test_facts_of_a_module(open_graph: Open) -> None:
     page = open_graph(View(digits()))
     at, canvas = box(page, "fc1"), area(page)

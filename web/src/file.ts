@@ -24,17 +24,18 @@ export async function openFile(data: HTMLElement, host: HTMLElement, program: Pr
   return view;
 }
 
-let place: string | null = null; // to be put into the address bar
+const REST = 150; // milliseconds
 
-/** Keep what is seen in the address bar, so that a link leads back to it; once it is seen, for the browser takes its time. */
+let noting = 0;
+
+/** Keep what is seen in the address bar, so that a link leads back to it; once it is seen and at rest, for the browser
+ * takes its time, and Safari refuses more than a hundred changes in ten seconds. */
 function remember(hash: string): void {
-  if (place === null) requestAnimationFrame(() => setTimeout(write));
-  place = hash;
+  clearTimeout(noting);
+  noting = window.setTimeout(() => write(hash), REST);
 }
 
-function write(): void {
-  const hash = place!;
-  place = null;
+function write(hash: string): void {
   if (location.hash === hash) return;
   try {
     history.replaceState(null, "", hash);

@@ -10,12 +10,13 @@ export interface Gestures {
 }
 
 const DRAG_FROM = 4; // pixels a press may wander and still be a press
+const NOTCH = 35; // the most of a wheel's turn that zooms at once: a pinch's turns are less
 
 export function listen(canvas: HTMLCanvasElement, gestures: Gestures): void {
   const down = new Map<number, { x: number; y: number }>();
   let moved = 0;
   let spread = 0;
-  const place = (event: PointerEvent | WheelEvent | MouseEvent): { x: number; y: number } => {
+  const place = (event: MouseEvent): { x: number; y: number } => {
     const box = canvas.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
   };
@@ -59,13 +60,25 @@ export function listen(canvas: HTMLCanvasElement, gestures: Gestures): void {
     "wheel",
     (event) => {
       event.preventDefault();
-      const unit = event.deltaMode === 1 ? 16 : 1;
       const at = place(event);
-      // A pinch on a trackpad arrives as a wheel with Ctrl held.
-      if (event.ctrlKey || event.metaKey) gestures.zoom(Math.exp(-event.deltaY * unit * 0.0035), at.x, at.y);
-      else if (event.shiftKey && !event.deltaX) gestures.pan(-event.deltaY * unit, 0);
-      else gestures.pan(-event.deltaX * unit, -event.deltaY * unit);
+      const { deltaX, deltaY } = event; // Firefox gives pixels, like all others, to whom does not ask for the unit
+      // A pinch on a trackpad arrives as a wheel with Ctrl held, a hundredth of its growth a pixel.
+      if (event.ctrlKey || event.metaKey) gestures.zoom(Math.exp(-Math.max(-NOTCH, Math.min(NOTCH, deltaY)) / 100), at.x, at.y);
+      else if (event.shiftKey && !deltaX) gestures.pan(-deltaY, 0);
+      else gestures.pan(-deltaX, -deltaY);
     },
     { passive: false },
   );
+  // Safari has events of its own for it, and zooms the page where nobody takes them. On a touch screen they come beside
+  // the pointers, which zoom already.
+  let grown = 1;
+  const pinch = (event: Event): void => {
+    event.preventDefault();
+    const { scale } = event as MouseEvent & { scale: number };
+    const at = place(event as MouseEvent);
+    if (event.type === "gesturechange" && down.size === 0) gestures.zoom(scale / grown, at.x, at.y);
+    grown = scale;
+  };
+  canvas.addEventListener("gesturestart", pinch);
+  canvas.addEventListener("gesturechange", pinch);
 }

@@ -28,8 +28,9 @@ export interface Toolbar {
 
 export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActions, withTheme: boolean, rolled: boolean): Toolbar {
   const paint = el("select", { "aria-label": "Colour by", change: () => actions.paint(paint.value as PaintName) });
-  const given = el("option", { value: "given", hidden: true });
-  paint.append(el("option", { value: "" }, "No colour"), given);
+  const given = el("option", { value: "given" });
+  const none = el("option", { value: "" }, "No colour");
+  paint.append(none);
   for (const [value, title] of builtIns(scene)) paint.append(el("option", { value }, title));
   const depth = el("select", { "aria-label": "Depth", title: "Levels of modules that stand open (keys 1 to 9, * for all)", change: () => actions.openToDepth(depthNamed(depth.value)) });
   const mixed = el("option", { value: "", hidden: true }, "–");
@@ -61,12 +62,15 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
     ),
   );
   const setPaint = (which: PaintName, title: string): void => {
-    given.hidden = title === "";
     given.textContent = title;
+    if (title) none.after(given);
+    else given.remove(); // Safari lists what is hidden
     paint.value = which;
   };
   const setDepth = (now: number | null, steps: number[]): void => {
-    if (depth.options.length !== steps.length + 1) depth.replaceChildren(mixed, ...steps.map((step) => el("option", { value: depthName(step) }, depthName(step))));
+    mixed.remove();
+    if (depth.length !== steps.length) depth.replaceChildren(...steps.map((step) => el("option", { value: depthName(step) }, depthName(step))));
+    if (now === null) depth.prepend(mixed);
     depth.value = now === null ? "" : depthName(now);
   };
   return { element, setPaint, setRolled, setDepth };
