@@ -19,7 +19,7 @@ from typing import Any
 from ..core.errors import InputError
 from ..core.record import Record
 from . import told
-from .gathering import GRACE_S, MOST_TRAININGS, PATIENCE, TRAININGS, Gathering, Outcome, Request
+from .gathering import GRACE_S, MOST_TRAININGS, PATIENCE, TRAININGS, Gathering, Outcome, Part
 from .point import DataPoint, Key, Notice
 from .tally import COUNTED, Member, Statement
 from .training import Training, groups_of, rank
@@ -95,14 +95,14 @@ class Aggregator(Gathering):
         client, seq, dropped = sender
         training = self._training(group, now)
         member = training.member(client, now)
-        request = Request(training, client, -1 if seq is None else seq, now, out)
+        part = Part(training, client, -1 if seq is None else seq, now, out)
         if records:
             training.main_mode = training.main_mode or records[0].mode
         lost = max(0, dropped - member.dropped) if member and not statements else 0
         if lost:  # it is missing from a window that stands, or from one that this request opens
             self._mark_incomplete(training)
         for record in records:
-            accepted = self._place(record, request)
+            accepted = self._place(record, part)
             self._count(training, "received", accepted)
             out.accepted += accepted
             if client is not None:
@@ -114,19 +114,19 @@ class Aggregator(Gathering):
             self._count(training, "dropped", lost)
             out.notices.append(told.dropped(group))
         member.dropped = max(member.dropped, dropped)
-        self._hear(statements, request, member)
+        self._hear(statements, part, member)
         if seq is not None:
             member.seqs.add(seq)
         out.ready += self._whole(training, now)
 
-    def _hear(self, statements: Sequence[Statement], request: Request, member: Member) -> None:
+    def _hear(self, statements: Sequence[Statement], part: Part, member: Member) -> None:
         for statement in statements:
-            share = request.training.share(statement.epoch, request.client or "")
+            share = part.training.share(statement.epoch, part.client or "")
             before = share.dropped
-            request.training.state_of(statement, request.client or "", request.seq)
+            part.training.state_of(statement, part.client or "", part.seq)
             if share.dropped > before:
-                self._count(request.training, "dropped", share.dropped - before)
-                request.out.notices.append(told.dropped(request.training.group))
+                self._count(part.training, "dropped", share.dropped - before)
+                part.out.notices.append(told.dropped(part.training.group))
 
     def stored(self, point: DataPoint) -> Group | None:
         """A data point's scores are stored. Returns its (run, model), None where that is forgotten."""

@@ -6,19 +6,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..core.errors import CodecError, InputError
 from ..core.record import Record
 from ..storage.codec import decode_graph, decode_records, encode_records
-from .aggregator import Aggregator
+from .aggregator import Aggregator, Outcome
 from .chain import AwayError, BusyError, EvaluatorLink
-from .checks import check_count, check_record, check_text
+from .checks import check_text
 from .journal import Frame, FullError, Journal
 from .point import DataPoint, Notice
-from .tally import Statement, read_statements
+from .submission import Submission
 from .targets import Target
-from .training import groups_of
 from .window import Group
 
 _log = logging.getLogger("intus.serving")
@@ -30,43 +29,6 @@ def steady() -> float:
     """Seconds since 1970 that never go back, nor leap, while this process lives, whatever is done to the
     clock: an epoch that is waited for must not end by it."""
     return _BEGAN + time.monotonic()
-
-
-class _Request(NamedTuple):
-    """A request to ``/records``, checked. ``body`` is how it came, empty where it came otherwise."""
-
-    records: list[Record]
-    discarded: list[Record]
-    unusable: list[Notice]
-    statements: list[Statement]
-    envelope: Mapping[str, Any]
-    body: bytes
-
-    @classmethod
-    def read(cls, records: Sequence[Record], envelope: Mapping[str, Any], body: bytes = b"") -> _Request:
-        usable, discarded, unusable = _sift(records)
-        if envelope.get("client") is not None:
-            check_text(envelope["client"], "The envelope's client")
-        for name in ("seq", "dropped"):
-            if envelope.get(name) is not None:
-                check_count(envelope[name], f"The envelope's {name}")
-        return cls(usable, discarded, unusable, read_statements(envelope), envelope, body)
-
-    @property
-    def groups(self) -> list[Group]:
-        return groups_of(self.records, self.statements)
-
-    @property
-    def sender(self) -> tuple[str | None, int | None]:
-        return self.envelope.get("client"), self.envelope.get("seq")
-
-    def part(self, group: Group) -> bytes:
-        """One (run, model)'s part, as a request of its own."""
-        if self.body and len(self.groups) == 1:
-            return self.body
-        epochs = [row for row in self.envelope.get("epochs", []) if (row["run"], row["model"]) == group]
-        records = [record for record in self.records if (record.run, record.model) == group]
-        return encode_records(records, dict(self.envelope) | {"epochs": epochs})
 
 
 class Collector:
@@ -107,7 +69,7 @@ class Collector:
         Raises InputError when none of them can be used, BusyError when swamped, FullError where the disk or
         the journal is full; then nothing is accepted.
         """
-        request = _Request.read(records, envelope, body)
+        request = Submission.read(records, envelope, body)
         if self.evaluator.backlog() > self.aggregator.max_bytes:
             raise BusyError("More data points wait to be scored than may; send this again in a second.")
         with self._lock:
@@ -126,7 +88,7 @@ class Collector:
         self._tell(outcome.notices)
         return {"accepted": outcome.accepted, "duplicate": outcome.duplicate}
 
-    def _accept(self, request: _Request, now: float) -> Any:
+    def _accept(self, request: Submission, now: float) -> Outcome:
         client, seq = request.sender
         return self.aggregator.accept(
             request.records,
@@ -256,7 +218,7 @@ class Collector:
 
     # -- the journal ---------------------------------------------------------------------------------
 
-    def _keep(self, journal: Journal, request: _Request, now: float) -> None:
+    def _keep(self, journal: Journal, request: Submission, now: float) -> None:
         """Write the request down, each (run, model)'s part for itself."""
         client, seq = request.sender
         parts = {
@@ -268,7 +230,7 @@ class Collector:
         try:
             for group, body in parts.items():
                 log = journal.log(group)
-                records = [record for record in request.records if (record.run, record.model) == group]
+                records = request.of(group)
                 if not log.is_open or log.full() or (log.holds and self.aggregator.opens(records)):
                     log.begin(self.aggregator.state(group, now))
                 for window in self.aggregator.late(records):
@@ -319,32 +281,5 @@ class Collector:
         records, envelope = decode_records(frame.body)
         if frame.head.get("again"):
             return self.aggregator.again(records)
-        outcome = self._accept(_Request.read(records, envelope), frame.head["time"])
-        placed: dict[Group, set[int]] = outcome.placed
-        return placed.get(group, set())
-
-
-def _sift(records: Sequence[Record]) -> tuple[list[Record], list[Record], list[Notice]]:
-    """The records that can be used, the others, and a notice for each of those; raises InputError when there
-    are only others."""
-    usable: list[Record] = []
-    discarded: list[Record] = []
-    unusable: list[Notice] = []
-    for record in records:
-        try:
-            check_record(record)
-            usable.append(record)
-        except InputError as error:
-            if len(records) == len(unusable) + 1:
-                raise
-            discarded.append(record)
-            unusable.append(Notice("refused", f"Refused: {error}", "warning", *_origin(record)))
-    return usable, discarded, unusable
-
-
-def _origin(record: Record) -> Group:
-    """The record's run and model, where they can be stored."""
-    try:
-        return check_text(record.run, "run"), check_text(record.model, "model")
-    except InputError:
-        return "", ""
+        outcome = self._accept(Submission.read(records, envelope), frame.head["time"])
+        return outcome.placed.get(group, set())

@@ -35,7 +35,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class Part:
     """One (run, model)'s part of a request."""
 
     training: Training
@@ -87,35 +87,35 @@ class Gathering:
         trigger = self.trigger if training is None else training.trigger
         return (record.epoch, *(getattr(record, name) for name in trigger))
 
-    def _place(self, record: Record, request: Request) -> bool:
+    def _place(self, record: Record, part: Part) -> bool:
         """Put a record where it belongs, making room; False where there is none."""
         complaint = None
         if size_of(record) > self.max_bytes:
             complaint = told.too_big(record, self.max_bytes)
         else:
-            self._make_room(size_of(record), request.out.notices)
-            window = self._window(record, request)
+            self._make_room(size_of(record), part.out.notices)
+            window = self._window(record, part)
             key = Key.of(record)
             if window is None or key in window.scored:
                 complaint = told.too_late(record)
             elif key not in window.points and len(window.points) >= KEYS:
                 complaint = told.too_many(record, KEYS)
         if complaint is not None or window is None:
-            self._count(request.training, "refused")
-            request.out.notices += [complaint] if complaint else []
+            self._count(part.training, "refused")
+            part.out.notices += [complaint] if complaint else []
             return False
-        self._count(request.training, "late", bool(window.handed))
+        self._count(part.training, "late", bool(window.handed))
         window.add(record)
-        window.touched = request.now
-        request.out.placed.setdefault(request.training.group, set()).add(window.number)
+        window.touched = part.now
+        part.out.placed.setdefault(part.training.group, set()).add(window.number)
         return True
 
-    def _window(self, record: Record, request: Request) -> Window | None:
+    def _window(self, record: Record, part: Part) -> Window | None:
         """The window a record belongs to, None where that is held no more; opening a newer one hands those
         on that nobody counts."""
-        training = request.training
+        training = part.training
         if self._mark(record) not in training.windows:
-            self._make_way(record, request)
+            self._make_way(record, part)
             mark = self._mark(record)
             if mark in training.finished:
                 return None
@@ -125,10 +125,10 @@ class Gathering:
             training.trim()
         return training.windows[self._mark(record)]
 
-    def _make_way(self, record: Record, request: Request) -> None:
+    def _make_way(self, record: Record, part: Part) -> None:
         """Hand the windows on that end because this record's begins; a late one ends none."""
-        training, ready = request.training, request.out.ready
-        anew = training.begins_anew(record, request.client, request.seq, request.now)
+        training, ready = part.training, part.out.ready
+        anew = training.begins_anew(record, part.client, part.seq, part.now)
         older = any(rank(record.epoch) < rank(window.epoch) for window in training.windows.values())
         for window in training.windows.values():
             counted = window.epoch != record.epoch and training.counts_on(window.epoch)
@@ -137,8 +137,8 @@ class Gathering:
                 ready += self._take(training, window, close=True, on_its_way=same)
         if anew:
             newest = max((window.epoch for window in training.windows.values()), key=rank)
-            request.out.notices.append(told.restarted(record, newest))
-            training.begin_anew(request.client, self.trigger)
+            part.out.notices.append(told.restarted(record, newest))
+            training.begin_anew(part.client, self.trigger)
 
     def _whole(self, training: Training, now: float) -> list[DataPoint]:
         """What ended because all that was sent of it has come."""
