@@ -28,9 +28,9 @@ from intus.scores.moments import Gram
 from intus.scores.ridge import factorise
 from intus.scores.similarity import alignment, sketch
 from intus.scores.split import places
-from intus.serving.evaluator import evaluate
 from intus.serving.point import DataPoint, Key
 from intus.serving.relations import Relations
+from intus.serving.scoring import evaluate
 from intus.serving.targets import Target
 
 from . import harness

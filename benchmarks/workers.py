@@ -16,9 +16,10 @@ import numpy as np
 
 from intus.core.record import Record
 from intus.serving.engine import Engine, LocalEngine
+from intus.serving.evaluator import Evaluator
+from intus.serving.frontend import Frontend
 from intus.serving.point import DataPoint, Key
 from intus.serving.ray_engine import RayEngine
-from intus.serving.roles import Evaluator, Frontend
 from intus.storage.database import Database
 
 from . import harness

@@ -8,9 +8,10 @@ from serving_help import point, record
 from starlette.testclient import TestClient
 
 from intus.core.results import Results
-from intus.serving.app import Roles, build
+from intus.serving.app import build
 from intus.serving.arrival import BY_ORDER, UNVERIFIED, WITHDRAWN, Orders
 from intus.serving.frontend import Frontend
+from intus.serving.roles import Roles
 from intus.storage.database import Database
 
 LOST = np.arange(-4, 0)

@@ -9,9 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from starlette.testclient import TestClient
 
-from intus.serving.app import Roles, build
+from intus.serving.app import build
+from intus.serving.collector import Collector
+from intus.serving.evaluator import Evaluator
+from intus.serving.frontend import Frontend
 from intus.serving.openapi import _ROUTES
-from intus.serving.roles import Collector, Evaluator, Frontend
+from intus.serving.roles import Roles
 from intus.storage.database import Database
 
 EXAMPLES = 60

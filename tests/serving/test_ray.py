@@ -15,8 +15,10 @@ from serving_help import point, record
 from sklearn.datasets import load_digits
 
 from intus.scores import base
+from intus.serving.collector import Collector
 from intus.serving.engine import LocalEngine
-from intus.serving.roles import Collector, Evaluator, Frontend
+from intus.serving.evaluator import Evaluator
+from intus.serving.frontend import Frontend
 from intus.serving.run import Server
 from intus.storage.codec import encode_records
 from intus.storage.database import Database

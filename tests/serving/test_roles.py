@@ -10,11 +10,13 @@ import pytest
 from serving_help import point, record
 
 from intus.core.errors import InputError
-from intus.serving import engine, roles, worker
+from intus.serving import engine, worker
 from intus.serving.aggregator import Aggregator
 from intus.serving.chain import AwayError
+from intus.serving.collector import Collector
+from intus.serving.evaluator import Evaluator
+from intus.serving.frontend import Frontend
 from intus.serving.journal import Journal
-from intus.serving.roles import Collector, Evaluator, Frontend
 from intus.serving.targets import Target
 from intus.storage.database import Database
 
@@ -251,7 +253,7 @@ class Full(Frontend):
 
 
 def test_scores_wait_for_a_disk_that_has_no_room(database, monkeypatch):
-    monkeypatch.setattr(roles, "_PAUSES", (0.01,))
+    monkeypatch.setattr("intus.serving.evaluator._PAUSES", (0.01,))
     stored = []
     evaluator = Evaluator(Full(database), ["mean"])
     evaluator.points([point(record())], stored.append)
@@ -263,7 +265,7 @@ def test_scores_wait_for_a_disk_that_has_no_room(database, monkeypatch):
 
 
 def test_a_flush_says_what_it_waits_for(database, monkeypatch):
-    monkeypatch.setattr(roles, "_PAUSES", (0.01,))
+    monkeypatch.setattr("intus.serving.evaluator._PAUSES", (0.01,))
     monkeypatch.setattr(worker, "AWAY_S", 0.2)
     frontend = Full(database)
     frontend.away = 10**9

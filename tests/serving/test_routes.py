@@ -17,10 +17,13 @@ from starlette.testclient import TestClient
 
 from intus.core.errors import ServeError
 from intus.core.results import Results
-from intus.serving import app as app_module
+from intus.serving import page_routes
 from intus.serving.aggregator import Aggregator
-from intus.serving.app import Roles, build
-from intus.serving.roles import Collector, Evaluator, Frontend
+from intus.serving.app import build
+from intus.serving.collector import Collector
+from intus.serving.evaluator import Evaluator
+from intus.serving.frontend import Frontend
+from intus.serving.roles import Roles
 from intus.storage.codec import encode_graph, encode_records
 from intus.storage.database import Database
 
@@ -244,7 +247,7 @@ def test_units_are_asked_for_by_level(fresh, served):
 def test_the_page_and_its_bundle(client, tmp_path, monkeypatch):
     (tmp_path / "index.html").write_text("<p>page</p>")
     (tmp_path / "intus.js").write_text("1")
-    monkeypatch.setattr(app_module, "STATIC", tmp_path)
+    monkeypatch.setattr(page_routes, "STATIC", tmp_path)
     assert client.get("/").text == "<p>page</p>"
     assert client.get("/static/intus.js").headers["content-type"].startswith("text/javascript")
     assert client.get("/static/secret").status_code == 404

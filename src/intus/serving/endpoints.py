@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..core.errors import IntusError, ServeError
 from .chain import BusyError
+from .checks import check_text
 from .journal import FullError
 
 Work = Callable[[Request, bytes], Any]
@@ -52,6 +53,12 @@ def patience(request: Request) -> float:
         if name == "wait" and value.isascii() and value.isdigit() and len(value) < 6:
             return min(float(value), PATIENCE)
     return PATIENCE
+
+
+def run_and_model(request: Request) -> tuple[str, str]:
+    """The run and the model that a request's query names."""
+    query = request.query_params
+    return check_text(query.get("run", ""), "run"), check_text(query.get("model", ""), "model")
 
 
 class Answers:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from .evaluator import Measured, chosen, measure
 from .point import DataPoint
+from .scoring import Measured, chosen, measure
 from .targets import Target
 
 #: Waits for what was measured; raises what went wrong.

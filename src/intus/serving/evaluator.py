@@ -1,263 +1,273 @@
-"""The evaluator's pure middle: one data point and the targets in, its scores out."""
+"""The evaluator without its HTTP: scores data points in a thread of its own."""
 
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
 from typing import Any
 
-import numpy as np
-
-from ..core.record import Record
-from ..core.results import COLUMNS, Results
-from ..scores import Reading, Score, Scorer, get, names
-from ..scores.similarity import Sketch, sketch
-from .point import DataPoint
+from .arrival import Orders
+from .chain import AwayError, Done, FrontendLink
+from .engine import Engine, Gather, LocalEngine, Task
+from .known import KnownTargets
+from .point import DataPoint, Key, Notice
 from .relations import Relations
-from .targets import Misfit, Target, coverage, fit
+from .scoring import Evaluation, related, renamed
+from .tally import COUNTED
+from .targets import Target
+from .worker import Worker, wait_for
 
 _log = logging.getLogger("intus.serving")
+_PAUSES = (0.1, 0.3, 1.0)  # between tries to store what is found; the last again and again
+
+
+#: What a data point's scores depend on: its arrays, by their hash, and its labels.
+_Content = tuple[bytes, frozenset[Target]]
 
 
 @dataclass(slots=True)
-class Measured:
-    """What one data point says by itself; ``misfits`` says why a target that applies could not be used,
-    ``failures`` what a score raised, by its name. ``sketch`` is what it is compared by, None where it is not.
-    """
+class _Batch:
+    """Data points that became complete together: a target that fits none of them is worth a notice. Of those
+    that hold the very same, one is ``begun``, and ``scored`` for all."""
 
-    readings: list[Reading] = field(default_factory=list)
     fitted: set[str] = field(default_factory=set)
     misfits: dict[str, str] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-    sketch: Sketch | None = None
+    begun: set[_Content] = field(default_factory=set)
+    scored: dict[_Content, Evaluation] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """Scores of one data point, and what a person should know of them; see Measured."""
+@dataclass(slots=True)
+class _Job:
+    """``targets`` are known and ``gather`` asks for the answer once it is begun."""
 
-    results: Results
-    fitted: set[str]
-    misfits: dict[str, str]
-    failures: dict[str, str]
-    nonfinite: int
-
-
-#: Reads nothing; it sees to it that a sample is kept, from which layers are compared.
-_SAMPLED = Score("sampled", lambda statistics: (), frozenset({"sample"}))
+    point: DataPoint
+    batch: _Batch
+    last: bool
+    done: Done
+    targets: list[Target] | None = None
+    content: _Content = (b"", frozenset())
+    gather: Gather | None = None
 
 
-def default_scores() -> list[str]:
-    """Every registered score of whole layers that is not too dear to be read unasked, those of installed
-    packages included."""
-    return [name for name in names() if get(name).per != "unit" and get(name).default]
+class Evaluator:
+    """Scores data points in a thread of its own, or by an engine's workers, and passes on what it finds."""
 
+    def __init__(
+        self,
+        frontend: FrontendLink,
+        scores: Sequence[str] | None = None,
+        seed: int = 0,
+        engine: Engine | None = None,
+    ) -> None:
+        self.frontend, self.scores, self.seed = frontend, scores, seed
+        self.engine = engine or LocalEngine()
+        self._targets = KnownTargets(frontend)
+        self._relations = Relations(seed) if scores is None else None
+        self._orders = Orders()
+        self._told: set[tuple[str, ...]] = set()
+        self._lock = threading.Lock()  # around _told and _batch
+        self._batch = _Batch()
+        self._counts: Counter[str] = Counter(scored=0, failed=0)
+        self._of_runs: dict[tuple[str, str], Counter[str]] = {}
+        self._trouble = ""  # why nothing can be stored now
+        self.closing = threading.Event()
+        self._worker: Worker[_Job] = Worker(
+            "intus-evaluator", self._work, lambda job: job.point.nbytes, self._begin, self.engine.ahead
+        )
 
-def evaluate(
-    point: DataPoint,
-    targets: Iterable[Target],
-    scores: Sequence[str] | None = None,
-    *,
-    seed: int = 0,
-    relations: Relations | None = None,
-) -> Evaluation:
-    """Score a data point: what needs no labels, and for each target that fits what needs them.
+    def points(self, batch: Sequence[DataPoint], done: Done = lambda point: None) -> None:
+        """Queue data points that became complete together; ``done`` hears of each whose scores are stored, or
+        that can have none."""
+        for number, point in enumerate(batch, start=1):
+            self.point(point, last=number == len(batch), done=done)
 
-    ``scores`` are names of scores, by default all there are for layers. ``relations`` remembers earlier data
-    points, and adds how this one relates to them.
-    """
-    return related(point, measure(point, targets, chosen(scores), seed, relations is not None), relations)
+    def point(self, point: DataPoint, *, last: bool, done: Done = lambda point: None) -> None:
+        """Queue one of the data points that became complete together."""
+        with self._lock:
+            self._worker.submit(_Job(point, self._batch, last, done))
+            if last:
+                self._batch = _Batch()
 
+    def backlog(self) -> int:
+        """Bytes of the data points that wait."""
+        return self._worker.nbytes
 
-def chosen(scores: Sequence[str] | None) -> list[Score]:
-    """The scores of these names, by default all there are for layers."""
-    return [get(name) for name in (default_scores() if scores is None else scores)]
+    def put_target(self, facts: Mapping[str, Any]) -> None:
+        """Take a target into use, replacing one of the same name."""
+        name, changed = self._targets.put(facts)
+        with self._lock:
+            self._told = {told for told in self._told if told[0] != name}
+        if changed:
+            text = (
+                f"Target {name!r} was registered again with other labels: every run is now scored on the new "
+                "ones. Runs that go on side by side need names of their own, or a model_pattern each."
+            )
+            self._notice([Notice("target_replaced", text, "warning")])
 
+    def put_graph(self, run: str, model: str, blob: bytes) -> None:
+        """Pass a graph on."""
+        self.frontend.put_graph(run, model, blob)
 
-def related(point: DataPoint, measured: Measured, relations: Relations | None) -> Evaluation:
-    """The scores of a data point, with how it relates to those before it."""
-    readings = list(measured.readings)
-    if relations is not None:
-        with np.errstate(all="ignore"):
-            readings += relations.of(point, measured.sketch, readings)
-    nonfinite = int(sum(reading.value for reading in readings if reading.score == "nonfinite"))
-    results = _results(point, readings)
-    return Evaluation(results, measured.fitted, measured.misfits, measured.failures, nonfinite)
+    def notices(self, notices: Sequence[Notice]) -> None:
+        """Pass notices on."""
+        self.frontend.notices(notices)
 
+    def report(self, role: str, counts: Mapping[str, Any]) -> None:
+        """Pass another role's counts on."""
+        self.frontend.report(role, counts)
 
-def measure(
-    point: DataPoint,
-    targets: Iterable[Target],
-    scores: Sequence[Score],
-    seed: int = 0,
-    sketched: bool = False,
-) -> Measured:
-    """What the data point says by itself; ``sketched`` is whether it will be compared with others."""
-    scores = [score for score in scores if not score.kinds or point.key.kind in score.kinds]
-    labels: dict[str, list[np.ndarray]] = {}
-    per_position: dict[str, list[np.ndarray]] = {}
-    doubts: dict[str, str] = {}
-    out = Measured()
-    for target in targets:
-        if not target.applies(point):
-            continue
+    def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
+        """Return when all that was queued is scored and stored. Raises AwayError when ``timeout`` seconds are
+        over, or when the frontend has been away for some."""
+        left = wait_for(self._worker, lambda: self._trouble, timeout)
+        self.frontend.flush(run, model, left)
+
+    def clear(self) -> None:
+        """Forget everything, targets too."""
+        self._drop(lambda job: True)
+        self._targets.clear()
+        self._orders.forget()
+        with self._lock:
+            self._told = set()
+        self._counts = Counter(scored=0, failed=0)
+        self.frontend.clear()
+
+    def remove(self, model: str) -> None:
+        """Forget a model."""
+        self._drop(lambda job: job.point.key.model == model)
+        self._orders.forget(model)
+        with self._lock:
+            self._told = {told for told in self._told if told[2] != model}
+        self.frontend.remove(model)
+
+    def status(self) -> dict[str, int]:
+        """Counts of data points: scored, failed, pending."""
+        return dict(self._counts) | {"pending": self._worker.pending}
+
+    def by_run(self) -> list[dict[str, Any]]:
+        """The counts of each (run, model) for itself, of those scored last."""
+        with self._lock:
+            return [{"run": run, "model": model, **counts} for (run, model), counts in self._of_runs.items()]
+
+    def _count(self, key: Key, name: str) -> None:
+        self._counts[name] += 1
+        with self._lock:
+            counts = self._of_runs.pop((key.run, key.model), Counter())
+            self._of_runs[key.run, key.model] = counts + Counter({name: 1})
+            while len(self._of_runs) > COUNTED:
+                del self._of_runs[next(iter(self._of_runs))]
+
+    def close(self) -> None:
+        """Finish the queue; what cannot be stored now is left to who sent it."""
+        self.closing.set()
+        self._worker.close()
+        self.engine.close()
+
+    def _drop(self, unwanted: Callable[[_Job], bool]) -> None:
+        for job in self._worker.drop(unwanted):
+            job.done(job.point)
+
+    def _work(self, job: _Job) -> None:
+        """Score a data point and store what is found, trying as often as it takes."""
+        if self.closing.is_set() and self._trouble:
+            return  # nobody would store it; who sent it keeps it
+        for pause in chain(_PAUSES, repeat(_PAUSES[-1])):
+            try:
+                self._score(job)
+                self._trouble = ""
+                job.done(job.point)
+                return
+            except AwayError as error:
+                if not self._trouble:
+                    _log.warning("Scores wait to be stored: %s", error)
+                self._trouble = str(error)
+                if self.closing.wait(pause):
+                    return
+
+    def _score(self, job: _Job) -> None:
+        key = job.point.key
         try:
-            blocks = fit(target, point)
-        except Misfit as reason:
-            out.misfits[target.name] = str(reason)
-            continue
-        doubts[target.name] = coverage(target, point)
-        (per_position if target.per_position else labels)[target.name] = blocks
-    out.fitted = {*labels, *per_position}
-    if sketched and point.key.kind == "output":
-        scores.append(_SAMPLED)
-    with np.errstate(all="ignore"):  # what overflows is shown as infinite, not warned of
-        for scorer, note in _scorers(point, scores, labels, per_position, seed):
-            found = (_noted(reading, note) for reading in _read(scorer, out.failures))
-            out.readings += (_noted(reading, doubts.get(reading.target, "")) for reading in found)
-            if out.sketch is None and _SAMPLED in scorer.scores and scorer.statistics.features >= 0:
-                out.sketch = sketch(scorer.statistics)
-    return out
+            found = self._evaluate(job)
+            news = self._orders.hear(job.point)
+            if news is not None:
+                self.frontend.order(key.run, key.model, job.point.mode_shown, news)
+            self.frontend.results(self._orders.told(job.point, found.results))
+            self._count(key, "scored")
+            self._notice(self._findings(job, found))
+        except AwayError:
+            raise
+        except Exception as error:  # whatever a score does, the next data point is scored
+            self._count(key, "failed")
+            _log.exception("Scoring %s of %s failed", key.address, key.model)
+            text = f"Scoring {key.address!r} failed: {type(error).__name__}: {error}"
+            self._notice([Notice("score_failed", text, "error", key.run, key.model)])
+        if job.last:
+            with suppress(AwayError):
+                self.frontend.report("evaluator", self.status() | {"runs": self.by_run()})
 
+    def _begin(self, job: _Job) -> None:
+        """Have a data point measured; a module that returns what its last child returned has its child's
+        scores."""
+        if job.targets is None:
+            job.targets = self._targets.of(job.point)
+            job.content = job.point.digest(), frozenset(job.targets)
+        if job.content not in job.batch.begun:
+            job.gather = self._submit(job)
+            job.batch.begun.add(job.content)
 
-def _scorers(
-    point: DataPoint,
-    scores: Sequence[Score],
-    labels: dict[str, list[np.ndarray]],
-    per_position: dict[str, list[np.ndarray]],
-    seed: int,
-) -> Iterator[tuple[Scorer, str]]:
-    """Scorers that were fed with the data point, and what to note with all that each one reads."""
-    describing = [score for score in scores if score.per == "layer"]
-    using_labels = [score for score in scores if score.per != "layer"] if labels else []
-    records = point.records
-    if any(record.batch_axis is None for record in records):
-        # One row: a parameter has a state, so what describes a spread over rows says nothing of it.
-        scorer = Scorer([score for score in describing if score.needs <= {"tally", "steps"}], seed=seed)
-        yield _fed(scorer, records, ((record.features(), record.items) for record in records), {}), ""
-    elif axes := _uneven(records):
-        projected = any(record.projected_from is not None for record in records)
-        of_rows = [score for score in describing if not (projected and score.needs == {"tally"})]
-        yield (
-            _fed(Scorer(of_rows, seed=seed), records, _positions(records, axes), {}),
-            "each position is a row",
-        )
-        filled = zip(_filled(records), (record.items for record in records), strict=True)
-        note = "shorter items were filled up with zeros"
-        yield _fed(Scorer(using_labels, seed=seed), records, filled, labels), note
-    else:
-        rows = ((record.features(), record.items) for record in records)
-        yield _fed(Scorer([*describing, *using_labels], seed=seed), records, rows, labels), ""
-    if per_position:
-        flat = {name: [block.reshape(-1) for block in blocks] for name, blocks in per_position.items()}
-        scorer = Scorer([score for score in scores if score.per == "target"], seed=seed)
-        yield _fed(scorer, records, _positions(records, [1]), flat), ""
+    def _submit(self, job: _Job) -> Gather:
+        sketched = self._relations is not None
+        return self.engine.submit(Task(job.point, job.targets or (), self.scores, self.seed, sketched))
 
+    def _evaluate(self, job: _Job) -> Evaluation:
+        """The scores of a data point, in its turn."""
+        if job.targets is None:  # what it needs to know was away when it should have begun
+            self._begin(job)
+        twin = job.batch.scored.get(job.content)
+        if twin is not None:
+            return replace(twin, results=renamed(twin.results, job.point))
+        measured = (job.gather or self._submit(job))()
+        found = job.batch.scored[job.content] = related(job.point, measured, self._relations)
+        return found
 
-def _fed(
-    scorer: Scorer,
-    records: Sequence[Record],
-    blocks: Iterable[tuple[np.ndarray, np.ndarray | None]],
-    labels: dict[str, list[np.ndarray]],
-) -> Scorer:
-    """The scorer, fed with blocks of rows and their ids, one of each record."""
-    for number, (record, (rows, items)) in enumerate(
-        zip(records, blocks if scorer.scores else (), strict=False)
-    ):
-        summary = record.summary
-        scorer.update(
-            rows,
-            {name: of_blocks[number] for name, of_blocks in labels.items()},
-            items,
-            projected_from=record.projected_from,
-            summary=summary if summary is not None and len(summary) == len(rows) else None,
-        )
-    return scorer
+    def _findings(self, job: _Job, found: Evaluation) -> list[Notice]:
+        """What to tell of a data point, and with the last of a batch of the targets that fitted none."""
+        key, batch, out = job.point.key, job.batch, []
+        if found.nonfinite and self._first_time("", key.run, key.model, "nonfinite"):
+            text = f"NaN or infinite values, first at {key.address!r} in epoch {job.point.epoch}."
+            out.append(Notice("nonfinite", text, "warning", key.run, key.model))
+        aside = [] if found.fitted or found.misfits else self._targets.set_aside(job.point)
+        if aside and self._first_time("", key.run, key.model, "kept"):
+            text = (
+                f"Labels kept from before the server began ({', '.join(aside)[:200]}) are not used for "
+                "this run, which has no scores of them. Register them again to use them (register_targets)."
+            )
+            out.append(Notice("target_kept", text, "info", key.run, key.model))
+        for name, reason in found.failures.items():
+            text = f"Score {name!r} failed on {key.address!r}: {reason}"
+            out.append(Notice("score_failed", text, "error", key.run, key.model))
+        batch.fitted |= found.fitted
+        for name, reason in found.misfits.items():
+            batch.misfits.setdefault(name, reason)
+        if job.last:
+            for name, reason in batch.misfits.items():
+                if name not in batch.fitted and self._first_time(name, key.run, key.model, "misfit"):
+                    out.append(Notice("target_misfit", reason, "warning", key.run, key.model))
+        return out
 
+    def _first_time(self, *what: str) -> bool:
+        with self._lock:
+            new = what not in self._told
+            self._told.add(what)
+        return new
 
-def _positions(records: Sequence[Record], axes: Sequence[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Blocks with the positions along ``axes`` as rows, a token each, and the id of the item that each
-    belongs to: those of one item are held out together."""
-    arrived = 0
-    for record in records:
-        array = _batch_first(record)
-        items = np.arange(arrived, arrived + len(array)) if record.items is None else record.items
-        arrived += len(array)
-        array = np.moveaxis(array, axes, range(1, 1 + len(axes)))
-        positions, features = (
-            math.prod(s) for s in (array.shape[1 : 1 + len(axes)], array.shape[1 + len(axes) :])
-        )
-        yield array.reshape(len(array) * positions, features), np.repeat(items, positions)
-
-
-def _uneven(records: Sequence[Record]) -> list[int]:
-    """The axes, counted with the batch first, whose length differs from block to block, such as the
-    positions of texts of several lengths."""
-    shapes = [_batch_first(record).shape for record in records]
-    if len({len(shape) for shape in shapes}) > 1:
-        return []
-    return [axis for axis, sizes in enumerate(zip(*shapes, strict=True)) if axis and len(set(sizes)) > 1]
-
-
-def _filled(records: Sequence[Record]) -> Iterator[np.ndarray]:
-    """Each block as (rows, features), filled up with zeros to the longest item's length."""
-    arrays = [_batch_first(record) for record in records]
-    longest = np.max([array.shape[1:] for array in arrays], axis=0)
-    for array in arrays:
-        filling = [
-            (0, 0),
-            *((0, int(most) - size) for most, size in zip(longest, array.shape[1:], strict=True)),
-        ]
-        yield np.pad(array, filling).reshape(len(array), int(longest.prod()))
-
-
-def _batch_first(record: Record) -> np.ndarray:
-    return np.moveaxis(record.array, record.batch_axis or 0, 0) if record.array.ndim else record.array
-
-
-def _read(scorer: Scorer, failures: dict[str, str]) -> list[Reading]:
-    """What every score reads; one that raises does not take the others with it."""
-    readings: list[Reading] = []
-    for score in scorer.scores if scorer.statistics.features >= 0 else ():
+    def _notice(self, notices: Sequence[Notice]) -> None:
         try:
-            readings += score.readings(scorer.statistics)
-        except Exception as error:  # a score may come from anywhere
-            _log.debug("Score %s failed", score.name, exc_info=True)  # the notice tells it to people
-            failures[score.name] = f"{type(error).__name__}: {error}"
-    return readings
-
-
-def _noted(reading: Reading, note: str) -> Reading:
-    """The reading with one more note; a number that is none, and that nothing explains, is named first."""
-    own = reading.note or ("" if math.isfinite(reading.value) else str(reading.value))
-    return reading._replace(note="; ".join(filter(None, (own, note))))
-
-
-def renamed(results: Results, point: DataPoint) -> Results:
-    """The scores of another data point that holds the very same arrays."""
-    columns = {name: results[name] for name in COLUMNS}
-    return Results(columns | {name: [value] * len(results) for name, value in _origin(point).items()})
-
-
-def _origin(point: DataPoint) -> dict[str, Any]:
-    """The columns that say whose scores these are."""
-    key = point.key
-    return {
-        "run": key.run,
-        "model": key.model,
-        "epoch": np.nan if point.epoch is None else float(point.epoch),
-        "step": point.step,
-        "address": key.address,
-        "kind": point.kind,
-    }
-
-
-def _results(point: DataPoint, readings: Sequence[Reading]) -> Results:
-    doubt = f"incomplete: {point.lacks}" if point.lacks else ""
-    columns = {name: [value] * len(readings) for name, value in _origin(point).items()}
-    for name in ("unit", "target", "score", "value", "low", "high", "baseline", "n"):
-        columns[name] = [getattr(reading, name) for reading in readings]
-    columns["note"] = [_noted(reading, doubt).note for reading in readings]
-    return Results(columns)
+            self.frontend.notices(notices)
+        except Exception:
+            _log.exception("A notice could not be passed on")

@@ -13,8 +13,8 @@ from typing import Any
 
 from ..core.errors import IntusError, ServeError, require
 from .engine import Gather, Task
-from .evaluator import Measured, chosen, measure
 from .point import DataPoint
+from .scoring import Measured, chosen, measure
 from .targets import Target
 
 _log = logging.getLogger("intus.serving")

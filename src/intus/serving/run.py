@@ -24,14 +24,17 @@ from ..core.errors import InputError, IntusError, ServeError
 from ..storage.database import Database
 from .aggregator import GRACE_S, Aggregator
 from .announcement import announcement, bracketed
-from .app import MAX_BODY, Roles, build
+from .app import MAX_BODY, build
+from .collector import Collector
 from .engine import Engine, make
+from .evaluator import Evaluator
 from .feed import Feed
+from .frontend import Frontend
 from .guard import LOOPBACK
 from .journal import Journal
 from .links import RemoteEvaluator, RemoteFrontend
 from .options import ENGINES, ROLES, add_options
-from .roles import Collector, Evaluator, Frontend
+from .roles import Roles
 
 _READY = re.compile(r"Page: http://(?P<page>\S+)/ · probes send to (?P<host>\S+):(?P<port>\d+)")
 
