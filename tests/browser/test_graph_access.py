@@ -111,6 +111,28 @@ COLOURS = """() => {
 }"""
 
 
+def ground_and_boxes(page: Page) -> float:
+    """How far the shade of operations is from that of the ground around them, of 255."""
+    found: list[float] = page.evaluate(f"""() => {{
+        const canvas = document.querySelector(".ig-canvas"), ctx = canvas.getContext("2d");
+        const shade = (x, y) => ctx.getImageData(x, y, 1, 1).data.slice(0, 3).reduce((a, b) => a + b) / 3;
+        const boxes = {VIEW}.boxes().filter((box) => !box.open && box.y > 60 && box.y < canvas.height - 60);
+        return boxes.map(({{ x, y, width, height }}) =>
+            shade(x - 3, y - 3) - shade(x + width / 4, y + height / 4));
+    }}""")
+    assert len(found) > 10
+    return sorted(map(abs, found))[len(found) // 2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_boxes_can_be_told_from_the_ground_from_afar(open_graph: Open, scheme: str) -> None:
+    page = open_graph(View(MODELS["unet"](), depth="all"), color_scheme=scheme)
+    page.evaluate(f"{VIEW}.fit()")
+    until(page, f"{VIEW}.still")
+    assert page.evaluate(f"{VIEW}.look.camera.scale") < 0.35
+    assert ground_and_boxes(page) > 40
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_picture_is_seen_where_the_system_forces_its_colours(open_graph: Open, scheme: str) -> None:
     plain = open_graph(View(MODELS["unet"]()), color_scheme=scheme).evaluate(COLOURS)

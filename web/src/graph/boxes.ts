@@ -7,6 +7,8 @@ import type { TreeNode } from "./model.ts";
 import { colourOf, formatValue, isPaintable, valueOf } from "./paint.ts";
 import { isBack, isNew, rectAt, type Picture, type Rect } from "./picture.ts";
 
+const WORDS = 0.35; // the least scale at which they can be read
+
 export function drawFrame(ctx: CanvasRenderingContext2D, picture: Picture, box: Box): void {
   const { theme } = picture;
   const r = rectAt(picture, box);
@@ -40,7 +42,7 @@ export function drawHeader(ctx: CanvasRenderingContext2D, picture: Picture, box:
   ctx.strokeStyle = theme["frame-line"];
   ctx.lineWidth = 1;
   line(ctx, r.x, r.y + HEADER, r.x + r.width, r.y + HEADER);
-  if (camera.scale * 13 >= 4.5) {
+  if (camera.scale >= WORDS) {
     const ink = fill?.colour ? inkOn(fill.colour) : theme.text;
     const [title, subtitle] = captions(box.node, picture.figures);
     const [left] = headSpan(r, camera, picture.width);
@@ -78,7 +80,8 @@ export function drawBox(ctx: CanvasRenderingContext2D, picture: Picture, box: Bo
   const radius = isBoxed(node) ? 9 : r.height / 2;
   ctx.globalAlpha = (isNew(picture, box) ? picture.progress : 1) * (isBack(picture, node.id) ? 0.4 : 1);
   if (node.kind === "group" && camera.scale > 0.25) drawStack(ctx, r, look);
-  ctx.fillStyle = fill?.colour ?? look.fill;
+  const far = camera.scale < WORDS;
+  ctx.fillStyle = fill?.colour ?? (far ? look.line : look.fill); // from afar a fill alone could not be told from the ground
   ctx.strokeStyle = fill?.colour ?? look.line;
   ctx.lineWidth = look.width;
   if (look.dashed) ctx.setLineDash([4, 3]);
@@ -97,7 +100,7 @@ export function drawBox(ctx: CanvasRenderingContext2D, picture: Picture, box: Bo
   if (node.kind === "group" && picture.paint) drawStrip(ctx, picture, node, r);
   outlineIfMarked(ctx, picture, box, r, radius);
   if (picture.paint?.kinds && !node.children.length && valueOf(picture.paint, node) === picture.paint.kinds.length - 1) drawFlag(ctx, theme, r);
-  if (camera.scale * 13 >= 4.5) drawWords(ctx, picture, box, r, fill?.colour ? inkOn(fill.colour) : look.ink);
+  if (!far) drawWords(ctx, picture, box, r, fill?.colour ? inkOn(fill.colour) : look.ink);
   ctx.globalAlpha = 1;
 }
 
