@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import re
 import threading
 
 import numpy as np
@@ -407,6 +408,48 @@ def test_an_exception_is_the_models_own_and_carries_the_partial_trace():
     assert torch.equal(trace["mul_1"].value, x * 2)
     assert "invalid for input of size 6" in trace.graph.error
     assert "stopped by RuntimeError" in repr(trace)
+
+
+class Failing(torch.nn.Module):
+    """Its second block is too narrow for what comes, or its Python asks for what is not there."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(4, 3))
+
+    def forward(self, x, *, ask=False):
+        return {"y": self.blocks[0](x)}["z"] if ask else self.blocks(x)
+
+
+class FromDict(torch.nn.Module):
+    def forward(self, batch):
+        return batch["x"] * 2
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "said"),
+    [
+        (Failing(), torch.ones(2, 3), "Raised in blocks.1 at linear_2_2 while intus traced Failing"),
+        (Failing(), {"x": torch.ones(2, 3), "ask": True}, "Raised while intus traced Failing"),
+        (lambda x: x.flatten().view(100), torch.ones(2, 3), "Raised at view_1_2 while"),
+        (FromDict(), {"x": torch.ones(1)}, r"as the one argument it is written \(inputs,\)"),
+        (lambda x: x.sum().item(), torch.ones(2, device="meta"), "if_meta=True answers"),
+    ],
+)
+def test_a_note_says_where_an_exception_was_raised_and_what_helps(model, inputs, said):
+    with pytest.raises((RuntimeError, KeyError, TypeError)) as caught:
+        intus.trace(model, inputs)
+    (note,) = caught.value.__notes__
+    assert re.search(said, note)
+    assert "error.intus_trace" in note
+    where = re.match(r"Raised(.*) while", note)[1]
+    assert f"Failed{where}: " in str(caught.value.intus_trace)
+
+
+@pytest.mark.parametrize("verb", [intus.trace, intus.view, intus.validate])
+def test_a_class_is_not_taken_for_a_module(verb):
+    with pytest.raises(ValueError, match=r"ReLU is a class: write ReLU\(…\)"):
+        verb(torch.nn.ReLU, torch.ones(2))
 
 
 def test_the_partial_trace_can_be_asked_for():

@@ -284,6 +284,18 @@ def test_a_rerun_differs_whichever_comes_first(pair, change):
     assert other.attrs["first"]["why"] == [why.replace("in b", "in a") for why in one.attrs["first"]["why"]]
 
 
+def test_in_a_rerun_no_difference_is_rounding():
+    torch.manual_seed(0)
+    model, inputs = gpt2()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        whole = intus.trace(model.eval(), inputs)
+        without = whole.rerun({"transformer.h.0.attn": lambda value: value * 0.99})
+    found = compare(whole, without)
+    assert set(found["verdict"]) == {"equal", "differs"}
+    assert not torch.equal(whole["logits"].value, without["logits"].value)
+    assert "within rounding" not in str(found)
+
+
 def test_nan_and_shapes_are_told():
     x = torch.tensor([1.0, -1.0])
     table = compare(intus.trace(lambda x: (x * 1).sqrt(), x), intus.trace(lambda x: (x * -1).sqrt(), x))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_tracing_transformers import gpt2
 from torch import nn
 
 import intus
@@ -156,6 +157,13 @@ def test_a_module_that_never_ran_and_one_made_on_the_way():
     source = t.modules[""].source
     assert source.file == __file__
     assert "def forward" in Path(__file__).read_text().splitlines()[source.line - 1]
+
+
+def test_the_source_of_a_decorated_forward_is_its_own():
+    model, inputs = gpt2()
+    t = intus.trace(model.eval(), inputs)
+    assert t.modules[""].source.function == "GPT2LMHeadModel.forward"
+    assert t.modules["transformer.h"].source is None  # a ModuleList has none
 
 
 def test_a_module_that_returns_what_it_was_given_is_entered_and_left():

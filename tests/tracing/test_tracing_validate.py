@@ -260,6 +260,10 @@ def test_two_views_taken_ahead_and_both_written_are_both_led_to():
 def test_what_is_made_inside_vmap_is_unproven():
     report = intus.validate(lambda x: torch.func.vmap(lambda a: a * 2)(x), torch.ones(3, 2))
     assert labels(report.unproven) == ["mul_1_1", "output_1"]
+    assert str(intus.trace(lambda x: x * 2, torch.ones(2, device="meta")).validate()) == (
+        "unproven: 0 of 2 ops proven, 2 unproven\n"
+        "  unproven  mul_1_1, output_1  it is on the meta device, which has no values to compare"
+    )
 
 
 def test_a_gradient_taken_inside_is_unproven():

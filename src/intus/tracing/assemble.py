@@ -5,11 +5,13 @@ Orphans are trimmed, what is left is renumbered, layers and passes are found, li
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
 from typing import Any
 
 import numpy as np
+from torch.nn import Module as TorchModule
 from torch.nn.parameter import is_lazy
 
 from ..core.graph import BUFFER, FAILED, INPUT, OUTPUT, Calls, Edges, Graph, Module, Ops, Param, Source
@@ -218,7 +220,7 @@ def _modules(recording: Recording) -> tuple[tuple[Module, ...], list[Source]]:
     forwards: list[Source] = []
     modules = []
     for name, module in zip(places.names, places.modules, strict=True):
-        code = getattr(getattr(type(module), "forward", None), "__code__", None)
+        code = _forward(type(module))
         if code is not None and code not in numbers:
             numbers[code] = len(recording.sites) + len(forwards)
             forwards.append(Source(code.co_filename, code.co_firstlineno, code.co_qualname))
@@ -234,6 +236,14 @@ def _modules(recording: Recording) -> tuple[tuple[Module, ...], list[Source]]:
             )
         )
     return tuple(modules), forwards
+
+
+def _forward(class_: type) -> CodeType | None:
+    """The code of a class's own ``forward``, below what decorates it."""
+    function = getattr(class_, "forward", None)
+    if function is None or function is TorchModule.forward:
+        return None
+    return getattr(inspect.unwrap(function), "__code__", None)
 
 
 def _known(held: Mapping[str, Any], sources: Mapping[int, tuple[str, int]]) -> tuple[int, ...]:

@@ -45,6 +45,8 @@ class Checker:
     def _event(self, event: int, rows: list[int]) -> list[tuple[int, Check]]:
         """The checks of the rows that one call returned."""
         try:
+            if self.graph.metas[int(self.graph.ops.meta[rows[0]])].device == "meta":
+                raise UnprovenError("it is on the meta device, which has no values to compare")
             if int(self.graph.ops.kind[rows[0]]) == OUTPUT:
                 checks = [self._output(rows[0])]
             elif self._was_caught(rows[0]):

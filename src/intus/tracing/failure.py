@@ -1,13 +1,27 @@
-"""Where a model raised: the line of its own code and the module, when no operation did it."""
+"""Where a model raised: the line of its own code and the module, when no operation did it; what to do."""
 
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
 
+from ..core.graph import Graph
+from ..viewing.text import failed_at
 from .sites import LIBRARIES
+
+
+def advice(graph: Graph, error: BaseException, inputs: Any) -> str:
+    """What to add to an exception of a model: where it was raised, where to look, and what may help."""
+    said = f"Raised{failed_at(graph)} while intus traced {graph.model}; what ran is in error.intus_trace."
+    unasked = not len(graph) and graph.facts.get("raised") is None  # its own code did not begin
+    if isinstance(error, TypeError) and isinstance(inputs, Mapping) and unasked:
+        said += " The mapping was passed as keywords: as the one argument it is written (inputs,)."
+    if "meta" in {meta.device for meta in graph.metas} and "meta tensor" in str(error):
+        said += " A tensor on the meta device has no value: if_meta=True answers for it."
+    return said
 
 
 def raised_at(error: BaseException | None, owner: nn.Module | None) -> dict[str, Any] | None:

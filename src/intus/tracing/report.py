@@ -91,14 +91,14 @@ class Report:
     def __str__(self) -> str:
         """The failed first, then the unproven, then why the exempt are exempt, alike reasons on one line."""
         lines = [self._summary()]
-        for check in [*self.failed, *self.unproven]:
-            lines += [f"  {check.status:8}  {check.label}  {reason}" for reason in check.reasons]
-        together: dict[str, list[str]] = {}
-        for check in self.exempt:
+        for check in self.failed:
+            lines += [f"  {FAILED:8}  {check.label}  {reason}" for reason in check.reasons]
+        together: dict[tuple[str, str], list[str]] = {}
+        for check in [*self.unproven, *self.exempt]:
             for reason in check.reasons:
-                together.setdefault(reason, []).append(check.label)
-        for reason, labels in together.items():
+                together.setdefault((check.status, reason), []).append(check.label)
+        for (status, reason), labels in together.items():
             labels = list(dict.fromkeys(labels))
             more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
-            lines.append(f"  exempt    {', '.join(labels[:3])}{more}  {reason}")
+            lines.append(f"  {status:8}  {', '.join(labels[:3])}{more}  {reason}")
         return "\n".join(lines)

@@ -18,7 +18,7 @@ from .arguments import by_name
 from .assemble import assemble
 from .choose import Chooser
 from .drain import drained
-from .failure import raised_at
+from .failure import advice, raised_at
 from .finish import finish
 from .form import Form, To
 from .gradients import Nodes
@@ -87,8 +87,7 @@ def trace(
     >>> [op.label for op in t.ops], tuple(t["1"].shape)
     (['linear_1_1', 'relu_1_2'], (2, 3))
     """
-    if not callable(model):
-        raise InputError(f"trace needs a module or a function to run, got {model!r}.")
+    _must_run("trace", model)
     if on_error not in ("raise", "keep"):
         raise InputError(f"on_error={on_error!r} is not one of 'raise', 'keep'.")
     args, keywords = _arguments(inputs, kwargs)
@@ -118,6 +117,7 @@ def trace(
             return result
         with suppress(Exception):  # an exception may refuse attributes; it is the model's, not ours
             failure.intus_trace = result  # type: ignore[attr-defined]
+            failure.add_note(advice(result.graph, failure, inputs))
         raise failure
     finally:
         del failure  # it holds this frame, which would hold it: a cycle
@@ -132,8 +132,7 @@ def witnessed(
     every: bool,
 ) -> Report:
     """Run ``model`` once with every op proven as it runs; see ``intus.validate``."""
-    if not callable(model):
-        raise InputError(f"validate needs a module or a function to run, got {model!r}.")
+    _must_run("validate", model)
     args, keywords = _arguments(inputs, kwargs)
     owner, passing = _owner(model), Passing(every=every)
     capture = Capture(owner, passing, restore=True)
@@ -201,6 +200,15 @@ def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any
     if twice:
         raise InputError(f"{sorted(twice)} are given in both inputs and kwargs.")
     return args, {**keywords, **(kwargs or {})}
+
+
+def _must_run(verb: str, model: Any) -> None:
+    if isinstance(model, type) and issubclass(model, torch.nn.Module):
+        raise InputError(
+            f"{verb} needs a module, and {model.__name__} is a class: write {model.__name__}(…)."
+        )
+    if not callable(model):
+        raise InputError(f"{verb} needs a module or a function to run, got {model!r}.")
 
 
 def _owner(model: Callable[..., Any]) -> torch.nn.Module | None:

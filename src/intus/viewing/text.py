@@ -158,8 +158,19 @@ def _table(graph: Graph, rows: list[Row], most: int | None) -> str:
     if len(rows) > len(shown):
         lines.append(f"… and {len(rows) - len(shown):,} more")
     if graph.error:
-        lines += ["", f"Failed: {graph.error}"]
+        lines += ["", f"Failed{failed_at(graph)}: {graph.error}"]
     return "\n".join(lines)
+
+
+def failed_at(graph: Graph) -> str:
+    """Where a pass was stopped: ``" in fc at linear_1_1"``; empty where that is not known."""
+    rows = np.flatnonzero(graph.ops.flags & FAILED).tolist()
+    if rows:
+        calls = graph.enclosing_calls(rows[-1])
+        address = graph.modules[int(graph.calls.module[calls[-1]])].address if calls else ""
+        return f"{f' in {address}' if address else ''} at {graph.label(rows[-1])}"
+    raised = graph.facts.get("raised") or {"module": ""}
+    return f" in {raised['module']}" if raised["module"] else ""
 
 
 def walk(graph: Graph) -> Iterator[Row]:
