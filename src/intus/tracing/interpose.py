@@ -18,13 +18,12 @@ import torch
 from torch.nn import Module
 
 from .containers import named_tensors
-from .keeper import Keeper
 from .memory import memory_of
 from .module_calls import ModuleCalls
 from .nest import Nest
 from .operations import Answer
 from .recorder import Recorder
-from .recording import ROW, Recording
+from .recording import ROW
 from .surroundings import Surroundings, plain_call
 from .values import Values
 
@@ -97,21 +96,15 @@ class Capture:
             answer=answer,
             nest=Nest() if nest else None,
         )
+        #: What has been recorded so far.
+        self.recording = self._recorder.recording
+        #: What it takes to run each call again; None where no activations are kept.
+        self.keeper = self._recorder.keeper
         self._most = most
         self.restored: list[int | None] = []  # the memories that were put back
         self._restore = restore
         if restore:
             self.recording.places.watch_over()
-
-    @property
-    def recording(self) -> Recording:
-        """What has been recorded so far."""
-        return self._recorder.recording
-
-    @property
-    def keeper(self) -> Keeper | None:
-        """What it takes to run each call again; None where no activations are kept."""
-        return self._recorder.keeper
 
     @property
     def full(self) -> bool:

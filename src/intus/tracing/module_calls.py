@@ -23,6 +23,8 @@ _STOP = CALL.index("stop")
 class ModuleCalls:
     """Notes each call as it begins, as it returns, and as it is left; ``interpose`` tells of all three."""
 
+    __slots__ = ("_keeper", "_origins", "_recording", "_sites", "values")
+
     def __init__(
         self, recording: Recording, origins: Origins, sites: Sites, values: Values, keeper: Keeper | None
     ) -> None:

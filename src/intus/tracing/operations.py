@@ -78,22 +78,23 @@ def make_handler(
             out = func(*args, **kwargs) if kwargs else func(*args)
         if args and isinstance(args[0], Tensor):
             with torch._C.DisableTorchFunction():
-                notice(about, args[0], out, getframe(2))
+                if about.note == "read":
+                    note_read(args[0], about.type, out, getframe(2))
+                elif about.note == "host":
+                    origins.to_host(args[0])
+                elif about.note == "backward":
+                    origins.differentiated(args[0])
+                elif isinstance(out, Tensor):
+                    origins.gradient(out, args[0])
+                also.clear()
         return out
 
-    def notice(about: Function, t: Tensor, out: Any, frame: Any) -> None:
-        if about.note == "read":
-            row = find(t)
-            if row >= 0 and sites.is_users(frame):  # what torch asks for itself is not the model's choice
-                value = out if isinstance(out, bool) else None
-                recording.reads.append(Read(row, about.type, frame.f_code, frame.f_lasti, value, len(rows)))
-        elif about.note == "host":
-            origins.to_host(t)
-        elif about.note == "backward":
-            origins.differentiated(t)
-        elif isinstance(out, Tensor):
-            origins.gradient(out, t)
-        also.clear()
+    def note_read(t: Tensor, how: str, out: Any, frame: Any) -> None:
+        """Python has asked for a plain value; what torch asks for itself is not the model's choice."""
+        row = find(t)
+        if row >= 0 and sites.is_users(frame):
+            value = out if isinstance(out, bool) else None
+            recording.reads.append(Read(row, how, frame.f_code, frame.f_lasti, value, len(rows)))
 
     def before_writing(about: Function, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[Tensor]:
         """The tensors this very call writes into; what is about to be overwritten there is kept: saved
