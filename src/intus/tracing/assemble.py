@@ -55,7 +55,7 @@ def assemble(
         metas=tuple(recording.metas),
         sites=(*(source_of(code, at) for code, at in recording.sites), *forwards),
         args=tuple(recording.args),
-        params=tuple(param_of(name, p) for name, p in recording.places.params),
+        params=tuple(param_of(name, p) for name, p in recording.addresses.params),
         modules=modules,
         ops=_ops(rows, layers),
         edges=Edges(**edges),
@@ -63,7 +63,7 @@ def assemble(
         op_params=_unique(op_params),
         exits=exits,
         branches=tuple(branch._replace(row=int(where[branch.row])) for branch in branches),
-        buffers=tuple(param_of(name, t) for name, t in recording.places.buffers),
+        buffers=tuple(param_of(name, t) for name, t in recording.addresses.buffers),
         settings=settings,
         op_settings=op_settings,
         error=_error_text(recording.failure),
@@ -216,10 +216,10 @@ def _arguments(module: Any) -> str:
 
 def _modules(recording: Recording) -> tuple[tuple[Module, ...], list[Source]]:
     """The modules, and where their classes' ``forward`` is written, which are numbered after the sites."""
-    places, numbers = recording.places, dict[Any, int]()
+    addresses, numbers = recording.addresses, dict[Any, int]()
     forwards: list[Source] = []
     modules = []
-    for name, module in zip(places.names, places.modules, strict=True):
+    for name, module in zip(addresses.names, addresses.modules, strict=True):
         code = _forward(type(module))
         if code is not None and code not in numbers:
             numbers[code] = len(recording.sites) + len(forwards)
@@ -231,8 +231,8 @@ def _modules(recording: Recording) -> tuple[tuple[Module, ...], list[Source]]:
                 _arguments(module),
                 bool(module.training),
                 numbers.get(code, -1),
-                _known(module._parameters, places.sources),
-                _known(module._buffers, places.sources),
+                _known(module._parameters, addresses.sources),
+                _known(module._buffers, addresses.sources),
             )
         )
     return tuple(modules), forwards

@@ -18,18 +18,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from ..core.graph import Branch
-
-
-class Read(NamedTuple):
-    """Python asked for a tensor's plain value: the tensor's row, how (``"bool"``, ``"item"``), at which
-    instruction, the value where it was a truth, and how far the recording had come."""
-
-    row: int
-    how: str
-    code: CodeType
-    at: int
-    value: bool | None
-    rows: int
+from .recording import Read
 
 
 class _Span(NamedTuple):

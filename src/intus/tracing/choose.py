@@ -77,9 +77,9 @@ class Chooser:
     def returned(self, row: int, call: int) -> bool:
         """Whether to hold the tensor of ``row``, which a module's call returns."""
         module, passno = self._module(call)
-        places, wanted = self._recording.places, False
-        address = places.names[module]
-        names, class_ = (address, f"{address}:{passno}"), type(places.modules[module]).__name__
+        addresses, wanted = self._recording.addresses, False
+        address = addresses.names[module]
+        names, class_ = (address, f"{address}:{passno}"), type(addresses.modules[module]).__name__
         for part in self._parts:
             if isinstance(part, _Name):
                 here, dropped = part.returned(row, names, class_)

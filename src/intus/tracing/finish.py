@@ -128,12 +128,12 @@ def _named(
 def _with_gradients(
     trace: Trace, capture: Capture, where: Callable[[int], int], grads: bool | Selection, output: Any
 ) -> None:
-    nodes, places = capture.values.nodes, capture.recording.places
+    nodes, addresses = capture.values.nodes, capture.recording.addresses
     assert nodes is not None
     nodes.end()
-    own = [t for _, t in (*places.params, *places.buffers)]
+    own = [t for _, t in (*addresses.params, *addresses.buffers)]
     sizes, stale = saved_bytes(nodes, own)
-    statistics = {memory_of(t) for name, t in places.buffers if name.endswith(_STATISTICS)}
+    statistics = {memory_of(t) for name, t in addresses.buffers if name.endswith(_STATISTICS)}
     if stale and set(capture.restored) - statistics:
         raise CaptureError(
             "The model writes into a tensor from outside (an input, a buffer), and autograd needs what was "

@@ -104,7 +104,7 @@ class Capture:
         self.restored: list[int | None] = []  # the memories that were put back
         self._restore = restore
         if restore:
-            self.recording.places.watch_over()
+            self.recording.outside.watch(self.recording.addresses.modules)
 
     @property
     def full(self) -> bool:
@@ -152,8 +152,8 @@ class Capture:
 
     def _put_back(self) -> None:
         with torch._C.DisableTorchFunction():
-            places = self.recording.places
-            for t in places.written():
+            outside = self.recording.outside
+            for t in outside.written():
                 self.values.before_writing(t)
                 self.restored.append(memory_of(t))
-            places.put_back()
+            outside.put_back()

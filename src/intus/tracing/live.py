@@ -119,7 +119,7 @@ class LiveOp(Described):
     def params(self) -> list[Param]:
         """As ``Op.params``."""
         return [
-            param_of(*self._recording.places.params[-1 - source]) for source in self._inputs if source < 0
+            param_of(*self._recording.addresses.params[-1 - source]) for source in self._inputs if source < 0
         ]
 
     @property
@@ -129,7 +129,7 @@ class LiveOp(Described):
         while call >= 0:
             module = calls[call * len(CALL)]
             passno = calls[0 : (call + 1) * len(CALL) : len(CALL)].count(module)
-            address = self._recording.places.names[module]
+            address = self._recording.addresses.names[module]
             found.append(f"{address}:{passno}" if passno > 1 else address)
             call = calls[call * len(CALL) + 1]
         return found[::-1]

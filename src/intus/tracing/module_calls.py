@@ -36,9 +36,9 @@ class ModuleCalls:
         recording = self._recording
         stack, calls = recording.stack, recording.calls
         parent, call = stack[-1], len(calls) // _WIDTH
-        number = recording.places.numbers.get(id(module))
+        number = recording.addresses.numbers.get(id(module))
         if number is None:
-            number = recording.places.add(module, recording.module_of(parent))
+            number = recording.addresses.add(module, recording.module_of(parent))
         frame = sys._getframe(2)
         site = self._sites.numbers.get((id(frame.f_code), frame.f_lasti))
         if site is None:

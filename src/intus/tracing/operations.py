@@ -19,13 +19,12 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ..core.graph import CREATED, FAILED, INPLACE, OP
-from .branches import Read
 from .containers import ATOMS, is_plain, tensors
 from .functions import Function, describe, results, written
 from .keeper import Keeper
 from .nest import Nest
 from .origins import Origins
-from .recording import POSITIONS, Recording
+from .recording import POSITIONS, Read, Recording
 from .sites import Sites
 from .values import Values
 
@@ -58,7 +57,7 @@ def make_handler(
     signatures, known_sites, getframe = recording.signatures, sites.numbers, sys._getframe
     gather, also, transformed = origins.gather, origins.also, origins.transformed
     offer, note_call = values.offer, None if keeper is None else keeper.before
-    sources, keeping = recording.places.sources, values.wanted is not None
+    sources, keeping = recording.addresses.sources, values.wanted is not None
     returnable = (Tensor, tuple, list)
 
     def learn(func: Any) -> tuple[Function, int, int, bool, bool]:
@@ -103,7 +102,7 @@ def make_handler(
         with torch._C.DisableTorchFunction():
             for target in targets:
                 values.before_writing(target)
-                recording.places.before_writing(target)
+                recording.outside.before_writing(target)
         if about.type == "data":
             origins.data_of(args[0])
         return targets

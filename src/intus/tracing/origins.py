@@ -103,7 +103,7 @@ class Origins:
     def is_known(self, t: Tensor) -> bool:
         """Whether the tensor has been met, or belongs to the model."""
         seen = self.known.get(id(t))
-        return (seen is not None and seen[0]() is t) or id(t) in self._recording.places.sources
+        return (seen is not None and seen[0]() is t) or id(t) in self._recording.addresses.sources
 
     def row_as_made(self, t: Any) -> int:
         """The row that made a tensor that has not been written to since; -1 for anything else."""
@@ -131,7 +131,7 @@ class Origins:
 
     def _stranger(self, t: Tensor) -> int:
         recording = self._recording
-        kind, number = recording.places.sources.get(id(t), ("", -1))
+        kind, number = recording.addresses.sources.get(id(t), ("", -1))
         if kind == "param":
             self.note(t, -1 - number)
             if memory_of(t) in self._untold:
@@ -139,7 +139,7 @@ class Origins:
                 return self.row(t)
             return -1 - number
         if kind == "buffer":
-            return self.add(t, BUFFER, recording.type_number(recording.places.buffers[number][0]))
+            return self.add(t, BUFFER, recording.type_number(recording.addresses.buffers[number][0]))
         if is_wrapped(t):
             self.transformed.append(1)
             row = self.row(get_unwrapped(t))
@@ -153,7 +153,7 @@ class Origins:
             return twin
         if self._on_host and is_foreign(t):
             return self.add(t, OP, recording.type_number("host"), self._on_host)
-        recording.places.outside(t)
+        recording.outside.add(t)
         return self.add(t, CONSTANT, recording.type_number("constant"))
 
     def _twin(self, t: Tensor) -> int:
@@ -210,7 +210,7 @@ class Origins:
             row, own = last, False
             if seen is not None and seen[0]() is target and seen[1] >= first:
                 row, own = seen[1], True  # the row's value is what was written
-            elif id(target) not in self._recording.places.sources:  # running statistics feed nothing here
+            elif id(target) not in self._recording.addresses.sources:  # running statistics feed nothing here
                 self.note(target, last)
             else:
                 continue

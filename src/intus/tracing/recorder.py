@@ -52,7 +52,7 @@ class Recorder(TorchFunctionMode):
         self.origins = origins = Origins(recording, values, keeper)
         sites = Sites(recording, entry)
         if model is not None:
-            recording.places.learn(model)
+            recording.addresses.learn(model)
         self.module_calls = ModuleCalls(recording, origins, sites, values, keeper)
         limit = most * len(ROW) if most < sys.maxsize else 0
         self.handler = make_handler(
@@ -83,7 +83,7 @@ class Recorder(TorchFunctionMode):
         """Declare an input of the pass; one tensor given twice is one input."""
         if not self.origins.is_known(t):
             self.recording.ends["inputs"].append(name)
-            self.recording.places.outside(t)
+            self.recording.outside.add(t)
             self.origins.add(t, INPUT, self.recording.type_number("input"))
 
     def add_output(self, t: Tensor, place: str, name: str = "") -> None:

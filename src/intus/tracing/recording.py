@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from ..core.graph import Meta
-from .branches import Read
-from .places import Places
+from .addresses import Addresses
+from .outside import Outside
 
 #: Integers per row of each flat list.
 ROW = (
@@ -27,6 +27,18 @@ _TYPE, _SITE = ROW.index("type"), CALL.index("site")
 #: Positional arguments whose place is known without looking its name up.
 POSITIONS = 32
 _POSITIONAL = [str(position) for position in range(POSITIONS)]
+
+
+class Read(NamedTuple):
+    """Python asked for a tensor's plain value: the tensor's row, how (``"bool"``, ``"item"``), at which
+    instruction, the value where it was a truth, and how far the recording had come."""
+
+    row: int
+    how: str
+    code: CodeType
+    at: int
+    value: bool | None
+    rows: int
 
 
 @dataclass(slots=True)
@@ -51,8 +63,9 @@ class Recording:
     metas: list[Meta] = field(default_factory=list)
     sites: list[tuple[CodeType, int]] = field(default_factory=list)
     args: list[str] = field(default_factory=_POSITIONAL.copy)
-    places: Places = field(default_factory=Places)
-    stack: list[int] = field(default_factory=lambda: [-1])
+    outside: Outside = field(default_factory=Outside)
+    addresses: Addresses = field(init=False)
+    stack: list[int] = field(default_factory=[-1].copy)
     failure: BaseException | None = None
     raised: tuple[int, BaseException] | None = None
     reads: list[Read] = field(default_factory=list)
@@ -61,6 +74,9 @@ class Recording:
     type_numbers: dict[str, int] = field(default_factory=dict)
     meta_numbers: dict[Any, int] = field(default_factory=dict)
     _arg_numbers: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.addresses = Addresses(self.outside)
 
     def type_number(self, name: str) -> int:
         """The number of an operation's type."""

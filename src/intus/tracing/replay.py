@@ -40,7 +40,7 @@ class Replays:
     ) -> None:
         self._keeper, self._where = keeper, where
         self.params: list[tuple[Tensor, int | None]] = [
-            (p, version_of(p)) for _, p in recording.places.params
+            (p, version_of(p)) for _, p in recording.addresses.params
         ]
         left = [row for row in kept if where(row) < 0]
         used = {row for note in keeper.calls.values() for row in note[INPUTS][::2]} if left else set()

@@ -27,23 +27,22 @@ class Surroundings:
     """Shared by all captures; ``call`` runs for ``Module.__call__`` while any of them is under way."""
 
     def __init__(self, call: FunctionType) -> None:
-        self._call, self._lock, self._captures, self._undo = call, threading.Lock(), 0, ExitStack()
+        self._call, self._lock, self._captures = call, threading.Lock(), 0
+        self._undo: list[Callable[[], None]] = []
 
     def enter(self) -> None:
         """A capture begins."""
         with self._lock:
             self._captures += 1
             if self._captures == 1:
-                self._undo.callback(_run_eagerly())
-                self._undo.callback(_make_room())
-                self._undo.callback(_run_instead(_module_call, self._call))
+                self._undo += _run_eagerly(), _make_room(), _run_instead(_module_call, self._call)
 
     def leave(self) -> None:
         """A capture is over."""
         with self._lock:
             self._captures -= 1
-            if self._captures == 0:
-                self._undo.close()
+            while self._undo and not self._captures:
+                self._undo.pop()()
 
 
 def _run_instead(function: FunctionType, other: FunctionType) -> Callable[[], None]:

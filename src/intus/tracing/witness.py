@@ -185,7 +185,7 @@ class Witness(Keeper):
         return patched(self._value(hole.patch.base), hole.patch, self._value)
 
     def _value(self, row: int) -> Tensor:
-        return self._recording.places.params[-1 - row][1] if row < 0 else self._passing.value(row)
+        return self._recording.addresses.params[-1 - row][1] if row < 0 else self._passing.value(row)
 
     def _compare(self, row: int, finding: Finding, out: list[Tensor]) -> None:
         finding.row, again = row, finding.out
