@@ -39,6 +39,12 @@ def fails(x):
 def late(x):
     raise ValueError(x.tanh())
 
+def make():
+    return Net()
+
+def masked(x, *, mask):
+    return x * mask
+
 class Sized(torch.nn.Linear):
     def __init__(self, size):
         super().__init__(size, 1)
@@ -119,6 +125,11 @@ def test_view_shows_a_saved_trace(tmp_path: Path) -> None:
             "{net}:Net cannot run without --inputs: TypeError: Net.forward() missing 1 required positional "
             "argument: 'x'. It takes (x): write a value for each, such as --inputs",
         ),
+        (
+            ["view", "{net}:make", "--inputs", "ones(4)"],
+            "It takes (): if it makes the model, write {net}:make().",
+        ),
+        (["view", "{net}:masked", "--inputs", "ones(4)"], 'or by name: "dict(x=…, mask=…)".'),
         (["view", "{net}:Net", "--inputs", "ones(1), 2"], "takes 2 positional arguments but 3 were given"),
         (
             ["view", "{net}:fails", "--inputs", "ones(1)"],

@@ -88,6 +88,13 @@ class Steps(nn.Module):
         return h
 
 
+def test_the_modules_of_a_class_are_called_by_their_addresses(tmp_path):
+    model, x = cnn(), torch.rand(3, 1, 8, 8)
+    acts = intus.collect(model, [x], ["ReLU", "Linear"], tmp_path / "a.safetensors")
+    assert list(acts) == ["1", "3"]
+    assert torch.equal(acts["3"], model(x))
+
+
 def test_passes_that_some_batches_do_not_reach(tmp_path):
     torch.manual_seed(0)
     model = Steps()

@@ -1,6 +1,8 @@
 """``compare`` names the operation at which two passes part, and raises no false alarm."""
 
 import copy
+from html import escape
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -282,6 +284,16 @@ def test_a_rerun_differs_whichever_comes_first(pair, change):
     assert "differs" in set(other["verdict"])
     assert one.attrs["first"]["a"] == other.attrs["first"]["a"]
     assert other.attrs["first"]["why"] == [why.replace("in b", "in a") for why in one.attrs["first"]["why"]]
+
+
+def test_a_notebook_shows_what_print_does(pair):
+    _, _, whole = pair
+    found = compare(whole, whole.rerun({"encoder.layer.0.attention": 0}))
+    shown = found._repr_html_()
+    assert all(escape(line.strip()) in shown for line in found.attrs["summary"].splitlines())
+    rows = ElementTree.fromstring(shown[shown.index("<table") :]).findall("tbody/tr")
+    assert [row[3].text for row in rows] == [*found["verdict"][(at := found.attrs["at"]) - 3 : at + 4]]
+    assert "<table" not in compare(whole, whole)._repr_html_()
 
 
 def test_in_a_rerun_no_difference_is_rounding():

@@ -110,6 +110,8 @@ def test_compiled_code_is_compiled_again_after_a_trace():
         return module.forward
 
     model = torch.compile(small(), backend=backend)
+    t = intus.trace(model, torch.ones(1, 3))
+    assert (t.name, t["input"].label) == (type(small()).__name__, "input_1")  # as what was compiled has them
     intus.trace(model, numbers())
     assert not compiled
     model(numbers())

@@ -49,7 +49,7 @@ class Subject:
         if raised:  # in the model's own code
             more = f" ({raised['file']}, line {raised['line']})"
         else:
-            more = f". It takes {_signature(self.what)}: write a value for each, such as {_SUCH}"
+            more = f". It takes {_signature(self.what)}: {_advice(self)}"
         raise InputError(f"{self.name} cannot run {on}: {found.graph.error}{more}.")
 
 
@@ -166,6 +166,21 @@ def _signature(what: Any) -> str:
         return str(inspect.signature(forward))
     except (TypeError, ValueError):
         return "(…)"
+
+
+def _advice(subject: Subject) -> str:
+    """How to write what a model takes."""
+    every = f"write a value for each, such as {_SUCH}"
+    try:
+        what: Any = getattr(subject.what, "forward", subject.what)
+        taken = inspect.signature(what).parameters.values()
+    except (TypeError, ValueError):
+        return every
+    if not taken:
+        return f"if it makes the model, write {subject.name}()"
+    by_name = any(one.kind is one.KEYWORD_ONLY for one in taken)
+    named = ", ".join(f"{one.name}=…" for one in taken)
+    return f'{every}, or by name: "dict({named})"' if by_name else every
 
 
 def _evaluate(expression: str, names: Mapping[str, Any], what: str, advice: str) -> Any:

@@ -341,7 +341,8 @@ class Graph:
         """Inputs and outputs by what the model's own code calls them, where that means nothing else."""
         found: dict[str, list[int]] = {}
         for row, name in end_names(self.ops.kind.tolist(), self.facts).items():
-            if name not in self._names and name not in self.types:
+            of_type = np.flatnonzero(self.ops.type == self.types.index(name)) if name in self.types else [row]
+            if name not in self._names and list(of_type) == [row]:
                 found.setdefault(name, []).append(row)
         return found
 

@@ -16,6 +16,7 @@ def by_name(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     >>> by_name(lambda x, *rest, **more: x, (1, 2), {"mask": 3})
     {'x': 1, 'rest': (2,), 'mask': 3}
     """
+    model = getattr(model, "_orig_mod", model)  # what torch.compile was given knows the names
     function = model.forward if isinstance(model, Module) else model
     names = _positional(function)
     if not kwargs and len(args) <= len(names):

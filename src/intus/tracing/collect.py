@@ -203,16 +203,19 @@ def _given(batch: Any, inputs: Callable[[Any], Any] | None) -> Any:
 
 def _keys(graph: Graph, selection: list[Any]) -> dict[int, list[_Key]]:
     """The addresses of rows: every name in the selection that means them, else the innermost module that a
-    glob matches and that returns them."""
+    glob or a class means and that returns them."""
     found: dict[int, list[_Key]] = {}
     written = {part for part in selection if isinstance(part, str) and not is_glob(part)}
+    classes = {part for part in written if graph.rows(part) is None and part not in graph.types}
     globs = [part for part in selection if isinstance(part, str) and is_glob(part)]
     calls = [(call, rows[0]) for call, rows in sorted(graph.call_outputs.items()) if len(rows) == 1]
     for call, row in reversed(calls):  # from the inside out
         key = graph.modules[int(graph.calls.module[call])].address, int(graph.calls.passno[call])
         names = {key[0], _text(key)}
-        by_glob = row not in found and any(fnmatchcase(name, glob) for name in names for glob in globs)
-        if by_glob or names & written:
+        meant = graph.modules[int(graph.calls.module[call])].type in classes or any(
+            fnmatchcase(name, glob) for name in names for glob in globs
+        )
+        if (meant and row not in found) or names & written:
             found.setdefault(row, []).append(key)
     modules = {module.address for module in graph.modules}
     for name in written:

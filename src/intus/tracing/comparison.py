@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _SHOWN = ["a", "b", "verdict", "made_here", "relative", "expected", "local"]
 _AROUND = 3  # rows shown before and after the place
 _NAMED = 5  # places named in the summary
+_FORMAT: dict[str, Any] = {"float_format": lambda x: f"{x:.2g}", "na_rep": ""}
 
 
 class Comparison(pd.DataFrame):  # type: ignore[misc]
@@ -45,13 +47,22 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         return table
 
     def __str__(self) -> str:
-        at, summary = self.attrs.get("at"), str(self.attrs.get("summary", ""))
-        if at is None:
-            return summary
-        rows = self.iloc[max(0, at - _AROUND) : at + _AROUND + 1][_SHOWN]
-        return f"{summary}\n\n{rows.to_string(float_format=lambda x: f'{x:.2g}', na_rep='')}"
+        summary, rows = self._shown()
+        return summary if rows is None else f"{summary}\n\n{rows.to_string(**_FORMAT)}"
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook."""
+        summary, rows = self._shown()
+        table = "" if rows is None else rows.to_html(**_FORMAT)
+        return f'<pre style="white-space: pre-wrap">{escape(summary)}</pre>{table}'
+
+    def _shown(self) -> tuple[str, pd.DataFrame | None]:
+        """What there is to say, and the rows around where the passes part."""
+        at, summary = self.attrs.get("at"), str(self.attrs.get("summary", ""))
+        near = None if at is None else self.iloc[max(0, at - _AROUND) : at + _AROUND + 1][_SHOWN]
+        return summary, near
 
 
 def _row(a: Trace, b: Trace, pair: Pair, brought: bool) -> dict[str, Any]:

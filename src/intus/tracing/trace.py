@@ -81,9 +81,10 @@ class Trace(TraceFacts):
         """What the model returned, with its autograd graph: call ``backward`` on a loss of it, and every op
         has its ``grad``. Raises InputError where the trace was taken without ``grads``, or copied."""
         if self.gradients is None or self._output is None:
+            labels = [op.label for op in self.outputs]
             raise InputError(
-                "This trace does not hold what the model returned. Trace with grads=True; the values of the "
-                "outputs alone are in trace.outputs."
+                "This trace does not hold what the model returned, which is kept for backward alone. "
+                f"Trace with grads=True, or take the values in trace.outputs: {labels}."
             )
         return self._output
 
