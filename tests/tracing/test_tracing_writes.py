@@ -1,5 +1,7 @@
 """Writes that no name tells of: what they do to the model is undone; who reads what they wrote knows it."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -251,3 +253,35 @@ def test_what_is_written_into_by_name_is_kept_as_it_was_and_undone():
     assert torch.equal(t["sub_1"].value, x + 1 - 1)
     assert t["normal_1"].value.any()
     assert t.validate(), str(t.validate())
+
+
+class Average(nn.Module):
+    """Keeps a running mean of its activations without a thought of autograd, and one of the first unit."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+        self.register_buffer("mean", torch.zeros(3))
+        self.register_buffer("first", torch.zeros(2))
+
+    def forward(self, x):
+        h = self.fc(x)
+        self.mean.mul_(0.9).add_(h.mean(0) * 0.1)
+        self.first[0] += h[0, 0]
+        return h + self.mean + self.first.sum()
+
+
+@pytest.mark.parametrize("grads", [False, True])
+def test_a_buffer_that_took_part_in_autograd_has_no_history_afterwards(grads):
+    torch.manual_seed(0)
+    model, x = Average(), torch.randn(4, 3)
+    plain = copy.deepcopy(model)
+    t = intus.trace(model, x, grads=grads)
+    assert [b.grad_fn for b in model.buffers()] == [None, None]
+    assert not any(b.requires_grad or b.any() for b in model.buffers())
+    expected = plain(x)
+    assert torch.equal(copy.deepcopy(model)(x), expected)
+    if grads:
+        t.output.sum().backward()
+        expected.sum().backward()
+        assert torch.equal(model.fc.weight.grad, plain.fc.weight.grad)

@@ -22,6 +22,7 @@ class Outside:
         self._watching = False
         self._attributes = Attributes()
         self._undo: dict[Any, tuple[Tensor, Tensor, Tensor]] = {}  # by place: it, as it lay, its values
+        self._leaves: dict[int, Tensor] = {}  # by id: what was written to and had no history
         self._versions: list[_unsafe_preserve_version_counter] = []  # as they were before each first write
 
     def watch(self, modules: Iterable[Module]) -> None:
@@ -46,6 +47,9 @@ class Outside:
         memory = memory_of(t) if self._watching else None
         if memory not in self._memories:
             return
+        for one in (t, t if t._base is None else t._base):
+            if one.is_leaf:
+                self._leaves[id(one)] = one
         place = (memory, t.storage_offset(), t.shape, t.stride(), t.dtype)
         if place not in self._undo:
             self._undo[place] = (t, t.data, t.detach().clone())
@@ -58,13 +62,17 @@ class Outside:
 
     def put_back(self) -> None:
         """Undo what the pass wrote outside, the last first; ``.data`` keeps it from autograd's sight. The
-        counts of writes are put back too: a backward pass yet to come would refuse what looks changed. Last
-        come the modules' attributes."""
+        counts of writes are put back too: a backward pass yet to come would refuse what looks changed. What
+        had no history has none again, such as a buffer that averages activations. Attributes come last."""
         for itself, t, before in reversed(list(self._undo.values())):
             with torch.no_grad(), torch.inference_mode(t.is_inference()):
                 t.copy_(before)
                 if _lies_elsewhere(itself, t):  # it was resized, or its ``data`` was set
                     itself.data = t
+        for t in self._leaves.values():
+            if t.grad_fn is not None and not t._is_view():  # of a view, its base
+                t.detach_()
+        self._leaves.clear()
         while self._versions:
             self._versions.pop().__exit__()
         self._undo.clear()

@@ -222,4 +222,4 @@ def _owner(model: Callable[..., Any]) -> torch.nn.Module | None:
 def _name(model: Callable[..., Any], owner: torch.nn.Module | None) -> str:
     if owner is model:
         return type(getattr(model, "_orig_mod", model)).__name__  # what torch.compile was given
-    return getattr(model, "__qualname__", type(model).__name__)
+    return str(getattr(model, "__qualname__", type(model).__name__)).rpartition("<locals>.")[2]
