@@ -64,7 +64,7 @@ def million() -> Figures:
     """Recording a chain of a million operations: microseconds and bytes an operation."""
     import torch
 
-    from intus.tracing.interpose import Capture
+    from intus.tracing.capture.interpose import Capture
 
     from .workloads import Chain
 

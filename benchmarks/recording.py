@@ -66,7 +66,7 @@ def measure_workload(name: str) -> dict[str, Any]:
     import torch
 
     import intus
-    from intus.tracing.interpose import Capture
+    from intus.tracing.capture.interpose import Capture
 
     from .workloads import WORKLOADS
 

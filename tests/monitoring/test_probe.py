@@ -26,7 +26,7 @@ from intus.core.record import KINDS
 from intus.monitoring import Probe, flush, probe
 from intus.monitoring.sender import line
 from intus.storage.codec import decode_graph
-from intus.tracing.recording import ROW
+from intus.tracing.capture.recording import ROW
 
 HOST = "127.0.0.1"
 IMAGES = torch.tensor(load_digits().images[:192], dtype=torch.float32)[:, None] / 16

@@ -87,7 +87,7 @@ def test_a_lazy_module_is_left_as_its_first_pass_makes_it():
 
 def test_a_probe_leaves_the_models_state_to_the_model():
     """Only a trace undoes; a capture on the side sees a real pass of training."""
-    from intus.tracing.interpose import Capture
+    from intus.tracing.capture.interpose import Capture
 
     model = Assigns()
     with Capture(model):

@@ -1,1 +1,1 @@
-"""What runs in a model: interpose -> recorder -> assemble -> loops -> Trace."""
+"""What runs in a model: capture -> assemble -> loops, branches -> Trace."""

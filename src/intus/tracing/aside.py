@@ -6,8 +6,8 @@ from typing import Any
 
 from ..core.graph import Graph
 from .arguments import by_name
+from .capture.interpose import Capture
 from .compiled import reaches_compiled
-from .interpose import Capture
 from .run import structure
 
 MOST = 1_000_000  # operations of one pass: some 100 MB of integers

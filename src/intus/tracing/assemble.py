@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 from torch.nn import Module as TorchModule
-from torch.nn.parameter import is_lazy
 
-from ..core.graph import BUFFER, FAILED, INPUT, OUTPUT, Calls, Edges, Graph, Module, Ops, Param, Source
+from ..core.graph import BUFFER, FAILED, INPUT, OUTPUT, Calls, Edges, Graph, Module, Ops, Source
 from .branches import find_branches
+from .capture.addresses import param_of
+from .capture.recording import CALL, ROW, Recording
+from .capture.sites import source_of
 from .loops import find_layers, occurrences
-from .recording import CALL, ROW, Recording
 
 
 def assemble(
@@ -181,28 +182,6 @@ def _calls(calls: Mapping[str, np.ndarray], starts: np.ndarray) -> Calls:
         parent=calls["parent"].astype(np.int32),
         start=starts[calls["start"]],
         stop=starts[calls["stop"]],  # the last, -1, for a call that an exception cut short
-    )
-
-
-def source_of(code: CodeType, at: int) -> Source:
-    """The line of an instruction: what ``f_lasti`` pointed at."""
-    line = 0
-    if at >= 0:
-        for start, stop, number in code.co_lines():
-            if start <= at < stop:
-                line = number or 0
-                break
-    return Source(code.co_filename, line, code.co_qualname)
-
-
-def param_of(name: str, p: Any) -> Param:
-    """What is known of a parameter."""
-    return Param(
-        name,
-        () if is_lazy(p) else tuple(p.shape),  # a pass that failed may leave it as it was
-        str(p.dtype).removeprefix("torch."),
-        0 if is_lazy(p) else p.numel() * p.element_size(),
-        bool(p.requires_grad),
     )
 
 

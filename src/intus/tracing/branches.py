@@ -18,7 +18,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from ..core.graph import Branch
-from .recording import Read
+from .capture.recording import Read
 
 
 class _Span(NamedTuple):

@@ -15,14 +15,14 @@ from torch import Tensor
 from ..core.graph import CONSTANT, INPUT, OUTPUT, Graph
 from ..core.graph import FAILED as RAISED
 from ..core.walks import ancestors
+from .capture.invocation import Invocation
+from .capture.randomness import common_generators, put_back
+from .capture.store import to_run
 from .exempt import SCRATCH, UNINITIALISED
 from .given import Parents, WrongError, calls_of
-from .invocation import Invocation
 from .perturb import Asked, Perturbations, told
-from .randomness import common_generators, put_back
 from .replay import LEFT_OUT, Replays, UnprovenError, run, same, unrecorded
 from .report import EXEMPT, FAILED, PROVEN, UNPROVEN, Check, Report
-from .store import to_run
 
 if TYPE_CHECKING:
     from .trace import Trace

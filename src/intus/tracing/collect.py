@@ -18,10 +18,10 @@ from ..core.errors import AddressError, CodecError, InputError, did_you_mean
 from ..core.graph import Graph
 from ..core.selection import Selection, is_glob
 from ..storage.tensors import Entry, write_tensors
-from .choose import Chooser, parts_of
-from .form import To
+from .capture.choose import Chooser, parts_of
+from .capture.form import To
+from .capture.store import tensor_entry, unstorable
 from .run import trace
-from .store import tensor_entry, unstorable
 
 _CHUNK = 2**20
 #: An address without its pass, and the pass.

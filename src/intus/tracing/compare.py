@@ -18,12 +18,12 @@ from torch import Tensor
 from ..core.alignment import align
 from ..core.errors import InputError, require
 from ..core.graph import OP, OUTPUT, Graph
+from .capture.invocation import Invocation
+from .capture.store import to_run
 from .differences import Difference, difference, held, plain, rounding
 from .exempt import UNINITIALISED
 from .given import Parents
-from .invocation import Invocation
 from .replay import run, same, unrecorded
-from .store import to_run
 from .trace import Trace
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .containers import walk
-from .functions import describe, written
-from .invocation import Invocation, arguments
+from .capture.containers import walk
+from .capture.functions import describe, written
+from .capture.invocation import Invocation, arguments
 
 _LIKE = ("zeros", "ones", "empty", "full", "rand", "randn", "randint")
 #: Functions that take nothing but shape, dtype or device: type -> from which argument on.

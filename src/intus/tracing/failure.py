@@ -10,7 +10,7 @@ from torch import nn
 
 from ..core.graph import Graph
 from ..viewing.text import failed_at
-from .sites import LIBRARIES
+from .capture.sites import LIBRARIES
 
 
 def advice(graph: Graph, error: BaseException, inputs: Any) -> str:

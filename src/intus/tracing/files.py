@@ -10,8 +10,8 @@ from ..core.errors import CodecError, InputError
 from ..core.graph import Graph
 from ..storage.codec import graph_parts, read_graph
 from ..storage.tensors import array_entry, write_tensors
-from .gradients import Gradients
-from .store import GRAPH, INDEX, Place, Stored, from_folder, tensor_entry, unstorable
+from .capture.gradients import Gradients
+from .capture.store import GRAPH, INDEX, Place, Stored, from_folder, tensor_entry, unstorable
 from .trace import Trace
 
 _UNVERIFIED = "unverified"

@@ -13,15 +13,15 @@ from ..core.errors import AddressError, CaptureError, InputError, IntusError
 from ..core.graph import Graph
 from ..core.selection import Selection, select
 from .assemble import assemble
+from .capture.gradients import saved_bytes, waiting
+from .capture.interpose import Capture
+from .capture.memory import memory_of
+from .capture.store import GRAPH, Store, Stored
+from .capture.values import Values
 from .files import save
-from .gradients import saved_bytes, waiting
-from .interpose import Capture
-from .memory import memory_of
 from .op import Op
 from .replay import Replays
-from .store import GRAPH, Store, Stored
 from .trace import Trace
-from .values import Values
 
 #: Written in training, and never read back in a backward pass.
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")

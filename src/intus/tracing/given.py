@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..core.graph import OP, OUTPUT, Graph
 from ..core.walks import ancestors
-from .invocation import Hole, Invocation
+from .capture.invocation import Hole, Invocation
 from .replay import LEFT_OUT, Replays, UnprovenError, patched
 
 

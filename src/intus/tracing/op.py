@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core.errors import AddressError, InputError
 from ..viewing.card import html, text
-from .invocation import Invocation, arguments, filled
+from .capture.invocation import Invocation, arguments, filled
 from .op_facts import OpFacts
 from .replay import LEFT_OUT
 

@@ -18,7 +18,7 @@ from ..core.graph import (
     Param,
     Source,
 )
-from .described import Described
+from .capture.described import Described
 from .op_family import Family
 from .op_row import known
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .containers import ATOMS
+from .capture.containers import ATOMS
+from .capture.invocation import Invocation
 from .exempt import Case, reason
-from .invocation import Invocation
 from .replay import equal, run
 from .report import EXEMPT, FAILED
 

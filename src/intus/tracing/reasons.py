@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ..core.graph import BUFFER, CONSTANT, INPUT
-from .ambient import USUAL
+from .capture.ambient import USUAL
+from .capture.invocation import Invocation, arguments
 from .differences import difference, plain
-from .invocation import Invocation, arguments
 
 if TYPE_CHECKING:
     from .trace import Trace

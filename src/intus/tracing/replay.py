@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .ambient import USUAL, within
-from .functions import describe, results, written
-from .invocation import Hole, Invocation, Patch, arguments
-from .keeper import INPUTS, Keeper
-from .memory import Geometry, copied, version_of
-from .randomness import put_back
-from .recording import ROW, Recording
+from .capture.ambient import USUAL, within
+from .capture.functions import describe, results, written
+from .capture.invocation import Hole, Invocation, Patch, arguments
+from .capture.keeper import INPUTS, Keeper
+from .capture.memory import Geometry, copied, version_of
+from .capture.randomness import put_back
+from .capture.recording import ROW, Recording
 
 #: A hole's source where the tensor came from a row that leads nowhere and was left out of the graph.
 LEFT_OUT = -(1 << 62)

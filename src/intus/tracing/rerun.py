@@ -10,11 +10,11 @@ from torch import Tensor
 
 from ..core.errors import CaptureError, InputError
 from ..core.graph import OUTPUT
+from .capture.invocation import SLOT, Invocation
+from .capture.store import to_run
 from .edits import Change, Edits, edits
 from .given import Parents, WrongError, calls_of
-from .invocation import SLOT, Invocation
 from .replay import Replays, UnprovenError, run, same, unrecorded
-from .store import to_run
 
 if TYPE_CHECKING:
     from .trace import Trace

@@ -16,20 +16,20 @@ from ..core.selection import Selection
 from ..core.unwatched import unwatched
 from .arguments import by_name
 from .assemble import assemble
-from .choose import Chooser
+from .capture.choose import Chooser
+from .capture.form import Form, To
+from .capture.gradients import Nodes
+from .capture.interpose import Capture
+from .capture.randomness import same_random_state
+from .capture.recording import ROW
+from .capture.store import SHARD_BYTES, Store
+from .capture.values import Values
 from .drain import drained
 from .failure import advice, raised_at
 from .finish import finish
-from .form import Form, To
-from .gradients import Nodes
-from .interpose import Capture
-from .randomness import same_random_state
-from .recording import ROW
 from .replay import Replays
 from .report import Report
-from .store import SHARD_BYTES, Store
 from .trace import Trace
-from .values import Values
 from .witness import Passing, Witness, Witnessed
 
 _FRAMEWORK = {"framework": "torch", "version": torch.__version__}

@@ -17,7 +17,7 @@ from ..core.table import NUMBERS, columns
 from ..viewing.html import View
 from ..viewing.overlay import Column, Overlay, needs_values
 from ..viewing.text import summary
-from .gradients import Gradients
+from .capture.gradients import Gradients
 from .looks import summarise
 from .op import Op
 from .replay import Replays

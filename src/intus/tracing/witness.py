@@ -13,21 +13,21 @@ from torch import Tensor
 from torch.nn import Module
 
 from ..core.graph import OUTPUT, Graph
+from .capture.choose import Chooser
+from .capture.containers import is_wrapped, tensors
+from .capture.functions import describe
+from .capture.invocation import Hole, Invocation
+from .capture.keeper import Given, Keeper, Note
+from .capture.memory import copied, memory_of, version_of
+from .capture.randomness import common_generators, put_back
+from .capture.recording import ROW, Recording
+from .capture.values import Values
 from .checker import BLANK, Checker, again, difference, refusal
-from .choose import Chooser
-from .containers import is_wrapped, tensors
 from .exempt import UNINITIALISED
-from .functions import describe
 from .given import WrongError
-from .invocation import Hole, Invocation
-from .keeper import Given, Keeper, Note
-from .memory import copied, memory_of, version_of
 from .perturb import NOWHERE, Asked, Perturbations
-from .randomness import common_generators, put_back
-from .recording import ROW, Recording
 from .replay import LEFT_OUT, Replays, UnprovenError, patched, unrecorded
 from .report import EXEMPT, FAILED, PROVEN, Check
-from .values import Values
 
 
 class Passing(Values):

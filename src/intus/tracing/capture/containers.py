@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.nn.parameter import is_lazy
 
-from ..core.nested import leaves, paths
+from ...core.nested import leaves, paths
 
 #: Types that are compared as they are when operations are told apart.
 ATOMS = frozenset(

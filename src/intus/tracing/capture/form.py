@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.errors import InputError
+from ...core.errors import InputError
 from .memory import copied
 from .randomness import common_generators, put_back
 

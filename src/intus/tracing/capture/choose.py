@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from ..core.errors import AddressError, InputError
-from ..core.graph import BUFFER, OP, OP_KINDS, Graph
-from ..core.selection import Selection, is_glob, select
+from ...core.errors import AddressError, InputError
+from ...core.graph import BUFFER, OP, OP_KINDS, Graph
+from ...core.selection import Selection, is_glob, select
 from .live import LiveOp, NotYetError
 from .pattern import may_match
 from .progress import Bounds, Progress, Standing

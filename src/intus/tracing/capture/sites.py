@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
+from ...core.graph import Source
 from .recording import Recording
 
 #: Whose lines are never the user's: torch's, and ours where one trace runs inside another.
-LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<__array_function__")
+LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), "<__array_function__")
 _USER, _LIBRARY, _ENTRY = range(3)
 
 
@@ -53,3 +54,14 @@ class Sites:
         number = self.numbers[key] = len(self._recording.sites)
         self._recording.sites.append((code, key[1]))
         return number
+
+
+def source_of(code: CodeType, at: int) -> Source:
+    """The line of an instruction: what ``f_lasti`` pointed at."""
+    line = 0
+    if at >= 0:
+        for start, stop, number in code.co_lines():
+            if start <= at < stop:
+                line = number or 0
+                break
+    return Source(code.co_filename, line, code.co_qualname)

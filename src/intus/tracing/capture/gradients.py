@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 
-from ..core.graph import INPLACE, OP, OUTPUT
+from ...core.graph import INPLACE, OP, OUTPUT
 from .memory import memory_of
 from .recording import ROW, Recording
 

@@ -14,8 +14,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from ..core.errors import InputError
-from ..storage.tensors import Entry, rename_tensors, write_tensors
+from ...core.errors import InputError
+from ...storage.tensors import Entry, rename_tensors, write_tensors
 from .memory import memory_of
 from .recording import ROW
 

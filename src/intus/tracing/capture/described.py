@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core.graph import Meta
+from ...core.graph import Meta
 
 
 class Described:

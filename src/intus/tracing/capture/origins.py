@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 from torch._C._functorch import get_unwrapped
 
-from ..core.graph import BUFFER, CONSTANT, CREATED, OP
+from ...core.graph import BUFFER, CONSTANT, CREATED, OP
 from .containers import is_wrapped, walk
 from .invocation import Patch
 from .keeper import Keeper

@@ -6,11 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
-from ..core.graph import CREATED, INPLACE, OP_KINDS, Meta, Param, Source
-from .assemble import param_of, source_of
+from ...core.graph import CREATED, INPLACE, OP_KINDS, Meta, Param, Source
+from .addresses import param_of
 from .described import Described
 from .progress import Progress
 from .recording import CALL, ROW, Recording
+from .sites import source_of
 
 _WIDTH = len(ROW)
 _CALL_OF, _META, _SITE, _TIME, _FLAGS, _INPUTS = map(
@@ -41,7 +42,7 @@ class LiveOp(Described):
         self.row, self.kind_number, self.type = row, kind, type_
 
     def __getattr__(self, name: str) -> Any:
-        from .op import Op  # late: what it imports imports this
+        from ..op import Op  # late: what it imports imports this
 
         if hasattr(Op, name):
             raise NotYetError(name)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ..core.graph import Meta
+from ...core.graph import Meta
 from .addresses import Addresses
 from .outside import Outside
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..core.graph import INPUT, OP
+from ...core.graph import INPUT, OP
 from .recording import ROW, Recording
 
 _WIDTH = len(ROW)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from ..core.graph import INPUT, OUTPUT
+from ...core.graph import INPUT, OUTPUT
 from .module_calls import ModuleCalls
 from .nest import Nest
 from .operations import Answer, make_handler
@@ -26,7 +26,7 @@ from .values import Values
 
 
 class Recorder(TorchFunctionMode):
-    """Records what runs while it is entered, on this thread; see ``intus.tracing.interpose`` for its use.
+    """Records what runs while it is entered, on this thread; see ``interpose`` for its use.
 
     ``model`` gives parameters, buffers and modules their addresses (None for a plain function); ``values``
     decides which activations are kept; ``entry`` is the code through which modules are called; after ``most``

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.graph import INPLACE, OP
+from ...core.graph import INPLACE, OP
 from .choose import Chooser
 from .containers import is_wrapped
 from .form import Form

@@ -6,8 +6,10 @@ from typing import Any
 
 from torch import Tensor
 from torch.nn import Module, Parameter
+from torch.nn.parameter import is_lazy
 
-from ..core.address import Address
+from ...core.address import Address
+from ...core.graph import Param
 from .outside import Outside
 
 
@@ -58,3 +60,14 @@ class Addresses:
             name = f"{plain}_{count}"
         self.learn(module, name)
         return self.numbers[id(module)]
+
+
+def param_of(name: str, p: Any) -> Param:
+    """What is known of a parameter."""
+    return Param(
+        name,
+        () if is_lazy(p) else tuple(p.shape),  # a pass that failed may leave it as it was
+        str(p.dtype).removeprefix("torch."),
+        0 if is_lazy(p) else p.numel() * p.element_size(),
+        bool(p.requires_grad),
+    )

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ..core.graph import CREATED, FAILED, INPLACE, OP
+from ...core.graph import CREATED, FAILED, INPLACE, OP
 from .containers import ATOMS, is_plain, tensors
 from .functions import Function, describe, results, written
 from .keeper import Keeper
