@@ -306,6 +306,7 @@ def test_in_a_rerun_no_difference_is_rounding():
     assert set(found["verdict"]) == {"equal", "differs"}
     assert not torch.equal(whole["logits"].value, without["logits"].value)
     assert "within rounding" not in str(found)
+    assert "output_1 (logits): relative difference" in str(found)
 
 
 def test_nan_and_shapes_are_told():

@@ -283,6 +283,12 @@ def test_memory_that_is_put_back_and_needed_is_refused():
         intus.trace(
             lambda x, w: (x.mul_(2) * w).sum(), (torch.ones(2), torch.ones(2, requires_grad=True)), grads=True
         )
+    config = transformers.RwkvConfig(
+        hidden_size=16, attention_hidden_size=16, num_hidden_layers=2, vocab_size=32, intermediate_size=32
+    )
+    rwkv = transformers.RwkvForCausalLM(config).eval()  # which divides weights in place
+    with pytest.raises(CaptureError, match=r"writes into rwkv.blocks.0.attention.output.weight, .* and "):
+        intus.trace(rwkv, torch.arange(4)[None], grads=True)
     model, x = net()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     intus.trace(model.train(), x, grads=True).output[1].backward()  # running statistics are no such memory

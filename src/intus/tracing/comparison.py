@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ..core.graph import OUTPUT
+from ..core.graph import OUTPUT, end_names
 from .op import Op
 from .reasons import reasons
 
@@ -142,13 +142,15 @@ class _Report:
         else:
             lines.append(self._agreeing())
         ends = [pair for pair in pairs if pair.a >= 0 and self.a.graph.ops.kind[pair.a] == OUTPUT]
+        names = end_names(self.a.graph.ops.kind.tolist(), self.a.graph.facts)
         for pair in ends[:_NAMED]:
             found = pair.difference
             if found and found.share:
+                called = f" ({names[pair.a]})" if pair.a in names else ""
                 cosine = f", cosine {found.cosine:.4f}" if found.cosine == found.cosine else ""
                 lines.append(
-                    f"{self.a.graph.labels[pair.a]}: relative difference {found.relative:.2g}, largest "
-                    f"{found.largest:.2g}{cosine}{', within rounding' * pair.fine}."
+                    f"{self.a.graph.labels[pair.a]}{called}: relative difference {found.relative:.2g}, "
+                    f"largest {found.largest:.2g}{cosine}{', within rounding' * pair.fine}."
                 )
         return lines
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..core.errors import AddressError, CaptureError, InputError, IntusError
 from ..core.graph import Graph
 from ..core.selection import Selection, select
+from ..viewing.card import listed
 from .assemble import assemble
 from .capture.gradients import saved_bytes, waiting
 from .capture.interpose import Capture
@@ -134,11 +135,13 @@ def _with_gradients(
     own = [t for _, t in (*addresses.params, *addresses.buffers)]
     sizes, stale = saved_bytes(nodes, own)
     statistics = {memory_of(t) for name, t in addresses.buffers if name.endswith(_STATISTICS)}
-    if stale and set(capture.restored) - statistics:
+    if stale and (written := set(capture.restored) - statistics):
+        held = (*addresses.params, *addresses.buffers)
+        named = [name for name, t in held if memory_of(t) in written]
         raise CaptureError(
-            "The model writes into a tensor from outside (an input, a buffer), and autograd needs what was "
-            "written there. A trace puts such memory back after the pass, so backward would fail: with "
-            "grads=True give the model a clone to write into."
+            f"The model writes into {listed(named) or 'an input or another tensor from outside'}, and "
+            "autograd needs what was written there. A trace puts such memory back after the pass, so "
+            "backward would fail: with grads=True give the model a clone to write into, or trace without."
         )
     told = {where(row): [nodes.made[row][0].name(), size] for row, size in sizes.items() if where(row) >= 0}
     told |= {
