@@ -454,6 +454,29 @@ def test_meta_tensors_are_unproven():
     assert labels(report.unproven) == ["mul_1_1", "output_1"]
 
 
+class Gates(nn.Module):
+    """A step of an LSTM by hand, whose gates are parts of one tensor and written in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Linear(5, 4 * 17)
+
+    def forward(self, x):
+        i, f, g, o = self.mix(x).chunk(4, -1)
+        c = i.sigmoid_() * g.tanh_() + f.sigmoid_()
+        return o.sigmoid_() * c.tanh()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 8])
+@torch.no_grad()
+def test_parts_of_a_tensor_that_are_written_in_place_run_again_as_they_lay(rows):
+    torch.manual_seed(0)  # kernels round by how memory lies
+    report = intus.trace(Gates(), torch.randn(rows, 5)).validate()
+    assert report, str(report)
+    report = intus.trace(nn.GRU(8, 17), torch.randn(5, rows, 8), nest=True).validate()
+    assert report, str(report)
+
+
 def test_an_op_tells_its_function_and_arguments():
     trace = intus.trace(lambda x: torch.cat([x, F.linear(x, x, bias=None)], dim=1), torch.ones(2, 2))
     cat = trace["cat_1"]

@@ -69,9 +69,12 @@ def is_foreign(t: Tensor) -> bool:
         return False
 
 
+_SPARSEST = 8  # how much more memory than numbers a copy may take: a gate of an LSTM is a fourth of its rows
+
+
 def copied(t: Tensor) -> Tensor:
     """A copy that lies in memory as ``t`` does: a kernel may round by the strides it is given."""
     span = 1 + sum((length - 1) * stride for length, stride in zip(t.shape, t.stride(), strict=True))
-    if t.numel() == 0 or t.layout != torch.strided or t.is_quantized or span > 2 * t.numel():
+    if t.numel() == 0 or t.layout != torch.strided or t.is_quantized or span > _SPARSEST * t.numel():
         return t.clone()
     return t.as_strided((span,), (1,)).clone().as_strided(t.shape, t.stride())
