@@ -220,6 +220,7 @@ def _owner(model: Callable[..., Any]) -> torch.nn.Module | None:
 
 
 def _name(model: Callable[..., Any], owner: torch.nn.Module | None) -> str:
-    if owner is model:
-        return type(getattr(model, "_orig_mod", model)).__name__  # what torch.compile was given
+    if owner is not None and owner is model:
+        compiled = "_orig_mod" in owner._modules  # what torch.compile was given
+        return type(owner._modules["_orig_mod"] if compiled else owner).__name__
     return str(getattr(model, "__qualname__", type(model).__name__)).rpartition("<locals>.")[2]
