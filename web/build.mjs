@@ -1,6 +1,7 @@
-// Builds the page into src/intus/_static, as two programs: the graph's (intus.js, intus.css), which is all that a saved
-// file, a notebook and a widget carry, and the server's page (index.html, page.js, page.css), which loads both. The
-// same sources give the same bytes, so CI rebuilds and compares.
+// Builds the page into src/intus/_static, as three programs: the graph's (intus.js, intus.css), which is all that a saved
+// file, a notebook and a widget carry; what files of two graphs carry too (sides.js, sides.css); and the server's page
+// (index.html, page.js, page.css), which loads the graph's. The same sources give the same bytes, so CI rebuilds and
+// compares.
 import { build } from "esbuild";
 import { copyFileSync, mkdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -23,12 +24,14 @@ const options = {
   logLevel: "warning",
 };
 await build({ ...options, entryPoints: { intus: "src/main.ts" }, globalName: "intus" });
+await build({ ...options, entryPoints: { sides: "src/graph/sides.ts" }, globalName: "intusSides" });
 await build({ ...options, entryPoints: { page: "src/page/main.ts" } });
 copyFileSync(join(here, "src", "index.html"), join(out, "index.html"));
 
 /** Bytes that each program may take, packed, as it travels. */
 const programs = [
   { title: "graph", files: ["intus.js", "intus.css"], most: 45_000 },
+  { title: "side by side", files: ["sides.js", "sides.css"], most: 3_500 },
   { title: "server's page", files: ["page.js", "page.css", "index.html"], most: 30_000 },
 ];
 for (const { title, files, most } of programs) {

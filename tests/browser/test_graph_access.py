@@ -178,6 +178,40 @@ def test_on_paper_are_the_picture_and_its_key_alone(open_graph: Open) -> None:
     ] * 3
 
 
+def test_a_dark_page_is_printed_light(open_graph: Open) -> None:
+    page = open_graph(View(MODELS["unet"]()), color_scheme="dark")
+    ground = "document.querySelector('.ig-canvas').getContext('2d').getImageData(3, 3, 1, 1).data[0]"
+    assert page.evaluate(ground) < 40
+    page.evaluate(f"addEventListener('beforeprint', () => (window.printed = {ground}))")
+    page.pdf()  # as the browser prints
+    assert page.evaluate("window.printed") > 230
+    assert page.evaluate(ground) < 40
+    page.emulate_media(media="print", color_scheme="dark")
+    assert (
+        page.locator(".ig-legend").evaluate("(e) => getComputedStyle(e).backgroundColor")
+        == "rgb(255, 255, 255)"
+    )
+
+
+def test_the_legend_folds_to_its_title_and_stays_so(open_graph: Open) -> None:
+    page = open_graph(View(MODELS["unet"]()))
+    legend = page.locator(".ig-legend")
+    title = legend.get_by_role("button", name="Legend")
+    assert "with parameters" in legend.inner_text()
+    title.click()
+    assert legend.inner_text().strip() == "Legend"
+    assert title.get_attribute("aria-expanded") == "false"
+    page.get_by_label("Colour by").select_option("parameters")
+    assert legend.inner_text().strip() == "Parameters"
+    assert legend.locator("canvas, .ig-bar-scale").count() == 0
+    title = legend.get_by_role("button", name="Parameters")
+    title.press("Enter")
+    assert legend.locator(".ig-bar-scale").is_visible()
+    assert title.evaluate("(e) => e === document.activeElement")
+    title.press(" ")
+    assert legend.inner_text().strip() == "Parameters"
+
+
 def test_a_wide_graph_begins_at_its_edge_on_a_phone_and_under_the_way_to_a_box(open_graph: Open) -> None:
     class Wide(nn.Module):
         def __init__(self) -> None:

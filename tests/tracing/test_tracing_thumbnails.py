@@ -78,13 +78,42 @@ def test_what_is_drawn_is_said_in_numpys_words(value: torch.Tensor, of: str) -> 
     assert max(picture["columns"], len(rows_of(picture))) <= 33
 
 
-@pytest.mark.parametrize("shape", [(), (5,), (1, 9), (0, 4), (3, 0, 4), (0, 2, 2), (0, 1, 4, 4)])
-def test_a_number_a_vector_and_nothing_have_no_picture(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (7, 1, 1), (0, 4), (3, 0, 4), (0, 2, 2), (0, 1, 4, 4)])
+def test_a_number_and_nothing_have_no_picture(shape: tuple[int, ...]) -> None:
     assert thumbnail(torch.zeros(shape)) is None
 
 
+@pytest.mark.parametrize(
+    ("shape", "of"),
+    [((5,), ""), ((1, 5), "[0]"), ((5, 1), "[:, 0]"), ((3, 1, 5), "[0, 0]"), ((3, 5, 1), "[0, :, 0]")],
+)
+def test_a_row_is_a_strip_and_one_of_whole_numbers_its_first(shape: tuple[int, ...], of: str) -> None:
+    numbers = torch.tensor([0.0, -2.0, 2.0, float("nan"), 1.0])
+    value = torch.zeros(shape)
+    value.reshape(-1)[:5] = numbers
+    picture = thumbnail(value)
+    assert picture == {"of": of, "columns": 5, "pixels": "f0u" + NO_NUMBER + "n", "most": 2.0}
+    ids = torch.zeros(shape, dtype=torch.int64)
+    ids.reshape(-1)[:5] = torch.tensor([101, -7, 0, 2**40, 5])
+    found = thumbnail(ids)
+    assert found is not None
+    assert (found["of"], found["numbers"], found["pixels"]) == (of, "101, -7, 0, 1099511627776, 5", "")
+    mask = thumbnail(numbers[:3] > 0)
+    assert mask is not None
+    assert mask["pixels"] == "ffu"
+
+
+def test_a_long_row_is_thinned_out_or_cut() -> None:
+    long = thumbnail(torch.arange(1000.0))
+    assert long is not None
+    assert (long["columns"], len(long["pixels"])) == (125, 125)
+    ids = thumbnail(torch.arange(17))
+    assert ids is not None
+    assert ids["numbers"] == ", ".join(map(str, range(16))) + ", …"
+
+
 def test_figures_come_with_their_picture() -> None:
-    columns = summarise({2: torch.eye(3), 5: torch.ones(4)})
+    columns = summarise({2: torch.eye(3), 5: torch.tensor(4.0)})
     assert columns["picture"] == [thumbnail(torch.eye(3)), None]
     many = summarise(dict.fromkeys(range(2001), torch.eye(3)))  # the page must stay small
     assert set(many["picture"]) == {None}

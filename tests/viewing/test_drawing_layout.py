@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from drafts import branches, chain, gpt2, loop, resnet
 from hypothesis import given, settings
@@ -14,8 +16,10 @@ from hypothesis import strategies as st
 from intus.core.graph import Graph
 from intus.viewing.drawing.labels import labels_of
 from intus.viewing.drawing.layout import LayoutEdge, LayoutInput, LayoutNode, layout_level
+from intus.viewing.drawing.lines import shapes_of
 from intus.viewing.drawing.measure import measure
 from intus.viewing.drawing.picture import picture, plan
+from intus.viewing.drawing.shapes import Curve
 from intus.viewing.drawing.style import theme
 
 
@@ -111,6 +115,11 @@ def test_words_beside_edges_cover_neither_boxes_nor_one_another() -> None:
             wide = measure(text.words, text.size)
             left = text.x - (wide if text.anchor == "end" else 0)
             areas.append((left, text.y - 4.5, left + wide, text.y + 4.5))
+        words = len(areas)
+        for line in laid_out.frame.lines:
+            for shape in shapes_of(line, laid_out.stage, theme()):
+                if isinstance(shape, Curve):
+                    assert not any(within(point, area) for point in points(shape) for area in areas[:words])
         areas += [
             (box.x, box.y, box.x + box.width, box.y + box.height)
             for box in laid_out.frame.boxes
@@ -122,6 +131,24 @@ def test_words_beside_edges_cover_neither_boxes_nor_one_another() -> None:
             for b in itertools.takewhile(lambda b, a=a: b[1] < a[3], areas[i + 1 :]):
                 met += a[0] < b[2] and b[0] < a[2] and a[1] < b[3]
         assert met <= len(texts) * 0.02, options
+
+
+def points(curve: Curve) -> Iterator[tuple[float, float]]:
+    """Places along a curve, by halving it (de Casteljau)."""
+    at = curve.points[0]
+    for part in curve.points[1:]:
+        ends = [at, *(part[i : i + 2] for i in range(0, len(part), 2))]
+        for share in np.linspace(0, 1, 33):
+            level = [np.asarray(end, float) for end in ends]
+            while len(level) > 1:
+                level = [a + (b - a) * share for a, b in itertools.pairwise(level)]
+            yield float(level[0][0]), float(level[0][1])
+        at = part[-2:]
+
+
+def within(point: tuple[float, float], area: tuple[float, float, float, float]) -> bool:
+    (x, y), (left, top, right, bottom) = point, area
+    return left < x < right and top < y < bottom
 
 
 def test_ten_thousand_operations_take_seconds_at_most() -> None:

@@ -92,7 +92,7 @@ def test_boxes_stand_and_edges_run_where_the_page_has_them(case: str, theirs: di
         assert box[3:] == pytest.approx(other[3:]), box[0]
     assert len(drawn["lines"]) == len(page["lines"])
     for (route, label), (other_route, other_label) in zip(drawn["lines"], page["lines"], strict=True):
-        assert label == other_label
+        assert other_label in (label, "")  # the page leaves out what finds no room
         assert route == pytest.approx(other_route)
 
 

@@ -88,6 +88,8 @@ def test_a_file_carries_nothing_of_the_servers_page() -> None:
     assert "/api/" not in program
     assert "/api/" in html.asset("page.js")
     assert "roundRect" in program  # draws the graph
+    assert "Go to the first difference" not in program
+    assert "Go to the first difference" in html.asset("sides.js")
     assert "roundRect" not in html.asset("page.js")
 
 

@@ -1,5 +1,5 @@
 // A saved file or a notebook's cell: the graph travels inside the page, as gzip in base64.
-import { GraphView, openSides, type Beside, type BuiltIn, type Paint, type Program, type Scene } from "./graph/index.ts";
+import { GraphView, type Beside, type openSides, type BuiltIn, type Paint, type Program, type Scene } from "./graph/index.ts";
 
 interface Content {
   scene: Scene;
@@ -9,6 +9,9 @@ interface Content {
   beside?: Beside;
 }
 
+/** Of files that show two (graph/sides.ts). */
+declare const intusSides: { openSides: typeof openSides };
+
 /** Show the graph that an element's text carries, in another. */
 export async function openFile(data: HTMLElement, host: HTMLElement, program: Program): Promise<GraphView> {
   const packed = Uint8Array.from(atob(data.textContent!.trim()), (c) => c.charCodeAt(0));
@@ -16,7 +19,7 @@ export async function openFile(data: HTMLElement, host: HTMLElement, program: Pr
   const { scene, paint, depth, rolled, beside } = (await new Response(stream).json()) as Content;
   const { hash } = location;
   const options = { depth, rolled, themeButton: true, onPlace: remember, program };
-  const view = beside ? openSides(host, scene, beside, options) : new GraphView(host, scene, options);
+  const view = beside ? intusSides.openSides(GraphView, host, scene, beside, options) : new GraphView(host, scene, options);
   if (typeof paint === "string") view.paintBuiltIn(paint);
   else if (paint) view.paint({ ...paint, values: new Map(Object.entries(paint.values)) });
   view.restore(hash);

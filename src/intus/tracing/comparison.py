@@ -132,8 +132,8 @@ class _Report:
         """All there is to say, a line each."""
         pairs = self.pairs
         counts = Counter(pair.verdict for pair in pairs).most_common()
-        said = ", ".join(f"{count} {verdict}" for verdict, count in counts)
-        lines = [f"{self.a.graph.model} (a) and {self.b.graph.model} (b), {len(pairs)} pairs: {said}."]
+        said = ", ".join(_counted(count, verdict) for verdict, count in counts)
+        lines = [f"{self.a.graph.model} (a) and {self.b.graph.model} (b): of {len(pairs)} tensors {said}."]
         for name, trace in (("a", self.a), ("b", self.b)):
             if trace.graph.error:
                 lines.append(f"The pass of {name} was stopped: {trace.graph.error.partition(chr(10))[0]}")
@@ -193,6 +193,22 @@ class _Report:
             also = f"{', '.join(others)}{f' and {more} more' if more else ''}"
             lines.append(f"  Differences are also made at {also}.")
         return lines
+
+
+_COUNTED = {
+    "differs": ("differs", "differ"),
+    "shape": ("differs in shape", "differ in shape"),
+    "not saved": ("was not saved", "were not saved"),
+}
+
+
+def _counted(count: int, verdict: str) -> str:
+    """
+    >>> [_counted(2, verdict) for verdict in ("equal", "differs", "shape", "only in a", "not saved")]
+    ['2 are equal', '2 differ', '2 differ in shape', '2 are only in a', '2 were not saved']
+    """
+    one, many = _COUNTED.get(verdict, (f"is {verdict}", f"are {verdict}"))
+    return f"{count} {one if count == 1 else many}"
 
 
 def _apart(mine: list[str], theirs: list[str]) -> list[str]:

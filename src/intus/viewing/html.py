@@ -82,10 +82,13 @@ def page(
     return document(data, title=title or graph.model, summary=headline(graph), assets=assets)
 
 
-def document(data: Mapping[str, Any], *, title: str, summary: str, assets: str | None = None) -> str:
-    """The HTML around what the page's program is given; ``summary`` is for who has no JavaScript."""
+def document(
+    data: Mapping[str, Any], *, title: str, summary: str, assets: str | None = None, also: str = ""
+) -> str:
+    """The HTML around what the page's program is given; ``summary`` is for who has no JavaScript, ``also``
+    the name of a program that is needed too."""
     if assets is None:
-        own = f'<script id="intus-assets" type="application/octet-stream">{packed_assets()}</script>\n'
+        own = f'<script id="intus-assets" type="application/octet-stream">{packed_assets(also)}</script>\n'
         program, origin = f"{own}<script>{_START}</script>", ""
     else:
         folder = escape(assets)
@@ -126,9 +129,10 @@ def packed(value: Any) -> str:
 
 
 @cache
-def packed_assets() -> str:
-    """The page's style and program, by the tags they go into."""
-    return packed({"style": asset("intus.css"), "script": asset("intus.js")})
+def packed_assets(also: str = "") -> str:
+    """The page's style and program, by the tags they go into, and those of the program ``also``."""
+    style, script = (asset(f"{also}.{kind}") if also else "" for kind in ("css", "js"))
+    return packed({"style": asset("intus.css") + style, "script": script + asset("intus.js")})
 
 
 class View:

@@ -61,7 +61,7 @@ class Sides(View):
             for v in self.views
         ]
         data = {**both[0], "beside": {**both[1], **self.marks()}}
-        return document(data, title=self.title, summary=self.verdicts.summary)
+        return document(data, title=self.title, summary=self.verdicts.summary, also="sides")
 
     def marks(self) -> dict[str, Any]:
         """What the page marks (see ``marks``)."""

@@ -184,16 +184,13 @@ interface Look {
 
 /** The visual code of the TorchLens paper (Taylor and Kriegeskorte 2023): green in, red out, grey with parameters. */
 function lookOf(theme: Theme, node: TreeNode): Look {
-  const look: Look = { fill: theme["op-fill"], line: theme["op-line"], ink: theme.text, width: 1, dashed: false };
-  if (node.kind === "input") Object.assign(look, { fill: theme["input-fill"], line: theme["input-line"], ink: theme["input-text"] });
-  else if (node.kind === "output") Object.assign(look, { fill: theme["output-fill"], line: theme["output-line"], ink: theme["output-text"] });
-  else if (node.kind === "group" && node.subtitle === "input") Object.assign(look, { fill: theme["input-fill"], line: theme["input-line"], ink: theme["input-text"] });
-  else if (node.kind === "group" && node.subtitle === "output") Object.assign(look, { fill: theme["output-fill"], line: theme["output-line"], ink: theme["output-text"] });
-  else if (node.kind === "buffer" || node.kind === "constant") Object.assign(look, { fill: theme["buffer-fill"], line: theme["buffer-line"], ink: theme["text-soft"] });
-  else if (node.children.length) Object.assign(look, { fill: theme["module-fill"], line: theme["module-line"], width: 1.25 });
-  else if (node.hasParams) Object.assign(look, { fill: theme["param-fill"], line: theme["param-line"] });
+  const { kind, subtitle, children, hasParams, decision } = node;
+  const isEnd = subtitle === "input" || subtitle === "output"; // a group of inputs, or of outputs
+  const way = kind === "group" && isEnd ? subtitle : kind;
+  const family = decision ? "decision" : way === "input" || way === "output" ? way : way === "buffer" || way === "constant" ? "buffer" : children.length ? "module" : hasParams ? "param" : "op";
+  const ink = family === "buffer" ? theme["text-soft"] : (theme[`${family}-text` as "input-text"] ?? theme.text);
+  const look: Look = { fill: theme[`${family}-fill`], line: theme[`${family}-line`], ink, width: family === "module" ? 1.25 : 1, dashed: false };
   const mark = accent(node);
-  if (node.decision) Object.assign(look, { fill: theme["decision-fill"], line: theme["decision-line"], ink: theme["decision-text"] });
   if (mark === "created" || node.kind === "constant") look.dashed = true;
   if (mark === "failed") Object.assign(look, { fill: theme["error-fill"], line: theme.error, ink: theme.error, width: 2 });
   return look;

@@ -1,10 +1,10 @@
 // Colours: the theme's tokens as the canvas needs them, and the scale that paints boxes.
 
 const TOKENS = [
-  ...["bg", "surface", "raised", "line", "line-strong", "text", "text-soft", "accent", "accent-soft", "error"],
+  ...["bg", "surface", "line", "line-strong", "text", "text-soft", "accent", "error", "error-fill"],
   ...["input-fill", "input-line", "input-text", "output-fill", "output-line", "output-text", "param-fill", "param-line"],
   ...["buffer-fill", "buffer-line", "op-fill", "op-line", "module-fill", "module-line", "frame-line", "frame-a"],
-  ...["frame-b", "edge", "edge-label", "decision-fill", "decision-line", "decision-text", "error-fill"],
+  ...["frame-b", "edge", "edge-label", "decision-fill", "decision-line", "decision-text"],
   ...["close-fill", "only-fill", "differs-fill", "first-fill"],
 ] as const;
 
@@ -27,17 +27,7 @@ export function readTheme(host: HTMLElement): Theme {
 }
 
 // Viridis (CC0, Smith and van der Walt 2015) at nine places: perceptually uniform, safe for the colour-blind.
-const SCALE = [
-  [68, 1, 84],
-  [71, 44, 122],
-  [59, 81, 139],
-  [44, 113, 142],
-  [33, 144, 141],
-  [39, 173, 129],
-  [92, 200, 99],
-  [170, 220, 50],
-  [253, 231, 37],
-];
+const SCALE = "440154 472c7a 3b518b 2c718e 21908d 27ad81 5cc863 aadc32 fde725".split(" ").map((hex) => [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)));
 
 /** The colour of a share between 0 and 1. */
 export function scaleColour(share: number): string {

@@ -11,6 +11,7 @@ export class Colouring {
   which: PaintName = "";
   private given: Paint | null = null;
   private key: HTMLElement = el("div");
+  private folded = false;
 
   constructor(
     private readonly graph: () => { tree: Tree; figures: Figures },
@@ -50,15 +51,20 @@ export class Colouring {
     this.changed();
   }
 
-  private showKey(): void {
+  /** What was pressed in it keeps the focus. */
+  private showKey(pressed = ""): void {
     const setLog = (log: boolean): void => {
       this.paint = { ...this.paint!, log };
-      this.showKey();
-      this.key.querySelector("button")?.focus();
+      this.showKey("[aria-pressed]");
       this.changed();
     };
-    const key = legend(this.paint, this.graph().tree, { setLog, goTo: this.goTo });
+    const fold = (): void => {
+      this.folded = !this.folded;
+      this.showKey("button");
+    };
+    const key = legend(this.paint, this.graph().tree, this.folded, { setLog, fold, goTo: this.goTo });
     this.key.replaceWith(key);
     this.key = key;
+    if (pressed) key.querySelector<HTMLElement>(pressed)!.focus();
   }
 }

@@ -14,7 +14,12 @@ export interface Bend {
   last: boolean;
 }
 
-const TURN = 26; // the farthest a part reaches above or below its ends
+/** Where a route that runs against the flow does so, and on which side of its box. */
+export const laneOf = (route: Float64Array): { x: number; side: 1 | -1 } | null =>
+  route[7] < route[5] ? { x: route[4], side: route[4] < route[0] ? -1 : 1 } : null;
+
+/** The farthest a part reaches above or below its ends. */
+export const TURN = 26;
 
 /** The parts of a route given as x, y, x, y, …; or those of them that may be seen between two heights. */
 export function bends(route: Float64Array, top = -Infinity, bottom = Infinity): Bend[] {
@@ -46,3 +51,19 @@ export function pointOf({ ax, ay, bx, by, ca, cb, straight }: Bend, t: number): 
   const [a, b, c, d] = [s * s * s, 3 * s * s * t, 3 * s * t * t, t * t * t];
   return [(a + b) * ax + (c + d) * bx, a * ay + b * ca + c * cb + d * by];
 }
+
+/** The parts of a route that may be seen between two heights, in straight pieces about as long as asked for. */
+export function* pieces(route: Float64Array, length: number, top: number, bottom: number): Generator<[ax: number, ay: number, bx: number, by: number]> {
+  for (const bend of bends(route, top, bottom)) {
+    const steps = bend.straight ? 1 : Math.min(64, Math.ceil(Math.hypot(bend.bx - bend.ax, bend.by - bend.ay) / length));
+    let [px, py] = [bend.ax, bend.ay];
+    for (let k = 1; k <= steps; k++) {
+      const [x, y] = pointOf(bend, k / steps);
+      yield [px, py, x, y];
+      [px, py] = [x, y];
+    }
+  }
+}
+
+/** One number for several: the same for parts that lie on each other, and as good as never for others. */
+export const numberOf = (...numbers: number[]): number => numbers.reduce((sum, number) => sum * Math.PI + number, 0);

@@ -1,6 +1,6 @@
 // Making elements. Every text goes in as text, so no name in a model can become markup.
 
-type Child = Node | string | null | undefined | false;
+export type Child = Node | string | null | undefined | false;
 
 export function el<K extends keyof HTMLElementTagNameMap>(
   tag: K,

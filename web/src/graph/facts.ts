@@ -37,10 +37,7 @@ export function figures(tree: Tree): Figures {
     const own = held[id];
     if (own) for (const param of own) parameters[id] += product(scene.params[param][1]);
     if (parent < 0) continue;
-    time[parent] += time[id];
-    flops[parent] += flops[id];
-    memory[parent] += memory[id];
-    operations[parent] += operations[id];
+    for (const column of [time, flops, memory, operations]) column[parent] += column[id];
     if (own) {
       const above = (held[parent] ??= new Set());
       for (const param of own) above.add(param);

@@ -2,10 +2,12 @@
 // they are first looked at. Where they stand in the whole is told on the way down to them, so that an opening costs
 // what it changes and a picture what it shows, however large the rest.
 import { Bands } from "./bands.ts";
+import { isFold } from "./captions.ts";
 import { HEADER } from "./heads.ts";
 import type { Layout } from "./layout.ts";
 import type { Level, Tree, TreeNode } from "./model.ts";
-import { Lines, type Line } from "./strokes.ts";
+import type { Measure } from "./sizes.ts";
+import { Lines, type Around, type Line } from "./strokes.ts";
 
 const MOST = 1500; // drawn of one container: more are smaller than a pixel
 
@@ -58,6 +60,7 @@ export class Part {
     private readonly heightOf: (id: number) => number,
     /** Boxes in sight inside a box of it, at any depth. */
     private readonly inside: (id: number) => number,
+    private readonly measure: Measure,
   ) {}
 
   /** The edges between what it shows, and its ports. */
@@ -82,9 +85,13 @@ export class Part {
   }
 
   linesWithin(top: number, bottom: number, most: number): Line[] {
-    const lines = (this.lines ??= new Lines(this.tree, this.level, this.layout, this.id));
     const bands = (this.lineBands ??= this.bandsOfLines());
-    return bands.within(top, bottom, most).map((place) => lines.of(place));
+    const around: Around = {
+      edges: (top, bottom) => bands.within(top, bottom),
+      boxes: (top, bottom) => this.boxesWithin(top, bottom, Infinity).map(({ dx, dy, width, height, node }) => [dx, dy, dx + width, dy + height + (isFold(node) ? 8 : 0)]),
+    };
+    const lines = (this.lines ??= new Lines(this.tree, this.level, this.layout, this.id, this.measure, around));
+    return bands.within(top, bottom, most).map((place) => lines.of(place, top, bottom));
   }
 
   private bandsOfLines(): Bands {
@@ -227,6 +234,6 @@ function put(box: Box, x: number, y: number): Box {
 export function emptyFrame(tree: Tree): Frame {
   const [numbers, starts] = [new Float64Array(0), new Int32Array(1)];
   const layout = { width: 1, height: 1, x: numbers, y: numbers, portX: numbers, points: numbers, starts };
-  const nothing = new Part(tree, 0, [], () => ({ edges: [], ins: [], outs: [] }), layout, () => null!, () => 0, () => 0);
+  const nothing = new Part(tree, 0, [], () => ({ edges: [], ins: [], outs: [] }), layout, () => null!, () => 0, () => 0, () => 0);
   return new Frame({ tree, partOf: (id) => (id === 0 ? nothing : undefined) }, 1, 1, 0);
 }

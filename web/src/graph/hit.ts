@@ -1,6 +1,6 @@
 // What stands at a place of the picture: a box, a button in its head, or an edge.
 import { isFold } from "./captions.ts";
-import { bends, pointOf } from "./curve.ts";
+import { pieces } from "./curve.ts";
 import type { Box, Frame } from "./frame.ts";
 import { HEADER, headSpan, PICKER } from "./heads.ts";
 import type { Camera } from "./picture.ts";
@@ -39,7 +39,6 @@ function partAt(box: Box, [left, right]: [number, number], x: number): Part {
 }
 
 const NEAR = 6; // pixels from an edge that still mean it
-const STEPS = 12;
 
 /** The edge nearest to a place, if one is near. */
 export function lineAt(frame: Frame, camera: Camera, x: number, y: number): Line | undefined {
@@ -56,16 +55,9 @@ export function lineAt(frame: Frame, camera: Camera, x: number, y: number): Line
 }
 
 function distance(line: Line, x: number, y: number, far: number): number {
+  const [dx, dy] = [x - line.x, y - line.y];
   let least = Infinity;
-  for (const bend of bends(line.route, y - line.y - far, y - line.y + far)) {
-    const steps = bend.straight ? 1 : STEPS;
-    let [px, py] = [bend.ax, bend.ay];
-    for (let k = 1; k <= steps; k++) {
-      const [qx, qy] = pointOf(bend, k / steps);
-      least = Math.min(least, toSegment(x - line.x, y - line.y, px, py, qx, qy));
-      [px, py] = [qx, qy];
-    }
-  }
+  for (const piece of pieces(line.route, 8, dy - far, dy + far)) least = Math.min(least, toSegment(dx, dy, ...piece));
   return least;
 }
 

@@ -2,7 +2,7 @@
 import "./graph.css";
 
 export { programOf, serve, type Program } from "./away.ts";
-export { openSides, type Beside } from "./sides.ts";
+export type { Beside, openSides } from "./sides.ts";
 export { GraphView } from "./view.ts";
 export type { BuiltIn } from "./paint.ts";
 export type { GraphOptions, Paint } from "./view.ts";

@@ -20,35 +20,43 @@ const KEYS: [key: string, word: string, isThere: (node: TreeNode) => boolean][] 
 export interface LegendActions {
   setLog(log: boolean): void;
   goTo(row: number): void;
+  fold(): void;
 }
 
-/** The scale of a paint, with a switch where it can go by power; without a paint, the visual code as far as this
- * graph uses it. */
-export function legend(paint: Paint | null, tree: Tree, { setLog, goTo }: LegendActions): HTMLElement {
-  if (paint?.kinds) {
-    const there = new Set(paint.values.values());
-    const kinds = paint.kinds.filter(([, token], value) => token && there.has(value));
-    const keys = kinds.flatMap(([word, token]) => [el("i", { class: `ig-key${paint.hatched?.[0] === word ? " ig-key-hatched" : ""}`, style: `background-color: var(--${token})` }), el("span", {}, word)]);
-    return el("div", { class: "ig-legend ig-scale", role: "group", "aria-label": paint.title }, ...(keys.length ? keys : ["No difference"]));
-  }
-  if (paint) {
-    const { log, least, first } = paint;
-    const [low, high] = [log ? least! : paint.low, paint.high];
-    const [under, beyond] = ends(paint, low);
-    const title = "Colour by powers instead of amounts: for what spans several decades";
-    const press = el("button", { type: "button", class: "ig-small", "aria-pressed": String(Boolean(log)), title, click: () => setLog(!log) }, "log");
-    return el(
-      "div",
-      { class: "ig-legend ig-scale", role: "group", "aria-label": `Colour scale of ${paint.title}` },
-      el("strong", {}, paint.title),
-      el("span", { class: "ig-scale-ends" }, under + formatValue(paint, low), bar(paint), beyond + formatValue(paint, high)),
-      el("span", { class: "ig-scale-ends" }, el("i", { class: "ig-key ig-key-missing" }), "no value"),
-      least !== undefined && press,
-      first !== undefined && el("button", { type: "button", class: "ig-small", click: () => goTo(first) }, "Go to the first"),
-    );
-  }
-  const keys = KEYS.filter(([, , isThere]) => tree.nodes.some(isThere));
-  return el("div", { class: "ig-legend", role: "group", "aria-label": "What the colours mean" }, ...keys.flatMap(([key, word]) => [el("i", { class: `ig-key ig-key-${key}` }), el("span", {}, word)]));
+type Part = Node | string | false;
+
+/** The scale of a paint, with a switch where it can go by power; without a paint, the visual code as far as this graph
+ * uses it. Folded it is its title alone. */
+export function legend(paint: Paint | null, tree: Tree, folded: boolean, actions: LegendActions): HTMLElement {
+  const title = paint ? paint.title : "Legend";
+  const fold = el("button", { type: "button", class: "ig-fold", "aria-expanded": String(!folded), click: actions.fold }, el("i", { class: "ig-twist" }), title);
+  const parts = folded ? [] : !paint ? code(tree) : paint.kinds ? kinds(paint) : scale(paint, actions);
+  return el("div", { class: `ig-legend${paint ? " ig-scale" : ""}`, role: "group", "aria-label": `What the colours mean: ${title}` }, fold, ...parts);
+}
+
+const key = (name: string, word: string, style = ""): Part[] => [el("i", { class: `ig-key ig-key-${name}`, style }), el("span", {}, word)];
+
+const code = (tree: Tree): Part[] => KEYS.filter(([, , isThere]) => tree.nodes.some(isThere)).flatMap(([name, word]) => key(name, word));
+
+function kinds(paint: Paint): Part[] {
+  const there = new Set(paint.values.values());
+  const shown = paint.kinds!.filter(([, token], value) => token && there.has(value));
+  const keys = shown.flatMap(([word, token]) => key(paint.hatched?.[0] === word ? "hatched" : "", word, `background-color: var(--${token})`));
+  return keys.length ? keys : ["No difference"];
+}
+
+function scale(paint: Paint, { setLog, goTo }: LegendActions): Part[] {
+  const { log, least, first } = paint;
+  const [low, high] = [log ? least! : paint.low, paint.high];
+  const [under, beyond] = ends(paint, low);
+  const title = "Colour by powers instead of amounts: for what spans several decades";
+  const press = el("button", { type: "button", class: "ig-small", "aria-pressed": String(Boolean(log)), title, click: () => setLog(!log) }, "log");
+  return [
+    el("span", { class: "ig-scale-ends" }, under + formatValue(paint, low), bar(paint), beyond + formatValue(paint, high)),
+    el("span", { class: "ig-scale-ends" }, ...(key("missing", "no value") as Node[])),
+    least !== undefined && press,
+    first !== undefined && el("button", { type: "button", class: "ig-small", click: () => goTo(first) }, "Go to the first"),
+  ];
 }
 
 /** What stands before the words at the two ends, where some values lie beyond them. */

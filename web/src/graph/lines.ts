@@ -1,7 +1,7 @@
 // Drawing edges and the shapes beside them.
-import { bends } from "./curve.ts";
+import { bends, numberOf } from "./curve.ts";
+import { IF } from "./marks.ts";
 import { isInside, type Picture } from "./picture.ts";
-import { FONT_MARK } from "./sizes.ts";
 import type { Line } from "./strokes.ts";
 
 export function drawLines(ctx: CanvasRenderingContext2D, picture: Picture, lines: Line[]): void {
@@ -63,51 +63,18 @@ function drawLine(ctx: CanvasRenderingContext2D, { camera, height }: Picture, li
   ctx.fill();
 }
 
-/** One number for several: the same for parts that lie on each other, and as good as never for others. */
-const numberOf = (...numbers: number[]): number => numbers.reduce((sum, number) => sum * Math.PI + number, 0);
-
-/** Words beside edges, on a halo of the ground so that crossing lines do not hurt: the shape where the edge
- * leaves its box or arrives, the argument at its arrow, passes at either end. */
-export function drawLabels(ctx: CanvasRenderingContext2D, picture: Picture, lines: Line[]): void {
-  const { camera, progress } = picture;
+/** Words beside edges: the shape where the edge leaves its box or arrives, the argument at its arrow, passes at either
+ * end, and where a branch begins. */
+export function drawLabels(ctx: CanvasRenderingContext2D, { camera, progress, theme }: Picture, lines: Line[]): void {
   if (camera.scale * 10 < 6 || progress < 1) return;
   ctx.textBaseline = "middle";
-  ctx.lineJoin = "round";
-  ctx.lineWidth = 4;
   for (const line of lines) {
-    const { route } = line;
-    const last = route.length - 2;
-    const [x1, y1, x2, y2] = [line.x + route[0], line.y + route[3], line.x + route[last], line.y + route[last + 1]];
-    if (line.label) word(ctx, picture, line, line.label, (line.labelAtEnd ? x2 : x1) + 6, line.labelAtEnd ? y2 - (line.into ? 22 : 16) : y1 + 12, 10.5);
-    if (line.into) word(ctx, picture, line, line.into, x2 + 5, y2 - 9 - 11 * line.intoRow, FONT_MARK);
-    if (line.out) word(ctx, picture, line, line.out, x1 - 6, y1 + 9 + 11 * line.outRow, FONT_MARK);
-    if (line.branch) drawIf(ctx, picture, x2, y2 - 14);
+    for (const { text, size, ends, x, y } of line.words) {
+      const isIf = text === IF;
+      ctx.font = `${isIf ? "600 " : ""}${size}px ${theme.font}`;
+      ctx.fillStyle = theme[isIf ? "decision-text" : "edge-label"];
+      ctx.textAlign = ends ? "right" : "left";
+      ctx.fillText(text, line.x + x, line.y + y);
+    }
   }
-}
-
-function word(ctx: CanvasRenderingContext2D, picture: Picture, line: Line, text: string, x: number, y: number, size: number): void {
-  const { theme } = picture;
-  const holder = picture.tree.nodes[line.container];
-  ctx.font = `${size}px ${theme.font}`;
-  ctx.textAlign = text === line.out ? "right" : "left";
-  ctx.strokeStyle = line.container === 0 ? theme.bg : holder.depth % 2 ? theme["frame-a"] : theme["frame-b"];
-  ctx.strokeText(text, x, y);
-  ctx.fillStyle = theme["edge-label"];
-  ctx.fillText(text, x, y);
-}
-
-/** Where a branch begins: what follows serves a decision alone. */
-function drawIf(ctx: CanvasRenderingContext2D, { theme }: Picture, x: number, y: number): void {
-  ctx.fillStyle = theme["decision-fill"];
-  ctx.strokeStyle = theme["decision-line"];
-  ctx.lineWidth = 1;
-  ctx.beginPath();
-  ctx.roundRect(x - 20, y - 7, 15, 13, 4);
-  ctx.fill();
-  ctx.stroke();
-  ctx.font = `600 9px ${theme.font}`;
-  ctx.textAlign = "center";
-  ctx.fillStyle = theme["decision-text"];
-  ctx.fillText("IF", x - 12.5, y);
-  ctx.lineWidth = 4;
 }

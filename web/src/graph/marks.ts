@@ -11,11 +11,14 @@ export interface Marks {
   out: string;
   /** At its arrow: which argument it is, where the order matters, and "In 3". */
   into: string;
-  /** Whether a branch begins with it. */
-  branch: boolean;
+  /** At its arrow too: whether a branch begins with it. */
+  branch: typeof IF | "";
 }
 
-const NONE: Marks = { out: "", into: "", branch: false };
+/** What is written where a branch begins. */
+export const IF = "IF";
+
+const NONE: Marks = { out: "", into: "", branch: "" };
 
 export function marksOf(tree: Tree, edge: LevelEdge): Marks {
   const { scene, several, decisions } = tree;
@@ -23,7 +26,7 @@ export function marksOf(tree: Tree, edge: LevelEdge): Marks {
   return (edge.marks ??= {
     out: passes(tree, edge, edge.from, scene.edges.out),
     into: [argumentsOf(tree, edge), passes(tree, edge, edge.to, scene.edges.into)].filter(Boolean).join(" · "),
-    branch: isLeaf(tree, edge.to) && edge.raw.some((raw) => decisions.starts.has(raw)),
+    branch: isLeaf(tree, edge.to) && edge.raw.some((raw) => decisions.starts.has(raw)) ? IF : "",
   });
 }
 

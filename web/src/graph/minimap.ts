@@ -64,20 +64,11 @@ export class Minimap {
     const ctx = this.boxes.getContext("2d")!;
     ctx.setTransform(ratio * this.scale, 0, 0, ratio * this.scale, 0, 0);
     const least = 1.5 / this.scale;
-    const drawn = new Map<string, Set<number>>(); // by colour, the pixels that hold a box smaller than they are
     for (const box of frame.boxesIn(frame, 1 / this.scale)) {
       const open = box.open && box.height * this.scale >= 1;
       if (open && box.width * this.scale < 3) continue;
       const look = box.node.kind === "input" ? "input-line" : box.node.kind === "output" ? "output-line" : open ? "frame-line" : "op-line";
-      const colour = (!open && paintOf({ paint, theme }, box.node)?.colour) || theme[look];
-      if (box.height * this.scale < 1) {
-        let pixels = drawn.get(colour);
-        if (!pixels) drawn.set(colour, (pixels = new Set()));
-        const pixel = Math.floor(box.x * this.scale) * (HEIGHT + 1) + Math.floor(box.y * this.scale);
-        if (pixels.has(pixel)) continue;
-        pixels.add(pixel);
-      }
-      ctx.fillStyle = colour;
+      ctx.fillStyle = (!open && paintOf({ paint, theme }, box.node)?.colour) || theme[look];
       ctx.globalAlpha = open ? 0.35 : 1;
       ctx.fillRect(box.x, box.y, Math.max(least, box.width), Math.max(least * 0.7, box.height));
     }

@@ -5,7 +5,7 @@ import { bytes, count, dimensions, duration, grouped, plural, product, type Figu
 import { formatValue, isPaintable, valueOf, type Paint } from "./paint.ts";
 import { isFailed, type Tree, type TreeNode } from "./model.ts";
 import { CREATED, FAILED, INPLACE, type Source } from "./scene.ts";
-import { section } from "./section.ts";
+import { item, section } from "./section.ts";
 import { rowsInside } from "./stream.ts";
 import type { Stage } from "./stage.ts";
 import { borders } from "./tensors.ts";
@@ -27,7 +27,7 @@ export function panelFor(stage: Stage, id: number, paint: Paint | null, actions:
   const parts = [
     el("header", {}, el("h2", { title }, ...inParts(title)), iconButton("close", "Close the facts", actions.close)),
     el("p", { class: "ig-kind" }, kindOf(tree, node)),
-    flagsOf(node),
+    flagsOf(tree, node),
     node.kind === "group" ? picker(stage, node, actions) : null,
     paint?.facts ? facts(paint.facts(node)) : paint && isPaintable(node) ? paintedValue(paint, node) : null,
     facts([
@@ -68,9 +68,10 @@ function kindOf({ scene }: Tree, node: TreeNode): string {
   return names[node.kind];
 }
 
-function flagsOf(node: TreeNode): HTMLElement | null {
+function flagsOf({ scene }: Tree, node: TreeNode): HTMLElement | null {
+  const raised = node.rows.some((row) => scene.ops.flags[row] & FAILED);
   const flags = [
-    [FAILED, "failed here"],
+    [FAILED, node.kind !== "module" ? "failed here" : `failed here, in its ${raised ? "operation" : "own code"}`],
     [INPLACE, "in place"],
     [CREATED, "made from nothing"],
   ] as const;
@@ -126,12 +127,7 @@ function parameters(tree: Tree, node: TreeNode, figures: Figures): HTMLElement |
   const total = figures.parameters[node.id];
   const items = [...held].map((index) => {
     const [address, shape, dtype, nbytes, trainable] = scene.params[index];
-    return el(
-      "li",
-      {},
-      el("span", { class: "ig-shape" }, ...inParts(address)),
-      el("span", { class: "ig-soft" }, `${dimensions(shape)} · ${count(product(shape))} ${dtype} · ${bytes(nbytes)}${trainable ? "" : " · frozen"}`),
-    );
+    return item(inParts(address), `${dimensions(shape)} · ${count(product(shape))} ${dtype} · ${bytes(nbytes)}${trainable ? "" : " · frozen"}`);
   });
   return section(`Parameters${total ? ` · ${grouped(total)}` : ""}`, items);
 }
@@ -141,7 +137,7 @@ function buffers({ scene }: Tree, node: TreeNode): HTMLElement | null {
     "Buffers",
     node.buffers.map((row) => {
       const [shape, dtype] = scene.metas[scene.ops.meta[row]];
-      return el("li", {}, el("span", { class: "ig-shape" }, ...inParts(scene.ops.label[row])), el("span", { class: "ig-soft" }, `${dimensions(shape)} · ${dtype}`));
+      return item(inParts(scene.ops.label[row]), `${dimensions(shape)} · ${dtype}`);
     }),
   );
 }

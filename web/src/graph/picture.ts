@@ -21,7 +21,6 @@ export interface Picture {
   paint: Paint | null;
   selected: number;
   hovered: number;
-  focused: boolean;
   /** The selected edge. */
   edge: LevelEdge | null;
   /** What the selected box's tensors come from and go to; everything else steps back. */

@@ -21,14 +21,11 @@ export function roll(scene: Scene): Scene {
   return {
     ...scene,
     ops: {
-      ...ops,
+      ...(Object.fromEntries(Object.entries(ops).map(([name, column]) => [name, take<unknown>(column)])) as unknown as Scene["ops"]),
       label: firsts.map((row, i) => short(ops.label[row], all[i].length)),
-      ...{ kind: take(ops.kind), type: take(ops.type), layer: take(ops.layer), passno: take(ops.passno) },
-      ...{ call: take(ops.call), meta: take(ops.meta), site: take(ops.site), event: take(ops.event) },
       time: all.map((passes) => passes.reduce((sum, row) => sum + ops.time[row], 0)),
       flags: all.map((passes) => passes.reduce((bits, row) => bits | ops.flags[row], 0)),
       flops: all.map((passes) => sumOrNull(passes.map((row) => ops.flops[row]))),
-      setting: take(ops.setting),
       passes: all.map((passes) => passes.length),
       also: all.map((passes) => passes.map((row) => ops.label[row])),
     },

@@ -1,4 +1,5 @@
 // Heights of the ranks, and the routes of the edges between and beside them.
+import { laneOf } from "./curve.ts";
 import { countBy, SPACE, type Cell, type Chain, type End, type Ends } from "./cells.ts";
 import type { Layout, LayoutInput } from "./layout.ts";
 import { plus } from "./lists.ts";
@@ -31,7 +32,7 @@ export function assemble(
   chains: Chain[],
   lanes: number[],
 ): Layout {
-  const bands = placeY(input, ranks);
+  const bands = placeY(input, ranks, ends);
   for (const cell of cells) {
     const [top, bottom] = [bands.top[cell.rank + 1], bands.bottom[cell.rank + 1]];
     cell.y = cell.index === -2 ? top : top + (bottom - top - cell.height) / 2;
@@ -40,6 +41,13 @@ export function assemble(
   const { nodes } = input;
   let { low, high } = extent(ranks, points);
   for (let i = 0; i < nodes.length; i++) high = Math.max(high, cells[i].x + nodes[i].tail - SPACE.side + 8);
+  input.edges.forEach(({ mark, outMark }, edge) => {
+    high = Math.max(high, points[starts[edge + 1] - 2] + mark - SPACE.side + 8);
+    const lane = laneOf(points.subarray(starts[edge], starts[edge + 1]));
+    if (!lane) return;
+    const room = Math.max(mark, outMark) - SPACE.side + 8;
+    [low, high] = lane.side < 0 ? [Math.min(low, lane.x - room), high] : [low, Math.max(high, lane.x + room)];
+  });
   if (!Number.isFinite(low)) [low, high] = [0, 0];
   const width = Math.max(high - low + 2 * SPACE.side, input.minWidth);
   const dx = (width - (high + low)) / 2;
@@ -68,7 +76,8 @@ function extent(ranks: Cell[][], points: Float64Array): Reach {
   return { low, high };
 }
 
-function placeY(input: LayoutInput, ranks: Cell[][]): Bands {
+function placeY(input: LayoutInput, ranks: Cell[][], { from }: Ends): Bands {
+  const noted = new Set(from.filter((_, edge) => input.edges[edge].outMark).map(({ rank }) => rank)); // room for a row of words more
   const top = new Float64Array(ranks.length);
   const bottom = new Float64Array(ranks.length);
   for (let r = 0; r < ranks.length; r++) {
@@ -79,7 +88,7 @@ function placeY(input: LayoutInput, ranks: Cell[][]): Bands {
       for (const link of cell.up) reach = Math.max(reach, Math.abs(link.cell.x + link.shift - cell.x));
     }
     const first = r === 0;
-    const between = r === 1 ? (input.ins.length ? SPACE.top : SPACE.top - 4) : SPACE.rank;
+    const between = r === 1 ? (input.ins.length ? SPACE.top : SPACE.top - 4) : SPACE.rank + (noted.has(r - 2) ? 12 : 0);
     top[r] = first ? 0 : bottom[r - 1] + between + Math.min(36, reach * 0.08);
     if (r === ranks.length - 1) top[r] = bottom[r - 1] + SPACE.bottom + Math.min(36, reach * 0.08);
     bottom[r] = top[r] + height;
@@ -218,7 +227,7 @@ class Router {
     // Two alike, one to each side: better than one straight and one askew.
     const even = slots.length % 2 === 0 && Math.abs(slots[0] + slots[slots.length - 1]) < 2;
     const widest = ends.reduce((most, end) => Math.max(most, this.input.edges[end.edge][start ? "outMark" : "mark"]), 0);
-    const words = widest + 9 > SPACE.step ? widest + 9 : 0; // shorter ones fit between the arrows as they are
+    const words = widest + 9 > SPACE.step ? widest + SPACE.aside : 0; // shorter ones fit between the arrows as they are
     const middle = even || words ? (slots.length - 1) / 2 : straightest;
     const room = Math.max(0, cell.width / 2 - 12);
     const last = slots.length - 1;

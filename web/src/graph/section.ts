@@ -1,7 +1,12 @@
 // A part of the panel: a title and a list, not too long.
-import { el } from "./dom.ts";
+import { el, type Child } from "./dom.ts";
 
 const SHOWN = 12; // listed before "and n more"
+
+/** A line of a list: what it is called, more softly what it is, and ways on. */
+export const item = (name: Child[], what: string, ...more: Child[]): HTMLElement => el("li", {}, el("span", { class: "ig-shape" }, ...name), soft(what), ...more);
+
+export const soft = (text: string): HTMLElement => el("span", { class: "ig-soft" }, text);
 
 export function section(title: string, items: HTMLElement[]): HTMLElement | null {
   if (!items.length) return null;

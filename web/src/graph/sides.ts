@@ -1,4 +1,4 @@
-// Two graphs side by side (intus.viewing.sides): marked with what differs, and walking together. The one last touched
+// Two graphs side by side (intus.viewing.sides), a program of its own, `intusSides`, for the files that show it: marked with what differs, and walking together. The one last touched
 // leads; the other opens, chooses and looks as its partners do.
 import type { Theme } from "./colour.ts";
 import { el } from "./dom.ts";
@@ -7,7 +7,8 @@ import type { Box } from "./frame.ts";
 import { nameOf, type Place } from "./link.ts";
 import type { TreeNode } from "./model.ts";
 import { formatValue, type Paint } from "./paint.ts";
-import { GraphView, type GraphOptions } from "./view.ts";
+import "./sides.css";
+import type { GraphOptions, GraphView } from "./view.ts";
 import type { Scene } from "./scene.ts";
 
 type Mark = [mark: number, partner: string, pair: number];
@@ -27,8 +28,8 @@ export interface Beside {
 const HATCHED = "only here"; // what has no counterpart is told without colours too
 const TOKENS: Record<string, keyof Theme> = { close: "close-fill", "only here": "only-fill", differs: "differs-fill", "first difference": "first-fill" };
 
-/** Show `scene` and the one beside it in `host`; the options are the left one's. */
-export function openSides(host: HTMLElement, scene: Scene, beside: Beside, options: GraphOptions): GraphView {
+/** Show `scene` and the one beside it in `host`, each in a `View`; the options are the left one's. */
+export function openSides(View: typeof GraphView, host: HTMLElement, scene: Scene, beside: Beside, options: GraphOptions): GraphView {
   const names = beside.names.map((side) => new Map(Object.entries(side)));
   const partner = (side: number, name: string): string => (names[side].get(name) ?? names[side].get(`${name}:1`))?.[1] ?? "";
   const fold = (side: number, name: string): string => {
@@ -104,7 +105,7 @@ export function openSides(host: HTMLElement, scene: Scene, beside: Beside, optio
   host.replaceChildren(el("div", { class: "ig-sides" }, el("header", {}, el("p", {}, beside.summary), button), ...panes));
   [scene, beside.scene].forEach((one, side) => {
     const own = { ...options, themeButton: side === 1, onPlace: (hash: string) => walk(side, hash), onLook: () => look(side), onPaint: () => paint(side), onSearch: (text: string) => views[1 - side]?.writeSearch(text) };
-    views.push(new GraphView(panes[side], { ...one, model: `${"ab"[side]} · ${one.model}` }, own));
+    views.push(new View(panes[side], { ...one, model: `${"ab"[side]} · ${one.model}` }, own));
   });
   const rolled = views[0].place.rolled;
   views[1].roll(rolled);

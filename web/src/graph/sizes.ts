@@ -1,7 +1,9 @@
 // How large closed boxes are, and the heads of open ones: room for their words.
+import { SPACE } from "./cells.ts";
 import { captions, isBoxed, isFold } from "./captions.ts";
 import { dimensions, type Figures } from "./facts.ts";
 import { PICKER } from "./heads.ts";
+import { plus } from "./lists.ts";
 import { marksOf } from "./marks.ts";
 import type { Level, LevelEdge, Tree, TreeNode } from "./model.ts";
 
@@ -10,8 +12,9 @@ export type Measure = (text: string, size: number, bold: boolean) => number;
 const PAD = 14;
 const FONT_TITLE = 13;
 const FONT_SMALL = 11;
-const MOST_ENDS = 8; // arrows a box makes room for; more stand closer
+const MOST_ENDS = 12; // arrows a box makes room for; more stand closer
 export const FONT_MARK = 9.5;
+export const FONT_SHAPE = 10.5;
 
 export class Sizes {
   private readonly widths: Float64Array; // 0 until it is asked for
@@ -36,7 +39,7 @@ export class Sizes {
   /** Room for the shape of what a box gives, beside the edge that leaves it. */
   tail({ rows }: TreeNode): number {
     const { scene } = this.tree;
-    return rows.length ? 12 + this.measure(dimensions(scene.metas[scene.ops.meta[rows[0]]][0]), 10.5, false) : 0;
+    return rows.length ? 12 + this.measure(dimensions(scene.metas[scene.ops.meta[rows[0]]][0]), FONT_SHAPE, false) : 0;
   }
 
   header(node: TreeNode): number {
@@ -62,7 +65,7 @@ export class Sizes {
     const { into, out } = this.endsOf(this.tree.levels.get(node.parent));
     const room = (words: string[]): number => {
       const widest = words.reduce((most, word) => Math.max(most, this.measure(word, FONT_MARK, false)), 0);
-      return widest > 7 ? (Math.min(words.length, MOST_ENDS) - 1) * (widest + 9) + 30 : 0;
+      return widest > 7 ? (Math.min(words.length, MOST_ENDS) - 1) * (widest + SPACE.aside) + 30 : 0;
     };
     const arriving = into.get(node.id) ?? [];
     const leaving = out.get(node.id) ?? [];
@@ -74,8 +77,8 @@ export class Sizes {
     if (ends) return ends;
     ends = { into: new Map(), out: new Map() };
     for (const edge of level.edges) {
-      ends.into.get(edge.to)?.push(edge) ?? ends.into.set(edge.to, [edge]);
-      ends.out.get(edge.from)?.push(edge) ?? ends.out.set(edge.from, [edge]);
+      ends.into.set(edge.to, plus(ends.into.get(edge.to), edge));
+      ends.out.set(edge.from, plus(ends.out.get(edge.from), edge));
     }
     this.ends.set(level, ends);
     return ends;

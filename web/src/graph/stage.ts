@@ -158,7 +158,7 @@ export class Stage {
     const layout = this.open.has(id) ? this.layouts.get(id) : undefined;
     if (!layout) return undefined;
     const inside = (child: number): number => (this.open.has(child) ? this.inside[child] : 0);
-    const part = new Part(this.tree, id, this.shown(id), () => this.levelOf(id), layout, this.boxOf, (child) => this.size(child)[1], inside);
+    const part = new Part(this.tree, id, this.shown(id), () => this.levelOf(id), layout, this.boxOf, (child) => this.size(child)[1], inside, this.sizes.measure);
     this.parts.set(id, part);
     return part;
   }

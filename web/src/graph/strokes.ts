@@ -1,9 +1,14 @@
 // Edges as they are drawn: their routes, and the words that stand beside them.
+import { countBy } from "./cells.ts";
+import { TURN } from "./curve.ts";
 import { dimensions } from "./facts.ts";
 import { routeOf, type Layout } from "./layout.ts";
 import { tensorsOf } from "./levels.ts";
+import { plus } from "./lists.ts";
 import { marksOf, shapeOf, type Marks } from "./marks.ts";
 import type { Level, LevelEdge, Tree } from "./model.ts";
+import { FONT_MARK, FONT_SHAPE, type Measure } from "./sizes.ts";
+import { spots, Taken, type Area, type Spot, type Word } from "./words.ts";
 
 /** An edge as drawn: its route in its container's coordinates, and where those begin. */
 export interface Line extends Marks {
@@ -22,44 +27,58 @@ export interface Line extends Marks {
   /** Beside the arrow rather than the start: where several different tensors leave one box. */
   labelAtEnd: boolean;
   arrow: boolean;
-  /** How many words high the words at either end stand away from it, so as not to lie on their neighbours'. */
-  intoRow: number;
-  outRow: number;
+  /** What of all that is written beside it, and where; what finds no room is told where the edge is clicked. */
+  words: Word[];
 }
 
-/** The lines of one container, each made when it is first looked at: of a hundred thousand few are ever in sight. */
+const FAR = 60; // from where an edge begins or ends to the words there
+
+/** What else stands in a container between two heights. */
+export interface Around {
+  /** Edges, by their places. */
+  edges(top: number, bottom: number): number[];
+  boxes(top: number, bottom: number): Area[];
+}
+
+/** The lines of one container, each made when it is first looked at: of a hundred thousand few are ever in sight. Words
+ * are written for all edges that leave one rank and that arrive at the next, since they stand in one gap. */
 export class Lines {
   private readonly made: Line[];
-  private readonly worded: Uint8Array; // which have all their words
-  private readonly leaving = new Ends();
-  private readonly arriving = new Ends();
+  /** Where the gaps begin, below each rank that something leaves. */
+  private readonly gaps: Float64Array;
+  /** Places of edges, and then lines, by the gap they leave into; places of edges by the gap they arrive from. */
+  private readonly leaving: number[][] = [];
+  private readonly arriving: number[][] = [];
+  private readonly lines: Line[][] = [];
+  private readonly written: boolean[] = [];
 
   constructor(
     private readonly tree: Tree,
     private readonly level: Level,
     private readonly layout: Layout,
     private readonly container: number,
+    private readonly measure: Measure,
+    private readonly around: Around,
   ) {
     this.made = new Array<Line>(level.edges.length);
-    this.worded = new Uint8Array(level.edges.length);
-    level.edges.forEach(({ from, to }, place) => {
-      this.leaving.add(from, place);
-      this.arriving.add(to, place);
+    const routes = level.edges.map((_, place) => routeOf(layout, place));
+    this.gaps = Float64Array.from(new Set(routes.map((route) => route[3]))).sort();
+    routes.forEach((route, place) => {
+      const [first, last] = this.gapsOf(route);
+      this.leaving[first] = plus(this.leaving[first], place);
+      this.arriving[last] = plus(this.arriving[last], place);
     });
   }
 
-  /** The line of an edge, by its place. Its words depend on those it shares an end with. */
-  of(place: number): Line {
-    if (this.worded[place]) return this.made[place];
-    this.worded[place] = 1;
-    const { from, to } = this.level.edges[place];
-    const [out, into] = [this.leaving.take(from), this.arriving.take(to)].map((places) => places.map((one) => this.line(one)));
-    if (out.length) {
-      label(this.tree, out);
-      stagger(out, "out");
-    }
-    stagger(into, "into");
-    return this.line(place);
+  /** The line of an edge, by its place, with the words between two heights. */
+  of(place: number, top: number, bottom: number): Line {
+    const line = this.line(place);
+    const { route } = line;
+    const isNear = (y: number): boolean => y > top - FAR && y < bottom + FAR;
+    const [first, last] = this.gapsOf(route);
+    if (isNear(route[3])) this.write(first);
+    if (isNear(route[route.length - 1])) this.write(last);
+    return line;
   }
 
   private line(place: number): Line {
@@ -70,26 +89,65 @@ export class Lines {
     const { tree, layout, container } = this;
     const edge = this.level.edges[place];
     const route = routeOf(layout, place);
-    const words = { ...marksOf(tree, edge), label: "", labelAtEnd: false, intoRow: 0, outRow: 0 };
-    return { edge, container, route, x: 0, y: 0, ...words, ...extent(route), arrow: edge.to < tree.firstPort };
-  }
-}
-
-/** Places of edges by the box or port at one end of them; each list is taken once. */
-class Ends {
-  private readonly last = new Map<number, number>();
-  private readonly previous: number[] = [];
-
-  add(end: number, place: number): void {
-    this.previous[place] = this.last.get(end) ?? -1;
-    this.last.set(end, place);
+    const [across, down] = [0, 1].map((odd) => route.filter((_, i) => i % 2 === odd));
+    const reach = { left: Math.min(...across), right: Math.max(...across), top: Math.min(...down), bottom: Math.max(...down) };
+    return { edge, container, route, x: 0, y: 0, ...marksOf(tree, edge), label: "", labelAtEnd: false, words: [], ...reach, arrow: edge.to < tree.firstPort };
   }
 
-  take(end: number): number[] {
-    const places: number[] = [];
-    for (let place = this.last.get(end) ?? -1; place >= 0; place = this.previous[place]) places.push(place);
-    this.last.delete(end);
-    return places.reverse();
+  /** The gaps in which a route begins and ends. */
+  private gapsOf(route: Float64Array): [number, number] {
+    return [this.gapAbove(route[3] + 1), this.gapAbove(route[route.length - 3])];
+  }
+
+  private gapAbove(y: number): number {
+    let [low, high] = [0, this.gaps.length];
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (this.gaps[middle] < y) low = middle;
+      else high = middle;
+    }
+    return low;
+  }
+
+  private linesFrom(gap: number): Line[] {
+    if (!this.lines[gap]) label(this.tree, (this.lines[gap] = (this.leaving[gap] ?? []).map((place) => this.line(place))));
+    return this.lines[gap];
+  }
+
+  private write(gap: number): void {
+    if (this.written[gap]) return;
+    this.written[gap] = true;
+    const leaving = this.linesFrom(gap);
+    const arriving = (this.arriving[gap] ?? []).map((place) => this.line(place));
+    for (const { route } of arriving) this.linesFrom(this.gapsOf(route)[0]); // which may bear their shape here
+    bundle(leaving, "out");
+    bundle(arriving, "into");
+    const wishes: [line: Line, what: "branch" | "into" | "out" | "label", spots: Spot[]][] = [];
+    const wish = (line: Line, what: (typeof wishes)[0][1], ...ways: (1 | -1)[]): void => {
+      if (line[what]) wishes.push([line, what, ways.flatMap((way) => spots(line.route, way))]);
+    };
+    for (const line of arriving) {
+      wish(line, "branch", -1);
+      wish(line, "into", -1);
+    }
+    for (const line of leaving) wish(line, "out", 1);
+    for (const line of new Set([...leaving, ...arriving])) {
+      const [first, last] = this.gapsOf(line.route);
+      const [way, there] = line.labelAtEnd ? [-1 as const, last] : [1 as const, first];
+      if (there === gap) wish(line, "label", way, ...(first === last ? [-way as typeof way] : []));
+    }
+    if (!wishes.length) return;
+    const heights = wishes.flatMap(([, , at]) => at.map(([, y]) => y)).sort((a, b) => a - b);
+    const [top, bottom] = [heights[0] - 8, heights[heights.length - 1] + 8];
+    const taken = new Taken(this.layout.width, this.layout.height);
+    for (const area of this.around.boxes(top, bottom)) taken.add(area);
+    for (const place of this.around.edges(top - TURN, bottom + TURN)) taken.edge(routeOf(this.layout, place), top, bottom);
+    for (const [line, what, at] of wishes) {
+      const size = what === "label" ? FONT_SHAPE : FONT_MARK;
+      const word = taken.put(line[what], size, this.measure(line[what], size, false), at);
+      if (word) line.words.push(word);
+      else line[what] = "";
+    }
   }
 }
 
@@ -99,51 +157,33 @@ function label(tree: Tree, lines: Line[]): void {
   for (const line of lines) {
     const { edge } = line;
     if (!line.arrow || edge.from >= tree.firstPort) continue;
-    const key = tensorsOf(tree.scene, edge).join();
+    const key = `${edge.from} ${tensorsOf(tree.scene, edge)}`;
     const rival = labelled.get(key);
     if (!rival || bend(line.route) < bend(rival.route)) labelled.set(key, line);
   }
-  for (const line of labelled.values()) {
+  const which = [...labelled.values()];
+  const count = countBy(which, ({ edge }) => edge.from);
+  for (const line of which) {
     line.label = shapeOf(tree, line.edge, dimensions);
-    line.labelAtEnd = labelled.size > 1 || line.out !== "";
+    line.labelAtEnd = count.get(line.edge.from)! > 1 || line.out !== "";
   }
 }
 
-const ROWS = 3;
-const LETTER = 5.4; // about as wide as a letter of these words
-
-/** Give the words at one box's ends rows of their own where they are too many to stand side by side; a word for
- * which there is no room is left out, and told where its edge is clicked. */
-function stagger(lines: Line[], at: "into" | "out"): void {
-  const ends = lines.filter((line) => line[at]);
-  if (ends.length < 2) return;
-  const x = ({ route }: Line): number => (at === "into" ? route[route.length - 2] : route[0]);
-  const until = new Array<number>(ROWS).fill(-Infinity);
-  ends.sort((a, b) => x(a) - x(b));
-  for (let i = 0, next = 0; i < ends.length; i = next) {
-    const line = ends[i];
-    for (next = i + 1; next < ends.length && x(ends[next]) - x(line) < 2; next++); // these lie on each other
-    const bundle = ends.slice(i, next);
-    const words = [...new Set(bundle.map((one) => one[at]))];
-    for (const one of bundle) one[at] = "";
-    line[at] = words.length > 1 ? `${words[0]} … ${words[words.length - 1]}` : words[0];
-    const wide = line[at].length * LETTER + 3;
-    const left = at === "into" ? x(line) : x(line) - wide;
-    const row = until.findIndex((end) => end <= left);
-    if (row < 0) line[at] = "";
-    else until[(line[`${at}Row`] = row)] = left + wide;
+/** Of edges that lie on each other at one end, one says the words of all. */
+function bundle(lines: Line[], at: "into" | "out"): void {
+  const known = new Map<string, Line>();
+  for (const line of lines) {
+    const { edge, route } = line;
+    if (!line[at]) continue;
+    const [box, x] = at === "into" ? [edge.to, route[route.length - 2]] : [edge.from, route[0]];
+    const key = `${box} ${Math.round(x)}`;
+    const first = known.get(key);
+    if (!first) known.set(key, line);
+    else {
+      if (first[at] !== line[at]) first[at] = `${first[at].split(" … ")[0]} … ${line[at]}`;
+      line[at] = "";
+    }
   }
-}
-
-function extent(route: Float64Array): Pick<Line, "left" | "right" | "top" | "bottom"> {
-  let [left, right, top, bottom] = [Infinity, -Infinity, Infinity, -Infinity];
-  for (let i = 0; i + 1 < route.length; i += 2) {
-    left = Math.min(left, route[i]);
-    right = Math.max(right, route[i]);
-    top = Math.min(top, route[i + 1]);
-    bottom = Math.max(bottom, route[i + 1]);
-  }
-  return { left, right, top, bottom };
 }
 
 /** How far a route goes sideways. */

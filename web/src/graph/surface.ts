@@ -29,7 +29,7 @@ export class Surface {
   private progress = 1;
   private pending = 0;
   private started = false;
-  private readonly stops: (() => void)[] = [];
+  private readonly stopped = new AbortController();
 
   constructor(
     private readonly shown: () => Shown,
@@ -38,25 +38,31 @@ export class Surface {
 
   /** Draw from now on, in the colours that hold where it stands. */
   start(): void {
-    for (const event of ["focus", "blur"]) this.canvas.addEventListener(event, () => this.redraw());
     const refresh = (): void => {
       this.theme = readTheme(this.area);
       this.redraw();
     };
     refresh();
     const scheme = matchMedia("(prefers-color-scheme: dark)");
-    scheme.addEventListener("change", refresh);
+    scheme.addEventListener("change", refresh, this.stopped);
     const toggled = new MutationObserver(refresh);
     const root = this.area.getRootNode(); // a widget's is not the page's (viewing/widget.py)
     for (const place of [document.documentElement, root instanceof ShadowRoot && root.host]) if (place) toggled.observe(place, { attributeFilter: ["data-theme"] });
     const resize = new ResizeObserver(() => this.onResize());
     resize.observe(this.area);
-    this.stops.push(() => scheme.removeEventListener("change", refresh), () => toggled.disconnect(), () => resize.disconnect());
+    const print = ({ type }: Event): void => {
+      this.area.style.colorScheme = type === "beforeprint" ? "light" : ""; // paper is
+      this.theme = readTheme(this.area);
+      this.paintNow();
+    };
+    const { signal } = this.stopped;
+    for (const event of ["beforeprint", "afterprint"]) addEventListener(event, print, { signal });
+    signal.addEventListener("abort", () => (toggled.disconnect(), resize.disconnect()));
     this.onResize();
   }
 
   stop(): void {
-    for (const stop of this.stops) stop();
+    this.stopped.abort();
     cancelAnimationFrame(this.pending);
   }
 
@@ -71,7 +77,6 @@ export class Surface {
     return {
       ...this.shown(),
       ...{ progress, before, ratio, camera: this.lens.camera, theme: this.theme! },
-      focused: document.activeElement === this.canvas,
       width: this.canvas.width / ratio,
       height: this.canvas.height / ratio,
     };

@@ -7,7 +7,7 @@ import { marksOf } from "./marks.ts";
 import type { LevelEdge, Tree, TreeNode } from "./model.ts";
 import type { PanelActions } from "./panel.ts";
 import { FAILED } from "./scene.ts";
-import { section } from "./section.ts";
+import { item, section, soft } from "./section.ts";
 import { rowsInside, type RowEdges } from "./stream.ts";
 import { valueOfRow } from "./values.ts";
 
@@ -41,15 +41,13 @@ export function borders(tree: Tree, node: TreeNode, actions: PanelActions): { ou
 }
 
 function tensor(tree: Tree, row: number, arg: string, boxes: number[], actions: PanelActions): HTMLElement {
-  const [shape, dtype, device, nbytes] = tree.scene.metas[tree.scene.ops.meta[row]];
-  return el(
-    "li",
-    {},
-    el("span", { class: "ig-shape" }, arg && el("i", {}, arg), dimensions(shape)),
-    el("span", { class: "ig-soft" }, `${dtype} · ${bytes(nbytes)}${device && device !== "cpu" ? ` · ${device}` : ""}`),
-    ...boxes.slice(0, 4).map((box) => link(tree, box, actions)),
-    boxes.length > 4 && el("span", { class: "ig-soft" }, `and ${boxes.length - 4} more`),
-  );
+  const links = boxes.slice(0, 4).map((box) => link(tree, box, actions));
+  return tensorItem(tree, row, arg, ...links, boxes.length > 4 && soft(`and ${boxes.length - 4} more`));
+}
+
+function tensorItem({ scene }: Tree, row: number, arg: string, ...more: (HTMLElement | false)[]): HTMLElement {
+  const [shape, dtype, device, nbytes] = scene.metas[scene.ops.meta[row]];
+  return item([arg && el("i", {}, arg), dimensions(shape)], `${dtype} · ${bytes(nbytes)}${device && device !== "cpu" ? ` · ${device}` : ""}`, ...more);
 }
 
 function link({ nodes }: Tree, box: number, actions: PanelActions): HTMLElement {
@@ -65,16 +63,8 @@ export function edgePanel(tree: Tree, edge: LevelEdge, actions: PanelActions): H
   const rows = tensorsOf(scene, edge);
   const items = rows.map((row) => {
     const uses = edge.raw.filter((raw) => src[raw] === row);
-    const [shape, dtype, device, nbytes] = scene.metas[scene.ops.meta[row]];
-    return el(
-      "li",
-      {},
-      el("span", { class: "ig-shape" }, dimensions(shape)),
-      el("span", { class: "ig-soft" }, `${dtype} · ${bytes(nbytes)}${device && device !== "cpu" ? ` · ${device}` : ""}`),
-      link(tree, boxOf[row], actions),
-      ...uses.slice(0, 6).flatMap((raw) => [el("span", { class: "ig-soft" }, `→ ${scene.args[arg[raw]]} of`), link(tree, boxOf[dst[raw]], actions)]),
-      uses.length > 6 && el("span", { class: "ig-soft" }, `and ${uses.length - 6} more`),
-    );
+    const ways = uses.slice(0, 6).flatMap((raw) => [soft(`→ ${scene.args[arg[raw]]} of`), link(tree, boxOf[dst[raw]], actions)]);
+    return tensorItem(tree, row, "", link(tree, boxOf[row], actions), ...ways, uses.length > 6 && soft(`and ${uses.length - 6} more`));
   });
   const title = rows.length > 1 ? `${rows.length} tensors` : dimensions(scene.metas[scene.ops.meta[rows[0]]][0]);
   const { out, into, branch } = marksOf(tree, edge);

@@ -5,6 +5,8 @@ import { figure } from "./values.ts";
 /** See tracing/thumbnails.py: a character a pixel, three in an image. */
 export interface Thumbnail {
   of: string;
+  /** The first of a row of whole numbers, instead of a picture. */
+  numbers?: string;
   columns: number;
   pixels: string;
   /** The amount at which the colours end; null in an image. */
@@ -27,7 +29,7 @@ function colourAt(character: string): Colour | null {
 export function thumbnailOf({ of, columns, pixels, most }: Thumbnail): HTMLElement {
   const width = most === null ? 3 : 1;
   const rows = pixels.length / columns / width;
-  const canvas = el("canvas", { class: "ig-thumbnail", role: "img", "aria-label": `${width > 1 ? "Image" : "Heat map"} of the value${of}` });
+  const canvas = el("canvas", { class: `ig-thumbnail${rows > 1 ? "" : " ig-strip"}`, role: "img", "aria-label": `${width > 1 ? "Image" : "Heat map"} of the value${of}` });
   [canvas.width, canvas.height] = [columns, rows];
   const ctx = canvas.getContext("2d")!;
   const image = ctx.createImageData(columns, rows);

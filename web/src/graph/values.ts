@@ -43,16 +43,17 @@ export function figure(value: number | null): string {
 export function valueOfRow(scene: Scene, row: number): HTMLElement | null {
   const summary = summaryOf(scene, row);
   if (!summary) return null;
-  const { mean, std, low, high, nan, inf, zero } = summary;
+  const { mean, std, low, high, nan, inf, zero, picture } = summary;
   const isOne = product(scene.metas[scene.ops.meta[row]][0]) === 1;
   const bad = [nan && `${grouped(nan)} NaN`, inf && `${grouped(inf)} infinite`].filter(Boolean).join(", ");
   const rows: [string, string][] = [];
   if (low !== null && low === high) rows.push([isOne ? "Number" : "All", figure(low)]);
   else if (low !== null) rows.push(["Mean", figure(mean)], ["Std", figure(std)], ["Range", `${figure(low)} … ${figure(high)}`]);
   if (zero && low !== high) rows.push(["Zero", zero < 0.0005 ? "under 0.1 %" : `${(zero * 100).toPrecision(3)} %`]);
+  if (picture?.numbers) rows.push(["Numbers", picture.numbers]);
   const list = el("dl", {});
   for (const [name, text] of rows) list.append(el("dt", {}, name), el("dd", {}, text));
-  return el("section", {}, el("h3", {}, "Value"), bad && el("p", { class: "ig-bad" }, bad), summary.picture && thumbnailOf(summary.picture), histogram(summary), list);
+  return el("section", {}, el("h3", {}, "Value"), bad && el("p", { class: "ig-bad" }, bad), picture?.pixels && thumbnailOf(picture), histogram(summary), list);
 }
 
 const [WIDTH, HEIGHT] = [264, 56];

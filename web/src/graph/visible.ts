@@ -55,7 +55,7 @@ export function visibleRoutes({ camera, frame, tree }: Picture): VisibleRoute[] 
   return frame.lines.map((line) => ({
     from: name(line.edge.from),
     to: name(line.edge.to),
-    ...{ label: line.label, out: line.out, into: line.into, branch: line.branch },
+    ...{ label: line.label, out: line.out, into: line.into, branch: line.branch !== "" },
     points: Array.from(line.route, (at, i) => (i % 2 ? line.y + at - camera.y : line.x + at - camera.x) * camera.scale),
   }));
 }

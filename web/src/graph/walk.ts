@@ -4,8 +4,6 @@ import type { Frame, Part } from "./frame.ts";
 import { plus } from "./lists.ts";
 import type { LevelEdge, Tree } from "./model.ts";
 
-const FEW = 24; // edges that are looked through one by one
-
 interface Ways {
   from: Map<number, LevelEdge[]>;
   to: Map<number, LevelEdge[]>;
@@ -43,10 +41,8 @@ function stepFrom(frame: Frame, tree: Tree, end: number, down: boolean, visit: V
 function stepIn(frame: Frame, tree: Tree, container: number, end: number, down: boolean, visit: Visit): void {
   const part = frame.part(container);
   if (!part) return;
-  const few = part.level.edges.length <= FEW;
-  const ways = few ? null : waysOf(part);
-  for (const edge of ways ? ((down ? ways.from : ways.to).get(end) ?? []) : part.level.edges) {
-    if (few && (down ? edge.from !== end && edge.outPort !== end : edge.to !== end && edge.inPort !== end)) continue;
+  const { from, to } = waysOf(part);
+  for (const edge of (down ? from : to).get(end) ?? []) {
     const [far, port] = down ? [edge.to, edge.inPort] : [edge.from, edge.outPort];
     const goesOn = far < tree.firstPort && port >= 0 && frame.part(far) !== undefined;
     visit(edge, goesOn ? port : far);

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 #: Distances in pixels: between boxes of a rank, beside dummies, between lanes, at a container's borders,
-#: and between the ends of edges along one side of a box.
-BESIDE, DUMMY, LANE, SIDE, TOP, BOTTOM, STEP = 28, 16, 12, 22, 20, 20, 16
+#: between the ends of edges along one side of a box, and beside words at such an end.
+BESIDE, DUMMY, LANE, SIDE, TOP, BOTTOM, STEP, ASIDE = 28, 16, 12, 22, 20, 20, 16, 16
 
 IS_DUMMY, IS_PORT = -1, -2  # Cell.index of what is no box
 

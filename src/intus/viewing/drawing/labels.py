@@ -1,20 +1,22 @@
-"""The words beside edges, each where it covers no box, no arrow and no other word."""
+"""The words beside edges, each where it covers no box, no edge and no other word."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from .lines import shapes_of
 from .measure import measure
-from .shapes import Text, shown
-from .stage import HEADER, LABEL, Line
+from .shapes import Curve, Polygon, Text, shown
+from .stage import HEADER, LABEL, NOTE, Line
 from .style import Theme
 
 if TYPE_CHECKING:
     from .picture import Plan
 
-NOTE = 9.5  # size of what is said of an edge's end
 _ROW = 32.0  # height of the rows that what is taken is kept by
+_PIECE = 8.0  # length of the straight pieces of a curve
 
 Area = tuple[float, float, float, float]  # left, top, right, bottom
 Place = tuple[float, float, str]  # x, y, anchor
@@ -30,28 +32,37 @@ class _Wish(NamedTuple):
 
 
 def labels_of(plan: Plan, colours: Theme) -> list[Text]:
-    """Shapes, arguments' names, passes, and where a branch starts; shapes choose their places first."""
+    """Arguments' names, passes, and where a branch starts, which choose their places first, then shapes. What
+    finds no room is left out."""
     taken = _Taken()
     for box in plan.frame.boxes:
         taken.add((box.x, box.y, box.x + box.width, box.y + (HEADER if box.open else box.height)))
     for line in plan.frame.lines:
-        for area in _ends(line, plan.stage.sideways):
-            taken.add(area)
+        for shape in shapes_of(line, plan.stage, colours):
+            for area in _areas(shape):
+                taken.add(area)
     wishes = [wish for line in plan.frame.lines for wish in _wishes(line, plan, colours)]
-    wishes.sort(key=lambda wish: wish.size != LABEL)
-    return [taken.put(wish) for wish in wishes]
+    wishes.sort(key=lambda wish: wish.size == LABEL)
+    return [text for wish in wishes if (text := taken.put(wish))]
 
 
 def ends_said(plan: Plan, raws: list[int]) -> tuple[str, str]:
     """What is said at the two ends of what runs along an edge, apart from its shape: in which passes it runs,
     and which argument it is."""
-    notes = {plan.notes[raw] for raw in raws if raw in plan.notes}
-    out, into = notes.pop() if len(notes) == 1 else ("", "")
-    arguments = sorted({plan.marks.arguments[raw] for raw in raws if raw in plan.marks.arguments})
+    return said(plan.notes, plan.marks.arguments, raws)
+
+
+def said(
+    notes: Mapping[int, tuple[str, str]], arguments: Mapping[int, str], raws: list[int]
+) -> tuple[str, str]:
+    """``ends_said``, of notes and arguments by edge."""
+    passes = {notes[raw] for raw in raws if raw in notes}
+    out, into = passes.pop() if len(passes) == 1 else ("", "")
+    names = sorted({arguments[raw] for raw in raws if raw in arguments})
     end = [f"In {into}"] if into else []
-    if arguments:
-        position = "arg " if into and arguments[0].isdecimal() else ""
-        end.append(position + ", ".join(arguments[:3]) + (", …" if len(arguments) > 3 else ""))
+    if names:
+        position = "arg " if into and names[0].isdecimal() else ""
+        end.append(position + ", ".join(names[:3]) + (", …" if len(names) > 3 else ""))
     return f"Out {out}" if out else "", " · ".join(end)
 
 
@@ -65,7 +76,7 @@ def _wishes(line: Line, plan: Plan, colours: Theme) -> Iterator[_Wish]:
     into_box = line.edge.target < first_port and not nodes[line.edge.target].children
     ink = colours["edge-label"]
     if line.label:
-        places = finish[::-1] if line.label_at_end else begin
+        places = finish if line.label_at_end else begin
         yield _Wish(line.label, LABEL, ink, False, ground, places)
     if start and line.edge.source < first_port:
         yield _Wish(start, NOTE, ink, False, ground, begin)
@@ -76,30 +87,52 @@ def _wishes(line: Line, plan: Plan, colours: Theme) -> Iterator[_Wish]:
 
 
 def _places(route: list[float], sideways: bool) -> tuple[list[Place], list[Place]]:
-    """Where words may stand beside an edge's start and beside its end, the best first."""
+    """Where words may stand beside an edge's start and beside its end: first where it does not bend to."""
     if sideways:
         x, y, u, v = route[2] + 5, route[1], route[-2] - 8, route[-1]
+        begin, end = (-1 if bend > 0.5 else 1 for bend in (y - route[5], v - route[-5]))
+        aways = (-10, 11, -22, 23, -34, 35)
         return (
-            [(x, y + away, "start") for away in (-10, 11, -22, 23, -34, 35)],
-            [(u, v + away, "end") for away in (-10, 11, -22, 23, -34, 35)],
+            [(x, y + away * begin, "start") for away in aways],
+            [(u, v + away * end, "end") for away in aways],
         )
     x, y, u, v = route[0], route[3], route[-2], route[-1]
-    sides = ((6, "start"), (-6, "end"))
-    return (
-        [(x + side, y + down, anchor) for down in (12, 24, 36) for side, anchor in sides],
-        [(u + side, v - up, anchor) for up in (7, 18, 30) for side, anchor in sides],
-    )
+    begin, end = (-1 if bend > 0.5 else 1 for bend in (route[4] - x, route[-6] - u))
+    anchors = {1: "start", -1: "end"}
+    starts = [(x + 6 * side, y + far, anchors[side]) for far in (12, 24, 36) for side in (begin, -begin)]
+    ends = [(u + 6 * side, v - far, anchors[side]) for far in (9, 21, 33) for side in (end, -end)]
+    if route[7] < route[5]:  # against the flow: beside its lane too
+        lane, side = route[4], -1 if route[4] < x else 1
+        starts.append((lane + 6 * side, y - 8, anchors[side]))
+        ends.append((lane + 6 * side, v + 8, anchors[side]))
+    return starts, ends
 
 
-def _ends(line: Line, sideways: bool) -> Iterator[Area]:
-    """What an edge needs free for itself: where it leaves, and its arrow."""
-    route = line.route
-    for x, y, way in ((route[0], route[1], 1), (route[-2], route[-1], -1)):
-        long, half = way * 12, 4
-        if sideways:
-            yield (min(x, x + long), y - half, max(x, x + long), y + half)
-        else:
-            yield (x - half, min(y, y + long), x + half, max(y, y + long))
+def _areas(shape: object) -> Iterator[Area]:
+    """What an edge's line or arrow takes, piece by piece."""
+    if isinstance(shape, Polygon):
+        xs, ys = zip(*shape.points, strict=True)
+        yield min(xs), min(ys), max(xs), max(ys)
+    elif isinstance(shape, Curve):
+        x, y = shape.points[0]
+        for part in shape.points[1:]:
+            (*controls, u, v), a, b = part, x, y
+            steps = math.ceil(math.hypot(u - x, v - y) / _PIECE) if controls else 1
+            for step in range(1, min(steps, 64) + 1):
+                t = step / min(steps, 64)
+                c, d = _at(t, (x, *controls[::2], u)), _at(t, (y, *controls[1::2], v))
+                yield min(a, c) - 2, min(b, d) - 1, max(a, c) + 2, max(b, d) + 1
+                a, b = c, d
+            x, y = u, v
+
+
+def _at(t: float, points: tuple[float, ...]) -> float:
+    """A coordinate of a line between two points, or of a Bézier curve with two more."""
+    if len(points) == 2:
+        return points[0] + (points[1] - points[0]) * t
+    s = 1 - t
+    p, q, r, u = points
+    return p * s**3 + 3 * q * s * s * t + 3 * r * s * t * t + u * t**3
 
 
 class _Taken:
@@ -112,10 +145,12 @@ class _Taken:
         for row in _rows(area):
             self.rows.setdefault(row, []).append(area)
 
-    def put(self, wish: _Wish) -> Text:
-        """The words at the first of their places that is free; at the first where none is."""
+    def put(self, wish: _Wish) -> Text | None:
+        """The words at the first of their places that is free; None where none is."""
         wide = measure(wish.words, wish.size, wish.bold)
-        chosen = next((p for p in wish.places if self._free(_area(p, wide, wish.size))), wish.places[0])
+        chosen = next((p for p in wish.places if self._free(_area(p, wide, wish.size))), None)
+        if chosen is None:
+            return None
         self.add(_area(chosen, wide, wish.size))
         x, y, anchor = chosen
         return Text(x, y, wish.words, wish.size, wish.ink, wish.bold, anchor, wish.ground)

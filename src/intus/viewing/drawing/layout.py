@@ -30,12 +30,15 @@ class LayoutNode(NamedTuple):
 
 class LayoutEdge(NamedTuple):
     """``from_dx`` and ``to_dx`` say how far from its box's centre an end is fixed (a port of an open
-    container); None where it is free."""
+    container); None where it is free. ``out_mark`` and ``mark`` are the widths of the words at its start and
+    at its arrow."""
 
     source: int
     target: int
     from_dx: float | None = None
     to_dx: float | None = None
+    out_mark: float = 0.0
+    mark: float = 0.0
 
 
 class LayoutInput(NamedTuple):

@@ -15,7 +15,7 @@ from .boxes import Painter
 from .colouring import Colouring, colouring
 from .figures import Figures, figures
 from .folds import unite
-from .labels import labels_of
+from .labels import labels_of, said
 from .legend import header, legend
 from .lines import shapes_of
 from .marks import Marks, marks
@@ -70,6 +70,8 @@ def plan(
         for first, fold in unite(tree).items():
             for column in sums:
                 column[first] = column[fold]
+    told = told._replace(arguments=_told_apart(told.arguments, tree))
+    notes = passes.notes if passes else {}
     stage = Stage(
         tree,
         sums,
@@ -77,6 +79,7 @@ def plan(
         sideways=direction == "right",
         gap=48.0 if rolled else 34.0,
         captions=lambda node, sums: _captions(node, sums, told.decisions, tree),
+        said=lambda raws: said(notes, told.arguments, raws),
     )
     if depth is None:
         stage.open_readable(READABLE)
@@ -84,11 +87,10 @@ def plan(
         stage.open_all()
     else:
         stage.open_to_depth(int(depth))
-    told = told._replace(arguments=_told_apart(told.arguments, tree))
     frame = stage.frame()
     closed = [box.node for box in frame.boxes if not box.open]
     painted = colouring(paint(overlay), tree, sums, closed)
-    return Plan(whole, stage, frame, told, passes.notes if passes else {}, painted)
+    return Plan(whole, stage, frame, told, notes, painted)
 
 
 def picture(plan: Plan, *, title: str = "", dark: bool = False) -> Picture:

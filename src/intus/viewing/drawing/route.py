@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from .cells import BOTTOM, IS_PORT, LANE, SIDE, STEP, TOP, Cell, Chain
+from .cells import ASIDE, BOTTOM, IS_PORT, LANE, SIDE, STEP, TOP, Cell, Chain
 
 if TYPE_CHECKING:
     from .layout import LayoutInput
@@ -57,6 +57,16 @@ def assemble(
     routes = router.finish()
     low, high = _extent([cell for rank in ranks for cell in rank], routes)
     high = max([high, *(by_id[node.id].x + node.tail - SIDE + 8 for node in level.nodes)])
+    marked = [(route[-2], edge.mark) for edge, route in zip(level.edges, routes, strict=True) if edge.mark]
+    high = max([high, *(x + mark - SIDE + 8 for x, mark in marked)])
+    for edge, route in zip(level.edges, routes, strict=True):
+        room = max(edge.mark, edge.out_mark) - SIDE + 8
+        if route[7] < route[5]:  # words may stand beside the lane of an edge against the flow
+            low, high = (
+                (min(low, route[4] - room), high)
+                if route[4] < route[0]
+                else (low, max(high, route[4] + room))
+            )
     if not math.isfinite(low):
         low = high = 0.0
     width = max(high - low + 2 * SIDE, level.min_width)
@@ -191,14 +201,15 @@ class _Router:
             if abs(away) < abs(slots[straightest]) - 0.5:
                 straightest = i
         # Two alike, one to each side: better than one straight and one askew.
-        even = len(slots) % 2 == 0 and abs(slots[0] + slots[-1]) < 2
-        middle = (len(slots) - 1) / 2 if even else straightest
+        last = len(slots) - 1
+        even = last % 2 == 1 and abs(slots[0] + slots[-1]) < 2
+        marks = (self.level.edges[end.edge] for end in ends)
+        widest = max(edge.out_mark if end.start else edge.mark for end, edge in zip(ends, marks, strict=True))
+        words = widest + ASIDE if widest + 9 > STEP else 0.0  # shorter ones fit between the arrows
+        middle = last / 2 if even or words else straightest
+        reach = max(last / 2, 0.5) if words else max(straightest, last - straightest, 1)
         room = max(0.0, cell.width / 2 - self.level.inset)
-        step = (
-            0.0
-            if cell.index == IS_PORT
-            else min(STEP, room / max(straightest, len(slots) - 1 - straightest, 1))
-        )
+        step = 0.0 if cell.index == IS_PORT else min(max(STEP, words), room / reach)
         for end, slot in zip(ends, slot_of, strict=True):
             edge = self.level.edges[end.edge]
             fixed = edge.from_dx if end.start else edge.to_dx

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..text import dimensions
+from .cells import ASIDE
 from .figures import Figures, count
 from .layout import Layout, LayoutEdge, LayoutInput, LayoutNode, layout_level
 from .levels import LevelEdge, Levels
@@ -16,8 +17,9 @@ from .tree import Node, Tree
 
 HEADER = 30
 PAD = 14
-TITLE, SMALL, LABEL = 13.0, 11.0, 10.5  # sizes of type
+TITLE, SMALL, LABEL, NOTE = 13.0, 11.0, 10.5, 9.5  # sizes of type
 LONGEST_CAPTION = 36
+MOST_ENDS = 12  # arrows a box makes room for; more stand closer
 
 Measure = Callable[[str, float, bool], float]
 
@@ -57,7 +59,8 @@ class Frame(NamedTuple):
 
 class Stage:
     """Lays out what is open. ``sideways`` turns the flow from downwards to rightwards; ``gap`` is the
-    room between two ranks; the words on boxes are what ``captions`` gives."""
+    room between two ranks; the words on boxes are what ``captions`` gives, those at the two ends of an edge
+    what ``said`` gives of its raw edges."""
 
     def __init__(
         self,
@@ -68,12 +71,14 @@ class Stage:
         sideways: bool = False,
         gap: float = 34.0,
         captions: Callable[[Node, Figures], tuple[str, str]] | None = None,
+        said: Callable[[list[int]], tuple[str, str]] = lambda raws: ("", ""),
     ) -> None:
         self.tree, self.figures, self.measure, self.sideways = tree, figures, measure, sideways
-        self.captions, self.gap = captions or captions_of, gap
+        self.captions, self.gap, self.said = captions or captions_of, gap, said
         self.levels = Levels(tree)
         self.open = {0}
         self._layouts: dict[int, Layout] = {}
+        self._ends: dict[int, dict[int, tuple[list[str], list[str]]]] = {}
 
     def open_to_depth(self, depth: int) -> None:
         """Open every container down to a depth: 0 shows the model's own children alone. Folds count as no
@@ -189,6 +194,10 @@ class Stage:
                         edge.target,
                         self._port_dx(edge.source, edge.out_port),
                         self._port_dx(edge.target, edge.in_port),
+                        *(
+                            0.0 if self.sideways else self.measure(s, NOTE, False)
+                            for s in self.said(edge.raw)
+                        ),
                     )
                     for edge in level.edges
                 ],
@@ -238,9 +247,26 @@ class Stage:
         first = self.measure(title, TITLE, True)
         second = self.measure(subtitle, SMALL, False) if subtitle else 0.0
         button = 22 if node.children else 0
+        ends = 0.0 if self.sideways or node.children else self._ends_width(node)
         if not node.is_boxed:
-            return max(52, math.ceil(first) + 2 * PAD), 28
-        return max(108, math.ceil(max(first, second)) + 2 * PAD + button), 46
+            return max(52, ends, math.ceil(first) + 2 * PAD), 28
+        return max(108, ends, math.ceil(max(first, second)) + 2 * PAD + button), 46
+
+    def _ends_width(self, node: Node) -> float:
+        """Room for the words beside the arrows of a box, where they bear any."""
+        ends = self._ends.get(node.parent)
+        if ends is None:
+            ends = self._ends[node.parent] = {}
+            for edge in self.levels[node.parent].edges:
+                start, end = self.said(edge.raw)
+                ends.setdefault(edge.source, ([], []))[0].append(start)
+                ends.setdefault(edge.target, ([], []))[1].append(end)
+        most = 0.0
+        for words in ends.get(node.id, ()):
+            widest = max((self.measure(word, NOTE, False) for word in words), default=0.0)
+            if widest > 7:
+                most = max(most, (min(len(words), MOST_ENDS) - 1) * (widest + ASIDE) + 30)
+        return most
 
     def _header_width(self, node: Node) -> float:
         title, subtitle = self.captions(node, self.figures)
