@@ -171,6 +171,14 @@ def test_what_the_code_calls_an_input_or_an_output_names_it():
         t["layers.0.mlp"]
 
 
+def test_a_name_of_an_input_and_an_output_is_that_of_neither():
+    t = intus.trace(lambda states, mask: {"states": states * mask}, (torch.ones(2), torch.zeros(2)))
+    assert t["mask"].label == "input_2"
+    assert "states" not in t
+    with pytest.raises(AddressError, match="has no 'states'"):
+        t["states"]
+
+
 class Views(nn.Module):
     """A module whose output was last written through another view of its memory."""
 

@@ -344,7 +344,7 @@ class Graph:
             of_type = np.flatnonzero(self.ops.type == self.types.index(name)) if name in self.types else [row]
             if name not in self._names and list(of_type) == [row]:
                 found.setdefault(name, []).append(row)
-        return found
+        return {name: rows for name, rows in found.items() if len(rows) == 1}
 
     def rows(self, name: str) -> list[int] | None:
         """Rows that answer to a label, short label, pass or module address, or to what the model's own code
