@@ -6,6 +6,7 @@ import copy
 import itertools
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -272,6 +273,16 @@ def test_the_pinch_events_of_safari(open_graph: Open) -> None:
     page.evaluate(send, [x, y, [1, 2]])
     page.mouse.up()
     assert box(page, "features.0")["width"] == pytest.approx(0.75 * at["width"], rel=0.01)
+
+
+def test_a_browser_that_is_too_old_is_told_so(new_page: Callable[..., Page], tmp_path: Path) -> None:
+    """One that knows no light-dark() would show a black sheet."""
+    page = new_page()
+    page.add_init_script(
+        "CSS.supports = (name, value) => name !== 'color' || !value.startsWith('light-dark')"
+    )
+    page.goto(View(digits()).save(tmp_path / "graph.html").as_uri())
+    expect(page.locator("#intus-graph")).to_contain_text("this browser is too old. It needs Chrome 123")
 
 
 def test_facts_of_a_module(open_graph: Open) -> None:

@@ -84,7 +84,7 @@ def test_sizes_keep_their_budget() -> None:
 
 
 def test_a_file_carries_nothing_of_the_servers_page() -> None:
-    program = json.loads(gzip.decompress(base64.b64decode(html.packed_assets())))["script"]
+    _, program = gzip.decompress(base64.b64decode(html.packed_assets())).decode().split("\0")
     assert "/api/" not in program
     assert "/api/" in html.asset("page.js")
     assert "roundRect" in program  # draws the graph

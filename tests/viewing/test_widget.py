@@ -16,15 +16,15 @@ from intus.viewing.html import View
 from intus.viewing.scene import scene
 
 
-def unpacked(text: str) -> dict[str, object]:
-    return json.loads(gzip.decompress(base64.b64decode(text)))
+def unpacked(text: str) -> str:
+    return gzip.decompress(base64.b64decode(text)).decode()
 
 
 def test_a_widget_carries_the_page_and_the_scene() -> None:
     widget = View(digits_cnn(), overlay={"fc1": 0.5}, depth=2, height=400).widget()
     state = widget.get_state(["_assets", "_content", "height", "selected"])
-    assert unpacked(state["_assets"]) == {"style": asset("intus.css"), "script": asset("intus.js")}
-    held = unpacked(state["_content"])
+    assert unpacked(state["_assets"]).split("\0") == [asset("intus.css"), asset("intus.js")]
+    held = json.loads(unpacked(state["_content"]))
     assert held["scene"] == json.loads(json.dumps(scene(digits_cnn())))
     assert (held["depth"], held["paint"]["values"]) == (2, {"fc1": 0.5})
     assert (state["height"], state["selected"]) == (400, None)

@@ -27,22 +27,23 @@ export async function openFile(data: HTMLElement, host: HTMLElement, program: Pr
   return view;
 }
 
-const REST = 150; // milliseconds
+const [SEEN, APART] = [20, 150]; // milliseconds until a change is on the screen, and between two of the address
 
-let noting = 0;
+let [noting, noted] = [0, 0];
 
-/** Keep what is seen in the address bar, so that a link leads back to it; once it is seen and at rest, for the browser
- * takes its time, and Safari refuses more than a hundred changes in ten seconds. */
+/** Keep what is seen in the address bar, so that a link leads back to it; once it is seen, for the browser takes its
+ * time, and not at every step, for Safari refuses more than a hundred in ten seconds. Where somebody else changes it
+ * first, that is followed. */
 function remember(hash: string): void {
+  const before = location.hash;
   clearTimeout(noting);
-  noting = window.setTimeout(() => write(hash), REST);
-}
-
-function write(hash: string): void {
-  if (location.hash === hash) return;
-  try {
-    history.replaceState(null, "", hash);
-  } catch {
-    // a notebook's frame has no address of its own
-  }
+  noting = window.setTimeout(() => {
+    if (location.hash !== before || hash === before) return;
+    noted = performance.now();
+    try {
+      history.replaceState(null, "", hash);
+    } catch {
+      // a notebook's frame has no address of its own
+    }
+  }, Math.max(SEEN, noted + APART - performance.now()));
 }

@@ -18,7 +18,7 @@ function start(): void {
   const data = document.getElementById("intus-data");
   const graph = document.getElementById("intus-graph");
   if (!data || !graph) return;
-  openFile(data, graph, program).catch((error: unknown) => {
-    graph.textContent = `This graph could not be shown: ${error instanceof Error ? error.message : String(error)}`;
+  openFile(data, graph, program).catch(({ message }: Error) => {
+    graph.textContent = `This graph could not be shown: ${message}`;
   });
 }

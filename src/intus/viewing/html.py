@@ -42,11 +42,13 @@ style-src 'unsafe-inline'{origin}; img-src data: blob:; worker-src blob:{origin}
 """
 _START = """
 (async () => {
+  if (!CSS.supports("color", "light-dark(red, red)"))
+    throw new Error("this browser is too old. It needs Chrome 123, Firefox 120, Safari 17.5 or newer.");
   const text = document.getElementById("intus-assets").textContent;
   const packed = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const parts = await new Response(stream).json();
-  for (const [tag, text] of Object.entries(parts)) {
+  const [style, script] = (await new Response(stream).text()).split("\\0");
+  for (const [tag, text] of Object.entries({ style, script })) {
     const element = document.createElement(tag);
     element.textContent = text;
     document.head.append(element);
@@ -124,15 +126,19 @@ def content(
 
 def packed(value: Any) -> str:
     """A value as JSON in gzip in base64; the same value gives the same text."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _zipped(json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False))
+
+
+def _zipped(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode(), compresslevel=9, mtime=0)).decode("ascii")
 
 
 @cache
 def packed_assets(also: str = "") -> str:
-    """The page's style and program, by the tags they go into, and those of the program ``also``."""
+    """The page's style and program with those of the program ``also``, a NUL between: JSON would have to mark
+    each of their many quotes."""
     style, script = (asset(f"{also}.{kind}") if also else "" for kind in ("css", "js"))
-    return packed({"style": asset("intus.css") + style, "script": script + asset("intus.js")})
+    return _zipped(f"{asset('intus.css')}{style}\0{script}{asset('intus.js')}")
 
 
 class View:

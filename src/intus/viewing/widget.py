@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 # The page stands in a shadow root, so that its style and the notebook's keep to themselves; its program is
 # one for all widgets of a notebook.
 _MODULE = """
-const unpack = async (text) => {
+const unpack = (text) => {
   const packed = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).json();
+  return new Response(stream);
 };
 const load = async (text) => {
-  const { style, script } = await unpack(text);
+  const [style, script] = (await unpack(text).text()).split("\\0");
   const source = new Blob([script, "\\nexport default intus;"], { type: "text/javascript" });
   const url = URL.createObjectURL(source);
   const program = (await import(url)).default;
@@ -46,7 +46,7 @@ async function render({ model, el }) {
   const known = (globalThis.intusPrograms ??= new Map());
   if (!known.has(assets)) known.set(assets, load(assets));
   const { style, program, script } = await known.get(assets);
-  const { scene, paint, depth, rolled } = await unpack(model.get("_content"));
+  const { scene, paint, depth, rolled } = await unpack(model.get("_content")).json();
   const root = el.shadowRoot ?? el.attachShadow({ mode: "open" });
   const sheet = document.createElement("style");
   sheet.textContent = style;

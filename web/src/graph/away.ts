@@ -27,7 +27,7 @@ export function programOf(script: HTMLScriptElement | SVGScriptElement | null): 
 }
 
 export const canGoAway = ({ text, address }: Program): boolean =>
-  typeof Worker !== "undefined" && typeof OffscreenCanvas !== "undefined" && Boolean(text || address?.startsWith("http"));
+  typeof Worker !== "undefined" && Boolean(text || address?.startsWith("http"));
 
 /** In the worker: answer one task. */
 export function serve(): void {

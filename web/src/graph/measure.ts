@@ -4,8 +4,7 @@ import type { Measure } from "./sizes.ts";
 export const fontOf = (host: HTMLElement): string => getComputedStyle(host).getPropertyValue("--font") || "sans-serif";
 
 export function measurer(font: string): Measure {
-  const canvas = typeof OffscreenCanvas === "undefined" ? document.createElement("canvas") : new OffscreenCanvas(1, 1);
-  const ctx = canvas.getContext("2d") as CanvasRenderingContext2D | OffscreenCanvasRenderingContext2D;
+  const ctx = new OffscreenCanvas(1, 1).getContext("2d")!;
   const known = new Map<string, number>();
   return (text, size, bold) => {
     if (!text) return 0;
