@@ -2,9 +2,10 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+ENGINES := firefox-esr webkit2gtk-driver xvfb
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-postgres test-ray check bench notebooks loops gallery web web-check format clean
+.PHONY: help demo test test-slow test-postgres test-engines test-ray check bench notebooks loops gallery web web-check format clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -32,6 +33,13 @@ test-postgres: .venv/.ready  ## the database's tests on PostgreSQL, begun and st
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql >/dev/null; \
 	  else echo "please run: sudo apt-get install postgresql"; exit 1; fi; }
 	$(ONE_THREAD) $(PY) -m pytest -m postgres tests/storage tests/serving $(ARGS)
+
+test-engines: .venv/.ready  ## the page in Firefox and in WebKit, Safari's engine
+	@{ command -v firefox-esr || command -v firefox; } >/dev/null && command -v WebKitWebDriver >/dev/null && command -v Xvfb >/dev/null || { \
+	  echo "these tests need Firefox, WebKit and a screen for it: installing Debian's"; \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq --no-install-recommends $(ENGINES) >/dev/null; \
+	  else echo "please run: sudo apt-get install $(ENGINES)"; exit 1; fi; }
+	$(ONE_THREAD) $(PY) -m pytest -m engines tests/browser $(ARGS)
 
 test-ray: .venvs/ray/.ready  ## scoring on Ray's workers, some of which are killed
 	$(ONE_THREAD) .venvs/ray/bin/python -m pytest -m ray tests/serving $(ARGS)
