@@ -101,6 +101,12 @@ def test_view_traces_and_shows(tmp_path):
     model, x = make("residual")
     assert "Residual" in repr(intus.view(model, x))
     assert "4 operations" in repr(intus.view(lambda x: model(x), x))
+    ran = intus.trace(model, x)
+    for given in ({"inputs": x}, {"kwargs": {"x": x}}, {"seed": 0}):
+        with pytest.raises(InputError, match=r"A trace is of a pass that ran already.*view\(model, inputs\)"):
+            intus.view(ran, **given)
+    with pytest.raises(InputError, match="A graph is of a pass"):
+        intus.view(ran.graph, x)
 
 
 def test_find_by_neighbours_and_by_module():

@@ -46,6 +46,12 @@ def view(
         from .sides import sides
 
         return sides(*both, depth=depth, rolled=rolled, overlay=overlay)
+    ran = isinstance(model_or_trace, (Trace, Graph))
+    if ran and not (isinstance(inputs, tuple) and not inputs and kwargs is None and seed is None):
+        raise InputError(
+            f"A {type(model_or_trace).__name__.lower()} is of a pass that ran already, so inputs, kwargs and "
+            "seed would change nothing. Leave them out, or give the model: view(model, inputs)."
+        )
     if isinstance(model_or_trace, Graph):
         return View(model_or_trace, depth=depth, overlay=overlay, rolled=rolled)
     if not isinstance(model_or_trace, Trace):
