@@ -127,7 +127,7 @@ def ground_and_boxes(page: Page) -> float:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_boxes_can_be_told_from_the_ground_from_afar(open_graph: Open, scheme: str) -> None:
     page = open_graph(View(MODELS["unet"](), depth="all"), color_scheme=scheme)
-    page.evaluate(f"{VIEW}.fit()")
+    page.evaluate(f"{VIEW}.fit(), {VIEW}.paintNow()")
     until(page, f"{VIEW}.still")
     assert page.evaluate(f"{VIEW}.look.camera.scale") < 0.35
     assert ground_and_boxes(page) > 40
