@@ -3,12 +3,15 @@
 // what it changes and a picture what it shows, however large the rest.
 import { Bands } from "./bands.ts";
 import { isFold } from "./captions.ts";
+import { TURN } from "./curve.ts";
 import { HEADER } from "./heads.ts";
 import type { Layout } from "./layout.ts";
 import type { Level, Tree, TreeNode } from "./model.ts";
+import { OF_LANE } from "./route.ts";
 import type { Measure } from "./sizes.ts";
 import { Lines, type Around, type Line } from "./strokes.ts";
 
+const NEAR = 200; // around what is in sight: as far as its words reach
 const MOST = 1500; // drawn of one container: more are smaller than a pixel
 
 export interface Box {
@@ -86,12 +89,27 @@ export class Part {
 
   linesWithin(top: number, bottom: number, most: number): Line[] {
     const bands = (this.lineBands ??= this.bandsOfLines());
+    const [low, high] = [top - NEAR, bottom + NEAR];
+    let near: number[] | null = null; // asked for by every gap in sight
     const around: Around = {
-      edges: (top, bottom) => bands.within(top, bottom),
+      edges: (top, bottom) => (top < low || bottom > high ? this.distinct(bands, top, bottom) : (near ??= this.distinct(bands, low, high))),
       boxes: (top, bottom) => this.boxesWithin(top, bottom, Infinity).map(({ dx, dy, width, height, node }) => [dx, dy, dx + width, dy + height + (isFold(node) ? 8 : 0)]),
     };
-    const lines = (this.lines ??= new Lines(this.tree, this.level, this.layout, this.id, this.measure, around));
-    return bands.within(top, bottom, most).map((place) => lines.of(place, top, bottom));
+    const lines = (this.lines ??= new Lines(this.tree, this.level, this.layout, this.id, this.measure));
+    return bands.within(top, bottom, most).map((place) => lines.of(place, top, bottom, around));
+  }
+
+  /** The edges between two heights; of those that pass in one lane, one. */
+  private distinct(bands: Bands, top: number, bottom: number): number[] {
+    const { points, starts } = this.layout;
+    const lanes = new Set<number>();
+    return bands.within(top, bottom).filter((place) => {
+      const at = starts[place];
+      const passes = starts[place + 1] - at === OF_LANE && points[at + 5] < top - TURN && points[at + 7] > bottom + TURN;
+      const isNew = !passes || !lanes.has(points[at + 4]);
+      if (passes) lanes.add(points[at + 4]);
+      return isNew;
+    });
   }
 
   private bandsOfLines(): Bands {

@@ -97,7 +97,8 @@ function placeY(input: LayoutInput, ranks: Cell[][], { from }: Ends): Bands {
 }
 
 const SLACK = 1; // so little to the left of the middle is in the middle
-const OF_LANE = 12; // numbers of a route in a lane, and of one that passes no other rank
+/** Numbers of a route in a lane; then, of one that passes no other rank. */
+export const OF_LANE = 12;
 const OF_CHAIN = 8;
 
 /** Writes the routes: ends are spread over a box's side once all its edges are known. */

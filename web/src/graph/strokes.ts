@@ -58,7 +58,6 @@ export class Lines {
     private readonly layout: Layout,
     private readonly container: number,
     private readonly measure: Measure,
-    private readonly around: Around,
   ) {
     this.made = new Array<Line>(level.edges.length);
     const routes = level.edges.map((_, place) => routeOf(layout, place));
@@ -71,13 +70,13 @@ export class Lines {
   }
 
   /** The line of an edge, by its place, with the words between two heights. */
-  of(place: number, top: number, bottom: number): Line {
+  of(place: number, top: number, bottom: number, around: Around): Line {
     const line = this.line(place);
     const { route } = line;
     const isNear = (y: number): boolean => y > top - FAR && y < bottom + FAR;
     const [first, last] = this.gapsOf(route);
-    if (isNear(route[3])) this.write(first);
-    if (isNear(route[route.length - 1])) this.write(last);
+    if (isNear(route[3])) this.write(first, around);
+    if (isNear(route[route.length - 1])) this.write(last, around);
     return line;
   }
 
@@ -114,7 +113,7 @@ export class Lines {
     return this.lines[gap];
   }
 
-  private write(gap: number): void {
+  private write(gap: number, around: Around): void {
     if (this.written[gap]) return;
     this.written[gap] = true;
     const leaving = this.linesFrom(gap);
@@ -140,8 +139,8 @@ export class Lines {
     const heights = wishes.flatMap(([, , at]) => at.map(([, y]) => y)).sort((a, b) => a - b);
     const [top, bottom] = [heights[0] - 8, heights[heights.length - 1] + 8];
     const taken = new Taken(this.layout.width, this.layout.height);
-    for (const area of this.around.boxes(top, bottom)) taken.add(area);
-    for (const place of this.around.edges(top - TURN, bottom + TURN)) taken.edge(routeOf(this.layout, place), top, bottom);
+    for (const area of around.boxes(top, bottom)) taken.add(area);
+    for (const place of around.edges(top - TURN, bottom + TURN)) taken.edge(routeOf(this.layout, place), top, bottom);
     for (const [line, what, at] of wishes) {
       const size = what === "label" ? FONT_SHAPE : FONT_MARK;
       const word = taken.put(line[what], size, this.measure(line[what], size, false), at);
