@@ -58,10 +58,18 @@ function measureFrame(tree: Tree, frame: Frame): Measured {
 function struck(lines: Line[], boxes: Box[]): string[] {
   const found: string[] = [];
   const areas = lines.flatMap((line) => line.words.map((word) => ({ line, word, area: areaOf(line, word) })));
-  const closed = boxes.filter(({ open }) => !open).map((box): Area => [box.x, box.y, box.x + box.width, box.y + box.height]);
+  const closed = boxes.filter(({ open }) => !open).map((box) => ({ word: null, area: [box.x, box.y, box.x + box.width, box.y + box.height] as Area }));
+  const all = [...areas, ...closed].sort((a, b) => a.area[1] - b.area[1]);
+  all.forEach(({ word, area }, i) => {
+    for (let j = i + 1; j < all.length && all[j].area[1] < area[3]; j++) {
+      const other = all[j];
+      const isText = word ?? other.word;
+      if (isText && area[0] < other.area[2] && other.area[0] < area[2]) found.push(`${isText.text} by ${word && other.word ? other.word.text : "a box"}`);
+    }
+  });
   const points = lines.flatMap(sample).sort((a, b) => a[1] - b[1]);
   const heads = points.map(([, y]) => y);
-  areas.forEach(({ word, area: [left, top, right, bottom] }, i) => {
+  areas.forEach(({ word, area: [left, top, right, bottom] }) => {
     let at = 0;
     for (let high = heads.length; at < high; ) {
       const middle = (at + high) >> 1;
@@ -70,9 +78,6 @@ function struck(lines: Line[], boxes: Box[]): string[] {
     }
     for (; heads[at] < bottom; at++) if (points[at][0] > left && points[at][0] < right) break;
     if (heads[at] < bottom) found.push(`${word.text} by an edge`);
-    const meets = (a: Area): boolean => left < a[2] && a[0] < right && top < a[3] && a[1] < bottom;
-    if (closed.some(meets)) found.push(`${word.text} by a box`);
-    for (let j = 0; j < i; j++) if (meets(areas[j].area)) found.push(`${word.text} by ${areas[j].word.text}`);
   });
   return found;
 }
