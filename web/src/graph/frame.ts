@@ -12,6 +12,7 @@ import type { Measure } from "./sizes.ts";
 import { Lines, type Around, type Line } from "./strokes.ts";
 
 const NEAR = 200; // around what is in sight: as far as its words reach
+const FEW = 300; // edges that every gap in sight may look through
 const MOST = 1500; // drawn of one container: more are smaller than a pixel
 
 export interface Box {
@@ -92,7 +93,10 @@ export class Part {
     const [low, high] = [top - NEAR, bottom + NEAR];
     let near: number[] | null = null; // asked for by every gap in sight
     const around: Around = {
-      edges: (top, bottom) => (top < low || bottom > high ? this.distinct(bands, top, bottom) : (near ??= this.distinct(bands, low, high))),
+      edges: (top, bottom) => {
+        if (top >= low && bottom <= high && (near ??= this.distinct(bands, low, high)).length < FEW) return near;
+        return this.distinct(bands, top, bottom);
+      },
       boxes: (top, bottom) => this.boxesWithin(top, bottom, Infinity).map(({ dx, dy, width, height, node }) => [dx, dy, dx + width, dy + height + (isFold(node) ? 8 : 0)]),
     };
     const lines = (this.lines ??= new Lines(this.tree, this.level, this.layout, this.id, this.measure));
