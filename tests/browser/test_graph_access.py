@@ -142,6 +142,20 @@ def test_the_picture_is_seen_where_the_system_forces_its_colours(open_graph: Ope
     assert forced.evaluate(COLOURS) == pytest.approx(plain, rel=0.2)
 
 
+def test_the_whole_graph_stands_above_its_legend_however_many_lines_that_has(open_graph: Open) -> None:
+    page = open_graph(View(MODELS["llama"](), depth=1), viewport={"width": 1000, "height": 800})
+    page.evaluate(f"{VIEW}.fit()")
+    until(page, f"{VIEW}.still")
+    legend = page.locator(".ig-legend")
+    lines = legend.locator(".ig-pair").evaluate_all("(all) => all.map((one) => one.getBoundingClientRect())")
+    assert len({line["top"] for line in lines}) > 1
+    assert all(line["height"] < 20 for line in lines), "a key and its word are on one line"
+    top = legend.evaluate("(e) => e.getBoundingClientRect().top")
+    corner = page.locator(".ig-canvas").evaluate("(e) => e.getBoundingClientRect().top")
+    boxes = page.evaluate(f"{VIEW}.boxes()")
+    assert corner + max(box["y"] + box["height"] for box in boxes) < top
+
+
 def test_names_are_whole_where_the_way_to_a_box_is_short(open_graph: Open) -> None:
     page = open_graph(View(MODELS["gpt2"]()))
     steps = page.locator(".ig-trail li > *")

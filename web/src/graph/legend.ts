@@ -34,14 +34,14 @@ export function legend(paint: Paint | null, tree: Tree, folded: boolean, actions
   return el("div", { class: `ig-legend${paint ? " ig-scale" : ""}`, role: "group", "aria-label": `What the colours mean: ${title}` }, fold, ...parts);
 }
 
-const key = (name: string, word: string, style = ""): Part[] => [el("i", { class: `ig-key ig-key-${name}`, style }), el("span", {}, word)];
+const key = (name: string, word: string, style = ""): Part => el("span", { class: "ig-pair" }, el("i", { class: `ig-key ig-key-${name}`, style }), word);
 
-const code = (tree: Tree): Part[] => KEYS.filter(([, , isThere]) => tree.nodes.some(isThere)).flatMap(([name, word]) => key(name, word));
+const code = (tree: Tree): Part[] => KEYS.filter(([, , isThere]) => tree.nodes.some(isThere)).map(([name, word]) => key(name, word));
 
 function kinds(paint: Paint): Part[] {
   const there = new Set(paint.values.values());
   const shown = paint.kinds!.filter(([, token], value) => token && there.has(value));
-  const keys = shown.flatMap(([word, token]) => key(paint.hatched?.[0] === word ? "hatched" : "", word, `background-color: var(--${token})`));
+  const keys = shown.map(([word, token]) => key(paint.hatched?.[0] === word ? "hatched" : "", word, `background-color: var(--${token})`));
   return keys.length ? keys : ["No difference"];
 }
 
@@ -52,8 +52,8 @@ function scale(paint: Paint, { setLog, goTo }: LegendActions): Part[] {
   const title = "Colour by powers instead of amounts: for what spans several decades";
   const press = el("button", { type: "button", class: "ig-small", "aria-pressed": String(Boolean(log)), title, click: () => setLog(!log) }, "log");
   return [
-    el("span", { class: "ig-scale-ends" }, under + formatValue(paint, low), bar(paint), beyond + formatValue(paint, high)),
-    el("span", { class: "ig-scale-ends" }, ...(key("missing", "no value") as Node[])),
+    el("span", { class: "ig-pair ig-scale-ends" }, under + formatValue(paint, low), bar(paint), beyond + formatValue(paint, high)),
+    key("missing", "no value"),
     least !== undefined && press,
     first !== undefined && el("button", { type: "button", class: "ig-small", click: () => goTo(first) }, "Go to the first"),
   ];

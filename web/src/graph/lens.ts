@@ -37,13 +37,13 @@ export class Lens {
     this.camera = { x, y: -(width < NARROW ? 42 : 14) / scale, scale }; // over a narrow picture stands the way to a box
   }
 
-  fit(): void {
+  /** Show the whole graph, above what is `covered` along the lower edge. */
+  fit(covered: number): void {
     const { width, height } = this.sight();
     const graph = this.whole();
-    const legend = 44; // stands over the lower edge
-    const scale = Math.max(FARTHEST, Math.min((width - 32) / graph.width, (height - legend - 16) / graph.height, 1.25));
+    const scale = Math.max(FARTHEST, Math.min((width - 32) / graph.width, (height - covered - 16) / graph.height, 1.25));
     // Of a graph that is too tall to be seen at once, its beginning.
-    const y = graph.height * scale > height ? -16 / scale : graph.height / 2 - (height - legend) / 2 / scale;
+    const y = graph.height * scale > height ? -16 / scale : graph.height / 2 - (height - covered) / 2 / scale;
     this.glide({ x: graph.width / 2 - width / 2 / scale, y, scale });
   }
 

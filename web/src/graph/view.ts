@@ -108,7 +108,8 @@ export class GraphView extends Session implements Hands {
 
   /** Show the whole graph. */
   fit(): void {
-    this.lens.fit();
+    const legend = this.colours.element.offsetHeight;
+    this.lens.fit(legend && legend + 16);
   }
 
   destroy(): void {
