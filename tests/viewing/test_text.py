@@ -86,7 +86,7 @@ def test_a_failure_is_named_where_it_happened() -> None:
         draft.op("matmul", x, shape=(), failed=True)
     text = outline(draft.graph(error="RuntimeError: shapes differ"))
     assert "matmul_1_1  matmul failed" in text
-    assert text.endswith("Failed: RuntimeError: shapes differ")
+    assert text.endswith("Failed at matmul_1_1: RuntimeError: shapes differ")
 
 
 def test_deep_nesting_needs_no_recursion() -> None:
