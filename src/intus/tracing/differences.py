@@ -58,9 +58,8 @@ def difference(a: Tensor, b: Tensor) -> Difference:
     """
     if not a.numel() or (a.dtype == b.dtype and a.itemsize > 1 and torch.equal(a, b)):  # float8 has no equal
         return _NONE
-    exact = (
-        a.dtype == b.dtype and not a.is_floating_point()
-    )  # whole numbers beyond what a float64 tells apart
+    # Whole numbers may lie beyond what a float64 tells apart.
+    exact = a.dtype == b.dtype and not a.is_floating_point()
     unequal = int((a != b).sum()) if exact else 0
     nan = other_nan = 0
     largest, squares, of_one, of_other, product = 0.0, 0.0, 0.0, 0.0, 0.0

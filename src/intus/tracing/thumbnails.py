@@ -90,9 +90,8 @@ def _map(index: list[str], flat: Tensor) -> dict[str, Any]:
     sizes = flat[flat.isfinite()].abs()
     most = float(sizes.quantile(_SHARE)) if sizes.numel() else 0.0
     most = most or (float(sizes.max()) if sizes.numel() else 0.0)
-    tones = (flat.nan_to_num(0.0, 0.0, 0.0) / (most or 1.0)).clamp(-1, 1).mul(
-        _LEVELS
-    ).round().long() + _LEVELS
+    shares = (flat.nan_to_num(0.0, 0.0, 0.0) / (most or 1.0)).clamp(-1, 1)
+    tones = shares.mul(_LEVELS).round().long() + _LEVELS
     tones[flat.isnan()] = len(TONES)
     tones[flat.isinf()] = len(TONES) + 1
     alphabet = TONES + NO_NUMBER + NOTHING

@@ -1,7 +1,7 @@
 // The facts of the selected box: what it is, what goes in and out, what it holds, what it cost, where it is written.
 import { isFold } from "./captions.ts";
 import { el, iconButton, inParts } from "./dom.ts";
-import { bytes, count, dimensions, duration, grouped, plural, product, type Figures } from "./facts.ts";
+import { bytes, count, dimensions, duration, grouped, plural, product } from "./facts.ts";
 import { formatValue, isPaintable, valueOf, type Paint } from "./paint.ts";
 import { isFailed, type Tree, type TreeNode } from "./model.ts";
 import { CREATED, FAILED, INPLACE, type Source } from "./scene.ts";
@@ -23,7 +23,8 @@ export function panelFor(stage: Stage, id: number, paint: Paint | null, actions:
   const node = tree.nodes[id];
   const { scene } = tree;
   const title = node.address || node.title;
-  const { out, sections } = borders(tree, node, actions);
+  const rows = rowsInside(tree, id);
+  const { out, sections } = borders(tree, node, rows, actions);
   const parts = [
     el("header", {}, el("h2", { title }, ...inParts(title)), iconButton("close", "Close the facts", actions.close)),
     el("p", { class: "ig-kind" }, kindOf(tree, node)),
@@ -46,7 +47,7 @@ export function panelFor(stage: Stage, id: number, paint: Paint | null, actions:
     code(siteOf(tree, node)),
     ...(node.rows.length ? node.rows : out).slice(0, 3).map((row) => valueOfRow(scene, row)),
     ...sections,
-    parameters(tree, node, figures),
+    parameters(tree, rows, figures.parameters[id]),
     buffers(tree, node),
   ];
   return el("aside", { class: "ig-panel", "aria-label": `Facts of ${title}` }, ...parts);
@@ -119,12 +120,10 @@ function picker(stage: Stage, node: TreeNode, actions: PanelActions): HTMLElemen
   return el("label", { class: "ig-pick" }, "Show", choose);
 }
 
-function parameters(tree: Tree, node: TreeNode, figures: Figures): HTMLElement | null {
-  const { scene } = tree;
-  const rows = new Set(rowsInside(tree, node.id));
+function parameters({ scene }: Tree, rows: number[], total: number): HTMLElement | null {
+  const inside = new Set(rows);
   const held = new Set<number>();
-  scene.opParams.op.forEach((row, i) => rows.has(row) && held.add(scene.opParams.param[i]));
-  const total = figures.parameters[node.id];
+  scene.opParams.op.forEach((row, i) => inside.has(row) && held.add(scene.opParams.param[i]));
   const items = [...held].map((index) => {
     const [address, shape, dtype, nbytes, trainable] = scene.params[index];
     return item(inParts(address), `${dimensions(shape)} · ${count(product(shape))} ${dtype} · ${bytes(nbytes)}${trainable ? "" : " · frozen"}`);

@@ -8,7 +8,7 @@ import type { LevelEdge, Tree, TreeNode } from "./model.ts";
 import type { PanelActions } from "./panel.ts";
 import { FAILED } from "./scene.ts";
 import { item, section, soft } from "./section.ts";
-import { rowsInside, type RowEdges } from "./stream.ts";
+import type { RowEdges } from "./stream.ts";
 import { valueOfRow } from "./values.ts";
 
 interface End {
@@ -17,11 +17,11 @@ interface End {
   arg: string;
 }
 
-/** The tensors that come into a box and that leave it, and who is at the other end; and the rows of the latter. */
-export function borders(tree: Tree, node: TreeNode, actions: PanelActions): { out: number[]; sections: (HTMLElement | null)[] } {
+/** The tensors that come into a box, of which `own` are the rows, and that leave it, and who is at the other end; and the
+ * rows of the latter. */
+export function borders(tree: Tree, node: TreeNode, own: number[], actions: PanelActions): { out: number[]; sections: (HTMLElement | null)[] } {
   const { scene, boxOf, ways } = tree;
   const { src, dst, arg } = scene.edges;
-  const own = rowsInside(tree, node.id);
   const inside = new Set(own);
   /** Edges that cross its border, by their ends inside. */
   const crossing = ({ starts, edges }: RowEdges, far: number[]): number[] =>
