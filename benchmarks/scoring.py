@@ -24,14 +24,14 @@ from sklearn.preprocessing import StandardScaler
 
 from intus.core.record import Record
 from intus.scores import Scorer, get
-from intus.scores.moments import Gram
-from intus.scores.ridge import factorise
 from intus.scores.similarity import alignment, sketch
-from intus.scores.split import places
-from intus.serving.point import DataPoint, Key
-from intus.serving.relations import Relations
-from intus.serving.scoring import evaluate
-from intus.serving.targets import Target
+from intus.scores.statistics.moments import Gram
+from intus.scores.statistics.ridge import factorise
+from intus.scores.statistics.split import places
+from intus.serving.data_point import DataPoint, Key
+from intus.serving.evaluation.relations import Relations
+from intus.serving.evaluation.scoring import evaluate
+from intus.serving.evaluation.targets import Target
 
 from . import harness
 

@@ -16,8 +16,8 @@ from starlette.testclient import TestClient
 
 from intus.core.record import Record
 from intus.core.results import Results
-from intus.serving.app import build
 from intus.serving.frontend import Frontend
+from intus.serving.http.app import build
 from intus.serving.roles import Roles
 from intus.serving.run import Server
 from intus.storage.codec import encode_records

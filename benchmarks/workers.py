@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from intus.core.record import Record
-from intus.serving.engine import Engine, LocalEngine
-from intus.serving.evaluator import Evaluator
+from intus.serving.data_point import DataPoint, Key
+from intus.serving.evaluation.engine import Engine, LocalEngine
+from intus.serving.evaluation.evaluator import Evaluator
+from intus.serving.evaluation.ray_engine import RayEngine
 from intus.serving.frontend import Frontend
-from intus.serving.point import DataPoint, Key
-from intus.serving.ray_engine import RayEngine
 from intus.storage.database import Database
 
 from . import harness

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from .monitoring import clear, flush, probe, register_targets, remove
     from .serving.run import serve
     from .tracing.collect import collect
-    from .tracing.compare import compare
-    from .tracing.files import load
-    from .tracing.op import Op
-    from .tracing.report import Report
+    from .tracing.comparison.compare import compare
+    from .tracing.results.files import load
+    from .tracing.results.op import Op
+    from .tracing.results.trace import Trace
     from .tracing.run import trace
-    from .tracing.trace import Trace
-    from .tracing.validate import validate
+    from .tracing.validation.report import Report
+    from .tracing.validation.validate import validate
     from .tracing.view import view
     from .viewing.html import View
 
@@ -38,27 +38,27 @@ _HOME = {
     "Address": ".core.address",
     "Graph": ".core.graph",
     "IntusError": ".core.errors",
-    "Op": ".tracing.op",
+    "Op": ".tracing.results.op",
     "Record": ".core.record",
-    "Report": ".tracing.report",
+    "Report": ".tracing.validation.report",
     "Results": ".core.results",
-    "Trace": ".tracing.trace",
+    "Trace": ".tracing.results.trace",
     "View": ".viewing.html",
     "backends": "",
     "clear": ".monitoring",
     "collect": ".tracing.collect",
-    "compare": ".tracing.compare",
+    "compare": ".tracing.comparison.compare",
     "flush": ".monitoring",
     "hypothesis": ".inspection",
     "inspect": ".inspection",
-    "load": ".tracing.files",
+    "load": ".tracing.results.files",
     "probe": ".monitoring",
     "register_targets": ".monitoring",
     "remove": ".monitoring",
     "scores": "",
     "serve": ".serving.run",
     "trace": ".tracing.run",
-    "validate": ".tracing.validate",
+    "validate": ".tracing.validation.validate",
     "view": ".tracing.view",
 }
 

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from intus.backends.torch import TorchBackend
-from intus.backends.torch.seen import main_tensor, to_numpy
+from intus.backends.torch.captured_tensor import main_tensor, to_numpy
 from intus.core.nested import leaves
 from intus.core.record import KINDS
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from intus.backends.torch.seen import to_projected
-from intus.backends.torch.wide import projected, summary
+from intus.backends.torch.captured_tensor import to_projected
+from intus.backends.torch.random_projection import projected, summary
 from intus.core.record import PROJECTED, SUMMARY
 
 

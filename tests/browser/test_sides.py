@@ -13,7 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from waiting import until
 
 from intus import view
-from intus.viewing.sides import Sides
+from intus.viewing.side_by_side import Sides
 
 pytestmark = pytest.mark.browser
 RED, ORANGE = "rgb(198, 40, 40)", "rgb(245, 161, 79)"

@@ -119,7 +119,7 @@ def test_a_dear_probe_skips_steps_and_its_part_of_the_time_stays_small(server, m
         time.sleep(0.02)
         return torch.zeros(4, 2).numpy()
 
-    monkeypatch.setattr("intus.backends.torch.seen.to_numpy", slow)
+    monkeypatch.setattr("intus.backends.torch.captured_tensor.to_numpy", slow)
     model = nn.Sequential(nn.Linear(3, 2))
     began = time.perf_counter()
     with probe(model, HOST, server.port, structure=False, budget=0.1) as watch:

@@ -576,7 +576,7 @@ def test_a_pass_of_too_many_operations_is_recorded_up_to_a_bound_and_has_no_grap
             return x
 
     sizes = []
-    monkeypatch.setattr("intus.tracing.aside.MOST", 10)
+    monkeypatch.setattr("intus.tracing.first_pass_graph.MOST", 10)
     long = Long()
     with probe(long, HOST, server.port) as watch:
         assert long(torch.ones(1)).item() == 101

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from intus.monitoring import flush, probe
-from intus.monitoring.tally import REMEMBERED, Span, Tallies
+from intus.monitoring.sent_counts import REMEMBERED, Span, Tallies
 
 SPAN = Span("r", "m", 0)
 

@@ -15,9 +15,9 @@ from torch.nn import functional
 from intus.core.errors import InputError
 from intus.core.record import OF_PROBE_SET, PROJECTED
 from intus.monitoring import flush, probe
-from intus.serving.point import DataPoint, Key
-from intus.serving.scoring import evaluate
-from intus.serving.targets import Target
+from intus.serving.data_point import DataPoint, Key
+from intus.serving.evaluation.scoring import evaluate
+from intus.serving.evaluation.targets import Target
 
 HOST = "127.0.0.1"
 DIGITS = load_digits()

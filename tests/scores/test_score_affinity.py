@@ -9,7 +9,7 @@ from sklearn.metrics import jaccard_score
 from intus.core.errors import InputError
 from intus.scores import Scorer, iou, register
 from intus.scores.affinity import rolls
-from intus.scores.split import places
+from intus.scores.statistics.split import places
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from sklearn.preprocessing import StandardScaler
 
 from intus.scores import get, names
 from intus.scores.linear import penalty_of
-from intus.scores.ridge import factorise
-from intus.scores.split import places
+from intus.scores.statistics.ridge import factorise
+from intus.scores.statistics.split import places
 
 RNG = np.random.default_rng(0)
 N = 400

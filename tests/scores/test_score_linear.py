@@ -13,9 +13,9 @@ from sklearn.preprocessing import StandardScaler
 from intus.scores import Scorer
 from intus.scores.judging import judge, majority_f1
 from intus.scores.linear import discriminate, outcome, penalty_of, solve
-from intus.scores.moments import Gram, Moments, Sums
-from intus.scores.ridge import ALPHAS, factorise
-from intus.scores.split import places
+from intus.scores.statistics.moments import Gram, Moments, Sums
+from intus.scores.statistics.ridge import ALPHAS, factorise
+from intus.scores.statistics.split import places
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from intus.scores.mdl import code_length
-from intus.scores.split import places
+from intus.scores.statistics.split import places
 
 
 def test_labels_that_the_layer_holds_take_few_bits(digits):

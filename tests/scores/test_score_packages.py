@@ -41,7 +41,7 @@ mean = stranger:spread
 USE = """
 from sklearn.datasets import load_digits
 from intus.scores import Scorer, names
-from intus.serving.scoring import default_scores
+from intus.serving.evaluation.scoring import default_scores
 
 found = [name for name in names() if name.startswith("s_")]
 assert set(found) <= set(default_scores())

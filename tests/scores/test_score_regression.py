@@ -9,7 +9,7 @@ from sklearn.metrics import r2_score
 from sklearn.preprocessing import StandardScaler
 
 from intus.scores.regression import predicted
-from intus.scores.split import places
+from intus.scores.statistics.split import places
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from score_help import fed, read, same
 
 from intus.core.errors import InputError
 from intus.scores import Scorer, names
-from intus.scores.sample import Sample
-from intus.scores.split import GROUPS, HELD_OUT, places
+from intus.scores.statistics.sample import Sample
+from intus.scores.statistics.split import GROUPS, HELD_OUT, places
 
 ALL = ["mean", "std", "min", "max", "norm", "sparsity", "dead", "nonfinite", "participation_ratio"]
 ALL += ["effective_rank", "linear_f1", "linear_accuracy", "kmeans_mi", "kmeans_ami"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from intus.core.record import Record
-from intus.serving.point import DataPoint, Key
+from intus.serving.data_point import DataPoint, Key
 
 
 def record(rows: int = 4, address: str = "fc1", **facts: Any) -> Record:

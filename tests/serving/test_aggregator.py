@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from serving_help import record
 
 from intus.core.errors import InputError
-from intus.serving.aggregator import Aggregator
+from intus.serving.aggregation.aggregator import Aggregator
 
 
 def ids(points):

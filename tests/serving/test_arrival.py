@@ -8,9 +8,9 @@ from serving_help import point, record
 from starlette.testclient import TestClient
 
 from intus.core.results import Results
-from intus.serving.app import build
-from intus.serving.arrival import BY_ORDER, UNVERIFIED, WITHDRAWN, Orders
+from intus.serving.evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN, Orders
 from intus.serving.frontend import Frontend
+from intus.serving.http.app import build
 from intus.serving.roles import Roles
 from intus.storage.database import Database
 

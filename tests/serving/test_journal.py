@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from serving_help import record
 
 from intus.core.errors import InputError, ServeError
-from intus.serving import aggregator
-from intus.serving import journal as module
-from intus.serving.aggregator import Aggregator
-from intus.serving.collector import Collector
-from intus.serving.journal import FullError, Journal, Log
+from intus.serving.aggregation import aggregator
+from intus.serving.aggregation import journal as module
+from intus.serving.aggregation.aggregator import Aggregator
+from intus.serving.aggregation.journal import FullError, Journal, Log
+from intus.serving.aggregation.service import Collector
 
 
 class Scorer:

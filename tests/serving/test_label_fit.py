@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from serving_help import point, record
 
 from intus.core.errors import InputError
-from intus.serving.targets import Misfit, Target, fit
+from intus.serving.evaluation.targets import Misfit, Target, fit
 
 
 def target(labels, **facts):

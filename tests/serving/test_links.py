@@ -10,9 +10,9 @@ import pytest
 from serving_help import point, record
 
 from intus.core.errors import ServeError
-from intus.serving import links
-from intus.serving.links import RemoteEvaluator, RemoteFrontend
-from intus.serving.point import Notice
+from intus.serving.data_point import Notice
+from intus.serving.http import remote as links
+from intus.serving.http.remote import RemoteEvaluator, RemoteFrontend
 from intus.serving.worker import Worker
 from intus.storage.codec import decode_records
 

@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from starlette.testclient import TestClient
 
-from intus.serving.app import build
-from intus.serving.collector import Collector
-from intus.serving.evaluator import Evaluator
+from intus.serving.aggregation.service import Collector
+from intus.serving.evaluation.evaluator import Evaluator
 from intus.serving.frontend import Frontend
-from intus.serving.openapi import _ROUTES
+from intus.serving.http.app import build
+from intus.serving.http.openapi import _ROUTES
 from intus.serving.roles import Roles
 from intus.storage.database import Database
 

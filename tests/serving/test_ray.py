@@ -15,9 +15,9 @@ from serving_help import point, record
 from sklearn.datasets import load_digits
 
 from intus.scores import base
-from intus.serving.collector import Collector
-from intus.serving.engine import LocalEngine
-from intus.serving.evaluator import Evaluator
+from intus.serving.aggregation.service import Collector
+from intus.serving.evaluation.engine import LocalEngine
+from intus.serving.evaluation.evaluator import Evaluator
 from intus.serving.frontend import Frontend
 from intus.serving.run import Server
 from intus.storage.codec import encode_records
@@ -32,7 +32,7 @@ LAYERS, EPOCHS = [f"layer{number}" for number in range(8)], 3
 
 @pytest.fixture(scope="module")
 def engine():
-    from intus.serving.ray_engine import RayEngine
+    from intus.serving.evaluation.ray_engine import RayEngine
 
     engine = RayEngine(workers=2)
     yield engine

@@ -8,9 +8,9 @@ from serving_help import point, record
 from sklearn.datasets import load_digits
 
 from intus.scores import Reading
-from intus.serving.point import Key
-from intus.serving.relations import Relations, _Latest
-from intus.serving.scoring import evaluate
+from intus.serving.data_point import Key
+from intus.serving.evaluation.relations import Relations, _Latest
+from intus.serving.evaluation.scoring import evaluate
 
 DIGITS = load_digits().data.astype(np.float32)
 

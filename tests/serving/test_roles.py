@@ -10,14 +10,15 @@ import pytest
 from serving_help import point, record
 
 from intus.core.errors import InputError
-from intus.serving import engine, worker
-from intus.serving.aggregator import Aggregator
-from intus.serving.chain import AwayError
-from intus.serving.collector import Collector
-from intus.serving.evaluator import Evaluator
+from intus.serving import worker
+from intus.serving.aggregation.aggregator import Aggregator
+from intus.serving.aggregation.journal import Journal
+from intus.serving.aggregation.service import Collector
+from intus.serving.evaluation import engine
+from intus.serving.evaluation.evaluator import Evaluator
+from intus.serving.evaluation.targets import Target
 from intus.serving.frontend import Frontend
-from intus.serving.journal import Journal
-from intus.serving.targets import Target
+from intus.serving.interfaces import AwayError
 from intus.storage.database import Database
 
 
@@ -253,7 +254,7 @@ class Full(Frontend):
 
 
 def test_scores_wait_for_a_disk_that_has_no_room(database, monkeypatch):
-    monkeypatch.setattr("intus.serving.evaluator._PAUSES", (0.01,))
+    monkeypatch.setattr("intus.serving.evaluation.evaluator._PAUSES", (0.01,))
     stored = []
     evaluator = Evaluator(Full(database), ["mean"])
     evaluator.points([point(record())], stored.append)
@@ -265,7 +266,7 @@ def test_scores_wait_for_a_disk_that_has_no_room(database, monkeypatch):
 
 
 def test_a_flush_says_what_it_waits_for(database, monkeypatch):
-    monkeypatch.setattr("intus.serving.evaluator._PAUSES", (0.01,))
+    monkeypatch.setattr("intus.serving.evaluation.evaluator._PAUSES", (0.01,))
     monkeypatch.setattr(worker, "AWAY_S", 0.2)
     frontend = Full(database)
     frontend.away = 10**9

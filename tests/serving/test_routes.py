@@ -17,12 +17,12 @@ from starlette.testclient import TestClient
 
 from intus.core.errors import ServeError
 from intus.core.results import Results
-from intus.serving import page_routes
-from intus.serving.aggregator import Aggregator
-from intus.serving.app import build
-from intus.serving.collector import Collector
-from intus.serving.evaluator import Evaluator
+from intus.serving.aggregation.aggregator import Aggregator
+from intus.serving.aggregation.service import Collector
+from intus.serving.evaluation.evaluator import Evaluator
 from intus.serving.frontend import Frontend
+from intus.serving.http import page_routes
+from intus.serving.http.app import build
 from intus.serving.roles import Roles
 from intus.storage.codec import encode_graph, encode_records
 from intus.storage.database import Database
@@ -204,7 +204,7 @@ def test_remove_forgets_a_model_and_clear_everything(fresh):
 
 
 def test_a_score_that_fails_is_a_notice_and_the_next_is_scored(fresh, monkeypatch):
-    from intus.serving import engine
+    from intus.serving.evaluation import engine
 
     real = engine.measure
 

@@ -8,8 +8,8 @@ from serving_help import point, record
 from sklearn.datasets import load_digits
 
 from intus.scores import base, register
-from intus.serving.scoring import default_scores, evaluate
-from intus.serving.targets import Target
+from intus.serving.evaluation.scoring import default_scores, evaluate
+from intus.serving.evaluation.targets import Target
 
 DIGITS = load_digits()
 

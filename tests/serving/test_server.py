@@ -22,7 +22,7 @@ from serving_help import record
 from intus.core.errors import InputError, MissingExtraError, ServeError
 from intus.core.results import Results
 from intus.serving.announcement import announcement
-from intus.serving.links import RemoteFrontend
+from intus.serving.http.remote import RemoteFrontend
 from intus.serving.run import Server, serve
 from intus.storage.codec import encode_records
 from intus.storage.database import Database

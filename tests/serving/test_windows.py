@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from serving_help import record
 
 from intus.core.errors import InputError
-from intus.serving.aggregator import Aggregator
-from intus.serving.tally import Seen, Statement, read_statements
+from intus.serving.aggregation.aggregator import Aggregator
+from intus.serving.aggregation.tally import Seen, Statement, read_statements
 
 
 def numbered(number, **facts):

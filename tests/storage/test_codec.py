@@ -14,7 +14,13 @@ from safetensors.numpy import save
 from intus.core.errors import CodecError
 from intus.core.graph import Calls, Edges, Graph, Meta, Module, Ops, Param, Source
 from intus.core.record import KINDS, PROJECTED, SUMMARY, Record
-from intus.storage.codec import decode_graph, decode_legacy, decode_records, encode_graph, encode_records
+from intus.storage.codec import (
+    decode_graph,
+    decode_legacy,
+    decode_records,
+    encode_graph,
+    encode_records,
+)
 
 dtypes = st.sampled_from(["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "?"])
 

@@ -7,7 +7,7 @@ from torch import nn
 from tracing_zoo import make
 
 import intus
-from intus.tracing.looks import look_at
+from intus.tracing.results.value_summary import look_at
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.float64])

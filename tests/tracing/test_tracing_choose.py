@@ -16,8 +16,8 @@ from tracing_zoo import ZOO, make
 import intus
 from intus.core.errors import AddressError, InputError
 from intus.core.selection import select
-from intus.tracing.capture.pattern import may_match
-from intus.tracing.op import Op
+from intus.tracing.capture.saving.pattern import may_match
+from intus.tracing.results.op import Op
 
 DEPTH = 30
 COUNTS = []  # a model's own attributes are put back after a pass

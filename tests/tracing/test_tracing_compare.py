@@ -16,7 +16,7 @@ from tracing_zoo import ZOO, Cnn, make
 
 import intus
 from intus import compare
-from intus.tracing.differences import difference, rounding
+from intus.tracing.comparison.differences import difference, rounding
 
 
 @pytest.fixture(scope="module")

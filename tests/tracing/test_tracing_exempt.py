@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import intus
-from intus.tracing.exempt import Case, reason
+from intus.tracing.validation.exemptions import Case, reason
 
 X, W, ZERO = torch.randn(2, 3), torch.randn(3, 3), torch.zeros(3, 3)
 IMAGE, KERNEL = torch.randn(1, 2, 5, 5), torch.randn(2, 2, 3, 3)

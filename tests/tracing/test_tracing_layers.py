@@ -9,7 +9,7 @@ from torch import nn
 from tracing_zoo import make
 
 import intus
-from intus.tracing.loops import _runs
+from intus.tracing.building.loops import _runs
 
 
 class Figure3A(nn.Module):

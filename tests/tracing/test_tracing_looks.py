@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intus.tracing.looks import BINS, summarise
+from intus.tracing.results.value_summary import BINS, summarise
 from intus.tracing.run import trace
 
 ANY = st.one_of(

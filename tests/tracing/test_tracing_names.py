@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import intus
-from intus.tracing.arguments import by_name
+from intus.tracing.capture.argument_names import by_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "names.md"
 ROW = re.compile(r"^\| `(?P<paper>\w+)` \| `(?P<ours>.+?)` \|", re.MULTILINE)

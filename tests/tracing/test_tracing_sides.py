@@ -9,7 +9,7 @@ from torch import nn
 from intus import load, trace, view
 from intus.core.alignment import align
 from intus.core.errors import InputError
-from intus.viewing.sides import MARKS, Sides, partners
+from intus.viewing.side_by_side import MARKS, Sides, partners
 
 
 class Flat(nn.Module):

@@ -13,7 +13,7 @@ from tracing_zoo import ZOO, make
 
 import intus
 from intus.tracing import run
-from intus.tracing.capture.keeper import Keeper
+from intus.tracing.capture.call_log import Keeper
 
 
 def told(report):

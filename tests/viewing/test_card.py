@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from intus.core.graph import Source
-from intus.viewing.card import Card, html, listed, text
-from intus.viewing.picture import Look, heat_map, histogram, png, sentence
+from intus.viewing.repr_text import Card, html, listed, text
+from intus.viewing.thumbnail import Look, heat_map, histogram, png, sentence
 
 HOSTILE = "</td><script>alert(1)</script>\"'&"
 LOOK = Look(6, 1, 1, 2, -1.0, 0.25, 2.0, 1.0, (1, 0, 3), np.array([[-1.0, 0.0], [np.nan, 2.0]]))

@@ -17,7 +17,7 @@ from PIL import Image, ImageChops, ImageStat
 
 from intus.core.errors import InputError, MissingExtraError
 from intus.core.graph import Graph
-from intus.viewing.drawing import paper
+from intus.viewing.drawing import matplotlib_writer as paper
 from intus.viewing.html import View
 from intus.viewing.scene import scene
 

@@ -8,7 +8,17 @@ from drafts import Draft, chain, digits_cnn, gpt2, resnet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intus.viewing.text import count, dimensions, duration, folded, headline, outline, size, summary, walk
+from intus.viewing.outline import (
+    count,
+    dimensions,
+    duration,
+    folded,
+    headline,
+    outline,
+    size,
+    summary,
+    walk,
+)
 
 
 def test_headline() -> None:

@@ -15,7 +15,7 @@ from ..core.errors import CodecError, InputError, did_you_mean
 from .choice import choice
 
 if TYPE_CHECKING:
-    from ..tracing.trace import Trace
+    from ..tracing.results.trace import Trace
 
 _HOW = "Write FILE.py:NAME, or the path of a saved trace."
 _RUN = "__intus_view__"  # the __name__ of a file that is run
@@ -36,8 +36,8 @@ class Subject:
 
         Raises InputError where it did not begin; ``written`` is what stood after ``--inputs``.
         """
+        from ..tracing.results.trace import Trace
         from ..tracing.run import trace
-        from ..tracing.trace import Trace
 
         if isinstance(self.what, Trace):
             return self.what
@@ -72,7 +72,7 @@ def inputs(written: str | None, *subjects: Subject) -> Any:
     """The value of ``--inputs``, with the names of torch and of the files, the first before the second."""
     import torch
 
-    from ..tracing.trace import Trace
+    from ..tracing.results.trace import Trace
 
     if written is None:
         return ()
@@ -86,7 +86,7 @@ def inputs(written: str | None, *subjects: Subject) -> Any:
 
 
 def _loaded(source: Path) -> Trace:
-    from ..tracing.files import load
+    from ..tracing.results.files import load
 
     try:
         return load(source)

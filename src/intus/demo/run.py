@@ -18,9 +18,9 @@ import numpy as np
 
 from ..core.errors import ServeError
 from ..serving.run import Server
-from .ideas import open_to_the_left, upper_loop, upright_stroke
+from .hypotheses import open_to_the_left, upper_loop, upright_stroke
 from .interrupt import interruptible
-from .story import sentences
+from .summary import sentences
 
 MODEL = "DigitsNet"
 _NEXT = """\

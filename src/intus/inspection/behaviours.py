@@ -15,7 +15,7 @@ import numpy as np
 from ..backends.base import Operation, Seen, for_model
 from ..core.address import Address
 from ..core.errors import CaptureError, InputError
-from ..core.unwatched import unwatched
+from ..core.probes_disabled import unwatched
 
 Inputs = Callable[[list[Any]], Any]
 

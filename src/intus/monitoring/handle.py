@@ -19,7 +19,7 @@ from .probe_set import check_probe_set
 from .schedule import Choice, Schedule
 from .sender import BLOCK_S, line
 from .tap import ModelTap, Structure
-from .trouble import Troubles, logger
+from .warn_once import Troubles, logger
 
 _SETTINGS = ("epoch", "step", "mode", "items")
 #: Numbers of a row that is sent as it is, unless the caller says otherwise.
@@ -244,7 +244,7 @@ def _aside(framework: str) -> Structure | None:
     """What records the first call's graph; imported late, since only PyTorch can be traced."""
     if framework != "torch":
         return None
-    from ..tracing.aside import Aside
+    from ..tracing.first_pass_graph import Aside
 
     return Aside()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core.record import Record
 from .client import BINARY
-from .tally import Span
+from .sent_counts import Span
 
 
 @dataclass(slots=True, eq=False)

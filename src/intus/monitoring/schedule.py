@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ..backends.base import Operation, Seen
 from ..core.errors import InputError
 from ..core.record import PROJECTED, SUMMARY
-from .trouble import Troubles
+from .warn_once import Troubles
 
 Choice = Callable[[Any, Operation], Any]
 _FLOAT = 4  # bytes

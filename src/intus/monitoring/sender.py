@@ -24,8 +24,8 @@ from ..storage.codec import encode_records
 from .breaker import Breaker
 from .client import BINARY, JSON, Answer, Client
 from .jobs import Counts, Gathering, Job
-from .tally import Span, Tallies
-from .trouble import Troubles, logger
+from .sent_counts import Span, Tallies
+from .warn_once import Troubles, logger
 
 BATCH_BYTES = 32 << 20  # a pass larger than this goes out in several requests
 BLOCK_S = 30.0  # the longest that ``block`` may hold the training up while nothing moves

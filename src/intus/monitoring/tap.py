@@ -12,18 +12,18 @@ import numpy as np
 
 from ..backends.base import Backend, Operation, Seen
 from ..core.graph import Graph
+from ..core.probes_disabled import is_unwatched
 from ..core.record import Record
-from ..core.unwatched import is_unwatched
 from ..storage.codec import encode_graph
 from .budget import Budget, Seconds
 from .clocks import of_process, of_thread, since
-from .looks import Facts, Looks
-from .order import Order
 from .probe_set import ProbeSet
+from .probe_set_runner import Facts, Looks
+from .row_order import Order
 from .schedule import Cut, Schedule
 from .sender import Sender
-from .tally import Span
-from .trouble import Troubles, logger
+from .sent_counts import Span
+from .warn_once import Troubles, logger
 
 _COMPILED = "What runs inside torch.compile is not seen: probe a model that is not compiled."
 

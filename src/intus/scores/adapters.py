@@ -15,7 +15,7 @@ from .cluster import adjusted, agreement
 from .judging import judge, majority_f1
 from .labelled import TOO_MANY, complete, labelled_rows, shuffled, too_few
 from .mdl import logistic
-from .statistics import Statistics
+from .statistics.statistics import Statistics
 
 
 def register(name: str, what: Any = None, *, per: Literal["layer", "unit"] = "layer") -> Any:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from . import pairs
 from .base import NAN, Reading, Score, score
-from .jackknife import jackknife, leave_one_out
-from .split import Places
-from .statistics import Statistics
+from .statistics import pairs
+from .statistics.jackknife import jackknife, leave_one_out
+from .statistics.split import Places
+from .statistics.statistics import Statistics
 
 ROLLS = 3  #: how often hypotheses are moved to other items for the control
 BLOCK = 1 << 14

@@ -18,7 +18,7 @@ import numpy as np
 from ..core.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
-    from .statistics import Statistics
+    from .statistics.statistics import Statistics
 
 Need = Literal["tally", "moments", "whole", "classes", "values", "pairs", "sample", "steps"]
 ENTRY_POINTS = "intus.scores"

@@ -9,10 +9,10 @@ import numpy as np
 
 from ..core.errors import require
 from .base import NAN, Reading, score
-from .jackknife import jackknife, leave_one_out
 from .labelled import labelled_rows, shuffled, too_few
-from .split import GROUPS
-from .statistics import Statistics
+from .statistics.jackknife import jackknife, leave_one_out
+from .statistics.split import GROUPS
+from .statistics.statistics import Statistics
 
 MOST_ROWS = 2000  #: k-means sees at most so many rows
 LEAST_ROWS = 3  #: for each cluster; with fewer they are hardly clusters, and a thousand of them take long

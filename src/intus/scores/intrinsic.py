@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from .base import NAN, Reading, score
-from .jackknife import jackknife, leave_one_out
-from .moments import HUGE
-from .statistics import Statistics
-from .tally import ROW_SCALARS
+from .statistics.jackknife import jackknife, leave_one_out
+from .statistics.moments import HUGE
+from .statistics.row_statistics import ROW_SCALARS
+from .statistics.statistics import Statistics
 
 
 def _row_mean(name: str, meaning: str) -> None:

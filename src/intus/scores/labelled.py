@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .labels import MISSING
-from .split import Places
-from .statistics import Statistics
+from .statistics.labels import MISSING
+from .statistics.split import Places
+from .statistics.statistics import Statistics
 
 MOST_ROWS = 40_000  #: rows of the sample that estimators and functions of labels see
 TOO_MANY = "too many different labels to be classes"

@@ -22,10 +22,10 @@ import numpy as np
 from .base import NAN, Reading, score
 from .judging import Judgement, judge
 from .labelled import NO_FEATURES, TOO_MANY, labelled_rows
-from .moments import HUGE, Gram, Sums
-from .ridge import Factor, factorise, penalty, regress
-from .split import BUCKETS
-from .statistics import Statistics
+from .statistics.moments import HUGE, Gram, Sums
+from .statistics.ridge import Factor, factorise, penalty, regress
+from .statistics.split import BUCKETS
+from .statistics.statistics import Statistics
 
 
 class Plane(NamedTuple):

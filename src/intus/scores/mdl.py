@@ -11,7 +11,7 @@ import numpy as np
 from ..core.errors import require
 from .base import NAN, Reading, score
 from .labelled import labelled_rows, shuffled, too_few
-from .statistics import Statistics
+from .statistics.statistics import Statistics
 
 MOST_ROWS = 5000  #: eleven classifiers, and more to choose their penalty, are trained on at most so many rows
 #: Shares of the rows after which the classifier is trained anew (Voita and Titov 2020, section 2.2).

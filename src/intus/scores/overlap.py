@@ -8,9 +8,9 @@ import numpy as np
 
 from .affinity import BLOCK, best, drawn, rolls, spread
 from .base import NAN, Reading, Score, add_score, score
-from .jackknife import jackknife, leave_one_out
-from .split import GROUPS
-from .statistics import Statistics
+from .statistics.jackknife import jackknife, leave_one_out
+from .statistics.split import GROUPS
+from .statistics.statistics import Statistics
 
 QUANTILE = 0.005  #: NetDissect's: a unit is "on" for its top 0.5 % (Bau et al. 2017)
 

@@ -9,9 +9,9 @@ import numpy as np
 from .base import NAN, Reading, score
 from .judging import resamples
 from .labelled import MOST_ROWS, complete, shuffled
-from .moments import Gram
-from .ridge import factorise, penalty, regress
-from .statistics import Statistics
+from .statistics.moments import Gram
+from .statistics.ridge import factorise, penalty, regress
+from .statistics.statistics import Statistics
 
 
 def predicted(x: np.ndarray, y: np.ndarray, new: np.ndarray, alpha: float | None = None) -> np.ndarray:

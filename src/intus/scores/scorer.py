@@ -7,7 +7,7 @@ from typing import Any
 
 from .adapters import as_score
 from .base import Reading, Score
-from .statistics import Statistics
+from .statistics.statistics import Statistics
 
 
 class Scorer:

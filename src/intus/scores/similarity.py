@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .base import NAN
-from .jackknife import jackknife
 from .labelled import complete
-from .statistics import Statistics
+from .statistics.jackknife import jackknife
+from .statistics.statistics import Statistics
 
 MOST_ROWS = 256  #: rows of a Sketch; its memory is 4 bytes for each pair of them
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .base import NAN, Reading, score
-from .statistics import Statistics
+from .statistics.statistics import Statistics
 
 
 @score("gradient_noise", "steps", kinds=("parameter_grad",))

@@ -12,10 +12,10 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 
 from ..core.results import Results
 from ..storage.database import Database
-from .arrival import BY_ORDER, UNVERIFIED, WITHDRAWN
-from .chain import AwayError
-from .point import Notice
-from .targets import Target
+from .data_point import Notice
+from .evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN
+from .evaluation.targets import Target
+from .interfaces import AwayError
 
 _log = logging.getLogger("intus.serving")
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}

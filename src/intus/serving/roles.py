@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from .collector import Collector
-from .evaluator import Evaluator
+from .aggregation.service import Collector
+from .evaluation.evaluator import Evaluator
 from .frontend import Frontend
 
 

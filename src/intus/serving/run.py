@@ -22,17 +22,17 @@ from threadpoolctl import threadpool_limits
 
 from ..core.errors import InputError, IntusError, ServeError
 from ..storage.database import Database
-from .aggregator import GRACE_S, Aggregator
+from .aggregation.aggregator import GRACE_S, Aggregator
+from .aggregation.journal import Journal
+from .aggregation.service import Collector
 from .announcement import announcement, bracketed
-from .app import MAX_BODY, build
-from .collector import Collector
-from .engine import Engine, make
-from .evaluator import Evaluator
-from .feed import Feed
+from .evaluation.engine import Engine, make
+from .evaluation.evaluator import Evaluator
 from .frontend import Frontend
-from .guard import LOOPBACK
-from .journal import Journal
-from .links import RemoteEvaluator, RemoteFrontend
+from .http.app import MAX_BODY, build
+from .http.feed import Feed
+from .http.guard import LOOPBACK
+from .http.remote import RemoteEvaluator, RemoteFrontend
 from .options import ENGINES, ROLES, add_options
 from .roles import Roles
 

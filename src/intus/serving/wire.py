@@ -12,7 +12,7 @@ from ..core.errors import InputError
 from ..core.record import Record
 from ..core.results import COLUMNS, Results
 from .checks import check_text
-from .point import DataPoint, Key, Notice
+from .data_point import DataPoint, Key, Notice
 
 
 def results_to_json(results: Results, names: Iterable[str] = COLUMNS) -> dict[str, list[Any]]:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from .chain import AwayError
+from .interfaces import AwayError
 
 _log = logging.getLogger("intus.serving")
 _T = TypeVar("_T")

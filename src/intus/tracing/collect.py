@@ -18,9 +18,9 @@ from ..core.errors import AddressError, CodecError, InputError, did_you_mean
 from ..core.graph import Graph
 from ..core.selection import Selection, is_glob
 from ..storage.tensors import Entry, write_tensors
-from .capture.choose import Chooser, parts_of
-from .capture.form import To
-from .capture.store import tensor_entry, unstorable
+from .capture.saving.choose import Chooser, parts_of
+from .capture.saving.form import To
+from .capture.saving.store import tensor_entry, unstorable
 from .run import trace
 
 _CHUNK = 2**20

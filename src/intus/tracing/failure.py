@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from ..core.graph import Graph
-from ..viewing.text import failed_at
+from ..viewing.outline import failed_at
 from .capture.sites import LIBRARIES
 
 

@@ -12,25 +12,25 @@ import torch
 
 from ..core.errors import InputError
 from ..core.graph import Graph
+from ..core.probes_disabled import unwatched
 from ..core.selection import Selection
-from ..core.unwatched import unwatched
-from .arguments import by_name
-from .assemble import assemble
-from .capture.choose import Chooser
-from .capture.form import Form, To
-from .capture.gradients import Nodes
+from .building.assemble import assemble
+from .building.finish import finish
+from .capture.argument_names import by_name
+from .capture.context.randomness import same_random_state
 from .capture.interpose import Capture
-from .capture.randomness import same_random_state
 from .capture.recording import ROW
-from .capture.store import SHARD_BYTES, Store
-from .capture.values import Values
-from .drain import drained
+from .capture.run_generators import drained
+from .capture.saving.choose import Chooser
+from .capture.saving.form import Form, To
+from .capture.saving.gradients import Nodes
+from .capture.saving.store import SHARD_BYTES, Store
+from .capture.saving.values import Values
 from .failure import advice, raised_at
-from .finish import finish
-from .replay import Replays
-from .report import Report
-from .trace import Trace
-from .witness import Passing, Witness, Witnessed
+from .replaying.replay import Replays
+from .results.trace import Trace
+from .validation.online import Passing, Witness, Witnessed
+from .validation.report import Report
 
 _FRAMEWORK = {"framework": "torch", "version": torch.__version__}
 

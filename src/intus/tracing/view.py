@@ -9,8 +9,8 @@ from ..core.errors import InputError
 from ..core.graph import Graph
 from ..viewing.html import View
 from ..viewing.overlay import Overlay, to_save
+from .results.trace import Trace
 from .run import trace
-from .trace import Trace
 
 
 def view(
@@ -43,7 +43,7 @@ def view(
     """
     if beside is not None:
         both = _both((model_or_trace, beside), inputs, kwargs, seed)
-        from .sides import sides
+        from .comparison.side_by_side import sides
 
         return sides(*both, depth=depth, rolled=rolled, overlay=overlay)
     ran = isinstance(model_or_trace, (Trace, Graph))

@@ -15,9 +15,9 @@ from ..core.errors import InputError
 from ..core.graph import Graph
 from .assets import asset
 from .cell import cell
+from .outline import headline
 from .overlay import AUTOGRAD, Overlay, kept_by_autograd, must_know, needs_values, of_values, paint
 from .scene import scene
-from .text import headline
 
 # The policy makes "no request to anywhere" the browser's promise rather than ours. The program travels packed
 # like the data: a page is half as large, and ten in a notebook, each whole in itself, are under a megabyte.

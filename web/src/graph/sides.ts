@@ -1,4 +1,4 @@
-// Two graphs side by side (intus.viewing.sides), a program of its own, `intusSides`, for the files that show it: marked with what differs, and walking together. The one last touched
+// Two graphs side by side (intus.viewing.side_by_side), a program of its own, `intusSides`, for the files that show it: marked with what differs, and walking together. The one last touched
 // leads; the other opens, chooses and looks as its partners do.
 import type { Theme } from "./colour.ts";
 import { el } from "./dom.ts";

@@ -2,7 +2,7 @@
 import { el } from "./dom.ts";
 import { figure } from "./values.ts";
 
-/** See tracing/thumbnails.py: a character a pixel, three in an image. */
+/** See tracing/results/thumbnails.py: a character a pixel, three in an image. */
 export interface Thumbnail {
   of: string;
   /** The first of a row of whole numbers, instead of a picture. */

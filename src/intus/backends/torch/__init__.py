@@ -17,9 +17,9 @@ from torch import nn
 from ...core.address import Address
 from ..base import Handle, Operation, Tap, check_kinds
 from .attachment import Attachment
+from .eval_forward import run_quietly, unwrapped, version
 from .loaders import random_loader
 from .order import first_batch, first_rows
-from .quiet import run_quietly, unwrapped, version
 
 
 class TorchBackend:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ...core.address import Address
 from ..base import Operation
-from .seen import main_tensor
+from .captured_tensor import main_tensor
 from .session import Session, Visit
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ..base import Operation, Tap
+from .captured_tensor import seen
 from .order import batch_axis
-from .seen import seen
 
 
 class Visit:

@@ -10,7 +10,7 @@ from torch.nn.parameter import is_lazy
 
 from ...core.address import Address
 from ...core.graph import Param
-from .outside import Outside
+from .context.state_restorer import Outside
 
 
 class Addresses:

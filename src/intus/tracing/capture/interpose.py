@@ -18,14 +18,14 @@ import torch
 from torch.nn import Module
 
 from .containers import named_tensors
+from .context.global_patches import Surroundings, plain_call
+from .decompose import Nest
 from .memory import memory_of
 from .module_calls import ModuleCalls
-from .nest import Nest
 from .operations import Answer
 from .recorder import Recorder
 from .recording import ROW
-from .surroundings import Surroundings, plain_call
-from .values import Values
+from .saving.values import Values
 
 #: ``captures`` are the module calls of those captures that are under way in the thread, innermost last.
 _local = threading.local()

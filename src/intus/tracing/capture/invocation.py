@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .ambient import Ambient
 from .containers import ATOMS, NESTING
+from .context.execution_context import Ambient
 from .memory import Geometry
 
 

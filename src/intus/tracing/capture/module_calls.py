@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from .call_log import Keeper
 from .containers import tensors
-from .keeper import Keeper
-from .origins import Origins
+from .producers import Origins
 from .recording import CALL, Recording
+from .saving.values import Values
 from .sites import Sites
-from .values import Values
 
 _WIDTH = len(CALL)
 _STOP = CALL.index("stop")

@@ -19,14 +19,14 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ...core.graph import CREATED, FAILED, INPLACE, OP
+from .call_log import Keeper
 from .containers import ATOMS, is_plain, tensors
+from .decompose import Nest
 from .functions import Function, describe, results, written
-from .keeper import Keeper
-from .nest import Nest
-from .origins import Origins
+from .producers import Origins
 from .recording import POSITIONS, Read, Recording
+from .saving.values import Values
 from .sites import Sites
-from .values import Values
 
 #: Keywords that may make a function write into an argument; ``functions.written`` tells whether it does.
 _WRITE_FLAGS = frozenset({"out", "inplace", "training", "use_input_stats", "max_norm"})

@@ -16,13 +16,13 @@ from torch.nn import Module
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from ...core.graph import INPUT, OUTPUT
+from .decompose import Nest
 from .module_calls import ModuleCalls
-from .nest import Nest
 from .operations import Answer, make_handler
-from .origins import Origins
+from .producers import Origins
 from .recording import ROW, Recording
+from .saving.values import Values
 from .sites import Sites
-from .values import Values
 
 
 class Recorder(TorchFunctionMode):

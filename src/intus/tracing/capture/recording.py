@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...core.graph import Meta
 from .addresses import Addresses
-from .outside import Outside
+from .context.state_restorer import Outside
 
 #: Integers per row of each flat list.
 ROW = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...core.graph import FAILED
-from ..text import dimensions, duration, size
+from ..outline import dimensions, duration, size
 from .colouring import Colouring, is_paintable
 from .figures import count
 from .marks import Marks

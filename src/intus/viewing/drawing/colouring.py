@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ..text import duration, size
+from ..outline import duration, size
 from .figures import Figures, count, value
 from .style import scale_colour
 from .tree import Node, Tree

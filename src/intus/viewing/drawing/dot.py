@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..text import dimensions, headline
+from ..outline import dimensions, headline
 from .boxes import Painter
 from .labels import ends_said
 from .picture import Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...core.graph import CREATED, FAILED, Graph
-from ..text import headline
+from ..outline import headline
 from .boxes import Painter
 from .measure import measure
 from .shapes import Curve, Group, Rect, Shape, Text, shown

@@ -8,9 +8,9 @@ import numpy as np
 
 from ...core.flops import flops
 from ...core.graph import Graph
+from ..outline import headline
 from ..overlay import Overlay, paint
 from ..scene import scene
-from ..text import headline
 from .boxes import Painter
 from .colouring import Colouring, colouring
 from .figures import Figures, figures

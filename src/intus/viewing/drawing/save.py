@@ -13,7 +13,7 @@ from ...core.graph import Graph
 from ..overlay import Overlay
 from ..scene import scene
 from .dot import dot
-from .paper import write
+from .matplotlib_writer import write
 from .picture import picture, plan
 from .svg import svg
 

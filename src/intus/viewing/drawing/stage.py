@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..text import dimensions
+from ..outline import dimensions
 from .cells import ASIDE
 from .figures import Figures, count
 from .layout import Layout, LayoutEdge, LayoutInput, LayoutNode, layout_level

@@ -1,0 +1,1 @@
+"""Mergeable statistics that scores are computed from."""

@@ -1,0 +1,121 @@
+"""Labels of any type as small whole numbers, and as numbers where they are numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...core.errors import InputError
+
+MISSING = -1  #: the code of a row without a label
+MOST = 1000  #: a target with more different labels is not one of classes
+
+
+class Classes:
+    """The distinct labels of one target, numbered as they appear; they may be ints, floats, strings or
+    bools. None and NaN mean "no label". Past MOST of them it stops counting and has ``overflowed``."""
+
+    def __init__(self) -> None:
+        self._codes: dict[Hashable, int] = {}
+        self.overflowed = False
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    @property
+    def are_measured(self) -> bool:
+        """Whether the labels look like measurements rather than names of classes: numbers that are not whole,
+        or whole ones of more than 50 kinds."""
+        if any(isinstance(value, str | bool) for value in self._codes):
+            return False
+        return len(self._codes) > 50 or any(value != int(value) for value in self._codes)  # type: ignore[call-overload]
+
+    def encode(self, labels: np.ndarray) -> np.ndarray:
+        """Labels (rows,) to codes (rows,), MISSING where there is none."""
+        if labels.dtype == object:
+            values = [None if _is_null(value) else _plain(value) for value in labels.tolist()]
+            return np.array([self._code(value) for value in values], dtype=np.int64)
+        distinct, inverse = np.unique(labels, return_inverse=True)
+        codes = [MISSING if _is_null(value) else self._code(value) for value in distinct.tolist()]
+        return np.array(codes, dtype=np.int64)[inverse.reshape(-1)]
+
+    def _code(self, value: Hashable) -> int:
+        if value is None:
+            return MISSING
+        if value not in self._codes:
+            if len(self._codes) == MOST:
+                self.overflowed = True
+                return MISSING
+            self._codes[value] = len(self._codes)
+        return self._codes[value]
+
+    def absorb(self, other: Classes) -> np.ndarray:
+        """Learn another's labels; returns what each of its codes is here, MISSING kept at the end."""
+        codes = [self._code(value) for value in other._codes]
+        self.overflowed |= other.overflowed
+        return np.array([*codes, MISSING], dtype=np.int64)
+
+    def order(self) -> np.ndarray:
+        """Codes in the order of their labels, so that results do not depend on who came first."""
+        ranked = sorted(self._codes, key=lambda value: (isinstance(value, str), value))
+        return np.array([self._codes[value] for value in ranked], dtype=np.int64)
+
+
+def columns(labels: Any, rows: int) -> dict[str, np.ndarray]:
+    """Labels as given, as ``{target: (rows,) array}``.
+
+    A mapping keeps its names, one column is called ``"target"``, the columns of a matrix ``"0"``,
+    ``"1"`` … Raises InputError when a column does not have one label per row.
+    """
+    if labels is None:
+        return {}
+    if isinstance(labels, Mapping):
+        out = {str(name): _column(values) for name, values in labels.items()}
+    else:
+        matrix = _column(labels)
+        if matrix.ndim <= 1:
+            out = {"target": matrix}
+        else:
+            out = {str(number): matrix[:, number] for number in range(matrix.shape[1])}
+    for name, column in out.items():
+        if column.shape != (rows,):
+            raise InputError(
+                f"The labels {name!r} have shape {column.shape}, but there are {rows} rows of behaviours; "
+                "give one label per row, None where there is none."
+            )
+    return out
+
+
+def numbers(column: np.ndarray) -> np.ndarray | None:
+    """The column as float64 with NaN for missing labels; None where they are not numbers."""
+    if column.dtype.kind in "fiub":
+        return column.astype(np.float64)
+    if column.dtype == object and not any(isinstance(value, str) for value in column):
+        try:
+            return np.array([np.nan if value is None else value for value in column], dtype=np.float64)
+        except (TypeError, ValueError):
+            return None
+    return None
+
+
+def _column(values: Any) -> np.ndarray:
+    if isinstance(values, np.ndarray):
+        return values
+    values = list(values) if not hasattr(values, "__array__") else np.asarray(values)
+    if isinstance(values, np.ndarray):
+        return values
+    mixed = any(value is None for value in values) or len({isinstance(value, str) for value in values}) > 1
+    return np.array(values, dtype=object) if mixed else np.asarray(values)
+
+
+def _plain(value: Any) -> Hashable:
+    plain = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(plain, Hashable):
+        raise InputError(f"A label must be a number, a string or a bool, got {plain!r}.")
+    return plain
+
+
+def _is_null(value: Any) -> bool:
+    return value is None or value != value

@@ -1,0 +1,240 @@
+"""The statistics that scores share: fed block by block, merged, and read when all is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...core.errors import InputError
+from ..base import Need
+from .labels import Classes, columns, numbers
+from .moments import Moments
+from .pairs import Pairs
+from .projection import Projection
+from .row_statistics import Steps, Tally
+from .sample import Sample
+from .split import Places, places
+
+_BLOCK = 32 << 20  # bytes of one block in float64
+_T = TypeVar("_T")
+
+
+class Statistics:
+    """What is known of one layer's behaviours: ``tally``, ``moments``, ``pairs`` and ``sample``, as needed.
+
+    ``raw`` says that the sample keeps the features as they are, NaN where they are not finite, because scores
+    of units read it; otherwise it keeps at most 1,024 projected ones of the rows that are finite.
+    ``sample_bytes`` bounds the sample's memory.
+    """
+
+    def __init__(self, needs: Collection[Need], *, raw: bool, seed: int, sample_bytes: int) -> None:
+        self.needs, self.raw, self.seed, self.sample_bytes = frozenset(needs), raw, seed, sample_bytes
+        self.features = -1
+        self.targets: tuple[str, ...] = ()
+        self.classes: dict[str, Classes] = {}
+        self.not_numbers: set[str] = set()
+        self._arrived = 0
+        self._left_out = 0
+        self._once: dict[Any, Any] = {}
+
+    @property
+    def width(self) -> int:
+        """Features of the moments: those of the layer, projected where they are too many."""
+        return self.projection.width
+
+    @property
+    def note(self) -> str:
+        """What to tell the reader of scores of whole rows, "" where there is nothing to tell."""
+        left_out = f"{self._left_out} of {self._arrived} rows left out: NaN or infinite"
+        return "; ".join(filter(None, [self.projection.note, left_out * bool(self._left_out)]))
+
+    @property
+    def whole(self) -> int:
+        """Features of the layer, also where fewer came."""
+        return self.projection.features
+
+    @property
+    def projected(self) -> bool:
+        """Whether the moments are of projected features."""
+        return self.width < self.whole
+
+    def _start(self, features: int, targets: tuple[str, ...], projected_from: int | None) -> None:
+        self.features, self.targets, self.projected_from = features, targets, projected_from
+        self.classes = {target: Classes() for target in targets}
+        self.projection = Projection(features, self.seed, projected_from)
+        self.tally = Tally(features)
+        self.steps = Steps(features if "steps" in self.needs else 0)
+        width = self.width if "moments" in self.needs else 0
+        self._moments = Moments(width, targets, whole="whole" in self.needs)
+        self.pairs = Pairs(*((features, len(targets)) if "pairs" in self.needs else (0, 0)))
+        kept = features if self.raw else self.width
+        self.sample = Sample(max(1024, self.sample_bytes // (4 * (kept + 4 * len(targets) + 14))), kept)
+
+    # -- feeding -------------------------------------------------------------------------------------
+
+    def update(
+        self,
+        behaviours: Any,
+        labels: Any = None,
+        items: Any = None,
+        projected_from: int | None = None,
+        summary: np.ndarray | None = None,
+    ) -> None:
+        """Add rows; see Scorer.update."""
+        x = _matrix(behaviours)
+        given = columns(labels, len(x))
+        if self.features < 0:
+            self._start(x.shape[1], tuple(given), projected_from)
+        self._check(x.shape[1], tuple(given), projected_from)
+        ids = self._items(items, len(x))
+        classed = "classes" in self.needs
+        codes = {name: self.classes[name].encode(column) for name, column in given.items() if classed}
+        values = self._numbers(given) if self.raw or "values" in self.needs else {}
+        where = places(ids, self.seed)
+        self._once.clear()
+        if "tally" in self.needs and summary is not None:
+            self.tally.absorb(summary.astype(np.float64), where.group)
+        size = max(1, _BLOCK // (8 * max(x.shape[1], 1)))
+        for start in range(0, len(x), size):
+            part = slice(start, start + size)
+            self._add(
+                x[part],
+                Places(*(column[part] for column in where)),
+                {name: column[part] for name, column in codes.items()},
+                {name: column[part] for name, column in values.items()},
+            )
+
+    def _add(
+        self, x: np.ndarray, where: Places, codes: dict[str, np.ndarray], values: dict[str, np.ndarray]
+    ) -> None:
+        x = x.astype(np.result_type(x.dtype, np.float32), copy=False)
+        finite = np.asarray(np.isfinite(x).all(axis=1))
+        self._left_out += len(x) - int(finite.sum())
+        matrix = _stacked(values, len(x), np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._describe(x, finite, matrix, where)
+            if not self.needs & {"moments", "sample"}:
+                return
+            labels = _stacked(codes, len(x), np.int64)
+            if self.raw:  # scores of units leave out a unit's own rows, not those of all
+                self._keep(where, np.where(np.isfinite(x), x, np.nan), labels, matrix)
+            if not finite.all():
+                x, where, labels, matrix = x[finite], where.take(finite), labels[finite], matrix[finite]
+            narrow = self.projection.apply(x) if "moments" in self.needs or not self.raw else x
+            if "moments" in self.needs:
+                classed = {
+                    name: labels[:, column]
+                    for column, name in enumerate(codes)
+                    if not self.classes[name].overflowed
+                }
+                self._moments.update(narrow, where.held, where.bucket, classed)
+            if not self.raw:
+                self._keep(where, narrow.astype(x.dtype), labels, matrix)
+
+    def _describe(self, x: np.ndarray, finite: np.ndarray, values: np.ndarray, where: Places) -> None:
+        """Take in what needs float64."""
+        if not self.needs & {"tally", "steps", "pairs"}:
+            return
+        x = x.astype(np.float64, copy=False)
+        if "tally" in self.needs and self.projected_from is None:
+            self.tally.update(x, finite, where.group)
+        if "steps" in self.needs:
+            self.steps.update(x[finite])
+        if "pairs" in self.needs:
+            self.pairs.update(x, values, where.group)
+
+    def _keep(self, where: Places, rows: np.ndarray, labels: np.ndarray, values: np.ndarray) -> None:
+        """Offer rows to the sample, which keeps the arrays."""
+        if "sample" in self.needs:
+            self.sample.add(where, rows, labels, values)
+
+    def _items(self, items: Any, rows: int) -> np.ndarray:
+        if items is None:
+            items = np.arange(self._arrived, self._arrived + rows)
+        ids = np.asarray(items, dtype=np.int64)
+        if ids.shape != (rows,):
+            raise InputError(f"items has shape {ids.shape}, but there are {rows} rows; give one id per row.")
+        self._arrived += rows
+        return ids
+
+    def _numbers(self, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        out = {}
+        for name, column in given.items():
+            as_numbers = numbers(column)
+            if as_numbers is None:
+                self.not_numbers.add(name)
+                as_numbers = np.full(len(column), np.nan)
+            out[name] = as_numbers
+        return out
+
+    def _check(self, features: int, targets: tuple[str, ...], projected_from: int | None) -> None:
+        if projected_from != self.projected_from:
+            raise InputError(
+                f"The first behaviours were projected from {self.projected_from or 'no'} features, these "
+                f"from {projected_from or 'no'}; projections of different layers cannot be put together."
+            )
+        if features != self.features:
+            raise InputError(
+                f"The first behaviours had {self.features} features, these have {features}; one Scorer reads "
+                "one layer."
+            )
+        if targets != self.targets:
+            raise InputError(
+                f"The first update had labels {list(self.targets)}, this one has {list(targets)}; give the "
+                "same targets every time, None for rows without a label."
+            )
+
+    def merge(self, other: Statistics) -> None:
+        """Add what another saw; it must have been made for the same scores with the same seed."""
+        if (self.needs, self.raw, self.seed) != (other.needs, other.raw, other.seed):
+            raise InputError("Only scorers of the same scores and the same seed can be merged.")
+        if other.features < 0:
+            return
+        if self.features < 0:
+            self._start(other.features, other.targets, other.projected_from)
+        self._check(other.features, other.targets, other.projected_from)
+        self._once.clear()
+        codes = {target: self.classes[target].absorb(other.classes[target]) for target in self.targets}
+        self.tally.merge(other.tally)
+        self.steps.merge(other.steps)
+        self._moments.merge(other._moments, codes)
+        self.pairs.merge(other.pairs)
+        self.sample.merge(other.sample, list(codes.values()))
+        self.not_numbers |= other.not_numbers
+        self._arrived += other._arrived
+        self._left_out += other._left_out
+
+    # -- reading -------------------------------------------------------------------------------------
+
+    @property
+    def moments(self) -> Moments:
+        """Moments of all rows so far, of the features that ``width`` counts."""
+        self._moments.settle()
+        return self._moments
+
+    def once(self, key: Any, compute: Callable[[], _T]) -> _T:
+        """``compute()``, remembered until the next update: scores share what they derive."""
+        if key not in self._once:
+            self._once[key] = compute()
+        value: _T = self._once[key]
+        return value
+
+    def drawn(self) -> tuple[Places, np.ndarray, np.ndarray, np.ndarray]:
+        """The sample's rows; see Sample.rows."""
+        return self.once("drawn", self.sample.rows)
+
+
+def _stacked(parts: dict[str, np.ndarray], rows: int, dtype: Any) -> np.ndarray:
+    """Columns beside one another, (rows, 0) where there are none."""
+    return np.stack(list(parts.values()), axis=1).astype(dtype) if parts else np.empty((rows, 0), dtype)
+
+
+def _matrix(behaviours: Any) -> np.ndarray:
+    x = np.asarray(behaviours)
+    if x.dtype.kind not in "fiub":
+        raise InputError(f"Behaviours must be real numbers, got an array of {x.dtype}.")
+    if x.ndim == 0:
+        raise InputError(f"Behaviours need a row per item, got the single number {x!r}.")
+    return x.reshape(len(x), -1) if len(x) else x.reshape(0, int(np.prod(x.shape[1:])))

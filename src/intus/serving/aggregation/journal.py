@@ -1,0 +1,287 @@
+"""Records on disk until they are scored, so that what was acknowledged outlives the server's death.
+
+Each (run, model) has a folder with files of frames, which are appended and never changed. A frame is
+either one request, or the run's *state*: all that must be known of what is in the files no more. Every
+file begins with one, so a file whose records are all scored can go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from ...core.errors import IntusError, ServeError
+
+_log = logging.getLogger("intus.serving")
+_FRAME = struct.Struct("<4sIQI")  # mark, bytes of the head (JSON), bytes of the body, CRC-32 of both
+_MARK = b"ints"
+FILE_BYTES = 64 << 20
+#: What small frames may take beyond the limit: those that tell that an epoch ended, which makes room.
+_SLACK = 1 << 20
+
+
+class FullError(IntusError):
+    """There is no room to keep what was sent; it is not accepted."""
+
+
+class Frame(NamedTuple):
+    """``head`` is JSON, ``body`` a request as it came."""
+
+    head: dict[str, Any]
+    body: bytes
+
+
+def pack(head: Mapping[str, Any], body: bytes = b"") -> list[bytes]:
+    """A frame's bytes, in parts so that a large body is not copied.
+
+    >>> [len(part) for part in pack({}, b"body")]
+    [20, 2, 4]
+    """
+    text = json.dumps(head, separators=(",", ":")).encode()
+    return [_FRAME.pack(_MARK, len(text), len(body), zlib.crc32(body, zlib.crc32(text))), text, body]
+
+
+def unpack(file: BinaryIO) -> Iterator[tuple[int, Frame]]:
+    """(where it ends, frame) of each whole frame, up to the first that is not."""
+    size, end = os.fstat(file.fileno()).st_size, 0
+    while len(prefix := file.read(_FRAME.size)) == _FRAME.size:
+        mark, head_bytes, body_bytes, crc = _FRAME.unpack(prefix)
+        end += _FRAME.size + head_bytes + body_bytes
+        if mark != _MARK or end > size:
+            return
+        head, body = file.read(head_bytes), file.read(body_bytes)
+        if zlib.crc32(body, zlib.crc32(head)) != crc:
+            return
+        yield end, Frame(json.loads(head), body)
+
+
+class Log:
+    """The frames of one (run, model). Not thread-safe."""
+
+    def __init__(self, folder: Path, fsync: bool) -> None:
+        self._folder, self._fsync = folder, fsync
+        self._file: BinaryIO | None = None
+        self._number = 0
+        self._sizes: dict[int, int] = {}  # bytes of each file
+        self._windows: dict[int, set[int]] = {}  # the windows each file has records of
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all its files."""
+        return sum(self._sizes.values())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether frames may be appended: a file was begun."""
+        return self._file is not None
+
+    def frames(self) -> Iterator[tuple[int, Frame]]:
+        """(number of its file, frame), oldest first; cuts each file off where it is damaged."""
+        for path in sorted(self._folder.glob("*.log")):
+            number, end = int(path.stem), 0
+            self._number = max(self._number, number)
+            self._windows[number] = set()
+            with path.open("rb") as file:
+                for end, frame in unpack(file):
+                    self._sizes[number] = end
+                    yield number, frame
+            if path.stat().st_size > end:
+                _log.warning("Cut %s bytes off %s: a frame was not whole.", path.stat().st_size - end, path)
+                os.truncate(path, end)
+            self._sizes[number] = end
+
+    def begin(self, state: Mapping[str, Any]) -> None:
+        """Start a new file with the state; the older ones stay. Raises OSError, and nothing has changed."""
+        made = not self._folder.exists()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"{self._number + 1:010}.log"
+        file = path.open("xb", buffering=0)
+        try:
+            size = _write(file, pack({"state": dict(state)}), self._fsync)
+        except OSError:
+            file.close()
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
+        if self._fsync:
+            for folder in [self._folder, self._folder.parent] if made else [self._folder]:
+                _sync_folder(folder)
+        self.close()
+        self._file = file
+        self._number += 1
+        self._sizes[self._number], self._windows[self._number] = size, set()
+
+    def append(self, head: Mapping[str, Any], body: bytes = b"") -> None:
+        """Add a frame to the newest file. Raises OSError, and nothing has changed."""
+        assert self._file is not None
+        end = self._sizes[self._number]
+        try:
+            self._sizes[self._number] = end + _write(self._file, pack(head, body), self._fsync)
+        except OSError:
+            self._file.truncate(end)
+            self._file.seek(end)
+            raise
+
+    def full(self) -> bool:
+        """Whether the newest file is long enough."""
+        return self._sizes[self._number] >= FILE_BYTES
+
+    def hold(self, windows: Iterable[int], file: int | None = None) -> None:
+        """Note that a file, by default the newest, has records of these windows."""
+        self._windows[self._number if file is None else file].update(windows)
+
+    def windows(self) -> set[int]:
+        """All windows that its files have records of."""
+        return set().union(*self._windows.values())
+
+    @property
+    def holds(self) -> bool:
+        """Whether the newest file has records that are needed."""
+        return bool(self._windows.get(self._number))
+
+    def release(self, windows: Iterable[int], state: Mapping[str, Any]) -> None:
+        """Let files go that have no records but of these windows. ``state`` already says that they are over.
+
+        Raises OSError, and no file is gone.
+        """
+        gone = set(windows)
+        left = {number: held - gone for number, held in self._windows.items()}
+        if left.get(self._number):
+            self.append({"state": dict(state)})
+        else:
+            self.begin(state)
+            left[self._number] = set()
+        self._windows = left
+        for number in [number for number, held in left.items() if not held and number != self._number]:
+            (self._folder / f"{number:010}.log").unlink(missing_ok=True)
+            del self._windows[number], self._sizes[number]
+
+    def close(self) -> None:
+        """Close the newest file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def remove(self) -> None:
+        """Delete everything."""
+        self.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._sizes, self._windows = {}, {}
+
+
+class Journal:
+    """The logs of all runs, in one folder, which belongs to one server at a time.
+
+    ``max_bytes`` bounds what the files take together; ``fsync`` waits, before each acknowledgement, until
+    the disk itself has it, which a power cut asks for and a killed process does not.
+    """
+
+    def __init__(self, folder: str | Path, *, max_bytes: int = 4 << 30, fsync: bool = False) -> None:
+        self.folder, self.max_bytes, self._fsync = Path(folder), max_bytes, fsync
+        self._logs: dict[tuple[str, str], Log] = {}
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.folder / "lock").open("wb")
+            _lock(self._lock)
+        except BlockingIOError:
+            self._lock.close()
+            raise ServeError(
+                f"The journal {str(self.folder)!r} is in use by another server. Stop that one, or give this "
+                "one its own (--journal FOLDER)."
+            ) from None
+        except OSError as error:
+            raise ServeError(
+                f"The journal {str(self.folder)!r} cannot be written: {error}. Choose another folder "
+                "(--journal FOLDER)."
+            ) from error
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files."""
+        return sum(log.nbytes for log in self._logs.values())
+
+    @property
+    def spool(self) -> Path:
+        """The folder for messages that wait for the next server."""
+        return self.folder / "spool"
+
+    def log(self, group: tuple[str, str]) -> Log:
+        """The log of a (run, model)."""
+        if group not in self._logs:
+            name = hashlib.blake2b(json.dumps(group).encode(), digest_size=10).hexdigest()
+            self._logs[group] = Log(self.folder / name, self._fsync)
+        return self._logs[group]
+
+    def replay(self) -> Iterator[tuple[tuple[str, str], int, Frame]]:
+        """((run, model), number of the file, frame) of all there is, each run's in order."""
+        folders = (path for path in self.folder.iterdir() if path.is_dir() and path != self.spool)
+        for folder in sorted(folders):
+            log, group = Log(folder, self._fsync), None
+            for number, frame in log.frames():
+                if group is None:
+                    run, model = frame.head["state"]["group"]
+                    group = self._register((run, model), log)
+                yield group, number, frame
+            if group is None:  # not one whole frame: it was killed while it made the first
+                log.remove()
+
+    def _register(self, group: tuple[str, str], log: Log) -> tuple[str, str]:
+        self._logs[group] = log
+        return group
+
+    def check_room(self, nbytes: int) -> None:
+        """Raise FullError where ``nbytes`` more would be too many."""
+        if self.nbytes + nbytes > self.max_bytes + (_SLACK if nbytes < _SLACK // 16 else 0):
+            raise FullError(
+                f"The journal holds {self.nbytes:,} of at most {self.max_bytes:,} bytes (--journal-bytes): "
+                "send this again later. It empties as epochs are scored."
+            )
+
+    def forget(self, group: tuple[str, str]) -> None:
+        """Delete what there is of a (run, model)."""
+        self._logs.pop(group, self.log(group)).remove()
+
+    def close(self) -> None:
+        """Close all files; what is in them stays."""
+        for log in self._logs.values():
+            log.close()
+        self._lock.close()
+
+
+def _write(file: BinaryIO, parts: Iterable[bytes], fsync: bool) -> int:
+    written = 0
+    for part in parts:
+        left = memoryview(part)
+        while left:
+            done = file.write(left)
+            written += done
+            left = left[done:]
+    if fsync:
+        os.fsync(file.fileno())
+    return written
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(file: BinaryIO) -> None:
+    """Take the folder for this process; raises BlockingIOError where another has it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: two servers of one journal are not told apart
+        return
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,84 @@
+"""The notices of the aggregator: what people should know of what came, and of what did not."""
+
+from __future__ import annotations
+
+from ...core.record import Record
+from ..data_point import Notice, size_of
+from .tally import Share
+from .window import Group, Window
+
+DROPPED = "the client dropped arrays of this epoch"
+
+
+def missing(shares: list[Share], *, on_its_way: bool = False) -> str:
+    """What an epoch lacks, by its clients' own counts; nothing where they agree with what came, or where what
+    is missing may be ``on_its_way``.
+
+    >>> missing([Share(received=8, sent=10, dropped=1), Share(received=10, sent=10)])
+    '18 of 21 arrays came (1 dropped by the probe)'
+    """
+    sent, dropped = sum(share.sent for share in shares), sum(share.dropped for share in shares)
+    lost = 0 if on_its_way else sum(share.missing for share in shares)
+    if not lost and not dropped:
+        return ""
+    return f"{sent - lost} of {sent + dropped} arrays came" + (
+        f" ({dropped} dropped by the probe)" if dropped else ""
+    )
+
+
+def dropped(group: Group) -> Notice:
+    text = (
+        "The probe dropped arrays: its queue was full because the server or the network was slower than the "
+        "training. Record fewer layers or steps (which=, when=); the status counts how many were dropped."
+    )
+    return Notice("dropped", text, "warning", *group)
+
+
+def incomplete(window: Window, lacks: str) -> Notice:
+    text = (
+        f"Epoch {window.epoch} is incomplete: {lacks}, and nothing more for a while. It is scored as it is, "
+        "and again should the rest come."
+    )
+    return Notice("incomplete", text, "warning", *window.group)
+
+
+def too_big(record: Record, limit: int) -> Notice:
+    text = (
+        f"An array of {size_of(record):,} bytes at {record.address!r} was refused: the aggregator holds at "
+        f"most {limit:,}. Send fewer rows, or give it more memory (--max-bytes)."
+    )
+    return Notice("too_big", text, "warning", record.run, record.model)
+
+
+def too_many(record: Record, limit: int) -> Notice:
+    text = (
+        f"An array at {record.address[:100]!r} was refused: one epoch of a run has at most {limit:,} layers "
+        "and kinds. Watch fewer (which=, kinds=)."
+    )
+    return Notice("too_many", text, "warning", record.run, record.model)
+
+
+def evicted(window: Window, lost: int, limit: int) -> Notice:
+    text = (
+        f"{lost} arrays of epoch {window.epoch} were let go unscored: the aggregator holds at most {limit:,} "
+        "bytes. Send fewer layers, steps or rows (which=, when=, rows=), or give it more memory "
+        "(--max-bytes)."
+    )
+    return Notice("memory", text, "warning", *window.group)
+
+
+def too_late(record: Record) -> Notice:
+    text = (
+        f"Arrays of epoch {record.epoch} were refused: they came after that epoch was scored and its rows "
+        "let go for memory. Its scores stand for the rows before. Give the aggregator more memory "
+        "(--max-bytes), and each run its own name."
+    )
+    return Notice("too_late", text, "warning", record.run, record.model)
+
+
+def restarted(record: Record, newest: float | None) -> Notice:
+    text = (
+        f"Epoch {record.epoch} came after epoch {newest}: taken as a training begun anew under one name. "
+        "Give each run its own name to keep them apart."
+    )
+    return Notice("restarted", text, "info", record.run, record.model)

@@ -1,0 +1,1 @@
+"""Score complete data points against the registered targets."""

@@ -1,0 +1,97 @@
+"""Scores of two data points together: a layer and the one before it, itself an epoch ago, its weights."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from ...scores import Reading
+from ...scores.similarity import Sketch, alignment
+from ..data_point import DataPoint, Key
+
+MOST_SKETCHES = 400  #: kept at once, a quarter of a megabyte each
+_T = TypeVar("_T")
+
+
+class _Latest(Generic[_T]):
+    """A dict that forgets what was set longest ago."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._kept = most, OrderedDict[Key, tuple[float, _T]]()
+
+    def swap(self, key: Key, epoch: float, value: _T) -> tuple[float, _T] | None:
+        """Set an epoch's value; returns that of an earlier epoch, which stays if ``epoch`` came late."""
+        before = self._kept.get(key)
+        if before is None or before[0] <= epoch:
+            self._kept[key] = (epoch, value)
+            self._kept.move_to_end(key)
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+        return before if before is not None and before[0] < epoch else None
+
+    def get(self, key: Key) -> tuple[float, _T] | None:
+        """The last epoch that was set, and its value."""
+        return self._kept.get(key)
+
+
+class Relations:
+    """Relates each data point to those scored before it; what was long ago or before a restart is forgotten.
+
+    ``cka_layer``     alignment of a layer with the one scored before it in the same epoch, in the network's
+                      order: rows arrive in one order at all layers
+    ``cka_epoch``     alignment of a layer with itself in the last epoch before; needs rows that bear ids, for
+                      shuffled rows without them are others each epoch
+    ``update_ratio``  mean norm of a parameter's updates over that of the parameter: about 0.001 is usual
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+        self._sketches = _Latest[Sketch](MOST_SKETCHES)
+        self._norms = _Latest[float](10_000)
+        self._before: tuple[Key, float, Sketch] | None = None
+
+    def of(self, point: DataPoint, sketch: Sketch | None, readings: list[Reading]) -> list[Reading]:
+        """What a data point adds, given its sketch and what its own scores read."""
+        epoch = point.epoch
+        if epoch is None:
+            return []
+        if point.key.kind in ("parameter", "update"):
+            return list(self._ratio(point.key, epoch, readings))
+        if sketch is None or point.key.kind != "output":
+            return []
+        return [*self._to_layer(point.key, epoch, sketch), *self._to_epoch(point, epoch, sketch)]
+
+    def _to_layer(self, key: Key, epoch: float, sketch: Sketch) -> Iterator[Reading]:
+        before, self._before = self._before, (key, epoch, sketch)
+        if before is not None and _line(before[0]) == _line(key) and before[1] == epoch and before[0] != key:
+            yield _aligned("cka_layer", sketch, before[2], self._seed, f"with {before[0].address}")
+
+    def _to_epoch(self, point: DataPoint, epoch: float, sketch: Sketch) -> Iterator[Reading]:
+        if any(record.items is None for record in point.records):
+            return
+        before = self._sketches.swap(point.key, epoch, sketch)
+        if before is not None:
+            yield _aligned("cka_epoch", sketch, before[1], self._seed, f"with epoch {before[0]:g}")
+
+    def _ratio(self, key: Key, epoch: float, readings: list[Reading]) -> Iterator[Reading]:
+        norm = next((reading for reading in readings if reading.score == "norm"), None)
+        if norm is None:
+            return
+        self._norms.swap(key, epoch, norm.value)
+        found = [self._norms.get(key._replace(kind=kind)) for kind in ("update", "parameter")]
+        if all(one is not None and one[0] == epoch for one in found):
+            update, parameter = (one[1] for one in found if one is not None)
+            value = update / parameter if parameter > 0 else math.nan
+            yield Reading("update_ratio", value, n=norm.n, note="" if parameter > 0 else "all weights are 0")
+
+
+def _line(key: Key) -> tuple[str, ...]:
+    """What two layers of one pass share."""
+    return key.run, key.model, key.kind, key.mode
+
+
+def _aligned(name: str, sketch: Sketch, other: Sketch, seed: int, note: str) -> Reading:
+    value, low, high, base, n = alignment(sketch, other, seed)
+    return Reading(name, value, low=low, high=high, baseline=base, n=n, note=note)

@@ -1,0 +1,1 @@
+"""The HTTP side of the servers: routes, authentication, event stream, client for the next server."""

@@ -1,0 +1,57 @@
+"""Server-sent events: tells open pages what changed in the database, whoever wrote it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+from starlette.concurrency import run_in_threadpool
+
+from ...storage.database import Changes, Database
+
+POLL, HEARTBEAT = 0.25, 15.0
+
+
+class Feed:
+    """Streams of changes. A stream that says what it saw last gets all that came since."""
+
+    def __init__(self, database: Database, poll: float = POLL, heartbeat: float = HEARTBEAT) -> None:
+        self._database, self._poll, self._heartbeat = database, poll, heartbeat
+        self._closed = False
+
+    def close(self) -> None:
+        """End every stream soon."""
+        self._closed = True
+
+    async def stream(self, since: int | None) -> AsyncIterator[str]:
+        """Events as text. The first comes at once and carries the newest change number.
+
+        ``since`` is the number of the last change the page knows, None for a page just opened.
+        """
+        news = await self._changes(since or 0)
+        if since is None:
+            news = Changes(news.number, [], [])
+        elif since > news.number:  # the database was replaced by another: all may have changed
+            news = await self._changes(0)
+        yield "retry: 1000\n" + _event(news)
+        quiet = 0.0
+        while not self._closed:
+            await asyncio.sleep(self._poll)
+            quiet += self._poll
+            seen = news.number
+            latest = await self._changes(seen)
+            if latest.number != seen:
+                news, quiet = latest, 0.0
+                yield _event(news)
+            elif quiet >= self._heartbeat:
+                quiet = 0.0
+                yield ": still here\n\n"
+
+    async def _changes(self, since: int) -> Changes:
+        return await run_in_threadpool(self._database.changes, since)
+
+
+def _event(changes: Changes) -> str:
+    data = {"change": changes.number, "what": changes.what, "runs": [list(run) for run in changes.runs]}
+    return f"id: {changes.number}\nevent: change\ndata: {json.dumps(data)}\n\n"

@@ -1,0 +1,141 @@
+"""An operation as a predicate sees it while the pass runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from ....core.graph import CREATED, INPLACE, OP_KINDS, Meta, Param, Source
+from ..addresses import param_of
+from ..recording import CALL, ROW, Recording
+from ..sites import source_of
+from .described import Described
+from .progress import Progress
+
+_WIDTH = len(ROW)
+_CALL_OF, _META, _SITE, _TIME, _FLAGS, _INPUTS = map(
+    ROW.index, ("call", "meta", "site", "time", "flags", "inputs")
+)
+
+
+class NotYetError(Exception):
+    """What was asked is known when the pass is over."""
+
+
+class LiveOp(Described):
+    """The part of an ``Op`` that is known at once; anything else raises NotYetError, and the predicate that
+    asked is asked again of the finished trace."""
+
+    __slots__ = ("_progress", "_recording", "_value", "kind_number", "row", "type")
+
+    def __init__(
+        self,
+        recording: Recording,
+        progress: Progress,
+        row: int,
+        kind: int,
+        type_: str,
+        value: Tensor | None,
+    ) -> None:
+        self._recording, self._progress, self._value = recording, progress, value
+        self.row, self.kind_number, self.type = row, kind, type_
+
+    def __getattr__(self, name: str) -> Any:
+        from ...results.op import Op  # late: what it imports imports this
+
+        if hasattr(Op, name):
+            raise NotYetError(name)
+        raise AttributeError(f"an Op has no {name!r}")
+
+    @property
+    def end_name(self) -> str | None:
+        """What the model's own code calls an input or output that has just been offered."""
+        called = self._recording.ends.get(f"{self.kind}s")
+        return called[-1] if called else None
+
+    def _at(self, column: int) -> int:
+        return self._recording.rows[self.row + column]
+
+    @property
+    def kind(self) -> str:
+        """As ``Op.kind``."""
+        return OP_KINDS[self.kind_number]
+
+    @property
+    def value(self) -> Tensor:
+        """The activation itself, detached; only of the operation that is being asked about."""
+        if self._value is None:
+            raise NotYetError("value")
+        return self._value.detach()
+
+    @property
+    def meta(self) -> Meta:
+        """As ``Op.meta``."""
+        return self._recording.metas[self._at(_META)]
+
+    @property
+    def seconds(self) -> float:
+        """As ``Op.seconds``."""
+        return self._at(_TIME) / 1e9
+
+    @property
+    def in_place(self) -> bool:
+        """As ``Op.in_place``."""
+        return bool(self._at(_FLAGS) & INPLACE)
+
+    @property
+    def created(self) -> bool:
+        """As ``Op.created``."""
+        return bool(self._at(_FLAGS) & CREATED)
+
+    @property
+    def failed(self) -> bool:
+        """As ``Op.failed``; what failed has no value to ask about."""
+        return False
+
+    @property
+    def source(self) -> Source | None:
+        """As ``Op.source``."""
+        site = self._at(_SITE)
+        return source_of(*self._recording.sites[site]) if site >= 0 else None
+
+    @property
+    def _inputs(self) -> list[int]:
+        number = self.row // _WIDTH
+        start = self._progress.inputs_at[number]
+        return list(dict.fromkeys(self._recording.inputs[start : start + self._at(_INPUTS) : 2]))
+
+    @property
+    def parents(self) -> list[LiveOp]:
+        """As ``Op.parents``, without their values."""
+        recording = self._recording
+        return [
+            LiveOp(recording, self._progress, row, recording.rows[row], recording.type_of(row), None)
+            for row in self._inputs
+            if row >= 0
+        ]
+
+    @property
+    def params(self) -> list[Param]:
+        """As ``Op.params``."""
+        return [
+            param_of(*self._recording.addresses.params[-1 - source]) for source in self._inputs if source < 0
+        ]
+
+    @property
+    def modules(self) -> list[str]:
+        """As ``Op.modules``; the first call of a module goes without its number."""
+        found, call, calls = [], self._at(_CALL_OF), self._recording.calls
+        while call >= 0:
+            module = calls[call * len(CALL)]
+            passno = calls[0 : (call + 1) * len(CALL) : len(CALL)].count(module)
+            address = self._recording.addresses.names[module]
+            found.append(f"{address}:{passno}" if passno > 1 else address)
+            call = calls[call * len(CALL) + 1]
+        return found[::-1]
+
+    @property
+    def module(self) -> str | None:
+        """As ``Op.module``; the first call of a module goes without its number."""
+        return self.modules[-1] if self._at(_CALL_OF) >= 0 else None

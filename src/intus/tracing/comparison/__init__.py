@@ -1,0 +1,1 @@
+"""Compare two traces and find the first operation where they differ."""

@@ -1,0 +1,218 @@
+"""The table that ``compare`` returns, and how it reads. Imported when pandas is needed, not before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from ...core.graph import OUTPUT, end_names
+from ..results.op import Op
+from .reasons import reasons
+
+if TYPE_CHECKING:
+    from ..results.trace import Trace
+    from .compare import Origin, Pair
+
+_SHOWN = ["a", "b", "verdict", "made_here", "relative", "expected", "local"]
+_AROUND = 3  # rows shown before and after the place
+_NAMED = 5  # places named in the summary
+_FORMAT: dict[str, Any] = {"float_format": lambda x: f"{x:.2g}", "na_rep": ""}
+
+
+class Comparison(pd.DataFrame):  # type: ignore[misc]
+    """What ``compare`` found, a DataFrame that prints where the passes part; parts of it are plain ones."""
+
+    @property
+    def _constructor(self) -> Any:
+        return pd.DataFrame
+
+    @classmethod
+    def of(cls, a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin]) -> Comparison:
+        """The table of all pairs, with where differences are made."""
+        brought = {
+            number
+            for at, region in origins
+            if region
+            for number in ([at] if at in region else pairs[at].through)
+        }
+        table = cls([_row(a, b, pair, number in brought) for number, pair in enumerate(pairs)])
+        report = _Report(a, b, pairs, origins)
+        first, at = report.first(), origins[0].pair if origins else None
+        table.attrs = {"first": first, "at": at, "summary": "\n".join(report.sentences(first))}
+        return table
+
+    def __str__(self) -> str:
+        summary, rows = self._shown()
+        return summary if rows is None else f"{summary}\n\n{rows.to_string(**_FORMAT)}"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook."""
+        summary, rows = self._shown()
+        table = "" if rows is None else rows.to_html(**_FORMAT)
+        return f'<pre style="white-space: pre-wrap">{escape(summary)}</pre>{table}'
+
+    def _shown(self) -> tuple[str, pd.DataFrame | None]:
+        """What there is to say, and the rows around where the passes part."""
+        at, summary = self.attrs.get("at"), str(self.attrs.get("summary", ""))
+        near = None if at is None else self.iloc[max(0, at - _AROUND) : at + _AROUND + 1][_SHOWN]
+        return summary, near
+
+
+def _row(a: Trace, b: Trace, pair: Pair, brought: bool) -> dict[str, Any]:
+    found = pair.difference
+    facts: dict[str, Any] = {
+        "a": a.graph.labels[pair.a] if pair.a >= 0 else "",
+        "b": b.graph.labels[pair.b] if pair.b >= 0 else "",
+        "verdict": pair.verdict,
+        "made_here": pair.made or brought,
+        "relative": found.relative if found else None,
+        "expected": pair.noise if found else None,
+        "local": pair.local,
+        "max_abs": found.largest if found else None,
+        "cosine": found.cosine if found else None,
+        "share": found.share if found else None,
+        "nan_a": found.nan if found else None,
+        "nan_b": found.other_nan if found else None,
+    }
+    for name, trace, row in (("a", a, pair.a), ("b", b, pair.b)):
+        op = Op(trace, row) if row >= 0 else None
+        facts[f"shape_{name}"] = op.shape if op else None
+        facts[f"dtype_{name}"] = op.dtype if op else ""
+        facts[f"module_{name}"] = (op.module or "") if op else ""
+    return facts
+
+
+class _Report:
+    """What there is to say of a comparison, in words."""
+
+    def __init__(self, a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin]) -> None:
+        self.a, self.b, self.pairs, self.origins = a, b, pairs, origins
+
+    def _op(self, number: int) -> Op:
+        """The pair's op, a's where it has one."""
+        pair = self.pairs[number]
+        return Op(self.a, pair.a) if pair.a >= 0 else Op(self.b, pair.b)
+
+    def _labels(self, numbers: Iterable[int]) -> tuple[list[str], list[str]]:
+        """The labels in a and in b of some pairs."""
+        found = [self.pairs[number] for number in numbers]
+        mine = [self.a.graph.labels[pair.a] for pair in found if pair.a >= 0]
+        return mine, [self.b.graph.labels[pair.b] for pair in found if pair.b >= 0]
+
+    def first(self) -> dict[str, Any] | None:
+        """The first operation that makes a difference, and why; None where there is none."""
+        if not self.origins:
+            return None
+        number, region = self.origins[0]
+        pair = self.pairs[number]
+        mine, theirs = self._labels(region or [number])
+        op = self.a[mine[-1]] if mine else self.b[theirs[-1]]
+        return {
+            "a": mine[-1] if mine else "",
+            "b": theirs[-1] if theirs else "",
+            "module": (op.output_of or [op.module or ""])[0],
+            "why": _apart(mine, theirs) if region else self._why(pair),
+        }
+
+    def _why(self, pair: Pair) -> list[str]:
+        one, other = Op(self.a, pair.a), Op(self.b, pair.b)
+        said = [] if one.type == other.type else [f"it is {one.type} in a, {other.type} in b"]
+        if one.shape != other.shape:
+            said.append(f"its shape is {one.shape} in a, {other.shape} in b")
+        return said + reasons(self.a, pair.a, self.b, pair.b)
+
+    def sentences(self, first: dict[str, Any] | None) -> list[str]:
+        """All there is to say, a line each."""
+        pairs = self.pairs
+        counts = Counter(pair.verdict for pair in pairs).most_common()
+        said = ", ".join(_counted(count, verdict) for verdict, count in counts)
+        lines = [f"{self.a.graph.model} (a) and {self.b.graph.model} (b): of {len(pairs)} tensors {said}."]
+        for name, trace in (("a", self.a), ("b", self.b)):
+            if trace.graph.error:
+                lines.append(f"The pass of {name} was stopped: {trace.graph.error.partition(chr(10))[0]}")
+        if first is not None:
+            lines += self._parting(first)
+        else:
+            lines.append(self._agreeing())
+        ends = [pair for pair in pairs if pair.a >= 0 and self.a.graph.ops.kind[pair.a] == OUTPUT]
+        names = end_names(self.a.graph.ops.kind.tolist(), self.a.graph.facts)
+        for pair in ends[:_NAMED]:
+            found = pair.difference
+            if found and found.share:
+                called = f" ({names[pair.a]})" if pair.a in names else ""
+                cosine = f", cosine {found.cosine:.4f}" if found.cosine == found.cosine else ""
+                lines.append(
+                    f"{self.a.graph.labels[pair.a]}{called}: relative difference {found.relative:.2g}, "
+                    f"largest {found.largest:.2g}{cosine}{', within rounding' * pair.fine}."
+                )
+        return lines
+
+    def _agreeing(self) -> str:
+        apart = [number for number, pair in enumerate(self.pairs) if not pair.fine]
+        if apart:
+            return (
+                f"The outputs agree; {len(apart)} on the way do not, from {self._op(apart[0]).label} on, and "
+                "come together again."
+            )
+        if not any(pair.difference for pair in self.pairs):
+            return "No two values could be compared."
+        if any(pair.a < 0 or pair.b < 0 for pair in self.pairs):
+            return "Of what both have nothing differs that rounding does not explain."
+        return "Nothing differs that rounding does not explain."
+
+    def _parting(self, first: dict[str, Any]) -> list[str]:
+        number, region = self.origins[0]
+        pair = self.pairs[number]
+        op = self.a[first["a"]] if first["a"] else self.b[first["b"]]
+        name = " and ".join(dict.fromkeys(label for label in (first["a"], first["b"]) if label))
+        where = f" in {op.module}" if op.module else ""
+        line = f" ({Path(op.source.file).name}, line {op.source.line})" if op.source else ""
+        lines = [f"They part at {name}{where}{line}."]
+        found = pair.difference
+        if found is not None:
+            what = "It" if number in region or not region else f"What follows, {self._op(number).label},"
+            alone = f", and {pair.local:.2g} when run on the same inputs" if pair.local == pair.local else ""
+            lines.append(
+                f"  {what} has {found.nan} NaN in a, {found.other_nan} in b."
+                if found.nan != found.other_nan
+                else f"  {what} differs by {found.relative:.2g} of its norm{alone}."
+            )
+        lines += [f"  - {reason}" for reason in first["why"]]
+        if op.kind == "input":
+            lines.append("  To see where two models part, trace both on the same input.")
+        if len(self.origins) > 1:
+            others = [self._op(origin.pair).label for origin in self.origins[1 : _NAMED + 1]]
+            more = len(self.origins) - 1 - len(others)
+            also = f"{', '.join(others)}{f' and {more} more' if more else ''}"
+            lines.append(f"  Differences are also made at {also}.")
+        return lines
+
+
+_COUNTED = {
+    "differs": ("differs", "differ"),
+    "shape": ("differs in shape", "differ in shape"),
+    "not saved": ("was not saved", "were not saved"),
+}
+
+
+def _counted(count: int, verdict: str) -> str:
+    """
+    >>> [_counted(2, verdict) for verdict in ("equal", "differs", "shape", "only in a", "not saved")]
+    ['2 are equal', '2 differ', '2 differ in shape', '2 are only in a', '2 were not saved']
+    """
+    one, many = _COUNTED.get(verdict, (f"is {verdict}", f"are {verdict}"))
+    return f"{count} {one if count == 1 else many}"
+
+
+def _apart(mine: list[str], theirs: list[str]) -> list[str]:
+    """What ran on one side alone."""
+    if mine and theirs:
+        return [f"a runs {', '.join(mine)} where b runs {', '.join(theirs)}"]
+    return [f"{', '.join(mine or theirs)} ran only in {'a' if mine else 'b'}"]

@@ -1,0 +1,177 @@
+"""A finished pass with something changed: only what lies downstream runs again; see ``Trace.rerun``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from ...core.errors import CaptureError, InputError
+from ...core.graph import OUTPUT
+from ..capture.invocation import SLOT, Invocation
+from ..capture.saving.store import to_run
+from .call_inputs import Parents, WrongError, calls_of
+from .edits import Change, Edits, edits
+from .replay import Replays, UnprovenError, run, same, unrecorded
+
+if TYPE_CHECKING:
+    from ..results.trace import Trace
+
+
+def rerun(
+    trace: Trace,
+    changes: Mapping[str | int, Change],
+    swap: Mapping[str | int, Callable[..., Any]],
+    on_decision: str,
+) -> Trace:
+    """The trace with ``changes`` done to values and with the functions in ``swap`` instead of its own."""
+    if on_decision not in ("raise", "keep"):
+        raise InputError(f"on_decision={on_decision!r} is not one of 'raise', 'keep'.")
+    for given in (changes, swap):
+        if not isinstance(given, Mapping):
+            raise InputError(
+                f"A rerun takes a dict from address to change, such as {{'fc': 0}}; got {given!r}."
+            )
+    if trace._replays is None:
+        raise InputError(
+            "This trace has no calls to run again: it was taken with save='none', copied, or read from a "
+            "file. Trace the model again with save='all'."
+        )
+    new, earlier = edits(trace, changes, swap), trace._edits or Edits()
+    replays = trace._replays.with_params(
+        {number: _fitting(trace, number, edit) for number, edit in new.params.items()}
+    )
+    values = _Rerun(trace, replays, new, earlier, checked=on_decision == "raise").values()
+    merged = new.after(earlier)
+    labels = sorted({trace.graph.label(row) for row in (*merged.values, *merged.functions)})
+    graph = dataclasses.replace(trace.graph, facts={**trace.graph.facts, "changed": labels})
+    result = type(trace)(graph, values, trace.unverified, replays)
+    result._edits = merged
+    return result
+
+
+def _fitting(trace: Trace, number: int, edit: Callable[[Tensor], Tensor]) -> Tensor:
+    assert trace._replays is not None
+    return edit(trace._replays.params[number][0])
+
+
+class _Rerun:
+    """One rerun: ``now`` are the values so far, ``fresh`` the rows whose value is another than it was.
+    Earlier edits are done again to what is computed again."""
+
+    def __init__(self, trace: Trace, replays: Replays, new: Edits, earlier: Edits, *, checked: bool) -> None:
+        self.trace, self.graph, self.replays = trace, trace.graph, replays
+        self.new, self.earlier, self.checked = new, earlier, checked
+        self.now, self.fresh = to_run(trace.values), set[int]()
+        self.parents = Parents(self.graph, replays, self.now)
+
+    def values(self) -> MutableMapping[int, Tensor]:
+        """All values after the change."""
+        calls = calls_of(self.graph)
+        in_calls = {row for rows in calls.values() for row in rows}
+        with unrecorded():
+            for row in sorted(set(self.new.values) - in_calls):  # inputs, buffers, constants come before all
+                self._put(row, self._value(row))
+            for event, rows in calls.items():
+                self._call(event, rows)
+            if self.checked:
+                self._same_way()
+        return self.now
+
+    def _call(self, event: int, rows: list[int]) -> None:
+        if self.graph.metas[int(self.graph.ops.meta[rows[0]])].dtype == "":
+            return  # it raised, and returned nothing that could change
+        if any(row in self.new.functions for row in rows) or self._touched(event, rows):
+            functions = {**self.earlier.functions, **self.new.functions}
+            swapped = next((functions[row] for row in rows if row in functions), None)
+            out = self._run(event, rows, swapped)
+            for row in rows:
+                value = out[max(int(self.graph.ops.output[row]), 0)]
+                for edit in self.earlier.values.get(row, ()):
+                    value = edit(value)
+                self._put(row, value)
+        else:
+            for row in rows:
+                if row in self.new.values:
+                    self._put(row, self._value(row))
+
+    def _touched(self, event: int, rows: list[int]) -> bool:
+        """Whether anything that went into the call has changed."""
+        if self.new.params and any(
+            param in self.new.params for row in rows for param in self.graph.row_params.get(row, ())
+        ):
+            return True
+        if not self.fresh:
+            return False
+        if any(parent in self.fresh for row in rows for parent in self.parents.into.get(row, {}).values()):
+            return True
+        call, end = self.replays.call(event), self.replays.outputs.get(rows[0])
+        patches = [hole.patch for hole in (*(call.holes if call else ()), end) if hole and hole.patch]
+        return any(row in self.fresh for p in patches for row in (p.base, *(row for row, _ in p.writes)))
+
+    def _run(self, event: int, rows: list[int], swapped: Callable[..., Any] | None) -> list[Tensor]:
+        label = self.graph.label(rows[0])
+        try:
+            if int(self.graph.ops.kind[rows[0]]) == OUTPUT:
+                return [self.parents.returned(rows[0])]
+            call = self.replays.call(event)
+            if call is None:
+                raise UnprovenError("its call was not noted: it ran out of sight, or raised")
+            given = [self.parents.given(hole, rows[0]) for hole in call.holes]
+        except (UnprovenError, WrongError) as error:
+            raise CaptureError(f"{label!r} lies downstream and cannot be run again: {error}.") from None
+        if swapped is not None:
+            return _swapped(call, swapped, given, label)
+        try:
+            return run(call, given)
+        except Exception as error:
+            raise CaptureError(
+                f"After the change {label!r} raised {type(error).__name__}: {error}"
+            ) from error
+
+    def _put(self, row: int, value: Tensor) -> None:
+        """Set a row's value, changed as was asked, if it is of the shape and dtype the graph says."""
+        for edit in self.new.values.get(row, ()):
+            value = edit(value)
+        meta, label = self.graph.metas[int(self.graph.ops.meta[row])], self.graph.label(row)
+        if tuple(value.shape) != meta.shape or str(value.dtype).removeprefix("torch.") != meta.dtype:
+            raise InputError(
+                f"After the change {label!r} is {tuple(value.shape)} {value.dtype}, and was {meta.shape} "
+                f"{meta.dtype}. A rerun keeps shapes and dtypes; to change these, trace the changed model."
+            )
+        self.now[row] = value
+        self.fresh.add(row)
+
+    def _same_way(self) -> None:
+        """The model's own decisions must fall as they did: Python is not run again."""
+        for branch in self.graph.branches:
+            if branch.row in self.fresh and branch.row in self.trace.values:
+                was, now = self.trace.values[branch.row], self.now[branch.row]
+                if bool(was) != bool(now) if branch.how == "bool" else not same(was, now):
+                    raise CaptureError(
+                        f"The model asked for the value of {self.graph.label(branch.row)!r} ({branch.how}), "
+                        "which is another after the change: it might have gone another way. Pass "
+                        "on_decision='keep' to follow the recorded way all the same, or trace the changed "
+                        "model instead."
+                    )
+
+    def _value(self, row: int) -> Tensor:
+        try:
+            return self.parents.value(row)
+        except UnprovenError as error:
+            raise CaptureError(
+                f"Its value is needed for the change: {error}. Trace with save='all'."
+            ) from None
+
+
+def _swapped(call: Invocation, function: Callable[..., Any], given: list[Tensor], label: str) -> list[Tensor]:
+    """The call with another function, which takes the tensors alone, in their order."""
+    instead = call._replace(func=function, args=(SLOT,) * len(given), kwargs={}, picks=None)
+    try:
+        return run(instead, given)
+    except Exception as error:
+        tensors = "tensor" if len(given) == 1 else f"{len(given)} tensors"
+        error.add_note(f"It stands in for {label!r}, whose {tensors} it is given.")
+        raise

@@ -1,0 +1,90 @@
+"""A trace in one file, or the folder that its values were streamed into."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ...core.errors import CodecError, InputError
+from ...core.graph import Graph
+from ...storage.codec import graph_parts, read_graph
+from ...storage.tensors import array_entry, write_tensors
+from ..capture.saving.gradients import Gradients
+from ..capture.saving.store import (
+    GRAPH,
+    INDEX,
+    Place,
+    Stored,
+    from_folder,
+    tensor_entry,
+    unstorable,
+)
+from .trace import Trace
+
+_UNVERIFIED = "unverified"
+
+
+def save(trace: Trace, path: Path, *, values: bool = True) -> None:
+    """Write a trace into one safetensors file; without ``values`` only its graph."""
+    columns, meta = graph_parts(trace.graph)
+    columns[_UNVERIFIED] = np.array(sorted(trace.unverified), dtype=np.int64)
+    entries = [array_entry(name, column) for name, column in columns.items()]
+    grads = trace.gradients.by_row if trace.gradients is not None else {}
+    for kind, tensors in (("value", trace.values if values else {}), ("grad", grads)):
+        for row, t in tensors.items():
+            why = unstorable(t)
+            if why:
+                label = trace.graph.label(row)
+                raise InputError(f"The {kind} of {label} {why} and cannot be written; save others, or none.")
+            entries.append(tensor_entry(f"{kind}/{row}", t))
+    write_tensors(path, entries, meta)
+
+
+def load(path: str | Path) -> Trace:
+    """Read a trace that ``Trace.save`` wrote, or the folder that one was streamed into (``store=``).
+
+    Values are read when they are asked for, so the file may be larger than memory. Raises CodecError for
+    anything else.
+
+    >>> import os, tempfile, torch
+    >>> from intus import trace
+    >>> path = os.path.join(tempfile.mkdtemp(), "net.trace")
+    >>> trace(torch.nn.Linear(2, 1), torch.ones(1, 2)).save(path)
+    >>> load(path)["linear_1"].value.shape
+    torch.Size([1, 1])
+    """
+    path = Path(path)
+    folder = path if path.is_dir() else None
+    if folder is not None and not (folder / GRAPH).exists():
+        raise CodecError(f"{str(path)!r} is a folder, but none that trace(…, store=…) has finished.")
+    file = path if folder is None else folder / GRAPH
+    graph, others, unverified = _read(file)
+    values = Stored(
+        {_row(name, graph, path): Place(file, name) for name in others if name.startswith("value/")}
+    )
+    if folder is not None:
+        try:
+            values = from_folder(folder, graph.labels)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CodecError(f"{str(folder / INDEX)!r} cannot be read: {error!r}.") from None
+    trace = Trace(graph, values, unverified)
+    grads = Stored(
+        {_row(name, graph, path): Place(file, name) for name in others if name.startswith("grad/")}
+    )
+    if grads or "autograd" in graph.facts:
+        trace.gradients = Gradients(grads)
+    return trace
+
+
+def _read(file: Path) -> tuple[Graph, list[str], frozenset[int]]:
+    graph, columns, others = read_graph(file)
+    rows = columns.get(_UNVERIFIED, np.zeros(0, np.int64))
+    return graph, others, frozenset(rows.tolist())
+
+
+def _row(name: str, graph: Graph, path: Path) -> int:
+    kind, _, row = name.partition("/")
+    if not row.isdecimal() or int(row) >= len(graph.ops):
+        raise CodecError(f"{str(path)!r} holds a {kind} for row {row!r}, which its graph has not.")
+    return int(row)

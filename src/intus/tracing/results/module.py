@@ -1,0 +1,273 @@
+"""Modules of a trace, and their calls: what each holds, what ran in it, what it gave."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ...core.errors import AddressError, did_you_mean
+from ...core.graph import BUFFER, OP, Graph, Param, Source
+from ...core.graph import Module as Described
+from ...viewing.repr_text import html, text
+
+if TYPE_CHECKING:
+    from .op import Op
+    from .trace import Trace
+
+
+class _Handle:
+    """What a number stands for in a trace; equal to another of the same kind, trace and number."""
+
+    __slots__ = ("_trace", "number")
+
+    def __init__(self, trace: Trace, number: int) -> None:
+        self._trace = trace
+        self.number = number
+
+    @property
+    def _graph(self) -> Graph:
+        return self._trace.graph
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and other._trace is self._trace and other.number == self.number
+
+    def __hash__(self) -> int:
+        return hash((id(self._trace), type(self), self.number))
+
+
+class Module(_Handle):
+    """One module of the model, whether it was called or not; ``trace.modules["features.6"]``.
+
+    >>> from intus import trace
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
+    >>> module = trace(net, torch.ones(2, 4)).modules["0"]
+    >>> module.type, module.args, module.num_params, module.calls[0].outputs[0].shape
+    ('Linear', 'in_features=4, out_features=3, bias=True', 15, (2, 3))
+    """
+
+    __slots__ = ()
+
+    @property
+    def _described(self) -> Described:
+        return self._graph.modules[self.number]
+
+    @property
+    def address(self) -> str:
+        """Its path in the model: ``features.6``, ``""`` for the model itself."""
+        return self._described.address
+
+    @property
+    def type(self) -> str:
+        """The name of its class."""
+        return self._described.type
+
+    @property
+    def args(self) -> str:
+        """The arguments it was made with, as its repr shows them."""
+        return self._described.args
+
+    @property
+    def training(self) -> bool:
+        """Whether it was in training mode."""
+        return self._described.training
+
+    @property
+    def source(self) -> Source | None:
+        """File and line of its class's ``forward``; None where that is not Python."""
+        site = self._described.site
+        return self._graph.sites[site] if site >= 0 else None
+
+    @property
+    def depth(self) -> int:
+        """How deep it lies: 0 for the model, 1 for its children."""
+        return len(_parts(self.address))
+
+    @property
+    def parent(self) -> Module | None:
+        """The module that holds it; None for the model."""
+        above = _parts(self.address)[:-1]
+        return self._trace.modules.get(".".join(above)) if self.address else None
+
+    @property
+    def children(self) -> list[Module]:
+        """The modules it holds itself, in the order they were registered."""
+        here = _parts(self.address)
+        return [m for m in self._trace.modules.values() if m.address and _parts(m.address)[:-1] == here]
+
+    def _inside(self) -> list[Described]:
+        """Itself and all modules in it."""
+        prefix = f"{self.address}." if self.address else ""
+        return [m for m in self._graph.modules if m.address == self.address or m.address.startswith(prefix)]
+
+    @property
+    def params(self) -> list[Param]:
+        """The parameters of it and of all modules in it, each once."""
+        numbers = dict.fromkeys(number for module in self._inside() for number in module.params)
+        return [self._graph.params[number] for number in numbers]
+
+    @property
+    def own_params(self) -> list[Param]:
+        """The parameters it holds itself."""
+        return [self._graph.params[number] for number in self._described.params]
+
+    @property
+    def buffers(self) -> list[Param]:
+        """The buffers of it and of all modules in it, read or not."""
+        numbers = dict.fromkeys(number for module in self._inside() for number in module.buffers)
+        return [self._graph.buffers[number] for number in numbers]
+
+    @property
+    def num_params(self) -> int:
+        """How many numbers its parameters hold."""
+        return sum(math.prod(param.shape) for param in self.params)
+
+    @property
+    def num_trainable(self) -> int:
+        """How many of them are trained."""
+        return sum(math.prod(param.shape) for param in self.params if param.trainable)
+
+    @property
+    def num_frozen(self) -> int:
+        """How many of them are not trained."""
+        return self.num_params - self.num_trainable
+
+    @property
+    def param_bytes(self) -> int:
+        """The size of its parameters."""
+        return sum(param.nbytes for param in self.params)
+
+    @property
+    def calls(self) -> list[Call]:
+        """Its calls in order."""
+        return [Call(self._trace, call) for call in self._trace._facts.module_calls[self.number]]
+
+    @property
+    def num_calls(self) -> int:
+        """How often it was called."""
+        return len(self._trace._facts.module_calls[self.number])
+
+    @property
+    def ops(self) -> list[Op]:
+        """The operations that ran in its calls, at any depth."""
+        return [op for call in self.calls for op in call.ops]
+
+    @property
+    def outputs(self) -> list[Op]:
+        """What its calls returned."""
+        return [op for call in self.calls for op in call.outputs]
+
+    @property
+    def seconds(self) -> float:
+        """How long the functions that ran in its calls took."""
+        return sum(call.seconds for call in self.calls)
+
+    @property
+    def flops(self) -> int:
+        """The floating point operations in its calls, of the ops whose count is known."""
+        return sum(call.flops for call in self.calls)
+
+    def __str__(self) -> str:
+        from .text import module_card
+
+        return text(module_card(self))
+
+    def _repr_html_(self) -> str:
+        from .text import module_card
+
+        return html(module_card(self))
+
+    def __repr__(self) -> str:
+        name = self.address or "the model"
+        called = "never called" if not self.num_calls else "called once"
+        called = f"called {self.num_calls} times" if self.num_calls > 1 else called
+        return f"<Module {name}: {self.type}({self.args}), {self.num_params:,} parameters, {called}>"
+
+
+class Modules(dict[str, Module]):
+    """Modules by address; one that is missing is told with the nearest names."""
+
+    def __missing__(self, address: str) -> Module:
+        raise AddressError(
+            f"There is no module {address!r}. {did_you_mean(str(address), filter(None, self))}"
+        )
+
+
+class Call(_Handle):
+    """One call of a module: ``trace.modules["features.6"].calls[0]``."""
+
+    __slots__ = ()
+
+    @property
+    def address(self) -> str:
+        """The module's address, with the number of the call where there are several: ``fc:2``."""
+        return self._graph.call_address(self.number)
+
+    @property
+    def module(self) -> Module:
+        """The module that was called."""
+        return Module(self._trace, int(self._graph.calls.module[self.number]))
+
+    @property
+    def pass_number(self) -> int:
+        """Which call of its module it is, from 1."""
+        return int(self._graph.calls.passno[self.number])
+
+    @property
+    def parent(self) -> Call | None:
+        """The call it was made in; None for the model's own."""
+        parent = int(self._graph.calls.parent[self.number])
+        return Call(self._trace, parent) if parent >= 0 else None
+
+    @property
+    def children(self) -> list[Call]:
+        """The calls made right inside it, in order."""
+        return [Call(self._trace, call) for call in self._trace._facts.call_children.get(self.number, ())]
+
+    def _rows(self) -> range:
+        calls = self._graph.calls
+        return range(int(calls.start[self.number]), int(calls.stop[self.number]))
+
+    @property
+    def ops(self) -> list[Op]:
+        """The operations that ran in it, at any depth."""
+        kinds = self._graph.ops.kind
+        return self._trace._handles(row for row in self._rows() if kinds[row] == OP)
+
+    @property
+    def buffers(self) -> list[Op]:
+        """The buffers that were first read in it, at any depth."""
+        kinds = self._graph.ops.kind
+        return self._trace._handles(row for row in self._rows() if kinds[row] == BUFFER)
+
+    @property
+    def inputs(self) -> list[Op]:
+        """The tensors from outside that the operations in it took."""
+        rows = self._rows()
+        taken = {parent for row in rows for parent in self._graph.parents(row) if parent < rows.start}
+        return self._trace._handles(sorted(taken))
+
+    @property
+    def outputs(self) -> list[Op]:
+        """What it returned."""
+        return self._trace._handles(self._graph.call_outputs.get(self.number, ()))
+
+    @property
+    def seconds(self) -> float:
+        """How long the functions that ran in it took."""
+        rows = self._rows()
+        return int(self._graph.ops.time[rows.start : rows.stop].sum()) / 1e9
+
+    @property
+    def flops(self) -> int:
+        """The floating point operations in it, of the ops whose count is known."""
+        rows = self._rows()
+        return int(self._trace._facts.flops[rows.start : rows.stop].clip(0).sum())
+
+    def __repr__(self) -> str:
+        count = len(self.ops)
+        ran = f"{count} operation{'' if count == 1 else 's'}"
+        return f"<Call {self.address or 'of the model'}: {self.module.type}, {ran}>"
+
+
+def _parts(address: str) -> list[str]:
+    return address.split(".") if address else []

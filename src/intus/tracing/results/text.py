@@ -1,0 +1,88 @@
+"""What is printed of an op, a module and a value: figures and texts, nothing kept and nothing changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...core.graph import Param
+from ...viewing.outline import count, dimensions, duration, size
+from ...viewing.repr_text import Card, listed
+from .value_summary import look_of
+
+if TYPE_CHECKING:
+    from .module import Module
+    from .op import Op
+
+
+def op_card(op: Op) -> Card:
+    """The facts about an op."""
+    kind = "operation" if op.kind == "op" else op.kind
+    flags = {
+        "writes in place": op.in_place,
+        "made inside": op.created,
+        "serves a decision": op.in_condition,
+        "ends inside": op.is_terminal,
+        "failed": op.failed,
+        "unverified": op.unverified,
+    }
+    passes = f"{op.pass_number} of {op.num_passes}" if op.num_passes > 1 else ""
+    cost = [duration(op.seconds * 1e9)] if op.seconds else []
+    cost += [f"{count(op.flops)} FLOPs"] if op.flops else []
+    facts = (
+        (
+            "output",
+            "" if op.failed else f"{_tensor(op.shape, op.dtype)} on {op.meta.device}, {size(op.nbytes)}",
+        ),
+        ("pass", passes),
+        ("arguments", op.settings),
+        ("parameters", _params(op.params)),
+        ("from", listed([parent.label for parent in op.parents])),
+        ("to", listed([child.label for child in op.children])),
+        ("in module", " › ".join(address or op._trace.name for address in op.modules)),
+        ("output of", listed([address or "the model" for address in op.output_of])),
+        ("cost", ", ".join(cost)),
+        ("also", ", ".join(name for name, holds in flags.items() if holds)),
+    )
+    return Card(
+        op.label,
+        f"{kind} {op.buffer_address or ''}".strip(),
+        facts,
+        op.source,
+        look_of(op.value) if op.saved else None,
+    )
+
+
+def module_card(module: Module) -> Card:
+    """The facts about a module."""
+    frozen = f", {module.num_frozen:,} frozen" if module.num_frozen else ""
+    held = f"{module.num_params:,} ({size(module.param_bytes)}){frozen}" if module.params else ""
+    calls = (
+        "never" if not module.num_calls else "once" if module.num_calls == 1 else f"{module.num_calls} times"
+    )
+    cost = [duration(module.seconds * 1e9)] if module.seconds else []
+    cost += [f"{count(module.flops)} FLOPs"] if module.flops else []
+    inputs = [op for call in module.calls for op in call.inputs]
+    facts = (
+        ("arguments", module.args),
+        ("called", calls),
+        ("input", listed([f"{op.label} {dimensions(op.shape)}" for op in inputs])),
+        ("output", listed([f"{op.label} {dimensions(op.shape)}" for op in module.outputs])),
+        ("parameters", held),
+        ("its own", _params(module.own_params)),
+        ("buffers", listed([f"{b.address} {dimensions(b.shape)}" for b in module.buffers])),
+        ("children", listed([f"{child.address} {child.type}" for child in module.children])),
+        ("operations", f"{len(module.ops):,}" if module.ops else ""),
+        ("cost", ", ".join(cost)),
+        ("mode", "training" if module.training else "eval"),
+    )
+    return Card(module.address or "the model", module.type, facts, module.source)
+
+
+def _tensor(shape: tuple[int, ...], dtype: str) -> str:
+    return f"{dimensions(shape)} {dtype}"
+
+
+def _params(params: list[Param]) -> str:
+    return listed(
+        [f"{p.address} {dimensions(p.shape)}{'' if p.trainable else ' frozen'}" for p in params], most=4
+    )

@@ -1,0 +1,1 @@
+"""Validate saved activations: replay each operation and compare bit for bit."""

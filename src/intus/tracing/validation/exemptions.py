@@ -1,0 +1,315 @@
+"""Why an op's result may rightly stay the same when one of its arguments changes.
+
+Asked only after random values made no difference: each rule looks at what the call was given and returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..capture.containers import walk
+from ..capture.functions import describe, written
+from ..capture.invocation import Invocation, arguments
+
+_LIKE = ("zeros", "ones", "empty", "full", "rand", "randn", "randint")
+#: Functions that take nothing but shape, dtype or device: type -> from which argument on.
+_SHAPE_ONLY = {
+    **{f"{name}_like": 0 for name in _LIKE},
+    **{f"new_{name}": 0 for name in (*_LIKE, "tensor", "empty_strided")},
+    "new": 0,
+    **dict.fromkeys(("expand_as", "view_as", "reshape_as", "type_as", "to", "sum_to_size", "resize_as"), 1),
+}
+#: Functions whose result is whatever memory held.
+UNINITIALISED = frozenset(
+    {
+        "empty",
+        "empty_like",
+        "new_empty",
+        "empty_strided",
+        "new_empty_strided",
+        "empty_permuted",
+        "new",
+        "resize",
+    }
+)
+#: Outputs, by number, that are memory a kernel worked in: whatever it held.
+SCRATCH = frozenset({("mkldnn_rnn_layer", 3)})
+_OVERWRITES = frozenset(
+    {"setitem", "copy", "fill", "zero", "normal", "uniform", "bernoulli", "random", "exponential",
+     "geometric", "cauchy", "log_normal", "set_data", "index_copy", "masked_scatter", "scatter",
+     "constant", "kaiming_uniform"}
+)  # fmt: skip
+_SUMS = ("addmm", "addmv", "baddbmm", "addbmm", "sparse_addmm")
+_Factors = dict[str, tuple[str, ...]]
+_TWO: _Factors = {"0": ("1",), "1": ("0",)}
+_SUM: _Factors = {"1": ("2",), "2": ("1",)}
+_CELL: _Factors = {"0": ("2",), "2": ("0",), "3": ("1",)}
+#: What each argument is multiplied by and nothing else: type -> argument -> the other factors.
+_FACTORS: dict[str, _Factors] = {
+    **dict.fromkeys(("mul", "multiply", "matmul", "mm", "bmm", "mv", "dot", "outer", "linear"), _TWO),
+    **dict.fromkeys(
+        ("tensordot", *(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))), _TWO
+    ),
+    **dict.fromkeys((*_SUMS, "addcmul"), _SUM),
+    **dict.fromkeys(("gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), _CELL),
+    "lstm_cell": {**_CELL, "3": ("1.0",)},
+    "bilinear": {"0": ("1", "2"), "1": ("0", "2"), "2": ("0", "1")},
+    "div": {"1": ("0",)},
+    "addcdiv": {"2": ("1",)},
+}
+_NAMES = {
+    "input": "0", "weight": "1", "mat1": "1", "mat2": "2", "batch1": "1", "batch2": "2", "tensor1": "1",
+    "tensor2": "2", "other": "1", "self": "0",
+}  # fmt: skip
+_SELECTS = frozenset({"where", "masked_fill", "masked_select", "setitem", "getitem", "masked_scatter"})
+#: Where the weight and the bias of a normalisation are: as ``torch.nn.functional`` takes them.
+_NORMS = {"batch_norm": (3, 4), "instance_norm": (3, 4), "layer_norm": (2, 3), "group_norm": (2, 3),
+          "rms_norm": (2, -1)}  # fmt: skip
+_ROUNDS = frozenset(
+    {"sign", "sgn", "floor", "ceil", "round", "trunc", "floordiv", "floor_divide", "heaviside", "threshold",
+     "clamp", "clip", "clamp_min", "clamp_max", "bernoulli"}
+)  # fmt: skip
+
+
+#: No random value that is tried is greater.
+_WIDEST = 1e5
+_HALF_EPS = 2.0**-24
+
+
+class Case(NamedTuple):
+    """One argument that made no difference: the op's type, its call, what it was given, which of these it
+    is, the argument's name, and what was returned."""
+
+    type: str
+    call: Invocation
+    given: list[Tensor]
+    number: int
+    arg: str
+    out: list[Tensor]
+
+    @property
+    def others(self) -> list[Tensor]:
+        """The other floating-point arguments."""
+        return [
+            t
+            for n, t in enumerate(self.given)
+            if n != self.number and (t.is_floating_point() or t.is_complex())
+        ]
+
+    @property
+    def named(self) -> dict[str, Tensor]:
+        """What was given, by the argument's name: ``"0"``, ``"1.0"``, ``"weight"``."""
+        args, kwargs = arguments(self.call.args, self.call.kwargs, self.given)
+        values = {**{str(n): value for n, value in enumerate(args)}, **kwargs}
+        return {path: t for name, value in values.items() for t, path in walk(value, name, [])}
+
+    @property
+    def written(self) -> list[Tensor]:
+        """The arguments that the call writes into."""
+        given = arguments(self.call.args, self.call.kwargs, self.given)
+        return written(describe(self.call.func), *given)
+
+    @property
+    def place(self) -> int:
+        """The argument's position, -1 for a keyword."""
+        first = self.arg.partition(".")[0]
+        return int(first) if first.isdigit() else -1
+
+
+def reason(case: Case) -> str | None:
+    """The reason why this argument need not matter; None where it must."""
+    for rule in _RULES:
+        why = rule(case)
+        if why is not None:
+            return why
+    return None
+
+
+def _empty(case: Case) -> str | None:
+    if case.given[case.number].numel() == 0 or all(t.numel() == 0 for t in case.out):
+        return "it is empty, or what comes out is"
+    return None
+
+
+def _shape(case: Case) -> str | None:
+    start = _SHAPE_ONLY.get(case.type)
+    if start is not None and (case.place >= start or case.place == -1):
+        return "only the argument's shape, dtype or device is used"
+    return None
+
+
+def _overwritten(case: Case) -> str | None:
+    if case.arg == "out" or case.arg.startswith("out."):
+        return "it is where the result goes"
+    first = case.place == 0 or case.arg == "tensor"  # as torch.nn.init calls it
+    return "all of it is overwritten" if case.type in _OVERWRITES and first else None
+
+
+def _whole_numbers(case: Case) -> str | None:
+    if not any(t.is_floating_point() or t.is_complex() for t in case.out):
+        return "the result is of whole numbers or truths, which many values share"
+    return None
+
+
+def _zero(case: Case) -> str | None:
+    why = "it is multiplied by zero"
+    if case.type == "einsum":
+        return why if any(not t.any() for t in case.others) else None
+    named, factors = case.named, _FACTORS.get(case.type, {})
+    others = factors.get(case.arg, factors.get(_NAMES.get(case.arg, ""), ()))
+    found = {_NAMES.get(name, name): t for name, t in named.items()}
+    if any(name in found and not found[name].any() for name in others):
+        return why
+    return why if _by_a_number(case) == 0 else None
+
+
+def _by_a_number(case: Case) -> Any:
+    """The plain number that the argument is multiplied by (1 - a weight, raised to), if there is one."""
+    args, kwargs, first = case.call.args, case.call.kwargs, case.place == 0
+    if case.type in ("mul", "multiply"):
+        return next((value for value in args if isinstance(value, int | float)), None)
+    if case.type == "pow" and first:
+        return args[1] if len(args) > 1 else kwargs.get("exponent")
+    if case.type == "lerp" and case.place in (0, 1):
+        weight = args[2] if len(args) > 2 else kwargs.get("weight")
+        return (1 - weight if first else weight) if isinstance(weight, int | float) else None
+    if case.type in ("add", "sub"):
+        return None if first else kwargs.get("alpha")
+    if case.type in _SUMS:
+        return kwargs.get("beta" if first else "alpha")
+    if case.type in ("addcmul", "addcdiv"):
+        return None if first else kwargs.get("value")
+    return None
+
+
+def _normalised(case: Case) -> str | None:
+    """A normalisation's input, statistics and weight, where what multiplies them is zero everywhere."""
+    weight, bias = _affine(case)
+    if weight is None or case.type not in _NORMS:
+        return None
+    mine = case.given[case.number]
+    if mine is not weight and mine is not bias and not weight.any():
+        return "it is multiplied by a weight of zero"
+    shape = (
+        (-1, *(1,) * (case.out[0].dim() - 2)) if case.type in ("batch_norm", "group_norm") else weight.shape
+    )
+    rest = case.out[0] if bias is None else case.out[0] - bias.reshape(shape)
+    return "what it multiplies is zero" if mine is weight and not rest.any() else None
+
+
+def _affine(case: Case) -> tuple[Tensor | None, Tensor | None]:
+    """The weight and the bias that a normalisation was given."""
+    named = case.named
+    places = _NORMS.get(case.type, (-1, -1))
+    if case.type == "batch_norm" and len(case.call.args) >= 9:  # torch.batch_norm itself has its own order
+        places = (1, 2)
+    weight, bias = (
+        named.get(name, named.get(str(place))) for name, place in zip(("weight", "bias"), places, strict=True)
+    )
+    return weight, bias
+
+
+def _covered(case: Case) -> str | None:
+    """``scatter_reduce`` into something that does not count itself, with an index that leaves nothing out."""
+    if case.type not in ("scatter_reduce", "index_reduce") or case.place != 0:
+        return None
+    if case.call.kwargs.get("include_self", True):
+        return None
+    axis = case.call.args[1] if len(case.call.args) > 1 else case.call.kwargs["dim"]
+    index = next(t for t in case.given if not t.is_floating_point())
+    seen = torch.zeros(case.given[case.number].shape, dtype=torch.bool)
+    if case.type == "index_reduce":
+        seen.index_fill_(axis, index, True)
+    else:
+        seen.scatter_(axis, index, True)
+    return "all of it is overwritten" if bool(seen.all()) else None
+
+
+def _dropped(case: Case) -> str | None:
+    if "dropout" in case.type and not any(bool(t.any()) for t in case.out):
+        return "dropout dropped all of it"
+    return None
+
+
+def _statistics(case: Case) -> str | None:
+    if case.type in ("batch_norm", "instance_norm") and any(
+        t is case.given[case.number] for t in case.written
+    ):
+        return "in training the batch's own statistics are used"
+    return None
+
+
+def _one_element(case: Case) -> str | None:
+    alone = {"softmax": 1.0, "log_softmax": 0.0}.get(case.type)
+    if alone is not None and bool((case.out[0] == alone).all()):
+        return "it is normalised over one element"
+    if case.type == "layer_norm" and case.place == 0 and case.given[case.number].shape[-1:] == (1,):
+        return "it is normalised over one element"
+    return None
+
+
+def _attention(case: Case) -> str | None:
+    """A query or a key makes no difference where all values are alike, and where no score can tell two keys
+    apart: exp of less than half of what float32 resolves at 1 is 1."""
+    named = case.named
+    query, key, value = (
+        named.get(name, named.get(str(n))) for n, name in enumerate(("query", "key", "value"))
+    )
+    mine = case.given[case.number]
+    if case.type != "scaled_dot_product_attention" or query is None or key is None or value is None:
+        return None
+    if mine is not query and mine is not key:
+        return None
+    if value.shape[-2] == 1:
+        return "there is one key to attend to"
+    if bool((value == value[..., :1, :]).all()):
+        return "all keys have the same value"
+    other = key if mine is query else query
+    width = query.shape[-1]
+    scale = case.call.kwargs.get("scale") or width**-0.5
+    most = float(other.abs().max()) * _WIDEST * width * scale
+    return "what it is multiplied by is zero, or too near it to show" if most < _HALF_EPS else None
+
+
+def _absorbed(case: Case) -> str | None:
+    """A sum with something beside which no value that was tried is more than a rounding."""
+    if case.type not in ("add", "sub") or len(case.call.args) != 2 or case.call.kwargs:
+        return None
+    other = case.call.args[1 - case.place] if case.place in (0, 1) else None
+    tensors = [t for n, t in enumerate(case.given) if n != case.number]
+    least = (
+        abs(other)
+        if isinstance(other, int | float)
+        else min((float(t.abs().min()) for t in tensors), default=0)
+    )
+    eps = torch.finfo(case.out[0].dtype).eps
+    return "beside the other it is lost in rounding" if least * eps / 4 > _WIDEST else None
+
+
+def _masked(case: Case) -> str | None:
+    masks = [t for t in case.given if t.dtype == torch.bool]
+    if case.type in _SELECTS and any(bool(mask.all()) or not mask.any() for mask in masks):
+        return "the mask selects none of it"
+    return None
+
+
+def _saturated(case: Case) -> str | None:
+    if case.type in _ROUNDS:
+        return "rounding or clamping gives the same for many values"
+    return None
+
+
+def _not_finite(case: Case) -> str | None:
+    if not any(bool(t.isfinite().any()) for t in case.out if t.is_floating_point() or t.is_complex()):
+        return "NaN or infinity comes out whatever goes in"
+    return None
+
+
+_RULES: tuple[Callable[[Case], str | None], ...] = (
+    *(_empty, _shape, _overwritten, _covered, _whole_numbers, _zero, _normalised, _dropped, _statistics),
+    *(_one_element, _attention, _absorbed, _masked, _saturated, _not_finite),
+)
