@@ -120,7 +120,7 @@ def llama() -> Figures:
     intus.trace(torch.nn.Linear(2, 2), torch.ones(1, 2))
     with torch.no_grad():
         before, began = _resident(), time.process_time()
-        trace = intus.trace(model, inputs, save="none", if_meta=True)
+        trace = intus.trace(model, inputs, save="none", meta_value=True)
         return {
             "seconds": time.process_time() - began,
             "megabytes": (_resident() - before) / 1e6,

@@ -47,7 +47,7 @@ def _shown(out: Path, one: Any) -> list[Entry]:
     began = time.perf_counter()
     try:
         model, inputs = one.build()
-        graph = trace(model, inputs, save="none", if_meta=False, on_error="keep").graph
+        graph = trace(model, inputs, save="none", meta_value=False, on_error="keep").graph
     except Exception as error:
         print(f"{one.name}: left out, {type(error).__name__}: {str(error).splitlines()[0]}")
         return []

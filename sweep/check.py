@@ -140,8 +140,8 @@ def _trace(case: _Pass, outcome: Outcome) -> _Pass:
         raise AssertionError(f"outputs differ: {_shapes(case.expected)} plainly, {_shapes(got)} traced")
     if not _all_equal(case.expected, case.run()):
         raise AssertionError("a plain run after the trace gives something else")
-    if case.trace.unverified:
-        raise AssertionError(f"{len(case.trace.unverified)} values are unverified")
+    if case.trace.maybe_modified:
+        raise AssertionError(f"{len(case.trace.maybe_modified)} values are maybe_modified")
     outcome.ops, outcome.traced = len(case.trace), True
     return case
 

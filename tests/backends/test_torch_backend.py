@@ -37,7 +37,7 @@ class Collect:
         self.seen, self.order, self.errors, self.asked = {}, [], [], []
         self.decide = wants
 
-    def begins(self, inputs):
+    def on_forward_start(self, inputs):
         self.given = [tensor.shape for tensor in tensors(inputs)]
         self.order.append("begins")
 
@@ -45,15 +45,15 @@ class Collect:
         self.asked.append(operation.address)
         return operation.address if self.decide(operation) else None
 
-    def take(self, ticket, seen):
+    def on_tensor(self, ticket, seen):
         self.seen.setdefault((seen.kind, seen.address), []).append(seen.copy(None, 0))
         self.order.append(seen.address)
 
-    def ends(self, output):
+    def on_forward_end(self, output):
         self.returned = [tensor.shape for tensor in tensors(output)]
         self.order.append("ends")
 
-    def fails(self, error):
+    def on_error(self, error):
         self.errors.append(error)
 
 
@@ -362,10 +362,10 @@ def test_no_work_on_tensors_where_the_tap_says_no():
 
 def test_what_the_tap_raises_reaches_fails_and_not_the_model():
     class Broken(Collect):
-        def take(self, ticket, seen):
+        def on_tensor(self, ticket, seen):
             raise ZeroDivisionError(seen.address)
 
-        def begins(self, inputs):
+        def on_forward_start(self, inputs):
             raise KeyError("begins")
 
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())

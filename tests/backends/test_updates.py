@@ -22,20 +22,20 @@ class Keep:
     def __init__(self):
         self.seen, self.errors, self.awake = [], [], True
 
-    def begins(self, inputs):
+    def on_forward_start(self, inputs):
         return self.awake
 
     def wants(self, operation):
         return operation.address
 
-    def take(self, ticket, seen):
+    def on_tensor(self, ticket, seen):
         assert not seen.has_batch
         self.seen.append((seen.address, seen.kind, seen.copy(None, 0)))
 
-    def ends(self, output):
+    def on_forward_end(self, output):
         pass
 
-    def fails(self, error):
+    def on_error(self, error):
         self.errors.append(error)
 
 

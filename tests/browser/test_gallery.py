@@ -37,7 +37,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for one in known():
         if one.name in ("LeNet-5", "U-Net", "GRU, step by step", "DistilBERT"):
             model, inputs = one.build()
-            graph = trace(model, inputs, save="none", if_meta=False).graph
+            graph = trace(model, inputs, save="none", meta_value=False).graph
             entries.append(add(out, one.family, one.name, graph))
     assert len(entries) == 4
     entries.append(add(out, "Odd", "Wide", trace(Wide(), torch.ones(1), save="none").graph))

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from intus import callbacks
-from intus.callbacks.watching import Watching
+from intus.callbacks.probe_callback import ProbeCallback
 from intus.core.errors import InputError
 
 SET = (torch.randn(6, 4), {"sign": [0, 1, 0, 1, 0, 1]})
@@ -28,7 +28,7 @@ def test_importing_it_loads_no_framework():
 
 
 def test_a_training_is_watched_from_its_begin_to_its_end(unused_tcp_port_number):
-    model, one = nn.Linear(4, 2), Watching()
+    model, one = nn.Linear(4, 2), ProbeCallback()
     one.prepare("127.0.0.1", unused_tcp_port_number, {"probe_set": SET})
     one.at(3)  # before it begins
     one.begin(model, 2)
@@ -47,7 +47,7 @@ def test_a_training_is_watched_from_its_begin_to_its_end(unused_tcp_port_number)
 
 def test_a_misspelt_option_is_said_when_it_is_written():
     with pytest.raises(InputError, match=r"no option 'probeset'\. Did you mean 'probe_set'"):
-        Watching().prepare("127.0.0.1", 1, {"probeset": SET})
+        ProbeCallback().prepare("127.0.0.1", 1, {"probeset": SET})
 
 
 def test_the_trainers_callback_is_one():

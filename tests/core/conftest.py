@@ -12,7 +12,7 @@ from intus.core.graph import (
     Edges,
     Graph,
     Meta,
-    Module,
+    ModuleInfo,
     Ops,
     Param,
     Source,
@@ -45,7 +45,11 @@ def graph():
         sites=(Source("net.py", 7, "Net.forward"),),
         args=("0", "1"),
         params=(Param("body.conv.weight", (3, 3), "float32", 36, True),),
-        modules=(Module("", "Net", ""), Module("body", "Body", ""), Module("body.conv", "Conv2d", "3, 3")),
+        modules=(
+            ModuleInfo("", "Net", ""),
+            ModuleInfo("body", "Body", ""),
+            ModuleInfo("body.conv", "Conv2d", "3, 3"),
+        ),
         ops=Ops(kind, type_, layer, passno, call, zero, zero, np.arange(8), zero - 1, zero, flags),
         edges=Edges(ints(0, 1, 2, 3, 4, 5, 6), ints(1, 2, 3, 4, 6, 6, 7), ints(0, 0, 0, 0, 0, 1, 0)),
         calls=Calls(

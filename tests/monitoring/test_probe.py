@@ -99,7 +99,7 @@ def test_two_lines_record_every_operation_of_every_pass(server):
     assert len(server.batches()) == 8  # one request a pass
     status = watch.status()
     assert status == {
-        "passes": 8, "skipped": 0, "recorded": 64, "troubles": 0, "silent": [],
+        "passes": 8, "skipped": 0, "recorded": 64, "troubles": 0, "never_called": [],
         "sent": 64, "dropped": 0, "failed": 0, "waiting": 0, "server": "up",
     }  # fmt: skip
     last = model(IMAGES[:64]).detach().numpy()
@@ -388,9 +388,9 @@ def test_operations_that_never_run_are_named(server):
     model = digits_model()
     model.spare = nn.Linear(2, 2)
     with probe(model, HOST, server.port) as watch:
-        assert len(watch.status()["silent"]) == 9
+        assert len(watch.status()["never_called"]) == 9
         model(IMAGES[:2])
-        assert watch.status()["silent"] == ["spare"]
+        assert watch.status()["never_called"] == ["spare"]
 
 
 def test_a_compiled_model_is_not_harmed_and_says_what_is_missing(server, caplog):

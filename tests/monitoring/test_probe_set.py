@@ -122,7 +122,7 @@ def test_a_look_in_the_midst_of_accumulation_leaves_the_gradients(server):
     with probe(model, HOST, server.port, probe_set=SET) as watch:
         model(IMAGES[:8]).sum().backward()
         before = {name: p.grad.clone() for name, p in model.named_parameters()}
-        watch.look()
+        watch.run_probe_set()
         assert all(torch.equal(before[name], p.grad) for name, p in model.named_parameters())
         assert all(p.requires_grad for p in model.parameters())
 
@@ -148,7 +148,7 @@ def test_a_model_that_is_compiled_is_looked_at_as_it_was_written(server):
 def test_an_epoch_is_looked_at_once_and_a_second_look_is_said(server, caplog):
     model = seeded()
     with probe(model, HOST, server.port, probe_set=SET) as watch:
-        watch.look()
+        watch.run_probe_set()
         train(model, watch, epochs=1)
     assert flush(HOST, server.port)
     assert [one.epoch for one in server.records() if one.address == "head"] == [0]
@@ -174,7 +174,7 @@ def test_keywords_and_tuples_are_passed_on(server):
 
     model = Two()
     with probe(model, HOST, server.port, probe_set=({"x": torch.ones(3, 2), "scale": 2.0}, {})) as watch:
-        watch.look()
+        watch.run_probe_set()
     assert flush(HOST, server.port)
     assert server.records()[0].array.tolist() == [[2.0, 2.0]] * 3
 
@@ -209,7 +209,7 @@ def test_a_wrong_probe_set_is_said_at_once(options, says):
 
 def test_there_is_nothing_to_look_at_without_one(nobody):
     with probe(Net(), HOST, nobody) as watch, pytest.raises(InputError, match="no probe set"):
-        watch.look()
+        watch.run_probe_set()
 
 
 def test_labels_of_the_training_and_of_the_set_are_never_mixed_up(tmp_path):

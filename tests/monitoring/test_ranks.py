@@ -46,7 +46,7 @@ with intus.probe(model, port=port, run="none") as watch:
     train(watch, False)
 watch = rank == 0 and intus.probe(model, port=port, run="set", probe_set=(rows, {"all": (rows[:, 0] > 0)}))
 if watch:
-    watch.look()  # the untrained model, as epoch 0
+    watch.run_probe_set()  # the untrained model, as epoch 0
     watch.epoch = 1
 train(None, False)
 if watch:

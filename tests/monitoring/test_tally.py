@@ -7,13 +7,13 @@ import torch
 from torch import nn
 
 from intus.monitoring import flush, probe
-from intus.monitoring.sent_counts import REMEMBERED, Span, Tallies
+from intus.monitoring.sent_counts import REMEMBERED, EpochKey, SentCounts
 
-SPAN = Span("r", "m", 0)
+SPAN = EpochKey("r", "m", 0)
 
 
 def test_news_are_told_until_they_are_known():
-    tallies = Tallies()
+    tallies = SentCounts()
     tallies.sent(SPAN)
     (news,) = tallies.news()
     assert (news["sent"], news["ended"]) == (1, False)
@@ -26,7 +26,7 @@ def test_news_are_told_until_they_are_known():
 
 
 def test_what_did_not_arrive_was_dropped():
-    tallies = Tallies()
+    tallies = SentCounts()
     tallies.sent(SPAN)
     tallies.sent(SPAN)
     tallies.lost(SPAN)
@@ -35,7 +35,7 @@ def test_what_did_not_arrive_was_dropped():
 
 
 def test_going_back_counts_anew():
-    tallies = Tallies()
+    tallies = SentCounts()
     for epoch in range(3):
         tallies.sent(SPAN._replace(epoch=epoch))
         tallies.end(SPAN._replace(epoch=epoch))
@@ -44,7 +44,7 @@ def test_going_back_counts_anew():
 
 
 def test_old_epochs_are_forgotten():
-    tallies = Tallies()
+    tallies = SentCounts()
     for epoch in range(100):
         tallies.sent(SPAN._replace(epoch=epoch))
         tallies.end(SPAN._replace(epoch=epoch))

@@ -97,7 +97,7 @@ def scored(server):
         for run, width in (("projected", 4096), ("whole", math.inf))
     ]
     for watch in watches:
-        watch.look()
+        watch.run_probe_set()
     for epoch in (1, 2):
         for watch in watches:
             watch.epoch = epoch

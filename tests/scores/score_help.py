@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from intus.scores import Reading, Scorer
+from intus.scores import Scorer, ScoreResult
 
 
-def read(scorer: Scorer, score: str, target: str = "", unit: int = -1) -> Reading:
+def read(scorer: Scorer, score: str, target: str = "", unit: int = -1) -> ScoreResult:
     """The one reading of that score, target and unit."""
     found = [r for r in scorer.result() if (r.score, r.target, r.unit) == (score, target, unit)]
     assert len(found) == 1, found
@@ -21,7 +21,7 @@ def fed(scores: Any, x: Any, labels: Any = None, items: Any = None, *, seed: int
     return scorer
 
 
-def same(left: list[Reading], right: list[Reading], tolerance: float = 1e-9) -> None:
+def same(left: list[ScoreResult], right: list[ScoreResult], tolerance: float = 1e-9) -> None:
     """Two results are equal, NaN being equal to NaN."""
     assert [r[:1] + r[2:4] + r[7:] for r in left] == [r[:1] + r[2:4] + r[7:] for r in right]
     for place in (1, 4, 5, 6):

@@ -8,7 +8,7 @@ from serving_help import point, record
 from starlette.testclient import TestClient
 
 from intus.core.results import Results
-from intus.serving.evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN, Orders
+from intus.serving.evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN, ArrivalOrder
 from intus.serving.frontend import Frontend
 from intus.serving.http.app import build
 from intus.serving.roles import Roles
@@ -28,7 +28,7 @@ def heard(orders, *points):
 
 def test_a_second_epoch_in_order_verifies_and_is_heard_once():
     first, second, third = (point(record(epoch=epoch)) for epoch in range(3))
-    assert heard(Orders(), first, first, second, second, third) == [
+    assert heard(ArrivalOrder(), first, first, second, second, third) == [
         (None, UNVERIFIED),
         (None, UNVERIFIED),
         (True, BY_ORDER),
@@ -39,17 +39,17 @@ def test_a_second_epoch_in_order_verifies_and_is_heard_once():
 
 def test_rows_that_nobody_knows_disprove():
     lost = [point(record(epoch=epoch, items=LOST)) for epoch in (1, 2)]
-    assert [news for news, _ in heard(Orders(), point(record()), *lost)] == [None, False, None]
+    assert [news for news, _ in heard(ArrivalOrder(), point(record()), *lost)] == [None, False, None]
 
 
 def test_what_could_not_be_told_is_heard_again():
-    orders, second = Orders(), point(record(epoch=1))
+    orders, second = ArrivalOrder(), point(record(epoch=1))
     heard(orders, point(record()))
     assert [orders.hear(second), orders.hear(second)] == [True, True]
 
 
 def test_modes_runs_and_models_are_apart_and_what_tells_nothing_is_passed_over():
-    orders = Orders()
+    orders = ArrivalOrder()
     heard(orders, point(record()))
     others = [{"mode": "eval"}, {"run": "s"}, {"model": "n"}, {"items": np.arange(4)}, {"batch_axis": None}]
     told = [point(record(**({"epoch": 1} | facts))) for facts in others]
@@ -60,7 +60,7 @@ def test_modes_runs_and_models_are_apart_and_what_tells_nothing_is_passed_over()
 
 def test_a_training_that_begins_again_is_not_verified():
     points = [point(record(epoch=epoch)) for epoch in (4, 5, 0, 1)]
-    assert [news for news, _ in heard(Orders(), *points)] == [None, True, None, True]
+    assert [news for news, _ in heard(ArrivalOrder(), *points)] == [None, True, None, True]
 
 
 def by_order(kind="output", value=0.5, note=UNVERIFIED):

@@ -354,7 +354,7 @@ def test_epochs_of_a_client_that_counts_are_whole_through_any_deaths(tmp_path_fa
             stored[point.epoch] = ([int(r.array.flat[0]) for r in point.records], point.complete)
         machine.scorer.store(most)
 
-    def statements(ended):
+    def reports(ended):
         return [
             {"run": "r", "model": "m", "epoch": of, "sent": len(numbers), "ended": of < epoch or ended}
             for of, numbers in sent.items()
@@ -365,7 +365,7 @@ def test_epochs_of_a_client_that_counts_are_whole_through_any_deaths(tmp_path_fa
             case "send" | "lost":
                 seq += 1
                 sent[epoch].append(seq)
-                said.append(([seq], {"seq": seq, "epochs": statements(False), "epoch": epoch}))
+                said.append(([seq], {"seq": seq, "epochs": reports(False), "epoch": epoch}))
                 machine.send(*said[-1][0], **said[-1][1])
                 if step == "lost":  # the answer: the server died before it could give it
                     machine.kill()
@@ -380,7 +380,7 @@ def test_epochs_of_a_client_that_counts_are_whole_through_any_deaths(tmp_path_fa
             case "store":
                 store(1)
             case "end":
-                machine.send(seq=seq + 1, epochs=statements(True))
+                machine.send(seq=seq + 1, epochs=reports(True))
                 store()
     assert stored == {of: (numbers, True) for of, numbers in sent.items() if numbers}
     assert not machine.on_disk()
@@ -388,8 +388,8 @@ def test_epochs_of_a_client_that_counts_are_whole_through_any_deaths(tmp_path_fa
 
 
 def test_runs_that_are_long_over_are_forgotten_and_their_files_too(machine, monkeypatch):
-    monkeypatch.setattr(aggregator, "TRAININGS", 3)
-    monkeypatch.setattr(aggregator, "MOST_TRAININGS", 10)
+    monkeypatch.setattr(aggregator, "RUNS", 3)
+    monkeypatch.setattr(aggregator, "MAX_RUNS", 10)
     for number in range(10):
         machine.send(1, seq=number, run=f"run {number}")
     with pytest.raises(InputError, match=r"Run 'one more' of 'm' is refused: 10 runs"):

@@ -126,7 +126,7 @@ def test_a_data_point_that_kills_every_worker_is_told_and_the_others_are_scored(
     def fatal(statistics):
         if statistics.features == 4:
             os._exit(1)
-        return [base.Reading("fatal", 1.0)]
+        return [base.ScoreResult("fatal", 1.0)]
 
     monkeypatch.setitem(base._SCORES, "fatal", base.Score("fatal", fatal, frozenset({"tally"})))
     evaluator = Evaluator(Frontend(database), ["fatal"], engine=engine)

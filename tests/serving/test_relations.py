@@ -7,7 +7,7 @@ import pytest
 from serving_help import point, record
 from sklearn.datasets import load_digits
 
-from intus.scores import Reading
+from intus.scores import ScoreResult
 from intus.serving.data_point import Key
 from intus.serving.evaluation.relations import Relations, _Latest
 from intus.serving.evaluation.scoring import evaluate
@@ -88,11 +88,11 @@ def test_updates_are_measured_by_the_weights_whichever_comes_first(order):
     found = []
     for kind in order:
         key = Key("r", "m", "fc1.weight", kind, 0, "train")
-        found += relations._ratio(key, 0.0, [Reading("norm", norms[kind], n=8)])
+        found += relations._ratio(key, 0.0, [ScoreResult("norm", norms[kind], n=8)])
     (reading,) = found
     assert (reading.score, reading.value, reading.n) == ("update_ratio", 0.0025, 8)
     stale = Key("r", "m", "fc1.weight", "parameter", 0, "train")
-    assert list(relations._ratio(stale, 1.0, [Reading("norm", 4.0)])) == []
+    assert list(relations._ratio(stale, 1.0, [ScoreResult("norm", 4.0)])) == []
 
 
 def test_constant_layers_have_no_alignment_and_no_warning():

@@ -126,7 +126,7 @@ def test_a_clock_put_back_ends_no_wait_and_prolongs_none(database, monkeypatch):
     collector.close()
 
 
-class Training:
+class RunState:
     """A process that registers labels and sends records."""
 
     def __init__(self, collector, name) -> None:
@@ -150,7 +150,7 @@ def scored(database, run):
 
 def test_trainings_side_by_side_are_scored_on_their_own_labels(collector, database):
     collector.evaluator.scores = ["linear_accuracy"]
-    a, b, c = (Training(collector, name) for name in "abc")
+    a, b, c = (RunState(collector, name) for name in "abc")
     a.register([0, 1] * 10)
     b.register([0, 0, 0, 1] * 5)
     for epoch in range(2):
@@ -165,10 +165,10 @@ def test_trainings_side_by_side_are_scored_on_their_own_labels(collector, databa
 
 def test_who_trains_nothing_registers_for_all_who_have_no_labels_of_their_own(collector, database):
     collector.evaluator.scores = ["linear_accuracy"]
-    a, b, notebook = (Training(collector, name) for name in ("a", "b", "notebook"))
+    a, b, notebook = (RunState(collector, name) for name in ("a", "b", "notebook"))
     a.register([0, 1] * 10)
     notebook.register([0, 0, 0, 1] * 5, run_pattern="^[ab]")
-    other = Training(collector, "other")
+    other = RunState(collector, "other")
     for one in (a, b, other):
         one.send(0)
     collector.flush()
@@ -183,7 +183,7 @@ def test_labels_go_on_where_the_server_is_begun_again(database, tmp_path):
         return Collector(evaluator, journal=Journal(tmp_path / "journal"))
 
     first = server()
-    a, old = Training(first, "a"), Training(first, "old")
+    a, old = RunState(first, "a"), RunState(first, "old")
     a.register([0, 1] * 10)
     first.put_target({"name": "digit", "targets": [0, 0, 0, 1] * 5})  # by nobody in particular
     old.send(0)
@@ -191,7 +191,7 @@ def test_labels_go_on_where_the_server_is_begun_again(database, tmp_path):
     first.evaluator.close()
     second = server()
     a.collector = old.collector = second
-    new = Training(second, "new")
+    new = RunState(second, "new")
     for one in (a, old, new):
         one.send(1)
     second.flush()

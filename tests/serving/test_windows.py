@@ -12,7 +12,7 @@ from serving_help import record
 
 from intus.core.errors import InputError
 from intus.serving.aggregation.aggregator import Aggregator
-from intus.serving.aggregation.tally import Seen, Statement, read_statements
+from intus.serving.aggregation.run_state import EpochReport, IntRanges, read_epoch_reports
 
 
 def numbered(number, **facts):
@@ -20,7 +20,7 @@ def numbered(number, **facts):
 
 
 def said(epoch, sent=0, dropped=0, ended=False, left=False):
-    return Statement("r", "m", epoch, sent, dropped, ended, left)
+    return EpochReport("r", "m", epoch, sent, dropped, ended, left)
 
 
 class Client:
@@ -33,12 +33,12 @@ class Client:
         """A request, to be delivered later."""
         self.seq += 1
         self.counts[epoch] += len(numbers)
-        statement = said(epoch, self.counts[epoch], dropped, ended, left)
-        return [numbered(n, epoch=epoch) for n in numbers], self.seq, statement
+        report = said(epoch, self.counts[epoch], dropped, ended, left)
+        return [numbered(n, epoch=epoch) for n in numbers], self.seq, report
 
     def deliver(self, request, now=0.0):
-        records, seq, statement = request
-        return self.aggregator.accept(records, self.name, seq, 0, statements=[statement], now=now)
+        records, seq, report = request
+        return self.aggregator.accept(records, self.name, seq, 0, reports=[report], now=now)
 
     def send(self, epoch, *numbers, now=0.0, **facts):
         return self.deliver(self.request(epoch, *numbers, **facts), now)
@@ -168,8 +168,8 @@ def test_a_flush_hands_on_what_there_is_and_what_follows_joins_it(client):
 
 def test_who_flushes_does_not_cut_into_the_epochs_of_others(aggregator):
     Client(aggregator, "mine").send(0, 1)
-    statement = Statement("s", "m", 0, 1)
-    aggregator.accept([numbered(2, run="s")], "other", 1, 0, statements=[statement])
+    report = EpochReport("s", "m", 0, 1)
+    aggregator.accept([numbered(2, run="s")], "other", 1, 0, reports=[report])
     aggregator.accept([numbered(3, run="2018")])
     assert {p.key.run for p in aggregator.flush(client="mine")} == {"r", "2018"}
     assert {p.key.run for p in aggregator.flush(client="a notebook")} == {"s"}
@@ -179,9 +179,9 @@ def test_a_step_that_ends_does_not_lack_what_is_on_its_way_of_later_steps():
     aggregator = Aggregator(trigger=("epoch", "step"))
     ready = []
     for step in range(3):
-        statement = said(0, 3, ended=step == 2)
+        report = said(0, 3, ended=step == 2)
         records = [numbered(step, step=step)]
-        ready += aggregator.accept(records, "c", step, 0, statements=[statement]).ready
+        ready += aggregator.accept(records, "c", step, 0, reports=[report]).ready
     assert [(p.step, p.lacks) for p in ready] == [(0, ""), (1, ""), (2, "")]
 
 
@@ -219,8 +219,8 @@ def test_in_whatever_order_requests_come_and_however_often_the_last_word_is_the_
 
 def test_statements_are_read_and_checked():
     row = {"run": "r", "model": "m", "epoch": 0.5, "sent": 3, "dropped": 1, "ended": True}
-    assert read_statements({"epochs": [row]}) == [Statement("r", "m", 0.5, 3, 1, True, False)]
-    assert read_statements({}) == []
+    assert read_epoch_reports({"epochs": [row]}) == [EpochReport("r", "m", 0.5, 3, 1, True, False)]
+    assert read_epoch_reports({}) == []
     for bad, complaint in [
         ("all", "must be a list of objects"),
         ([[1]], "must be a list of objects"),
@@ -231,12 +231,12 @@ def test_statements_are_read_and_checked():
         ([row | {"run": None}], "must be a string"),
     ]:
         with pytest.raises(InputError, match=complaint):
-            read_statements({"epochs": bad})
+            read_epoch_reports({"epochs": bad})
 
 
 @given(st.lists(st.integers(0, 60), max_size=60))
 def test_seen_numbers_are_a_set(numbers):
-    seen, known = Seen(), set()
+    seen, known = IntRanges(), set()
     for number in numbers:
         assert seen.add(number) == (number not in known)
         known.add(number)

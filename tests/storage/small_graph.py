@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from intus.core.graph import Calls, Edges, Graph, Meta, Module, Ops
+from intus.core.graph import Calls, Edges, Graph, Meta, ModuleInfo, Ops
 
 
 def columns(graph_rows: int, **given):
@@ -22,7 +22,7 @@ def small_graph() -> Graph:
         sites=(),
         args=("0",),
         params=(),
-        modules=tuple(Module(name, "Module", "") for name in ("", "fc", "fc.a", "act")),
+        modules=tuple(ModuleInfo(name, "Module", "") for name in ("", "fc", "fc.a", "act")),
         ops=columns(4, kind=[1, 0, 0, 0], type=[0, 0, 1, 0], layer=[0, 1, 2, 3], passno=[1] * 4,
                     call=[0, 2, 3, 4], site=[-1] * 4),
         edges=Edges(*(np.array(c, dtype=np.int64) for c in ([0, 1, 2], [1, 2, 3], [0, 0, 0]))),

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from safetensors.numpy import save
 
 from intus.core.errors import CodecError
-from intus.core.graph import Calls, Edges, Graph, Meta, Module, Ops, Param, Source
+from intus.core.graph import Calls, Edges, Graph, Meta, ModuleInfo, Ops, Param, Source
 from intus.core.record import KINDS, PROJECTED, SUMMARY, Record
 from intus.storage.codec import (
     decode_graph,
@@ -179,7 +179,7 @@ def small_graph(**changes):
         sites=(Source("net.py", 7, "forward"),),
         args=("0",),
         params=(Param("w", (3,), "float32", 12, True),),
-        modules=(Module("", "Net", "a=1"),),
+        modules=(ModuleInfo("", "Net", "a=1"),),
         ops=Ops(
             column(1, 0),
             column(0, 1),

@@ -327,8 +327,8 @@ def test_a_bound_method_takes_its_names_from_its_module():
 def test_a_function_of_nothing():
     trace = intus.trace(lambda: torch.ones(2) * 2)
     assert types(trace) == ["ones", "mul"]
-    assert trace["ones_1"].created
-    assert not trace["mul_1"].created
+    assert trace["ones_1"].is_factory
+    assert not trace["mul_1"].is_factory
 
 
 def test_orphans_are_left_out():
@@ -433,7 +433,7 @@ class FromDict(torch.nn.Module):
         (Failing(), {"x": torch.ones(2, 3), "ask": True}, "Raised while intus traced Failing"),
         (lambda x: x.flatten().view(100), torch.ones(2, 3), "Raised at view_1_2 while"),
         (FromDict(), {"x": torch.ones(1)}, r"as the one argument it is written \(inputs,\)"),
-        (lambda x: x.sum().item(), torch.ones(2, device="meta"), "if_meta=True answers"),
+        (lambda x: x.sum().item(), torch.ones(2, device="meta"), "meta_value=True answers"),
     ],
 )
 def test_a_note_says_where_an_exception_was_raised_and_what_helps(model, inputs, said):

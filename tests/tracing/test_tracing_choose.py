@@ -16,7 +16,7 @@ from tracing_zoo import ZOO, make
 import intus
 from intus.core.errors import AddressError, InputError
 from intus.core.selection import select
-from intus.tracing.capture.saving.pattern import may_match
+from intus.tracing.capture.saving.choose import may_match
 from intus.tracing.results.op import Op
 
 DEPTH = 30
@@ -135,23 +135,23 @@ def test_the_choice_is_that_of_the_finished_trace(name):
 SMALL = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50}
 
 
-@pytest.mark.parametrize("nest", [False, True])
+@pytest.mark.parametrize("decompose", [False, True])
 @pytest.mark.parametrize(
     "name", ["Albert", "Llama"]
 )  # one layer thrice, and masks that descend from no input
-def test_the_choice_in_a_transformer(name, nest):
+def test_the_choice_in_a_transformer(name, decompose):
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(num_hidden_layers=3, **SMALL)
     model = getattr(transformers, f"{name}Model")(config).eval()
     inputs = {"input_ids": torch.arange(8)[None]}
-    whole = intus.trace(model, inputs, nest=nest)
+    whole = intus.trace(model, inputs, decompose=decompose)
     sayable = everything_sayable(whole.graph)
     for save in sayable[:: len(sayable) // 25]:
         try:
             rows = set(select(whole.graph, save)) & set(whole.values)
         except AddressError:
             continue
-        t = intus.trace(model, inputs, save=save, nest=nest)
+        t = intus.trace(model, inputs, save=save, decompose=decompose)
         assert set(t.values) == rows, save
         assert all(torch.equal(t.values[row], whole.values[row]) for row in rows), save
 
@@ -202,7 +202,7 @@ def test_a_module_that_returns_what_was_written_through_a_view():
         t = intus.trace(model, x, save=name)
         assert list(t.values) == whole.graph.rows(name)
         assert torch.equal(t[name].value, whole[name].value)
-        assert not t[name].unverified
+        assert not t[name].maybe_modified
 
 
 def test_a_module_has_its_name_before_a_type_has():
@@ -245,7 +245,7 @@ def test_a_predicate_is_asked_once_where_that_is_enough():
 def test_what_a_predicate_is_shown_is_what_the_trace_says():
     model, x = make("cnn")
     shown = {}
-    facts = ("type", "kind", "shape", "dtype", "nbytes", "meta", "seconds", "in_place", "created", "failed",
+    facts = ("type", "kind", "shape", "dtype", "nbytes", "meta", "seconds", "in_place", "is_factory", "failed",
              "source", "params")  # fmt: skip
 
     def look(op):

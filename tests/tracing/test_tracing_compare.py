@@ -74,7 +74,7 @@ def test_the_very_operation_is_named(pair, bug):
     assert any(why in reason for reason in first["why"])
     assert first["a"] in str(table)
     assert module.removesuffix(".LayerNorm") in str(table)
-    made = table[table.made_here]
+    made = table[table.is_source]
     assert made.a.tolist() == [first["a"]]  # what lies downstream only inherits it
     before = table.iloc[: made.index[0]]
     assert set(before.verdict) == {"equal"}
@@ -85,7 +85,7 @@ def test_two_bugs_are_both_named(pair):
     other = copy.deepcopy(model)
     wrong_eps(other), tanh_gelu(other)
     table = compare(trace, intus.trace(other, inputs))
-    assert [label.partition("_")[0] for label in table[table.made_here].a] == ["gelu", "layer"]
+    assert [label.partition("_")[0] for label in table[table.is_source].a] == ["gelu", "layer"]
     assert "Differences are also made at layer_norm" in str(table)
 
 
@@ -120,7 +120,7 @@ def test_another_activation_is_named_whole(pair):
     assert why.startswith("a runs mul_")
     assert "tanh_2" in why
     assert why.endswith("where b runs relu_1_87")
-    assert table[table.made_here].b.tolist() == ["relu_1_87"]
+    assert table[table.is_source].b.tolist() == ["relu_1_87"]
 
 
 def test_two_functions_are_two_functions():
@@ -257,7 +257,7 @@ def test_loaded_traces_are_compared_by_what_was_saved(pair, tmp_path):
     a, b, c = (intus.load(tmp_path / name) for name in "abc")
     table = compare(a, b)
     assert table.attrs["first"]["module"] == module
-    assert table.local.isna().all()
+    assert table.isolated_error.isna().all()
     assert compare(a, c).attrs["first"] is None
 
 
@@ -330,7 +330,7 @@ def test_the_table_is_a_plain_one_to_pandas(pair):
     table = compare(trace, trace)
     assert str(table).splitlines()[1] == "Nothing differs that rounding does not explain."
     assert type(table[table.verdict == "equal"]).__name__ == "DataFrame"
-    assert list(table.columns[:5]) == ["a", "b", "verdict", "made_here", "relative"]
+    assert list(table.columns[:5]) == ["a", "b", "verdict", "is_source", "relative"]
 
 
 def test_what_cannot_be_compared_is_said(pair):
@@ -361,7 +361,7 @@ def test_a_difference_is_what_torch_says(numbers):
     found = difference(a, b)
     x, y = a.double(), b.double()
     assert found.largest == pytest.approx(float((x - y).abs().max()))
-    if found.share:
+    if found.fraction_different:
         scale = max(float(x.norm()), float(y.norm()))
         assert found.relative == pytest.approx(float((x - y).norm()) / scale)
         if x.norm() * y.norm() > 0:
@@ -381,7 +381,7 @@ def test_a_difference_of_many_blocks_is_what_torch_says():
     y = (x + 1e-3 * torch.randn(300, 400, generator=generator) * (x > 0)).T.contiguous().T
     found, apart = difference(x, y), (x.double() - y.double()).flatten()
     assert found.largest == apart.abs().max()
-    assert found.share == pytest.approx(float((x != y).double().mean()), rel=1e-12)
+    assert found.fraction_different == pytest.approx(float((x != y).double().mean()), rel=1e-12)
     assert found.relative == pytest.approx(float(apart.norm() / max(x.double().norm(), y.double().norm())))
     assert found.cosine == pytest.approx(
         float(F.cosine_similarity(x.double().ravel(), y.double().ravel(), 0))
@@ -393,7 +393,7 @@ def test_what_is_infinite_or_nan_in_both_is_left_out():
     inf, nan = float("inf"), float("nan")
     a, b = torch.tensor([3.0, 4.0, -inf, nan]), torch.tensor([3.0, 4.5, -inf, nan])
     found = difference(a, b)
-    assert (found.largest, found.share, found.nan, found.other_nan) == (0.5, 0.25, 1, 1)
+    assert (found.largest, found.fraction_different, found.nan, found.other_nan) == (0.5, 0.25, 1, 1)
     assert found.relative == pytest.approx(0.5 / (9 + 4.5**2) ** 0.5)
     assert not found.lopsided
     assert difference(a, a) == (0.0, 0.0, 1.0, 0.0, 1, 1)

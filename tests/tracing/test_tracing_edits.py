@@ -230,11 +230,11 @@ def test_the_recorded_way_is_kept_when_asked():
         return y + 1 if y.sum() > 0 else y - 1
 
     trace = intus.trace(forward, torch.ones(3))
-    with pytest.raises(RuntimeError, match="on_decision='keep'"):
+    with pytest.raises(RuntimeError, match="on_branch_change='ignore'"):
         trace.rerun({"mul_1": -5})
-    assert trace.rerun({"mul_1": -5}, on_decision="keep")["output_1"].value.tolist() == [-4, -4, -4]
-    with pytest.raises(ValueError, match="on_decision='no'"):
-        trace.rerun({"mul_1": 5}, on_decision="no")
+    assert trace.rerun({"mul_1": -5}, on_branch_change="ignore")["output_1"].value.tolist() == [-4, -4, -4]
+    with pytest.raises(ValueError, match="on_branch_change='no'"):
+        trace.rerun({"mul_1": 5}, on_branch_change="no")
 
 
 def test_what_cannot_be_changed_is_said(net):

@@ -101,8 +101,10 @@ def case_of(function, arg):
     trace = intus.trace(function, torch.randn(2, 3))
     op = trace[-1]
     call = trace._replays.call(int(trace.graph.ops.event[op.row]))
-    number = next(n for n, hole in enumerate(call.holes) if trace.graph.args[hole.arg] == arg)
-    given = [trace.values[hole.source] for hole in call.holes]
+    number = next(
+        n for n, tensor_arg in enumerate(call.tensor_args) if trace.graph.args[tensor_arg.arg] == arg
+    )
+    given = [trace.values[tensor_arg.source] for tensor_arg in call.tensor_args]
     return trace, op, Case(op.type, call, given, number, arg, [op.value])
 
 

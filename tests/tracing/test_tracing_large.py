@@ -24,7 +24,7 @@ def test_the_structure_of_a_model_of_seventy_billion_parameters():
     with torch.no_grad():
         intus.trace(model.model.layers[0].mlp, torch.empty(1, 1, 8192, device="meta"))
         before, began = megabytes(), time.process_time()
-        trace = intus.trace(model, inputs, save="none", if_meta=True)
+        trace = intus.trace(model, inputs, save="none", meta_value=True)
         taken, held = time.process_time() - began, megabytes() - before
     assert sum(p.nbytes for p in trace.graph.params) > 280e9
     assert len(trace.find(type="scaled_dot_product_attention")) == 80

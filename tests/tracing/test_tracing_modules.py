@@ -41,10 +41,10 @@ def labels(ops):
 def test_tensors_made_inside_are_in_the_module_that_made_them():
     t = intus.trace(nested(), torch.ones(2, 3))
     deep = ["1", "1.inner", "1.inner.inner"]
-    assert [op.module for op in t.created] == deep
+    assert [op.module for op in t.factory_ops] == deep
     assert [op.module for op in t.find(type="mul")] == deep  # what is computed from them alone, too
     assert not any(op.has_input_ancestor for op in t.find(type="mul"))
-    assert [op.modules for op in t.created] == [["", *deep[:n]] for n in (1, 2, 3)]
+    assert [op.modules for op in t.factory_ops] == [["", *deep[:n]] for n in (1, 2, 3)]
     assert [op.module for op in t.buffers] == deep[::-1]  # where each was read
     assert [op.buffer_address for op in t.buffers] == [f"{address}.seen" for address in deep[::-1]]
 
@@ -57,7 +57,7 @@ def test_orphans_are_trimmed():
 
 
 def test_what_a_module_takes_from_another_is_its_input_not_its_own():
-    class Passing(nn.Module):
+    class LiveValues(nn.Module):
         def __init__(self):
             super().__init__()
             self.act = nn.ReLU()
@@ -65,13 +65,13 @@ def test_what_a_module_takes_from_another_is_its_input_not_its_own():
         def forward(self, x):
             return self.act(torch.ones(3) + torch.rand(3)) + x
 
-    t = intus.trace(Passing(), torch.ones(3))
+    t = intus.trace(LiveValues(), torch.ones(3))
     call = t.modules["act"].calls[0]
     assert labels(call.inputs) == ["add_1_3"]
     assert labels(call.ops) == ["relu_1_4"]
     assert [op.module for op in t.find(type="add")] == ["", ""]
     assert t["add_1_3"].modules_entered == ["act"]
-    assert labels(t["relu_1_4"].created_ancestors) == ["ones_1_1", "rand_1_2"]
+    assert labels(t["relu_1_4"].factory_ancestors) == ["ones_1_1", "rand_1_2"]
 
 
 def test_the_history_of_a_buffer():

@@ -471,7 +471,7 @@ def test_a_loaded_trace_answers_like_a_fresh_one(t, tmp_path):
 
 def test_an_op_knows_its_settings_also_where_no_call_was_kept():
     op = intus.trace(nn.Conv2d(1, 1, 3, stride=2), torch.ones(1, 1, 9, 9), save="none")["conv2d_1"]
-    assert (op.settings, op.plain_args) == ("(2, 2), (0, 0), (1, 1), 1", ())
+    assert (op.non_tensor_args, op.plain_args) == ("(2, 2), (0, 0), (1, 1), 1", ())
 
 
 def decorated(function):

@@ -1,4 +1,4 @@
-"""``nest=True`` opens composite functions: the same computation, its inside recorded, edges and all."""
+"""``decompose=True`` opens composite functions: the same computation, its inside recorded, edges and all."""
 
 import warnings
 
@@ -65,7 +65,7 @@ def test_it_computes_the_same_and_leaves_random_state(name, grad):
     model, inputs, setting = case(name, grad)
     with setting:
         plain, state = intus.trace(model, inputs, seed=1), torch.get_rng_state()
-        nested = intus.trace(model, inputs, seed=1, nest=True)
+        nested = intus.trace(model, inputs, seed=1, decompose=True)
     assert torch.equal(torch.get_rng_state(), state)
     for one, other in zip(plain.outputs, nested.outputs, strict=True):
         assert torch.equal(one.value, other.value)
@@ -82,13 +82,13 @@ def test_it_computes_the_same_and_leaves_random_state(name, grad):
 @pytest.mark.parametrize("name", list(ZOO))
 def test_the_zoo_is_proven(name, training):
     model, x = make(name, training)
-    plain, nested = intus.trace(model, x, seed=0), intus.trace(model, x, seed=0, nest=True)
+    plain, nested = intus.trace(model, x, seed=0), intus.trace(model, x, seed=0, decompose=True)
     for one, other in zip(plain.outputs, nested.outputs, strict=True):
         assert torch.equal(one.value, other.value)
     assert nested.validate(), str(nested.validate())
 
 
-class Witness(TorchDispatchMode):
+class OnlineValidator(TorchDispatchMode):
     """Notes every ATen operation with the places of its tensors in memory, which it keeps alive."""
 
     def __init__(self):
@@ -131,9 +131,9 @@ def edges_seen(seen, inputs, outputs):
 def test_operations_and_edges_are_those_torch_dispatches(name, grad):
     model, inputs, setting = case(name, grad)
     with setting:
-        trace = intus.trace(model, inputs, seed=1, nest=True)
+        trace = intus.trace(model, inputs, seed=1, decompose=True)
         torch.manual_seed(1)
-        with Witness() as witness, warnings.catch_warnings():
+        with OnlineValidator() as witness, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             out = rerun(model, inputs)
     places = [{place(t) for t in tensors(value)} for value in (inputs, out)]
@@ -151,7 +151,7 @@ def test_operations_and_edges_are_those_torch_dispatches(name, grad):
 def test_a_function_is_a_call_like_a_modules():
     torch.manual_seed(0)
     model, x = make("attention")
-    trace = intus.trace(model, x, nest=True)
+    trace = intus.trace(model, x, decompose=True)
     name = "mha.multi_head_attention_forward"
     assert trace.modules[name].type == "multi_head_attention_forward"
     inside = trace.find(inside=name)
@@ -159,7 +159,7 @@ def test_a_function_is_a_call_like_a_modules():
     assert trace[name].output_of[0] == name
     assert [op.label for op in trace.ops if op.module == ""] == ["add_2_" + str(len(trace))]
     assert name in str(trace)
-    assert "linear" in {op.type for op in intus.trace(nn.Linear(2, 2), torch.ones(1, 2), nest=True)}
+    assert "linear" in {op.type for op in intus.trace(nn.Linear(2, 2), torch.ones(1, 2), decompose=True)}
 
 
 def test_calls_of_a_loop_are_passes():
@@ -168,7 +168,7 @@ def test_calls_of_a_loop_are_passes():
             x = F.normalize(x) * 2
         return x
 
-    trace = intus.trace(forward, torch.randn(2, 4), nest=True)
+    trace = intus.trace(forward, torch.randn(2, 4), decompose=True)
     assert torch.equal(trace["normalize:3"].children[0].value, trace["output_1"].value)
     assert {op.module for op in trace.find(inside="normalize")} == {
         "normalize:1",
@@ -181,7 +181,7 @@ def test_calls_of_a_loop_are_passes():
 
 def test_the_inside_can_be_changed():
     x = torch.randn(2, 4)
-    trace = intus.trace(lambda x: F.cosine_similarity(x, x * 2) + 1, x, nest=True)
+    trace = intus.trace(lambda x: F.cosine_similarity(x, x * 2) + 1, x, decompose=True)
     inner = trace.find(inside="cosine_similarity")[-1]
     after = trace.rerun({inner.label: 0})
     assert after["output_1"].value.tolist() == [1, 1]
@@ -190,7 +190,7 @@ def test_the_inside_can_be_changed():
 
 def test_an_exception_inside_is_the_models():
     with pytest.raises(RuntimeError, match="einsum") as error:
-        intus.trace(torch.einsum, ("ij,jk->ik", torch.ones(2, 3), torch.ones(4, 5)), nest=True)
+        intus.trace(torch.einsum, ("ij,jk->ik", torch.ones(2, 3), torch.ones(4, 5)), decompose=True)
     assert error.value.intus_trace.graph.error
     assert torch._C._len_torch_function_stack() == 0
     assert torch._C._len_torch_dispatch_stack() == 0
@@ -200,7 +200,7 @@ def test_nothing_is_opened_unless_asked_and_nothing_stays():
     model, x = make("attention")
     assert "multi_head_attention_forward" in {op.type for op in intus.trace(model, x)}
     before = [p.grad for p in model.parameters()], dict(vars(model))
-    intus.trace(model, x, nest=True)
+    intus.trace(model, x, decompose=True)
     assert ([p.grad for p in model.parameters()], dict(vars(model))) == before
 
 
@@ -214,8 +214,8 @@ def test_gradients_are_the_same():
         return outs[-1]
 
     grads = []
-    for nest in (False, True):
-        intus.trace(forward, x, nest=nest, seed=0)
+    for decompose in (False, True):
+        intus.trace(forward, x, decompose=decompose, seed=0)
         grads.append(torch.autograd.grad(outs[-1].square().sum(), list(model.parameters())))
     assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
 
@@ -223,7 +223,7 @@ def test_gradients_are_the_same():
 def test_the_inside_has_gradients():
     torch.manual_seed(0)
     a, b = torch.randn(2, 3, requires_grad=True), torch.randn(4, 3, requires_grad=True)
-    trace = intus.trace(torch.einsum, ("ij,kj->ik", a, b), nest=True, grads=True)
+    trace = intus.trace(torch.einsum, ("ij,kj->ik", a, b), decompose=True, grads=True)
     weight = torch.randn(2, 4)
     (trace.output * weight).sum().backward()
     product = trace.find(type="bmm")[0]
@@ -235,12 +235,12 @@ def test_the_inside_has_gradients():
 def test_a_default_device_and_a_trace_around_it():
     x = torch.randn(2, 4)
     with torch.device("cpu"):
-        trace = intus.trace(F.normalize, x, nest=True)
+        trace = intus.trace(F.normalize, x, decompose=True)
     assert [op.type for op in trace.ops] == ["norm", "clamp_min", "expand_as", "div"]
     inner = []
 
     def forward(x):
-        inner.append(intus.trace(F.normalize, x, nest=True))
+        inner.append(intus.trace(F.normalize, x, decompose=True))
         return F.normalize(x)
 
     outer = intus.trace(forward, x)

@@ -73,7 +73,7 @@ def test_a_function_is_swapped(cnn):
 def test_only_what_lies_downstream_runs(cnn):
     _, _, trace = cnn
 
-    ran, functions = [], trace._replays._keeper._functions
+    ran, functions = [], trace._replays._call_log._functions
     for number, function in enumerate(functions):
 
         def counted(*args, _function=function, **kwargs):

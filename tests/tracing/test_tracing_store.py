@@ -72,8 +72,8 @@ def test_a_stored_value_is_what_it_was(limit, tmp_path):
             y.add_(1)
         return y * 2
 
-    assert intus.trace(unseen, x, store=tmp_path / "u").unverified == {1}
-    assert intus.load(tmp_path / "u")["add_1"].unverified
+    assert intus.trace(unseen, x, store=tmp_path / "u").maybe_modified == {1}
+    assert intus.load(tmp_path / "u")["add_1"].maybe_modified
 
 
 ALIVE = []

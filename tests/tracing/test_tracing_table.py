@@ -19,7 +19,7 @@ SAME = {
 }
 OF_NEIGHBOURS = {
     "parents": lambda op: [parent.label for parent in op.parents],
-    "uses": lambda op: sum(len(edge) for edge in uses(op)),
+    "num_consumers": lambda op: sum(len(edge) for edge in uses(op)),
     "source": lambda op: f"{op.source.file}:{op.source.line}" if op.source else "",
     "device": lambda op: op.meta.device,
 }

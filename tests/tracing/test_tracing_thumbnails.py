@@ -9,8 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intus.tracing.results.thumbnails import NO_NUMBER, NOTHING, TONES, thumbnail
-from intus.tracing.results.value_summary import summarise
+from intus.tracing.results.value_summary import NO_NUMBER, NOTHING, TONES, summarise, thumbnail
 
 ANY = st.one_of(st.floats(-1e6, 1e6, width=32), st.sampled_from([0.0, float("nan"), float("inf")]))
 

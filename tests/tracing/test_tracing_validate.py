@@ -134,7 +134,7 @@ def test_a_lost_parameter_is_caught(net):
 def test_an_argument_that_does_not_matter_is_caught():
     """A function that ignores what the graph says it reads."""
     trace = intus.trace(lambda x, y: torch.add(x, y, alpha=1), (torch.ones(3), torch.ones(3)))
-    trace._replays._keeper._functions[:] = [lambda x, y, alpha: x + 1]
+    trace._replays._call_log._functions[:] = [lambda x, y, alpha: x + 1]
     (check,) = trace.validate().failed
     assert (check.label, check.reasons) == ("add_1_1", ("argument '1': random values give the same result",))
 
@@ -221,7 +221,7 @@ def test_what_an_argument_was_at_that_moment(function):
     trace = intus.trace(function, torch.arange(1.0, 5))
     for report in (trace.validate(), intus.validate(function, torch.arange(1.0, 5))):
         assert report, str(report)
-    assert not trace.unverified
+    assert not trace.maybe_modified
 
 
 def test_a_write_through_a_view_that_is_corrupted_is_caught():
@@ -278,7 +278,7 @@ def test_sparse_tensors_are_compared():
     assert report, str(report)
 
 
-# -- random state and ambient state ----------------------------------------------------------------------
+# -- random state and context state ----------------------------------------------------------------------
 
 
 def noisy(x):
@@ -473,7 +473,7 @@ def test_parts_of_a_tensor_that_are_written_in_place_run_again_as_they_lay(rows)
     torch.manual_seed(0)  # kernels round by how memory lies
     report = intus.trace(Gates(), torch.randn(rows, 5)).validate()
     assert report, str(report)
-    report = intus.trace(nn.GRU(8, 17), torch.randn(5, rows, 8), nest=True).validate()
+    report = intus.trace(nn.GRU(8, 17), torch.randn(5, rows, 8), decompose=True).validate()
     assert report, str(report)
 
 

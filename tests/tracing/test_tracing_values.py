@@ -44,7 +44,7 @@ def test_later_writes_do_not_reach_saved_values():
     assert len(trace.ops) == len(clones.values)
     for op, value in zip(trace.ops, clones.values, strict=True):
         assert torch.equal(op.value, value), op
-        assert not op.unverified
+        assert not op.maybe_modified
 
 
 def test_what_was_written_unseen_is_said():
@@ -55,8 +55,8 @@ def test_what_was_written_unseen_is_said():
         return z * 1
 
     trace = intus.trace(model, torch.ones(2))
-    assert trace["add_1"].unverified
-    assert not trace["mul_1"].unverified
+    assert trace["add_1"].maybe_modified
+    assert not trace["mul_1"].maybe_modified
 
 
 def test_unverified_survives_saving(tmp_path):
@@ -68,7 +68,7 @@ def test_unverified_survives_saving(tmp_path):
 
     trace = intus.trace(model, torch.ones(2))
     trace.save(tmp_path / "t")
-    assert intus.load(tmp_path / "t")["add_1"].unverified
+    assert intus.load(tmp_path / "t")["add_1"].maybe_modified
 
 
 def test_what_the_model_wrote_into_its_own_memory_is_shown_as_it_was():

@@ -13,7 +13,7 @@ from tracing_zoo import ZOO, make
 
 import intus
 from intus.tracing import run
-from intus.tracing.capture.call_log import Keeper
+from intus.tracing.capture.call_log import CallLog
 
 
 def told(report):
@@ -136,8 +136,8 @@ def misnoted(monkeypatch):
                     note[0] = self._learn(note[0])[0]
             return tuple(note)
 
-        plain = Keeper.noted
-        monkeypatch.setattr(Keeper, "noted", noted)
+        plain = CallLog.noted
+        monkeypatch.setattr(CallLog, "noted", noted)
 
     return lie
 

@@ -72,7 +72,7 @@ def test_what_an_observer_notes_is_undone(name):
     assert tensors_of(model) == before
     assert torch.equal(trace["output_1"].value, intus.trace(model, x)["output_1"].value)
     assert torch.equal(trace["output_1"].value, model(x))
-    assert not trace.unverified
+    assert not trace.maybe_modified
 
 
 def test_an_embedding_that_is_cut_to_a_norm_is_as_it_was():

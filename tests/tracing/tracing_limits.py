@@ -189,12 +189,12 @@ def _():
 case("the `meta` device", lambda: (numbers().to("meta"),), same=False)(lambda: small().to("meta"))
 
 
-@case("a decision on a `meta` tensor, with `if_meta`", lambda: (numbers().to("meta"),), same=False)
+@case("a decision on a `meta` tensor, with `meta_value`", lambda: (numbers().to("meta"),), same=False)
 def _():
     def forward(x):
         return x * 2 if x.sum() > 0 else x * x.sum().item()
 
-    return forward, {"if_meta": lambda how, tensor: True if how == "bool" else 1.0}
+    return forward, {"meta_value": lambda how, tensor: True if how == "bool" else 1.0}
 
 
 @case("`FakeTensorMode`", lambda: (), same=False)

@@ -19,7 +19,7 @@ from intus.core.graph import (
     Edges,
     Graph,
     Meta,
-    Module,
+    ModuleInfo,
     Ops,
     Param,
     Source,
@@ -34,7 +34,7 @@ class Draft:
         self.rows: list[dict[str, int]] = []
         self.edges: list[tuple[int, int, str]] = []
         self.calls: list[list[int]] = []
-        self.modules: dict[str, Module] = {}
+        self.modules: dict[str, ModuleInfo] = {}
         self.params: dict[str, Param] = {}
         self.op_params: list[tuple[int, int]] = []
         self.exits: list[tuple[int, int]] = []
@@ -45,7 +45,7 @@ class Draft:
 
     @contextmanager
     def module(self, address: str, type: str, args: str = "") -> Iterator[None]:
-        self.modules.setdefault(address, Module(address, type, args))
+        self.modules.setdefault(address, ModuleInfo(address, type, args))
         self.passes[address] = self.passes.get(address, 0) + 1
         number = list(self.modules).index(address)
         call = len(self.calls)

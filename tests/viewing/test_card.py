@@ -12,10 +12,10 @@ from hypothesis.extra.numpy import arrays
 
 from intus.core.graph import Source
 from intus.viewing.repr_text import Card, html, listed, text
-from intus.viewing.thumbnail import Look, heat_map, histogram, png, sentence
+from intus.viewing.thumbnail import ValueSummary, heat_map, histogram, png, sentence
 
 HOSTILE = "</td><script>alert(1)</script>\"'&"
-LOOK = Look(6, 1, 1, 2, -1.0, 0.25, 2.0, 1.0, (1, 0, 3), np.array([[-1.0, 0.0], [np.nan, 2.0]]))
+LOOK = ValueSummary(6, 1, 1, 2, -1.0, 0.25, 2.0, 1.0, (1, 0, 3), np.array([[-1.0, 0.0], [np.nan, 2.0]]))
 
 
 def pixels(data: bytes) -> np.ndarray:
@@ -57,7 +57,7 @@ def test_a_histogram_has_a_bar_for_each_count_that_is_not_zero() -> None:
 
 def test_what_a_value_is_in_a_sentence() -> None:
     assert sentence(LOOK) == "min -1, mean 0.25, max 2, std 1, 33% zeros, 1 NaN, 1 infinite"
-    assert sentence(Look(0, 0, 0, 0, None, None, None, None, (), None)) == "no values"
+    assert sentence(ValueSummary(0, 0, 0, 0, None, None, None, None, (), None)) == "no values"
 
 
 def test_nothing_a_model_is_called_leaves_its_cell() -> None:

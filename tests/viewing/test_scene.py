@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from drafts import Draft, chain, digits_cnn, gpt2, hostile
 
-from intus.core.graph import Graph, Module, Source
+from intus.core.graph import Graph, ModuleInfo, Source
 from intus.viewing.scene import finite, scene, totals
 
 
@@ -35,7 +35,7 @@ def test_columns_are_the_graphs() -> None:
 
 
 def test_settings_and_modules_are_the_graphs() -> None:
-    module = Module("", "Net", "a=1", True, 0, (0,), ())
+    module = ModuleInfo("", "Net", "a=1", True, 0, (0,), ())
     sites, op_settings = (Source("net.py", 3, "Net.forward"),), np.zeros(len(chain(1).ops), np.int32)
     graph = replace(chain(1), modules=(module,), settings=("2, dim=1",), sites=sites, op_settings=op_settings)
     data = strict(graph)

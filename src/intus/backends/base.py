@@ -33,8 +33,8 @@ class Operation(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
-    """A tensor as it passes by: valid only while ``Tap.take`` runs, copied only if asked.
+class CapturedTensor:
+    """A tensor as it passes by: valid only while ``Tap.on_tensor`` runs, copied only if asked.
 
     ``address`` names the operation with its call (``fc1:2``), or the parameter (``fc1.weight``); ``index``
     tells which of several tensors it is; ``nbytes`` is the size of the whole copy. ``copy(rows, axis)``
@@ -59,9 +59,9 @@ class Seen:
 
 
 class Tap(Protocol):
-    """What looks at the tensors. Its exceptions never reach the model: they come back to ``fails``."""
+    """What looks at the tensors. Its exceptions never reach the model: they come back to ``on_error``."""
 
-    def begins(self, inputs: Any) -> bool | None:
+    def on_forward_start(self, inputs: Any) -> bool | None:
         """The model is being called with these arguments, nested as the framework passes them. False where
         nothing of this call is wanted: the tap hears no more of it, not even its end."""
 
@@ -69,14 +69,14 @@ class Tap(Protocol):
         """Asked once per call of an operation, before any work on tensors. None means no; anything
         else is a ticket, handed back with each tensor of that call, also later with its gradients."""
 
-    def take(self, ticket: Any, seen: Seen) -> None:
+    def on_tensor(self, ticket: Any, seen: CapturedTensor) -> None:
         """A tensor of a call that was wanted."""
 
-    def ends(self, output: Any) -> None:
+    def on_forward_end(self, output: Any) -> None:
         """The model's call is over and returned this; None when it raised or was interrupted. Comes on the
-        thread that ``begins`` came on; calls on several threads may overlap."""
+        thread that ``on_forward_start`` came on; calls on several threads may overlap."""
 
-    def fails(self, error: Exception) -> None:
+    def on_error(self, error: Exception) -> None:
         """Something above, or reading a tensor, raised. Must not raise itself."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core.errors import InputError, MissingExtraError
 from ..monitoring.commands import HOST, PORT
-from .watching import Watching
+from .probe_callback import ProbeCallback
 
 
 def _callback() -> Any:
@@ -19,7 +19,7 @@ def _callback() -> Any:
     raise MissingExtraError("lightning is needed for LightningProbe. Install it with: pip install lightning")
 
 
-class LightningProbe(Watching, _callback()):  # type: ignore[misc]
+class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
     """Watches a ``LightningModule``; takes the options of ``probe``. Epochs are Lightning's, passes of the
     validation have the mode "eval", and the sanity check before the training is not seen.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core.errors import MissingExtraError
 from ..monitoring.commands import HOST, PORT
-from .watching import Watching
+from .probe_callback import ProbeCallback
 
 
 def _callback() -> Any:
@@ -18,7 +18,7 @@ def _callback() -> Any:
         raise MissingExtraError(what) from None
 
 
-class TrainerProbe(Watching, _callback()):  # type: ignore[misc]
+class TrainerProbe(ProbeCallback, _callback()):  # type: ignore[misc]
     """Watches the model of a ``Trainer``; takes the options of ``probe``. Epochs are the Trainer's, passes of
     ``evaluate`` have the mode "eval". The Trainer shuffles, so labels are best given with a ``probe_set``.
 

@@ -52,7 +52,7 @@ class Param(NamedTuple):
     trainable: bool
 
 
-class Module(NamedTuple):
+class ModuleInfo(NamedTuple):
     """A module: its address (``""`` is the model), class name and the arguments its repr shows; whether it
     was in training mode; where its ``forward`` is written (index into ``Graph.sites``, -1 unknown); and what
     it holds itself, submodules aside: indices into ``Graph.params`` and ``Graph.buffers``."""
@@ -180,7 +180,7 @@ class Graph:
     sites: tuple[Source, ...]
     args: tuple[str, ...]
     params: tuple[Param, ...]
-    modules: tuple[Module, ...]
+    modules: tuple[ModuleInfo, ...]
     ops: Ops
     edges: Edges
     calls: Calls

@@ -8,14 +8,14 @@ from contextvars import ContextVar, Token
 _unwatched: ContextVar[bool] = ContextVar("intus_unwatched", default=False)
 
 
-class unwatched:  # noqa: N801 - used like a function
+class probes_disabled:  # noqa: N801 - used like a function
     """Probes look away, in this thread, until the block ends. A class, since contextlib's way of leaving a
     block would touch an exception that passes through.
 
-    >>> with unwatched():
-    ...     is_unwatched()
+    >>> with probes_disabled():
+    ...     are_probes_disabled()
     True
-    >>> is_unwatched()
+    >>> are_probes_disabled()
     False
     """
 
@@ -28,6 +28,6 @@ class unwatched:  # noqa: N801 - used like a function
         _unwatched.reset(self._token)
 
 
-def is_unwatched() -> bool:
+def are_probes_disabled() -> bool:
     """Whether probes should look away."""
     return _unwatched.get()

@@ -42,9 +42,9 @@ def columns(facts: Facts) -> dict[str, list[Any]]:
         "output_of": [[calls[call] for call in graph.row_exits.get(row, ())] for row in rows],
         "parameters": [sum(sizes[param] for param in params) for params in own],
         "parameter_bytes": [sum(graph.params[param].nbytes for param in params) for params in own],
-        "settings": _settings(graph),
+        "non_tensor_args": _settings(graph),
         "parents": _parents(graph),
-        "uses": np.bincount(graph.edges.src, minlength=len(ops)).tolist(),
+        "num_consumers": np.bincount(graph.edges.src, minlength=len(ops)).tolist(),
         "min_distance_from_input": _known(facts.from_input[0]),
         "max_distance_from_input": _known(facts.from_input[1]),
         "min_distance_from_output": _known(facts.to_output[0]),
@@ -55,7 +55,7 @@ def columns(facts: Facts) -> dict[str, list[Any]]:
     }
 
 
-_FLAGS = {"in_place": INPLACE, "created": CREATED, "failed": FAILED}
+_FLAGS = {"in_place": INPLACE, "is_factory": CREATED, "failed": FAILED}
 #: Columns whose entries may be None beside whole numbers.
 NUMBERS = (
     "flops",

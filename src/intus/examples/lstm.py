@@ -40,7 +40,7 @@ def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5, run: str |
 
     known = {name: [values[item] for item in held_out.tolist()] for name, values in targets.items()}
     watch = probe(model, host, port, name="LSTM", run=run, probe_set=(images[held_out], known))
-    watch.look()  # the untrained network is epoch 0
+    watch.run_probe_set()  # the untrained network is epoch 0
 
     for watch.epoch in range(1, epochs + 1):
         for items in learn[torch.randperm(len(learn))].split(64):

@@ -54,7 +54,7 @@ def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5, run: str |
         which=lambda model, operation: operation.address in layers,
         probe_set=(codes[held_out], labels),
     )
-    watch.look()  # the untrained network is epoch 0
+    watch.run_probe_set()  # the untrained network is epoch 0
 
     for watch.epoch in range(1, epochs + 1):
         for items in learn[torch.randperm(len(learn))].split(64):

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.base import Operation, Seen, for_model
+from ..backends.base import CapturedTensor, Operation, for_model
 from ..core.address import Address
 from ..core.errors import CaptureError, InputError
-from ..core.probes_disabled import unwatched
+from ..core.probes_disabled import probes_disabled
 
 Inputs = Callable[[list[Any]], Any]
 
@@ -85,22 +85,22 @@ class _Catch:
         self.first = True
         self.error: Exception | None = None
 
-    def begins(self, inputs: Any) -> None:
+    def on_forward_start(self, inputs: Any) -> None:
         self.found.clear()
 
     def wants(self, operation: Operation) -> Any | None:
         return operation.address if self.first or operation.address in self.operations else None
 
-    def take(self, ticket: Any, seen: Seen) -> None:
+    def on_tensor(self, ticket: Any, seen: CapturedTensor) -> None:
         if self.first:
             self.outputs.append((seen.address, seen.shape))
         if seen.address in self.wanted:
             self.found[seen.address] = seen.copy(None, 0)
 
-    def ends(self, output: Any) -> None:
+    def on_forward_end(self, output: Any) -> None:
         self.first = False
 
-    def fails(self, error: Exception) -> None:
+    def on_error(self, error: Exception) -> None:
         self.error = error
 
 
@@ -138,7 +138,7 @@ def quiet(model: Any) -> Iterator[None]:
 
     flags = [(module, module.training) for module in model.modules()]
     devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
-    with torch.random.fork_rng(devices=devices), torch.no_grad(), unwatched():
+    with torch.random.fork_rng(devices=devices), torch.no_grad(), probes_disabled():
         try:
             model.eval()
             yield

@@ -15,9 +15,9 @@ import numpy as np
 from ..backends.base import for_model
 from ..core.errors import InputError, require
 from ..core.results import COLUMNS, Results
-from ..scores import Reading, Score, Scorer
+from ..scores import Score, Scorer, ScoreResult
 from .behaviours import Inputs, Records, arguments, behaviours, quiet
-from .feed import Feed
+from .feed import BlockFeed
 from .hypotheses import Labels, as_hypotheses
 from .layout import decide
 from .models import as_checkpoints
@@ -130,11 +130,11 @@ def _one(
     seed: int,
     units_axis: int | None,
     progress: bool,
-) -> list[tuple[str, Reading]]:
+) -> list[tuple[str, ScoreResult]]:
     """Every reading of one model, with its address."""
     operations = for_model(model).operations(model)
     groups = resolve(units, operations, name)
-    feeds = [Feed(group, scores, seed, _SAMPLES // len(groups)) for group in groups]
+    feeds = [BlockFeed(group, scores, seed, _SAMPLES // len(groups)) for group in groups]
     addresses = list(dict.fromkeys(group.address for group in groups))
     named, layouts = {operation.address: operation for operation in operations}, {}
     began = time.monotonic()
@@ -155,7 +155,7 @@ def _one(
     return [(feed.group.address, reading) for feed in feeds for reading in feed.result()]
 
 
-def _table(readings: list[tuple[str, Reading]], run: str, model: str, epoch: float) -> Results:
+def _table(readings: list[tuple[str, ScoreResult]], run: str, model: str, epoch: float) -> Results:
     count = len(readings)
     columns: dict[str, Any] = {
         "run": [run] * count,
@@ -163,7 +163,7 @@ def _table(readings: list[tuple[str, Reading]], run: str, model: str, epoch: flo
         "epoch": [epoch] * count,
         "address": [address for address, _ in readings],
     }
-    for name in Reading._fields:
+    for name in ScoreResult._fields:
         columns[name] = [getattr(reading, name) for _, reading in readings]
     return Results(columns)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import InputError
-from ..scores import Reading, Score, Scorer
+from ..scores import Score, Scorer, ScoreResult
 from . import align
 from .units import UnitGroup
 
@@ -16,7 +16,7 @@ _CHUNK = 64 << 20  # bytes of behaviours brought onto a grid at once
 _LEAST = 1 << 20  # bytes of a sample
 
 
-class Feed:
+class BlockFeed:
     """One group of units: a scorer for each grid of labels that hypotheses give, and one for the scores of
     the layer alone, which read what it gave as it is, a row per record."""
 
@@ -77,14 +77,14 @@ class Feed:
             flat = {name: column[part].reshape(-1) for name, column in columns.items()}
             scorer.update(align.rows(aligned), flat, items)
 
-    def result(self) -> list[Reading]:
+    def result(self) -> list[ScoreResult]:
         """All readings, units by their own numbers, in their order."""
         scorers = ([] if self.alone is None else [self.alone]) + list(self.scorers.values())
         found = [self._renamed(reading) for scorer in scorers for reading in scorer.result()]
         order = {unit: place for place, unit in enumerate([-1, *self.picked.tolist()])}
         return sorted(found, key=lambda reading: order[reading.unit])
 
-    def _renamed(self, reading: Reading) -> Reading:
+    def _renamed(self, reading: ScoreResult) -> ScoreResult:
         """With the unit's own number; a reading of the layer says when it is of some units only."""
         if reading.unit >= 0:
             return reading._replace(unit=int(self.picked[reading.unit]))

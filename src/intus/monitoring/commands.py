@@ -91,7 +91,7 @@ def flush(
     deadline = time.monotonic() + timeout
     sender = line(host, port)
     for tap in list(sender.before_flush):
-        tap.looks.training_ends()
+        tap.probe_runs.training_ends()
     drained = sender.drain(timeout)
     left = max(deadline - time.monotonic(), 0.1)
     only = {key: value for key, value in (("run", run), ("model", model)) if value is not None}

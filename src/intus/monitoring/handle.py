@@ -19,7 +19,7 @@ from .probe_set import check_probe_set
 from .schedule import Choice, Schedule
 from .sender import BLOCK_S, line
 from .tap import ModelTap, Structure
-from .warn_once import Troubles, logger
+from .warn_once import WarningLog, logger
 
 _SETTINGS = ("epoch", "step", "mode", "items")
 #: Numbers of a row that is sent as it is, unless the caller says otherwise.
@@ -83,7 +83,7 @@ def probe(
     """
     backend = for_model(model)
     model = backend.inner(model, compiled=probe_set is not None)
-    troubles = Troubles()
+    troubles = WarningLog()
     schedule = Schedule(which, when, rows, batch_axis, troubles, width)
     is_size = isinstance(queue_mb, int | float) and not isinstance(queue_mb, bool) and queue_mb > 0
     if queue_mb is not None and not is_size:
@@ -199,7 +199,7 @@ class Probe:
     def status(self) -> dict[str, Any]:
         """What became of the records: of this probe ``passes`` (calls of the model), ``skipped`` (those left
         out for the budget), ``recorded`` and ``troubles`` (hooks, which
-        or when that raised) and ``silent``, the operations that never ran; of the line to the server, which
+        or when that raised) and ``never_called``, the operations that never ran; of the line to the server, which
         all probes of the process share, ``sent``, ``dropped``, ``failed``, ``waiting`` and ``server``."""
         tap, counts = self._tap, self._tap.sender.counts()
         return {
@@ -207,7 +207,7 @@ class Probe:
             "skipped": tap.budget.skipped,
             "recorded": tap.recorded,
             "troubles": tap.troubles.total(),
-            "silent": tap.silent(),
+            "never_called": tap.never_called(),
             "sent": counts.sent,
             "dropped": counts.dropped,
             "failed": counts.failed,
@@ -215,17 +215,17 @@ class Probe:
             "server": tap.sender.state,
         }
 
-    def look(self) -> None:
+    def run_probe_set(self) -> None:
         """Run the probe set now, as this epoch's; once an epoch, for two states of a model are not one.
         Looked at before the training, the untrained model is epoch 0, and the first epoch is 1.
         Raises InputError where there is no probe set."""
-        if not self._tap.looks.instead:
+        if not self._tap.probe_runs.instead:
             raise InputError("There is no probe set to look at: probe(model, probe_set=(inputs, labels)).")
-        self._tap.looks.look()
+        self._tap.probe_runs.run()
 
     def remove(self) -> None:
         """Take every hook off the model; what was recorded still goes out. Twice is harmless."""
-        self._tap.looks.training_ends()
+        self._tap.probe_runs.training_ends()
         self._attachment.remove()
         self._tap.close()
 

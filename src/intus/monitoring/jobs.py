@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core.record import Record
 from .client import BINARY
-from .sent_counts import Span
+from .sent_counts import EpochKey
 
 
 @dataclass(slots=True, eq=False)
@@ -26,7 +26,7 @@ class Job:
     answers: int = 0
     topic: str = ""
     state: str = "waiting"
-    spans: list[Span] = field(default_factory=list)
+    spans: list[EpochKey] = field(default_factory=list)
     said: list[dict[str, Any]] | None = None
 
     def is_replaced_by(self, other: Job) -> bool:
@@ -46,7 +46,7 @@ class Counts:
 
 
 @dataclass(slots=True)
-class Gathering:
+class OpenRequest:
     """The batch that records are joining."""
 
     records: list[Record] = field(default_factory=list)

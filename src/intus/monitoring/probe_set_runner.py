@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..backends.base import Backend
-from ..core.probes_disabled import unwatched
+from ..core.probes_disabled import probes_disabled
 from ..core.record import PROBE_SET_MODE
 from .probe_set import ProbeSet
-from .warn_once import Troubles
+from .warn_once import WarningLog
 
 _TWICE = (
     "intus: the probe set was run in epoch %s already; what was learned in it since is not shown. Where the "
@@ -20,7 +20,7 @@ _TWICE = (
 )
 
 
-class Facts(NamedTuple):
+class PassTags(NamedTuple):
     """What one pass is tagged with; its gradients, which come later, carry the same."""
 
     epoch: float
@@ -36,13 +36,13 @@ class Host(Protocol):
 
     epoch: float
     passes: int
-    troubles: Troubles
+    troubles: WarningLog
 
     def turn(self, old: float, new: float) -> None: ...
-    def fails(self, error: Exception) -> None: ...
+    def on_error(self, error: Exception) -> None: ...
 
 
-class Looks:
+class ProbeSetRunner:
     """Runs a probe set. Without one it never does anything."""
 
     def __init__(self, host: Host, model: Any, backend: Backend, probe_set: ProbeSet | None) -> None:
@@ -58,24 +58,24 @@ class Looks:
         """Whether only the probe set is watched, and not the training's own passes."""
         return self._set is not None
 
-    def facts(self, step: int) -> Facts | None:
+    def facts(self, step: int) -> PassTags | None:
         """What the pass that runs is tagged with; None where it is the training's."""
         if not self.running or self._set is None:
             return None
         epoch = self._host.epoch if self._set.every is None else self._at
-        return Facts(epoch, step, PROBE_SET_MODE, self._set.items)
+        return PassTags(epoch, step, PROBE_SET_MODE, self._set.items)
 
     def epoch_ends(self) -> None:
         """An epoch is over: look, if anything was learned in it."""
         if self._set is not None and self._set.every is None and self._is_due():
-            self.look()
+            self.run()
 
     def step_begins(self, step: int) -> None:
         """A call of the training begins: look if it is one of ``every``."""
         if self._set is not None and self._set.every is not None and step % self._set.every == 0:
             self._host.turn(self._at, step)
             self._at = step
-            self.look()
+            self.run()
 
     def training_ends(self) -> None:
         """Nothing more may come: look at what came of it."""
@@ -84,9 +84,9 @@ class Looks:
         if self._set.every is not None:
             self._host.turn(self._at, self._at + 1)
             self._at += 1
-        self.look()
+        self.run()
 
-    def look(self) -> None:
+    def run(self) -> None:
         """Run the probe set now, unless this epoch has been looked at: two states of a model are not one."""
         model = self._model()
         if self._set is None or model is None or self.running:
@@ -98,10 +98,10 @@ class Looks:
         self._since = self._now(model)
         self.running = True
         try:
-            with unwatched():  # for other probes it is no part of the training
+            with probes_disabled():  # for other probes it is no part of the training
                 self._backend.run(model, self._set.inputs)
         except Exception as error:
-            self._host.fails(error)
+            self._host.on_error(error)
         finally:
             self.running = False
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .warn_once import Troubles
+from .warn_once import WarningLog
 
 _ADVICE = (
     "Labels by order of arrival then belong to no row. Say which rows come (Probe.items = ids), or let the "
@@ -23,7 +23,7 @@ _PART = "intus: %s is trained by several processes, each with a part of the rows
 class Order:
     """What is known of the order in which one model's rows arrive."""
 
-    def __init__(self, name: str, troubles: Troubles) -> None:
+    def __init__(self, name: str, troubles: WarningLog) -> None:
         self._name, self._troubles = name, troubles
         self._first: dict[str, tuple[float, bytes | None]] = {}
         self._moved: set[str] = set()
@@ -35,7 +35,7 @@ class Order:
         new, self._part = (epoch, mode) != self._part, (epoch, mode)
         return new
 
-    def begins(
+    def on_forward_start(
         self, epoch: float, mode: str, first: bytes | None, shuffled: Callable[[], str | None]
     ) -> None:
         """An epoch begins with that batch, None where it is a part of the data. ``shuffled`` is

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from ..backends.base import Operation, Seen
+from ..backends.base import CapturedTensor, Operation
 from ..core.errors import InputError
 from ..core.record import PROJECTED, SUMMARY
-from .warn_once import Troubles
+from .warn_once import WarningLog
 
 Choice = Callable[[Any, Operation], Any]
 _FLOAT = 4  # bytes
@@ -50,7 +50,7 @@ class Schedule:
         when: Choice | None,
         rows: int | None,
         batch_axis: int,
-        troubles: Troubles,
+        troubles: WarningLog,
         width: float = math.inf,
     ) -> None:
         for name, choice in (("which", which), ("when", when)):
@@ -78,7 +78,7 @@ class Schedule:
         """Whether this call is looked at, asked each time before any work on tensors."""
         return self._ask("when", self._when, model, operation)
 
-    def cut(self, seen: Seen, most: int | None) -> Cut:
+    def cut(self, seen: CapturedTensor, most: int | None) -> Cut:
         """What is taken of a tensor, of ``most`` rows."""
         axis = self.batch_axis if seen.batch_axis is None else seen.batch_axis
         if not seen.has_batch or axis >= len(seen.shape):

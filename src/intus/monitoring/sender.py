@@ -23,9 +23,9 @@ from ..core.record import Record
 from ..storage.codec import encode_records
 from .breaker import Breaker
 from .client import BINARY, JSON, Answer, Client
-from .jobs import Counts, Gathering, Job
-from .sent_counts import Span, Tallies
-from .warn_once import Troubles, logger
+from .jobs import Counts, Job, OpenRequest
+from .sent_counts import EpochKey, SentCounts
+from .warn_once import WarningLog, logger
 
 BATCH_BYTES = 32 << 20  # a pass larger than this goes out in several requests
 BLOCK_S = 30.0  # the longest that ``block`` may hold the training up while nothing moves
@@ -53,15 +53,15 @@ class Sender:
         self._id, self._seq = str(uuid.uuid4()), 0
         self._jobs: deque[Job] = deque()
         self._trying: Job | None = None  # what the thread is at, or was last
-        self._gathering = Gathering()
+        self._gathering = OpenRequest()
         self._bytes = 0
         self._counts = Counts()
-        self._tallies = Tallies()
+        self._tallies = SentCounts()
         self._breaker = Breaker()
         self._reached = False  # whether the server ever answered
         self._stuck = False  # whether a wait for room ended without any
         self._thread: threading.Thread | None = None
-        self.troubles = Troubles()
+        self.troubles = WarningLog()
 
     def _own(self) -> None:
         """A forked child has the parent's queue but not its thread: it starts with nothing."""
@@ -76,7 +76,7 @@ class Sender:
 
     # -- from the training thread --------------------------------------------------------------------
 
-    def reserve(self, nbytes: int, wait: float = 0.0, span: Span | None = None) -> bool:
+    def reserve(self, nbytes: int, wait: float = 0.0, span: EpochKey | None = None) -> bool:
         """Take room for a record of ``nbytes``, waiting up to ``wait`` seconds; False counts it dropped, of
         the epoch ``span``."""
         self._own()
@@ -123,7 +123,7 @@ class Sender:
             self._post()
 
     def _post(self) -> None:
-        batch, self._gathering = self._gathering, Gathering()
+        batch, self._gathering = self._gathering, OpenRequest()
         if batch.records:
             self._push(self._batch(batch.records, batch.nbytes))
 
@@ -143,13 +143,13 @@ class Sender:
         job.body = encode
         return job
 
-    def begin(self, span: Span) -> None:
+    def begin(self, span: EpochKey) -> None:
         """An epoch begins."""
         self._own()
         with self._changed:
             self._tallies.begin(span)
 
-    def end(self, span: Span) -> None:
+    def end(self, span: EpochKey) -> None:
         """An epoch has ended; the next batch tells it."""
         self._own()
         with self._changed:
@@ -344,8 +344,8 @@ class Sender:
             logger.warning("intus: %s records could not be sent to %s:%s.", left, self.host, self.port)
 
 
-def _span(record: Record) -> Span:
-    return Span(record.run, record.model, record.epoch)
+def _span(record: Record) -> EpochKey:
+    return EpochKey(record.run, record.model, record.epoch)
 
 
 _LINES: dict[tuple[str, int], Sender] = {}  # one line per server in a process: flush(host, port) must find it

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 REMEMBERED = 4
 
 
-class Span(NamedTuple):
+class EpochKey(NamedTuple):
     """One epoch of one (run, model)."""
 
     run: str
@@ -18,7 +18,7 @@ class Span(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
+class EpochCounts:
     """Of one epoch so far: records put on their way, records dropped, and whether there will be more."""
 
     sent: int = 0
@@ -33,11 +33,11 @@ class Tally:
         return self.sent, self.dropped, self.ended, self.left
 
 
-class Tallies:
+class SentCounts:
     """The tallies of all that a process sends to one server.
 
-    >>> tallies = Tallies()
-    >>> span = Span("r", "m", 0)
+    >>> tallies = SentCounts()
+    >>> span = EpochKey("r", "m", 0)
     >>> tallies.sent(span), tallies.end(span)
     (None, None)
     >>> tallies.news()
@@ -45,29 +45,29 @@ class Tallies:
     """
 
     def __init__(self) -> None:
-        self._of: dict[Span, Tally] = {}
+        self._of: dict[EpochKey, EpochCounts] = {}
 
-    def sent(self, span: Span) -> None:
+    def sent(self, span: EpochKey) -> None:
         """A record joined a batch."""
         self._at(span).sent += 1
 
-    def dropped(self, span: Span) -> None:
+    def dropped(self, span: EpochKey) -> None:
         """A record was dropped."""
         self._at(span).dropped += 1
 
-    def lost(self, span: Span) -> None:
+    def lost(self, span: EpochKey) -> None:
         """A record that was on its way will not arrive."""
         tally = self._at(span)
         tally.sent, tally.dropped = max(tally.sent - 1, 0), tally.dropped + 1
 
-    def begin(self, span: Span) -> None:
+    def begin(self, span: EpochKey) -> None:
         """An epoch begins. Where it ended before, the training goes back: all is counted anew from there."""
         tally = self._of.get(span)
         if tally is not None and tally.ended:
             for other in [other for other in self._of if other[:2] == span[:2] and not _before(other, span)]:
                 del self._of[other]
 
-    def end(self, span: Span) -> None:
+    def end(self, span: EpochKey) -> None:
         """No more records of an epoch are expected."""
         if span in self._of:
             self._of[span].ended = True
@@ -78,7 +78,7 @@ class Tallies:
             if run in (None, span.run) and model in (None, span.model):
                 tally.ended = tally.left = True
 
-    def news(self, spans: set[Span] | None = None) -> list[dict[str, Any]]:
+    def news(self, spans: set[EpochKey] | None = None) -> list[dict[str, Any]]:
         """What to tell the server, as JSON: of these epochs, and of all where something changed."""
         return [
             span._asdict() | dict(zip(("sent", "dropped", "ended", "left"), tally.now, strict=True))
@@ -93,18 +93,18 @@ class Tallies:
     def told(self, news: list[dict[str, Any]]) -> None:
         """The server knows this now."""
         for row in news:
-            span = Span(row["run"], row["model"], row["epoch"])
+            span = EpochKey(row["run"], row["model"], row["epoch"])
             if span in self._of:
                 self._of[span].told = (row["sent"], row["dropped"], row["ended"], row["left"])
         self._prune()
 
-    def _at(self, span: Span) -> Tally:
+    def _at(self, span: EpochKey) -> EpochCounts:
         if span not in self._of:
-            self._of[span] = Tally()
+            self._of[span] = EpochCounts()
         return self._of[span]
 
     def _prune(self) -> None:
-        done: dict[tuple[str, str], list[Span]] = {}
+        done: dict[tuple[str, str], list[EpochKey]] = {}
         for span, tally in self._of.items():
             if tally.ended and tally.now == tally.told:
                 done.setdefault(span[:2], []).append(span)
@@ -113,5 +113,5 @@ class Tallies:
                 del self._of[span]
 
 
-def _before(one: Span, other: Span) -> bool:
+def _before(one: EpochKey, other: EpochKey) -> bool:
     return (one.epoch or 0) < (other.epoch or 0)

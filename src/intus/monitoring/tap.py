@@ -10,20 +10,20 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from ..backends.base import Backend, Operation, Seen
+from ..backends.base import Backend, CapturedTensor, Operation
 from ..core.graph import Graph
-from ..core.probes_disabled import is_unwatched
+from ..core.probes_disabled import are_probes_disabled
 from ..core.record import Record
 from ..storage.codec import encode_graph
 from .budget import Budget, Seconds
 from .clocks import of_process, of_thread, since
 from .probe_set import ProbeSet
-from .probe_set_runner import Facts, Looks
+from .probe_set_runner import PassTags, ProbeSetRunner
 from .row_order import Order
 from .schedule import Cut, Schedule
 from .sender import Sender
-from .sent_counts import Span
-from .warn_once import Troubles, logger
+from .sent_counts import EpochKey
+from .warn_once import WarningLog, logger
 
 _COMPILED = "What runs inside torch.compile is not seen: probe a model that is not compiled."
 
@@ -54,7 +54,7 @@ class ModelTap:
         backend: Backend,
         sender: Sender,
         schedule: Schedule,
-        troubles: Troubles,
+        troubles: WarningLog,
         *,
         run: str,
         name: str,
@@ -77,8 +77,8 @@ class ModelTap:
         self._first = True  # no pass has ended yet
         self._traced: Structure | None = None
         self._tracer: int | None = None  # the thread whose pass is traced
-        self._facts = Facts(0, 0, "", None)
-        self.budget, self.looks = budget, Looks(self, model, backend, probe_set)
+        self._facts = PassTags(0, 0, "", None)
+        self.budget, self.probe_runs = budget, ProbeSetRunner(self, model, backend, probe_set)
         self._order = Order(name, troubles)
         self._held = self._most = 0  # bytes and rows of the pass watched last
         self._known = sender.worked  # when the budget last heard of it
@@ -91,14 +91,14 @@ class ModelTap:
     @epoch.setter
     def epoch(self, value: float) -> None:
         if value != self._epoch:
-            self.looks.epoch_ends()
+            self.probe_runs.epoch_ends()
             self.turn(self._epoch, value)
         self._epoch = value
 
     def turn(self, old: float, new: float) -> None:
         """One span of the records ends and another begins."""
-        self.sender.end(Span(self.run, self.name, old))
-        self.sender.begin(Span(self.run, self.name, new))
+        self.sender.end(EpochKey(self.run, self.name, old))
+        self.sender.begin(EpochKey(self.run, self.name, new))
 
     def current_mode(self) -> str:
         """The caller's word, else what the model is in."""
@@ -107,12 +107,12 @@ class ModelTap:
 
     # -- what the backend calls ----------------------------------------------------------------------
 
-    def begins(self, inputs: Any) -> bool:
-        if is_unwatched() and not self.looks.running:  # trace or inspect: no part of the training
+    def on_forward_start(self, inputs: Any) -> bool:
+        if are_probes_disabled() and not self.probe_runs.running:  # trace or inspect: no part of the training
             return False
-        if not self.looks.running:
-            self.looks.step_begins(self.step)
-        facts = self.looks.facts(self.step) or self._of_training(inputs)
+        if not self.probe_runs.running:
+            self.probe_runs.step_begins(self.step)
+        facts = self.probe_runs.facts(self.step) or self._of_training(inputs)
         if facts is None:
             return False
         began = of_thread()
@@ -127,13 +127,13 @@ class ModelTap:
             self.budget.pay(since(began))
         return True
 
-    def _of_training(self, inputs: Any) -> Facts | None:
+    def _of_training(self, inputs: Any) -> PassTags | None:
         """What a call of the training is tagged with; None where it is not watched."""
-        facts = Facts(self.epoch, self.step, self.current_mode(), self.items)
+        facts = PassTags(self.epoch, self.step, self.current_mode(), self.items)
         self.step += 1
         self.passes += 1
         self.items = None
-        if self.looks.instead:
+        if self.probe_runs.instead:
             return None
         worked, self._known = self.sender.worked - self._known, self.sender.worked
         self.budget.pay(Seconds(worked, worked))
@@ -141,17 +141,17 @@ class ModelTap:
         watched = self.budget.allows(of_process(), (facts.epoch, facts.mode))
         if facts.items is None and self._order.is_new(facts.epoch, facts.mode):
             first = self._backend.order(inputs)
-            self._order.begins(facts.epoch, facts.mode, first, self._backend.shuffled)
+            self._order.on_forward_start(facts.epoch, facts.mode, first, self._backend.shuffled)
         if not watched and facts.items is None:
             self.troubles.say(_LEFT_OUT, f"{self.budget.share:.0%}", self.name)
         ordered = facts.items is not None or self._order.holds(facts.mode)
         return facts._replace(rows=self.budget.rows, ordered=ordered) if watched else None
 
-    def wants(self, operation: Operation) -> Facts | None:
+    def wants(self, operation: Operation) -> PassTags | None:
         self.heard.add(operation.address)
         return self._facts if self._schedule.wants(self._model(), operation) else None
 
-    def take(self, ticket: Facts, seen: Seen) -> None:
+    def on_tensor(self, ticket: PassTags, seen: CapturedTensor) -> None:
         began = of_thread()
         cut = self._schedule.cut(seen, ticket.rows)
         if cut.axis is not None:
@@ -159,7 +159,7 @@ class ModelTap:
             self._held += math.ceil(
                 cut.nbytes * seen.shape[cut.axis] / (cut.rows or seen.shape[cut.axis] or 1)
             )
-        if not self.sender.reserve(cut.nbytes, self._wait, Span(self.run, self.name, ticket.epoch)):
+        if not self.sender.reserve(cut.nbytes, self._wait, EpochKey(self.run, self.name, ticket.epoch)):
             return
         try:
             record = self._record(ticket, seen, cut)
@@ -170,7 +170,7 @@ class ModelTap:
         self.recorded += 1
         self.budget.pay(since(began))
 
-    def ends(self, output: Any) -> None:
+    def on_forward_end(self, output: Any) -> None:
         if self._first and output is not None:
             self._first = False
             self._say_silent()
@@ -181,18 +181,18 @@ class ModelTap:
             self.sender.post()
             self.budget.pay(since(began))
 
-    def fails(self, error: Exception) -> None:
+    def on_error(self, error: Exception) -> None:
         text = "intus could not record something and goes on without: %s: %s"
         self.troubles.count(f"hook {type(error).__name__}", text, type(error).__name__, error)
 
     # ------------------------------------------------------------------------------------------------
 
-    def silent(self) -> list[str]:
+    def never_called(self) -> list[str]:
         """The operations that are attached to and never ran."""
         return [address for address in self.operations if address not in self.heard]
 
     def _say_silent(self) -> None:
-        silent = self.silent()
+        silent = self.never_called()
         if 2 * len(silent) > len(self.operations):
             text = "intus: %s of %s operations of %s did not run in its first call, such as %r. %s"
             logger.warning(text, len(silent), len(self.operations), self.name, silent[0], _COMPILED)
@@ -202,12 +202,12 @@ class ModelTap:
         if not self.passes and self.operations and self._first:
             logger.warning("intus: %s was never called while it was probed. %s", self.name, _COMPILED)
         try:
-            self.ends(None)
+            self.on_forward_end(None)
             self.sender.leave(self.run, self.name)
         except Exception as error:
-            self.fails(error)
+            self.on_error(error)
 
-    def _record(self, facts: Facts, seen: Seen, cut: Cut) -> Record:
+    def _record(self, facts: PassTags, seen: CapturedTensor, cut: Cut) -> Record:
         items, axis, summary = facts.items, cut.axis, None
         if cut.projected_from is not None and seen.project is not None:
             array, summary = seen.project(cut.rows, axis or 0)

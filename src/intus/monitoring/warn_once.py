@@ -9,10 +9,10 @@ from collections import Counter
 logger = logging.getLogger("intus.monitoring")
 
 
-class Troubles:
+class WarningLog:
     """Counts what went wrong, by a short code, and logs the first of each.
 
-    >>> troubles = Troubles()
+    >>> troubles = WarningLog()
     >>> troubles.count("hook"), troubles.total()
     (None, 1)
     """

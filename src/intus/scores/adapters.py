@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.errors import InputError
 from .affinity import of_pairs
-from .base import NAN, Reading, Score, add_score, get, score
+from .base import NAN, Score, ScoreResult, add_score, get, score
 from .cluster import adjusted, agreement
 from .judging import judge, majority_f1
 from .labelled import TOO_MANY, complete, labelled_rows, shuffled, too_few
@@ -81,19 +81,19 @@ def _of_function(function: Callable[..., Any], name: str) -> Score:
             "(behaviours, labels)."
         )
 
-    def of_layer(statistics: Statistics) -> Iterable[Reading]:
+    def of_layer(statistics: Statistics) -> Iterable[ScoreResult]:
         x = statistics.drawn()[1]
         x = statistics.projection.apply(x[complete(x)]) if statistics.raw else x
-        yield Reading(name, _number(function, x), n=len(x), note=statistics.note)
+        yield ScoreResult(name, _number(function, x), n=len(x), note=statistics.note)
 
-    def of_target(statistics: Statistics, target: str) -> Iterable[Reading]:
+    def of_target(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
         _, x, codes = labelled_rows(statistics, target)
         if statistics.classes[target].overflowed:
-            yield Reading(name, NAN, target, n=len(x), note=TOO_MANY)
+            yield ScoreResult(name, NAN, target, n=len(x), note=TOO_MANY)
             return
         base = _number(function, x, shuffled(codes, statistics.seed))
         value = _number(function, x, codes)
-        yield Reading(name, value, target, baseline=base, n=len(x), note=statistics.note)
+        yield ScoreResult(name, value, target, baseline=base, n=len(x), note=statistics.note)
 
     if wants == 1:
         return Score(name, of_layer, frozenset({"sample"}))
@@ -105,33 +105,33 @@ def _number(function: Callable[..., Any], *arguments: np.ndarray) -> float:
 
 
 def _of_classifier(estimator: Any, name: str) -> Score:
-    def compute(statistics: Statistics, target: str) -> Iterable[Reading]:
+    def compute(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
         places, x, codes = labelled_rows(statistics, target)
         held = places.held
         if note := too_few(statistics, target, codes, held):
-            return [Reading(name, NAN, target, n=int(held.sum()), note=note)]
+            return [ScoreResult(name, NAN, target, n=int(held.sum()), note=note)]
         fake = shuffled(codes, statistics.seed)
         value, control = (
             judge(y[held], _fitted(estimator, x[~held], y[~held]).predict(x[held])) for y in (codes, fake)
         )
         base = max(control.f1, majority_f1(codes[~held], codes[held]))
         low, high = value.interval("f1", statistics.seed)
-        return [Reading(name, value.f1, target, -1, low, high, base, int(held.sum()))]
+        return [ScoreResult(name, value.f1, target, -1, low, high, base, int(held.sum()))]
 
     return Score(name, compute, frozenset({"sample", "classes"}), per="target")
 
 
 @score("logistic_f1", "sample", "classes", per="target", default=False)
-def logistic_f1(statistics: Statistics, target: str) -> Iterable[Reading]:
+def logistic_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Held-out macro F1 of scikit-learn's logistic regression on standardised rows of the sample."""
     return _of_classifier(logistic(), "logistic_f1").compute(statistics, target)
 
 
 def _of_clusterer(estimator: Any, name: str) -> Score:
-    def compute(statistics: Statistics, target: str) -> Iterable[Reading]:
+    def compute(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
         places, x, codes = labelled_rows(statistics, target)
         if note := too_few(statistics, target, codes):
-            return [Reading(name, NAN, target, n=len(x), note=note)]
+            return [ScoreResult(name, NAN, target, n=len(x), note=note)]
         found = _clone(estimator).fit_predict(x)
         return [agreement(name, target, adjusted, codes, found, places.group, statistics)]
 

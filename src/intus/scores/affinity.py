@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from .base import NAN, Reading, Score, score
+from .base import NAN, Score, ScoreResult, score
 from .statistics import pairs
 from .statistics.jackknife import jackknife, leave_one_out
 from .statistics.split import Places
@@ -25,7 +25,7 @@ BLOCK = 1 << 14
 
 
 @score("correlation", "pairs", "sample", per="unit")
-def correlation(statistics: Statistics) -> Iterable[Reading]:
+def correlation(statistics: Statistics) -> Iterable[ScoreResult]:
     """Pearson's r of each unit and hypothesis; the interval is a jackknife over items, on atanh r."""
     sums = statistics.pairs.sums
     value = pairs.correlation(sums.sum(axis=1))
@@ -37,7 +37,7 @@ def correlation(statistics: Statistics) -> Iterable[Reading]:
 
 
 @score("mean_difference", "pairs", "sample", per="unit")
-def mean_difference(statistics: Statistics) -> Iterable[Reading]:
+def mean_difference(statistics: Statistics) -> Iterable[ScoreResult]:
     """Mean of the unit where the hypothesis is 1 less where it is 0, in the unit's own unit."""
     sums = statistics.pairs.sums
     value = np.where(statistics.pairs.binary, pairs.mean_difference(sums.sum(axis=1)), NAN)
@@ -81,7 +81,7 @@ def of_pairs(function: Callable[[np.ndarray, np.ndarray], float], name: str) -> 
                 out[u, h] = float(function(x[rows, u], values[rows, h]))
         return out
 
-    def compute(statistics: Statistics) -> Iterable[Reading]:
+    def compute(statistics: Statistics) -> Iterable[ScoreResult]:
         places, x, values = drawn(statistics)
         groups = np.unique(places.group)
         without = [table(x[places.group != g], values[places.group != g]) for g in groups]
@@ -145,7 +145,7 @@ def spread(
     binary: bool = False,
     notes: np.ndarray | None = None,
     rows: np.ndarray | None = None,
-) -> Iterator[Reading]:
+) -> Iterator[ScoreResult]:
     """One reading per hypothesis and unit of tables (units, hypotheses); ``base`` may be (hypotheses,),
     ``rows`` is."""
     base = np.broadcast_to(base, value.shape)
@@ -155,7 +155,7 @@ def spread(
         for u in range(statistics.features):
             count = rows[h] if rows is not None else statistics.pairs.sums[pairs.N, :, u, h].sum()
             if wrong:
-                yield Reading(name, NAN, target, u, n=int(count), note=wrong)
+                yield ScoreResult(name, NAN, target, u, n=int(count), note=wrong)
                 continue
             note = notes[u, h] if notes is not None else ""
             if not np.isfinite(value[u, h]):
@@ -163,7 +163,9 @@ def spread(
             if sampled:
                 note += f"{', ' if note else ''}from a sample of the rows"
             bounds = (float(low[u, h]), float(high[u, h])) if np.isfinite(value[u, h]) else (NAN, NAN)
-            yield Reading(name, float(value[u, h]), target, u, *bounds, float(base[u, h]), int(count), note)
+            yield ScoreResult(
+                name, float(value[u, h]), target, u, *bounds, float(base[u, h]), int(count), note
+            )
 
 
 def _unfit(statistics: Statistics, target: str, column: int, binary: bool) -> str:

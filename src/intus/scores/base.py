@@ -26,7 +26,7 @@ NAN = float("nan")
 _log = logging.getLogger(__name__)
 
 
-class Reading(NamedTuple):
+class ScoreResult(NamedTuple):
     """One row of Results, less who and when: ``unit`` -1 means the whole layer, ``low`` and ``high``
     bound a 95 % interval, ``baseline`` is what the score gives without knowledge, ``n`` counts rows."""
 
@@ -52,13 +52,13 @@ class Score:
     """
 
     name: str
-    compute: Callable[..., Iterable[Reading]]
+    compute: Callable[..., Iterable[ScoreResult]]
     needs: frozenset[Need]
     per: Literal["layer", "target", "unit"] = "layer"
     default: bool = True
     kinds: frozenset[str] = frozenset()
 
-    def readings(self, statistics: Statistics) -> list[Reading]:
+    def readings(self, statistics: Statistics) -> list[ScoreResult]:
         """Everything this score has to say."""
         with np.errstate(all="ignore"):  # what overflows is shown as infinite, not warned of
             if self.per == "target":
@@ -75,10 +75,10 @@ def score(
     per: Literal["layer", "target", "unit"] = "layer",
     default: bool = True,
     kinds: Iterable[str] = (),
-) -> Callable[[Callable[..., Iterable[Reading]]], Callable[..., Iterable[Reading]]]:
+) -> Callable[[Callable[..., Iterable[ScoreResult]]], Callable[..., Iterable[ScoreResult]]]:
     """Register a function of statistics as a score; see ``intus.scores.register`` for plain functions."""
 
-    def add(compute: Callable[..., Iterable[Reading]]) -> Callable[..., Iterable[Reading]]:
+    def add(compute: Callable[..., Iterable[ScoreResult]]) -> Callable[..., Iterable[ScoreResult]]:
         add_score(Score(name, compute, frozenset(needs), per, default, frozenset(kinds)))
         return compute
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import require
-from .base import NAN, Reading, score
+from .base import NAN, ScoreResult, score
 from .labelled import labelled_rows, shuffled, too_few
 from .statistics.jackknife import jackknife, leave_one_out
 from .statistics.split import GROUPS
@@ -73,7 +73,7 @@ def agreement(
     cluster: np.ndarray,
     group: np.ndarray,
     statistics: Statistics,
-) -> Reading:
+) -> ScoreResult:
     """How clusters agree with classes by that measure, with the interval of leaving out groups of items and
     the agreement of shuffled labels."""
     tables = _tables(truth, cluster, group)
@@ -84,7 +84,7 @@ def agreement(
     least, most = (0, np.inf) if measure is mutual_information else (-np.inf, 1)
     low, high = np.clip(jackknife(np.asarray(value), without), least, most)
     base = measure(_tables(shuffled(truth, statistics.seed), cluster, group).sum(axis=0))
-    return Reading(name, value, target, -1, float(low), float(high), base, len(truth), statistics.note)
+    return ScoreResult(name, value, target, -1, float(low), float(high), base, len(truth), statistics.note)
 
 
 def _near(measure: Measure, table: np.ndarray) -> Measure:
@@ -104,7 +104,7 @@ def _tables(truth: np.ndarray, cluster: np.ndarray, group: np.ndarray) -> np.nda
     return out
 
 
-def _kmeans(name: str, measure: Measure, statistics: Statistics, target: str) -> Reading:
+def _kmeans(name: str, measure: Measure, statistics: Statistics, target: str) -> ScoreResult:
     places, x, truth = labelled_rows(statistics, target)
     places, x, truth = places.take(np.arange(len(x)) < MOST_ROWS), x[:MOST_ROWS], truth[:MOST_ROWS]
     note = too_few(statistics, target, truth)
@@ -112,7 +112,7 @@ def _kmeans(name: str, measure: Measure, statistics: Statistics, target: str) ->
     if not note and len(x) < LEAST_ROWS * count:
         note = f"{len(x)} rows are too few for {count} clusters"
     if note:
-        return Reading(name, NAN, target, n=len(x), note=note)
+        return ScoreResult(name, NAN, target, n=len(x), note=note)
     key = ("kmeans", count, places.key.tobytes())
     cluster = statistics.once(key, lambda: _clusters(x, count, statistics.seed))
     return agreement(name, target, measure, truth, cluster, places.group, statistics)
@@ -143,18 +143,18 @@ def _distinct(x: np.ndarray, most: int) -> int:
 
 
 @score("kmeans_mi", "sample", "classes", per="target")
-def kmeans_mi(statistics: Statistics, target: str) -> Iterable[Reading]:
+def kmeans_mi(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Mutual information in nats of k-means clusters and classes."""
     return [_kmeans("kmeans_mi", mutual_information, statistics, target)]
 
 
 @score("kmeans_ami", "sample", "classes", per="target")
-def kmeans_ami(statistics: Statistics, target: str) -> Iterable[Reading]:
+def kmeans_ami(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Adjusted mutual information of k-means clusters and classes."""
     return [_kmeans("kmeans_ami", adjusted, statistics, target)]
 
 
 @score("kmeans_nmi", "sample", "classes", per="target")
-def kmeans_nmi(statistics: Statistics, target: str) -> Iterable[Reading]:
+def kmeans_nmi(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Normalised mutual information of k-means clusters and classes: the V-measure."""
     return [_kmeans("kmeans_nmi", normalised, statistics, target)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from .base import NAN, Reading, score
+from .base import NAN, ScoreResult, score
 from .statistics.jackknife import jackknife, leave_one_out
 from .statistics.moments import HUGE
 from .statistics.row_statistics import ROW_SCALARS
@@ -18,7 +18,7 @@ def _row_mean(name: str, meaning: str) -> None:
     """Register the mean over rows of one number per row; the interval is a jackknife over items."""
     place = ROW_SCALARS.index(name)
 
-    def compute(statistics: Statistics) -> Iterable[Reading]:
+    def compute(statistics: Statistics) -> Iterable[ScoreResult]:
         tally = statistics.tally
         if not tally.rows:
             return [_reading(name, NAN, statistics)]
@@ -59,24 +59,24 @@ _simple("max", lambda statistics: statistics.tally.high if statistics.tally.rows
 
 
 @score("dead", "tally")
-def dead(statistics: Statistics) -> Iterable[Reading]:
+def dead(statistics: Statistics) -> Iterable[ScoreResult]:
     """Share of features that are zero in every row; unknown where a layer came projected."""
     if statistics.projected_from is not None:
         note = f"not where rows are projected: probe(width=) of {statistics.whole} or more sends them whole"
-        return [Reading("dead", NAN, n=statistics.tally.rows, note=note)]
+        return [ScoreResult("dead", NAN, n=statistics.tally.rows, note=note)]
     value = float(1 - statistics.tally.alive.mean()) if statistics.tally.rows else NAN
     return [_reading("dead", value, statistics)]
 
 
 @score("nonfinite", "tally")
-def nonfinite(statistics: Statistics) -> Iterable[Reading]:
+def nonfinite(statistics: Statistics) -> Iterable[ScoreResult]:
     """How many entries are NaN or infinite."""
     tally = statistics.tally
-    return [Reading("nonfinite", float(tally.nonfinite), n=tally.seen)]
+    return [ScoreResult("nonfinite", float(tally.nonfinite), n=tally.seen)]
 
 
 @score("participation_ratio", "moments", "whole")
-def participation_ratio(statistics: Statistics) -> Iterable[Reading]:
+def participation_ratio(statistics: Statistics) -> Iterable[ScoreResult]:
     """(tr C)² / tr(C²) of the covariance C: how many directions the layer uses, without an eigenvalue.
 
     A random projection to m features gives 1/PR + 1/m instead of 1/PR on average: that is taken off.
@@ -90,14 +90,14 @@ def participation_ratio(statistics: Statistics) -> Iterable[Reading]:
 
 
 @score("effective_rank", "moments", "whole")
-def effective_rank(statistics: Statistics) -> Iterable[Reading]:
+def effective_rank(statistics: Statistics) -> Iterable[ScoreResult]:
     """exp of the entropy of the normalised singular values of the centred rows (Roy and Vetterli 2007).
 
     NaN for layers so wide that they are projected: small singular values do not survive that.
     """
     if statistics.projected:
         note = f"not for more than {statistics.width} features"
-        return [Reading("effective_rank", NAN, n=_scatter(statistics)[1], note=note)]
+        return [ScoreResult("effective_rank", NAN, n=_scatter(statistics)[1], note=note)]
     scatter, n = _scatter(statistics)
     value = NAN
     if n > 1 and np.isfinite(scatter).all() and np.trace(scatter) > 0:
@@ -115,17 +115,21 @@ def _scatter(statistics: Statistics) -> tuple[np.ndarray, int]:
     return statistics.once("scatter", every.scatter), every.n
 
 
-def _of_covariance(name: str, value: float, n: int, statistics: Statistics) -> Reading:
+def _of_covariance(name: str, value: float, n: int, statistics: Statistics) -> ScoreResult:
     note = statistics.note
     if value != value:
         note = "fewer than two finite rows" if n < 2 else "the behaviours do not vary"
         if not np.isfinite(np.trace(_scatter(statistics)[0])):
             note = HUGE
-    return Reading(name, value, n=n, note=note)
+    return ScoreResult(name, value, n=n, note=note)
 
 
-def _reading(name: str, value: float, statistics: Statistics, low: float = NAN, high: float = NAN) -> Reading:
+def _reading(
+    name: str, value: float, statistics: Statistics, low: float = NAN, high: float = NAN
+) -> ScoreResult:
     tally = statistics.tally
     left_out = tally.seen - tally.rows
     note = f"{left_out} of {tally.seen} rows left out: NaN or infinite" if left_out else ""
-    return Reading(name, value, low=low, high=high, n=tally.rows, note=note or ("no rows" * (not tally.rows)))
+    return ScoreResult(
+        name, value, low=low, high=high, n=tally.rows, note=note or ("no rows" * (not tally.rows))
+    )

@@ -13,7 +13,7 @@ _REPLICATES = 200
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Judgement:
+class ConfusionCounts:
     """Right, predicted and true counts by item and class, (items, classes) each: all that accuracy and
     macro F1 need, also of a resampled set of items."""
 
@@ -46,7 +46,7 @@ class Judgement:
         unseen = 1 - 0.025 ** (1 / items)
         return float(1 - unseen if right_rows == rows else low), float(high if right_rows else unseen)
 
-    def above(self, other: Judgement, what: str, seed: int) -> tuple[float, float, float]:
+    def above(self, other: ConfusionCounts, what: str, seed: int) -> tuple[float, float, float]:
         """By how much this is better than ``other``, judged on the same items, with a bootstrap interval."""
         gap = float(getattr(self, what) - getattr(other, what))
         if len(self.true) < 2:
@@ -75,7 +75,7 @@ def resamples(items: int, seed: int) -> np.ndarray:
     return out.reshape(_REPLICATES, items)
 
 
-def judge(truth: np.ndarray, guess: np.ndarray, items: np.ndarray | None = None) -> Judgement:
+def judge(truth: np.ndarray, guess: np.ndarray, items: np.ndarray | None = None) -> ConfusionCounts:
     """Compare classes (rows,), both of them numbers from 0; without ``items`` each row is one."""
     items = np.arange(len(truth)) if items is None else np.unique(items, return_inverse=True)[1]
     shape = (int(items.max()) + 1, int(max(truth.max(), guess.max())) + 1)
@@ -83,7 +83,7 @@ def judge(truth: np.ndarray, guess: np.ndarray, items: np.ndarray | None = None)
     np.add.at(right, (items, truth), truth == guess)
     np.add.at(predicted, (items, guess), 1)
     np.add.at(true, (items, truth), 1)
-    return Judgement(right, predicted, true)
+    return ConfusionCounts(right, predicted, true)
 
 
 def majority_f1(train: np.ndarray, held: np.ndarray) -> float:

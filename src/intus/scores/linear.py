@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .base import NAN, Reading, score
-from .judging import Judgement, judge
+from .base import NAN, ScoreResult, score
+from .judging import ConfusionCounts, judge
 from .labelled import NO_FEATURES, TOO_MANY, labelled_rows
 from .statistics.moments import HUGE, Gram, Sums
 from .statistics.ridge import Factor, factorise, penalty, regress
@@ -28,7 +28,7 @@ from .statistics.split import BUCKETS
 from .statistics.statistics import Statistics
 
 
-class Plane(NamedTuple):
+class LinearClassifier(NamedTuple):
     """``coef`` (features, classes) and ``intercept`` (classes,) for rows less the moments' shift."""
 
     coef: np.ndarray
@@ -39,7 +39,7 @@ class Plane(NamedTuple):
         return np.asarray(np.argmax(x @ self.coef + self.intercept, axis=1))
 
 
-def solve(factor: Factor, sums: Sums, alpha: float | None = None) -> Plane:
+def solve(factor: Factor, sums: Sums, alpha: float | None = None) -> LinearClassifier:
     """The ridge classifier of these class sums; a class without rows is never predicted.
 
     ``alpha`` is the penalty per row, by default the one that generalised cross-validation chooses.
@@ -48,10 +48,10 @@ def solve(factor: Factor, sums: Sums, alpha: float | None = None) -> Plane:
     alpha = _chosen(factor, sums, turned) if alpha is None else alpha
     coef = regress(factor, turned, alpha) / factor.scale[:, None]
     intercept = 2 * sums.counts / factor.n - 1 - factor.mean @ coef
-    return Plane(coef, np.where(sums.counts > 0, intercept, -np.inf))
+    return LinearClassifier(coef, np.where(sums.counts > 0, intercept, -np.inf))
 
 
-def discriminate(factor: Factor, sums: Sums, alpha: float | None = None) -> Plane:
+def discriminate(factor: Factor, sums: Sums, alpha: float | None = None) -> LinearClassifier:
     """The linear discriminant of these class sums; a class without rows is never predicted.
 
     To the variances within classes ``alpha`` is added, relative to the covariance's scale (Friedman 1989):
@@ -71,7 +71,7 @@ def discriminate(factor: Factor, sums: Sums, alpha: float | None = None) -> Plan
         prior = np.log(sums.counts / sums.counts.sum())
     intercept = prior - (turned / root * coef).sum(axis=0) / 2
     coef = factor.back(coef) / factor.scale[:, None]
-    return Plane(coef, intercept - factor.mean @ coef)
+    return LinearClassifier(coef, intercept - factor.mean @ coef)
 
 
 def penalty_of(factor: Factor, sums: Sums) -> float:
@@ -93,40 +93,42 @@ def _turned(factor: Factor, sums: Sums) -> np.ndarray:
 # -- scores ------------------------------------------------------------------------------------------
 
 
-class Outcome(NamedTuple):
+class ClassifierResult(NamedTuple):
     """How the classifier, the majority and the control did on held-out rows; ``note`` why they did not."""
 
-    real: Judgement | None
-    majority: Judgement | None
-    control: Judgement | None
+    real: ConfusionCounts | None
+    majority: ConfusionCounts | None
+    control: ConfusionCounts | None
     n: int
     note: str
 
 
 #: How to train: from the decomposed moments of the rows and their class sums.
-Method = Callable[[Factor, Sums], Plane]
+Method = Callable[[Factor, Sums], LinearClassifier]
 
 METHODS: dict[str, Method] = {"linear": solve, "lda": discriminate}
 
 
-def outcome(statistics: Statistics, target: str, method: str = "linear") -> Outcome:
+def outcome(statistics: Statistics, target: str, method: str = "linear") -> ClassifierResult:
     """Fit and judge, once for all scores that read it."""
     return statistics.once((method, target), lambda: _outcome(statistics, target, METHODS[method]))
 
 
-def _outcome(statistics: Statistics, target: str, fit: Method) -> Outcome:
+def _outcome(statistics: Statistics, target: str, fit: Method) -> ClassifierResult:
     moments, classes = statistics.moments, statistics.classes[target]
     places, x, truth = labelled_rows(statistics, target)
     x, truth, places = x[places.held], truth[places.held], places.take(places.held)
     sums = _ranked(moments.classes[target], classes.order())
     if note := _why_not(statistics, target, sums, len(truth)):
-        return Outcome(None, None, None, len(truth), "; ".join(filter(None, [note, statistics.note])))
+        return ClassifierResult(
+            None, None, None, len(truth), "; ".join(filter(None, [note, statistics.note]))
+        )
     x = x - moments.shift
     guess = fit(_factor(statistics, moments.labelled[target]), sums).predict(x)
     draw = np.searchsorted(np.cumsum(sums.counts) / sums.counts.sum(), _evenly(BUCKETS, statistics.seed))
     fake = _of_buckets(moments.buckets, draw, len(sums.counts))
     control = fit(_factor(statistics, moments.train), fake).predict(x)
-    return Outcome(
+    return ClassifierResult(
         judge(truth, guess, places.item),
         judge(truth, np.full_like(truth, sums.counts.argmax()), places.item),
         judge(draw[places.bucket], control, places.item),
@@ -175,7 +177,7 @@ def _evenly(count: int, seed: int) -> np.ndarray:
     return (np.random.default_rng(seed).permutation(count) + 0.5) / count
 
 
-def _readings(method: str, what: str, statistics: Statistics, target: str) -> Iterable[Reading]:
+def _readings(method: str, what: str, statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     found = outcome(statistics, target, method)
     parts = {"": found.real, ".majority": found.majority, ".shuffled": found.control}
     values = {suffix: NAN if part is None else float(getattr(part, what)) for suffix, part in parts.items()}
@@ -183,39 +185,39 @@ def _readings(method: str, what: str, statistics: Statistics, target: str) -> It
     for suffix, part in parts.items():
         low, high = (NAN, NAN) if part is None else part.interval(what, statistics.seed)
         name, under = f"{method}_{what}{suffix}", NAN if suffix else base
-        yield Reading(name, values[suffix], target, -1, low, high, under, found.n, found.note)
+        yield ScoreResult(name, values[suffix], target, -1, low, high, under, found.n, found.note)
 
 
 @score("linear_f1", "moments", "classes", "sample", per="target")
-def linear_f1(statistics: Statistics, target: str) -> Iterable[Reading]:
+def linear_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Held-out macro F1, with rows ``linear_f1.majority`` and ``linear_f1.shuffled`` beside it."""
     return _readings("linear", "f1", statistics, target)
 
 
 @score("linear_accuracy", "moments", "classes", "sample", per="target")
-def linear_accuracy(statistics: Statistics, target: str) -> Iterable[Reading]:
+def linear_accuracy(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Held-out accuracy; its baseline is the higher of majority and control."""
     return list(_readings("linear", "accuracy", statistics, target))[:1]
 
 
 @score("linear_selectivity", "moments", "classes", "sample", per="target")
-def linear_selectivity(statistics: Statistics, target: str) -> Iterable[Reading]:
+def linear_selectivity(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Accuracy on the target less that on the control task (Hewitt and Liang 2019): what the layer, not the
     classifier, knows."""
     found = outcome(statistics, target)
     if found.real is None or found.control is None:
-        return [Reading("linear_selectivity", NAN, target, n=found.n, note=found.note)]
+        return [ScoreResult("linear_selectivity", NAN, target, n=found.n, note=found.note)]
     gap, low, high = found.real.above(found.control, "accuracy", statistics.seed)
-    return [Reading("linear_selectivity", gap, target, -1, low, high, 0.0, found.n, found.note)]
+    return [ScoreResult("linear_selectivity", gap, target, -1, low, high, 0.0, found.n, found.note)]
 
 
 @score("lda_f1", "moments", "classes", "sample", per="target")
-def lda_f1(statistics: Statistics, target: str) -> Iterable[Reading]:
+def lda_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Held-out macro F1 of the linear discriminant; its baseline is the higher of majority and control."""
     return list(_readings("lda", "f1", statistics, target))[:1]
 
 
 @score("lda_accuracy", "moments", "classes", "sample", per="target")
-def lda_accuracy(statistics: Statistics, target: str) -> Iterable[Reading]:
+def lda_accuracy(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Held-out accuracy of the linear discriminant; its baseline is the higher of majority and control."""
     return list(_readings("lda", "accuracy", statistics, target))[:1]

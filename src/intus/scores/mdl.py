@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import require
-from .base import NAN, Reading, score
+from .base import NAN, ScoreResult, score
 from .labelled import labelled_rows, shuffled, too_few
 from .statistics.statistics import Statistics
 
@@ -59,13 +59,13 @@ def logistic(inverse_penalty: float = 1.0, most_steps: int = 1000) -> Any:
 
 
 @score("mdl_compression", "sample", "classes", per="target", default=False)
-def mdl_compression(statistics: Statistics, target: str) -> Iterable[Reading]:
+def mdl_compression(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """How many times shorter the labels' online code is with the layer than without: N log2 K bits, divided
     by ``code_length``. 1 means that the layer says nothing; the baseline is that of shuffled labels."""
     _, x, codes = labelled_rows(statistics, target)
     x, codes = x[:MOST_ROWS].astype(np.float64), codes[:MOST_ROWS]
     if note := too_few(statistics, target, codes):
-        return [Reading("mdl_compression", NAN, target, n=len(x), note=note)]
+        return [ScoreResult("mdl_compression", NAN, target, n=len(x), note=note)]
     plain = len(codes) * log2(int(codes.max()) + 1)
     value, base = (plain / code_length(x, y) for y in (codes, shuffled(codes, statistics.seed)))
-    return [Reading("mdl_compression", value, target, baseline=base, n=len(x), note=statistics.note)]
+    return [ScoreResult("mdl_compression", value, target, baseline=base, n=len(x), note=statistics.note)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from .affinity import BLOCK, best, drawn, rolls, spread
-from .base import NAN, Reading, Score, add_score, score
+from .base import NAN, Score, ScoreResult, add_score, score
 from .statistics.jackknife import jackknife, leave_one_out
 from .statistics.split import GROUPS
 from .statistics.statistics import Statistics
@@ -27,7 +27,7 @@ def iou(quantile: float = QUANTILE, name: str | None = None) -> Score:
     """
     called = name or f"iou_{quantile:g}"
 
-    def compute(statistics: Statistics) -> Iterable[Reading]:
+    def compute(statistics: Statistics) -> Iterable[ScoreResult]:
         places, x, values = drawn(statistics)
         threshold, on = _top(x, quantile)
         finite = np.isfinite(x)
@@ -40,7 +40,7 @@ def iou(quantile: float = QUANTILE, name: str | None = None) -> Score:
 
 
 @score("iou_max", "pairs", "sample", per="unit")
-def iou_max(statistics: Statistics) -> Iterable[Reading]:
+def iou_max(statistics: Statistics) -> Iterable[ScoreResult]:
     """Jaccard index at the best threshold of a pair, chosen on one part of the items, judged on the other."""
     places, x, values = drawn(statistics)
     held = places.held
@@ -160,7 +160,7 @@ def _told(
     values: np.ndarray,
     *,
     capped: bool,
-) -> Iterable[Reading]:
+) -> Iterable[ScoreResult]:
     """Readings of an index with the jackknife's interval and its notes."""
     without = np.array([jaccard(one) for one in leave_one_out(counts, 1)])
     low, high = jackknife(value, without) if len(without) else (value * NAN, value * NAN)

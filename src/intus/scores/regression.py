@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from .base import NAN, Reading, score
+from .base import NAN, ScoreResult, score
 from .judging import resamples
 from .labelled import MOST_ROWS, complete, shuffled
 from .statistics.moments import Gram
@@ -35,7 +35,7 @@ def predicted(x: np.ndarray, y: np.ndarray, new: np.ndarray, alpha: float | None
 
 
 @score("r2", "sample", "classes", "values", per="target")
-def r2(statistics: Statistics, target: str) -> Iterable[Reading]:
+def r2(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Held-out R² of a ridge regression, for targets that are measurements (``Classes.are_measured``).
 
     0 is what the mean of the trained rows gives; the baseline is that or what shuffled numbers give. It is
@@ -51,12 +51,12 @@ def r2(statistics: Statistics, target: str) -> Iterable[Reading]:
     held = places.held
     if held.sum() < 2 or (~held).sum() < 2 or y[held].std() == 0:
         note = "no spread among the held-out rows" if held.sum() > 1 else "too few rows to hold any out"
-        return [Reading("r2", NAN, target, n=int(held.sum()), note=note)]
+        return [ScoreResult("r2", NAN, target, n=int(held.sum()), note=note)]
     fake = shuffled(y, statistics.seed)
     value, low, high = _explained(x, y, held, places.item, statistics.seed)
     base = max(0.0, _explained(x, fake, held, places.item, statistics.seed)[0])
     note = statistics.note
-    return [Reading("r2", value, target, -1, low, high, base, int(held.sum()), note)]
+    return [ScoreResult("r2", value, target, -1, low, high, base, int(held.sum()), note)]
 
 
 def _explained(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .adapters import as_score
-from .base import Reading, Score
+from .base import Score, ScoreResult
 from .statistics.statistics import Statistics
 
 
@@ -71,7 +71,7 @@ class Scorer:
         self.statistics.merge(other.statistics)
         return self
 
-    def result(self) -> list[Reading]:
+    def result(self) -> list[ScoreResult]:
         """What every score reads now; an empty list before the first update."""
         if self.statistics.features < 0:
             return []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .base import NAN, Reading, score
+from .base import NAN, ScoreResult, score
 from .statistics.statistics import Statistics
 
 
 @score("gradient_noise", "steps", kinds=("parameter_grad",))
-def gradient_noise(statistics: Statistics) -> Iterable[Reading]:
+def gradient_noise(statistics: Statistics) -> Iterable[ScoreResult]:
     """The simple noise scale tr(Σ)/|G|² of gradients, a row for each step, in batches: in a batch so many
     times as large, noise and direction would be equal parts (McCandlish et al. 2018, sections 2.2 and A.1).
 
@@ -21,10 +21,10 @@ def gradient_noise(statistics: Statistics) -> Iterable[Reading]:
     if steps.too_wide:
         note = f"not for more than {steps.MOST} numbers"
     if note:
-        return [Reading("gradient_noise", NAN, n=steps.n, note=note)]
+        return [ScoreResult("gradient_noise", NAN, n=steps.n, note=note)]
     mean = steps.total / steps.n
     noise = max(steps.squares - steps.n * float(mean @ mean), 0.0) / (steps.n - 1)
     direction = float(mean @ mean) - noise / steps.n
     if direction <= 0:
-        return [Reading("gradient_noise", NAN, n=steps.n, note=f"{steps.n} steps show no direction")]
-    return [Reading("gradient_noise", noise / direction, n=steps.n)]
+        return [ScoreResult("gradient_noise", NAN, n=steps.n, note=f"{steps.n} steps show no direction")]
+    return [ScoreResult("gradient_noise", noise / direction, n=steps.n)]

@@ -30,7 +30,7 @@ from .evaluation.engine import Engine, make
 from .evaluation.evaluator import Evaluator
 from .frontend import Frontend
 from .http.app import MAX_BODY, build
-from .http.feed import Feed
+from .http.feed import ChangeFeed
 from .http.guard import LOOPBACK
 from .http.remote import RemoteEvaluator, RemoteFrontend
 from .options import ENGINES, ROLES, add_options
@@ -235,7 +235,7 @@ def _beside(database: str | Path) -> Path:
 
 
 def _run(roles: Roles, sockets: list[socket.socket], token: str | None, *, loopback: bool) -> None:
-    feed = Feed(roles.frontend.database) if roles.frontend else None
+    feed = ChangeFeed(roles.frontend.database) if roles.frontend else None
     if roles.collector:
         roles.collector.start()
     config = uvicorn.Config(
@@ -253,7 +253,7 @@ def _run(roles: Roles, sockets: list[socket.socket], token: str | None, *, loopb
 class _Uvicorn(uvicorn.Server):
     """Ends the streams of events first, which would hold the shutdown up, and finishes the queues last."""
 
-    def __init__(self, config: uvicorn.Config, roles: Roles, feed: Feed | None) -> None:
+    def __init__(self, config: uvicorn.Config, roles: Roles, feed: ChangeFeed | None) -> None:
         super().__init__(config)
         self._roles, self._feed = roles, feed
 

@@ -18,7 +18,7 @@ from safetensors.numpy import load as _load
 from safetensors.numpy import save as _save
 
 from ..core.errors import CodecError, InputError
-from ..core.graph import OP_KINDS, Branch, Calls, Edges, Graph, Meta, Module, Ops, Param, Source
+from ..core.graph import OP_KINDS, Branch, Calls, Edges, Graph, Meta, ModuleInfo, Ops, Param, Source
 from ..core.record import KINDS, PROJECTED, Record
 
 FORMAT = "1"
@@ -181,7 +181,7 @@ def _graph_of(columns: Mapping[str, np.ndarray], meta: Mapping[str, str]) -> Gra
             sites=_named(Source, facts["sites"]),
             args=tuple(facts["args"]),
             params=_named(Param, facts["params"]),
-            modules=_named(Module, facts["modules"]),
+            modules=_named(ModuleInfo, facts["modules"]),
             ops=_table(Ops, "ops", columns),
             edges=_table(Edges, "edges", columns),
             calls=_table(Calls, "calls", columns),

@@ -20,7 +20,7 @@ def advice(graph: Graph, error: BaseException, inputs: Any) -> str:
     if isinstance(error, TypeError) and isinstance(inputs, Mapping) and unasked:
         said += " The mapping was passed as keywords: as the one argument it is written (inputs,)."
     if "meta" in {meta.device for meta in graph.metas} and "meta tensor" in str(error):
-        said += " A tensor on the meta device has no value: if_meta=True answers for it."
+        said += " A tensor on the meta device has no value: meta_value=True answers for it."
     return said
 
 

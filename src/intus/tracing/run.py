@@ -12,7 +12,7 @@ import torch
 
 from ..core.errors import InputError
 from ..core.graph import Graph
-from ..core.probes_disabled import unwatched
+from ..core.probes_disabled import probes_disabled
 from ..core.selection import Selection
 from .building.assemble import assemble
 from .building.finish import finish
@@ -29,7 +29,7 @@ from .capture.saving.values import Values
 from .failure import advice, raised_at
 from .replaying.replay import Replays
 from .results.trace import Trace
-from .validation.online import Passing, Witness, Witnessed
+from .validation.online import LiveValues, OnlineReport, OnlineValidator
 from .validation.report import Report
 
 _FRAMEWORK = {"framework": "torch", "version": torch.__version__}
@@ -43,12 +43,12 @@ def trace(
     save: Selection | Chooser = "all",
     seed: int | None = None,
     on_error: str = "raise",
-    if_meta: bool | Callable[[str, torch.Tensor], Any] | None = None,
+    meta_value: bool | Callable[[str, torch.Tensor], Any] | None = None,
     to: To | None = None,
     transform: Callable[[torch.Tensor], torch.Tensor] | None = None,
     copy: bool = False,
     grads: bool | Selection = False,
-    nest: bool = False,
+    decompose: bool = False,
     store: str | Path | None = None,
     shard_bytes: int = SHARD_BYTES,
 ) -> Trace:
@@ -60,7 +60,7 @@ def trace(
     predicate on the op. ``seed`` seeds torch for this pass alone. An exception of the model is raised, with
     the partial trace as its ``intus_trace``; with ``on_error="keep"`` the partial trace is returned instead.
     A tensor on the ``meta`` device has no value: where the model asks for one (``if t.any():``), it is given
-    ``if_meta``, or what that returns for how it was asked (``"bool"``, ``"item"``) and the tensor.
+    ``meta_value``, or what that returns for how it was asked (``"bool"``, ``"item"``) and the tensor.
 
     ``to`` keeps each activation on another device or as another dtype of floating point numbers: what
     ``Tensor.to`` takes, as a tuple where it takes several arguments. ``transform`` keeps what a function
@@ -75,7 +75,7 @@ def trace(
     memory: safetensors files of about ``shard_bytes``, which is all that waits in memory, and an index. A
     value is read when it is asked for; ``load`` reads the folder. ``docs/values.md`` has examples of it all.
 
-    ``nest`` opens composite functions: ``multi_head_attention_forward``, ``einsum``, an LSTM, a loss become
+    ``decompose`` opens composite functions: ``multi_head_attention_forward``, ``einsum``, an LSTM, a loss become
     calls like a module's (``attn.einsum``), whose operations are what the function does inside. Each is
     run once more, on copies, to see whether it does several things.
 
@@ -92,14 +92,14 @@ def trace(
         raise InputError(f"on_error={on_error!r} is not one of 'raise', 'keep'.")
     args, keywords = _arguments(inputs, kwargs)
     owner = _owner(model)
-    answer = if_meta if callable(if_meta) or if_meta is None else lambda how, tensor: if_meta
+    answer = meta_value if callable(meta_value) or meta_value is None else lambda how, tensor: meta_value
     values = Values(
         _chooser(save, grads),
         Form(to, transform, copy),
         None if grads is False else Nodes(),
         None if store is None else Store(store, shard_bytes),
     )
-    capture = Capture(owner, values, restore=True, answer=answer, nest=nest)
+    capture = Capture(owner, values, restore=True, answer=answer, decompose=decompose)
     started, began = time.time(), time.perf_counter_ns()
     output, failure = _run(capture, model, args, keywords, seed)
     facts: dict[str, Any] = {
@@ -134,7 +134,7 @@ def witnessed(
     """Run ``model`` once with every op proven as it runs; see ``intus.validate``."""
     _must_run("validate", model)
     args, keywords = _arguments(inputs, kwargs)
-    owner, passing = _owner(model), Passing(every=every)
+    owner, passing = _owner(model), LiveValues(every=every)
     capture = Capture(owner, passing, restore=True)
     _, failure = _run(capture, model, args, keywords, seed)
     try:
@@ -143,10 +143,10 @@ def witnessed(
     finally:
         del failure  # it holds this frame, which would hold it: a cycle
     graph, where = assemble(capture.recording, _name(model, owner), _FRAMEWORK)
-    witness = cast(Witness, capture.keeper)  # what ``Passing`` made
+    witness = cast(OnlineValidator, capture.call_log)  # what ``LiveValues`` made
     replays = Replays(capture.recording, witness, where, passing.kept)
     rows = {row: where(row) for row in range(0, len(capture.recording.rows), len(ROW)) if where(row) >= 0}
-    return Witnessed(graph, replays, passing.left(rows), witness).report()
+    return OnlineReport(graph, replays, passing.left(rows), witness).report()
 
 
 def _run(
@@ -161,7 +161,7 @@ def _run(
     with same_random_state(seed):
         try:
             capture.inputs(by_name(model, args, keywords))
-            with capture, unwatched():
+            with capture, probes_disabled():
                 output = drained(model(*args, **keywords))
                 capture.outputs(output)
         except BaseException as error:

@@ -7,7 +7,7 @@ from html import escape
 from typing import NamedTuple
 
 from ..core.graph import Source
-from .thumbnail import Look, heat_map, histogram, sentence
+from .thumbnail import ValueSummary, heat_map, histogram, sentence
 
 _CARD = "font:13px/1.45 system-ui,sans-serif;max-width:64em"
 _CELL = "text-align:left;vertical-align:top;background:none"
@@ -23,7 +23,7 @@ class Card(NamedTuple):
     kind: str
     facts: tuple[tuple[str, str], ...]
     source: Source | None = None
-    look: Look | None = None
+    look: ValueSummary | None = None
 
 
 def text(card: Card) -> str:
@@ -58,7 +58,7 @@ def html(card: Card) -> str:
     )
 
 
-def _pictures(look: Look | None) -> str:
+def _pictures(look: ValueSummary | None) -> str:
     if look is None:
         return ""
     shown = histogram(look) + (heat_map(look.image) if look.image is not None else "")

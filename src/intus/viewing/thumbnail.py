@@ -12,7 +12,7 @@ import numpy as np
 _WIDTH, _HEIGHT = 240, 56
 
 
-class Look(NamedTuple):
+class ValueSummary(NamedTuple):
     """What is shown of a tensor's values.
 
     ``low``, ``mean``, ``high`` and ``std`` are of the finite ones, None where there are none; ``counts`` how
@@ -31,10 +31,10 @@ class Look(NamedTuple):
     image: np.ndarray | None
 
 
-def sentence(look: Look) -> str:
+def sentence(look: ValueSummary) -> str:
     """The figures in a line.
 
-    >>> sentence(Look(4, 1, 0, 0, -1.0, 0.5, 2.0, 1.25, (1, 2), None))
+    >>> sentence(ValueSummary(4, 1, 0, 0, -1.0, 0.5, 2.0, 1.25, (1, 2), None))
     'min -1, mean 0.5, max 2, std 1.25, 1 NaN'
     """
     figures = (("min", look.low), ("mean", look.mean), ("max", look.high), ("std", look.std))
@@ -46,7 +46,7 @@ def sentence(look: Look) -> str:
     return ", ".join(parts) or "no values"
 
 
-def histogram(look: Look) -> str:
+def histogram(look: ValueSummary) -> str:
     """The counts as bars in SVG, of the colour of the text around."""
     if not look.counts or look.low is None or look.high is None:
         return ""

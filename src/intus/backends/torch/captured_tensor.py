@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...core.nested import leaves
-from ..base import Seen
+from ..base import CapturedTensor
 from .random_projection import projected, summary
 
 #: Real dtypes that numpy knows; any other is widened to float32.
@@ -20,12 +20,14 @@ _NUMPY = {
 }  # fmt: skip
 
 
-def seen(address: str, kind: str, index: int, tensor: Tensor, axis: int | None = None) -> Seen:
+def seen(address: str, kind: str, index: int, tensor: Tensor, axis: int | None = None) -> CapturedTensor:
     """The tensor ``index`` of those at an address; ``axis`` is where the rows of a sequence's lie."""
     size = tensor.element_size() if tensor.dtype in _NUMPY else 4
     copy, shape = partial(to_numpy, tensor), tuple(tensor.shape)
     axis = axis if len(shape) == 3 else None
-    return Seen(address, kind, index, shape, tensor.numel() * size, copy, axis, partial(to_projected, tensor))
+    return CapturedTensor(
+        address, kind, index, shape, tensor.numel() * size, copy, axis, partial(to_projected, tensor)
+    )
 
 
 def main_tensor(value: Any) -> tuple[int, Tensor] | None:

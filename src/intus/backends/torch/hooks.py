@@ -33,7 +33,7 @@ class _Hook:
             with torch._C.DisableTorchFunction():  # a recorder of operations must not see ours
                 self.look(*args)
         except Exception as error:
-            self.session.fails(error)
+            self.session.on_error(error)
 
     def look(self, *args: Any) -> None:
         raise NotImplementedError

@@ -42,11 +42,11 @@ class Session:
     ) -> None:
         """Show the tap a tensor, the one of that index of several; ``axis`` is where its rows lie, if the
         module says so."""
-        self.tap.take(ticket, seen(address, kind, index, tensor, axis))
+        self.tap.on_tensor(ticket, seen(address, kind, index, tensor, axis))
 
-    def fails(self, error: Exception) -> None:
+    def on_error(self, error: Exception) -> None:
         """Tell the tap of an exception, which goes no further."""
-        self.tap.fails(error)
+        self.tap.on_error(error)
 
     @property
     def running(self) -> bool:
@@ -59,7 +59,7 @@ class Session:
         self.tickets.clear()
         wanted: bool | None = None
         try:
-            wanted = self.tap.begins(inputs)
+            wanted = self.tap.on_forward_start(inputs)
         finally:
             if wanted is not False:
                 self.release()
@@ -72,7 +72,7 @@ class Session:
         thread = threading.get_ident()
         if thread in self.inside:
             self.inside.discard(thread)
-            self.tap.ends(output)
+            self.tap.on_forward_end(output)
 
     def left(self) -> None:
         """The first call is over; where ``end`` did not hear of it, it was interrupted."""
@@ -80,7 +80,7 @@ class Session:
             with torch._C.DisableTorchFunction():
                 self.end(None)
         except Exception as error:
-            self.fails(error)
+            self.on_error(error)
 
     def stop(self) -> None:
         """Look at nothing any more, nor at gradients still to come in a backward pass."""

@@ -19,19 +19,19 @@ UPDATE = "update"
 _NOTHING: tuple[Callable[[], Tensor | None], str, str] = (lambda: None, "", "")
 
 
-class Watching(Protocol):
+class UpdateListener(Protocol):
     """What ``Updates`` asks of the attachment."""
 
     tickets: dict[str, Any]
 
     def show(self, ticket: Any, address: str, kind: str, tensor: Tensor) -> None: ...
-    def fails(self, error: Exception) -> None: ...
+    def on_error(self, error: Exception) -> None: ...
 
 
 class Updates:
     """Keeps a copy of the parameters of a watched pass while an optimizer steps."""
 
-    def __init__(self, watching: Watching) -> None:
+    def __init__(self, watching: UpdateListener) -> None:
         self._watching = watching
         self._of: dict[int, tuple[Callable[[], Tensor | None], str, str]] = {}
         self._before: dict[int, tuple[Any, Tensor]] = {}
@@ -61,7 +61,7 @@ class Updates:
                     if held is not None and held is parameter and owner in tickets:
                         self._before[id(held)] = tickets[owner], held.detach().clone()
         except Exception as error:
-            self._watching.fails(error)
+            self._watching.on_error(error)
 
     def _ends(self, optimizer: torch.optim.Optimizer, *given: Any) -> None:
         held, self._before = self._before, {}
@@ -72,4 +72,4 @@ class Updates:
                 if now is not None:
                     self._watching.show(ticket, address, UPDATE, now.detach() - before)
         except Exception as error:
-            self._watching.fails(error)
+            self._watching.on_error(error)

@@ -11,7 +11,7 @@ from .split import GROUPS
 ROW_SCALARS = ("mean", "mean_abs", "variance", "norm", "sparsity")
 
 
-class Tally:
+class RowStatistics:
     """Counts, extremes and Welford sums of per-row scalars, kept per group of items for the jackknife.
 
     ``counts`` (GROUPS,) are rows, ``means`` and ``m2s`` (GROUPS, len(ROW_SCALARS)) the mean over them and the
@@ -93,7 +93,7 @@ class Tally:
             gap = self.means - self.mean()
             return np.asarray((self.m2s + gap**2 * self.counts[:, None]).sum(axis=0))
 
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: RowStatistics) -> None:
         """Add what another saw."""
         self._add(other.counts, other.means, other.m2s)
         self.seen += other.seen

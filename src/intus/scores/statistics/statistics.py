@@ -13,7 +13,7 @@ from .labels import Classes, columns, numbers
 from .moments import Moments
 from .pairs import Pairs
 from .projection import Projection
-from .row_statistics import Steps, Tally
+from .row_statistics import RowStatistics, Steps
 from .sample import Sample
 from .split import Places, places
 
@@ -64,7 +64,7 @@ class Statistics:
         self.features, self.targets, self.projected_from = features, targets, projected_from
         self.classes = {target: Classes() for target in targets}
         self.projection = Projection(features, self.seed, projected_from)
-        self.tally = Tally(features)
+        self.tally = RowStatistics(features)
         self.steps = Steps(features if "steps" in self.needs else 0)
         width = self.width if "moments" in self.needs else 0
         self._moments = Moments(width, targets, whole="whole" in self.needs)

@@ -14,21 +14,49 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.errors import InputError
 from ...core.record import Record
-from ..data_point import DataPoint, Key, Notice
+from ..data_point import DataPoint, Key, Notice, size_of
 from . import notices as told
-from .gathering import GRACE_S, MOST_TRAININGS, PATIENCE, TRAININGS, Gathering, Outcome, Part
-from .run_state import Training, groups_of, rank
-from .tally import COUNTED, Member, Statement
-from .window import Group, Window
+from .run_state import COUNTED, ClientState, EpochReport, RunState, groups_of, rank
+from .window import RunKey, Window, WindowKey
 
-__all__ = ["GRACE_S", "Aggregator", "Outcome"]
+TRIGGERS = ("epoch", "step", "mode")
+GRACE_S = 60.0
+#: A window that no newer one follows ends after so many times the grace time without a record.
+PATIENCE = 10
+#: How many (run, model) are remembered, how many there may be at once, and how many layers and kinds a window
+#: may have.
+RUNS, MAX_RUNS, KEYS = 1000, 10_000, 50_000
 
 
-class Aggregator(Gathering):
+@dataclass(slots=True)
+class IngestResult:
+    """What a request led to: how many records were kept, what became complete, what to tell a person, and
+    the windows that its records are in, by (run, model)."""
+
+    accepted: int = 0
+    duplicate: bool = False
+    ready: list[DataPoint] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    placed: dict[RunKey, set[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPart:
+    """One (run, model)'s part of a request."""
+
+    state: RunState
+    client: str | None
+    seq: int
+    now: float
+    out: IngestResult
+
+
+class Aggregator:
     """Gathers records into windows; not thread-safe, its owner holds a lock.
 
     ``trigger`` are the fields whose change completes a window: the epoch always, or also "step" or "mode".
@@ -36,12 +64,36 @@ class Aggregator(Gathering):
     refused and a notice says so. ``grace`` is how many seconds an epoch that should be whole is waited for.
     """
 
+    def __init__(
+        self, trigger: Sequence[str] = ("epoch",), max_bytes: int = 1 << 30, grace: float = GRACE_S
+    ) -> None:
+        self.set_trigger(trigger)
+        self.max_bytes, self.grace = max_bytes, grace
+        self._runs: dict[RunKey, RunState] = {}
+        self._handed: dict[int, tuple[RunState, Window, Key]] = {}
+        self._opened = 0
+        self._at_most = 0  # bytes held are no more than this, which is quicker to know than how many they are
+        self._counts = Counter(received=0, duplicates=0, dropped=0, refused=0, incomplete=0, late=0)
+
+    def set_trigger(self, trigger: Sequence[str]) -> None:
+        """Let these fields, and the epoch, complete the windows of whatever begins from now on; raises
+        InputError. "state" is what Vivisect called the mode."""
+        names = ["mode" if name == "state" else name for name in trigger]
+        if not names or not set(names) <= set(TRIGGERS):
+            raise InputError(f"trigger={list(trigger)!r} must name some of {', '.join(TRIGGERS)}.")
+        self.trigger = tuple(names)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays held."""
+        return sum(window.nbytes for window in self._all())
+
     # -- requests ------------------------------------------------------------------------------------
 
-    def knows(self, group: Group, client: str | None, seq: int | None) -> bool:
+    def knows(self, group: RunKey, client: str | None, seq: int | None) -> bool:
         """Whether that request of a client came before, for this (run, model)."""
-        training = self._trainings.get(group)
-        member = training.members.get(client) if training and client is not None else None
+        state = self._runs.get(group)
+        member = state.members.get(client) if state and client is not None else None
         return member is not None and seq is not None and seq in member.seqs
 
     def accept(
@@ -51,125 +103,125 @@ class Aggregator(Gathering):
         seq: int | None = None,
         dropped: int = 0,
         unusable: Sequence[Notice] = (),
-        statements: Sequence[Statement] = (),
+        reports: Sequence[EpochReport] = (),
         discarded: Sequence[Record] = (),
         now: float = 0.0,
-    ) -> Outcome:
+    ) -> IngestResult:
         """Take one request's records. The same (client, seq) again changes nothing.
 
         ``dropped`` is how many records that client has dropped since it began; ``discarded`` are those of its
-        records that were refused before they came here, ``unusable`` their notices; ``statements`` is what
+        records that were refused before they came here, ``unusable`` their notices; ``reports`` is what
         the client says of its epochs; ``now`` the time in seconds.
         """
-        out, repeated = Outcome(notices=list(unusable)), 0
-        groups = groups_of(records, statements)
+        out, repeated = IngestResult(notices=list(unusable)), 0
+        groups = groups_of(records, reports)
         for group in groups:
             of_group = [record for record in records if (record.run, record.model) == group]
-            said = [statement for statement in statements if statement[:2] == group]
+            said = [report for report in reports if report[:2] == group]
             if self.knows(group, client, seq):
                 repeated += 1
                 continue
             self._accept(group, of_group, said, (client, seq, dropped), now, out)
             for record in discarded:
                 if client is not None and (record.run, record.model) == group:
-                    self._trainings[group].share(record.epoch, client).received += 1
+                    self._runs[group].share(record.epoch, client).received += 1
         if groups and repeated == len(groups):
             self._counts["duplicates"] += 1
-            return Outcome(duplicate=True)
+            return IngestResult(duplicate=True)
         self._counts["refused"] += len(unusable)
         for notice in unusable:
-            if training := self._trainings.get((notice.run, notice.model)):
-                training.counts["refused"] += 1
+            if state := self._runs.get((notice.run, notice.model)):
+                state.counts["refused"] += 1
         out.notices = list(dict.fromkeys(out.notices))
         return out
 
     def _accept(
         self,
-        group: Group,
+        group: RunKey,
         records: Sequence[Record],
-        statements: Sequence[Statement],
+        reports: Sequence[EpochReport],
         sender: tuple[str | None, int | None, int],
         now: float,
-        out: Outcome,
+        out: IngestResult,
     ) -> None:
         client, seq, dropped = sender
-        training = self._training(group, now)
-        member = training.member(client, now)
-        part = Part(training, client, -1 if seq is None else seq, now, out)
+        state = self._training(group, now)
+        member = state.member(client, now)
+        part = RequestPart(state, client, -1 if seq is None else seq, now, out)
         if records:
-            training.main_mode = training.main_mode or records[0].mode
-        lost = max(0, dropped - member.dropped) if member and not statements else 0
+            state.main_mode = state.main_mode or records[0].mode
+        lost = max(0, dropped - member.dropped) if member and not reports else 0
         if lost:  # it is missing from a window that stands, or from one that this request opens
-            self._mark_incomplete(training)
+            self._mark_incomplete(state)
         for record in records:
             accepted = self._place(record, part)
-            self._count(training, "received", accepted)
+            self._count(state, "received", accepted)
             out.accepted += accepted
             if client is not None:
-                training.share(record.epoch, client).received += 1
+                state.share(record.epoch, client).received += 1
         if member is None or client is None:
             return
         if lost:
-            self._mark_incomplete(training)
-            self._count(training, "dropped", lost)
+            self._mark_incomplete(state)
+            self._count(state, "dropped", lost)
             out.notices.append(told.dropped(group))
         member.dropped = max(member.dropped, dropped)
-        self._hear(statements, part, member)
+        self._hear(reports, part, member)
         if seq is not None:
             member.seqs.add(seq)
-        out.ready += self._whole(training, now)
+        out.ready += self._whole(state, now)
 
-    def _hear(self, statements: Sequence[Statement], part: Part, member: Member) -> None:
-        for statement in statements:
-            share = part.training.share(statement.epoch, part.client or "")
+    def _hear(self, reports: Sequence[EpochReport], part: RequestPart, member: ClientState) -> None:
+        for report in reports:
+            share = part.state.share(report.epoch, part.client or "")
             before = share.dropped
-            part.training.state_of(statement, part.client or "", part.seq)
+            part.state.state_of(report, part.client or "", part.seq)
             if share.dropped > before:
-                self._count(part.training, "dropped", share.dropped - before)
-                part.out.notices.append(told.dropped(part.training.group))
+                self._count(part.state, "dropped", share.dropped - before)
+                part.out.notices.append(told.dropped(part.state.group))
 
-    def stored(self, point: DataPoint) -> Group | None:
+    def stored(self, point: DataPoint) -> RunKey | None:
         """A data point's scores are stored. Returns its (run, model), None where that is forgotten."""
         if point.serial not in self._handed:
             return None
-        training, window, key = self._handed.pop(point.serial)
+        state, window, key = self._handed.pop(point.serial)
         if window.awaited.get(key) == point.serial:
             del window.awaited[key]
-        return training.group
+        return state.group
 
-    def settle(self, group: Group) -> list[int]:
+    def settle(self, group: RunKey) -> list[int]:
         """Numbers of the windows of a (run, model) whose records need no longer be kept on disk."""
-        training = self._trainings.get(group)
-        return training.settle() if training else []
+        state = self._runs.get(group)
+        return state.settle() if state else []
 
     def late(self, records: Sequence[Record]) -> list[Window]:
         """The windows that are over and that these records would open again."""
         out = {}
         for record in records:
-            training = self._trainings.get((record.run, record.model))
-            window = training.windows.get(self._mark(record)) if training else None
+            state = self._runs.get((record.run, record.model))
+            window = state.windows.get(self._mark(record)) if state else None
             if window is not None and window.over and window.points and Key.of(record) not in window.scored:
                 out[window.number] = window
         return list(out.values())
 
     # -- time ----------------------------------------------------------------------------------------
 
-    def tick(self, now: float) -> Outcome:
+    def tick(self, now: float) -> IngestResult:
         """End the windows that nothing came for in the grace time."""
-        out = Outcome()
-        for training in self._trainings.values():
-            newest = max((rank(window.epoch) for window in training.windows.values()), default=0.0)
-            for window in training.windows.values():
+        out = IngestResult()
+        for state in self._runs.values():
+            newest = max((rank(window.epoch) for window in state.windows.values()), default=0.0)
+            for window in state.windows.values():
                 silent = now - window.touched
                 followed = rank(window.epoch) < newest
                 if window.closed or silent <= self.grace * (1 if followed else PATIENCE):
                     continue
-                ready = self._take(training, window, close=True)
+                ready = self._take(state, window, close=True)
                 out.ready += ready
                 if window.lacks and ready:
                     out.notices.append(told.incomplete(window, window.lacks))
-            training.trim()
-            training.tidy(now, self.grace * PATIENCE)
+            state.trim()
+            state.tidy(now, self.grace * PATIENCE)
         return out
 
     def flush(
@@ -183,58 +235,58 @@ class Aggregator(Gathering):
         """Everything not handed on yet, of all runs and models or of those named; a ``client`` that sends
         records means its own. With ``close`` the windows end, but for those of which clients said that more
         will come."""
-        own = [group for group, training in self._trainings.items() if client in training.members]
+        own = [group for group, state in self._runs.items() if client in state.members]
         ready = []
         for window in self._all():
-            training = self._trainings[window.group]
-            foreign = own and window.group not in own and training.counts_on(window.epoch)
+            state = self._runs[window.group]
+            foreign = own and window.group not in own and state.counts_on(window.epoch)
             if run in (None, window.group[0]) and model in (None, window.group[1]) and not foreign:
-                ends = close and not self._more_to_come(training, window)
-                ready += self._take(training, window, close=ends)
+                ends = close and not self._more_to_come(state, window)
+                ready += self._take(state, window, close=ends)
         return ready
 
-    def _more_to_come(self, training: Training, window: Window) -> bool:
-        shares = training.shares.get(window.epoch, {}).items()
+    def _more_to_come(self, state: RunState, window: Window) -> bool:
+        shares = state.shares.get(window.epoch, {}).items()
         return any(
-            share.seq >= 0 and not share.ended and not training.members[client].left
+            share.seq >= 0 and not share.ended and not state.members[client].left
             for client, share in shares
-            if client in training.members
+            if client in state.members
         )
 
     # -- forgetting, and what others should know -----------------------------------------------------
 
-    def remove(self, model: str) -> list[Group]:
+    def remove(self, model: str) -> list[RunKey]:
         """Forget what a model sent; returns each (run, model) forgotten."""
-        gone = [group for group in self._trainings if group[1] == model]
+        gone = [group for group in self._runs if group[1] == model]
         for group in gone:
-            del self._trainings[group]
+            del self._runs[group]
         return gone
 
     def clear(self) -> None:
         """Forget all that was sent; clients' sequence numbers are kept, for requests sent twice."""
-        for group, old in self._trainings.items():
-            self._trainings[group] = Training(group, old.began, self.trigger, members=old.members)
+        for group, old in self._runs.items():
+            self._runs[group] = RunState(group, old.began, self.trigger, members=old.members)
         self._handed = {}
         self._counts = Counter(dict.fromkeys(self._counts, 0))
 
-    def forget(self) -> list[Group]:
+    def forget(self) -> list[RunKey]:
         """Forget those (run, model) that were silent for longest, of more than can be remembered; returns
         them."""
-        idle = [group for group, training in self._trainings.items() if training.idle]
-        gone = idle[: max(0, len(self._trainings) - TRAININGS)]
+        idle = [group for group, state in self._runs.items() if state.idle]
+        gone = idle[: max(0, len(self._runs) - RUNS)]
         for group in gone:
-            del self._trainings[group]
+            del self._runs[group]
         return gone
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[RunKey]:
         """Every (run, model) known."""
-        return list(self._trainings)
+        return list(self._runs)
 
-    def check_group(self, group: Group) -> None:
+    def check_group(self, group: RunKey) -> None:
         """Raise InputError for a new (run, model) where there are too many."""
-        if group not in self._trainings and len(self._trainings) >= MOST_TRAININGS:
+        if group not in self._runs and len(self._runs) >= MAX_RUNS:
             raise InputError(
-                f"Run {group[0]!r} of {group[1]!r} is refused: {MOST_TRAININGS:,} runs have sent records in "
+                f"Run {group[0]!r} of {group[1]!r} is refused: {MAX_RUNS:,} runs have sent records in "
                 "the last minutes, and that is the most."
             )
 
@@ -246,34 +298,34 @@ class Aggregator(Gathering):
 
     def by_run(self) -> list[dict[str, Any]]:
         """The counts of each (run, model) for itself, of the newest of them."""
-        newest = list(self._trainings.values())[-COUNTED:]
+        newest = list(self._runs.values())[-COUNTED:]
         return [
-            dict(zip(("run", "model"), training.group, strict=True)) | training.counts
-            | {"pending": sum(len(window.fresh) for window in training.windows.values())}
-            for training in newest
+            dict(zip(("run", "model"), state.group, strict=True)) | state.counts
+            | {"pending": sum(len(window.fresh) for window in state.windows.values())}
+            for state in newest
         ]  # fmt: skip
 
     # -- back from the journal -----------------------------------------------------------------------
 
-    def state(self, group: Group, now: float) -> dict[str, Any]:
+    def state(self, group: RunKey, now: float) -> dict[str, Any]:
         """All that is known of a (run, model) but its arrays, as JSON."""
         return self._training(group, now).state()
 
     def opens(self, records: Sequence[Record]) -> bool:
         """Whether some of the records begin a window."""
         for record in records:
-            training = self._trainings.get((record.run, record.model))
-            if training is None or self._mark(record) not in training.windows:
+            state = self._runs.get((record.run, record.model))
+            if state is None or self._mark(record) not in state.windows:
                 return True
         return False
 
-    def held(self, group: Group) -> set[int]:
+    def held(self, group: RunKey) -> set[int]:
         """Numbers of the windows of a (run, model) that have something to keep."""
-        training = self._training(group, 0.0)
-        windows = [*training.windows.values(), *training.leaving.values()]
+        state = self._training(group, 0.0)
+        windows = [*state.windows.values(), *state.leaving.values()]
         return {window.number for window in windows if window.points}
 
-    def restore(self, group: Group, state: Mapping[str, Any]) -> None:
+    def restore(self, group: RunKey, state: Mapping[str, Any]) -> None:
         """Be as ``state`` says."""
 
         def window(facts: Mapping[str, Any]) -> Window:
@@ -299,12 +351,129 @@ class Aggregator(Gathering):
         ready = []
         self._handed = {}
         self._counts = Counter(dict.fromkeys(self._counts, 0))
-        for training in self._trainings.values():
-            training.counts.clear()
-            for member in training.members.values():
+        for state in self._runs.values():
+            state.counts.clear()
+            for member in state.members.values():
                 member.heard = now
-            for window in training.windows.values():
+            for window in state.windows.values():
                 window.touched = now
-            for window in training.reopen():
-                ready += self._take(training, window, close=True)
+            for window in state.reopen():
+                ready += self._take(state, window, close=True)
         return ready
+
+    # -- records into windows, and windows that end --------------------------------------------------
+
+    def _all(self) -> list[Window]:
+        """Every window, oldest first."""
+        windows = [window for state in self._runs.values() for window in state.windows.values()]
+        return sorted(windows, key=lambda window: window.number)
+
+    def _training(self, group: RunKey, now: float) -> RunState:
+        if group not in self._runs:
+            self._runs[group] = RunState(group, now, self.trigger)
+        return self._runs[group]
+
+    def _mark(self, record: Record) -> WindowKey:
+        state = self._runs.get((record.run, record.model))
+        trigger = self.trigger if state is None else state.trigger
+        return (record.epoch, *(getattr(record, name) for name in trigger))
+
+    def _place(self, record: Record, part: RequestPart) -> bool:
+        """Put a record where it belongs, making room; False where there is none."""
+        complaint = None
+        if size_of(record) > self.max_bytes:
+            complaint = told.too_big(record, self.max_bytes)
+        else:
+            self._make_room(size_of(record), part.out.notices)
+            window = self._window(record, part)
+            key = Key.of(record)
+            if window is None or key in window.scored:
+                complaint = told.too_late(record)
+            elif key not in window.points and len(window.points) >= KEYS:
+                complaint = told.too_many(record, KEYS)
+        if complaint is not None or window is None:
+            self._count(part.state, "refused")
+            part.out.notices += [complaint] if complaint else []
+            return False
+        self._count(part.state, "late", bool(window.handed))
+        window.add(record)
+        window.touched = part.now
+        part.out.placed.setdefault(part.state.group, set()).add(window.number)
+        return True
+
+    def _window(self, record: Record, part: RequestPart) -> Window | None:
+        """The window a record belongs to, None where that is held no more; opening a newer one hands those
+        on that nobody counts."""
+        state = part.state
+        if self._mark(record) not in state.windows:
+            self._make_way(record, part)
+            mark = self._mark(record)
+            if mark in state.finished:
+                return None
+            self._opened += 1
+            step = record.step if "step" in state.trigger and record.step is not None else -1
+            state.windows[mark] = Window(self._opened, state.group, mark, record.epoch, step)
+            state.trim()
+        return state.windows[self._mark(record)]
+
+    def _make_way(self, record: Record, part: RequestPart) -> None:
+        """Hand the windows on that end because this record's begins; a late one ends none."""
+        state, ready = part.state, part.out.ready
+        anew = state.begins_anew(record, part.client, part.seq, part.now)
+        older = any(rank(record.epoch) < rank(window.epoch) for window in state.windows.values())
+        for window in state.windows.values():
+            counted = window.epoch != record.epoch and state.counts_on(window.epoch)
+            if anew or not (older or counted):
+                same = window.epoch == record.epoch  # it is a step that ended, or a mode
+                ready += self._take(state, window, close=True, on_its_way=same)
+        if anew:
+            newest = max((window.epoch for window in state.windows.values()), key=rank)
+            part.out.notices.append(told.restarted(record, newest))
+            state.begin_anew(part.client, self.trigger)
+
+    def _whole(self, state: RunState, now: float) -> list[DataPoint]:
+        """What ended because all that was sent of it has come."""
+        ready = []
+        for window in state.windows.values():
+            due = window.fresh or not window.closed
+            if due and state.counts_on(window.epoch) and state.is_whole(window.epoch, now, self.grace):
+                ready += self._take(state, window, close=True)
+        state.trim()
+        return ready
+
+    def _take(
+        self, state: RunState, window: Window, *, close: bool, on_its_way: bool = False
+    ) -> list[DataPoint]:
+        ready = state.take(window, close=close, on_its_way=on_its_way)
+        self._count(state, "incomplete", sum(not point.complete for point in ready))
+        self._handed |= {point.serial: (state, window, point.key) for point in ready}
+        return ready
+
+    def _make_room(self, nbytes: int, notices: list[Notice]) -> None:
+        """Let windows go, those handed on before the others, until ``nbytes`` more fit."""
+        self._at_most += nbytes
+        if self._at_most <= self.max_bytes:
+            return
+        excess = self.nbytes + nbytes - self.max_bytes
+        self._at_most = self.max_bytes + min(excess, 0)
+        if excess <= 0:
+            return
+        for window in sorted(self._all(), key=lambda window: bool(window.fresh)):
+            excess -= window.nbytes
+            unscored = window.let_go()
+            if unscored:
+                self._count(self._runs[window.group], "refused", unscored)
+                notices.append(told.evicted(window, unscored, self.max_bytes))
+            if excess <= 0:
+                return
+
+    def _count(self, state: RunState, name: str, number: int = 1) -> None:
+        self._counts[name] += number
+        state.counts[name] += number
+
+    def _mark_incomplete(self, state: RunState) -> None:
+        for window in state.windows.values():
+            window.lacks = told.DROPPED
+
+
+__all__ = ["GRACE_S", "Aggregator", "IngestResult"]

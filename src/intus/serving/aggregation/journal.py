@@ -33,7 +33,7 @@ class FullError(IntusError):
     """There is no room to keep what was sent; it is not accepted."""
 
 
-class Frame(NamedTuple):
+class JournalFrame(NamedTuple):
     """``head`` is JSON, ``body`` a request as it came."""
 
     head: dict[str, Any]
@@ -50,7 +50,7 @@ def pack(head: Mapping[str, Any], body: bytes = b"") -> list[bytes]:
     return [_FRAME.pack(_MARK, len(text), len(body), zlib.crc32(body, zlib.crc32(text))), text, body]
 
 
-def unpack(file: BinaryIO) -> Iterator[tuple[int, Frame]]:
+def unpack(file: BinaryIO) -> Iterator[tuple[int, JournalFrame]]:
     """(where it ends, frame) of each whole frame, up to the first that is not."""
     size, end = os.fstat(file.fileno()).st_size, 0
     while len(prefix := file.read(_FRAME.size)) == _FRAME.size:
@@ -61,7 +61,7 @@ def unpack(file: BinaryIO) -> Iterator[tuple[int, Frame]]:
         head, body = file.read(head_bytes), file.read(body_bytes)
         if zlib.crc32(body, zlib.crc32(head)) != crc:
             return
-        yield end, Frame(json.loads(head), body)
+        yield end, JournalFrame(json.loads(head), body)
 
 
 class Log:
@@ -84,7 +84,7 @@ class Log:
         """Whether frames may be appended: a file was begun."""
         return self._file is not None
 
-    def frames(self) -> Iterator[tuple[int, Frame]]:
+    def frames(self) -> Iterator[tuple[int, JournalFrame]]:
         """(number of its file, frame), oldest first; cuts each file off where it is damaged."""
         for path in sorted(self._folder.glob("*.log")):
             number, end = int(path.stem), 0
@@ -221,7 +221,7 @@ class Journal:
             self._logs[group] = Log(self.folder / name, self._fsync)
         return self._logs[group]
 
-    def replay(self) -> Iterator[tuple[tuple[str, str], int, Frame]]:
+    def replay(self) -> Iterator[tuple[tuple[str, str], int, JournalFrame]]:
         """((run, model), number of the file, frame) of all there is, each run's in order."""
         folders = (path for path in self.folder.iterdir() if path.is_dir() and path != self.spool)
         for folder in sorted(folders):

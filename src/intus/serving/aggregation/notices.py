@@ -4,29 +4,12 @@ from __future__ import annotations
 
 from ...core.record import Record
 from ..data_point import Notice, size_of
-from .tally import Share
-from .window import Group, Window
+from .window import RunKey, Window
 
 DROPPED = "the client dropped arrays of this epoch"
 
 
-def missing(shares: list[Share], *, on_its_way: bool = False) -> str:
-    """What an epoch lacks, by its clients' own counts; nothing where they agree with what came, or where what
-    is missing may be ``on_its_way``.
-
-    >>> missing([Share(received=8, sent=10, dropped=1), Share(received=10, sent=10)])
-    '18 of 21 arrays came (1 dropped by the probe)'
-    """
-    sent, dropped = sum(share.sent for share in shares), sum(share.dropped for share in shares)
-    lost = 0 if on_its_way else sum(share.missing for share in shares)
-    if not lost and not dropped:
-        return ""
-    return f"{sent - lost} of {sent + dropped} arrays came" + (
-        f" ({dropped} dropped by the probe)" if dropped else ""
-    )
-
-
-def dropped(group: Group) -> Notice:
+def dropped(group: RunKey) -> Notice:
     text = (
         "The probe dropped arrays: its queue was full because the server or the network was slower than the "
         "training. Record fewer layers or steps (which=, when=); the status counts how many were dropped."

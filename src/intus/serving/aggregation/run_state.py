@@ -3,16 +3,173 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from ...core.errors import InputError
 from ...core.record import Record
+from ..checks import check_count, check_epoch, check_text
 from ..data_point import DataPoint
-from . import notices as told
-from .tally import Member, Share, Statement
-from .window import Group, Mark, Window
+from .window import RunKey, Window, WindowKey
+
+#: Ranges of sequence numbers that are remembered of a client; the gaps below count as seen.
+RANGES = 500
+#: Of how many (run, model) a role tells the counts, the newest.
+COUNTED = 100
+
+
+class EpochReport(NamedTuple):
+    """What a client says of one epoch: records sent and dropped so far, whether it has ended the epoch, and
+    whether it has left the (run, model)."""
+
+    run: str
+    model: str
+    epoch: float | None
+    sent: int = 0
+    dropped: int = 0
+    ended: bool = False
+    left: bool = False
+
+
+def read_epoch_reports(envelope: Mapping[str, Any]) -> list[EpochReport]:
+    """The reports of a request's envelope; raises InputError for what is none.
+
+    >>> read_epoch_reports({"epochs": [{"run": "r", "model": "m", "epoch": 0, "sent": 3}]})[0].sent
+    3
+    """
+    rows = envelope.get("epochs", [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InputError("The envelope's epochs must be a list of objects.")
+    return [_report(row) for row in rows]
+
+
+def _report(row: Mapping[str, Any]) -> EpochReport:
+    flags = [row.get(name, False) for name in ("ended", "left")]
+    if not all(isinstance(flag, bool) for flag in flags):
+        raise InputError(f"The envelope's epochs have ended and left, true or false, got {flags}.")
+    return EpochReport(
+        check_text(row.get("run"), "A run in the envelope's epochs"),
+        check_text(row.get("model"), "A model in the envelope's epochs"),
+        check_epoch(row.get("epoch"), "The envelope's epochs"),
+        check_count(row.get("sent", 0), "sent in the envelope's epochs"),
+        check_count(row.get("dropped", 0), "dropped in the envelope's epochs"),
+        *flags,
+    )
+
+
+class IntRanges:
+    """Whole numbers, as ranges.
+
+    >>> seen = IntRanges()
+    >>> [seen.add(number) for number in (1, 3, 2, 3)], seen.ranges
+    ([True, True, True, False], [[1, 3]])
+    """
+
+    def __init__(self, ranges: Iterable[Iterable[int]] = ()) -> None:
+        self.ranges = [list(each) for each in ranges]
+
+    def __contains__(self, number: int) -> bool:
+        at = bisect_right(self.ranges, number, key=lambda each: each[0]) - 1
+        return at >= 0 and number <= self.ranges[at][1]
+
+    def add(self, number: int) -> bool:
+        """Whether it is new."""
+        if number in self:
+            return False
+        at = bisect_right(self.ranges, number, key=lambda each: each[0])
+        self.ranges.insert(at, [number, number])
+        for left in (at, at - 1):
+            if 0 <= left < len(self.ranges) - 1 and self.ranges[left][1] + 1 == self.ranges[left + 1][0]:
+                self.ranges[left : left + 2] = [[self.ranges[left][0], self.ranges[left + 1][1]]]
+        if len(self.ranges) > RANGES:
+            self.ranges[:2] = [[self.ranges[0][0], self.ranges[1][1]]]
+        return True
+
+    @property
+    def newest(self) -> int:
+        """The largest of them, -1 where there is none."""
+        return self.ranges[-1][1] if self.ranges else -1
+
+
+@dataclass(slots=True)
+class EpochProgress:
+    """One client's part of an epoch: what came, and what the newest of its reports says."""
+
+    received: int = 0
+    sent: int = 0
+    dropped: int = 0
+    ended: bool = False
+    seq: int = -1
+
+    @property
+    def missing(self) -> int:
+        """Records that are still on their way, or lost there."""
+        return max(self.sent - self.received, 0)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all has come."""
+        return self.ended and not self.missing
+
+
+@dataclass(slots=True)
+class ClientState:
+    """A client that sends to a (run, model): ``seqs`` are its requests that came, ``heard`` when the last
+    did, ``newest`` the newest epoch it has begun, ``states`` whether it says what it sends."""
+
+    seqs: IntRanges = field(default_factory=IntRanges)
+    heard: float = 0.0
+    left: bool = False
+    states: bool = False
+    newest: float = -math.inf
+    dropped: int = 0
+
+    def state(self) -> dict[str, Any]:
+        """All of it as JSON."""
+        newest = self.newest if math.isfinite(self.newest) else None
+        return {
+            "seqs": self.seqs.ranges,
+            "left": self.left,
+            "states": self.states,
+            "newest": newest,
+            "dropped": self.dropped,
+            "heard": self.heard,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Be as ``state`` says, and know what was known before."""
+        for low, high in state["seqs"]:
+            self.seqs = _joined(self.seqs, low, high)
+        self.left, self.states, self.dropped = state["left"], state["states"], state["dropped"]
+        self.heard = state["heard"]
+        self.newest = -math.inf if state["newest"] is None else state["newest"]
+
+
+def _joined(seen: IntRanges, low: int, high: int) -> IntRanges:
+    apart = [each for each in seen.ranges if each[1] < low - 1 or each[0] > high + 1]
+    near = [each for each in seen.ranges if not (each[1] < low - 1 or each[0] > high + 1)]
+    whole = [min([low, *(each[0] for each in near)]), max([high, *(each[1] for each in near)])]
+    return IntRanges(sorted([*apart, whole]))
+
+
+def missing(shares: list[EpochProgress], *, on_its_way: bool = False) -> str:
+    """What an epoch lacks, by its clients' own counts; nothing where they agree with what came, or where what
+    is missing may be ``on_its_way``.
+
+    >>> missing([EpochProgress(received=8, sent=10, dropped=1), EpochProgress(received=10, sent=10)])
+    '18 of 21 arrays came (1 dropped by the probe)'
+    """
+    sent, dropped = sum(share.sent for share in shares), sum(share.dropped for share in shares)
+    lost = 0 if on_its_way else sum(share.missing for share in shares)
+    if not lost and not dropped:
+        return ""
+    return f"{sent - lost} of {sent + dropped} arrays came" + (
+        f" ({dropped} dropped by the probe)" if dropped else ""
+    )
+
 
 #: Windows of one (run, model) that are held after they ended, the newest among them.
 HELD = 2
@@ -23,47 +180,47 @@ MEMBERS, FINISHED = 100, 1000
 
 
 @dataclass(slots=True)
-class Training:
+class RunState:
     """``trigger`` are the fields whose change completes a window. ``windows`` are held for what comes late;
     ``leaving`` those held no more whose scores are not stored yet, by number, and ``finished`` the marks of
     all that are held no more. ``shares`` is, by epoch, what each client sent of it; ``began`` is when the
     first record came; ``counts`` what became of the records."""
 
-    group: Group
+    group: RunKey
     began: float
     trigger: tuple[str, ...] = ("epoch",)
     main_mode: str = ""
-    members: dict[str, Member] = field(default_factory=dict)
-    shares: dict[float | None, dict[str, Share]] = field(default_factory=dict)
-    windows: dict[Mark, Window] = field(default_factory=dict)
+    members: dict[str, ClientState] = field(default_factory=dict)
+    shares: dict[float | None, dict[str, EpochProgress]] = field(default_factory=dict)
+    windows: dict[WindowKey, Window] = field(default_factory=dict)
     leaving: dict[int, Window] = field(default_factory=dict)
-    finished: dict[Mark, None] = field(default_factory=dict)
+    finished: dict[WindowKey, None] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
-    def member(self, client: str | None, now: float) -> Member | None:
+    def member(self, client: str | None, now: float) -> ClientState | None:
         """The client of that id, which has just been heard."""
         if client is None:
             return None
-        self.members[client] = member = self.members.pop(client, None) or Member()
+        self.members[client] = member = self.members.pop(client, None) or ClientState()
         while len(self.members) > MEMBERS:
             del self.members[next(iter(self.members))]
         member.heard = now
         return member
 
-    def share(self, epoch: float | None, client: str) -> Share:
+    def share(self, epoch: float | None, client: str) -> EpochProgress:
         """What that client sent of an epoch."""
-        return self.shares.setdefault(epoch, {}).setdefault(client, Share())
+        return self.shares.setdefault(epoch, {}).setdefault(client, EpochProgress())
 
-    def state_of(self, statement: Statement, client: str, seq: int) -> None:
+    def state_of(self, report: EpochReport, client: str, seq: int) -> None:
         """Take a client's word; an older one, that comes late, does not undo a newer."""
-        member, share = self.members[client], self.share(statement.epoch, client)
+        member, share = self.members[client], self.share(report.epoch, client)
         member.states = True
         if seq >= share.seq:
-            share.seq, share.sent, share.dropped = seq, statement.sent, statement.dropped
-            share.ended = statement.ended
+            share.seq, share.sent, share.dropped = seq, report.sent, report.dropped
+            share.ended = report.ended
         if seq >= member.seqs.newest:
-            member.left = statement.left
-        member.newest = max(member.newest, rank(statement.epoch))
+            member.left = report.left
+        member.newest = max(member.newest, rank(report.epoch))
 
     # -- windows that end ----------------------------------------------------------------------------
 
@@ -109,7 +266,7 @@ class Training:
         more of its epoch may be ``on_its_way``."""
         if self.counts_on(window.epoch):
             shares = list(self.shares[window.epoch].values())
-            window.lacks = told.missing(shares, on_its_way=on_its_way)
+            window.lacks = missing(shares, on_its_way=on_its_way)
         window.closed |= close
         return window.take(self.main_mode, tuple(self.members), self.began)
 
@@ -131,7 +288,7 @@ class Training:
         windows = self.windows.items()
         self._leave([mark for mark, w in windows if w.over and not w.kept and now - w.touched > silence])
 
-    def _leave(self, marks: Iterable[Mark]) -> None:
+    def _leave(self, marks: Iterable[WindowKey]) -> None:
         for mark in marks:
             window = self.windows.pop(mark)
             self.leaving[window.number] = window
@@ -181,10 +338,10 @@ class Training:
         self.began, self.main_mode = state["began"], state["main_mode"]
         self.trigger = tuple(state.get("trigger", self.trigger))  # an older intus wrote none
         for client, facts in state["members"].items():
-            self.members.setdefault(client, Member()).restore(facts)
+            self.members.setdefault(client, ClientState()).restore(facts)
         self.shares = {}
         for epoch, client, *numbers in state["shares"]:
-            self.shares.setdefault(epoch, {})[client] = Share(*numbers)
+            self.shares.setdefault(epoch, {})[client] = EpochProgress(*numbers)
         self.finished = {tuple(mark): None for mark in state["finished"]}
         held, self.windows = self.windows, {}
         for facts in state["windows"]:
@@ -201,7 +358,7 @@ def rank(epoch: float | None) -> float:
     return -math.inf if epoch is None else epoch
 
 
-def groups_of(records: Sequence[Record], statements: Iterable[Statement]) -> list[Group]:
+def groups_of(records: Sequence[Record], reports: Iterable[EpochReport]) -> list[RunKey]:
     """Every (run, model) that a request is about."""
     of_records = ((record.run, record.model) for record in records)
-    return list(dict.fromkeys([*of_records, *((s.run, s.model) for s in statements)]))
+    return list(dict.fromkeys([*of_records, *((s.run, s.model) for s in reports)]))

@@ -15,10 +15,10 @@ from ..checks import check_text
 from ..data_point import DataPoint, Notice
 from ..evaluation.targets import Target
 from ..interfaces import AwayError, BusyError, EvaluatorLink
-from .aggregator import Aggregator, Outcome
-from .ingest import Submission
-from .journal import Frame, FullError, Journal
-from .window import Group
+from .aggregator import Aggregator, IngestResult
+from .ingest import IngestRequest
+from .journal import FullError, Journal, JournalFrame
+from .window import RunKey
 
 _log = logging.getLogger("intus.serving")
 TICK_S = 1.0
@@ -49,7 +49,7 @@ class Collector:
         self.journal, self._clock = journal, clock
         self.malformed = 0
         self._lock = threading.Lock()
-        self._unreleased: dict[Group, set[int]] = {}  # windows that the journal could not let go of yet
+        self._unreleased: dict[RunKey, set[int]] = {}  # windows that the journal could not let go of yet
         self._reported: dict[str, int] = {}
         self._closed = threading.Event()
         if journal is not None:
@@ -69,7 +69,7 @@ class Collector:
         Raises InputError when none of them can be used, BusyError when swamped, FullError where the disk or
         the journal is full; then nothing is accepted.
         """
-        request = Submission.read(records, envelope, body)
+        request = IngestRequest.read(records, envelope, body)
         if self.evaluator.backlog() > self.aggregator.max_bytes:
             raise BusyError("More data points wait to be scored than may; send this again in a second.")
         with self._lock:
@@ -88,7 +88,7 @@ class Collector:
         self._tell(outcome.notices)
         return {"accepted": outcome.accepted, "duplicate": outcome.duplicate}
 
-    def _accept(self, request: Submission, now: float) -> Outcome:
+    def _accept(self, request: IngestRequest, now: float) -> IngestResult:
         client, seq = request.sender
         return self.aggregator.accept(
             request.records,
@@ -96,7 +96,7 @@ class Collector:
             seq,
             request.envelope.get("dropped") or 0,
             request.unusable,
-            request.statements,
+            request.reports,
             request.discarded,
             now,
         )
@@ -149,7 +149,7 @@ class Collector:
                 self._forget(group)
         self.evaluator.remove(model)
 
-    def _forget(self, group: Group) -> None:
+    def _forget(self, group: RunKey) -> None:
         self._unreleased.pop(group, None)
         if self.journal is not None:
             self.journal.forget(group)
@@ -218,7 +218,7 @@ class Collector:
 
     # -- the journal ---------------------------------------------------------------------------------
 
-    def _keep(self, journal: Journal, request: Submission, now: float) -> None:
+    def _keep(self, journal: Journal, request: IngestRequest, now: float) -> None:
         """Write the request down, each (run, model)'s part for itself."""
         client, seq = request.sender
         parts = {
@@ -246,7 +246,7 @@ class Collector:
             if group is not None:
                 self._settle([group])
 
-    def _settle(self, groups: Sequence[Group], refused: Collection[Group] = ()) -> None:
+    def _settle(self, groups: Sequence[RunKey], refused: Collection[RunKey] = ()) -> None:
         """Let go of what is scored, and of what was written down and then ``refused``."""
         for group in groups:
             over = self._unreleased.pop(group, set()) | set(self.aggregator.settle(group))
@@ -273,7 +273,7 @@ class Collector:
             log.release(log.windows() - held, self.aggregator.state(group, now))
         self._hand_on(ready)
 
-    def _again(self, group: Group, frame: Frame) -> set[int]:
+    def _again(self, group: RunKey, frame: JournalFrame) -> set[int]:
         """Take a frame in; returns the windows that its records are in."""
         if "state" in frame.head:
             self.aggregator.restore(group, frame.head["state"])
@@ -281,5 +281,5 @@ class Collector:
         records, envelope = decode_records(frame.body)
         if frame.head.get("again"):
             return self.aggregator.again(records)
-        outcome = self._accept(Submission.read(records, envelope), frame.head["time"])
+        outcome = self._accept(IngestRequest.read(records, envelope), frame.head["time"])
         return outcome.placed.get(group, set())

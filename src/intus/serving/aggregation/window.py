@@ -10,8 +10,8 @@ from typing import Any
 from ...core.record import Record
 from ..data_point import DataPoint, Key, size_of
 
-Group = tuple[str, str]
-Mark = tuple[float | int | str | None, ...]
+RunKey = tuple[str, str]
+WindowKey = tuple[float | int | str | None, ...]
 
 LET_GO = (
     "arrays of this epoch were let go for memory; send fewer layers, steps or rows (which=, when=, rows=)"
@@ -29,8 +29,8 @@ class Window:
     """
 
     number: int
-    group: Group
-    mark: Mark
+    group: RunKey
+    mark: WindowKey
     epoch: float | None
     step: int
     points: dict[Key, list[Record]] = field(default_factory=dict)

@@ -16,7 +16,7 @@ WITHDRAWN = "withdrawn: the next epoch began with other rows, so the order of ar
 _Line = tuple[str, str, str]
 
 
-class Orders:
+class ArrivalOrder:
     """What is known of the order of arrival in each run, model and mode, since the server began."""
 
     def __init__(self) -> None:

@@ -11,16 +11,15 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from typing import Any
 
-from ..aggregation.tally import COUNTED
+from ..aggregation.run_state import COUNTED
 from ..data_point import DataPoint, Key, Notice
 from ..interfaces import AwayError, Done, FrontendLink
 from ..worker import Worker, wait_for
-from .arrival_order import Orders
+from .arrival_order import ArrivalOrder
 from .engine import Engine, Gather, LocalEngine, Task
-from .known import KnownTargets
 from .relations import Relations
 from .scoring import Evaluation, related, renamed
-from .targets import Target
+from .targets import KnownTargets, Target
 
 _log = logging.getLogger("intus.serving")
 _PAUSES = (0.1, 0.3, 1.0)  # between tries to store what is found; the last again and again
@@ -68,7 +67,7 @@ class Evaluator:
         self.engine = engine or LocalEngine()
         self._targets = KnownTargets(frontend)
         self._relations = Relations(seed) if scores is None else None
-        self._orders = Orders()
+        self._orders = ArrivalOrder()
         self._told: set[tuple[str, ...]] = set()
         self._lock = threading.Lock()  # around _told and _batch
         self._batch = _Batch()

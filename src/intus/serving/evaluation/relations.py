@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from ...scores import Reading
+from ...scores import ScoreResult
 from ...scores.similarity import Sketch, alignment
 from ..data_point import DataPoint, Key
 
@@ -52,7 +52,7 @@ class Relations:
         self._norms = _Latest[float](10_000)
         self._before: tuple[Key, float, Sketch] | None = None
 
-    def of(self, point: DataPoint, sketch: Sketch | None, readings: list[Reading]) -> list[Reading]:
+    def of(self, point: DataPoint, sketch: Sketch | None, readings: list[ScoreResult]) -> list[ScoreResult]:
         """What a data point adds, given its sketch and what its own scores read."""
         epoch = point.epoch
         if epoch is None:
@@ -63,19 +63,19 @@ class Relations:
             return []
         return [*self._to_layer(point.key, epoch, sketch), *self._to_epoch(point, epoch, sketch)]
 
-    def _to_layer(self, key: Key, epoch: float, sketch: Sketch) -> Iterator[Reading]:
+    def _to_layer(self, key: Key, epoch: float, sketch: Sketch) -> Iterator[ScoreResult]:
         before, self._before = self._before, (key, epoch, sketch)
         if before is not None and _line(before[0]) == _line(key) and before[1] == epoch and before[0] != key:
             yield _aligned("cka_layer", sketch, before[2], self._seed, f"with {before[0].address}")
 
-    def _to_epoch(self, point: DataPoint, epoch: float, sketch: Sketch) -> Iterator[Reading]:
+    def _to_epoch(self, point: DataPoint, epoch: float, sketch: Sketch) -> Iterator[ScoreResult]:
         if any(record.items is None for record in point.records):
             return
         before = self._sketches.swap(point.key, epoch, sketch)
         if before is not None:
             yield _aligned("cka_epoch", sketch, before[1], self._seed, f"with epoch {before[0]:g}")
 
-    def _ratio(self, key: Key, epoch: float, readings: list[Reading]) -> Iterator[Reading]:
+    def _ratio(self, key: Key, epoch: float, readings: list[ScoreResult]) -> Iterator[ScoreResult]:
         norm = next((reading for reading in readings if reading.score == "norm"), None)
         if norm is None:
             return
@@ -84,7 +84,9 @@ class Relations:
         if all(one is not None and one[0] == epoch for one in found):
             update, parameter = (one[1] for one in found if one is not None)
             value = update / parameter if parameter > 0 else math.nan
-            yield Reading("update_ratio", value, n=norm.n, note="" if parameter > 0 else "all weights are 0")
+            yield ScoreResult(
+                "update_ratio", value, n=norm.n, note="" if parameter > 0 else "all weights are 0"
+            )
 
 
 def _line(key: Key) -> tuple[str, ...]:
@@ -92,6 +94,6 @@ def _line(key: Key) -> tuple[str, ...]:
     return key.run, key.model, key.kind, key.mode
 
 
-def _aligned(name: str, sketch: Sketch, other: Sketch, seed: int, note: str) -> Reading:
+def _aligned(name: str, sketch: Sketch, other: Sketch, seed: int, note: str) -> ScoreResult:
     value, low, high, base, n = alignment(sketch, other, seed)
-    return Reading(name, value, low=low, high=high, baseline=base, n=n, note=note)
+    return ScoreResult(name, value, low=low, high=high, baseline=base, n=n, note=note)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...core.record import Record
 from ...core.results import COLUMNS, Results
-from ...scores import Reading, Score, Scorer, get, names
+from ...scores import Score, Scorer, ScoreResult, get, names
 from ...scores.similarity import Sketch, sketch
 from ..data_point import DataPoint
 from .relations import Relations
@@ -27,7 +27,7 @@ class Measured:
     ``failures`` what a score raised, by its name. ``sketch`` is what it is compared by, None where it is not.
     """
 
-    readings: list[Reading] = field(default_factory=list)
+    readings: list[ScoreResult] = field(default_factory=list)
     fitted: set[str] = field(default_factory=set)
     misfits: dict[str, str] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
@@ -217,9 +217,9 @@ def _batch_first(record: Record) -> np.ndarray:
     return np.moveaxis(record.array, record.batch_axis or 0, 0) if record.array.ndim else record.array
 
 
-def _read(scorer: Scorer, failures: dict[str, str]) -> list[Reading]:
+def _read(scorer: Scorer, failures: dict[str, str]) -> list[ScoreResult]:
     """What every score reads; one that raises does not take the others with it."""
-    readings: list[Reading] = []
+    readings: list[ScoreResult] = []
     for score in scorer.scores if scorer.statistics.features >= 0 else ():
         try:
             readings += score.readings(scorer.statistics)
@@ -229,7 +229,7 @@ def _read(scorer: Scorer, failures: dict[str, str]) -> list[Reading]:
     return readings
 
 
-def _noted(reading: Reading, note: str) -> Reading:
+def _noted(reading: ScoreResult, note: str) -> ScoreResult:
     """The reading with one more note; a number that is none, and that nothing explains, is named first."""
     own = reading.note or ("" if math.isfinite(reading.value) else str(reading.value))
     return reading._replace(note="; ".join(filter(None, (own, note))))
@@ -254,7 +254,7 @@ def _origin(point: DataPoint) -> dict[str, Any]:
     }
 
 
-def _results(point: DataPoint, readings: Sequence[Reading]) -> Results:
+def _results(point: DataPoint, readings: Sequence[ScoreResult]) -> Results:
     doubt = f"incomplete: {point.lacks}" if point.lacks else ""
     columns = {name: [value] * len(readings) for name, value in _origin(point).items()}
     for name in ("unit", "target", "score", "value", "low", "high", "baseline", "n"):

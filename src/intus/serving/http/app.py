@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from ..roles import Roles
 from .endpoints import HANDLERS, Answers, get
-from .feed import Feed
+from .feed import ChangeFeed
 from .guard import Guard
 from .openapi import openapi
 from .page_routes import page_routes
@@ -27,7 +27,7 @@ def build(
     token: str | None = None,
     loopback: bool = False,
     max_body: int = MAX_BODY,
-    feed: Feed | None = None,
+    feed: ChangeFeed | None = None,
 ) -> Starlette:
     """The application of the roles given; in one of all, a request goes to the first of the chain."""
     routes: list[Route] = []
@@ -37,7 +37,7 @@ def build(
         routes += evaluator_routes(roles.evaluator, max_body)
     if roles.frontend:
         routes += frontend_routes(roles.frontend, max_body)
-        routes += page_routes(roles.frontend, feed or Feed(roles.frontend.database))
+        routes += page_routes(roles.frontend, feed or ChangeFeed(roles.frontend.database))
     routes.append(get("/api/status", lambda request: roles.status()))
     paths = [(route.path, *(route.methods or ())) for route in routes]
     routes.append(get("/openapi.json", lambda request: openapi(paths)))

@@ -13,7 +13,7 @@ from ...storage.database import Changes, Database
 POLL, HEARTBEAT = 0.25, 15.0
 
 
-class Feed:
+class ChangeFeed:
     """Streams of changes. A stream that says what it saw last gets all that came since."""
 
     def __init__(self, database: Database, poll: float = POLL, heartbeat: float = HEARTBEAT) -> None:

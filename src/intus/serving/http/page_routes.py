@@ -16,7 +16,7 @@ from ...viewing.scene import scene
 from ..checks import check_text
 from ..frontend import Frontend
 from .endpoints import get, run_and_model
-from .feed import Feed
+from .feed import ChangeFeed
 
 STATIC = Path(__file__).resolve().parents[2] / "_static"
 _POINT_COLUMNS = (
@@ -25,7 +25,7 @@ _POINT_COLUMNS = (
 )  # fmt: skip
 
 
-def page_routes(frontend: Frontend, feed: Feed) -> list[Route]:
+def page_routes(frontend: Frontend, feed: ChangeFeed) -> list[Route]:
     """What a browser asks for."""
     database = frontend.database
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from torch.nn import Module as TorchModule
 
-from ...core.graph import BUFFER, FAILED, INPUT, OUTPUT, Calls, Edges, Graph, Module, Ops, Source
+from ...core.graph import BUFFER, FAILED, INPUT, OUTPUT, Calls, Edges, Graph, ModuleInfo, Ops, Source
 from ..capture.addresses import param_of
 from ..capture.recording import CALL, ROW, Recording
 from ..capture.sites import source_of
@@ -193,7 +193,7 @@ def _arguments(module: Any) -> str:
         return ""
 
 
-def _modules(recording: Recording) -> tuple[tuple[Module, ...], list[Source]]:
+def _modules(recording: Recording) -> tuple[tuple[ModuleInfo, ...], list[Source]]:
     """The modules, and where their classes' ``forward`` is written, which are numbered after the sites."""
     addresses, numbers = recording.addresses, dict[Any, int]()
     forwards: list[Source] = []
@@ -204,7 +204,7 @@ def _modules(recording: Recording) -> tuple[tuple[Module, ...], list[Source]]:
             numbers[code] = len(recording.sites) + len(forwards)
             forwards.append(Source(code.co_filename, code.co_firstlineno, code.co_qualname))
         modules.append(
-            Module(
+            ModuleInfo(
                 name,
                 type(module).__name__,
                 _arguments(module),

@@ -40,11 +40,11 @@ def finish(
     recording.failure = None  # it holds frames, and they hold the recording: a cycle
     values.write()
     everything = values.wanted is None or values.wanted.everything
-    store, keeper = values.store, capture.keeper
+    store, call_log = values.store, capture.call_log
     kept = values.kept if store is None else Stored(store.places)
-    unverified = frozenset(place for row in values.unverified() if (place := where(row)) >= 0)
-    replays = Replays(recording, keeper, where, kept if everything else {}) if keeper else None
-    result = Trace(graph, _placed(values, where), unverified, replays)
+    maybe_modified = frozenset(place for row in values.maybe_modified() if (place := where(row)) >= 0)
+    replays = Replays(recording, call_log, where, kept if everything else {}) if call_log else None
+    result = Trace(graph, _placed(values, where), maybe_modified, replays)
     if values.trouble is None and not everything:
         _choose(result, values, where, failed)
     if store is not None:
@@ -88,7 +88,7 @@ def _close(store: Store, trace: Trace, values: Values, where: Callable[[int], in
         store.close(labels)
     finally:
         trace.values = _placed(values, where)
-    trace.left_out = {where(row): why for row, why in store.skipped.items() if where(row) >= 0}
+    trace.not_stored = {where(row): why for row, why in store.skipped.items() if where(row) >= 0}
 
 
 def _choose(trace: Trace, values: Values, where: Callable[[int], int], failed: bool) -> None:

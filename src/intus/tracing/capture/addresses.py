@@ -10,7 +10,7 @@ from torch.nn.parameter import is_lazy
 
 from ...core.address import Address
 from ...core.graph import Param
-from .context.state_restorer import Outside
+from .context.state_restorer import StateRestorer
 
 
 class Addresses:
@@ -20,14 +20,14 @@ class Addresses:
     of a tensor's id whether it is a parameter or a buffer, and which. All that is named is ``outside``.
     """
 
-    def __init__(self, outside: Outside) -> None:
+    def __init__(self, restorer: StateRestorer) -> None:
         self.modules: list[Any] = []  # held, so that their ids stay their own
         self.names: list[str] = []
         self.params: list[tuple[str, Parameter]] = []
         self.buffers: list[tuple[str, Tensor]] = []
         self.sources: dict[int, tuple[str, int]] = {}
         self.numbers: dict[int, int] = {}
-        self._outside = outside
+        self._restorer = restorer
 
     def learn(self, model: Module, prefix: str = "") -> None:
         """Name a model's modules, parameters and buffers, those already named aside."""
@@ -37,7 +37,7 @@ class Addresses:
             self.numbers[id(module)] = len(self.modules)
             self.modules.append(module)
             self.names.append(str(Address(name)))
-            self._outside.add_module(module)
+            self._restorer.add_module(module)
             own = f"{self.names[-1]}." if name else ""
             self._learn_tensors("param", own, module._parameters, self.params)
             self._learn_tensors("buffer", own, module._buffers, self.buffers)
@@ -47,7 +47,7 @@ class Addresses:
             if t is not None and id(t) not in self.sources:
                 self.sources[id(t)] = (kind, len(found))
                 found.append((prefix + (key if key.isidentifier() else str(Address(key))), t))
-                self._outside.add(t)
+                self._restorer.add(t)
 
     def add(self, module: Any, parent: int) -> int:
         """Number a module that nobody named: it is called by its class under the module ``parent``."""

@@ -10,14 +10,14 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 
 from .containers import ATOMS, is_plain
-from .context.execution_context import USUAL, Ambient, ambient
+from .context.execution_context import DEFAULT, ExecutionContext, current_context
 from .context.randomness import generators, has_moved, may_draw
-from .invocation import SLOT, Hole, Invocation, Patch, emptied
+from .invocation import PLACEHOLDER, Invocation, Patch, TensorArg, flatten
 
 #: What a call was given: arguments, keywords, pairs of each tensor's row and its argument's number.
 Given = tuple[tuple[Any, ...], dict[str, Any] | None, list[int]]
 #: A call as it is noted while the pass runs: the function's number, arguments, keywords in pairs, pairs of a
-#: row and an argument's number, whether each tensor required a gradient, their patches, states, the ambient
+#: row and an argument's number, whether each tensor required a gradient, their patches, states, the context
 #: state's number. Tuples of numbers and texts: the garbage collector soon stops walking them.
 Note = tuple[
     int,
@@ -33,38 +33,38 @@ INPUTS: Final = 3  # places in a Note
 STATES: Final = 6
 
 
-class Keeper:
+class CallLog:
     """Notes the calls of one pass, by the row of the first tensor each returned. Runs once per operation, so
     it makes few objects; ``invocation`` makes sense of them when someone asks."""
 
     def __init__(self) -> None:
         self.calls: dict[int, Note] = {}
         self.picks: dict[int, tuple[int, ...]] = {}
-        self.outputs: dict[int, Hole] = {}  # those that were written to after they had been returned
+        self.outputs: dict[int, TensorArg] = {}  # those that were written to after they had been returned
         #: Arguments written through a view, by the tensor's id and the row it came from.
         self.patches: dict[tuple[int, int], Patch] = {}
         self.nested = False
         self._functions: list[Any] = []
         self._met: dict[Any, tuple[int, bool]] = {}  # by function: its number, and whether it may draw
-        self._ambients: dict[Any, int] = {USUAL: 0}
-        self._last: tuple[Any, int] = (USUAL, 0)  # the ambient state of the last call, and its number
+        self._contexts: dict[Any, int] = {DEFAULT: 0}
+        self._last: tuple[Any, int] = (DEFAULT, 0)  # the context state of the last call, and its number
 
     def invocation(
         self,
         note: Note,
-        hole: Callable[[int, int, bool, Patch | None], Hole],
+        tensor_arg: Callable[[int, int, bool, Patch | None], TensorArg],
         picks: tuple[int, ...] | None = None,
     ) -> Invocation:
-        """A noted call; ``hole`` makes a hole of argument, source, ``grad`` and patch."""
-        function, args, named, inputs, grads, patches, states, ambient = note
-        holes = zip(inputs[1::2], inputs[::2], grads, patches or (None,) * len(grads), strict=True)
+        """A noted call; ``tensor_arg`` makes a tensor_arg of argument, source, ``grad`` and patch."""
+        function, args, named, inputs, grads, patches, states, context = note
+        tensor_args = zip(inputs[1::2], inputs[::2], grads, patches or (None,) * len(grads), strict=True)
         return Invocation(
             self._functions[function],
             args,
             dict(named),
-            tuple(hole(*one) for one in holes),
+            tuple(tensor_arg(*one) for one in tensor_args),
             states,
-            list(self._ambients)[ambient] if ambient else None,
+            list(self._contexts)[context] if context else None,
             picks,
         )
 
@@ -89,13 +89,13 @@ class Keeper:
             for value in args:
                 cls = type(value)
                 if cls is Tensor or cls is Parameter:
-                    plain.append(SLOT)
+                    plain.append(PLACEHOLDER)
                     found.append(value)
                 elif cls in ATOMS:
                     plain.append(value)
                 else:
-                    plain.append(value if is_plain(value) else emptied(value, found))
-            named = tuple([(name, emptied(value, found)) for name, value in kwargs.items()]) if kwargs else ()
+                    plain.append(value if is_plain(value) else flatten(value, found))
+            named = tuple([(name, flatten(value, found)) for name, value in kwargs.items()]) if kwargs else ()
             if 2 * len(found) != len(inputs):
                 return None
             grads = tuple([t.requires_grad for t in found])
@@ -106,9 +106,9 @@ class Keeper:
                 )
             function, draws = self._met.get(func) or self._learn(func)
             states = tuple([(g, g.get_state()) for g in generators(dict(named))]) if draws else ()
-            now = ambient()
+            now = current_context()
             if now != self._last[0]:
-                self._last = now, self._ambients.setdefault(Ambient(*now), len(self._ambients))
+                self._last = now, self._contexts.setdefault(ExecutionContext(*now), len(self._contexts))
             return function, tuple(plain), named, tuple(inputs), grads, patches, states, self._last[1]
         except Exception:  # a foreign container may refuse anything; the pass goes on, unproven here
             return None
@@ -143,7 +143,7 @@ class Keeper:
         """The pass returns ``t``, which comes from the row ``source``."""
         patch = self.patches.get((id(t), source))
         if patch is not None:
-            self.outputs[row] = Hole(arg, source, False, patch)
+            self.outputs[row] = TensorArg(arg, source, False, patch)
 
 
 def _with_states(note: Any, states: tuple[tuple[Any, Tensor], ...]) -> Note:

@@ -1,4 +1,4 @@
-"""What a composite function does inside: ``trace(…, nest=True)``.
+"""What a composite function does inside: ``trace(…, decompose=True)``.
 
 A function that does several things (``multi_head_attention_forward``, ``einsum``, an LSTM) becomes a call, as
 a module's is, whose operations are what it does: first what it calls in Python, then what torch's own code
@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .containers import tensors, walk
 from .context.randomness import common_generators, generators, put_back
 from .functions import describe, written
-from .invocation import arguments, emptied
+from .invocation import arguments, flatten
 from .memory import copied, memory_of
 
 if TYPE_CHECKING:
@@ -41,25 +41,25 @@ _skip_one_hop = getattr(torch._C, "_skip_one_hop_torch_function", None)  # torch
 _Place = tuple[int | None, int, tuple[int, ...], tuple[int, ...], torch.dtype]
 
 
-class Nest:
+class Decomposer:
     """Opens composite functions for one recorder, which ``recorder`` is while it is entered; ``inside`` is
     whether another records around it, which must not see functions tried out."""
 
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
         self.inside = False
-        self._ways: dict[Any, int] = {}
+        self._strategies: dict[Any, int] = {}
         self._modules: dict[tuple[int, Any], Module] = {}
         self._dispatching = False
         self._rows: dict[_Place, int] = {}  # what was made where in the function that is open
         self._fresh: list[tuple[Any, int]] = []  # what the last operation made or wrote, and the rows
 
-    def way(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> int:
+    def strategy(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> int:
         """How a call is to be recorded: PLAIN as one operation, PYTHON or ATEN by what is inside."""
         if self._dispatching or not _openable(func):
             return PLAIN
         recorder = self.recorder
-        if recorder is None or self.inside or recorder.origins.transformed:
+        if recorder is None or self.inside or recorder.producers.transformed:
             return PLAIN
         atoms: list[Any] = []
         given = [t for t, _ in walk((args, kwargs or {}), "", atoms)]
@@ -70,18 +70,18 @@ class Nest:
             torch._C._is_any_autocast_enabled(),
         )
         key = (func, tuple(atoms), tuple(situation), state)
-        if key not in self._ways:
-            self._ways[key] = _look(func, args, kwargs or {})
-        return self._ways[key]
+        if key not in self._strategies:
+            self._strategies[key] = _look(func, args, kwargs or {})
+        return self._strategies[key]
 
-    def run(self, way: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+    def run(self, strategy: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         """Run a call and record it as the call of a module of the function's name."""
         recorder, kwargs = self.recorder, kwargs or {}
         assert recorder is not None
         module = self._module(recorder, func)
         call = recorder.module_calls.begin(module)
         try:
-            if way == PYTHON:
+            if strategy == PYTHON:
                 with _reentered(recorder):
                     out = _skip_one_hop(func, (), args, kwargs)  # type: ignore[misc]
             else:
@@ -124,7 +124,7 @@ class Nest:
         out = recorder.handler(recorder, func, (), args, kwargs)
         with torch._C.DisableTorchFunction():
             for t in (*tensors(out), *written(describe(func), args, kwargs)):
-                seen = recorder.origins.known.get(id(t))
+                seen = recorder.producers.known.get(id(t))
                 if seen is not None:
                     self._rows[_place(t)] = seen[1]
                     self._fresh.append((seen[0], seen[1]))
@@ -133,30 +133,30 @@ class Nest:
     def _settle(self, recorder: Recorder) -> None:
         """Counts of writes move once more when an operation has returned: autograd counts a write in place
         after it, and gives a view its base's count. Nothing else can have run since."""
-        origins, values = recorder.origins, recorder.values
+        producers, values = recorder.producers, recorder.values
         for reference, row in self._fresh:
             t = reference()
-            if t is not None and origins.known[id(t)][1] == row:
-                origins.note(t, row)
+            if t is not None and producers.known[id(t)][1] == row:
+                producers.note(t, row)
             values.settled(row, t)
         self._fresh.clear()
 
     def _recognise(self, recorder: Recorder, value: Any) -> None:
         """Autograd may hand on another object than was returned; in the same place it is the same."""
         for t in tensors(value):
-            if not recorder.origins.is_known(t) and (row := self._rows.get(_place(t))) is not None:
-                recorder.origins.note(t, row)
+            if not recorder.producers.is_known(t) and (row := self._rows.get(_place(t))) is not None:
+                recorder.producers.note(t, row)
 
 
 class _Dispatch(TorchDispatchMode):
-    """Shows the ATen operations to a Nest."""
+    """Shows the ATen operations to a Decomposer."""
 
-    def __init__(self, nest: Nest, recorder: Recorder) -> None:
+    def __init__(self, decomposer: Decomposer, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._nest, self._recorder = nest, recorder
+        self._decomposer, self._recorder = decomposer, recorder
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self._nest.dispatch(self._recorder, func, args, kwargs or {})
+        return self._decomposer.dispatch(self._recorder, func, args, kwargs or {})
 
 
 class _CountDispatched(TorchDispatchMode):
@@ -195,8 +195,8 @@ def _openable(func: Any) -> bool:
 def _look(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Run a call on copies and see what it does."""
     found: list[Tensor] = []
-    plain = tuple(emptied(value, found) for value in args)
-    named = {name: emptied(value, found) for name, value in kwargs.items()}
+    plain = tuple(flatten(value, found) for value in args)
+    named = {name: flatten(value, found) for name, value in kwargs.items()}
     called = _CountCalled()
     try:
         copies = {id(t): _copy(t) for t in found}

@@ -18,8 +18,8 @@ import torch
 from torch.nn import Module
 
 from .containers import named_tensors
-from .context.global_patches import Surroundings, plain_call
-from .decompose import Nest
+from .context.global_patches import GlobalPatches, plain_call
+from .decompose import Decomposer
 from .memory import memory_of
 from .module_calls import ModuleCalls
 from .operations import Answer
@@ -55,7 +55,7 @@ def _call_module(
     return out
 
 
-_surroundings = Surroundings(cast(FunctionType, _call_module))
+_surroundings = GlobalPatches(cast(FunctionType, _call_module))
 
 
 class Capture:
@@ -65,7 +65,7 @@ class Capture:
     pass wrote into memory that was there before it (BatchNorm's running statistics, a cache, the inputs), and
     what it assigned to modules' attributes, is put back on exit when ``restore`` is set, so outputs are
     declared inside the block. After ``most`` operations no more are noted. ``answer`` is asked for the plain
-    value of a tensor on ``meta``, which has none. With ``nest``, composite functions are recorded by what
+    value of a tensor on ``meta``, which has none. With ``decompose``, composite functions are recorded by what
     they do inside.
 
     >>> net, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
@@ -85,7 +85,7 @@ class Capture:
         restore: bool = False,
         most: int = sys.maxsize,
         answer: Answer | None = None,
-        nest: bool = False,
+        decompose: bool = False,
     ) -> None:
         self.values = values or Values(None)
         self._recorder = Recorder(
@@ -94,17 +94,17 @@ class Capture:
             _call_module.__code__,
             most=most,
             answer=answer,
-            nest=Nest() if nest else None,
+            decomposer=Decomposer() if decompose else None,
         )
         #: What has been recorded so far.
         self.recording = self._recorder.recording
         #: What it takes to run each call again; None where no activations are kept.
-        self.keeper = self._recorder.keeper
+        self.call_log = self._recorder.call_log
         self._most = most
         self.restored: list[int | None] = []  # the memories that were put back
         self._restore = restore
         if restore:
-            self.recording.outside.watch(self.recording.addresses.modules)
+            self.recording.restorer.watch(self.recording.addresses.modules)
 
     @property
     def full(self) -> bool:
@@ -152,8 +152,8 @@ class Capture:
 
     def _put_back(self) -> None:
         with torch._C.DisableTorchFunction():
-            outside = self.recording.outside
-            for t in outside.written():
+            restorer = self.recording.restorer
+            for t in restorer.written():
                 self.values.before_writing(t)
                 self.restored.append(memory_of(t))
-            outside.put_back()
+            restorer.put_back()

@@ -1,5 +1,5 @@
 """One function call as it can be run again: the function, its arguments with slots where tensors went in,
-the random state it drew from and the ambient state it ran in.
+the random state it drew from and the context state it ran in.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .containers import ATOMS, NESTING
-from .context.execution_context import Ambient
+from .context.execution_context import ExecutionContext
 from .memory import Geometry
 
 
@@ -28,7 +28,7 @@ class Patch(NamedTuple):
     unseen: bool
 
 
-class Hole(NamedTuple):
+class TensorArg(NamedTuple):
     """A place in the arguments where a tensor stood: ``arg`` is the number of the argument's name, ``source``
     the row it came from (below zero a parameter, -1 - its number), ``grad`` whether it required a gradient,
     ``left`` its value where its row is not in the graph."""
@@ -41,37 +41,37 @@ class Hole(NamedTuple):
 
 
 class Invocation(NamedTuple):
-    """One call. In ``args`` and ``kwargs`` a ``SLOT`` stands for each hole in turn; ``states`` are the
+    """One call. In ``args`` and ``kwargs`` a ``PLACEHOLDER`` stands for each tensor_arg in turn; ``states`` are the
     generators it drew from with what they held before; ``picks`` says which of the returned tensors are
-    rows, None for all; ``ambient`` is None where nothing was out of the ordinary."""
+    rows, None for all; ``context`` is None where nothing was out of the ordinary."""
 
     func: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    holes: tuple[Hole, ...]
+    tensor_args: tuple[TensorArg, ...]
     states: tuple[tuple[Any, Tensor], ...] = ()
-    ambient: Ambient | None = None
+    context: ExecutionContext | None = None
     picks: tuple[int, ...] | None = None
 
 
-#: Stands in an argument where a tensor was; the holes are numbered in the order of their slots. A bare
+#: Stands in an argument where a tensor was; the tensor_args are numbered in the order of their slots. A bare
 #: object, so that the garbage collector need not walk what holds it.
-SLOT: Any = object()
+PLACEHOLDER: Any = object()
 
 
-def emptied(value: Any, found: list[Tensor], depth: int = 0) -> Any:
+def flatten(value: Any, found: list[Tensor], depth: int = 0) -> Any:
     """An argument with slots for its tensors, which are added to ``found`` in the order of ``walk``.
 
     >>> found = []
-    >>> emptied((torch.ones(1), "mean"), found)[1], len(found)
+    >>> flatten((torch.ones(1), "mean"), found)[1], len(found)
     ('mean', 1)
     """
     if type(value) in ATOMS:
         return value
     if isinstance(value, Tensor):
         found.append(value)
-        return SLOT
-    return _rebuilt(value, lambda part: emptied(part, found, depth + 1), depth)
+        return PLACEHOLDER
+    return _rebuilt(value, lambda part: flatten(part, found, depth + 1), depth)
 
 
 def arguments(
@@ -79,16 +79,18 @@ def arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a call with ``tensors`` in their slots, in order."""
     rest = iter(tensors)
-    return tuple([filled(value, rest) for value in args]), {k: filled(v, rest) for k, v in kwargs.items()}
+    return tuple([unflatten(value, rest) for value in args]), {
+        k: unflatten(v, rest) for k, v in kwargs.items()
+    }
 
 
-def filled(value: Any, tensors: Iterator[Any], depth: int = 0) -> Any:
+def unflatten(value: Any, tensors: Iterator[Any], depth: int = 0) -> Any:
     """The argument again, with the next of ``tensors`` in each slot."""
-    if value is SLOT:
+    if value is PLACEHOLDER:
         return next(tensors)
     if type(value) in ATOMS:
         return value
-    return _rebuilt(value, lambda part: filled(part, tensors, depth + 1), depth)
+    return _rebuilt(value, lambda part: unflatten(part, tensors, depth + 1), depth)
 
 
 def _rebuilt(value: Any, each: Callable[[Any], Any], depth: int) -> Any:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from .call_log import Keeper
+from .call_log import CallLog
 from .containers import tensors
-from .producers import Origins
+from .producers import Producers
 from .recording import CALL, Recording
 from .saving.values import Values
 from .sites import Sites
@@ -23,13 +23,18 @@ _STOP = CALL.index("stop")
 class ModuleCalls:
     """Notes each call as it begins, as it returns, and as it is left; ``interpose`` tells of all three."""
 
-    __slots__ = ("_keeper", "_origins", "_recording", "_sites", "values")
+    __slots__ = ("_call_log", "_producers", "_recording", "_sites", "values")
 
     def __init__(
-        self, recording: Recording, origins: Origins, sites: Sites, values: Values, keeper: Keeper | None
+        self,
+        recording: Recording,
+        producers: Producers,
+        sites: Sites,
+        values: Values,
+        call_log: CallLog | None,
     ) -> None:
-        self._recording, self._origins, self._sites = recording, origins, sites
-        self.values, self._keeper = values, keeper
+        self._recording, self._producers, self._sites = recording, producers, sites
+        self.values, self._call_log = values, call_log
 
     def begin(self, module: Module) -> int:
         """A module is being called from the caller's caller; returns the call's number."""
@@ -49,29 +54,29 @@ class ModuleCalls:
 
     def end(self, call: int, module: Module, args: Any, kwargs: Any, out: Any) -> None:
         """A call has returned ``out``."""
-        row = self._origins.row_as_made(out)
+        row = self._producers.row_as_made(out)
         if row >= 0:
             self._returned(call, row, out)
             return
         with torch._C.DisableTorchFunction():  # our own look at the tensors is no part of the pass
             returned = tensors(out)
-            unseen = [t for t in returned if not self._origins.is_known(t)]
+            unseen = [t for t in returned if not self._producers.is_known(t)]
             if unseen:
                 picks = tuple(n for n, t in enumerate(returned) if any(t is other for other in unseen))
                 self._add_unseen(call, module, (args, kwargs), unseen, picks)
             for t in returned:
-                row = self._origins.row(t)
+                row = self._producers.row(t)
                 if row >= 0:
                     self._returned(call, row, t)
-            self._origins.also.clear()
+            self._producers.extra_producers.clear()
 
     def leave(self, call: int) -> None:
         """A call is over, whether it returned or raised."""
         recording = self._recording
         recording.calls[call * _WIDTH + _STOP] = len(recording.rows)
         recording.stack.pop()
-        if call in self._origins.passed_on:
-            self._origins.settle(call)
+        if call in self._producers.forwarded_aliases:
+            self._producers.end_aliases(call)
 
     def _returned(self, call: int, row: int, t: Tensor) -> None:
         self._recording.exits.extend((row, call))
@@ -92,10 +97,10 @@ class ModuleCalls:
         named = {**{str(number): value for number, value in enumerate(args)}, **(kwargs or {})}
         inputs: list[int] = []
         for name, value in named.items():
-            self._origins.gather(value, name, inputs, [])
+            self._producers.gather(value, name, inputs, [])
         recording, given = self._recording, list(inputs)
-        self._origins.add_also(inputs)
-        if self._keeper is not None:
-            self._keeper.whole(len(recording.rows), module, (args, kwargs, given), picks, unseen)
+        self._producers.add_extra_producers(inputs)
+        if self._call_log is not None:
+            self._call_log.whole(len(recording.rows), module, (args, kwargs, given), picks, unseen)
         type_ = recording.type_number(type(module).__name__.lower())
-        self._origins.add_all(unseen, type_, inputs, site=recording.site_of(call))
+        self._producers.add_all(unseen, type_, inputs, site=recording.site_of(call))

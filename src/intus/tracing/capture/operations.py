@@ -19,11 +19,11 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ...core.graph import CREATED, FAILED, INPLACE, OP
-from .call_log import Keeper
+from .call_log import CallLog
 from .containers import ATOMS, is_plain, tensors
-from .decompose import Nest
+from .decompose import Decomposer
 from .functions import Function, describe, results, written
-from .producers import Origins
+from .producers import Producers
 from .recording import POSITIONS, Read, Recording
 from .saving.values import Values
 from .sites import Sites
@@ -37,26 +37,26 @@ Answer = Callable[[str, Tensor], Any]
 
 def make_handler(
     recording: Recording,
-    origins: Origins,
+    producers: Producers,
     sites: Sites,
     values: Values,
-    keeper: Keeper | None,
+    call_log: CallLog | None,
     *,
     most: int,
     answer: Answer | None,
-    nest: Nest | None,
+    decomposer: Decomposer | None,
 ) -> Callable[..., Any]:
     """What ``Recorder`` runs for every torch function: it runs the function and notes what that made.
 
     ``most`` bounds the integers in ``recording.rows``, 0 for no bound; see ``Recorder`` for the others.
     """
     functions: dict[Any, tuple[Function, int, int, bool, bool]] = {}
-    rows, stack, known, metas = recording.rows, recording.stack, origins.known, recording.meta_numbers
+    rows, stack, known, metas = recording.rows, recording.stack, producers.known, recording.meta_numbers
     extend_rows, extend_inputs, types = rows.extend, recording.inputs.extend, recording.types
-    new_meta, find, site_number = recording.meta_number, origins.row, sites.number
+    new_meta, find, site_number = recording.meta_number, producers.row, sites.number
     signatures, known_sites, getframe = recording.signatures, sites.numbers, sys._getframe
-    gather, also, transformed = origins.gather, origins.also, origins.transformed
-    offer, note_call = values.offer, None if keeper is None else keeper.before
+    gather, extra_producers, transformed = producers.gather, producers.extra_producers, producers.transformed
+    offer, note_call = values.offer, None if call_log is None else call_log.before
     sources, keeping = recording.addresses.sources, values.wanted is not None
     returnable = (Tensor, tuple, list)
 
@@ -80,12 +80,12 @@ def make_handler(
                 if about.note == "read":
                     note_read(args[0], about.type, out, getframe(2))
                 elif about.note == "host":
-                    origins.to_host(args[0])
+                    producers.to_host(args[0])
                 elif about.note == "backward":
-                    origins.differentiated(args[0])
+                    producers.differentiated(args[0])
                 elif isinstance(out, Tensor):
-                    origins.gradient(out, args[0])
-                also.clear()
+                    producers.gradient(out, args[0])
+                extra_producers.clear()
         return out
 
     def note_read(t: Tensor, how: str, out: Any, frame: Any) -> None:
@@ -102,9 +102,9 @@ def make_handler(
         with torch._C.DisableTorchFunction():
             for target in targets:
                 values.before_writing(target)
-                recording.outside.before_writing(target)
+                recording.restorer.before_writing(target)
         if about.type == "data":
-            origins.data_of(args[0])
+            producers.data_of(args[0])
         return targets
 
     def handler(
@@ -117,8 +117,8 @@ def make_handler(
             if about.note:
                 return run_noticed(about, func, args, kwargs)
             return func(*args, **kwargs) if kwargs else func(*args)
-        if nest is not None and (way := nest.way(func, args, kwargs)):
-            return nest.run(way, func, args, kwargs)
+        if decomposer is not None and (strategy := decomposer.strategy(func, args, kwargs)):
+            return decomposer.run(strategy, func, args, kwargs)
 
         # What goes in: the rows of tensors, and of the rest what alike operations are told by.
         inputs: list[int] = []
@@ -149,8 +149,8 @@ def make_handler(
                 else:
                     gather(value, name, inputs, atoms)
         call = None if note_call is None else note_call(func, args, kwargs, inputs)
-        if also:
-            origins.add_also(inputs)
+        if extra_producers:
+            producers.add_extra_producers(inputs)
         writes = None
         if special or (kwargs and not _WRITE_FLAGS.isdisjoint(kwargs)):
             writes = before_writing(about, args, kwargs)
@@ -198,8 +198,8 @@ def make_handler(
             if signature < 0:
                 signature = signatures[key] = len(signatures)
         row = len(rows)
-        if keeper is not None and call is not None:
-            keeper.after(row, call, out)
+        if call_log is not None and call is not None:
+            call_log.after(row, call, out)
         if type(out) is Tensor:
             try:
                 meta = metas[out.shape, out.dtype, out.device]
@@ -212,16 +212,16 @@ def make_handler(
             except RuntimeError:  # an inference tensor counts no writes
                 known[id(out)] = (ref(out), row, None)
             if transformed:
-                origins.note(out, row)
+                producers.note(out, row)
             if keeping:
                 offer(row, OP, types[type_], out)
         else:
             made = tensors(out)
-            origins.add_all(made, type_, inputs, site=site, time=time, flags=flags, signature=signature)
+            producers.add_all(made, type_, inputs, site=site, time=time, flags=flags, signature=signature)
         if writes:
-            origins.wrote(writes, row, row)
+            producers.wrote(writes, row, row)
         elif before is not None:
-            origins.pass_on(out, row, before)
+            producers.forward_alias(out, row, before)
         return returned
 
     return handler

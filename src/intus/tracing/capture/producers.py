@@ -15,7 +15,7 @@ from torch import Tensor
 from torch._C._functorch import get_unwrapped
 
 from ...core.graph import BUFFER, CONSTANT, CREATED, OP
-from .call_log import Keeper
+from .call_log import CallLog
 from .containers import is_wrapped, walk
 from .invocation import Patch
 from .memory import geometry_of, is_foreign, memory_of, pointer_of, version_of
@@ -27,21 +27,27 @@ Known = tuple[ref[Any], int, int | None]
 _UNKNOWN: tuple[Any, int, None] = (None, -1, None)
 
 
-class Origins:
+class Producers:
     """The tensors of one pass. ``known`` is open to the recorder, which reads and fills it in its stride; a
     version of None means that the tensor keeps none, and its memory is asked every time."""
 
-    def __init__(self, recording: Recording, values: Values, keeper: Keeper | None = None) -> None:
+    def __init__(self, recording: Recording, values: Values, call_log: CallLog | None = None) -> None:
         self.known: dict[int, Known] = {}
-        self._keeper = keeper
+        self._call_log = call_log
         self._recording, self._values = recording, values
         self._writes = Writes(recording)
-        self._untold: set[int | None] = set()  # memory whose writes move no version; see ``data_of``
-        self.also: list[tuple[int, int]] = []  # a row that ``row`` gave, and another; see ``add_also``
+        self._unversioned_memory: set[int | None] = (
+            set()
+        )  # memory whose writes move no version; see ``data_of``
+        self.extra_producers: list[
+            tuple[int, int]
+        ] = []  # a row that ``row`` gave, and another; see ``add_extra_producers``
         self.transformed: list[int] = []  # not empty once ``vmap`` or ``torch.func`` has been met
         self._on_host: list[int] = []  # inputs of what comes back from numpy: what went there
         self._losses: list[int] = []  # inputs of gradients: what ``backward`` was called on
-        self.passed_on: dict[int, list[tuple[int, int, Known]]] = {}  # by module call; see ``pass_on``
+        self.forwarded_aliases: dict[
+            int, list[tuple[int, int, Known]]
+        ] = {}  # by module call; see ``forward_alias``
 
     def add(
         self, t: Tensor, kind: int, type_: int, inputs: list[int] | tuple[int, ...] = (), **facts: int
@@ -112,17 +118,17 @@ class Origins:
 
     def row(self, t: Tensor) -> int:
         """The row a tensor comes from; below zero a parameter, -1 - its number. Where several calls wrote to
-        parts of its memory and none of them knew of the others, the last one's, and ``also`` has the rest."""
+        parts of its memory and none of them knew of the others, the last one's, and ``extra_producers`` has the rest."""
         seen = self.known.get(id(t))
         if seen is not None and seen[0]() is t:
             if seen[2] is not None and seen[2] == version_of(t):
                 return seen[1]
             writers = self._writes.writers(t, seen[1])
             row = writers[0] if writers else seen[1]
-            if self._keeper is not None:
-                self._patch(self._keeper, t, seen, row)
+            if self._call_log is not None:
+                self._patch(self._call_log, t, seen, row)
             if len(writers) > 1:
-                self.also += [(row, other) for other in writers[1:]]
+                self.extra_producers += [(row, other) for other in writers[1:]]
                 self.known[id(t)] = (seen[0], seen[1], None)  # all of them are asked for every time
             else:
                 self.note(t, row)
@@ -134,7 +140,7 @@ class Origins:
         kind, number = recording.addresses.sources.get(id(t), ("", -1))
         if kind == "param":
             self.note(t, -1 - number)
-            if memory_of(t) in self._untold:
+            if memory_of(t) in self._unversioned_memory:
                 self.known[id(t)] = (ref(t), -1 - number, None)
                 return self.row(t)
             return -1 - number
@@ -145,18 +151,18 @@ class Origins:
             row = self.row(get_unwrapped(t))
             self.note(t, row)
             return row
-        twin = self._twin(t)
-        if twin >= 0:
-            if self._keeper is not None:
-                self._keeper.patches[id(t), twin] = Patch(twin, (), None, unseen=True)
-            self.note(t, twin)
-            return twin
+        alias = self._alias_of(t)
+        if alias >= 0:
+            if self._call_log is not None:
+                self._call_log.patches[id(t), alias] = Patch(alias, (), None, unseen=True)
+            self.note(t, alias)
+            return alias
         if self._on_host and is_foreign(t):
             return self.add(t, OP, recording.type_number("host"), self._on_host)
-        recording.outside.add(t)
+        recording.restorer.add(t)
         return self.add(t, CONSTANT, recording.type_number("constant"))
 
-    def _twin(self, t: Tensor) -> int:
+    def _alias_of(self, t: Tensor) -> int:
         """A tensor made out of our sight may share memory with one we know: ``from_numpy(x.numpy())``."""
         pointer = pointer_of(t)
         if not pointer:
@@ -167,12 +173,12 @@ class Origins:
                 return row
         return -1
 
-    def add_also(self, inputs: list[int]) -> None:
+    def add_extra_producers(self, inputs: list[int]) -> None:
         """Add to the inputs of a call the other writers of what its arguments see."""
-        for row, other in self.also:
+        for row, other in self.extra_producers:
             if row in inputs[::2]:
                 inputs += (other, inputs[2 * inputs[::2].index(row) + 1])
-        self.also.clear()
+        self.extra_producers.clear()
 
     # -- what goes out of sight and comes back ---------------------------------------------------------
 
@@ -201,7 +207,7 @@ class Origins:
 
     def data_of(self, t: Tensor) -> None:
         """``t.data`` was taken: what is written through it moves no version of ``t``."""
-        self._untold.add(memory_of(t))
+        self._unversioned_memory.add(memory_of(t))
 
     def wrote(self, targets: list[Tensor], first: int, last: int) -> None:
         """Note who wrote a memory last: the call whose rows are ``first`` to ``last``."""
@@ -215,9 +221,9 @@ class Origins:
             else:
                 continue
             self._writes.add(target, row, own=own)
-            if not own and self._keeper is not None:
-                self._keeper.patches[id(target), row] = Patch(row, (), None, unseen=True)
-            if memory in self._untold:
+            if not own and self._call_log is not None:
+                self._call_log.patches[id(target), row] = Patch(row, (), None, unseen=True)
+            if memory in self._unversioned_memory:
                 self._ask_again(memory, target)
 
     def _ask_again(self, memory: int | None, target: Tensor) -> None:
@@ -227,25 +233,25 @@ class Origins:
             if version is not None and t is not None and t is not target and memory_of(t) == memory:
                 self.known[key] = (reference, row, None)
 
-    def _patch(self, keeper: Keeper, t: Tensor, seen: Known, row: int) -> None:
+    def _patch(self, call_log: CallLog, t: Tensor, seen: Known, row: int) -> None:
         """``t`` may not be what its row returned any more: note what was written to its memory since."""
-        earlier = keeper.patches.get((id(t), seen[1]))
+        earlier = call_log.patches.get((id(t), seen[1]))
         base = earlier.base if earlier is not None else seen[1]
         writes, written = self._writes.since(t, base)
         if row != base or (seen[2] is not None and not written):
             put = tuple((write.row, write.place) for write in writes)
-            keeper.patches[id(t), row] = Patch(base, put, geometry_of(t), unseen=not written)
+            call_log.patches[id(t), row] = Patch(base, put, geometry_of(t), unseen=not written)
 
     # -- operations that return what they were given -------------------------------------------------
 
-    def pass_on(self, t: Tensor, row: int, before: Known) -> None:
+    def forward_alias(self, t: Tensor, row: int, before: Known) -> None:
         """A call returned its own argument (dropout in eval, ``to`` of the same dtype). What reads that
         tensor from here on reads it after the call, but only within the module the call ran in, and
         wherever that module hands it to: to others it is still what it was before."""
-        self.passed_on.setdefault(self._recording.stack[-1], []).append((id(t), row, before))
+        self.forwarded_aliases.setdefault(self._recording.stack[-1], []).append((id(t), row, before))
 
-    def settle(self, call: int) -> None:
-        """Take back what was passed on in a module call that has ended (one in ``passed_on``) and did not
+    def end_aliases(self, call: int) -> None:
+        """Take back what was passed on in a module call that has ended (one in ``forwarded_aliases``) and did not
         return it."""
         exits, returned = self._recording.exits, set()
         for i in range(len(exits) - 2, -1, -2):  # what a call returned was noted just before it ended
@@ -253,11 +259,11 @@ class Origins:
                 break
             returned.add(exits[i])
         parent = self._recording.stack[-1]
-        for key, row, before in reversed(self.passed_on.pop(call)):
+        for key, row, before in reversed(self.forwarded_aliases.pop(call)):
             seen = self.known.get(key)
             if seen is None or seen[1] != row:
                 continue
             if row in returned:
-                self.passed_on.setdefault(parent, []).append((key, row, before))
+                self.forwarded_aliases.setdefault(parent, []).append((key, row, before))
             else:
                 self.known[key] = before

@@ -1,7 +1,7 @@
 """The recorder of one pass: a TorchFunctionMode that notes what runs and changes nothing.
 
 It puts the parts together: ``operations`` notes what torch computes and ``module_calls`` in which module,
-``origins`` knows every tensor's row, ``sites`` every line; ``values`` and ``keeper`` hold what is to be kept.
+``producers`` knows every tensor's row, ``sites`` every line; ``values`` and ``call_log`` hold what is to be kept.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from torch.nn import Module
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from ...core.graph import INPUT, OUTPUT
-from .decompose import Nest
+from .decompose import Decomposer
 from .module_calls import ModuleCalls
 from .operations import Answer, make_handler
-from .producers import Origins
+from .producers import Producers
 from .recording import ROW, Recording
 from .saving.values import Values
 from .sites import Sites
@@ -30,7 +30,7 @@ class Recorder(TorchFunctionMode):
 
     ``model`` gives parameters, buffers and modules their addresses (None for a plain function); ``values``
     decides which activations are kept; ``entry`` is the code through which modules are called; after ``most``
-    operations no more are noted; ``answer`` gives the plain values of tensors on ``meta``; ``nest`` opens
+    operations no more are noted; ``answer`` gives the plain values of tensors on ``meta``; ``decomposer`` opens
     composite functions.
     """
 
@@ -42,58 +42,58 @@ class Recorder(TorchFunctionMode):
         *,
         most: int = sys.maxsize,
         answer: Answer | None = None,
-        nest: Nest | None = None,
+        decomposer: Decomposer | None = None,
     ) -> None:
         super().__init__()
         self.recording = recording = Recording()
         self.values = values
         values.begin(recording)
-        self.keeper = keeper = values.keeper(recording)
-        self.origins = origins = Origins(recording, values, keeper)
+        self.call_log = call_log = values.call_log(recording)
+        self.producers = producers = Producers(recording, values, call_log)
         sites = Sites(recording, entry)
         if model is not None:
             recording.addresses.learn(model)
-        self.module_calls = ModuleCalls(recording, origins, sites, values, keeper)
+        self.module_calls = ModuleCalls(recording, producers, sites, values, call_log)
         limit = most * len(ROW) if most < sys.maxsize else 0
         self.handler = make_handler(
-            recording, origins, sites, values, keeper, most=limit, answer=answer, nest=nest
+            recording, producers, sites, values, call_log, most=limit, answer=answer, decomposer=decomposer
         )
-        self._nest = nest
+        self._decomposer = decomposer
 
     def __enter__(self) -> Recorder:
         # Bound for the time of the pass alone: a mode that held itself would wait for the garbage collector.
         self.__torch_function__ = MethodType(self.handler, self)  # type: ignore[method-assign]
-        if self._nest is not None:
-            self._nest.recorder = self
+        if self._decomposer is not None:
+            self._decomposer.recorder = self
             around = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-            self._nest.inside = any(isinstance(mode, Recorder) for mode in around)
+            self._decomposer.inside = any(isinstance(mode, Recorder) for mode in around)
         self.values.nested = torch._C._len_torch_function_stack() > 0
-        if self.keeper is not None:
-            self.keeper.nested = self.values.nested
+        if self.call_log is not None:
+            self.call_log.nested = self.values.nested
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         del self.__torch_function__
-        if self._nest is not None:
-            self._nest.recorder = None  # it would be a cycle
+        if self._decomposer is not None:
+            self._decomposer.recorder = None  # it would be a cycle
 
     def add_input(self, t: Tensor, name: str = "") -> None:
         """Declare an input of the pass; one tensor given twice is one input."""
-        if not self.origins.is_known(t):
+        if not self.producers.is_known(t):
             self.recording.ends["inputs"].append(name)
-            self.recording.outside.add(t)
-            self.origins.add(t, INPUT, self.recording.type_number("input"))
+            self.recording.restorer.add(t)
+            self.producers.add(t, INPUT, self.recording.type_number("input"))
 
     def add_output(self, t: Tensor, place: str, name: str = "") -> None:
         """Declare an output of the pass."""
         recording = self.recording
         recording.ends["outputs"].append(name)
-        inputs = [self.origins.row(t), recording.arg_number(place)]
+        inputs = [self.producers.row(t), recording.arg_number(place)]
         source, arg = inputs
-        self.origins.add_also(inputs)
+        self.producers.add_extra_producers(inputs)
         row = recording.add(OUTPUT, recording.type_number("output"), recording.meta_number(t), inputs)
-        if self.keeper is not None:
-            self.keeper.output(row, t, source, arg)
+        if self.call_log is not None:
+            self.call_log.output(row, t, source, arg)
         self.values.offer(row, OUTPUT, "output", t)

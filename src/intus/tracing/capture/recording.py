@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...core.graph import Meta
 from .addresses import Addresses
-from .context.state_restorer import Outside
+from .context.state_restorer import StateRestorer
 
 #: Integers per row of each flat list.
 ROW = (
@@ -63,7 +63,7 @@ class Recording:
     metas: list[Meta] = field(default_factory=list)
     sites: list[tuple[CodeType, int]] = field(default_factory=list)
     args: list[str] = field(default_factory=_POSITIONAL.copy)
-    outside: Outside = field(default_factory=Outside)
+    restorer: StateRestorer = field(default_factory=StateRestorer)
     addresses: Addresses = field(init=False)
     stack: list[int] = field(default_factory=[-1].copy)
     failure: BaseException | None = None
@@ -76,7 +76,7 @@ class Recording:
     _arg_numbers: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.addresses = Addresses(self.outside)
+        self.addresses = Addresses(self.restorer)
 
     def type_number(self, name: str) -> int:
         """The number of an operation's type."""

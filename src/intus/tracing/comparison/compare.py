@@ -40,11 +40,11 @@ def compare(a: Trace, b: Trace) -> Comparison:
     ``a`` and ``b`` are traces of two checkpoints, dtypes, devices or modes, or of two implementations of one
     architecture, also ones read from files. Columns: ``a`` and ``b`` are labels (empty without a partner);
     ``verdict`` is ``equal`` (bit for bit), ``close`` (rounding explains it), ``differs``, ``shape`` (the
-    shapes do), ``only in a``, ``only in b`` or ``not saved``; ``made_here`` says that the operation itself
+    shapes do), ``only in a``, ``only in b`` or ``not saved``; ``is_source`` says that the operation itself
     makes a difference, not only its inputs; ``relative`` is the norm of the difference over the greater norm
-    and ``expected`` what rounding in the coarser dtype makes of it by then; ``local`` is how far a's
+    and ``rounding_error`` what rounding in the coarser dtype makes of it by then; ``local`` is how far a's
     operation, run on b's inputs, is from b's result (NaN where that could not be run: loaded traces,
-    different operations); ``max_abs``, ``cosine``, ``share`` of elements that differ, ``nan_a``, ``nan_b``.
+    different operations); ``max_abs``, ``cosine``, ``fraction_different`` of elements that differ, ``nan_a``, ``nan_b``.
 
     ``.attrs["first"]`` names the first operation that makes a difference the outputs show, as a dict of
     ``a``, ``b``, ``module`` and ``why``; None where there is none. Where the passes part by running other
@@ -147,7 +147,10 @@ class _Side:
     def given(self, row: int, call: Invocation) -> dict[str, Tensor]:
         """What the call was given, by the arguments' names."""
         assert self.parents is not None
-        return {self.graph.args[hole.arg]: self.parents.given(hole, row) for hole in call.holes}
+        return {
+            self.graph.args[tensor_arg.arg]: self.parents.given(tensor_arg, row)
+            for tensor_arg in call.tensor_args
+        }
 
     def output(self, row: int) -> int:
         """Which of its call's tensors the row is."""
@@ -196,7 +199,7 @@ class _Judge:
 
     def _judge_values(self, pair: Pair, x: Tensor, y: Tensor, above: list[int]) -> None:
         pair.difference = found = difference(x, y)
-        if x.dtype == y.dtype and found.share == 0:
+        if x.dtype == y.dtype and found.fraction_different == 0:
             pair.verdict, pair.noise, pair.fine = EQUAL, 0.0, True
             return
         pair.through = self._brought(pair, above)
@@ -266,10 +269,10 @@ class _Judge:
     def _crossed(self, pair: Pair, call: Invocation, inputs: dict[str, Tensor]) -> Iterator[Tensor]:
         """What a's call is given: its own parameters, and b's tensors as its own were."""
         own = self.a.given(pair.a, call)
-        for hole in call.holes:
-            name = self.a.graph.args[hole.arg]
+        for tensor_arg in call.tensor_args:
+            name = self.a.graph.args[tensor_arg.arg]
             mine, theirs = own[name], inputs[name]
-            if hole.source < 0:
+            if tensor_arg.source < 0:
                 yield mine
             else:
                 dtype = mine.dtype if theirs.is_floating_point() and mine.is_floating_point() else None

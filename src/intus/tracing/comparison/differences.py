@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..results.blocks import blocks
+from ..results.value_summary import blocks
 
 #: Roundings of the coarser dtype that one operation is allowed: the relative difference that one rounding
 #: makes is about a third of eps, and a composite operation makes several.
@@ -18,14 +18,14 @@ ROUNDINGS = 4.0
 
 class Difference(NamedTuple):
     """``largest`` is the greatest absolute difference, ``relative`` the norm of the difference over the
-    greater norm, ``cosine`` that of the angle between the two, ``share`` the part of the elements that are
+    greater norm, ``cosine`` that of the angle between the two, ``fraction_different`` the part of the elements that are
     not equal, ``nan`` and ``other_nan`` how many are NaN in the first and the second. What is NaN, or the
     same infinity, in both is left out; of two dtypes, what the narrower cannot hold counts as its limit."""
 
     largest: float
     relative: float
     cosine: float
-    share: float
+    fraction_different: float
     nan: int
     other_nan: int
 
@@ -84,7 +84,7 @@ def difference(a: Tensor, b: Tensor) -> Difference:
         largest=largest,
         relative=(far / scale if scale else 0.0) if far < math.inf else math.inf,
         cosine=(product / size if 0 < size < math.inf else math.nan) if scale else 1.0,
-        share=unequal / a.numel(),
+        fraction_different=unequal / a.numel(),
         nan=nan,
         other_nan=other_nan,
     )

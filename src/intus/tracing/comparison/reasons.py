@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ...core.graph import BUFFER, CONSTANT, INPUT
-from ..capture.context.execution_context import USUAL
+from ..capture.context.execution_context import DEFAULT
 from ..capture.invocation import Invocation, arguments
 from .differences import difference, plain
 
@@ -56,7 +56,7 @@ def _parameters(a: Trace, call: Invocation, b: Trace, other: Invocation) -> Iter
             yield f"{both} are of shapes {tuple(p.shape)} and {tuple(q.shape)}"
             continue
         x, y = plain(p), plain(q)
-        if x is not None and y is not None and (found := difference(x, y)).share:
+        if x is not None and y is not None and (found := difference(x, y)).fraction_different:
             nan = f"have {found.nan} and {found.other_nan} NaN"
             by = f"differ by {found.relative:.2g} of their norm"
             yield f"{both} {nan if found.nan != found.other_nan else by}"
@@ -67,9 +67,12 @@ def _own(trace: Trace, call: Invocation) -> dict[str, tuple[str, Tensor]]:
     assert trace._replays is not None
     graph, params = trace.graph, trace._replays.params
     return {
-        graph.args[hole.arg]: (graph.params[-1 - hole.source].address, params[-1 - hole.source][0])
-        for hole in call.holes
-        if -1 - len(params) < hole.source < 0
+        graph.args[tensor_arg.arg]: (
+            graph.params[-1 - tensor_arg.source].address,
+            params[-1 - tensor_arg.source][0],
+        )
+        for tensor_arg in call.tensor_args
+        if -1 - len(params) < tensor_arg.source < 0
     }
 
 
@@ -83,7 +86,7 @@ def _arguments(a: Invocation, b: Invocation) -> Iterator[str]:
 
 def _named(call: Invocation) -> dict[str, Any]:
     """Arguments by name where the function tells its own, else by number from 1."""
-    args, kwargs = arguments(call.args, call.kwargs, (_Tensor() for _ in call.holes))
+    args, kwargs = arguments(call.args, call.kwargs, (_Tensor() for _ in call.tensor_args))
     try:
         bound = inspect.signature(call.func).bind(*args, **kwargs)
         bound.apply_defaults()
@@ -93,7 +96,7 @@ def _named(call: Invocation) -> dict[str, Any]:
 
 
 def _surroundings(a: Invocation, b: Invocation) -> Iterator[str]:
-    mine, theirs = a.ambient or USUAL, b.ambient or USUAL
+    mine, theirs = a.context or DEFAULT, b.context or DEFAULT
     if mine.autocast != theirs.autocast:
         yield f"autocast is {_cast(mine.autocast)} in a, {_cast(theirs.autocast)} in b"
     drawn = [bool(call.states) for call in (a, b)]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..results.trace import Trace
     from .compare import Origin, Pair
 
-_SHOWN = ["a", "b", "verdict", "made_here", "relative", "expected", "local"]
+_SHOWN = ["a", "b", "verdict", "is_source", "relative", "rounding_error", "isolated_error"]
 _AROUND = 3  # rows shown before and after the place
 _NAMED = 5  # places named in the summary
 _FORMAT: dict[str, Any] = {"float_format": lambda x: f"{x:.2g}", "na_rep": ""}
@@ -71,13 +71,13 @@ def _row(a: Trace, b: Trace, pair: Pair, brought: bool) -> dict[str, Any]:
         "a": a.graph.labels[pair.a] if pair.a >= 0 else "",
         "b": b.graph.labels[pair.b] if pair.b >= 0 else "",
         "verdict": pair.verdict,
-        "made_here": pair.made or brought,
+        "is_source": pair.made or brought,
         "relative": found.relative if found else None,
-        "expected": pair.noise if found else None,
-        "local": pair.local,
+        "rounding_error": pair.noise if found else None,
+        "isolated_error": pair.local,
         "max_abs": found.largest if found else None,
         "cosine": found.cosine if found else None,
-        "share": found.share if found else None,
+        "fraction_different": found.fraction_different if found else None,
         "nan_a": found.nan if found else None,
         "nan_b": found.other_nan if found else None,
     }
@@ -145,7 +145,7 @@ class _Report:
         names = end_names(self.a.graph.ops.kind.tolist(), self.a.graph.facts)
         for pair in ends[:_NAMED]:
             found = pair.difference
-            if found and found.share:
+            if found and found.fraction_different:
                 called = f" ({names[pair.a]})" if pair.a in names else ""
                 cosine = f", cosine {found.cosine:.4f}" if found.cosine == found.cosine else ""
                 lines.append(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...core.graph import OP, OUTPUT, Graph
 from ...core.walks import ancestors
-from ..capture.invocation import Hole, Invocation
+from ..capture.invocation import Invocation, TensorArg
 from .replay import LEFT_OUT, Replays, UnprovenError, patched
 
 
@@ -38,55 +38,55 @@ class Parents:
 
     def agree(self, call: Invocation, rows: list[int]) -> None:
         """Raise WrongError for an edge into an argument that took no tensor."""
-        asked = {hole.arg for hole in call.holes if hole.source >= 0}
+        asked = {tensor_arg.arg for tensor_arg in call.tensor_args if tensor_arg.source >= 0}
         for row in rows:
             for arg in self.into.get(row, {}):
                 if arg not in asked:
                     name = self.graph.args[arg]
                     raise WrongError(f"the graph has an edge into argument {name!r}, which took none")
 
-    def given(self, hole: Hole, row: int) -> Tensor:
-        """What stood in a hole of the call that returned ``row``."""
-        if hole.left is not None:
-            return hole.left
-        if hole.source == LEFT_OUT:
-            name = self.graph.args[hole.arg]
+    def given(self, tensor_arg: TensorArg, row: int) -> Tensor:
+        """What stood in a tensor_arg of the call that returned ``row``."""
+        if tensor_arg.left is not None:
+            return tensor_arg.left
+        if tensor_arg.source == LEFT_OUT:
+            name = self.graph.args[tensor_arg.arg]
             raise UnprovenError(
                 f"argument {name!r} came from an op that leads nowhere and is not in the graph"
             )
-        parent = self.parent(hole, row)
+        parent = self.parent(tensor_arg, row)
         if parent < 0:
             return self.replays.params[-1 - parent][0]
-        if hole.patch is None:
+        if tensor_arg.patch is None:
             return self.value(parent)
-        base = hole.patch.base
+        base = tensor_arg.patch.base
         value = self.replays.params[-1 - base][0] if LEFT_OUT < base < 0 else self.value(base)
-        return patched(value, hole.patch, self.value)
+        return patched(value, tensor_arg.patch, self.value)
 
     def returned(self, row: int) -> Tensor:
         """What the pass returned as the output ``row``; WrongError for one that comes from nothing."""
         parents = list(self.into.get(row, {}).values())
         if not parents:
             raise WrongError("it has no parent")
-        hole = self.replays.outputs.get(row)
-        return self.value(parents[0]) if hole is None else self.given(hole, row)
+        tensor_arg = self.replays.outputs.get(row)
+        return self.value(parents[0]) if tensor_arg is None else self.given(tensor_arg, row)
 
-    def parent(self, hole: Hole, row: int) -> int:
-        """Where the graph says that what stood in a hole of the call that returned ``row`` came from; below
+    def parent(self, tensor_arg: TensorArg, row: int) -> int:
+        """Where the graph says that what stood in a tensor_arg of the call that returned ``row`` came from; below
         zero a parameter, -1 - its number. Raises WrongError where it does not say."""
-        name = self.graph.args[hole.arg]
-        if hole.source < 0:
-            number = -1 - hole.source
+        name = self.graph.args[tensor_arg.arg]
+        if tensor_arg.source < 0:
+            number = -1 - tensor_arg.source
             if number not in self.graph.row_params.get(row, ()):
                 lost = self.graph.params[number].address
                 raise WrongError(f"the graph has lost parameter {lost} of argument {name!r}")
-            return hole.source
-        parent = self.into.get(row, {}).get(hole.arg)
+            return tensor_arg.source
+        parent = self.into.get(row, {}).get(tensor_arg.arg)
         if parent is None:
             raise WrongError(f"the graph has lost the edge into argument {name!r}")
-        if hole.patch is not None:
+        if tensor_arg.patch is not None:
             above = {row, *ancestors(self.graph, [row])}
-            for writer, _ in hole.patch.writes:
+            for writer, _ in tensor_arg.patch.writes:
                 if writer not in above:
                     raise UnprovenError(
                         f"argument {name!r} was also written to by {self.label(writer)}, no ancestor"

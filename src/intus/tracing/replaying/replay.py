@@ -12,15 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..capture.call_log import INPUTS, Keeper
-from ..capture.context.execution_context import USUAL, within
+from ..capture.call_log import INPUTS, CallLog
+from ..capture.context.execution_context import DEFAULT, within
 from ..capture.context.randomness import put_back
 from ..capture.functions import describe, results, written
-from ..capture.invocation import Hole, Invocation, Patch, arguments
+from ..capture.invocation import Invocation, Patch, TensorArg, arguments
 from ..capture.memory import Geometry, copied, version_of
 from ..capture.recording import ROW, Recording
 
-#: A hole's source where the tensor came from a row that leads nowhere and was left out of the graph.
+#: A tensor_arg's source where the tensor came from a row that leads nowhere and was left out of the graph.
 LEFT_OUT = -(1 << 62)
 
 
@@ -36,19 +36,19 @@ class Replays:
     """
 
     def __init__(
-        self, recording: Recording, keeper: Keeper, where: Callable[[int], int], kept: Mapping[int, Tensor]
+        self, recording: Recording, call_log: CallLog, where: Callable[[int], int], kept: Mapping[int, Tensor]
     ) -> None:
-        self._keeper, self._where = keeper, where
+        self._call_log, self._where = call_log, where
         self.params: list[tuple[Tensor, int | None]] = [
             (p, version_of(p)) for _, p in recording.addresses.params
         ]
         left = [row for row in kept if where(row) < 0]
-        used = {row for note in keeper.calls.values() for row in note[INPUTS][::2]} if left else set()
+        used = {row for note in call_log.calls.values() for row in note[INPUTS][::2]} if left else set()
         self._left = {row: kept[row] for row in left if row in used}
         #: Outputs that were written to after they had been returned.
         self.outputs = {
-            where(row): self._hole(hole.arg, hole.source, hole.grad, hole.patch)
-            for row, hole in keeper.outputs.items()
+            where(row): self._hole(tensor_arg.arg, tensor_arg.source, tensor_arg.grad, tensor_arg.patch)
+            for row, tensor_arg in call_log.outputs.items()
         }
 
     def with_params(self, params: Mapping[int, Tensor]) -> Replays:
@@ -65,17 +65,17 @@ class Replays:
     def call(self, event: int) -> Invocation | None:
         """The call of that number, its rows as the graph's; None where it was not noted."""
         row = event * len(ROW)
-        note = self._keeper.calls.get(row)
+        note = self._call_log.calls.get(row)
         if event < 0 or note is None:
             return None
-        return self._keeper.invocation(note, self._hole, self._keeper.picks.get(row))
+        return self._call_log.invocation(note, self._hole, self._call_log.picks.get(row))
 
-    def _hole(self, arg: int, source: int, grad: bool, patch: Patch | None) -> Hole:
+    def _hole(self, arg: int, source: int, grad: bool, patch: Patch | None) -> TensorArg:
         left = self._left.get(source) if patch is None else None
         if patch is not None:
             writes = tuple((self.place(row), geometry) for row, geometry in patch.writes)
             patch = patch._replace(base=self.place(patch.base), writes=writes)
-        return Hole(arg, self.place(source), grad, patch, left)
+        return TensorArg(arg, self.place(source), grad, patch, left)
 
     def place(self, row: int) -> int:
         """A recorded row's place in the graph; LEFT_OUT where it was trimmed."""
@@ -86,7 +86,7 @@ class Replays:
 
 
 def run(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
-    """Run a call on ``given``, one tensor for each of its holes, and return the tensors it returns.
+    """Run a call on ``given``, one tensor for each of its tensor_args, and return the tensors it returns.
 
     What it writes into is copied first, random state is what it was then, and what it is now afterwards.
     """
@@ -96,10 +96,10 @@ def run(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
         targets = {id(t) for t in written(about, *arguments(call.args, call.kwargs, given))}
         foreign = _may_write_anywhere(call.func)
         ready: dict[int, Tensor] = {}  # one for each: functions ask whether query and key are the same object
-        for t, hole in zip(given, call.holes, strict=True):
+        for t, tensor_arg in zip(given, call.tensor_args, strict=True):
             if id(t) not in ready:
                 mine = t.detach()
-                if hole.grad and (t.is_floating_point() or t.is_complex()):
+                if tensor_arg.grad and (t.is_floating_point() or t.is_complex()):
                     mine.requires_grad_()
                 ready[id(t)] = copied(mine) if foreign or id(t) in targets else mine
         args, kwargs = arguments(call.args, call.kwargs, [ready[id(t)] for t in given])
@@ -190,8 +190,8 @@ def _may_write_anywhere(func: Any) -> bool:
 
 @contextmanager
 def _as_then(call: Invocation) -> Iterator[None]:
-    """Ambient state and random numbers are those of when the call first ran."""
-    with put_back(generator for generator, _ in call.states), within(call.ambient or USUAL):
+    """ExecutionContext state and random numbers are those of when the call first ran."""
+    with put_back(generator for generator, _ in call.states), within(call.context or DEFAULT):
         for generator, state in call.states:
             generator.set_state(state)
         yield

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...core.errors import CaptureError, InputError
 from ...core.graph import OUTPUT
-from ..capture.invocation import SLOT, Invocation
+from ..capture.invocation import PLACEHOLDER, Invocation
 from ..capture.saving.store import to_run
 from .call_inputs import Parents, WrongError, calls_of
 from .edits import Change, Edits, edits
@@ -24,11 +24,11 @@ def rerun(
     trace: Trace,
     changes: Mapping[str | int, Change],
     swap: Mapping[str | int, Callable[..., Any]],
-    on_decision: str,
+    on_branch_change: str,
 ) -> Trace:
     """The trace with ``changes`` done to values and with the functions in ``swap`` instead of its own."""
-    if on_decision not in ("raise", "keep"):
-        raise InputError(f"on_decision={on_decision!r} is not one of 'raise', 'keep'.")
+    if on_branch_change not in ("raise", "ignore"):
+        raise InputError(f"on_branch_change={on_branch_change!r} is not one of 'raise', 'ignore'.")
     for given in (changes, swap):
         if not isinstance(given, Mapping):
             raise InputError(
@@ -43,11 +43,11 @@ def rerun(
     replays = trace._replays.with_params(
         {number: _fitting(trace, number, edit) for number, edit in new.params.items()}
     )
-    values = _Rerun(trace, replays, new, earlier, checked=on_decision == "raise").values()
+    values = _Rerun(trace, replays, new, earlier, checked=on_branch_change == "raise").values()
     merged = new.after(earlier)
     labels = sorted({trace.graph.label(row) for row in (*merged.values, *merged.functions)})
     graph = dataclasses.replace(trace.graph, facts={**trace.graph.facts, "changed": labels})
-    result = type(trace)(graph, values, trace.unverified, replays)
+    result = type(trace)(graph, values, trace.maybe_modified, replays)
     result._edits = merged
     return result
 
@@ -108,7 +108,11 @@ class _Rerun:
         if any(parent in self.fresh for row in rows for parent in self.parents.into.get(row, {}).values()):
             return True
         call, end = self.replays.call(event), self.replays.outputs.get(rows[0])
-        patches = [hole.patch for hole in (*(call.holes if call else ()), end) if hole and hole.patch]
+        patches = [
+            tensor_arg.patch
+            for tensor_arg in (*(call.tensor_args if call else ()), end)
+            if tensor_arg and tensor_arg.patch
+        ]
         return any(row in self.fresh for p in patches for row in (p.base, *(row for row, _ in p.writes)))
 
     def _run(self, event: int, rows: list[int], swapped: Callable[..., Any] | None) -> list[Tensor]:
@@ -119,7 +123,7 @@ class _Rerun:
             call = self.replays.call(event)
             if call is None:
                 raise UnprovenError("its call was not noted: it ran out of sight, or raised")
-            given = [self.parents.given(hole, rows[0]) for hole in call.holes]
+            given = [self.parents.given(tensor_arg, rows[0]) for tensor_arg in call.tensor_args]
         except (UnprovenError, WrongError) as error:
             raise CaptureError(f"{label!r} lies downstream and cannot be run again: {error}.") from None
         if swapped is not None:
@@ -153,7 +157,7 @@ class _Rerun:
                     raise CaptureError(
                         f"The model asked for the value of {self.graph.label(branch.row)!r} ({branch.how}), "
                         "which is another after the change: it might have gone another way. Pass "
-                        "on_decision='keep' to follow the recorded way all the same, or trace the changed "
+                        "on_branch_change='ignore' to follow the recorded way all the same, or trace the changed "
                         "model instead."
                     )
 
@@ -168,7 +172,7 @@ class _Rerun:
 
 def _swapped(call: Invocation, function: Callable[..., Any], given: list[Tensor], label: str) -> list[Tensor]:
     """The call with another function, which takes the tensors alone, in their order."""
-    instead = call._replace(func=function, args=(SLOT,) * len(given), kwargs={}, picks=None)
+    instead = call._replace(func=function, args=(PLACEHOLDER,) * len(given), kwargs={}, picks=None)
     try:
         return run(instead, given)
     except Exception as error:

@@ -22,13 +22,13 @@ from ..capture.saving.store import (
 )
 from .trace import Trace
 
-_UNVERIFIED = "unverified"
+_UNVERIFIED = "maybe_modified"
 
 
 def save(trace: Trace, path: Path, *, values: bool = True) -> None:
     """Write a trace into one safetensors file; without ``values`` only its graph."""
     columns, meta = graph_parts(trace.graph)
-    columns[_UNVERIFIED] = np.array(sorted(trace.unverified), dtype=np.int64)
+    columns[_UNVERIFIED] = np.array(sorted(trace.maybe_modified), dtype=np.int64)
     entries = [array_entry(name, column) for name, column in columns.items()]
     grads = trace.gradients.by_row if trace.gradients is not None else {}
     for kind, tensors in (("value", trace.values if values else {}), ("grad", grads)):
@@ -59,7 +59,7 @@ def load(path: str | Path) -> Trace:
     if folder is not None and not (folder / GRAPH).exists():
         raise CodecError(f"{str(path)!r} is a folder, but none that trace(…, store=…) has finished.")
     file = path if folder is None else folder / GRAPH
-    graph, others, unverified = _read(file)
+    graph, others, maybe_modified = _read(file)
     values = Stored(
         {_row(name, graph, path): Place(file, name) for name in others if name.startswith("value/")}
     )
@@ -68,7 +68,7 @@ def load(path: str | Path) -> Trace:
             values = from_folder(folder, graph.labels)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CodecError(f"{str(folder / INDEX)!r} cannot be read: {error!r}.") from None
-    trace = Trace(graph, values, unverified)
+    trace = Trace(graph, values, maybe_modified)
     grads = Stored(
         {_row(name, graph, path): Place(file, name) for name in others if name.startswith("grad/")}
     )

@@ -6,8 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ...core.errors import AddressError, did_you_mean
-from ...core.graph import BUFFER, OP, Graph, Param, Source
-from ...core.graph import Module as Described
+from ...core.graph import BUFFER, OP, Graph, ModuleInfo, Param, Source
 from ...viewing.repr_text import html, text
 
 if TYPE_CHECKING:
@@ -48,33 +47,33 @@ class Module(_Handle):
     __slots__ = ()
 
     @property
-    def _described(self) -> Described:
+    def _info(self) -> ModuleInfo:
         return self._graph.modules[self.number]
 
     @property
     def address(self) -> str:
         """Its path in the model: ``features.6``, ``""`` for the model itself."""
-        return self._described.address
+        return self._info.address
 
     @property
     def type(self) -> str:
         """The name of its class."""
-        return self._described.type
+        return self._info.type
 
     @property
     def args(self) -> str:
         """The arguments it was made with, as its repr shows them."""
-        return self._described.args
+        return self._info.args
 
     @property
     def training(self) -> bool:
         """Whether it was in training mode."""
-        return self._described.training
+        return self._info.training
 
     @property
     def source(self) -> Source | None:
         """File and line of its class's ``forward``; None where that is not Python."""
-        site = self._described.site
+        site = self._info.site
         return self._graph.sites[site] if site >= 0 else None
 
     @property
@@ -94,7 +93,7 @@ class Module(_Handle):
         here = _parts(self.address)
         return [m for m in self._trace.modules.values() if m.address and _parts(m.address)[:-1] == here]
 
-    def _inside(self) -> list[Described]:
+    def _inside(self) -> list[ModuleInfo]:
         """Itself and all modules in it."""
         prefix = f"{self.address}." if self.address else ""
         return [m for m in self._graph.modules if m.address == self.address or m.address.startswith(prefix)]
@@ -108,7 +107,7 @@ class Module(_Handle):
     @property
     def own_params(self) -> list[Param]:
         """The parameters it holds itself."""
-        return [self._graph.params[number] for number in self._described.params]
+        return [self._graph.params[number] for number in self._info.params]
 
     @property
     def buffers(self) -> list[Param]:

@@ -19,11 +19,11 @@ def op_card(op: Op) -> Card:
     kind = "operation" if op.kind == "op" else op.kind
     flags = {
         "writes in place": op.in_place,
-        "made inside": op.created,
+        "made inside": op.is_factory,
         "serves a decision": op.in_condition,
         "ends inside": op.is_terminal,
         "failed": op.failed,
-        "unverified": op.unverified,
+        "maybe_modified": op.maybe_modified,
     }
     passes = f"{op.pass_number} of {op.num_passes}" if op.num_passes > 1 else ""
     cost = [duration(op.seconds * 1e9)] if op.seconds else []
@@ -34,7 +34,7 @@ def op_card(op: Op) -> Card:
             "" if op.failed else f"{_tensor(op.shape, op.dtype)} on {op.meta.device}, {size(op.nbytes)}",
         ),
         ("pass", passes),
-        ("arguments", op.settings),
+        ("arguments", op.non_tensor_args),
         ("parameters", _params(op.params)),
         ("from", listed([parent.label for parent in op.parents])),
         ("to", listed([child.label for child in op.children])),

@@ -1,5 +1,5 @@
 """Proof of a graph, call by call: run again each gave the same, the graph's edges say what went in, and what
-went in matters. ``Checker`` is what all proofs share; ``Finished`` proves a trace by its saved values.
+went in matters. ``Checker`` is what all proofs share; ``TraceValidator`` proves a trace by its saved values.
 
 Parents are taken from the graph's own edges, so a lost or a wrong edge shows as well as a wrong value.
 """
@@ -98,7 +98,7 @@ class Checker:
         return max(int(self.graph.ops.output[row]), 0)
 
 
-class Finished(Checker):
+class TraceValidator(Checker):
     """Proves the saved values of a trace. ``every`` tries random values on each call, else on one of those
     that are alike."""
 
@@ -109,7 +109,7 @@ class Finished(Checker):
 
     def _call(self, call: Invocation, rows: list[int]) -> list[Check]:
         saved = {row: self.parents.value(row) for row in rows}
-        given = [self.parents.given(hole, rows[0]) for hole in call.holes]
+        given = [self.parents.given(tensor_arg, rows[0]) for tensor_arg in call.tensor_args]
         out = again(call, given)
         type_ = self.graph.types[int(self.graph.ops.type[rows[0]])]
         blank = type_ in UNINITIALISED
@@ -136,13 +136,13 @@ class Finished(Checker):
         if label in self.graph.facts.get("changed", ()):
             return Check(label, EXEMPT, ("it was changed in a rerun",))
         changed = [
-            self.graph.params[-1 - hole.source].address
-            for hole in call.holes
-            if LEFT_OUT < hole.source < 0 and self._changed(-1 - hole.source)
+            self.graph.params[-1 - tensor_arg.source].address
+            for tensor_arg in call.tensor_args
+            if LEFT_OUT < tensor_arg.source < 0 and self._changed(-1 - tensor_arg.source)
         ]
         if changed:
             why += f"; {', '.join(changed)} changed since the trace was taken"
-        elif row in self.trace.unverified:
+        elif row in self.trace.maybe_modified:
             why += "; something unseen wrote to its memory"
         return Check(label, FAILED, (why,))
 

@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...core.graph import OUTPUT, Graph
-from ..capture.call_log import Given, Keeper, Note
+from ..capture.call_log import CallLog, Given, Note
 from ..capture.containers import is_wrapped, tensors
 from ..capture.context.randomness import common_generators, put_back
 from ..capture.functions import describe
-from ..capture.invocation import Hole, Invocation
+from ..capture.invocation import Invocation, TensorArg
 from ..capture.memory import copied, memory_of, version_of
 from ..capture.recording import ROW, Recording
 from ..capture.saving.choose import Chooser
@@ -30,7 +30,7 @@ from .perturb import NOWHERE, Asked, Perturbations
 from .report import EXEMPT, FAILED, PROVEN, Check
 
 
-class Passing(Values):
+class LiveValues(Values):
     """The activations of one pass for as long as the model itself holds them. A copy is held of what is about
     to be overwritten while another tensor shares its memory: it may be read through that one."""
 
@@ -42,9 +42,9 @@ class Passing(Values):
         self._rows_in: dict[int | None, list[int]] = {}
         self._shared: set[int | None] = set()  # memory that was written to while several tensors shared it
 
-    def keeper(self, recording: Recording) -> Witness:
+    def call_log(self, recording: Recording) -> OnlineValidator:
         """What proves each call as it is noted."""
-        return Witness(recording, self)
+        return OnlineValidator(recording, self)
 
     def offer(self, row: int, kind: int, type_: str, t: Tensor) -> None:
         """Know a tensor by its row."""
@@ -115,10 +115,10 @@ class Finding:
         self.refused: tuple[str, tuple[str, ...]] | None = None
 
 
-class Witness(Keeper):
-    """Notes the calls of one pass as ``Keeper`` does, and runs each again as it comes."""
+class OnlineValidator(CallLog):
+    """Notes the calls of one pass as ``CallLog`` does, and runs each again as it comes."""
 
-    def __init__(self, recording: Recording, passing: Passing) -> None:
+    def __init__(self, recording: Recording, passing: LiveValues) -> None:
         super().__init__()
         self.found: dict[int, Finding] = {}
         self._recording, self._passing = recording, passing
@@ -156,8 +156,8 @@ class Witness(Keeper):
     def _run_again(self, note: Note, finding: Finding, picks: tuple[int, ...] | None = None) -> None:
         try:
             with self._aside():
-                call = self.invocation(note, Hole, picks)
-                given = [self._given(hole) for hole in call.holes]
+                call = self.invocation(note, TensorArg, picks)
+                given = [self._given(tensor_arg) for tensor_arg in call.tensor_args]
                 finding.out = again(call, given)
                 finding.asked = (
                     BLANK
@@ -177,12 +177,12 @@ class Witness(Keeper):
         finally:
             self._passing.busy = False
 
-    def _given(self, hole: Hole) -> Tensor:
-        if hole.patch is None:
-            return self._value(hole.source)
-        if hole.patch.unseen:
+    def _given(self, tensor_arg: TensorArg) -> Tensor:
+        if tensor_arg.patch is None:
+            return self._value(tensor_arg.source)
+        if tensor_arg.patch.unseen:
             raise UnprovenError("its memory was written to out of sight")
-        return patched(self._value(hole.patch.base), hole.patch, self._value)
+        return patched(self._value(tensor_arg.patch.base), tensor_arg.patch, self._value)
 
     def _value(self, row: int) -> Tensor:
         return self._recording.addresses.params[-1 - row][1] if row < 0 else self._passing.value(row)
@@ -205,25 +205,27 @@ class Witness(Keeper):
             finding.refused = refusal(error)
 
 
-class Witnessed(Checker):
+class OnlineReport(Checker):
     """Puts together what was found of each call while the pass ran, and what the graph says of it."""
 
-    def __init__(self, graph: Graph, replays: Replays, values: dict[int, Tensor], witness: Witness) -> None:
+    def __init__(
+        self, graph: Graph, replays: Replays, values: dict[int, Tensor], witness: OnlineValidator
+    ) -> None:
         super().__init__(graph, replays, values)
         self._found, self._where = witness.found, replays.place
 
     def _call(self, call: Invocation, rows: list[int]) -> list[Check]:
         finding = self._found[int(self.graph.ops.event[rows[0]]) * len(ROW)]
         said = dict(finding.asked.said)
-        for number, hole in enumerate(call.holes):
-            name = f"argument {self.graph.args[hole.arg]!r}: "
-            if hole.source == LEFT_OUT:
+        for number, tensor_arg in enumerate(call.tensor_args):
+            name = f"argument {self.graph.args[tensor_arg.arg]!r}: "
+            if tensor_arg.source == LEFT_OUT:
                 said[number] = EXEMPT, name + NOWHERE
                 continue
-            parent = self.parents.parent(hole, rows[0])
-            if parent != hole.source:
+            parent = self.parents.parent(tensor_arg, rows[0])
+            if parent != tensor_arg.source:
                 raise WrongError(
-                    f"{name}it came from {self.parents.label(hole.source)}, not as the graph has it"
+                    f"{name}it came from {self.parents.label(tensor_arg.source)}, not as the graph has it"
                 )
         if finding.refused is not None:
             return [Check(self.graph.label(row), *finding.refused) for row in rows]

@@ -46,9 +46,9 @@ class Perturbations:
         situation = None if self._every else _situation(call, given)
         said: dict[int, tuple[str, str]] = {}
         alike: dict[Any, None] = {}
-        for number, hole in enumerate(call.holes):
-            name = f"argument {self._names[hole.arg]!r}: "
-            if hole.left is not None:
+        for number, tensor_arg in enumerate(call.tensor_args):
+            name = f"argument {self._names[tensor_arg.arg]!r}: "
+            if tensor_arg.left is not None:
                 said[number] = EXEMPT, name + NOWHERE
                 continue
             if not (given[number].is_floating_point() or given[number].is_complex()):
@@ -58,7 +58,7 @@ class Perturbations:
                 alike[self._shown[situation, number]] = None
                 continue
             mattered, refused = self._matters(call, number, given, out)
-            case = Case(type_, call, given, number, self._names[hole.arg], out)
+            case = Case(type_, call, given, number, self._names[tensor_arg.arg], out)
             why = None if mattered == CLEARLY else reason(case)
             if why is None and refused and mattered == NOT:
                 why = f"random values are refused ({refused})"
@@ -156,7 +156,7 @@ def _situation(call: Invocation, given: Sequence[Tensor]) -> Hashable:
     order: dict[int, int] = {}
     tensors = tuple((t.shape, t.dtype, t.device, order.setdefault(id(t), len(order))) for t in given)
     args, kwargs = _frozen(call.args), _frozen(call.kwargs)
-    return call.func, args, kwargs, tensors, call.ambient, call.picks
+    return call.func, args, kwargs, tensors, call.context, call.picks
 
 
 def _frozen(value: Any) -> Hashable:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import InputError
 from ..run import witnessed
-from .offline import Finished
+from .offline import TraceValidator
 from .report import Report
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def check(trace: Trace, perturb: str) -> Report:
             "This trace has no calls to run again: it was taken with save='none', copied, or read from a "
             "file. Trace the model again with save='all'."
         )
-    return Finished(trace, trace._replays, every=every).report()
+    return TraceValidator(trace, trace._replays, every=every).report()
 
 
 def asks_every(perturb: str) -> bool:

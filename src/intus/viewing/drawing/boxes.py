@@ -11,7 +11,7 @@ from .figures import count
 from .marks import Marks
 from .shapes import Curve, Group, Polygon, Rect, Shape, Text, shown
 from .stage import HEADER, SMALL, TITLE, Placed, Stage
-from .style import Look, Theme, ink_on, look_of
+from .style import BoxStyle, Theme, ink_on, look_of
 from .tree import Node
 
 _ROUND = 9.0
@@ -60,11 +60,11 @@ class Painter:
         under = list(_stack(box, look)) if node.kind == "group" else []
         return Group(self.facts(node), [*under, body, *self._words(box, look)])
 
-    def look(self, node: Node) -> Look:
+    def look(self, node: Node) -> BoxStyle:
         """How a box looks where no overlay paints it."""
         return look_of(node, self.colours, decides=any(row in self.marks.decisions for row in node.rows))
 
-    def look_painted(self, node: Node) -> Look:
+    def look_painted(self, node: Node) -> BoxStyle:
         """How a closed box looks: in the overlay's colour, dashed where the overlay has no value for it."""
         look, fill = self.look(node), self._colour(node)
         if fill:
@@ -81,7 +81,7 @@ class Painter:
             subtitle = self.painted.words(number)
         return title, subtitle
 
-    def _words(self, box: Placed, look: Look) -> Iterator[Shape]:
+    def _words(self, box: Placed, look: BoxStyle) -> Iterator[Shape]:
         node, colours = box.node, self.colours
         title, subtitle = self.captions(node)
         x, y = box.x + box.width / 2, box.y + box.height / 2
@@ -127,7 +127,7 @@ class Painter:
         return shown(" · ".join(parts))
 
 
-def _stack(box: Placed, look: Look) -> Iterator[Rect]:
+def _stack(box: Placed, look: BoxStyle) -> Iterator[Rect]:
     """A fold lies on more of its kind."""
     for inset, drop in ((10, 7.0), (5, 3.5)):
         width = box.width - 2 * inset

@@ -29,7 +29,7 @@ def theme(dark: bool = False) -> Theme:
     return own | {name: (light, night)[dark] for name, light, night in _TOKEN.findall(asset("intus.css"))}
 
 
-class Look(NamedTuple):
+class BoxStyle(NamedTuple):
     """How a box is drawn."""
 
     fill: str
@@ -39,24 +39,24 @@ class Look(NamedTuple):
     dashed: bool = False
 
 
-def look_of(node: Node, colours: Theme, *, decides: bool = False) -> Look:
+def look_of(node: Node, colours: Theme, *, decides: bool = False) -> BoxStyle:
     """The visual code of the TorchLens paper (Taylor and Kriegeskorte 2023): green in, red out, grey with
     parameters, light grey for buffers, yellow where a decision is taken, dashed where made from nothing."""
     text = colours["text"]
     end = node.kind if node.kind in ("input", "output") else node.subtitle if node.kind == "group" else ""
     if end in ("input", "output"):
-        look = Look(colours[f"{end}-fill"], colours[f"{end}-line"], colours[f"{end}-text"])
+        look = BoxStyle(colours[f"{end}-fill"], colours[f"{end}-line"], colours[f"{end}-text"])
     elif decides:
-        look = Look(colours["decision-fill"], colours["decision-line"], text)
+        look = BoxStyle(colours["decision-fill"], colours["decision-line"], text)
     elif node.kind in ("buffer", "constant"):
         dashed = node.kind == "constant"
-        look = Look(colours["buffer-fill"], colours["buffer-line"], colours["text-soft"], dashed=dashed)
+        look = BoxStyle(colours["buffer-fill"], colours["buffer-line"], colours["text-soft"], dashed=dashed)
     elif node.children:
-        look = Look(colours["module-fill"], colours["module-line"], text, 1.25)
+        look = BoxStyle(colours["module-fill"], colours["module-line"], text, 1.25)
     elif node.has_params:
-        look = Look(colours["param-fill"], colours["param-line"], text)
+        look = BoxStyle(colours["param-fill"], colours["param-line"], text)
     else:
-        look = Look(colours["op-fill"], colours["op-line"], text)
+        look = BoxStyle(colours["op-fill"], colours["op-line"], text)
     if node.flags & FAILED:
         return look._replace(line=colours["error"], ink=colours["error"], weight=2.0)
     return look._replace(dashed=True) if node.flags & CREATED else look

@@ -1,1 +1,1 @@
-"""Save and restore what a pass depends on besides its arguments: random state, autograd modes, patches of torch."""
+"""Save and restore what a pass depends on: random state, autograd modes, patches of torch, module attributes."""

@@ -11,7 +11,7 @@ from torch import get_default_dtype, is_grad_enabled, is_inference_mode_enabled
 from torch._C import _is_any_autocast_enabled
 
 
-class Ambient(NamedTuple):
+class ExecutionContext(NamedTuple):
     """The state of torch that a call ran in; ``autocast`` pairs a device type with its dtype."""
 
     grad: bool
@@ -20,26 +20,26 @@ class Ambient(NamedTuple):
     dtype: torch.dtype
 
 
-USUAL = Ambient(True, False, (), torch.float32)
+DEFAULT = ExecutionContext(True, False, (), torch.float32)
 
 
-def ambient() -> tuple[bool, bool, tuple[tuple[str, torch.dtype], ...], torch.dtype]:
-    """The ambient state as it is now, as a plain tuple, which an Ambient equals."""
+def current_context() -> tuple[bool, bool, tuple[tuple[str, torch.dtype], ...], torch.dtype]:
+    """The context state as it is now, as a plain tuple, which an ExecutionContext equals."""
     cast = _autocast() if _is_any_autocast_enabled() else ()
     return is_grad_enabled(), is_inference_mode_enabled(), cast, get_default_dtype()
 
 
 @contextmanager
-def within(then: Ambient) -> Iterator[None]:
+def within(then: ExecutionContext) -> Iterator[None]:
     """What runs inside runs in that state.
 
-    >>> with within(USUAL._replace(grad=False)):
+    >>> with within(DEFAULT._replace(grad=False)):
     ...     torch.is_grad_enabled()
     False
     """
     dtype = get_default_dtype()
     with ExitStack() as stack:
-        if then != ambient():
+        if then != current_context():
             stack.enter_context(torch.inference_mode(then.inference))
             stack.enter_context(torch.set_grad_enabled(then.grad))
             wanted = dict(then.autocast)

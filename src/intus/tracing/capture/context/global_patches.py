@@ -23,7 +23,7 @@ _module_call = cast(FunctionType, Module._wrapped_call_impl)  # ``Module.__call_
 plain_call = FunctionType(_module_call.__code__, _module_call.__globals__, _module_call.__name__)
 
 
-class Surroundings:
+class GlobalPatches:
     """Shared by all captures; ``call`` runs for ``Module.__call__`` while any of them is under way."""
 
     def __init__(self, call: FunctionType) -> None:

@@ -14,7 +14,7 @@ from ..memory import memory_of
 from .attributes import Attributes
 
 
-class Outside:
+class StateRestorer:
     """Learns of memory and modules as they are met; what changes after ``watch`` is put back at the end."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from ....core.graph import CREATED, INPLACE, OP_KINDS, Meta, Param, Source
 from ..addresses import param_of
 from ..recording import CALL, ROW, Recording
 from ..sites import source_of
-from .described import Described
+from .has_meta import HasMeta
 from .progress import Progress
 
 _WIDTH = len(ROW)
@@ -23,7 +23,7 @@ class NotYetError(Exception):
     """What was asked is known when the pass is over."""
 
 
-class LiveOp(Described):
+class LiveOp(HasMeta):
     """The part of an ``Op`` that is known at once; anything else raises NotYetError, and the predicate that
     asked is asked again of the finished trace."""
 
@@ -85,8 +85,8 @@ class LiveOp(Described):
         return bool(self._at(_FLAGS) & INPLACE)
 
     @property
-    def created(self) -> bool:
-        """As ``Op.created``."""
+    def is_factory(self) -> bool:
+        """As ``Op.is_factory``."""
         return bool(self._at(_FLAGS) & CREATED)
 
     @property

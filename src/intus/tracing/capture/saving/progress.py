@@ -64,7 +64,7 @@ class Progress:
         self._shared: dict[tuple[int, ...], _Shared] = {}
 
     def advance(self) -> Standing | None:
-        """Look at the rows that are new; what is known of the last, None if it is no operation."""
+        """ValueSummary at the rows that are new; what is known of the last, None if it is no operation."""
         standing = None
         for row in range(len(self.certain) * _WIDTH, len(self._recording.rows), _WIDTH):
             standing = self._see(row)

@@ -152,7 +152,7 @@ class Store:
         self.limit = limit
         self.places: dict[int, Place] = {}
         self.skipped: dict[int, str] = {}
-        self.unverified: set[int] = set()
+        self.maybe_modified: set[int] = set()
         self._held: set[int | None] = set()  # the memories of what waits to be written
         self._waiting = 0  # their bytes
         self._files: list[Path] = []

@@ -1,7 +1,7 @@
 """Saved activations: each stays what it was at its moment.
 
 A reference is held, not a copy; only when something is about to write to that memory is the value copied
-(copy on write). What was written to by something unseen is named in ``unverified``. Which are kept
+(copy on write). What was written to by something unseen is named in ``maybe_modified``. Which are kept
 ``choose.py`` tells, in what form ``form.py``.
 """
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ....core.graph import INPLACE, OP
-from ..call_log import Keeper
+from ..call_log import CallLog
 from ..containers import is_wrapped
 from ..memory import copied
 from ..recording import ROW, Recording
@@ -110,9 +110,9 @@ class Values:
             if row in rows:
                 rows.remove(row)
 
-    def keeper(self, recording: Recording) -> Keeper | None:
+    def call_log(self, recording: Recording) -> CallLog | None:
         """What notes the calls of the pass, so that they can be run again; None where nothing is kept."""
-        return None if self.wanted is None else Keeper()
+        return None if self.wanted is None else CallLog()
 
     def handed_out(self, t: Tensor) -> None:
         """The memory of ``t`` goes out of sight, where it may be written to."""
@@ -141,10 +141,12 @@ class Values:
         if row in self._versions:
             self._versions[row] = self.kept[row]._version
 
-    def unverified(self) -> set[int]:
+    def maybe_modified(self) -> set[int]:
         """Rows whose memory was written to by something the recorder did not see."""
         changed = {row for row, version in self._versions.items() if self.kept[row]._version != version}
-        return changed | self.store.unverified if self.store is not None and self.store.places else changed
+        return (
+            changed | self.store.maybe_modified if self.store is not None and self.store.places else changed
+        )
 
     def _keep(self, row: int, t: Tensor) -> None:
         if self.nested or self.form is not None:  # a trace around this one must not see our own work
@@ -174,7 +176,7 @@ class Values:
         """Write what waits for it; an exception (a full disk) is noted as ``trouble``."""
         if self.store is None or self.trouble is not None or not self.kept:
             return
-        self.store.unverified |= self.unverified()
+        self.store.maybe_modified |= self.maybe_modified()
         with torch._C.DisableTorchFunction():
             self._attempt(next(iter(self.kept)), self.store.write, self.kept, self._recording.type_of)
         for row in list(self.kept):

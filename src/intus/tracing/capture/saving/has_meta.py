@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....core.graph import Meta
 
 
-class Described:
+class HasMeta:
     """Shape, dtype and size of whatever has a ``meta``."""
 
     __slots__ = ()

@@ -8,7 +8,7 @@ from ..core.errors import InputError, did_you_mean
 from ..monitoring import Probe, flush, probe
 
 
-class Watching:
+class ProbeCallback:
     """Holds the probe of the training that runs, None before and after."""
 
     watch: Probe | None = None
