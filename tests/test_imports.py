@@ -16,12 +16,12 @@ ROOMS = {
     "core": set(),
     "scores": CORE,
     "storage": CORE,
-    "backends": CORE,
+    "backends": CORE | {"tracing"},  # late: the graph of a torch model
     "viewing": CORE,
     "tracing": CORE | {"storage", "viewing"},
-    "monitoring": CORE | {"backends", "storage", "tracing"},
+    "monitoring": CORE | {"backends", "storage"},
     "serving": CORE | {"storage", "scores", "viewing"},
-    "inspection": CORE | {"backends", "storage", "scores", "tracing"},
+    "inspection": CORE | {"backends", "storage", "scores"},
 }
 #: Modules at the top: they may use everything.
 TOP = {"__init__", "__main__", "callbacks", "cli", "demo", "examples"}

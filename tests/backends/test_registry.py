@@ -18,7 +18,7 @@ def test_a_torch_module_belongs_to_torch():
 
 @pytest.mark.parametrize("model", [[1], None, "resnet", nn.Linear])
 def test_anything_else_is_refused_with_its_type_and_what_is_known(model):
-    with pytest.raises(InputError, match=rf"{type(model).__qualname__} cannot be watched.*torch"):
+    with pytest.raises(InputError, match=rf"{type(model).__qualname__} cannot be observed.*torch"):
         base.for_model(model)
 
 

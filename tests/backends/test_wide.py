@@ -8,7 +8,7 @@ import torch
 
 from intus.backends.torch.captured_tensor import to_projected
 from intus.backends.torch.random_projection import projected, summary
-from intus.core.record import PROJECTED, SUMMARY
+from intus.core.projection import PROJECTED, SUMMARY
 
 
 @pytest.mark.parametrize("features", [4097, 8192, 10_000])

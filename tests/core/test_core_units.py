@@ -1,4 +1,4 @@
-"""Which part of a value an address means, against numpy's own indexing."""
+"""The unit axis and the index of units: against numpy's indexing, and torch's own operations."""
 
 import numpy as np
 import pytest
@@ -8,61 +8,54 @@ from hypothesis import strategies as st
 from torch import nn
 
 import intus
-from intus.core.units import Part, index, split, unit_axis
+from intus.core.address import UnitRange, Units
+from intus.core.errors import AddressError, InputError
+from intus.core.units import UnitAxes, index
 
-units = st.one_of(
-    st.integers(-4, 3),
-    st.builds(slice, st.none() | st.integers(-4, 4), st.none() | st.integers(-4, 4)),
-)
-
-
-def written(part):
-    def one(unit):
-        if isinstance(unit, int):
-            return str(unit)
-        return f"{'' if unit.start is None else unit.start}:{'' if unit.stop is None else unit.stop}"
-
-    return f"[{','.join(map(one, part.units))}{'' if part.axis is None else f'@{part.axis}'}]"
-
-
-parts = st.lists(
-    st.builds(Part, st.lists(units, min_size=1, max_size=3).map(tuple), st.integers(-3, 2)),
+ends = st.none() | st.integers(-4, 4)
+units = st.integers(-4, 3) | st.builds(UnitRange, ends, ends, st.sampled_from([None, 1, 2, -1]))
+brackets = st.lists(
+    st.builds(Units, st.lists(units, min_size=1, max_size=3).map(tuple), st.integers(-3, 2)),
     max_size=3,
     unique_by=lambda part: part.axis % 3,
 )
 
 
-@given(parts)
-def test_what_is_written_is_what_is_read(wanted):
-    assert split("features.6:2" + "".join(map(written, wanted))) == ("features.6:2", wanted)
-
-
-@given(parts)
-def test_an_index_takes_what_numpy_takes(wanted):
+@given(brackets)
+def test_index_selects_what_numpy_selects(wanted):
     array = np.arange(4 * 4 * 4).reshape(4, 4, 4)
     lists = [list(range(4))] * 3
     for part in wanted:
         lists[part.axis % 3] = [
-            n for u in part.units for n in (np.arange(4)[u] if isinstance(u, slice) else [u])
+            n for u in part.which for n in (np.arange(4)[slice(*u)] if isinstance(u, UnitRange) else [u])
         ]
-    found = index(array.shape, wanted, 0, "x")
-    ours = [np.arange(4)[one] for one in found]
-    expected = array[np.ix_(*lists)]
-    assert np.array_equal(array[np.ix_(*(np.atleast_1d(one) for one in ours))], expected)
+    ours = [np.arange(4)[one] for one in index(array.shape, wanted, None, "x")]
+    found = array[np.ix_(*(np.atleast_1d(one) for one in ours))]
+    assert np.array_equal(found, array[np.ix_(*lists)])
 
 
-@pytest.mark.parametrize("text", ["a[", "a[x]", "a[1][", "a[1@x]", "a[]", "a]1["])
-def test_what_is_no_unit_is_refused(text):
-    with pytest.raises(ValueError, match=r"Write|write"):
-        split(text)
+@pytest.mark.parametrize(
+    ("wanted", "error", "text"),
+    [
+        ([Units((4,))], AddressError, "'x' is out of range: there are 4 units, counted from 0"),
+        ([Units((-5,), 0)], AddressError, "2 units along axis 0"),
+        ([Units((0,), 2)], AddressError, "the value has 2 axes, of shape .2, 4.; no 2"),
+        ([Units((0,), 1), Units((1,), -1)], InputError, "selects along axis 1 twice"),
+        ([Units((0,)), Units((1,), 1)], InputError, "selects along axis 1 twice"),
+    ],
+)
+def test_index_refuses_units_that_do_not_exist(wanted, error, text):
+    with pytest.raises(error, match=text):
+        index((2, 4), wanted, 1, "x")
 
 
-def test_a_bracket_in_a_name_is_escaped():
-    assert split(r"blocks.a\[0\][3]") == (r"blocks.a\[0\]", [Part((3,), None)])
+def axis_of(forward, *inputs, name=-1):
+    trace = intus.trace(forward, inputs)
+    return UnitAxes(trace.graph).of(trace[name].row)
 
 
 class Speech(nn.Module):
-    """Convolutions along time, then a transformer's way of lying."""
+    """Convolutions over time, then features last."""
 
     def __init__(self):
         super().__init__()
@@ -80,15 +73,87 @@ class Speech(nn.Module):
     [("conv", 1), ("norm", 1), ("relu_1", 1), ("mul_1", 1), ("up", 1), ("max_pool1d_1", 1), ("fc", 2),
      ("tanh_1", 2), ("transpose_1", 2)],
 )  # fmt: skip
-def test_the_operation_tells_the_axis(name, axis):
-    graph = intus.trace(Speech().eval(), torch.randn(2, 1, 20)).graph
-    assert unit_axis(graph, graph.rows(name)[0]) == axis
+def test_unit_axis_of_a_speech_model(name, axis):
+    assert axis_of(Speech().eval(), torch.randn(2, 1, 20), name=name) == axis
 
 
-def test_without_a_batch_and_with_four_axes():
-    conv = intus.trace(nn.Conv2d(3, 4, 2), torch.randn(3, 5, 5)).graph
-    assert unit_axis(conv, conv.rows("conv2d_1")[0]) == 0
-    linear = intus.trace(nn.Linear(3, 4), torch.randn(2, 5, 5, 3)).graph
-    assert unit_axis(linear, linear.rows("linear_1")[0]) == 3
-    heads = intus.trace(lambda x: x @ x, torch.randn(2, 4, 5, 5)).graph
-    assert unit_axis(heads, heads.rows("matmul_1")[0]) == 1
+CONV = nn.Conv2d(3, 4, 2)
+IMAGES = torch.randn(2, 3, 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("forward", "axis"),
+    [
+        (lambda x: CONV(x), 1),
+        (lambda x: CONV(x[0]), 0),  # without a batch
+        (lambda x: CONV(x).permute(0, 2, 3, 1), 3),
+        (lambda x: torch.permute(CONV(x), dims=(1, 0, 2, 3)), 0),
+        (lambda x: nn.functional.gelu(CONV(x).permute((0, 2, 3, 1))), 3),
+        (lambda x: CONV(x).movedim(1, -1), 3),
+        (lambda x: CONV(x).mT, 1),
+        (lambda x: CONV(x).flatten(2), 1),
+        (lambda x: CONV(x).flatten(2).transpose(1, 2) + 1, 2),
+        (lambda x: torch.swapaxes(CONV(x), axis0=1, axis1=2), 2),
+        (lambda x: CONV(x).unsqueeze(1), 2),
+        (lambda x: nn.functional.adaptive_avg_pool2d(CONV(x), (1, 4)).squeeze(2), 1),
+        (lambda x: torch.cat([CONV(x), CONV(x)], 1), 1),
+        (lambda x: CONV(x) * torch.rand(4, 1, 1), 1),
+        (lambda x: nn.functional.softmax(CONV(x), -1), 1),
+        (lambda x: nn.functional.layer_norm(CONV(x), (4, 4, 4)), 1),
+        (lambda x: nn.functional.layer_norm(x, (5,)), 3),
+        (lambda x: nn.functional.pixel_shuffle(CONV(x), 2), 1),
+        (lambda x: CONV(x).flatten(1), 1),
+        (lambda x: nn.functional.linear(x.view(-1, 5), torch.rand(7, 5)).view(2, 3, 5, 7), 3),
+        (lambda x: CONV(x).reshape(2, 4, 16).relu(), 1),
+        (lambda x: CONV(x).reshape(1, 2, 1, 4, 2, 8), 3),
+        (lambda x: x.sum(), None),
+        (lambda x: x.mean((1, 2, 3)), 0),
+        (lambda x: x @ torch.rand(5, 7), 3),
+        (lambda x: nn.functional.scaled_dot_product_attention(x, x, x), 1),
+    ],
+)
+def test_unit_axis_follows_the_operations(forward, axis):
+    if axis is None:
+        with pytest.raises(AddressError, match="is a scalar"):
+            axis_of(forward, IMAGES)
+    else:
+        assert axis_of(forward, IMAGES) == axis
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda x: x * 2,  # an input's axes mean what the caller knows
+        lambda x: x @ x,
+        lambda x: CONV(x).reshape(2, 2, 2, 16),
+        lambda x: CONV(x).reshape(2, 16, 4),
+        lambda x: torch.einsum("nchw->nhwc", CONV(x)),
+        lambda x: CONV(x).flatten(1, 2),
+        lambda x: CONV(x) + CONV(x).permute(0, 2, 3, 1),  # two layouts that disagree
+        lambda x: nn.functional.layer_norm(x, (5, 5)),
+        lambda x: nn.functional.scaled_dot_product_attention(x[0], x[0], x[0]),
+        lambda x: torch.stack([CONV(x), CONV(x)]),
+    ],
+)
+def test_unit_axis_is_refused_where_nothing_tells(forward):
+    with pytest.raises(AddressError, match=r"nothing tells which axis .*Name the axis: '\w+\[0@1\]'"):
+        axis_of(forward, IMAGES)
+
+
+def test_attention_weights_have_no_unit_axis():
+    attention = nn.MultiheadAttention(4, 2)
+    trace = intus.trace(attention, (torch.rand(5, 2, 4),) * 3)
+    axes = UnitAxes(trace.graph)
+    assert axes.of(trace["output_1"].row) == 2
+    with pytest.raises(AddressError):
+        axes.of(trace["output_2"].row)
+
+
+def test_unit_axis_of_a_long_chain():
+    def forward(x):
+        x = CONV(x)
+        for _ in range(3000):
+            x = x + 1
+        return x
+
+    assert axis_of(forward, IMAGES) == 1

@@ -96,14 +96,14 @@ def test_a_unit_that_is_the_hypothesis_is_found(images):
 def test_an_address_may_name_its_unit(model, images):
     from intus.core.address import Address
 
-    for units in ("conv1[4]", "conv1:1[4]", Address("conv1", unit=4), [("conv1[4]", "*")]):
+    for units in ("conv1[4]", "conv1:1[4]", Address.parse("conv1[4]"), [("conv1[4]", "*")]):
         frame = inspect(model, ink, "correlation", images[:50], units)
         assert (frame.address.tolist(), frame.unit.tolist()) == (["conv1"], [4])
     both = inspect(model, ink, "correlation", images[:50], ["conv1[4]", "conv1[1]", Address("conv2")])
     assert both.unit.tolist() == [4, 1, *range(8)]
-    with pytest.raises(AddressError, match="'conv1' has no unit 6"):
+    with pytest.raises(AddressError, match=r"'conv1\[6\]' is out of range: there are 6 units"):
         inspect(model, ink, "correlation", images[:50], "conv1[6]")
-    with pytest.raises(InputError, match=r"'conv1\[4\]' names a unit already"):
+    with pytest.raises(InputError, match=r"'conv1\[4\]' names units already"):
         inspect(model, ink, "correlation", images[:50], ("conv1[4]", [1]))
 
 
@@ -386,16 +386,16 @@ def test_scores_of_a_training_run_stay_in_the_database(checkpoints, images, tmp_
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
-        ({"units": (1, 6)}, AddressError, "'conv1' has no unit 6: it has 6, so write 0 to 5 or '\\*'"),
+        ({"units": (1, 6)}, AddressError, r"'conv1\[6\]' is out of range: there are 6 units, counted from 0"),
         ({"units": (9, "*")}, AddressError, "layers with parameters are 1 to 4, conv1, norm, conv2, head"),
         ({"units": (0, "*")}, AddressError, "has no layer 0"),
-        ({"units": "conv3"}, AddressError, "Small has no layer 'conv3'. Did you mean 'conv"),
-        ({"units": (1, "all")}, InputError, "'\\*', numbers, a slice or a mask, got 'all'"),
+        ({"units": "conv3"}, AddressError, "Small has no 'conv3'. Did you mean 'conv"),
+        ({"units": (1, "all")}, InputError, "'\\*', numbers, a slice or a mask, or text.*, got 'all'"),
         ({"units": (1, 2, 3)}, InputError, r"for example \(1, '\*'\), got \(1, 2, 3\)"),
-        ({"units": []}, InputError, "There are no units"),
+        ({"units": []}, InputError, "units is empty"),
         ({"units": ("conv1", [True, False])}, AddressError, "mask for 'conv1' has 2 entries.*6 units"),
         ({"models": []}, InputError, "models is empty"),
-        ({"models": 3}, InputError, "builtins.int cannot be watched"),
+        ({"models": 3}, InputError, "builtins.int cannot be observed"),
         ({"models": nn.ReLU()}, AddressError, "ReLU has no layer with parameters"),
         ({"data": np.empty((0, 1, 8, 8))}, InputError, "data is empty"),
         ({"data": "text"}, InputError, "got a str"),
@@ -492,7 +492,7 @@ def test_scores_are_stored_also_where_the_graph_cannot_be(checkpoints, images, t
     def fails(*_, **__):
         raise RuntimeError("no trace today")
 
-    monkeypatch.setattr("intus.tracing.run.trace", fails)
+    monkeypatch.setattr("intus.tracing.first_pass_graph.FirstPassRecorder.begin", fails)
     inspect(checkpoints[0], ink, "correlation", images[:40], "conv1", store=tmp_path / "x.db", run="r")
     assert "The graph of Small could not be recorded" in caplog.text
     with Database(tmp_path / "x.db") as database:

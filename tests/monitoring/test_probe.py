@@ -297,14 +297,15 @@ def test_step_epoch_and_mode_can_be_set(server):
         ({"port": 0}, "port=0"),
         ({"host": ""}, "host=''"),
         ({"kinds": ("outputs",)}, "kinds has 'outputs'"),
-        ({"which": "features.*"}, r"which='features.\*'"),
+        ({"which": 5}, "which has 5"),
+        ({"which": ["0", None]}, "which has None"),
         ({"when": 5}, "when=5"),
         ({"rows": 0}, "rows=0"),
         ({"batch_axis": -1}, "batch_axis=-1"),
         ({"queue_mb": 0}, "queue_mb=0"),
         ({"name": ""}, "name=''"),
         ({"run": 3}, "run=3"),
-        ({"model": [1]}, "builtins.list cannot be watched"),
+        ({"model": [1]}, "builtins.list cannot be observed"),
     ],
 )
 def test_wrong_arguments_are_said_at_once_and_nothing_is_attached(options, says):

@@ -13,7 +13,8 @@ from torch import nn
 from torch.nn import functional
 
 from intus.core.errors import InputError
-from intus.core.record import OF_PROBE_SET, PROJECTED
+from intus.core.projection import PROJECTED
+from intus.core.record import OF_PROBE_SET
 from intus.monitoring import flush, probe
 from intus.serving.data_point import DataPoint, Key
 from intus.serving.evaluation.scoring import evaluate

@@ -13,7 +13,8 @@ from safetensors.numpy import save
 
 from intus.core.errors import CodecError
 from intus.core.graph import Calls, Edges, Graph, Meta, ModuleInfo, Ops, Param, Source
-from intus.core.record import KINDS, PROJECTED, SUMMARY, Record
+from intus.core.projection import PROJECTED, SUMMARY
+from intus.core.record import KINDS, Record
 from intus.storage.codec import (
     decode_graph,
     decode_legacy,

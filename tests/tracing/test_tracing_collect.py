@@ -121,7 +121,7 @@ def test_one_name_for_each_that_was_asked_and_none_for_several_outputs(tmp_path)
     assert list(acts)[:3] == ["0.0", "0", "linear_1_1"]
     assert torch.equal(acts["0"], acts["0.0"])
     assert [name.partition("_")[0] for name in list(acts)[3:]] == ["lstm"] * 3
-    inner = intus.collect(model, [torch.randn(2, 3)], "0*", tmp_path / "a")
+    inner = intus.collect(model, [torch.randn(2, 3)], "0**", tmp_path / "a")
     assert list(inner) == ["0.0"]
 
 

@@ -80,7 +80,7 @@ def test_parameters_are_changed_by_pattern_and_by_the_name_they_are_tied_to(lang
     changed = copy.deepcopy(model)
     for block in changed.transformer.h:
         torch.nn.init.zeros_(block.mlp.c_fc.weight)
-    assert torch.equal(trace.rerun({"*.c_fc.weight": 0})["logits"].value, changed(**inputs).logits)
+    assert torch.equal(trace.rerun({"**.c_fc.weight": 0})["logits"].value, changed(**inputs).logits)
     tied = trace.rerun({"lm_head.weight": lambda weight: weight * 2})
     doubled = copy.deepcopy(model)
     with torch.no_grad():
@@ -249,16 +249,16 @@ def test_what_cannot_be_changed_is_said(net):
         trace.rerun({"2[0@2]": 0})
     with pytest.raises(ValueError, match="twice"):
         trace.rerun({"2[0][1]": 0})
-    with pytest.raises(ValueError, match=r"write \[3\]"):
+    with pytest.raises(ValueError, match=r"Write \[3\]"):
         trace.rerun({"2[one]": 0})
-    with pytest.raises(ValueError, match=r"is of shape \(5,\), and what it changes is \(3, 6\)"):
+    with pytest.raises(ValueError, match=r"is of shape \(5,\), which cannot be broadcast to \(3, 6\)"):
         trace.rerun({"2": torch.ones(5)})
     with pytest.raises(ValueError, match="A rerun takes a dict"):
         trace.rerun("2")
     with pytest.raises(TypeError) as raised:
         trace.rerun(swap={"Linear": torch.tanh})
     assert raised.value.__notes__ == ["It stands in for 'linear_1_1', whose 3 tensors it is given."]
-    with pytest.raises(ValueError, match="holds no parameters"):
+    with pytest.raises(ValueError, match="does not hold the value of .2.weight"):
         trace.rerun({"2.weight": copy.deepcopy(trace)})
     with pytest.raises(KeyError, match=r"has no parameter '0.weight'"):
         trace.rerun({"0.weight": intus.trace(Cnn().eval(), torch.randn(1, 1, 8, 8))})

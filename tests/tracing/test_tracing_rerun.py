@@ -143,7 +143,7 @@ def test_what_cannot_be_is_said(cnn):
         trace.rerun({"conv1[4]": 0})
     with pytest.raises(ValueError, match="is of shape"):
         trace.rerun({"conv1": torch.ones(3)})
-    with pytest.raises(ValueError, match="must give a tensor or a number"):
+    with pytest.raises(ValueError, match="must be a tensor or a number"):
         trace.rerun({"conv1": lambda value: "no"})
     with pytest.raises(ValueError, match="keeps shapes and dtypes"):
         trace.rerun(swap={"relu_2": lambda x: x[:1]})

@@ -1,52 +1,128 @@
-"""One grammar for every place in a network.
+"""The address language: one grammar for every place in a network.
 
-    conv2d_3_7        the operation that is the third conv2d and the seventh operation overall
-    conv2d_3          the same, short
-    conv2d_3:2        its second pass
-    features.6        the output of a module, by its path in the model
-    features.6:2      of that module's second call
-    features.6[14]    unit 14 of it
-    features.0.weight a parameter
+    conv2d_3_7         the third conv2d and seventh operation of a forward pass
+    conv2d_3           the same, without the overall number
+    conv2d_3:2         its second pass
+    features.6         the output of a module, by its path in the model
+    features.6:2       the output of that module's second call
+    features.0.weight  a parameter
+    linear, Linear     all operations of a type, all modules of a class
+    h.*, **.attn       patterns: ``*`` and ``?`` stay within a name, ``**`` crosses dots
 
-The same string is a node of a trace, a box on the page, a line of the plot, a row of a DataFrame and a
-key of the store. A module name may hold any character but a dot (the keys of a ``ModuleDict`` do), so the
-three that mean something here, and the backslash itself, are escaped with a backslash.
+Brackets select units of the value, counted from 0 (negative from the end), as lists and ranges:
+
+    features.6[14]     unit 14
+    conv1[3,5:8]       units 3, 5, 6 and 7
+    ln_f[-1@1][0:64]   the last position (axis 1), and of it the first 64 units
+
+``@`` names the axis; without it, units lie along the axis that ``core.units`` finds.
+
+The same text names a node of a trace, a box on the page, a line of the plot, a row of a DataFrame and a key
+of the database. A module's name may contain any character but a dot, so a backslash escapes the characters
+with a meaning here: ``\\``, ``:``, ``[``, ``]``, and ``*`` and ``?`` in patterns. ``core.selection`` finds
+what an address means in a graph.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from .errors import InputError
 
+_GRAMMAR = re.compile(
+    r"(?P<name>(?:\\.|[^\\:\[\]])*)(?::(?P<call>[1-9][0-9]*))?(?P<units>(?:\[[^\[\]]*\])*)", re.DOTALL
+)
+_PLACE = re.compile(r"(?P<place>(?:\\.|[^\\\[\]])*)(?P<units>(?:\[[^\[\]]*\])*)", re.DOTALL)
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_RANGE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?[1-9]\d*))?")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _SPECIAL = re.compile(r"([\\:\[\]])")
-_GRAMMAR = re.compile(
-    r"(?P<name>(?:\\.|[^\\:\[\]])*)(?::(?P<call>[1-9][0-9]*))?(?:\[(?P<unit>[0-9]+)\])?", re.DOTALL
-)
+_TOKENS = re.compile(r"\\.|\*\*|\*|\?|[^\\*?]+|\\$", re.DOTALL)
+_WILDCARDS = {"**": ".*", "*": r"[^.]*", "?": r"[^.]"}
+
+
+class UnitRange(NamedTuple):
+    """A range of units, as ``slice`` has it; None where an end is left open."""
+
+    start: int | None = None
+    stop: int | None = None
+    step: int | None = None
+
+    def __str__(self) -> str:
+        start, stop, step = ("" if end is None else str(end) for end in self)
+        return f"{start}:{stop}" + (f":{step}" if step else "")
+
+
+class Units(NamedTuple):
+    """The units in one pair of brackets: numbers and ranges, along ``axis`` (None: the unit axis)."""
+
+    which: tuple[int | UnitRange, ...]
+    axis: int | None = None
+
+    def __str__(self) -> str:
+        axis = "" if self.axis is None else f"@{self.axis}"
+        return f"[{','.join(map(str, self.which))}{axis}]"
+
+    @classmethod
+    def parse(cls, text: str) -> Units:
+        """Read what stands between brackets.
+
+        Args:
+            text: Numbers and ranges with commas, then perhaps ``@`` and an axis: ``"0,4:8@1"``.
+
+        Raises:
+            InputError: If the text is not of that form.
+
+        Example:
+            >>> Units.parse("3,5:8@-1")
+            Units(which=(3, UnitRange(start=5, stop=8, step=None)), axis=-1)
+        """
+        units, at, axis = text.partition("@")
+        try:
+            return cls(tuple(_unit(one.strip()) for one in units.split(",")), int(axis) if at else None)
+        except ValueError:
+            raise InputError(
+                f"[{text}] does not name units. Write [3], [3,5,7], [2:6], [-1], or [3@1] for axis 1."
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A name, and perhaps which of its calls and which of its units.
+    """A place in a network: a name, perhaps which of its calls, perhaps which of its units.
 
-    ``name`` is an operation's label or a module's path, ``""`` for the model itself; ``call`` counts
-    from 1, ``unit`` from 0.
+    Args:
+        name: An operation's label or a module's path, unescaped; ``""`` for the model itself.
+        call: Which call or pass, counted from 1; None for all.
+        units: The units in each pair of brackets; empty for the whole value.
 
-    >>> Address.parse("features.6:2[14]")
-    Address(name='features.6', call=2, unit=14)
-    >>> str(Address("conv2d_3_7", unit=5))
-    'conv2d_3_7[5]'
+    Example:
+        >>> address = Address.parse("features.6:2[14]")
+        >>> address.name, address.call, str(address.units[0])
+        ('features.6', 2, '[14]')
+        >>> str(Address("conv2d_3_7", units=(Units((5,)),)))
+        'conv2d_3_7[5]'
     """
 
     name: str
     call: int | None = None
-    unit: int | None = None
+    units: tuple[Units, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Read an address; raises InputError with the place where the text leaves the grammar."""
+        """Read an address.
+
+        Args:
+            text: The address, its name escaped.
+
+        Returns:
+            The address, its name unescaped.
+
+        Raises:
+            InputError: If the text does not follow the grammar; the message names the position.
+        """
         match = _GRAMMAR.match(text)
         end = match.end() if match else 0
         if match is None or end != len(text):
@@ -55,14 +131,88 @@ class Address:
                 "Write NAME, NAME:CALL, NAME[UNIT] or NAME:CALL[UNIT], calls counted from 1, units from 0; "
                 "put a backslash before ':', '[' or ']' inside a name."
             )
-        call, unit = match["call"], match["unit"]
-        return cls(
-            _ESCAPED.sub(r"\1", match["name"]),
-            int(call) if call else None,
-            int(unit) if unit else None,
-        )
+        call = int(match["call"]) if match["call"] else None
+        return cls(_ESCAPED.sub(r"\1", match["name"]), call, _units(match["units"], text))
+
+    @property
+    def place(self) -> str:
+        """The address without its units, as text."""
+        return str(Address(self.name, self.call))
 
     def __str__(self) -> str:
         call = f":{self.call}" if self.call is not None else ""
-        unit = f"[{self.unit}]" if self.unit is not None else ""
-        return _SPECIAL.sub(r"\\\1", self.name) + call + unit
+        return _SPECIAL.sub(r"\\\1", self.name) + call + "".join(map(str, self.units))
+
+
+def split_units(text: str) -> tuple[str, tuple[Units, ...]]:
+    """Split an address or pattern into its place, as it was written, and its units.
+
+    Raises:
+        InputError: If what stands in brackets does not name units, or the brackets are not at the end.
+
+    Example:
+        >>> place, units = split_units(r"h.*.a\\[0\\]:2[1,4:6]")
+        >>> place, "".join(map(str, units))
+        ('h.*.a\\\\[0\\\\]:2', '[1,4:6]')
+    """
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        raise InputError(
+            f"{text!r} is not an address. Write NAME, NAME[3], NAME[0,4:8] or NAME[-1@1]; put a backslash "
+            "before '[' or ']' inside a name."
+        )
+    return found["place"], _units(found["units"], text)
+
+
+def is_pattern(text: str) -> bool:
+    """Return whether a text has wildcards: an unescaped ``*`` or ``?``."""
+    return any(token in _WILDCARDS for token in _TOKENS.findall(text))
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Return whether a name, as addresses are written, matches a pattern.
+
+    ``*`` stands for any characters but a dot, ``?`` for one of these, ``**`` for any characters at all.
+
+    Example:
+        >>> [matches("h.*", name) for name in ("h.0", "h.0.attn", "wte")]
+        [True, False, False]
+        >>> matches("**.attn", "h.0.attn"), matches("h.**", "h.0.attn")
+        (True, True)
+    """
+    return _compiled(pattern).fullmatch(name) is not None
+
+
+def tokens(pattern: str) -> list[str]:
+    """Split a pattern into wildcards (``*``, ``**``, ``?``) and single literal characters, escaped as
+    ``\\c``.
+    """
+    found: list[str] = []
+    for token in _TOKENS.findall(pattern):
+        found += [token] if token in _WILDCARDS or token.startswith("\\") else list(token)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """The pattern as a regular expression; an escaped wildcard is itself, other escapes stay as written."""
+    expression = ""
+    for token in _TOKENS.findall(pattern):
+        if token in _WILDCARDS:
+            expression += _WILDCARDS[token]
+        else:
+            literal = token[1:] if token in (r"\*", r"\?") else token
+            expression += re.escape(literal)
+    return re.compile(expression, re.DOTALL)
+
+
+def _units(brackets: str, text: str) -> tuple[Units, ...]:
+    try:
+        return tuple(Units.parse(inner) for inner in _BRACKETS.findall(brackets))
+    except InputError as error:
+        raise InputError(f"{text!r} is not an address: {error}") from None
+
+
+def _unit(text: str) -> int | UnitRange:
+    match = _RANGE.fullmatch(text)
+    return UnitRange(*(int(end) if end else None for end in match.groups())) if match else int(text)

@@ -193,6 +193,54 @@ class Graph:
     error: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of_modules(
+        cls, model: str, modules: Iterable[tuple[str, str]], params: Iterable[tuple[int, str]] = ()
+    ) -> Graph:
+        """Return the graph of modules of which nothing is known but their names, as if each ran once.
+
+        Addresses can be looked up in it before a model has run, or where its graph cannot be recorded.
+
+        Args:
+            model: The model's name.
+            modules: Pairs of an address and a class.
+            params: Pairs of a module's position and the name of a parameter that it holds.
+
+        Example:
+            >>> graph = Graph.of_modules("Net", [("", "Net"), ("fc", "Linear")], [(1, "weight")])
+            >>> graph.rows("fc"), graph.params[0].address
+            ([1], 'fc.weight')
+        """
+        named = list(modules)
+        owned: dict[int, list[int]] = {}
+        known: list[Param] = []
+        for at, name in params:
+            owned.setdefault(at, []).append(len(known))
+            known.append(Param(f"{named[at][0]}.{name}".lstrip("."), (), "", 0, True))
+        count = len(named)
+        rows, zeros, ones = np.arange(count), np.zeros(count, np.int64), np.ones(count, np.int64)
+        root = np.where(rows > 0, 0, -1) if named and named[0][0] == "" else zeros - 1
+        return cls(
+            model=model,
+            types=("",),
+            metas=(Meta((), "", "", 0),),
+            sites=(),
+            args=(),
+            params=tuple(known),
+            modules=tuple(
+                ModuleInfo(address, type_, "", params=tuple(owned.get(at, ())))
+                for at, (address, type_) in enumerate(named)
+            ),
+            ops=Ops(
+                kind=zeros, type=zeros, layer=rows, passno=ones, call=rows, meta=zeros, site=zeros - 1,
+                event=rows, output=zeros - 1, time=zeros, flags=zeros,
+            ),
+            edges=Edges(zeros[:0], zeros[:0], zeros[:0]),
+            calls=Calls(rows, ones, root, rows, rows + 1),
+            op_params=np.zeros((0, 2), np.int64),
+            exits=np.stack([rows, rows], 1),
+        )  # fmt: skip
+
     # -- names ---------------------------------------------------------------------------------------
 
     @cached_property

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .errors import InputError
+from .projection import SUMMARY
 
 KINDS = (
     "output",
@@ -24,12 +25,6 @@ KINDS = (
 
 #: The mode of a probe set's passes, and what stands in the owner of its labels before the run's name.
 PROBE_SET_MODE, OF_PROBE_SET = "probe", "/probe set of "
-
-#: Features that a row which is too wide is projected to, by probes before it is sent or by who scores it; a
-#: probe's ranking of layers survives down to 128, not below.
-PROJECTED = 1024
-#: What is measured of each row before it is projected.
-SUMMARY = ("mean", "mean_abs", "variance", "norm", "sparsity", "low", "high", "nonfinite")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,21 +1,20 @@
-"""What units do: the outputs of chosen layers of a PyTorch model, extracted block by block.
-
-The model is left as it was, also after an exception: hooks, train and eval flags, gradients and random
-numbers.
-"""
+"""Extract behaviours: the outputs of chosen layers, block by block, through the backend protocol alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backends.base import CapturedTensor, Operation, for_model
+from ..backends.base import Backend, CapturedTensor, GraphRecorder, Operation
 from ..core.address import Address
 from ..core.errors import CaptureError, InputError
+from ..core.graph import Graph
 from ..core.probes_disabled import probes_disabled
+
+_log = logging.getLogger(__name__)
 
 Inputs = Callable[[list[Any]], Any]
 
@@ -73,97 +72,116 @@ def _as_numpy(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
-class _Catch:
-    """A tap that keeps the outputs of the wanted addresses of one forward pass, and of the first pass the
-    shapes of all outputs in the order in which modules finished."""
+class _GraphTap:
+    """A tap that records the graph of one call, and no tensor."""
+
+    def __init__(self, model: Any, recorder: GraphRecorder) -> None:
+        self._model, self._recorder = model, recorder
+        self.graph: Graph | None = None
+
+    def on_forward_start(self, inputs: Any) -> None:
+        self._recorder.begin(self._model, inputs)
+
+    def wants(self, operation: Operation) -> None:
+        return None
+
+    def on_tensor(self, ticket: Any, tensor: CapturedTensor) -> None:
+        raise NotImplementedError
+
+    def on_forward_end(self, output: Any) -> None:
+        self.graph = self._recorder.end(output)
+
+    def on_error(self, error: Exception) -> None:
+        name = type(self._model).__name__
+        _log.warning("The graph of %s could not be recorded: %s", name, error)
+
+
+class _OutputTap:
+    """A tap that keeps the outputs of the wanted addresses in one forward pass."""
 
     def __init__(self, wanted: Collection[str]) -> None:
         self.wanted = frozenset(wanted)
         self.operations = {str(Address(Address.parse(address).name)) for address in wanted}
-        self.found: dict[str, np.ndarray] = {}
-        self.outputs: list[tuple[str, tuple[int, ...]]] = []
-        self.first = True
+        self.found: dict[str, Output] = {}
         self.error: Exception | None = None
 
     def on_forward_start(self, inputs: Any) -> None:
         self.found.clear()
 
     def wants(self, operation: Operation) -> Any | None:
-        return operation.address if self.first or operation.address in self.operations else None
+        return operation if operation.address in self.operations else None
 
-    def on_tensor(self, ticket: Any, seen: CapturedTensor) -> None:
-        if self.first:
-            self.outputs.append((seen.address, seen.shape))
-        if seen.address in self.wanted:
-            self.found[seen.address] = seen.copy(None, 0)
+    def on_tensor(self, ticket: Operation, tensor: CapturedTensor) -> None:
+        if tensor.address in self.wanted:
+            self.found[tensor.address] = Output(tensor.copy(None, 0), tensor.batch_axis, ticket)
 
     def on_forward_end(self, output: Any) -> None:
-        self.first = False
+        pass
 
     def on_error(self, error: Exception) -> None:
         self.error = error
 
 
-def behaviours(
-    model: Any, addresses: Sequence[str], records: Records, batch: int
-) -> Iterator[tuple[int, dict[str, np.ndarray], list[tuple[str, tuple[int, ...]]]]]:
-    """Run the model over all records; yields the number of each block's first record, what every address
-    gave, and the (address, shape) of all outputs of the first block as modules finished.
-    Raises CaptureError when an address was never reached."""
-    backend, catch = for_model(model), _Catch(addresses)
-    if backend.name != "torch":
-        raise InputError(f"Only PyTorch models can be inspected so far, this is one of {backend.name}.")
-    with quiet(model):
-        handle = backend.attach(model, backend.operations(model), ("output",), catch)
+class Output(NamedTuple):
+    """What a layer returned for a block of records.
+
+    Attributes:
+        array: The output, a copy.
+        batch_axis: The axis of the records, if the layer tells; else None.
+        operation: The operation, as the backend showed it.
+    """
+
+    array: np.ndarray
+    batch_axis: int | None
+    operation: Operation
+
+
+def record_graph(model: Any, backend: Backend, records: Records) -> Graph | None:
+    """Run the first record and return the graph of that pass; None if the backend cannot record one."""
+    recorder = backend.graph_recorder(model)
+    if recorder is None:
+        return None
+    tap = _GraphTap(model, recorder)
+    with probes_disabled(), backend.evaluation(model) as run:
+        handle = backend.attach(model, [], ("output",), tap)
         try:
-            for start in range(0, len(records), batch):
-                args, kwargs = arguments(model, records.model_input(start, batch))
-                model(*args, **kwargs)
-                if catch.error is not None:
-                    raise CaptureError(f"An output could not be read: {catch.error}") from catch.error
-                if missing := [a for a in addresses if a not in catch.found]:
-                    raise CaptureError(
-                        f"{missing[0]!r} did not run for record {start}, or gave no tensor. "
-                        "Choose a layer that every record passes through."
-                    )
-                yield start, dict(catch.found), catch.outputs
+            run(backend.inputs(model, records.model_input(0, 1)))
         finally:
             handle.remove()
+    return tap.graph
 
 
-@contextmanager
-def quiet(model: Any) -> Iterator[None]:
-    """Evaluation mode, no gradients, and everything put back: flags of every module, random states."""
-    import torch
+def behaviours(
+    model: Any, backend: Backend, addresses: Sequence[str], records: Records, batch: int
+) -> Iterator[tuple[int, dict[str, Output]]]:
+    """Run the model over all records in evaluation mode, and leave it as it was, also after an exception.
 
-    flags = [(module, module.training) for module in model.modules()]
-    devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
-    with torch.random.fork_rng(devices=devices), torch.no_grad(), probes_disabled():
+    Args:
+        model: The model.
+        backend: Its backend.
+        addresses: The layers to read, with their calls.
+        records: The data.
+        batch: How many records are run at a time.
+
+    Yields:
+        The number of each block's first record, and what every address returned.
+
+    Raises:
+        CaptureError: If an address was not reached, or its output cannot be read.
+    """
+    tap = _OutputTap(addresses)
+    with probes_disabled(), backend.evaluation(model) as run:
+        handle = backend.attach(model, backend.operations(model), ("output",), tap)
         try:
-            model.eval()
-            yield
+            for start in range(0, len(records), batch):
+                run(backend.inputs(model, records.model_input(start, batch)))
+                if tap.error is not None:
+                    raise CaptureError(f"An output could not be read: {tap.error}") from tap.error
+                if missing := [a for a in addresses if a not in tap.found]:
+                    raise CaptureError(
+                        f"{missing[0]!r} did not run for record {start}, or returned no tensor. "
+                        "Choose a layer that every record passes through."
+                    )
+                yield start, dict(tap.found)
         finally:
-            for module, training in flags:
-                module.training = training
-
-
-def arguments(model: Any, given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A model's input as positional and keyword arguments, on its device."""
-    if isinstance(given, Mapping):
-        return (), {name: _placed(value, model) for name, value in given.items()}
-    return tuple(_placed(value, model) for value in (given if isinstance(given, tuple) else (given,))), {}
-
-
-def _placed(value: Any, model: Any) -> Any:
-    """Arrays as tensors, floats in the model's dtype, everything on its device."""
-    import torch
-
-    if isinstance(value, np.ndarray):
-        value = torch.from_numpy(np.ascontiguousarray(value))
-    if not isinstance(value, torch.Tensor):
-        return value
-    parameter = next(iter(model.parameters()), None)
-    if parameter is None:
-        return value
-    floats = value.is_floating_point() and parameter.is_floating_point()
-    return value.to(parameter.device, parameter.dtype if floats else None)
+            handle.remove()

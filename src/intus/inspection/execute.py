@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 from collections.abc import Sequence
@@ -12,22 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backends.base import for_model
+from ..backends.base import for_model, modules_graph
 from ..core.errors import InputError, require
+from ..core.graph import Graph
 from ..core.results import COLUMNS, Results
+from ..core.units import UnitAxes
 from ..scores import Score, Scorer, ScoreResult
-from .behaviours import Inputs, Records, arguments, behaviours, quiet
+from ..storage.codec import encode_graph
+from .axes import arrange, batch_axis
+from .behaviours import Inputs, Records, behaviours, record_graph
 from .feed import BlockFeed
 from .hypotheses import Labels, as_hypotheses
-from .layout import decide
 from .models import as_checkpoints
-from .units import resolve
+from .units import UnitGroup, resolve
 
 if TYPE_CHECKING:
     import pandas
 
 _SAMPLES = 512 << 20  # bytes of all samples together
-_log = logging.getLogger(__name__)
 _ALWAYS = {"model", "address", "unit", "target", "score", "value", "low", "high", "baseline", "n"}
 
 
@@ -36,14 +37,13 @@ def inspect(
     hypotheses: Any,
     scores: Any,
     data: Any,
-    units: Any = "*",
+    units: Any = None,
     *,
     inputs: Inputs | None = None,
     store: str | Path | None = None,
     run: str | None = None,
     batch: int = 256,
     seed: int = 0,
-    units_axis: int | None = None,
     progress: bool = False,
 ) -> pandas.DataFrame:
     """Which units respond to which hypothesis? One row per model, unit, hypothesis and score.
@@ -56,12 +56,11 @@ def inspect(
     ``data``        a tensor, an array or a sequence of records; ``inputs`` turns a list of records into
                     the model's input where stacking them does not
     ``units``       ``(layer, units)``, a layer, or a list: ``[(1, "*")]`` all units of the first layer
-                    with parameters, ``("conv2", [0, 3])``, ``"features.*"``
+                    with parameters, ``("conv2", [0, 3])``, ``"conv2[0,3]"``, ``"features.*"``, ``"act[:@1]"``
+                    where nothing tells the axis; by default all units of all layers with parameters
     ``store``       also write the rows, and the network's graph, into this database (a path or URL)
     ``run``         under this name, by default one with the time; beside a training run of that name, whose
                     layers' scores are kept: those of ``inspect`` have the kind "inspect"
-    ``units_axis``  which axis of what the layers give are the units (1 or -1 as a rule), for layers whose
-                    kind does not tell
 
     Models run in evaluation mode without gradients, ``batch`` records at a time, and are left as they were.
     Maps are resized to the labels' grid; layers without positions answer labels of whole records; scores of
@@ -83,12 +82,13 @@ def inspect(
     try:
         for checkpoint in checkpoints:
             name, model = checkpoint.open()
-            readings = _one(model, name, units, records, labels, wished, batch, seed, units_axis, progress)
+            graph = record_graph(model, for_model(model), records)
+            readings = _one(model, name, graph, units, records, labels, wished, batch, seed, progress)
             tables.append(_table(readings, run, name, checkpoint.epoch))
             if database is not None:
                 database.add(_apart(tables[-1]))
-                if database.graph(run, name) is None:
-                    _keep_graph(database, run, name, model, records)
+                if graph is not None and database.graph(run, name) is None:
+                    database.put_graph(run, name, encode_graph(graph))
             del model  # before the next is loaded
     finally:
         if database is not None:
@@ -105,48 +105,42 @@ def _open(store: str | Path | None) -> Any:
     return Database(store)
 
 
-def _keep_graph(database: Any, run: str, name: str, model: Any, records: Records) -> None:
-    """Put the network's graph beside its scores, which the page then paints; scores stand without it."""
-    from ..storage.codec import encode_graph
-    from ..tracing.run import trace
-
-    try:
-        with quiet(model):
-            args, kwargs = arguments(model, records.model_input(0, 1))
-            graph = trace(model, args, kwargs, save="none").graph
-        database.put_graph(run, name, encode_graph(graph))
-    except Exception:
-        _log.warning("The graph of %s could not be recorded; its scores are stored.", name, exc_info=True)
-
-
 def _one(
     model: Any,
     name: str,
+    graph: Graph | None,
     units: Any,
     records: Records,
     labels: Labels,
     scores: Sequence[Score],
     batch: int,
     seed: int,
-    units_axis: int | None,
     progress: bool,
 ) -> list[tuple[str, ScoreResult]]:
-    """Every reading of one model, with its address."""
-    operations = for_model(model).operations(model)
-    groups = resolve(units, operations, name)
+    """The results of one model, each with its address; ``graph`` is None if it could not be recorded."""
+    backend = for_model(model)
+    operations = backend.operations(model)
+    axes = None if graph is None else UnitAxes(graph)
+    if graph is None:
+        graph = modules_graph(backend, name, operations)
+    groups = resolve(units, graph, operations, backend)
     feeds = [BlockFeed(group, scores, seed, _SAMPLES // len(groups)) for group in groups]
     addresses = list(dict.fromkeys(group.address for group in groups))
-    named, layouts = {operation.address: operation for operation in operations}, {}
+    layouts: dict[UnitGroup, tuple[int, int]] = {}  # the axes of the records and of the units
     began = time.monotonic()
-    for start, found, outputs in behaviours(model, addresses, records, batch):
+    for start, found in behaviours(model, backend, addresses, records, batch):
         given = labels.of(start, partial(records.block, start, batch))
         done = min(start + batch, len(records))
-        for address, array in found.items():
-            if address not in layouts:
-                layouts[address] = decide(address, outputs, named, done - start, units_axis)
-            found[address] = layouts[address].apply(array, done - start, address)
         for feed in feeds:
-            feed.update(found[feed.group.address], given, labels.ragged, start)
+            group, output = feed.group, found[feed.group.address]
+            if group not in layouts:
+                shape = output.array.shape
+                told = backend.unit_axis(output.operation, shape)
+                of_units = group.unit_axis(axes, told, shape)
+                of_records = batch_axis(group.address, shape, done - start, of_units, output.batch_axis)
+                layouts[group] = of_records, of_units
+            array = arrange(output.array, done - start, *layouts[group], group.address)
+            feed.update(array, given, labels.ragged, start)
         if progress:
             took = time.monotonic() - began
             print(f"\r{name}: {done} of {len(records)} records, {took:.0f} s", end="", file=sys.stderr)

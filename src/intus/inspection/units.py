@@ -1,132 +1,233 @@
-"""Which units: layers by number, name or pattern, and which of their units."""
+"""Resolve ``units=``: which layers, and which of their units."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from ..backends.base import Operation
-from ..core.address import Address
-from ..core.errors import AddressError, InputError, did_you_mean
-from ..core.selection import is_glob
+from ..backends.base import Backend, Operation
+from ..core.address import Address, UnitRange, Units, is_pattern, split_units
+from ..core.errors import AddressError, CaptureError, InputError
+from ..core.graph import Graph
+from ..core.selection import Match, match
+from ..core.units import UnitAxes, index, unknown_axis
 
 
 @dataclass(frozen=True, slots=True)
 class UnitGroup:
-    """A layer's ``address`` (``conv1``, ``conv1:2`` for its second call) and the ``wanted`` units of it."""
+    """Units of one call of a layer.
+
+    Attributes:
+        address: The module, with its call from the second on: ``conv1``, ``conv1:2``.
+        units: Which units: brackets of an address, a mask or list of numbers; None for all.
+        axis: The axis that the caller named; None to find it.
+        row: The row of the graph that the module returned; -1 if its graph is not known.
+        wrote: What the caller wrote, for messages.
+    """
 
     address: str
-    wanted: Any = "*"
+    units: Units | tuple[int, ...] | tuple[bool, ...] | None
+    axis: int | None
+    row: int
+    wrote: str
+
+    def unit_axis(self, axes: UnitAxes | None, told: int | None, shape: tuple[int, ...]) -> int:
+        """Return the axis of the units in an output of this shape.
+
+        Args:
+            axes: The unit axes of the model's graph, if it is known.
+            told: The axis that the backend tells from the layer's kind; None if it does not.
+            shape: The shape of the output.
+
+        Raises:
+            AddressError: If there is no such axis, or nothing tells it.
+        """
+        if self.axis is not None:
+            if not -len(shape) <= self.axis < len(shape):
+                raise AddressError(f"{self.wrote!r}: the output has {len(shape)} axes, of shape {shape}.")
+            return self.axis % len(shape)
+        axis = axes.find(self.row) if axes is not None and self.row >= 0 else None
+        axis = told if axis is None else axis
+        if axis is None or not 0 <= axis < len(shape):
+            raise unknown_axis(self.address, shape)
+        return axis
 
     def pick(self, count: int) -> np.ndarray:
-        """Numbers of the wanted units out of ``count``, ascending as written; raises AddressError."""
+        """Return the numbers of the units out of ``count``, int64, as they were written.
+
+        Raises:
+            AddressError: If there is no such unit.
+        """
         every = np.arange(count)
-        if isinstance(self.wanted, str | slice):
-            return every if isinstance(self.wanted, str) else every[self.wanted]
-        wanted = np.atleast_1d(np.asarray(self.wanted))
-        if wanted.dtype == bool:
-            if len(wanted) != count:
-                raise AddressError(
-                    f"The mask for {self.address!r} has {len(wanted)} entries, but there are {count} units."
-                )
-            return np.asarray(every[wanted])
-        for unit in wanted.tolist():
-            if not 0 <= unit < count:
-                raise AddressError(
-                    f"{self.address!r} has no unit {unit}: it has {count}, so write 0 to {count - 1} or '*'."
-                )
-        return wanted.astype(np.int64)
+        if self.units is None:
+            return every
+        if not isinstance(self.units, Units):
+            if self.units and isinstance(self.units[0], bool):
+                if len(self.units) != count:
+                    raise AddressError(
+                        f"The mask for {self.address!r} has {len(self.units)} entries, but there are {count} "
+                        "units."
+                    )
+                return np.flatnonzero(self.units)
+            brackets = Units(tuple(self.units))
+        else:
+            brackets = self.units._replace(axis=None)
+        return np.atleast_1d(every[index((count,), (brackets,), 0, f"{self.address}{brackets}")[0]])
 
 
-def resolve(wrote: Any, operations: Sequence[Operation], model: str) -> list[UnitGroup]:
-    """What the caller wrote, in one model, in the order written.
+def resolve(wrote: Any, graph: Graph, operations: Sequence[Operation], backend: Backend) -> list[UnitGroup]:
+    """Resolve what the caller wrote, in the order written.
 
-    ``(layer, units)`` or just the layer, one or a list. A layer is a number counting the layers with
-    parameters from 1, a module's address, or a glob over these; units are ``"*"``, a number, a slice, a list
-    or a mask. An address, as text or as an Address, may name its one unit itself: ``"features.6[14]"``.
-    Raises AddressError with the nearest names.
+    Args:
+        wrote: None for all units of all layers with parameters; or ``(layer, units)``, or just the layer, one
+        or
+            a list. A layer is an address or pattern, which may name its units itself (``"features.6[14]"``),
+            or a number that counts the layers with parameters from 1. Units are ``"*"``, a number, a slice, a
+            list, a mask, or text as in brackets (``"0,4:8@1"``).
+        graph: The graph of the model's pass, or of its modules if that is not known.
+        operations: The model's operations.
+        backend: Their backend.
+
+    Raises:
+        AddressError: If there is no such layer; the message suggests the nearest.
+        InputError: If it is not of that form.
     """
+    numbered = [op.address for op in operations if backend.parameters(op)]
+    if wrote is None:
+        if not numbered:
+            raise AddressError(_unnumbered(graph.model))
+        wrote = [(address, "*") for address in numbered]
     parts = wrote if isinstance(wrote, list) else [wrote]
     if not parts:
-        raise InputError("There are no units to inspect: write units=[(1, '*')] for all of the first layer.")
+        raise InputError("units is empty. Write units=[(1, '*')] for all units of the first layer.")
     groups: list[UnitGroup] = []
     for part in parts:
-        layer, wanted = _apart(*_pair(part), operations)
-        groups += [UnitGroup(address, wanted) for address in _layers(layer, operations, model)]
-    return list({(g.address, repr(g.wanted)): g for g in groups}.values())
+        layer, units, axis = _read(part)
+        if isinstance(layer, int):
+            layer = _numbered(layer, numbered, graph.model)
+        groups += [UnitGroup(address, units, axis, row, str(part)) for address, row in _calls(graph, layer)]
+    return list({(group.address, repr(group.units), group.axis): group for group in groups}.values())
 
 
-def _pair(part: Any) -> tuple[Any, Any]:
-    if not isinstance(part, tuple):
-        return part, "*"
-    if len(part) != 2:
+def _read(part: Any) -> tuple[int | str, Any, int | None]:
+    """The layer, the units and the axis that a part names."""
+    layer, units = part if isinstance(part, tuple) and len(part) == 2 else (part, "*")
+    if isinstance(part, tuple) and len(part) != 2:
         raise InputError(f"Units are written (layer, units), for example (1, '*'), got {part!r}.")
-    layer, wanted = part
-    if isinstance(wanted, str) and wanted != "*":
-        raise InputError(f"The units of layer {layer!r} are '*', numbers, a slice or a mask, got {wanted!r}.")
-    kind = "iub" if not isinstance(wanted, str | slice) else ""
-    if kind and np.asarray(wanted).dtype.kind not in kind:
-        raise InputError(f"The units of layer {layer!r} are '*', numbers, a slice or a mask, got {wanted!r}.")
-    return layer, wanted
-
-
-def _apart(layer: Any, wanted: Any, operations: Sequence[Operation]) -> tuple[Any, Any]:
-    """The layer and the wanted units, the unit that an address names taken out of it."""
-    if isinstance(layer, Address):
-        layer = str(layer)
-    if not isinstance(layer, str):
-        return layer, wanted
-    try:
-        address = Address.parse(layer)
-    except InputError:
-        return layer, wanted
-    if address.unit is None or str(Address(address.name)) not in {o.address for o in operations}:
-        return layer, wanted
-    if not isinstance(wanted, str):
-        raise InputError(f"{layer!r} names a unit already, so write {layer!r} alone, without {wanted!r}.")
-    return str(Address(address.name, address.call)), [address.unit]
-
-
-def _layers(layer: Any, operations: Sequence[Operation], model: str) -> list[str]:
-    names = [operation.address for operation in operations]
     if isinstance(layer, Integral) and not isinstance(layer, bool):
-        return [_numbered(int(layer), parametric(operations), model)]
-    if not isinstance(layer, str):
-        raise InputError(f"A layer is a number counted from 1 or a module's address, got {layer!r}.")
-    if layer in names and layer:
-        return [layer]
+        return int(layer), *_units(layer, units)
+    if not isinstance(layer, str | Address):
+        raise InputError(f"A layer is an address, or a number counted from 1, got {layer!r}.")
+    place, named = split_units(str(layer))
+    if not named:
+        return place, *_units(layer, units)
+    if not (isinstance(units, str) and units == "*"):
+        raise InputError(f"{str(layer)!r} names units already, so write it alone, without {units!r}.")
+    if len(named) > 1:
+        raise InputError(f"{str(layer)!r} selects along {len(named)} axes; inspect takes units along one.")
+    return place, named[0], named[0].axis
+
+
+def _units(layer: Any, units: Any) -> tuple[Any, int | None]:
+    """The units in the second place of a pair, and the axis that they name."""
+    if isinstance(units, str):
+        try:
+            found = Units.parse(":" + units[1:] if units[:1] == "*" else units)
+        except InputError:
+            raise _no_units(layer, units) from None
+        return (None if found.which == (UnitRange(),) else found), found.axis
+    if isinstance(units, slice):
+        return Units((UnitRange(units.start, units.stop, units.step),)), None
+    array = np.asarray(units)
+    if array.dtype.kind not in "iub" or array.ndim > 1:
+        raise _no_units(layer, units)
+    return tuple(np.atleast_1d(array).tolist()), None
+
+
+def _no_units(layer: Any, units: Any) -> InputError:
+    return InputError(
+        f"The units of layer {layer!r} are '*', numbers, a slice or a mask, or text such as '0,4:8', got "
+        f"{units!r}."
+    )
+
+
+def _calls(graph: Graph, layer: str) -> list[tuple[str, int]]:
+    """The module calls that an address means, each with the row that it returned."""
     try:
-        address = Address.parse(layer)
-    except InputError:
-        address = Address(layer)
-    plain = str(Address(address.name))
-    if plain in names and plain:
-        return [plain if address.call in (None, 1) else f"{plain}:{address.call}"]
-    if is_glob(layer):
-        pool = parametric(operations) if layer == "*" else [name for name in names if name]
-        if found := [name for name in pool if fnmatchcase(name, layer)]:
-            return found
-    raise AddressError(f"{model} has no layer {layer!r}. {did_you_mean(layer, [n for n in names if n])}")
+        found = match(graph, layer)
+    except AddressError:
+        if layer in {module.address for module in graph.modules}:
+            raise CaptureError(
+                f"{layer!r} did not run for the first record. Choose a layer that every record passes "
+                "through."
+            ) from None
+        raise
+    if found.params:
+        raise AddressError(f"{layer!r} is a parameter; inspect reads what modules return. Name a module.")
+    names = found.names
+    if is_pattern(layer):  # it may match labels too, most of which are no module's output
+        addresses = {module.address for module in graph.modules}
+        names = [name for name in names if name in addresses or _is_call(name, addresses)] or names
+    calls: dict[int, None] = {}
+    for name in names:
+        calls |= dict.fromkeys(_calls_of(graph, name, layer, found))
+    return [(_address(graph, call), _row(graph, call)) for call in calls]
 
 
-def parametric(operations: Sequence[Operation]) -> list[str]:
-    """Addresses of the layers that have parameters of their own, in the order of the model."""
-    return [o.address for o in operations if any(True for _ in o.module.parameters(recurse=False))]
+def _calls_of(graph: Graph, name: str, layer: str, found: Match) -> list[int]:
+    """The module calls that a name of the graph means."""
+    place = Address.parse(name)
+    address = str(Address(place.name))
+    for number, module in enumerate(graph.modules):
+        if module.address == address:
+            calls = np.flatnonzero(graph.calls.module == number).tolist()
+            return [call for call in calls if place.call in (None, int(graph.calls.passno[call]))]
+    innermost = []
+    for row in graph.rows(name) or ():
+        exits = graph.row_exits.get(row)
+        if not exits:
+            inside = graph.call_address(int(graph.ops.call[row])) if graph.ops.call[row] >= 0 else ""
+            raise AddressError(
+                f"{layer!r} means {graph.label(row)!r}, which no module returns; inspect reads what modules "
+                f"return. It ran in {inside or 'the model itself'!r}."
+            )
+        innermost.append(exits[0])
+    return innermost
+
+
+def _is_call(name: str, addresses: set[str]) -> bool:
+    module, colon, _ = name.rpartition(":")
+    return bool(colon) and module in addresses
+
+
+def _address(graph: Graph, call: int) -> str:
+    """The address under which a module's call is observed: from the second on with its number."""
+    number = int(graph.calls.passno[call])
+    address = graph.modules[int(graph.calls.module[call])].address
+    return address if number == 1 else f"{address}:{number}"
+
+
+def _row(graph: Graph, call: int) -> int:
+    """The row of a call's main output: the first that is no scalar."""
+    rows = graph.call_outputs.get(call, [])
+    shaped = [row for row in rows if graph.metas[int(graph.ops.meta[row])].shape]
+    return (shaped or rows or [-1])[0]
 
 
 def _numbered(number: int, layers: list[str], model: str) -> str:
     if not layers:
-        raise AddressError(
-            f"{model} has no layer with parameters to count; name a module instead, such as ('relu', '*')."
-        )
+        raise AddressError(_unnumbered(model))
     if not 1 <= number <= len(layers):
         raise AddressError(
             f"{model} has no layer {number}: its layers with parameters are 1 to {len(layers)}, "
             f"{', '.join(layers[:6])}{' …' if len(layers) > 6 else ''}."
         )
     return layers[number - 1]
+
+
+def _unnumbered(model: str) -> str:
+    return f"{model} has no layer with parameters to count; name a module instead, such as ('relu', '*')."

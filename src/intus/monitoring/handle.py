@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.base import Handle, check_kinds, for_model
+from ..backends.base import GraphRecorder, Handle, check_kinds, for_model, modules_graph
 from ..core.errors import InputError, did_you_mean
 from ..core.record import OF_PROBE_SET, PROBE_SET_MODE
 from .budget import Budget, check_share
 from .commands import HOST, PORT, queue_targets
 from .probe_set import check_probe_set
-from .schedule import Choice, Schedule
+from .schedule import Choice, Schedule, Which
 from .sender import BLOCK_S, line
-from .tap import ModelTap, Structure
+from .tap import ModelTap
 from .warn_once import WarningLog, logger
 
 _SETTINGS = ("epoch", "step", "mode", "items")
@@ -35,7 +35,7 @@ def probe(
     *,
     name: str | None = None,
     run: str | None = None,
-    which: Choice | None = None,
+    which: Which | None = None,
     when: Choice | None = None,
     kinds: Collection[str] = ("output",),
     rows: int | None = None,
@@ -43,7 +43,7 @@ def probe(
     batch_axis: int = 0,
     block: bool = False,
     queue_mb: float | None = None,
-    structure: Structure | bool = True,
+    structure: GraphRecorder | bool = True,
     budget: float | None = None,
     probe_set: tuple[Any, Mapping[str, Any]] | None = None,
     every: int | None = None,
@@ -52,7 +52,9 @@ def probe(
 
     ``name``   what the model is called on the page, by default its class
     ``run``    names this training; by default the time and four letters
-    ``which``  ``which(model, operation)``, asked once: is this operation attached to? All by default
+    ``which``  which operations are attached to: a function ``which(model, operation)``, asked once for each,
+    or
+        module addresses: ``"fc1"``, ``"h.*.attn"``, ``["conv1", "Linear"]``. All by default
     ``when``   ``when(model, operation)``, asked at each call before any work: is it sent? Always by default
     ``kinds``  of ``output``, ``input``, ``grad_output``, ``grad_input``, ``parameter``, ``parameter_grad``
         and ``update``: parameters after an optimizer's step minus before
@@ -103,14 +105,15 @@ def probe(
         run=_word("run", run) or f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}",
         name=_word("name", name) or type(model).__name__,
         wait=BLOCK_S if block else 0.0,
-        structure=_aside(backend.name) if structure is True else structure or None,
+        structure=backend.graph_recorder(model) if structure is True else structure or None,
         budget=Budget(share),
         probe_set=fixed,
     )
-    operations = schedule.chosen(model, backend.operations(model))
-    if not operations:
-        logger.warning("intus: which() chose no operation of %s: nothing is recorded.", tap.name)
-    tap.operations = tuple(operation.address for operation in operations)
+    known = backend.operations(model)
+    operations = schedule.chosen(model, known, modules_graph(backend, tap.name, known))
+    if known and not operations:
+        logger.warning("intus: which chose no operation of %s: nothing is recorded.", tap.name)
+    tap.attach(known, operations)
     watch = Probe(tap, backend.attach(model, operations, kinds, tap))
     for target, labels in (fixed.labels if fixed else {}).items():
         whose = {"model_pattern": f"^{re.escape(tap.name)}$", "run_pattern": f"^{re.escape(tap.run)}$"}
@@ -199,8 +202,9 @@ class Probe:
     def status(self) -> dict[str, Any]:
         """What became of the records: of this probe ``passes`` (calls of the model), ``skipped`` (those left
         out for the budget), ``recorded`` and ``troubles`` (hooks, which
-        or when that raised) and ``never_called``, the operations that never ran; of the line to the server, which
-        all probes of the process share, ``sent``, ``dropped``, ``failed``, ``waiting`` and ``server``."""
+        or when that raised) and ``never_called``, the operations that never ran; of the line to the server,
+        which all probes of the process share, ``sent``, ``dropped``, ``failed``, ``waiting`` and
+        ``server``."""
         tap, counts = self._tap, self._tap.sender.counts()
         return {
             "passes": tap.passes,
@@ -238,15 +242,6 @@ class Probe:
     def __repr__(self) -> str:
         where = f"{self._tap.sender.host}:{self._tap.sender.port}"
         return f"<Probe of {self.model}: {len(self.operations)} operations to {where}, run {self.run!r}>"
-
-
-def _aside(framework: str) -> Structure | None:
-    """What records the first call's graph; imported late, since only PyTorch can be traced."""
-    if framework != "torch":
-        return None
-    from ..tracing.first_pass_graph import Aside
-
-    return Aside()
 
 
 def _word(what: str, value: str | None) -> str | None:

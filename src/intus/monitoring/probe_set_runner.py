@@ -98,8 +98,8 @@ class ProbeSetRunner:
         self._since = self._now(model)
         self.running = True
         try:
-            with probes_disabled():  # for other probes it is no part of the training
-                self._backend.run(model, self._set.inputs)
+            with probes_disabled(), self._backend.evaluation(model) as run:  # not a part of the training
+                run(self._set.inputs)
         except Exception as error:
             self._host.on_error(error)
         finally:

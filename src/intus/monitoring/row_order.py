@@ -17,7 +17,8 @@ _ADVICE = (
 _MOVED = "intus: epoch %s of %s (%s) does not begin with the batch that epoch %s began with: the data are "
 _MOVED += "shuffled, or changed at random. " + _ADVICE
 _DRAWN = "intus: the rows of %s come in random order: %s. " + _ADVICE
-_PART = "intus: %s is trained by several processes, each with a part of the rows. " + _ADVICE
+_UNKNOWN = "intus: the rows of %s cannot be told by their order of arrival: %s. " + _ADVICE
+_SILENT = "its framework does not tell whether epochs begin alike"
 
 
 class Order:
@@ -25,7 +26,7 @@ class Order:
 
     def __init__(self, name: str, troubles: WarningLog) -> None:
         self._name, self._troubles = name, troubles
-        self._first: dict[str, tuple[float, bytes | None]] = {}
+        self._first: dict[str, tuple[float, bytes | str | None]] = {}
         self._moved: set[str] = set()
         self._part: tuple[float, str] | None = None
         self._count = 0
@@ -36,19 +37,25 @@ class Order:
         return new
 
     def on_forward_start(
-        self, epoch: float, mode: str, first: bytes | None, shuffled: Callable[[], str | None]
+        self, epoch: float, mode: str, first: bytes | str | None, shuffled: Callable[[], str | None]
     ) -> None:
-        """An epoch begins with that batch, None where it is a part of the data. ``shuffled`` is
-        asked about the first; from then on the batch tells."""
+        """Note the batch that an epoch begins with.
+
+        Args:
+            epoch: The epoch.
+            mode: The mode of its passes.
+            first: What ``Backend.order`` tells of the batch.
+            shuffled: ``Backend.shuffled``, asked in the first epoch; from then on the batch tells.
+        """
         drawn = shuffled() if mode not in self._first else None
         began, before = self._first.setdefault(mode, (epoch, first))
         if drawn is not None:
             self._moved.add(mode)
             self._troubles.say(_DRAWN, self._name, drawn)
             return
-        if first is None:
+        if not isinstance(first, bytes):
             self._moved.add(mode)
-            self._troubles.say(_PART, self._name)
+            self._troubles.say(_UNKNOWN, self._name, first or _SILENT)
         elif first != before:
             self._moved.add(mode)
             self._troubles.say(_MOVED, f"{epoch:g}", self._name, mode, f"{began:g}")

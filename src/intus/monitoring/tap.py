@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
 
-from ..backends.base import Backend, CapturedTensor, Operation
-from ..core.graph import Graph
+from ..backends.base import Backend, CapturedTensor, GraphRecorder, Operation
 from ..core.probes_disabled import are_probes_disabled
+from ..core.projection import project, summarize
 from ..core.record import Record
 from ..storage.codec import encode_graph
 from .budget import Budget, Seconds
@@ -25,24 +26,11 @@ from .sender import Sender
 from .sent_counts import EpochKey
 from .warn_once import WarningLog, logger
 
-_COMPILED = "What runs inside torch.compile is not seen: probe a model that is not compiled."
-
 _LEFT_OUT = (
     "intus: to take at most %s of the time, the probe of %s leaves passes out. Labels by order of arrival "
     "then fit no epoch: say which rows come (Probe.items = ids), let the probe run a probe_set, "
     "or give it more (budget=)."
 )
-
-
-class Structure(Protocol):
-    """Records what runs in one call of a model, on the side."""
-
-    def begin(self, model: Any, inputs: Any) -> None:
-        """The model's call begins; ``inputs`` are its arguments, nested as they like."""
-
-    def end(self, output: Any) -> Graph | None:
-        """It returned ``output``, or None as it raised; None where nothing can be told. Comes on the thread
-        that ``begin`` came on."""
 
 
 class ModelTap:
@@ -59,11 +47,12 @@ class ModelTap:
         run: str,
         name: str,
         wait: float,
-        structure: Structure | None,
+        structure: GraphRecorder | None,
         budget: Budget,
         probe_set: ProbeSet | None,
     ) -> None:
         self.operations: tuple[str, ...] = ()
+        self._chosen: dict[str, bool] = {}  # by address, also of operations that are met while they run
         self.sender, self.troubles = sender, troubles
         self.run, self.name = run, name
         self._epoch: float = 0
@@ -75,13 +64,20 @@ class ModelTap:
         self._backend, self._schedule, self._wait = backend, schedule, wait
         self._structure = structure  # until the first pass begins
         self._first = True  # no pass has ended yet
-        self._traced: Structure | None = None
+        self._traced: GraphRecorder | None = None
         self._tracer: int | None = None  # the thread whose pass is traced
         self._facts = PassTags(0, 0, "", None)
         self.budget, self.probe_runs = budget, ProbeSetRunner(self, model, backend, probe_set)
         self._order = Order(name, troubles)
         self._held = self._most = 0  # bytes and rows of the pass watched last
         self._known = sender.worked  # when the budget last heard of it
+
+    def attach(self, known: Iterable[Operation], chosen: Iterable[Operation]) -> None:
+        """Note the operations known before the first call, and those of them that are attached to."""
+        self.operations = tuple(operation.address for operation in chosen)
+        self._chosen = {operation.address: False for operation in known} | dict.fromkeys(
+            self.operations, True
+        )
 
     @property
     def epoch(self) -> float:
@@ -148,8 +144,12 @@ class ModelTap:
         return facts._replace(rows=self.budget.rows, ordered=ordered) if watched else None
 
     def wants(self, operation: Operation) -> PassTags | None:
+        chosen = self._chosen.get(operation.address)
+        if chosen is None:  # its framework did not know it before it ran
+            chosen = self._chosen[operation.address] = self._schedule.chooses(self._model(), operation)
+            self.operations += (operation.address,) if chosen else ()
         self.heard.add(operation.address)
-        return self._facts if self._schedule.wants(self._model(), operation) else None
+        return self._facts if chosen and self._schedule.wants(self._model(), operation) else None
 
     def on_tensor(self, ticket: PassTags, seen: CapturedTensor) -> None:
         began = of_thread()
@@ -195,12 +195,16 @@ class ModelTap:
         silent = self.never_called()
         if 2 * len(silent) > len(self.operations):
             text = "intus: %s of %s operations of %s did not run in its first call, such as %r. %s"
-            logger.warning(text, len(silent), len(self.operations), self.name, silent[0], _COMPILED)
+            logger.warning(
+                text, len(silent), len(self.operations), self.name, silent[0], self._backend.blind_spot
+            )
 
     def close(self) -> None:
         """Send what was gathered; a pass that was being traced ends."""
         if not self.passes and self.operations and self._first:
-            logger.warning("intus: %s was never called while it was probed. %s", self.name, _COMPILED)
+            logger.warning(
+                "intus: %s was never called while it was probed. %s", self.name, self._backend.blind_spot
+            )
         try:
             self.on_forward_end(None)
             self.sender.leave(self.run, self.name)
@@ -213,6 +217,9 @@ class ModelTap:
             array, summary = seen.project(cut.rows, axis or 0)
         else:
             array = seen.copy(cut.rows, axis or 0)
+            if cut.projected_from is not None:
+                summary = summarize(np.moveaxis(array, axis or 0, 0).reshape(array.shape[axis or 0], -1))
+                array = project(array if array.ndim == 3 else array.reshape(len(array), -1))
         if items is not None:  # ids belong to rows: a tensor with another number of rows has none of them
             fits = axis is not None and seen.shape[axis] == len(items)
             items = items[: array.shape[axis]] if fits and axis is not None else None

@@ -19,7 +19,8 @@ from safetensors.numpy import save as _save
 
 from ..core.errors import CodecError, InputError
 from ..core.graph import OP_KINDS, Branch, Calls, Edges, Graph, Meta, ModuleInfo, Ops, Param, Source
-from ..core.record import KINDS, PROJECTED, Record
+from ..core.projection import PROJECTED
+from ..core.record import KINDS, Record
 
 FORMAT = "1"
 MAX_HEADER = 64 << 20  # of JSON, which takes many times as much once it is read

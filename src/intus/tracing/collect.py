@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,9 +13,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from ..core.address import is_pattern, matches
 from ..core.errors import AddressError, CodecError, InputError, did_you_mean
 from ..core.graph import Graph
-from ..core.selection import Selection, is_glob
+from ..core.selection import Selection
 from ..storage.tensors import Entry, write_tensors
 from .capture.saving.choose import Chooser, parts_of
 from .capture.saving.form import To
@@ -205,15 +205,15 @@ def _keys(graph: Graph, selection: list[Any]) -> dict[int, list[_Key]]:
     """The addresses of rows: every name in the selection that means them, else the innermost module that a
     glob or a class means and that returns them."""
     found: dict[int, list[_Key]] = {}
-    written = {part for part in selection if isinstance(part, str) and not is_glob(part)}
+    written = {part for part in selection if isinstance(part, str) and not is_pattern(part)}
     classes = {part for part in written if graph.rows(part) is None and part not in graph.types}
-    globs = [part for part in selection if isinstance(part, str) and is_glob(part)]
+    globs = [part for part in selection if isinstance(part, str) and is_pattern(part)]
     calls = [(call, rows[0]) for call, rows in sorted(graph.call_outputs.items()) if len(rows) == 1]
     for call, row in reversed(calls):  # from the inside out
         key = graph.modules[int(graph.calls.module[call])].address, int(graph.calls.passno[call])
         names = {key[0], _text(key)}
         meant = graph.modules[int(graph.calls.module[call])].type in classes or any(
-            fnmatchcase(name, glob) for name in names for glob in globs
+            matches(glob, name) for name in names for glob in globs
         )
         if (meant and row not in found) or names & written:
             found.setdefault(row, []).append(key)

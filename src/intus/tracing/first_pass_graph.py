@@ -1,4 +1,4 @@
-"""The graph of a pass that runs anyway: recorded on the side, nothing saved, nothing run twice."""
+"""Record the graph of a call that runs anyway: nothing is saved and nothing runs twice."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .run import structure
 MOST = 1_000_000  # operations of one pass: some 100 MB of integers
 
 
-class Aside:
-    """Records one call of a model from its hooks; what ``intus.monitoring`` calls a Structure.
+class FirstPassRecorder:
+    """Records one call of a model from its hooks; implements ``backends.base.GraphRecorder``.
 
     >>> import torch
-    >>> net, x, aside = torch.nn.Linear(2, 1), torch.ones(1, 2), Aside()
-    >>> aside.begin(net, x)
+    >>> net, x, recorder = torch.nn.Linear(2, 1), torch.ones(1, 2), FirstPassRecorder()
+    >>> recorder.begin(net, x)
     >>> out = net(x)
-    >>> aside.end(out)
+    >>> recorder.end(out)
     <Graph of Linear: 1 operations, 1 modules>
     """
 
@@ -28,8 +28,10 @@ class Aside:
         self._capture: Capture | None = None
 
     def begin(self, model: Any, inputs: Any) -> None:
-        """The call begins: ``inputs`` are its arguments, nested as they like. A model that leads to compiled
-        code is left alone: such code would run uncompiled while it is watched."""
+        """Start recording a call with these arguments.
+
+        A model that may run compiled code is not recorded: such code would run uncompiled meanwhile.
+        """
         if reaches_compiled(model):
             return
         capture = Capture(model, most=MOST)
@@ -41,8 +43,14 @@ class Aside:
         self._capture, self._model, self._call = capture, model, capture.begin_call(model)
 
     def end(self, out: Any) -> Graph | None:
-        """The call returned ``out``; the graph of it, or None where no call was recorded or it ran more
-        operations than a page can show. To be called on the thread that began."""
+        """Stop recording, on the thread that began.
+
+        Args:
+            out: What the call returned.
+
+        Returns:
+            The graph; None if no call was recorded, or it ran more than ``MOST`` operations.
+        """
         capture, self._capture = self._capture, None
         if capture is None:
             return None

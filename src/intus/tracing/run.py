@@ -75,9 +75,9 @@ def trace(
     memory: safetensors files of about ``shard_bytes``, which is all that waits in memory, and an index. A
     value is read when it is asked for; ``load`` reads the folder. ``docs/values.md`` has examples of it all.
 
-    ``decompose`` opens composite functions: ``multi_head_attention_forward``, ``einsum``, an LSTM, a loss become
-    calls like a module's (``attn.einsum``), whose operations are what the function does inside. Each is
-    run once more, on copies, to see whether it does several things.
+    ``decompose`` opens composite functions: ``multi_head_attention_forward``, ``einsum``, an LSTM, a loss
+    become calls like a module's (``attn.einsum``), whose operations are what the function does inside. Each
+    is run once more, on copies, to see whether it does several things.
 
     A generator or coroutine runs while it is recorded, and what it yields or returns is the output. What
     else is special stands in ``docs/limits.md``, with what happens there.

@@ -1,12 +1,12 @@
-"""A call of a model in the midst of its training that the training never notices.
+"""Calls of a model in evaluation mode that leave no mark on its training.
 
-In eval mode and without gradients; training flags, buffers, random states and autocast's cache are as before.
+Gradients are off; training flags, buffers, random states and autocast's cache are restored.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,27 +17,57 @@ from torch import Tensor, nn
 _PARALLEL = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 
-def run_quietly(model: nn.Module, inputs: Any) -> None:
-    """Call ``model`` with ``inputs``: a tensor, a tuple of positional arguments or keywords in a mapping.
-    They are moved to where its parameters are. What it computes goes to its hooks alone.
+@contextmanager
+def evaluation(model: nn.Module) -> Iterator[Callable[[Any], Any]]:
+    """Put a model into evaluation mode, without gradients, and restore everything at the end.
 
-    >>> net = nn.Dropout()
-    >>> run_quietly(net, torch.ones(3)), net.training
-    (None, True)
+    Yields:
+        A function that calls the model with a tensor, a tuple of positional arguments or a mapping of
+        keywords, moved to the device of its parameters, and returns the output.
+
+    Example:
+        >>> net = nn.Dropout()
+        >>> with evaluation(net) as run:
+        ...     run(torch.ones(3)).tolist()
+        [1.0, 1.0, 1.0]
+        >>> net.training
+        True
     """
-    place = next((p.device for p in model.parameters()), None)
-    given = _moved(inputs, place)
-    watching = torch._C._EnableTorchFunction()  # off in a hook of ours, where this may run
-    with watching, _as_it_was(model), torch.no_grad(), _without_autocast_cache():
-        if isinstance(given, Mapping):
-            model(**given)
-        else:
-            model(*given if isinstance(given, tuple) else (given,))
+    device = next((p.device for p in model.parameters()), None)
+
+    def run(inputs: Any) -> Any:
+        given = _moved(inputs, device)
+        with torch._C._EnableTorchFunction():  # it is off in a hook of ours, where this may run
+            if isinstance(given, Mapping):
+                return model(**given)
+            return model(*given if isinstance(given, tuple) else (given,))
+
+    with _as_it_was(model), torch.no_grad(), _without_autocast_cache():
+        yield run
+
+
+def as_inputs(model: nn.Module, data: Any) -> Any:
+    """Return data as the model takes them: arrays as tensors on its device, floats in its dtype."""
+    if isinstance(data, Mapping):
+        return {name: as_inputs(model, value) for name, value in data.items()}
+    if isinstance(data, tuple):
+        return tuple(as_inputs(model, value) for value in data)
+    if isinstance(data, np.ndarray):
+        data = torch.from_numpy(np.ascontiguousarray(data))
+    if not isinstance(data, Tensor):
+        return data
+    parameter = next(iter(model.parameters()), None)
+    if parameter is None:
+        return data
+    floats = data.is_floating_point() and parameter.is_floating_point()
+    return data.to(parameter.device, parameter.dtype if floats else None)
 
 
 def unwrapped(model: nn.Module, *, compiled: bool) -> nn.Module:
-    """The module inside what data parallelism, or with ``compiled`` torch.compile, puts around it. Such a
-    wrapper may talk to other processes in every call, which a call on one of them alone would wait for."""
+    """Return the module inside the wrapper of data parallelism or, with ``compiled``, of torch.compile.
+
+    Such a wrapper may talk to other processes in every call: a call in one process alone would wait for them.
+    """
     inner = model._modules.get("module" if isinstance(model, _PARALLEL) else "_orig_mod")
     if inner is None or not (compiled or isinstance(model, _PARALLEL)):
         return model
@@ -45,7 +75,7 @@ def unwrapped(model: nn.Module, *, compiled: bool) -> nn.Module:
 
 
 def version(model: nn.Module) -> int:
-    """A number that changes when an optimizer writes to the parameters."""
+    """Return a number that changes when an optimizer writes to the parameters."""
     return sum(p._version + p.data_ptr() for p in model.parameters() if not p.is_meta)
 
 
@@ -77,7 +107,7 @@ def _as_it_was(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _without_autocast_cache() -> Iterator[None]:
-    """Weights that autocast casts without gradients must not be what the training finds in its cache."""
+    """Keep weights that autocast casts without gradients out of the cache that the training uses."""
     cached = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     try:

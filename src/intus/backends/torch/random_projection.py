@@ -1,9 +1,4 @@
-"""Rows too wide to be sent are projected at random; what a projection would falsify is measured before.
-
-The projection keeps distances between rows, whatever their layout, so labels are as easy to read from them
-and layers rank as they did. Averaging a convolution's maps to 2 x 2 was measured beside it and does worse
-(docs/probing.md has the figures).
-"""
+"""The random projection of ``core.projection`` on tensors, where they lie."""
 
 from __future__ import annotations
 
@@ -12,28 +7,26 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ...core.record import PROJECTED
+from ...core.projection import PROJECTED, signs
 
 
 def projected(rows: Tensor) -> Tensor:
-    """Rows (…, features) as (…, PROJECTED): each of the new features is a sum of old ones, an equal share of
-    them, with signs drawn at random (Charikar, Chen and Farach-Colton 2002). The same for every tensor of as
-    many features, in every process.
+    """Project rows of shape (..., features) to (..., PROJECTED), as ``core.projection.project`` does.
 
     >>> projected(torch.ones(2, 5000)).shape
     torch.Size([2, 1024])
     """
     features = rows.shape[-1]
     whole = features - features % PROJECTED
-    signs = _signs(features, rows.device)
+    sign = _signs(features, rows.device)
     parts = rows[..., :whole].reshape(*rows.shape[:-1], -1, PROJECTED)
-    out: Tensor = (parts * signs[:whole].view(-1, PROJECTED)).sum(-2)
-    out[..., : features - whole] += rows[..., whole:] * signs[whole:]
+    out: Tensor = (parts * sign[:whole].view(-1, PROJECTED)).sum(-2)
+    out[..., : features - whole] += rows[..., whole:] * sign[whole:]
     return out
 
 
 def summary(rows: Tensor) -> Tensor:
-    """What ``SUMMARY`` names, of each of the rows (rows, numbers)."""
+    """Return what ``SUMMARY`` names, of each row of shape (rows, numbers)."""
     size = rows.shape[1]
     mean, norm = rows.mean(1), torch.linalg.vector_norm(rows, dim=1)
     spread = torch.linalg.vector_norm(rows - mean[:, None], dim=1) ** 2 / size
@@ -49,5 +42,4 @@ def summary(rows: Tensor) -> Tensor:
 
 @lru_cache(maxsize=32)
 def _signs(features: int, device: torch.device) -> Tensor:
-    own = torch.Generator().manual_seed(features)  # the training's own numbers stay as they are
-    return (torch.randint(0, 2, (features,), generator=own) * 2 - 1).to(device, torch.float32)
+    return torch.from_numpy(signs(features).copy()).to(device)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import require
-from ...core.record import PROJECTED
+from ...core.projection import PROJECTED
 
 _PER_FEATURE = 8
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...core.record import SUMMARY
+from ...core.projection import SUMMARY
 from .split import GROUPS
 
 #: Numbers taken of each row; their means over rows, and how sure these are, are the layer's scores.

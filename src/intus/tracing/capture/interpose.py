@@ -65,8 +65,8 @@ class Capture:
     pass wrote into memory that was there before it (BatchNorm's running statistics, a cache, the inputs), and
     what it assigned to modules' attributes, is put back on exit when ``restore`` is set, so outputs are
     declared inside the block. After ``most`` operations no more are noted. ``answer`` is asked for the plain
-    value of a tensor on ``meta``, which has none. With ``decompose``, composite functions are recorded by what
-    they do inside.
+    value of a tensor on ``meta``, which has none. With ``decompose``, composite functions are recorded by
+    what they do inside.
 
     >>> net, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
     >>> capture = Capture(net)

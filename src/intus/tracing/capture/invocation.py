@@ -41,9 +41,9 @@ class TensorArg(NamedTuple):
 
 
 class Invocation(NamedTuple):
-    """One call. In ``args`` and ``kwargs`` a ``PLACEHOLDER`` stands for each tensor_arg in turn; ``states`` are the
-    generators it drew from with what they held before; ``picks`` says which of the returned tensors are
-    rows, None for all; ``context`` is None where nothing was out of the ordinary."""
+    """One call. In ``args`` and ``kwargs`` a ``PLACEHOLDER`` stands for each tensor_arg in turn; ``states``
+    are the generators it drew from with what they held before; ``picks`` says which of the returned tensors
+    are rows, None for all; ``context`` is None where nothing was out of the ordinary."""
 
     func: Callable[..., Any]
     args: tuple[Any, ...]

@@ -118,7 +118,8 @@ class Producers:
 
     def row(self, t: Tensor) -> int:
         """The row a tensor comes from; below zero a parameter, -1 - its number. Where several calls wrote to
-        parts of its memory and none of them knew of the others, the last one's, and ``extra_producers`` has the rest."""
+        parts of its memory and none of them knew of the others, the last one's, and ``extra_producers`` has
+        the rest."""
         seen = self.known.get(id(t))
         if seen is not None and seen[0]() is t:
             if seen[2] is not None and seen[2] == version_of(t):
@@ -251,8 +252,8 @@ class Producers:
         self.forwarded_aliases.setdefault(self._recording.stack[-1], []).append((id(t), row, before))
 
     def end_aliases(self, call: int) -> None:
-        """Take back what was passed on in a module call that has ended (one in ``forwarded_aliases``) and did not
-        return it."""
+        """Take back what was passed on in a module call that has ended (one in ``forwarded_aliases``) and did
+        not return it."""
         exits, returned = self._recording.exits, set()
         for i in range(len(exits) - 2, -1, -2):  # what a call returned was noted just before it ended
             if exits[i + 1] != call:

@@ -1,7 +1,8 @@
 """The recorder of one pass: a TorchFunctionMode that notes what runs and changes nothing.
 
 It puts the parts together: ``operations`` notes what torch computes and ``module_calls`` in which module,
-``producers`` knows every tensor's row, ``sites`` every line; ``values`` and ``call_log`` hold what is to be kept.
+``producers`` knows every tensor's row, ``sites`` every line; ``values`` and ``call_log`` hold what is to be
+kept.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class Recorder(TorchFunctionMode):
 
     ``model`` gives parameters, buffers and modules their addresses (None for a plain function); ``values``
     decides which activations are kept; ``entry`` is the code through which modules are called; after ``most``
-    operations no more are noted; ``answer`` gives the plain values of tensors on ``meta``; ``decomposer`` opens
-    composite functions.
+    operations no more are noted; ``answer`` gives the plain values of tensors on ``meta``; ``decomposer``
+    opens composite functions.
     """
 
     def __init__(

@@ -44,7 +44,8 @@ def compare(a: Trace, b: Trace) -> Comparison:
     makes a difference, not only its inputs; ``relative`` is the norm of the difference over the greater norm
     and ``rounding_error`` what rounding in the coarser dtype makes of it by then; ``local`` is how far a's
     operation, run on b's inputs, is from b's result (NaN where that could not be run: loaded traces,
-    different operations); ``max_abs``, ``cosine``, ``fraction_different`` of elements that differ, ``nan_a``, ``nan_b``.
+    different operations); ``max_abs``, ``cosine``, ``fraction_different`` of elements that differ, ``nan_a``,
+    ``nan_b``.
 
     ``.attrs["first"]`` names the first operation that makes a difference the outputs show, as a dict of
     ``a``, ``b``, ``module`` and ``why``; None where there is none. Where the passes part by running other

@@ -18,9 +18,10 @@ ROUNDINGS = 4.0
 
 class Difference(NamedTuple):
     """``largest`` is the greatest absolute difference, ``relative`` the norm of the difference over the
-    greater norm, ``cosine`` that of the angle between the two, ``fraction_different`` the part of the elements that are
-    not equal, ``nan`` and ``other_nan`` how many are NaN in the first and the second. What is NaN, or the
-    same infinity, in both is left out; of two dtypes, what the narrower cannot hold counts as its limit."""
+    greater norm, ``cosine`` that of the angle between the two, ``fraction_different`` the part of the
+    elements that are not equal, ``nan`` and ``other_nan`` how many are NaN in the first and the second. What
+    is NaN, or the same infinity, in both is left out; of two dtypes, what the narrower cannot hold counts as
+    its limit."""
 
     largest: float
     relative: float

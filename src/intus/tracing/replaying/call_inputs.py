@@ -72,8 +72,8 @@ class Parents:
         return self.value(parents[0]) if tensor_arg is None else self.given(tensor_arg, row)
 
     def parent(self, tensor_arg: TensorArg, row: int) -> int:
-        """Where the graph says that what stood in a tensor_arg of the call that returned ``row`` came from; below
-        zero a parameter, -1 - its number. Raises WrongError where it does not say."""
+        """Where the graph says that what stood in a tensor_arg of the call that returned ``row`` came from;
+        below zero a parameter, -1 - its number. Raises WrongError where it does not say."""
         name = self.graph.args[tensor_arg.arg]
         if tensor_arg.source < 0:
             number = -1 - tensor_arg.source

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, TypeGuard, Union
+from functools import partial
+from typing import TYPE_CHECKING, Any, Union
 
 import torch
 from torch import Tensor
 
-from ...core.errors import AddressError, InputError, did_you_mean
-from ...core.graph import Graph
-from ...core.selection import is_glob, resolve, select, speakable
-from ...core.units import Index, Part, index, split, unit_axis
+from ...core.address import Units, split_units
+from ...core.errors import InputError
+from ...core.selection import Match, match, resolve, whole_rows
+from ...core.units import Index, UnitAxes, index, needs_axis
 from ..results.op import Op
 
 if TYPE_CHECKING:
@@ -41,108 +41,80 @@ class Edits:
 def edits(
     trace: Trace, changes: Mapping[str | int, Change], swap: Mapping[str | int, Callable[..., Any]]
 ) -> Edits:
-    """Find what the caller's addresses mean. Raises AddressError, and InputError for what is no change."""
+    """Return the edits that the caller's addresses and changes mean.
+
+    Raises:
+        AddressError: If an address means nothing, or has no such unit.
+        InputError: If a change is none, or does not fit.
+    """
     values: dict[int, list[Edit]] = {}
     params: dict[int, Edit] = {}
+    axes = UnitAxes(trace.graph)
     for key, change in changes.items():
-        name, parts = (key, []) if not isinstance(key, str) or key in trace else split(key)
-        rows, named = _meant(trace, name)
-        for param in named:
-            params[param] = _edit(key, _param(change, trace.graph.params[param].address), parts, 0)
-        sources = _sources(change, name, len(rows)) if rows else []
-        for row, source in zip(rows, sources, strict=True):
-            edit = _edit(key, source, parts, unit_axis(trace.graph, row))
+        found = _match(trace, key)
+        for param in found.params:
+            params[param] = _edit(key, _param_source(trace, change, param), found.units, lambda: 0)
+        sources = _sources(trace, change, key, len(found.rows)) if found.rows else []
+        for row, source in zip(found.rows, sources, strict=True):
+            edit = _edit(key, source, found.units, partial(axes.of, row, str(key)))
             values.setdefault(row, []).append(edit)
     functions = {row: function for key, function in swap.items() for row in _rows(trace, key)}
     return Edits(values, functions, params)
 
 
-def _rows(trace: Trace, name: str | int) -> list[int]:
-    """The rows that a name, an ordinal, a type or class, or a pattern means."""
-    if isinstance(name, str):
-        return select(trace.graph, name)
-    return resolve(trace.graph, name, ordinals=trace._ordinals)
+def _match(trace: Trace, key: str | int) -> Match:
+    """What an address means, or an ordinal over the saved ops."""
+    if isinstance(key, str):
+        return match(trace.graph, key)
+    return Match([], resolve(trace.graph, key, ordinals=trace._ordinals), [], ())
 
 
-def _meant(trace: Trace, name: str | int) -> tuple[list[int], list[int]]:
-    """The rows that a change is of, or else the parameters, by number."""
-    numbers = _params(trace.graph) if isinstance(name, str) else {}
-    if name in numbers and name not in trace:
-        return [], [numbers[str(name)]]
-    try:
-        return _rows(trace, name), []
-    except AddressError:
-        if not isinstance(name, str):
-            raise
-        fitting = {number for known, number in numbers.items() if is_glob(name) and fnmatchcase(known, name)}
-        if fitting:
-            return [], sorted(fitting)
-        known = [*speakable(trace.graph), *numbers]
-        raise AddressError(f"{trace.graph.model} has no {name!r}. {did_you_mean(name, known)}") from None
+def _rows(trace: Trace, key: str | int) -> list[int]:
+    return whole_rows(trace.graph, key) if isinstance(key, str) else _match(trace, key).rows
 
 
-def _params(graph: Graph) -> dict[str, int]:
-    """Parameters by address; one that is tied answers to what each module that holds it would call it."""
-    tied = {
-        f"{module.address}.{graph.params[number].address.rpartition('.')[2]}".lstrip("."): number
-        for module in graph.modules
-        for number in module.params
-    }
-    return tied | {param.address: number for number, param in enumerate(graph.params)}
-
-
-def _sources(change: Change, name: str | int, count: int) -> list[Any]:
-    """The change of each of the rows that an address means: another trace's are its own."""
+def _sources(trace: Trace, change: Change, key: str | int, count: int) -> list[Any]:
+    """The change of each row that an address means: another trace's values are its own."""
     if isinstance(change, Op):
         return [change.value] * count
-    if not _is_trace(change):
+    if not isinstance(change, type(trace)):
         return [change] * count
-    rows = _rows(change, name)
+    place = split_units(key)[0] if isinstance(key, str) else key
+    rows = _rows(change, place)
     if len(rows) != count:
-        raise InputError(f"{name!r} stands for {count} values here, and for {len(rows)} in the other trace.")
+        raise InputError(f"{place!r} stands for {count} values here, and for {len(rows)} in the other trace.")
     return [Op(change, row).value for row in rows]
 
 
-def _param(change: Change, name: str) -> Any:
-    """The change of a parameter: another trace's parameter of that address, or what was given."""
+def _param_source(trace: Trace, change: Change, number: int) -> Any:
+    """The change of a parameter: the other trace's parameter of the same address, or what was given."""
     if isinstance(change, Op):
         return change.value
-    if not _is_trace(change):
+    if not isinstance(change, type(trace)):
         return change
-    if change._replays is None:
-        raise InputError(f"The other trace holds no parameters to take {name!r} from: it was copied or read.")
-    for param, (value, _) in zip(change.graph.params, change._replays.params, strict=True):
-        if param.address == name:
-            return value
-    raise AddressError(f"The other trace has no parameter {name!r}.")
+    return change._parameter(trace.graph.params[number].address)
 
 
-def _is_trace(change: Any) -> TypeGuard[Trace]:
-    from ..results.trace import Trace
-
-    return isinstance(change, Trace)
-
-
-def _edit(key: str | int, change: Any, parts: Sequence[Part], units: int) -> Edit:
-    """The change of one value, or of parts of it."""
+def _edit(key: str | int, change: Any, units: Sequence[Units], axis: Callable[[], int]) -> Edit:
+    """Return the function that changes one value, or some units of it; ``axis`` tells their axis."""
 
     def edited(old: Tensor) -> Tensor:
         new = old.detach().clone()
-        whole = index(new.shape, parts, units, str(key))
-        part, put = _part(new, whole)
+        whole = index(new.shape, units, axis() if needs_axis(units) else None, str(key))
+        part, put = part_of(new, whole)
         value = change(part.clone()) if callable(change) else change
         if not isinstance(value, Tensor | int | float | complex):
-            raise InputError(f"The change of {key!r} gave {value!r}; it must give a tensor or a number.")
+            raise InputError(f"The change of {key!r} is {value!r}; it must be a tensor or a number.")
         if isinstance(value, Tensor):
             value = value.detach()
-            if parts and not callable(change) and value.shape == new.shape:
-                value = _part(value, whole)[0]  # a whole value, of which the same part is meant
+            if units and not callable(change) and value.shape == new.shape:
+                value = part_of(value, whole)[0]  # a whole value, of which the same part is meant
             try:
                 value = value.to(part.device).broadcast_to(part.shape)
             except RuntimeError:
                 raise InputError(
-                    f"The change of {key!r} is of shape {tuple(value.shape)}, and what it changes is "
-                    f"{tuple(part.shape)}."
+                    f"The change of {key!r} is of shape {tuple(value.shape)}, which cannot be broadcast to "
+                    f"{tuple(part.shape)}, the shape of what it changes."
                 ) from None
         with torch.no_grad():
             put(value)
@@ -151,7 +123,7 @@ def _edit(key: str | int, change: Any, parts: Sequence[Part], units: int) -> Edi
     return edited
 
 
-def _part(t: Tensor, whole: Sequence[Index]) -> tuple[Tensor, Callable[[Any], Any]]:
+def part_of(t: Tensor, whole: Sequence[Index]) -> tuple[Tensor, Callable[[Any], Any]]:
     """The part of a tensor that an index takes, and what writes into it. Axes of one unit are left out."""
     if not any(isinstance(one, list) for one in whole):
         view = t[tuple(whole)]

@@ -157,8 +157,8 @@ class _Rerun:
                     raise CaptureError(
                         f"The model asked for the value of {self.graph.label(branch.row)!r} ({branch.how}), "
                         "which is another after the change: it might have gone another way. Pass "
-                        "on_branch_change='ignore' to follow the recorded way all the same, or trace the changed "
-                        "model instead."
+                        "on_branch_change='ignore' to follow the recorded way all the same, or trace the "
+                        "changed model instead."
                     )
 
     def _value(self, row: int) -> Tensor:

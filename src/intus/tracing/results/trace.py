@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 
 from ...core import walks
+from ...core.address import split_units
 from ...core.errors import AddressError, InputError, did_you_mean, require
 from ...core.facts import WAYS, Facts
 from ...core.graph import BUFFER, CONSTANT, CREATED, INPUT, OP, OUTPUT, Branch, Graph, Param
-from ...core.selection import Selection, resolve, select
+from ...core.selection import Selection, param_addresses, resolve, select
 from ...core.table import NUMBERS, columns
+from ...core.units import UnitAxes, index, needs_axis
 from ...viewing.html import View
 from ...viewing.outline import summary
 from ...viewing.overlay import Column, Overlay, needs_values
 from ..capture.saving.gradients import Gradients
+from ..replaying.edits import Change, Edits, part_of
 from ..replaying.replay import Replays
+from ..replaying.rerun import rerun
 from ..validation.report import Report
 from .module import Module, Modules
 from .op import Op
@@ -30,8 +34,6 @@ from .value_summary import summarise
 if TYPE_CHECKING:
     import networkx
     import pandas
-
-    from ..replaying.edits import Change, Edits
 
 
 class Conditional(NamedTuple):
@@ -315,6 +317,47 @@ class Trace:
     def __getitem__(self, key: str | int) -> Op:
         return Op(self, resolve(self.graph, key, ordinals=self._ordinals)[0])
 
+    def value(self, address: str | int) -> Tensor:
+        """Return the saved value that an address means: of an op, of some of its units, or a parameter.
+
+        Args:
+            address: As in ``trace[address]``, also with units (``"conv1[3,5:8]"``, ``"ln_f[-1@1]"``), or a
+                parameter's address (``"fc.weight"``, ``"fc.weight[0]"``, whose units are its rows).
+
+        Raises:
+            AddressError: If there is no such place or unit, the value was not saved, or nothing tells the
+                axis of the units.
+            InputError: If it is a parameter's and the trace holds none: ``save="none"``, a copy, a file.
+
+        Example:
+            >>> from intus import trace
+            >>> t = trace(torch.nn.Linear(2, 3), torch.ones(4, 2))
+            >>> t.value("linear_1[0,2]").shape, t.value("weight[0]").shape
+            (torch.Size([4, 2]), torch.Size([2]))
+        """
+        if not isinstance(address, str) or self.graph.rows(address) is not None:
+            return self[address].value
+        place, units = split_units(address)
+        if self.graph.rows(place) is None and place in (params := param_addresses(self.graph)):
+            whole, axis = self._parameter(self.graph.params[params[place]].address), 0
+        else:
+            op = self[place]
+            whole = op.value
+            axis = UnitAxes(self.graph).of(op.row, address) if needs_axis(units) else 0
+        return part_of(whole, index(whole.shape, units, axis, address))[0]
+
+    def _parameter(self, address: str) -> Tensor:
+        """The value of a parameter, as it was before the pass."""
+        if self._replays is None:
+            raise InputError(
+                f"This trace does not hold the value of {address!r}: it was taken with save='none', "
+                "copied, or read from a file."
+            )
+        for param, (value, _) in zip(self.graph.params, self._replays.params, strict=True):
+            if param.address == address:
+                return value.detach()
+        raise AddressError(f"The trace of {self.graph.model} has no parameter {address!r}.")
+
     def _select(self, selection: Selection) -> list[int]:
         return select(self.graph, selection, handle=lambda row: Op(self, row))
 
@@ -408,7 +451,8 @@ class Trace:
         changes are done again to what is computed again.
 
         Python is not run again. Where the model asked for a value that is another after the change, it might
-        have gone another way: CaptureError, or with ``on_branch_change="ignore"`` the recorded way all the same.
+        have gone another way: CaptureError, or with ``on_branch_change="ignore"`` the recorded way all the
+        same.
 
         Raises AddressError for an unknown address, InputError where a shape or dtype would change, and
         CaptureError where something downstream cannot be run again. ``docs/changes.md`` has examples.
@@ -418,8 +462,6 @@ class Trace:
         >>> float(trace(net, torch.ones(1, 2)).rerun({"0": 0})["output_1"].value)
         0.0
         """
-        from ..replaying.rerun import rerun
-
         self._unchanged("run again")
         return rerun(self, changes or {}, swap or {}, on_branch_change)
 

@@ -1,1 +1,3 @@
-"""Save and restore what a pass depends on: random state, autograd modes, patches of torch, module attributes."""
+"""Save and restore what a pass depends on: random state, autograd modes, patches of torch, module
+attributes.
+"""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
@@ -18,9 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from ....core.address import Address, is_pattern, matches, split_units, tokens
 from ....core.errors import AddressError, InputError
 from ....core.graph import BUFFER, OP, OP_KINDS, Graph
-from ....core.selection import Selection, is_glob, select
+from ....core.selection import Selection, select, units_refused
 from ..recording import CALL, Recording
 from .live import LiveOp, NotYetError
 from .progress import Bounds, Progress, Standing
@@ -135,7 +135,11 @@ def _flat(selection: Selection) -> Iterator[Any]:
             f"A selection names modules, and {class_.__name__} is one: write {class_.__name__!r} for all of "
             "that class, or an address as in model.named_modules()."
         )
-    if (isinstance(selection, str | int | slice) and not isinstance(selection, bool)) or callable(selection):
+    if isinstance(selection, Address):
+        yield str(selection)
+    elif (isinstance(selection, str | int | slice) and not isinstance(selection, bool)) or callable(
+        selection
+    ):
         if selection != "none":
             yield selection
     elif isinstance(selection, Iterable) and not isinstance(selection, bytes):
@@ -168,8 +172,12 @@ _Vote = tuple[bool, Iterable[int]]  # whether the row is wanted, and rows that n
 class _Name:
     """A label, module address, the name of an input or output, type, class, or a glob."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self.glob = name, is_glob(name)
+    def __init__(self, text: str) -> None:
+        place, units = split_units(text)
+        if units:
+            raise units_refused(text)
+        self.glob = is_pattern(place)
+        self.name = name = place if self.glob else Address.parse(place).place
         self.labels = list(_labels(name))
         self.numbered = bool(self.labels)
         self._is_module = False
@@ -184,7 +192,7 @@ class _Name:
     def _may_be(self, op: LiveOp, standing: Standing | None) -> bool:
         stem = op.type if op.kind_number == OP else OP_KINDS[op.kind_number]
         if self.glob:
-            address = op.kind_number == BUFFER and fnmatchcase(op.type, self.name)
+            address = op.kind_number == BUFFER and matches(self.name, op.type)
             return address or may_match(self.name, stem)
         if self.name in (op.type, op.end_name):
             return True
@@ -195,7 +203,7 @@ class _Name:
 
     def returned(self, row: int, names: tuple[str, str], class_: str) -> _Vote:
         if self.glob:
-            return any(fnmatchcase(name, self.name) for name in names), ()
+            return any(matches(self.name, name) for name in names if name and not name.startswith(":")), ()
         if self.name not in names:
             return class_ == self.name, ()
         dropped, self._by_label, self._is_module = self._by_label, [], True
@@ -304,7 +312,7 @@ class _Predicate:
 
 @cache
 def may_match(pattern: str, stem: str) -> bool:
-    """Whether ``fnmatch`` of ``pattern`` holds for any label of ``stem``: ``conv2d_3``, ``conv2d_3_7:2``.
+    """Return whether a pattern matches any label of ``stem``: ``conv2d_3``, ``conv2d_3_7:2``.
 
     Both are regular languages; a walk over pairs of places, one in the pattern and one in the label, finds
     whether they share a word.
@@ -312,7 +320,7 @@ def may_match(pattern: str, stem: str) -> bool:
     >>> may_match("conv*", "conv2d"), may_match("*attn*", "linear"), may_match("linear_?_*:2", "linear")
     (True, False, True)
     """
-    parts = re.findall(r"\[!?\]?[^\]]*\]|.", pattern, re.DOTALL)
+    parts = tokens(pattern)
     label = [*stem, "_", "0+", "_?", "0*", ":?", "0*"]
     seen, todo = set[tuple[int, int]](), [(0, 0)]
     while todo:
@@ -323,23 +331,22 @@ def may_match(pattern: str, stem: str) -> bool:
         p, q = at
         if p == len(parts) and _may_end(label, q):
             return True
-        if p < len(parts) and parts[p] == "*":
+        if p == len(parts):
+            continue
+        many = parts[p] in ("*", "**")
+        if many:
             todo.append((p + 1, q))
         for letters, after in _steps(label, q):
-            if p < len(parts) and (parts[p] == "*" or any(_takes(parts[p], c) for c in letters)):
-                todo.append((p if parts[p] == "*" else p + 1, after))
+            if any(_takes(parts[p], letter) for letter in letters):
+                todo.append((p if many else p + 1, after))
     return False
 
 
-def _takes(part: str, letter: str) -> bool:
-    if part == "?":
-        return True
-    if len(part) > 1 and part.startswith("[") and part.endswith("]"):
-        inside = part[1:-1]
-        negative = inside.startswith("!")
-        body = (inside[1:] if negative else inside).replace("\\", r"\\").replace("^", r"\^")
-        return bool(re.fullmatch(f"[{'^' if negative else ''}{body}]", letter, re.DOTALL))
-    return part == letter
+def _takes(token: str, letter: str) -> bool:
+    """Return whether a token of a pattern stands for a character."""
+    if token in ("*", "?"):
+        return letter != "."
+    return token == "**" or token[-1] == letter
 
 
 def _may_end(label: list[str], q: int) -> bool:

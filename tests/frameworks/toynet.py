@@ -1,0 +1,142 @@
+"""A framework for the tests: a network of numpy functions, and its backend for intus.
+
+It is unlike torch on purpose: layers are plain functions with a name, a network learns its layers' names only
+when it is built by the first call, it has no graph to record, no projection, and no gradients.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from intus.backends.base import CapturedTensor, Operation, Tap
+
+
+@dataclass
+class Layer:
+    """``kind`` is "dense", "conv" (channels second), "tanh" or "mystery"; ``weights`` its arrays by name."""
+
+    name: str
+    kind: str
+    function: Callable[[np.ndarray], np.ndarray]
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+class Network:
+    """Layers in a row; ``build`` makes them in the first call."""
+
+    def __init__(self, build: Callable[[], list[Layer]], *, eager: bool = True) -> None:
+        self._build = build
+        self.layers: list[Layer] = build() if eager else []
+        self.training = True
+        self.taps: list[tuple[frozenset[str] | None, Tap]] = []
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        self.layers = self.layers or self._build()
+        listening = [(of, tap) for of, tap in self.taps if tap.on_forward_start(x) is not False]
+        out = None
+        try:
+            for layer in self.layers:
+                x = layer.function(x)
+                for of, tap in listening:
+                    if of is None or layer.name in of:
+                        _show(tap, layer, x)
+            out = x
+        finally:
+            for _, tap in listening:
+                tap.on_forward_end(out)
+        return x
+
+
+def _show(tap: Tap, layer: Layer, x: np.ndarray) -> None:
+    ticket = tap.wants(Operation(layer.name, layer.kind, layer))
+    if ticket is None:
+        return
+
+    def copy(rows: int | None, axis: int) -> np.ndarray:
+        return np.array(x if rows is None else np.take(x, np.arange(rows), axis))
+
+    try:
+        tap.on_tensor(ticket, CapturedTensor(layer.name, "output", 0, x.shape, x.nbytes, copy))
+    except Exception as error:
+        tap.on_error(error)
+
+
+class _Handle:
+    def __init__(self, network: Network, entry: Any) -> None:
+        self._network, self._entry = network, entry
+
+    def remove(self) -> None:
+        if self._entry in self._network.taps:
+            self._network.taps.remove(self._entry)
+
+
+class ToyBackend:
+    name = "toynet"
+    blind_spot = "Toy networks hide nothing."
+
+    def owns(self, model: Any) -> bool:
+        return isinstance(model, Network)
+
+    def operations(self, model: Network) -> list[Operation]:
+        return [Operation(layer.name, layer.kind, layer) for layer in model.layers]
+
+    def parameters(self, operation: Operation) -> list[str]:
+        return list(operation.module.weights)
+
+    def unit_axis(self, operation: Operation, shape: tuple[int, ...]) -> int | None:
+        if len(shape) <= 2 or operation.type == "dense":
+            return len(shape) - 1
+        return 1 if operation.type == "conv" else None
+
+    def mode(self, model: Network) -> str:
+        return "train" if model.training else "eval"
+
+    def inner(self, model: Network, *, compiled: bool) -> Network:
+        return model
+
+    def rows(self, inputs: Any, axis: int) -> int | None:
+        return inputs.shape[axis] if inputs.ndim > axis else None
+
+    def order(self, inputs: Any) -> bytes | str | None:
+        return hashlib.sha256(np.ascontiguousarray(inputs).tobytes()).digest()
+
+    def shuffled(self) -> str | None:
+        return None
+
+    def version(self, model: Network) -> int:
+        return hash(tuple(w.tobytes() for layer in model.layers for w in layer.weights.values()))
+
+    def inputs(self, model: Network, data: Any) -> np.ndarray:
+        return np.asarray(data, np.float32)
+
+    @contextmanager
+    def evaluation(self, model: Network) -> Iterator[Callable[[Any], Any]]:
+        training, model.training = model.training, False
+        try:
+            yield model
+        finally:
+            model.training = training
+
+    def graph_recorder(self, model: Network) -> None:
+        return None
+
+    def attach(
+        self, model: Network, operations: Iterable[Operation], kinds: Collection[str], tap: Tap
+    ) -> _Handle:
+        chosen = frozenset(operation.address for operation in operations)
+        entry = (chosen if model.layers else None, tap)
+        model.taps.append(entry)
+        return _Handle(model, entry)
+
+
+class Unordered(ToyBackend):
+    """Of its data nothing can be told."""
+
+    def order(self, inputs: Any) -> None:
+        return None

@@ -1,0 +1,289 @@
+"""The same addresses through every verb: each means the same to all, or is refused with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import intus
+from intus.core.address import split_units
+from intus.core.errors import AddressError, InputError
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.fc = nn.LayerNorm(5), nn.Linear(5, 5)
+
+    def forward(self, x):
+        return torch.sigmoid(self.fc(self.norm(x)))
+
+
+class Mix(nn.Module):
+    """Its result has three axes of which nothing tells what they are."""
+
+    def forward(self, x):
+        return x.reshape(len(x), 3, -1) + 1
+
+
+class Net(nn.Module):
+    """Channels second, channels last, blocks, a layer that runs twice, names with special characters."""
+
+    def __init__(self):
+        super().__init__()
+        self.emb, self.pool = nn.Embedding(20, 6), nn.MaxPool1d(2)
+        self.h = nn.Sequential(Block(), Block(), Block())
+        self.conv, self.act = nn.Conv2d(1, 4, 3), nn.GELU()
+        self.shared, self.mix = nn.Linear(5, 5), Mix()
+        self.heads = nn.ModuleDict({"a:b": nn.Linear(5, 3), "c[0]": nn.Linear(5, 3)})
+        self.spare = nn.Linear(2, 2)
+
+    def forward(self, ids):
+        x = self.pool(self.emb(ids).transpose(1, 2))  # (n, 6 channels, 5 positions)
+        y = self.act(self.conv(x[:, None] * 2).permute(0, 2, 3, 1))  # (n, 4, 3, 4 channels)
+        x = self.shared(self.shared(self.h(x)))
+        return self.heads["a:b"](x) + self.heads["c[0]"](x) + self.mix(x).mean() + y.mean()
+
+
+@dataclass
+class Meaning:
+    """What an address means.
+
+    Attributes:
+        calls: The calls of modules whose outputs it means, for ``inspect``.
+        units: The units; None for all.
+        axis: The axis of the units.
+        ops: The labels that ``find`` gives, where these are not just the outputs of ``calls``.
+        param: The parameter, if it is one.
+    """
+
+    calls: tuple[str, ...] = ()
+    units: tuple[int, ...] | None = None
+    axis: int = 1
+    ops: tuple[str, ...] | None = None
+    param: str = ""
+
+
+LINEARS = ("h.0.fc", "h.1.fc", "h.2.fc", "shared", "shared:2", r"heads.a\:b", r"heads.c\[0\]")
+BLOCKS = ("h.0", "h.1", "h.2")
+INNER = tuple(f"{block}.{name}" for block in BLOCKS for name in ("norm", "fc"))
+TOP = ("emb", "pool", "h", "conv", "act", "shared", "shared:2", "mix")
+
+MEANINGS = {
+    "emb": Meaning(("emb",), axis=2),
+    "pool": Meaning(("pool",)),
+    "pool[3]": Meaning(("pool",), (3,)),
+    "pool[1,3]": Meaning(("pool",), (1, 3)),
+    "pool[-1]": Meaning(("pool",), (5,)),
+    "pool[0:2]": Meaning(("pool",), (0, 1)),
+    "pool[::2]": Meaning(("pool",), (0, 2, 4)),
+    "pool[4,0:2]": Meaning(("pool",), (4, 0, 1)),
+    "pool[1@2]": Meaning(("pool",), (1,), 2),
+    "pool[1:3@-1]": Meaning(("pool",), (1, 2), 2),
+    "act": Meaning(("act",), axis=3),
+    "act[3]": Meaning(("act",), (3,), 3),
+    "conv[3]": Meaning(("conv",), (3,), 1),
+    "h.1": Meaning(("h.1",), axis=2),
+    "h.*": Meaning(BLOCKS, axis=2),
+    "h.?": Meaning(BLOCKS, axis=2),
+    "h.**": Meaning((*BLOCKS, *INNER), axis=2),
+    "**.fc": Meaning(LINEARS[:3], axis=2),
+    "h.*.fc[2]": Meaning(LINEARS[:3], (2,), 2),
+    "Linear": Meaning(LINEARS, axis=2),
+    "linear": Meaning(LINEARS, axis=2),
+    "Linear[0]": Meaning(LINEARS, (0,), 2),
+    "sigmoid": Meaning(BLOCKS, axis=2),
+    "embedding_1": Meaning(("emb",), axis=2),
+    "embedding_1_1[5]": Meaning(("emb",), (5,), 2),
+    "embedding_*": Meaning(("emb",), axis=2),
+    "shared": Meaning(("shared", "shared:2"), axis=2),
+    "shared:2": Meaning(("shared:2",), axis=2),
+    "shared:2[1]": Meaning(("shared:2",), (1,), 2),
+    "linear_4:1": Meaning(("shared",), axis=2),
+    r"heads.a\:b": Meaning((r"heads.a\:b",), axis=2),
+    r"heads.c\[0\][2]": Meaning((r"heads.c\[0\]",), (2,), 2),
+    "**": Meaning((*TOP, *BLOCKS, *INNER, *LINEARS[-2:]), ops=("all",)),
+    "*": Meaning(TOP, ops=("all",)),
+    "mul_1": Meaning(ops=("mul_1_5",)),
+    "ids": Meaning(ops=("input_1",)),
+    "emb.weight": Meaning(param="emb.weight"),
+    "emb.weight[2]": Meaning(param="emb.weight", units=(2,), axis=0),
+    "h.*.fc.bias": Meaning(param="h.0.fc.bias"),
+}
+
+IDS = torch.randint(0, 20, (8, 10), generator=torch.Generator().manual_seed(0))
+LABELS = np.arange(8) % 2
+
+
+@pytest.fixture(scope="module")
+def net():
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+@pytest.fixture(scope="module")
+def t(net):
+    return intus.trace(net, IDS)
+
+
+def rows_of(t, meaning):
+    """The rows that the truth names."""
+    if meaning.ops == ("all",):
+        return set(range(len(t.graph.ops)))
+    if meaning.ops is not None:
+        return {t[label].row for label in meaning.ops}
+    return {t.graph.rows(call if call in t else f"{call}:1")[0] for call in meaning.calls} | {
+        t.graph.rows(f"{call}:1")[0] for call in meaning.calls if ":" not in call and "shared" in call
+    }
+
+
+def units_of(value, meaning):
+    """The part of a value that the truth names, as a mask."""
+    mask = torch.zeros(value.shape, dtype=torch.bool)
+    if meaning.units is None:
+        return ~mask
+    mask.movedim(meaning.axis, 0)[list(meaning.units)] = True
+    return mask
+
+
+@pytest.mark.parametrize("address", MEANINGS)
+def test_find(t, address):
+    meaning = MEANINGS[address]
+    if meaning.units is None and not meaning.param:
+        found = {op.row for op in t.find(address)}
+        if address == "shared:2":
+            assert found == {t["shared:2"].row}
+        else:
+            assert found == rows_of(t, meaning)
+    else:
+        with pytest.raises(AddressError, match="is a parameter" if meaning.param else "names units"):
+            t.find(address)
+
+
+@pytest.mark.parametrize("address", MEANINGS)
+def test_index_of_a_trace(t, address):
+    """One op, or the first pass of a layer; several ops, units and parameters are refused."""
+    meaning = MEANINGS[address]
+    several = len(rows_of(t, meaning)) > 1 and not address.startswith("shared")
+    if meaning.units is not None or meaning.param or several:
+        with pytest.raises(AddressError, match=r"names units|is a parameter|ops, not one"):
+            t[address]
+    else:
+        assert t[address].row == min(op.row for op in t.find(address))
+
+
+@pytest.mark.parametrize("address", MEANINGS)
+def test_save(net, t, address):
+    meaning = MEANINGS[address]
+    if meaning.units is None and not meaning.param:
+        saved = intus.trace(net, IDS, save=address)
+        assert set(saved.values) == {op.row for op in t.find(address)}
+    else:
+        with pytest.raises(AddressError, match=r"is a parameter|names units"):
+            intus.trace(net, IDS, save=address)
+
+
+@pytest.mark.parametrize("address", [one for one in MEANINGS if one not in ("*", "**")])
+def test_rerun_and_value(t, address):
+    """What rerun sets to 7 is what the truth names, and what ``value`` returns."""
+    meaning = MEANINGS[address]
+    if meaning.param:
+        changed = t.rerun({address: 7.0})
+        value = changed._parameter(meaning.param)
+        assert torch.equal(value == 7, units_of(value, meaning))
+        if "*" not in address:
+            assert torch.equal(t.value(address), t._parameter(meaning.param)[meaning.units or ...].squeeze(0))
+        return
+    changed = t.rerun({address: 7 if address == "ids" else 7.0})
+    whole = split_units(address)[0] if meaning.units is not None else address
+    for op in t.find(whole):
+        value = changed.values[op.row]
+        assert torch.equal((value == 7) & (op.value != 7), units_of(value, meaning) & (op.value != 7))
+    if len(t.find(whole)) == 1:
+        part = t[whole].value
+        if meaning.units is not None:
+            part = part.index_select(meaning.axis, torch.tensor(meaning.units))
+        assert torch.equal(t.value(address).flatten(), part.flatten())
+
+
+@pytest.mark.parametrize("address", MEANINGS)
+def test_inspect(net, t, address):
+    """The difference of means of every unit is that of the part of the value which the truth names."""
+    meaning = MEANINGS[address]
+    if not meaning.calls:
+        text = "is a parameter" if meaning.param else "which no module returns"
+        with pytest.raises(AddressError, match=text):
+            intus.inspect(net, {"odd": LABELS}, "mean_difference", IDS, address)
+        return
+    if address in ("*", "**"):
+        with pytest.raises(AddressError, match=r"'mix' has shape .* nothing tells"):
+            intus.inspect(net, {"odd": LABELS}, "mean_difference", IDS, address)
+        return
+    table = intus.inspect(net, {"odd": LABELS}, "mean_difference", IDS, address)
+    assert set(table.address) == set(meaning.calls)
+    for call in meaning.calls:
+        value = t[call if ":" in call.replace("\\:", "") or call in t else f"{call}:1"].value
+        units = meaning.units if meaning.units is not None else range(value.shape[meaning.axis])
+        mine = table[table.address == call]
+        assert mine.unit.tolist() == list(units)
+        of_units = value.movedim(meaning.axis, 1).flatten(2).double()
+        odd, even = of_units[LABELS == 1].mean((0, 2)), of_units[LABELS == 0].mean((0, 2))
+        assert mine.value.to_numpy() == pytest.approx((odd - even)[list(units)].numpy(), abs=1e-5)
+
+
+@pytest.mark.parametrize("address", MEANINGS)
+def test_probe(net, address):
+    """A probe attaches to whole modules, named before anything has run; the rest it refuses."""
+    meaning = MEANINGS[address]
+    named = {name for name, _ in net.named_modules()} | {r"heads.a\:b", r"heads.c\[0\]"}
+    known = not any(c in address for c in ("embedding", "sigmoid", "linear", "mul", "ids"))
+    if not known or meaning.units is not None or meaning.param or address == "shared:2":
+        with pytest.raises(AddressError, match="which="):
+            intus.probe(net, which=address)
+        return
+    with intus.probe(net, which=address) as watch:
+        attached = set(watch.operations)
+    wanted = {call.partition(":")[0] if call == "shared:2" else call for call in meaning.calls}
+    never = {"spare", "heads"} if address in ("Linear", "*", "**") else set()
+    assert attached - never == wanted <= named
+
+
+@pytest.mark.parametrize(
+    ("address", "error", "text"),
+    [
+        ("nope", AddressError, "has no 'nope'"),
+        ("h.*.nope", AddressError, r"has no 'h.\*.nope'"),
+        ("*.fc", AddressError, r"'\*' stays within a name. Write '\*\*.fc'"),
+        ("pool[", InputError, "is not an address"),
+        ("pool[x]", InputError, r"\[x\] does not name units"),
+        ("pool[9]", AddressError, r"'pool\[9\]' is out of range: there are 6 units"),
+        ("pool[0@3]", AddressError, "has 3 axes"),
+        ("mix[0]", AddressError, r"'mix(\[0\])?' has shape \(\d, 3, 10\), and nothing tells which axis"),
+    ],
+)
+def test_what_means_nothing_is_refused_by_all(net, t, address, error, text):
+    verbs = [
+        lambda: t.value(address),
+        lambda: t.rerun({address: 0.0}),
+        lambda: intus.inspect(net, {"odd": LABELS}, "mean_difference", IDS, address),
+    ]
+    for verb in verbs:
+        with pytest.raises(error, match=text):
+            verb()
+    whole = [
+        lambda: t[address],
+        lambda: t.find(address),
+        lambda: intus.trace(net, IDS, save=address),
+        lambda: intus.probe(net, which=address),
+    ]
+    for verb in whole:  # which refuse units whether they exist or not
+        with pytest.raises(error, match=f"{text}|names units"):
+            verb()
+
+
+def test_there_are_thirty():
+    assert len(MEANINGS) >= 30
