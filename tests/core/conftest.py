@@ -35,8 +35,7 @@ def graph():
     layer = ints(0, 1, 2, 1, 2, 3, 4, 5)
     passno = ints(1, 1, 1, 2, 2, 1, 1, 1)
     call = ints(-1, 2, 1, 4, 3, 0, 0, -1)
-    zero = np.zeros(8, dtype=np.int64)
-    flags = zero.copy()
+    flags = np.zeros(8, dtype=np.int64)
     flags[5] = CREATED
     return Graph(
         model="Net",
@@ -50,7 +49,17 @@ def graph():
             ModuleInfo("body", "Body", ""),
             ModuleInfo("body.conv", "Conv2d", "3, 3"),
         ),
-        ops=Ops(kind, type_, layer, passno, call, zero, zero, np.arange(8), zero - 1, zero, flags),
+        ops=Ops(
+            8,
+            kind=kind,
+            type=type_,
+            layer=layer,
+            passno=passno,
+            call=call,
+            flags=flags,
+            site=ints(*[0] * 8),
+            event=np.arange(8),
+        ),
         edges=Edges(ints(0, 1, 2, 3, 4, 5, 6), ints(1, 2, 3, 4, 6, 6, 7), ints(0, 0, 0, 0, 0, 1, 0)),
         calls=Calls(
             module=ints(0, 1, 2, 1, 2),

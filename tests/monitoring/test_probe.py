@@ -436,7 +436,7 @@ def test_not_a_number_travels(server):
 def empty_graph(name):
     none = np.zeros(0, np.int64)
     pairs = np.zeros((0, 2), np.int64)
-    ops, edges, calls = Ops(*[none] * 11), Edges(*[none] * 3), Calls(*[none] * 5)
+    ops, edges, calls = Ops(0), Edges(*[none] * 3), Calls(*[none] * 5)
     return Graph(name, (), (), (), (), (), (), ops, edges, calls, pairs, pairs)
 
 

@@ -7,12 +7,6 @@ import numpy as np
 from intus.core.graph import Calls, Edges, Graph, Meta, ModuleInfo, Ops
 
 
-def columns(graph_rows: int, **given):
-    names = ("kind", "type", "layer", "passno", "call", "meta", "site", "event", "output", "time", "flags")
-    zero = np.zeros(graph_rows, dtype=np.int64)
-    return Ops(**{name: np.asarray(given.get(name, zero), dtype=np.int64) for name in names})
-
-
 def small_graph() -> Graph:
     """input, then fc.a twice and act inside fc: calls model, fc, fc.a, act, fc.a."""
     return Graph(
@@ -23,8 +17,7 @@ def small_graph() -> Graph:
         args=("0",),
         params=(),
         modules=tuple(ModuleInfo(name, "Module", "") for name in ("", "fc", "fc.a", "act")),
-        ops=columns(4, kind=[1, 0, 0, 0], type=[0, 0, 1, 0], layer=[0, 1, 2, 3], passno=[1] * 4,
-                    call=[0, 2, 3, 4], site=[-1] * 4),
+        ops=Ops(4, kind=[1, 0, 0, 0], type=[0, 0, 1, 0], layer=[0, 1, 2, 3], call=[0, 2, 3, 4]),
         edges=Edges(*(np.array(c, dtype=np.int64) for c in ([0, 1, 2], [1, 2, 3], [0, 0, 0]))),
         calls=Calls(
             module=np.array([0, 1, 2, 3, 2]), passno=np.array([1, 1, 1, 1, 2]),

@@ -258,7 +258,7 @@ def test_what_cannot_be_changed_is_said(net):
     with pytest.raises(TypeError) as raised:
         trace.rerun(swap={"Linear": torch.tanh})
     assert raised.value.__notes__ == ["It stands in for 'linear_1_1', whose 3 tensors it is given."]
-    with pytest.raises(ValueError, match="does not hold the value of .2.weight"):
+    with pytest.raises(ValueError, match=r"does not hold the value of .2.weight"):
         trace.rerun({"2.weight": copy.deepcopy(trace)})
     with pytest.raises(KeyError, match=r"has no parameter '0.weight'"):
         trace.rerun({"0.weight": intus.trace(Cnn().eval(), torch.randn(1, 1, 8, 8))})

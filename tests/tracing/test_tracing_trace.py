@@ -125,7 +125,7 @@ def test_find_by_neighbours_and_by_module():
 def test_a_graph_knows_what_calls_were_given_besides_tensors():
     net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3, stride=2), torch.nn.MaxPool2d(2, ceil_mode=True))
     graph = intus.trace(net, torch.ones(1, 1, 9, 9), save="none").graph
-    settings = [graph.settings[number] if number >= 0 else "" for number in graph.op_settings.tolist()]
+    settings = [graph.setting(row) for row in range(len(graph.ops))]
     assert settings == [
         "",
         "(2, 2), (0, 0), (1, 1), 1",

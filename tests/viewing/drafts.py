@@ -66,12 +66,10 @@ class Draft:
                 "kind": kind,
                 "type": self.types.setdefault(type, len(self.types)),
                 "layer": row,
-                "passno": 1,
                 "call": self.stack[-1] if self.stack and kind in (OP, BUFFER) else -1,
                 "meta": self.metas.setdefault(meta, len(self.metas)),
                 "site": 0 if kind == OP else -1,
                 "event": row if kind == OP else -1,
-                "output": -1,
                 "time": 1000 + 37 * row if kind == OP else 0,
                 "flags": flags,
             }
@@ -130,7 +128,7 @@ class Draft:
             args=tuple(args),
             params=tuple(self.params.values()),
             modules=tuple(self.modules.values()),
-            ops=Ops(**{name: column([row[name] for row in self.rows]) for name in Ops.__dataclass_fields__}),
+            ops=Ops(len(self.rows), **{name: [row[name] for row in self.rows] for name in self.rows[0]}),
             edges=Edges(
                 column([src for src, _, _ in edges]),
                 column([dst for _, dst, _ in edges]),

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from drafts import Draft, chain, digits_cnn, gpt2, hostile
 
-from intus.core.graph import Graph, ModuleInfo, Source
+from intus.core.graph import Graph, ModuleInfo, Ops, Source
 from intus.viewing.scene import finite, scene, totals
 
 
@@ -36,8 +36,9 @@ def test_columns_are_the_graphs() -> None:
 
 def test_settings_and_modules_are_the_graphs() -> None:
     module = ModuleInfo("", "Net", "a=1", True, 0, (0,), ())
-    sites, op_settings = (Source("net.py", 3, "Net.forward"),), np.zeros(len(chain(1).ops), np.int32)
-    graph = replace(chain(1), modules=(module,), settings=("2, dim=1",), sites=sites, op_settings=op_settings)
+    sites, rows = (Source("net.py", 3, "Net.forward"),), len(chain(1).ops)
+    ops = Ops(rows, **{**chain(1).ops.columns(), "setting": np.zeros(rows, np.int32)})
+    graph = replace(chain(1), modules=(module,), settings=("2, dim=1",), sites=sites, ops=ops)
     data = strict(graph)
     assert data["settings"] == ["2, dim=1"]
     assert set(data["ops"]["setting"]) == {0}

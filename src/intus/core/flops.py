@@ -35,7 +35,7 @@ def flops(graph: Graph) -> np.ndarray:
     metas = ops.meta.tolist()
     for src, dst, arg in zip(*(c.tolist() for c in (edges.src, edges.dst, edges.arg)), strict=True):
         inputs[dst].append((arg, metas[src]))
-    settings = graph.op_settings.tolist() or [-1] * len(ops)
+    settings = ops.setting.tolist()
     out = np.zeros(len(ops), dtype=np.int64)
     seen: dict[tuple[object, ...], int] = {}
     for row in np.flatnonzero(_first_of_calls(graph)).tolist():

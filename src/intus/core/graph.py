@@ -9,12 +9,14 @@ Modules are seen as *calls*: an interval of rows in time. That makes every level
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from .errors import InputError
 
 OP_KINDS = ("op", "input", "output", "buffer", "constant")
 OP, INPUT, OUTPUT, BUFFER, CONSTANT = range(5)
@@ -96,37 +98,106 @@ def _ints(*values: int) -> np.ndarray:
     return np.array(values, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ops:
-    """Columns, one row per tensor, in the order of execution.
+class OpColumn(NamedTuple):
+    """A column of ``Ops``: one fact of every row, as an integer.
 
-    ``kind``   index into OP_KINDS
-    ``type``   index into ``Graph.types``: ``conv2d``
-    ``layer``  number of the layer; rows that are passes of one layer share it
-    ``passno`` which pass of its layer, from 1
-    ``call``   row of ``Calls`` it ran in, -1 outside any module
-    ``meta``   index into ``Graph.metas``
-    ``site``   index into ``Graph.sites``, -1 unknown
-    ``event``  number of the function call, shared by the tensors that one call returned; -1 for none
-    ``output`` which of the call's tensors, -1 when it returned just one
-    ``time``   nanoseconds the function took, on its first row
-    ``flags``  bits INPLACE, CREATED, FAILED
+    The recorder, ``assemble``, files, the page and the tests' builders read the columns from ``OP_COLUMNS``;
+    ``CONTRIBUTING.md`` shows how to add one.
+
+    Attributes:
+        name: Its name in ``Ops``, in files and on the page.
+        dtype: How it is kept.
+        default: The value where nothing is known.
+        low: The least value.
+        below: What it indexes, a name of ``Graph.limits``; ``""`` for a number without a bound.
+        recorded: ``"tensor"`` if the recorder writes it for each tensor, ``"call"`` if once for all tensors
+            that a call returned, ``""`` if ``assemble`` derives it.
+        rolled: How the passes of a layer that is shown as one are put together: ``"first"``, ``"sum"`` or
+            ``"any"`` (of bits).
+        on_page: Whether the page gets it.
+        required: Whether a file without it is refused; a file of an older version has the default.
     """
 
-    kind: np.ndarray
-    type: np.ndarray
-    layer: np.ndarray
-    passno: np.ndarray
-    call: np.ndarray
-    meta: np.ndarray
-    site: np.ndarray
-    event: np.ndarray
-    output: np.ndarray
-    time: np.ndarray
-    flags: np.ndarray
+    name: str
+    dtype: type[np.signedinteger[Any]]
+    default: int
+    low: int
+    below: str = ""
+    recorded: str = ""
+    rolled: str = "first"
+    on_page: bool = True
+    required: bool = True
+
+
+OP_COLUMNS = (
+    # index into OP_KINDS
+    OpColumn("kind", np.int8, OP, 0, "kinds", "tensor"),
+    # index into ``Graph.types``: ``conv2d``
+    OpColumn("type", np.int32, 0, 0, "types", "tensor"),
+    # number of the layer; rows that are passes of one layer share it
+    OpColumn("layer", np.int32, 0, 0, "ops"),
+    # which pass of its layer, from 1
+    OpColumn("passno", np.int32, 1, 1, "passes"),
+    # row of ``Calls`` it ran in, -1 outside any module
+    OpColumn("call", np.int32, -1, -1, "calls", "tensor"),
+    # index into ``Graph.metas``
+    OpColumn("meta", np.int32, 0, 0, "metas", "tensor"),
+    # number of the function call, shared by the tensors that one call returned; -1 for none
+    OpColumn("event", np.int32, -1, -1, "", "tensor"),
+    # which of the call's tensors, -1 when it returned just one
+    OpColumn("output", np.int16, -1, -1, "", "tensor", on_page=False),
+    # nanoseconds that the function took, on its first row
+    OpColumn("time", np.int64, 0, 0, "", "tensor", rolled="sum"),
+    # index into ``Graph.sites``, -1 unknown
+    OpColumn("site", np.int32, -1, -1, "sites", "call"),
+    # bits INPLACE, CREATED, FAILED
+    OpColumn("flags", np.int8, 0, 0, "", "call", rolled="any"),
+    # index into ``Graph.settings``: what the call was given besides tensors; -1 for nothing, or not known
+    OpColumn("setting", np.int32, -1, -1, "settings", required=False),
+)
+
+
+class Ops:
+    """The columns of ``OP_COLUMNS``, one row per tensor, in the order of execution.
+
+    Args:
+        rows: How many rows there are.
+        **columns: Integer arrays, kept as they are, or lists, by name; a column left out has its default.
+
+    Raises:
+        InputError: If a column is not as long, or there is no such column.
+
+    Example:
+        >>> ops = Ops(2, kind=[INPUT, OP], layer=[0, 1])
+        >>> len(ops), ops.layer.tolist(), ops.call.tolist()
+        (2, [0, 1], [-1, -1])
+    """
+
+    __slots__ = tuple(column.name for column in OP_COLUMNS)
+
+    def __init__(self, rows: int, **columns: np.ndarray | Sequence[int]) -> None:
+        for name, dtype, default, *_ in OP_COLUMNS:
+            given = columns.pop(name, None)
+            if given is None:
+                column = np.full(rows, default, dtype)
+            else:
+                column = given if isinstance(given, np.ndarray) else np.array(given, dtype)
+            if column.shape != (rows,):
+                raise InputError(f"The column {name!r} has shape {column.shape}, for {rows} rows.")
+            setattr(self, name, column)
+        if columns:
+            raise InputError(f"Ops has no column {next(iter(columns))!r}: {', '.join(self.__slots__)}.")
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> np.ndarray: ...
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Return every column by name."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,10 +239,9 @@ class Graph:
     ``op_params`` holds pairs (row of Ops, index into ``params``); ``exits`` pairs (row of Ops, row of
     Calls): that tensor was what that call returned. ``branches`` are the tensors whose plain value Python
     asked for, in order. ``buffers`` are the model's, read or not. ``settings`` are texts of what a call was
-    given besides tensors (``"(3, 3), stride=2"``), ``op_settings`` says which is each row's, -1 for none; it
-    is empty where nothing is known of any. ``error`` is the text of the exception that ended the
-    pass, ``""`` if none did. ``facts`` is a small JSON-able dict for whatever is known once: seconds, seed,
-    mode, versions.
+    given besides tensors (``"(3, 3), stride=2"``), which ``ops.setting`` indexes. ``error`` is the text of
+    the exception that ended the pass, ``""`` if none did. ``facts`` is a small JSON-able dict for whatever is
+    known once: seconds, seed, mode, versions.
     """
 
     model: str
@@ -189,7 +259,6 @@ class Graph:
     branches: tuple[Branch, ...] = ()
     buffers: tuple[Param, ...] = ()
     settings: tuple[str, ...] = ()
-    op_settings: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     error: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -231,15 +300,31 @@ class Graph:
                 ModuleInfo(address, type_, "", params=tuple(owned.get(at, ())))
                 for at, (address, type_) in enumerate(named)
             ),
-            ops=Ops(
-                kind=zeros, type=zeros, layer=rows, passno=ones, call=rows, meta=zeros, site=zeros - 1,
-                event=rows, output=zeros - 1, time=zeros, flags=zeros,
-            ),
+            ops=Ops(count, layer=rows, call=rows, event=rows),
             edges=Edges(zeros[:0], zeros[:0], zeros[:0]),
             calls=Calls(rows, ones, root, rows, rows + 1),
             op_params=np.zeros((0, 2), np.int64),
             exits=np.stack([rows, rows], 1),
-        )  # fmt: skip
+        )
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """How many there are of what ``OpColumn.below`` names."""
+        return {
+            "kinds": len(OP_KINDS),
+            "types": len(self.types),
+            "ops": max(len(self.ops), 1),
+            "passes": len(self.ops) + 1,
+            "calls": len(self.calls),
+            "metas": len(self.metas),
+            "sites": len(self.sites),
+            "settings": len(self.settings),
+        }
+
+    def setting(self, row: int) -> str:
+        """Return what a row's call was given besides tensors, as text; ``""`` if nothing, or not known."""
+        number = int(self.ops.setting[row])
+        return self.settings[number] if number >= 0 else ""
 
     # -- names ---------------------------------------------------------------------------------------
 

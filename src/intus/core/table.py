@@ -73,8 +73,7 @@ def _sizes(params: tuple[Param, ...]) -> list[int]:
 
 
 def _settings(graph: Graph) -> list[str]:
-    numbers = graph.op_settings.tolist() or [-1] * len(graph.ops)
-    return [graph.settings[number] if number >= 0 else "" for number in numbers]
+    return [graph.setting(row) for row in range(len(graph.ops))]
 
 
 def _parents(graph: Graph) -> list[list[str]]:

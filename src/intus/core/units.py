@@ -167,7 +167,7 @@ def _tells(graph: Graph, row: int, shape: tuple[int, ...], shapes: list[tuple[in
     if axis is not None:
         return axis
     if type_ in _NORMALIZED:
-        return last if len(_numbers(_settings(graph, row).partition(")")[0].partition("]")[0])) == 1 else None
+        return last if len(_numbers(graph.setting(row).partition(")")[0].partition("]")[0])) == 1 else None
     if type_ == "scaled_dot_product_attention":
         return 1 if last == 3 else None  # (batch, heads, positions, features)
     if type_ == "matmul":
@@ -181,7 +181,7 @@ def _follows(
     graph: Graph, row: int, shape: tuple[int, ...], parents: Iterable[tuple[tuple[int, ...], int | None]]
 ) -> int | None:
     """The axis that the arguments' axes become; None where that is not known, or they disagree."""
-    type_, settings = graph.types[int(graph.ops.type[row])], _settings(graph, row)
+    type_, settings = graph.types[int(graph.ops.type[row])], graph.setting(row)
     found: set[int] = set()
     for was, axis in parents:
         if axis is None:
@@ -227,12 +227,6 @@ def _reshaped(was: tuple[int, ...], shape: tuple[int, ...]) -> list[int]:
     """
     behind = {(length, prod(was[at + 1 :])): at for at, length in enumerate(was) if length > 1}
     return [behind.get((length, prod(shape[at + 1 :])), -1) for at, length in enumerate(shape)]
-
-
-def _settings(graph: Graph, row: int) -> str:
-    """What the row's call was given besides tensors, as text."""
-    number = int(graph.op_settings[row]) if len(graph.op_settings) else -1
-    return graph.settings[number] if number >= 0 else ""
 
 
 def _numbers(text: str) -> list[int]:

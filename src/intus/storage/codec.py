@@ -18,7 +18,7 @@ from safetensors.numpy import load as _load
 from safetensors.numpy import save as _save
 
 from ..core.errors import CodecError, InputError
-from ..core.graph import OP_KINDS, Branch, Calls, Edges, Graph, Meta, ModuleInfo, Ops, Param, Source
+from ..core.graph import OP_COLUMNS, Branch, Calls, Edges, Graph, Meta, ModuleInfo, Ops, Param, Source
 from ..core.projection import PROJECTED
 from ..core.record import KINDS, Record
 
@@ -150,11 +150,11 @@ def read_graph(path: Path) -> tuple[Graph, dict[str, np.ndarray], list[str]]:
 
 def graph_parts(graph: Graph) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """A graph as named columns and safetensors metadata."""
-    columns: dict[str, np.ndarray] = {}
-    for table in ("ops", "edges", "calls"):
+    columns = {f"ops/{name}": np.ascontiguousarray(column) for name, column in graph.ops.columns().items()}
+    for table in ("edges", "calls"):
         part = getattr(graph, table)
         columns |= {f"{table}/{f.name}": np.ascontiguousarray(getattr(part, f.name)) for f in fields(part)}
-    columns |= {"op_params": graph.op_params, "exits": graph.exits, "op_settings": graph.op_settings}
+    columns |= {"op_params": graph.op_params, "exits": graph.exits}
     facts = {
         "model": graph.model,
         "types": graph.types,
@@ -183,7 +183,7 @@ def _graph_of(columns: Mapping[str, np.ndarray], meta: Mapping[str, str]) -> Gra
             args=tuple(facts["args"]),
             params=_named(Param, facts["params"]),
             modules=_named(ModuleInfo, facts["modules"]),
-            ops=_table(Ops, "ops", columns),
+            ops=_ops(columns),
             edges=_table(Edges, "edges", columns),
             calls=_table(Calls, "calls", columns),
             op_params=columns["op_params"],
@@ -191,7 +191,6 @@ def _graph_of(columns: Mapping[str, np.ndarray], meta: Mapping[str, str]) -> Gra
             branches=_named(Branch, facts["branches"]),
             buffers=_named(Param, facts["buffers"]),
             settings=tuple(facts["settings"]),
-            op_settings=columns["op_settings"],
             error=facts["error"],
             facts=facts["facts"],
         )
@@ -246,8 +245,6 @@ def _check(graph: Graph) -> None:
         ):
             if not all(0 <= number < limit for number in numbers):
                 raise CodecError(f"The module {module.address!r} has {name} outside the graph.")
-    if len(graph.op_settings) not in (0, rows):
-        raise CodecError("The graph's column op_settings is not as long as its ops.")
     if any(not 0 <= branch.row < rows for branch in graph.branches):
         raise CodecError("The graph's branches name rows outside it.")
     if (graph.calls.parent >= np.arange(calls)).any():
@@ -263,22 +260,15 @@ def _check(graph: Graph) -> None:
 def _check_columns(graph: Graph) -> None:
     rows, calls = len(graph.ops), len(graph.calls)
     whole = 2**63
+    limits = graph.limits
     bounds = {
-        "ops/kind": (graph.ops.kind, 0, len(OP_KINDS)),
-        "ops/type": (graph.ops.type, 0, len(graph.types)),
-        "ops/layer": (graph.ops.layer, 0, max(rows, 1)),
-        "ops/passno": (graph.ops.passno, 1, rows + 1),
-        "ops/call": (graph.ops.call, -1, calls),
-        "ops/meta": (graph.ops.meta, 0, len(graph.metas)),
-        "ops/site": (graph.ops.site, -1, len(graph.sites)),
-        "ops/event": (graph.ops.event, -1, whole),
-        "ops/output": (graph.ops.output, -1, whole),
-        "ops/time": (graph.ops.time, 0, whole),
-        "ops/flags": (graph.ops.flags, 0, whole),
+        **{
+            f"ops/{c.name}": (getattr(graph.ops, c.name), c.low, limits[c.below] if c.below else whole)
+            for c in OP_COLUMNS
+        },
         "edges/src": (graph.edges.src, 0, rows),
         "edges/dst": (graph.edges.dst, 0, rows),
         "edges/arg": (graph.edges.arg, 0, len(graph.args)),
-        "op_settings": (graph.op_settings, -1, len(graph.settings)),
         "calls/module": (graph.calls.module, 0, len(graph.modules)),
         "calls/passno": (graph.calls.passno, 1, calls + 1),
         "calls/parent": (graph.calls.parent, -1, calls),
@@ -290,6 +280,24 @@ def _check_columns(graph: Graph) -> None:
             raise CodecError(f"The graph's column {name} must be a line of integers.")
         if column.size and not (low <= column.min() and column.max() < high):
             raise CodecError(f"The graph's column {name} points outside {low} to {high - 1}.")
+
+
+def _ops(columns: Mapping[str, np.ndarray]) -> Ops:
+    """The op columns of a file; one that its version did not have yet takes its default."""
+    given = {c.name: columns[f"ops/{c.name}"] for c in OP_COLUMNS if f"ops/{c.name}" in columns}
+    old = columns.get("op_settings")  # where ``setting`` was kept before it was an op column
+    if old is not None and len(old):
+        given.setdefault("setting", old)
+    missing = [c.name for c in OP_COLUMNS if c.required and c.name not in given]
+    if missing:
+        raise CodecError(
+            f"The file holds no column ops/{missing[0]}, which this intus needs: it was written by another "
+            "version, or is damaged. Read it with the version that wrote it, or trace the model again."
+        )
+    try:
+        return Ops(len(given["kind"]), **given)
+    except InputError as error:
+        raise CodecError(f"The blob is not a whole graph: {error}") from None
 
 
 def _table(cls: Any, name: str, columns: Mapping[str, np.ndarray]) -> Any:

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from ..core.flops import flops
-from ..core.graph import OP, Graph, Source
+from ..core.graph import OP, OP_COLUMNS, Graph, Source
 
 VERSION = 1
-_OP_COLUMNS = ("kind", "type", "layer", "passno", "call", "meta", "site", "event", "time", "flags")
+_ON_PAGE = {column.name for column in OP_COLUMNS if column.on_page}
+#: How the passes of a layer that is shown as one are put together, for columns where not the first counts.
+_ROLLED = {column.name: column.rolled for column in OP_COLUMNS if column.rolled != "first"} | {"flops": "sum"}
 _LONGEST_LINE = 160
 
 
@@ -45,10 +47,10 @@ def scene(graph: Graph, *, values: Mapping[str, Any] | None = None) -> dict[str,
         "branches": [list(branch) for branch in graph.branches],
         "ops": {
             "label": graph.labels,
-            **{name: getattr(ops, name).tolist() for name in _OP_COLUMNS},
+            **{name: column.tolist() for name, column in ops.columns().items() if name in _ON_PAGE},
             "flops": [count if count >= 0 else None for count in flops(graph).tolist()],
-            "setting": graph.op_settings.tolist() or [-1] * len(ops),
         },
+        "rolled": _ROLLED,
         "edges": {name: getattr(graph.edges, name).tolist() for name in ("src", "dst", "arg")},
         "calls": {
             "address": [graph.call_address(call) for call in range(len(calls))],

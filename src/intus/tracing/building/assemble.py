@@ -13,7 +13,19 @@ from typing import Any
 import numpy as np
 from torch.nn import Module as TorchModule
 
-from ...core.graph import BUFFER, FAILED, INPUT, OUTPUT, Calls, Edges, Graph, ModuleInfo, Ops, Source
+from ...core.graph import (
+    BUFFER,
+    FAILED,
+    INPUT,
+    OP_COLUMNS,
+    OUTPUT,
+    Calls,
+    Edges,
+    Graph,
+    ModuleInfo,
+    Ops,
+    Source,
+)
 from ..capture.addresses import param_of
 from ..capture.recording import CALL, ROW, Recording
 from ..capture.sites import source_of
@@ -48,7 +60,8 @@ def assemble(
         edges = _sorted_edges(edges, where)
         op_params, exits = _renumber(op_params, where), _renumber(exits, where)
     layers = find_layers(rows, edges, op_params)
-    settings, op_settings = written_settings(recording.signatures, rows["signature"])
+    settings, rows["setting"] = written_settings(recording.signatures, rows["signature"])
+    rows["layer"], rows["passno"] = layers, occurrences(layers) + 1
     modules, forwards = _modules(recording)
     graph = Graph(
         model=model,
@@ -58,7 +71,7 @@ def assemble(
         args=tuple(recording.args),
         params=tuple(param_of(name, p) for name, p in recording.addresses.params),
         modules=modules,
-        ops=_ops(rows, layers),
+        ops=Ops(len(layers), **{name: rows[name].astype(dtype) for name, dtype, *_ in OP_COLUMNS}),
         edges=Edges(**edges),
         calls=_calls(calls, starts),
         op_params=_unique(op_params),
@@ -66,7 +79,6 @@ def assemble(
         branches=tuple(branch._replace(row=int(where[branch.row])) for branch in branches),
         buffers=tuple(param_of(name, t) for name, t in recording.addresses.buffers),
         settings=settings,
-        op_settings=op_settings,
         error=_error_text(recording.failure),
         facts={**facts, **{end: list(names) for end, names in recording.ends.items() if any(names)}},
     )
@@ -157,22 +169,6 @@ def _unique(pairs: np.ndarray) -> np.ndarray:
     if (numbers[1:] > numbers[:-1]).all():  # as they mostly come
         return pairs
     return _pairs(*np.divmod(np.unique(numbers), base))
-
-
-def _ops(rows: Mapping[str, np.ndarray], layers: np.ndarray) -> Ops:
-    return Ops(
-        kind=rows["kind"].astype(np.int8),
-        type=rows["type"].astype(np.int32),
-        layer=layers.astype(np.int32),
-        passno=(occurrences(layers) + 1).astype(np.int32),
-        call=rows["call"].astype(np.int32),
-        meta=rows["meta"].astype(np.int32),
-        site=rows["site"].astype(np.int32),
-        event=rows["event"].astype(np.int32),
-        output=rows["output"].astype(np.int16),
-        time=rows["time"].copy(),  # not a view that would keep the whole table
-        flags=rows["flags"].astype(np.int8),
-    )
 
 
 def _calls(calls: Mapping[str, np.ndarray], starts: np.ndarray) -> Calls:

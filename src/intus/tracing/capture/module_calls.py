@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from ...core.graph import CREATED
 from .call_log import CallLog
 from .containers import tensors
 from .producers import Producers
@@ -103,4 +104,6 @@ class ModuleCalls:
         if self._call_log is not None:
             self._call_log.whole(len(recording.rows), module, (args, kwargs, given), picks, unseen)
         type_ = recording.type_number(type(module).__name__.lower())
-        self._producers.add_all(unseen, type_, inputs, site=recording.site_of(call))
+        flags = 0 if inputs else CREATED
+        facts = recording.call_facts(inputs, site=recording.site_of(call), flags=flags)
+        self._producers.add_all(unseen, type_, inputs, facts, 0)

@@ -159,9 +159,8 @@ def make_handler(
         try:
             out = func(*args, **kwargs) if kwargs else func(*args)
         except BaseException as error:  # in case it is the one that ends the pass
-            row = recording.add(
-                OP, type_, new_meta(None), inputs, site=site_number(getframe(1)), flags=FAILED
-            )
+            line = site_number(getframe(1))
+            row = recording.add(inputs, kind=OP, type=type_, meta=new_meta(None), site=line, flags=FAILED)
             recording.raised = (row, error)
             raise
         time = perf_counter_ns() - began
@@ -197,6 +196,7 @@ def make_handler(
             signature = signatures.get(key, -1)
             if signature < 0:
                 signature = signatures[key] = len(signatures)
+        call_facts = (site, flags, signature, len(inputs))  # as ``recording.ROW`` has them
         row = len(rows)
         if call_log is not None and call is not None:
             call_log.after(row, call, out)
@@ -205,7 +205,8 @@ def make_handler(
                 meta = metas[out.shape, out.dtype, out.device]
             except (KeyError, RuntimeError):  # met for the first time; or nested, which has no shape
                 meta = new_meta(out)
-            extend_rows((OP, type_, stack[-1], meta, site, row, -1, time, flags, signature, len(inputs)))
+            extend_rows((OP, type_, stack[-1], meta, row, -1, time))
+            extend_rows(call_facts)
             extend_inputs(inputs)
             try:
                 known[id(out)] = (ref(out), row, out._version)
@@ -216,8 +217,7 @@ def make_handler(
             if keeping:
                 offer(row, OP, types[type_], out)
         else:
-            made = tensors(out)
-            producers.add_all(made, type_, inputs, site=site, time=time, flags=flags, signature=signature)
+            producers.add_all(tensors(out), type_, inputs, call_facts, time)
         if writes:
             producers.wrote(writes, row, row)
         elif before is not None:

@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 from torch._C._functorch import get_unwrapped
 
-from ...core.graph import BUFFER, CONSTANT, CREATED, OP
+from ...core.graph import BUFFER, CONSTANT, OP
 from .call_log import CallLog
 from .containers import is_wrapped, walk
 from .invocation import Patch
@@ -53,36 +53,36 @@ class Producers:
         self, t: Tensor, kind: int, type_: int, inputs: list[int] | tuple[int, ...] = (), **facts: int
     ) -> int:
         """Append a row for a tensor that is new; returns the row."""
-        row = self._recording.add(kind, type_, self._recording.meta_number(t), inputs, **facts)
+        meta = self._recording.meta_number(t)
+        row = self._recording.add(inputs, kind=kind, type=type_, meta=meta, **facts)
         self.note(t, row)
         self._values.offer(row, kind, self._recording.types[type_], t)
         return row
 
     def add_all(
-        self,
-        made: list[Tensor],
-        type_: int,
-        inputs: list[int],
-        *,
-        site: int,
-        time: int = 0,
-        flags: int = 0,
-        signature: int = -1,
+        self, made: list[Tensor], type_: int, inputs: list[int], call_facts: tuple[int, ...], time: int
     ) -> None:
-        """Append a row for each of the tensors that one call returned together; the first has its time."""
+        """Append a row for each tensor that one call returned.
+
+        Args:
+            made: The tensors.
+            type_: The number of the operation's type.
+            inputs: What went in, as ``Recording.inputs`` holds it.
+            call_facts: What is the same for all of them: the rest of a ``ROW``.
+            time: The nanoseconds that the call took, which the first row gets.
+        """
         recording, values = self._recording, self._values
         rows, several, call = recording.rows, len(made) > 1, recording.stack[-1]
         metas, offer = recording.meta_numbers, values.offer if values.wanted is not None else None
         event = len(rows)
-        if not inputs:
-            flags |= CREATED
         for number, t in enumerate(made):
             row, output = len(rows), number if several else -1
             try:
                 meta = metas[t.shape, t.dtype, t.device]
             except (KeyError, RuntimeError):  # met for the first time; or nested, which has no shape
                 meta = recording.meta_number(t)
-            rows += (OP, type_, call, meta, site, event, output, time, flags, signature, len(inputs))
+            rows += (OP, type_, call, meta, event, output, time)
+            rows += call_facts
             recording.inputs += inputs
             time = 0
             self.note(t, row)

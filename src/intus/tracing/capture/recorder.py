@@ -94,7 +94,8 @@ class Recorder(TorchFunctionMode):
         inputs = [self.producers.row(t), recording.arg_number(place)]
         source, arg = inputs
         self.producers.add_extra_producers(inputs)
-        row = recording.add(OUTPUT, recording.type_number("output"), recording.meta_number(t), inputs)
+        type_, meta = recording.type_number("output"), recording.meta_number(t)
+        row = recording.add(inputs, kind=OUTPUT, type=type_, meta=meta)
         if self.call_log is not None:
             self.call_log.output(row, t, source, arg)
         self.values.offer(row, OUTPUT, "output", t)

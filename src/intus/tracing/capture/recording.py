@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ...core.graph import Meta
+from ...core.graph import OP_COLUMNS, Meta
 from .addresses import Addresses
 from .context.state_restorer import StateRestorer
 
-#: Integers per row of each flat list.
-ROW = (
-    *("kind", "type", "call", "meta", "site", "event", "output", "time", "flags", "signature"),
-    "inputs",  # how many integers of ``Recording.inputs`` are the row's
-)
+#: Integers per row of each flat list. Of an op: what differs by tensor, then what is the same for all tensors
+#: that a call returned; the last, ``inputs``, is how many integers of ``Recording.inputs`` are the row's.
+_CALL_FACTS = (*(column.name for column in OP_COLUMNS if column.recorded == "call"), "signature", "inputs")
+ROW = (*(column.name for column in OP_COLUMNS if column.recorded == "tensor"), *_CALL_FACTS)
+_DEFAULTS = {column.name: column.default for column in OP_COLUMNS if column.recorded} | {"signature": -1}
 CALL = ("module", "parent", "start", "stop", "site")
 _TYPE, _SITE = ROW.index("type"), CALL.index("site")
 #: Positional arguments whose place is known without looking its name up.
@@ -108,24 +108,22 @@ class Recording:
         """The number of the instruction that a module's call was made from."""
         return self.calls[call * len(CALL) + _SITE]
 
-    def add(
-        self,
-        kind: int,
-        type_: int,
-        meta: int,
-        inputs: list[int] | tuple[int, ...] = (),
-        *,
-        site: int = -1,
-        event: int = -1,
-        output: int = -1,
-        time: int = 0,
-        flags: int = 0,
-        signature: int = -1,
-    ) -> int:
-        """Append a row and return its name."""
+    def call_facts(self, inputs: list[int], **facts: int) -> tuple[int, ...]:
+        """Return what all tensors that a call returns have in common: the second part of a ``ROW``."""
+        values = {**_DEFAULTS, **facts, "inputs": len(inputs)}
+        return tuple(values[name] for name in _CALL_FACTS)
+
+    def add(self, inputs: list[int] | tuple[int, ...] = (), **facts: int) -> int:
+        """Append a row in the module call under way; a column left out has its default.
+
+        The hot path writes its rows itself; see ``operations.make_handler``.
+
+        Returns:
+            The row's name.
+        """
         row = len(self.rows)
-        call = self.stack[-1]
-        self.rows.extend((kind, type_, call, meta, site, event, output, time, flags, signature, len(inputs)))
+        values = {**_DEFAULTS, "call": self.stack[-1], **facts, "inputs": len(inputs)}
+        self.rows.extend([values[name] for name in ROW])
         self.inputs.extend(inputs)
         return row
 

@@ -161,9 +161,7 @@ class Op(HasMeta):
     @property
     def non_tensor_args(self) -> str:
         """What the function was given besides tensors, as text: ``(3, 3), stride=2``; empty for an index."""
-        if not len(self._graph.op_settings) or self._graph.op_settings[self.row] < 0:
-            return ""
-        return self._graph.settings[int(self._graph.op_settings[self.row])]
+        return self._graph.setting(self.row)
 
     @property
     def source(self) -> Source | None:

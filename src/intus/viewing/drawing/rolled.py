@@ -38,7 +38,7 @@ def rolled(graph: Graph) -> Rolled:
     new_of_layer[layer[kept]] = np.arange(len(kept))
     row = new_of_layer[layer]  # every old row's new one
     calls, call, call_passes = _calls(graph, kept)
-    columns = {name: getattr(graph.ops, name)[kept] for name in Ops.__dataclass_fields__}
+    columns = {name: column[kept] for name, column in graph.ops.columns().items()}
     columns["passno"] = np.ones(len(kept), dtype=np.int64)
     columns["call"] = call[columns["call"]]
     columns["time"] = np.bincount(row, graph.ops.time, minlength=len(kept)).astype(np.int64)
@@ -48,10 +48,9 @@ def rolled(graph: Graph) -> Rolled:
     branches = {branch.row: branch for branch in (b._replace(row=int(row[b.row])) for b in graph.branches)}
     whole = replace(
         graph,
-        ops=Ops(**columns),
+        ops=Ops(len(kept), **columns),
         edges=edges,
         calls=calls,
-        op_settings=graph.op_settings[kept] if len(graph.op_settings) else graph.op_settings,
         op_params=np.unique(op_params, axis=0),
         exits=np.unique(exits[exits[:, 1] >= 0], axis=0),
         branches=tuple(branches.values()),
