@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .serving.run import serve
     from .tracing.collect import collect
     from .tracing.comparison.compare import compare
-    from .tracing.results.files import load
+    from .tracing.load import load
     from .tracing.results.op import Op
     from .tracing.results.trace import Trace
     from .tracing.run import trace
@@ -51,7 +51,7 @@ _HOME = {
     "flush": ".monitoring",
     "hypothesis": ".inspection",
     "inspect": ".inspection",
-    "load": ".tracing.results.files",
+    "load": ".tracing.load",
     "probe": ".monitoring",
     "register_targets": ".monitoring",
     "remove": ".monitoring",

@@ -1,9 +1,15 @@
 """Errors are sentences, and derive from what a Python user would catch."""
 
+import ast
+import re
+import tomllib
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import intus
 from intus.core import errors
 
 
@@ -44,3 +50,25 @@ def test_a_hint_is_always_one_sentence(name, known):
 def test_a_missing_package_says_how_to_get_it():
     with pytest.raises(errors.MissingExtraError, match=r"pip install 'intus\[server\]'"):
         errors.require("no_such_package_of_ours", extra="server", why="to serve")
+
+
+def required():
+    """(package, extra, where) of every ``require`` in the sources."""
+    root = Path(intus.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "require":
+                extra = next(word.value.value for word in node.keywords if word.arg == "extra")
+                yield node.args[0].value.partition(".")[0], extra, f"{path.name}:{node.lineno}"
+
+
+DISTRIBUTIONS = {"sklearn": "scikit-learn", "json": ""}
+
+
+@pytest.mark.parametrize(("package", "extra", "where"), list(required()))
+def test_an_error_for_a_missing_package_names_an_extra_that_installs_it(package, extra, where):
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    assert extra in extras, where
+    installs = [re.split(r"[\[<>=]", one)[0] for one in extras[extra]]
+    assert DISTRIBUTIONS.get(package, package) in installs, where

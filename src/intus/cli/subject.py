@@ -86,7 +86,7 @@ def inputs(written: str | None, *subjects: Subject) -> Any:
 
 
 def _loaded(source: Path) -> Trace:
-    from ..tracing.results.files import load
+    from ..tracing.load import load
 
     try:
         return load(source)

@@ -1,6 +1,6 @@
-"""A Record: one array, and where it came from.
+"""A Record: one array that a probe recorded, and where it came from.
 
-The same whether ``trace`` saved it, ``probe`` shipped it or ``inspect`` extracted it.
+It is what travels from the training process to the servers, and what the aggregator collects.
 """
 
 from __future__ import annotations

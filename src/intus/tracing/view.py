@@ -9,6 +9,7 @@ from ..core.errors import InputError
 from ..core.graph import Graph
 from ..viewing.html import View
 from ..viewing.overlay import Overlay, to_save
+from .comparison.side_by_side import sides
 from .results.trace import Trace
 from .run import trace
 
@@ -43,8 +44,6 @@ def view(
     """
     if beside is not None:
         both = _both((model_or_trace, beside), inputs, kwargs, seed)
-        from .comparison.side_by_side import sides
-
         return sides(*both, depth=depth, rolled=rolled, overlay=overlay)
     ran = isinstance(model_or_trace, (Trace, Graph))
     if ran and not (isinstance(inputs, tuple) and not inputs and kwargs is None and seed is None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,15 +21,18 @@ from ..capture.saving.store import (
     tensor_entry,
     unstorable,
 )
-from .trace import Trace
 
-_UNVERIFIED = "maybe_modified"
+if TYPE_CHECKING:
+    from .trace import Trace
+
+#: What files of every version call the rows whose value may have been modified.
+_MAYBE_MODIFIED = "unverified"
 
 
 def save(trace: Trace, path: Path, *, values: bool = True) -> None:
     """Write a trace into one safetensors file; without ``values`` only its graph."""
     columns, meta = graph_parts(trace.graph)
-    columns[_UNVERIFIED] = np.array(sorted(trace.maybe_modified), dtype=np.int64)
+    columns[_MAYBE_MODIFIED] = np.array(sorted(trace.maybe_modified), dtype=np.int64)
     entries = [array_entry(name, column) for name, column in columns.items()]
     grads = trace.gradients.by_row if trace.gradients is not None else {}
     for kind, tensors in (("value", trace.values if values else {}), ("grad", grads)):
@@ -41,20 +45,21 @@ def save(trace: Trace, path: Path, *, values: bool = True) -> None:
     write_tensors(path, entries, meta)
 
 
-def load(path: str | Path) -> Trace:
-    """Read a trace that ``Trace.save`` wrote, or the folder that one was streamed into (``store=``).
+class Saved(NamedTuple):
+    """What a file or folder holds of a trace; values and gradients are read when they are asked for."""
 
-    Values are read when they are asked for, so the file may be larger than memory. Raises CodecError for
-    anything else.
+    graph: Graph
+    values: Stored
+    maybe_modified: frozenset[int]
+    gradients: Gradients | None
 
-    >>> import os, tempfile, torch
-    >>> from intus import trace
-    >>> path = os.path.join(tempfile.mkdtemp(), "net.trace")
-    >>> trace(torch.nn.Linear(2, 1), torch.ones(1, 2)).save(path)
-    >>> load(path)["linear_1"].value.shape
-    torch.Size([1, 1])
+
+def read(path: Path) -> Saved:
+    """Read what ``save`` wrote, or a folder that values were streamed into.
+
+    Raises:
+        CodecError: If it is neither.
     """
-    path = Path(path)
     folder = path if path.is_dir() else None
     if folder is not None and not (folder / GRAPH).exists():
         raise CodecError(f"{str(path)!r} is a folder, but none that trace(…, store=…) has finished.")
@@ -68,18 +73,16 @@ def load(path: str | Path) -> Trace:
             values = from_folder(folder, graph.labels)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CodecError(f"{str(folder / INDEX)!r} cannot be read: {error!r}.") from None
-    trace = Trace(graph, values, maybe_modified)
     grads = Stored(
         {_row(name, graph, path): Place(file, name) for name in others if name.startswith("grad/")}
     )
-    if grads or "autograd" in graph.facts:
-        trace.gradients = Gradients(grads)
-    return trace
+    gradients = Gradients(grads) if grads or "autograd" in graph.facts else None
+    return Saved(graph, values, maybe_modified, gradients)
 
 
 def _read(file: Path) -> tuple[Graph, list[str], frozenset[int]]:
     graph, columns, others = read_graph(file)
-    rows = columns.get(_UNVERIFIED, np.zeros(0, np.int64))
+    rows = columns.get(_MAYBE_MODIFIED, np.zeros(0, np.int64))
     return graph, others, frozenset(rows.tolist())
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...core.errors import AddressError, did_you_mean
 from ...core.graph import BUFFER, OP, Graph, ModuleInfo, Param, Source
 from ...viewing.repr_text import html, text
+from .text import module_card
 
 if TYPE_CHECKING:
     from .op import Op
@@ -166,13 +167,9 @@ class Module(_Handle):
         return sum(call.flops for call in self.calls)
 
     def __str__(self) -> str:
-        from .text import module_card
-
         return text(module_card(self))
 
     def _repr_html_(self) -> str:
-        from .text import module_card
-
         return html(module_card(self))
 
     def __repr__(self) -> str:

@@ -28,6 +28,7 @@ from ...viewing.repr_text import html, text
 from ..capture.invocation import Invocation, arguments, unflatten
 from ..capture.saving.has_meta import HasMeta
 from ..replaying.replay import LEFT_OUT
+from .text import op_card
 
 if TYPE_CHECKING:
     from ...core.facts import Facts
@@ -499,13 +500,9 @@ class Op(HasMeta):
         return hash((id(self._trace), self.row))
 
     def __str__(self) -> str:
-        from .text import op_card
-
         return text(op_card(self))
 
     def _repr_html_(self) -> str:
-        from .text import op_card
-
         return html(op_card(self))
 
     def __repr__(self) -> str:

@@ -26,7 +26,9 @@ from ..capture.saving.gradients import Gradients
 from ..replaying.edits import Change, Edits, part_of
 from ..replaying.replay import Replays
 from ..replaying.rerun import rerun
+from ..validation.offline import validate_trace
 from ..validation.report import Report
+from .files import save
 from .module import Module, Modules
 from .op import Op
 from .value_summary import summarise
@@ -427,10 +429,8 @@ class Trace:
         >>> bool(trace(torch.nn.Linear(2, 1), torch.ones(1, 2)).validate())
         True
         """
-        from ..validation.validate import check
-
         self._unchanged("validated")
-        return check(self, perturb)
+        return validate_trace(self, perturb)
 
     def rerun(
         self,
@@ -484,8 +484,6 @@ class Trace:
 
         Raises InputError for a value that has no plain array: sparse, nested, on ``meta``.
         """
-        from .files import save
-
         save(self, Path(path))
 
     def to_pandas(self) -> pandas.DataFrame:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ...core.errors import InputError
 from ...core.graph import CONSTANT, INPUT, OUTPUT, Graph
 from ...core.graph import FAILED as RAISED
 from ...core.walks import ancestors
@@ -21,7 +22,7 @@ from ..capture.saving.store import to_run
 from ..replaying.call_inputs import Parents, WrongError, calls_of
 from ..replaying.replay import LEFT_OUT, Replays, UnprovenError, run, same, unrecorded
 from .exemptions import SCRATCH, UNINITIALISED
-from .perturb import Asked, Perturbations, told
+from .perturb import Asked, Perturbations, asks_every, told
 from .report import EXEMPT, FAILED, PROVEN, UNPROVEN, Check, Report
 
 if TYPE_CHECKING:
@@ -96,6 +97,17 @@ class Checker:
 
     def _output_number(self, row: int) -> int:
         return max(int(self.graph.ops.output[row]), 0)
+
+
+def validate_trace(trace: Trace, perturb: str) -> Report:
+    """Check every op and output of a trace by its saved values."""
+    every = asks_every(perturb)
+    if trace._replays is None:
+        raise InputError(
+            "This trace has no calls to run again: it was taken with save='none', copied, or read from a "
+            "file. Trace the model again with save='all'."
+        )
+    return TraceValidator(trace, trace._replays, every=every).report()
 
 
 class TraceValidator(Checker):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...core.errors import InputError
 from ..capture.containers import ATOMS
 from ..capture.invocation import Invocation
 from ..replaying.replay import equal, run
@@ -174,3 +175,10 @@ def _frozen(value: Any) -> Hashable:
     if isinstance(value, slice):
         return slice, *map(_frozen, (value.start, value.stop, value.step))
     return object, id(value)  # held by the call, so that its id stays its own
+
+
+def asks_every(perturb: str) -> bool:
+    """Whether random values are to be tried on each op; InputError for what means nothing."""
+    if perturb not in ("alike", "all"):
+        raise InputError(f"perturb={perturb!r} is not one of 'alike', 'all'.")
+    return perturb == "all"

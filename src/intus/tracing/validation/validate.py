@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...core.errors import InputError
 from ..run import witnessed
-from .offline import TraceValidator
+from .perturb import asks_every
 from .report import Report
-
-if TYPE_CHECKING:
-    from ..results.trace import Trace
 
 
 def validate(
@@ -35,21 +31,3 @@ def validate(
     valid: 2 of 2 ops proven
     """
     return witnessed(model, inputs, kwargs, seed=seed, every=asks_every(perturb))
-
-
-def check(trace: Trace, perturb: str) -> Report:
-    """Check every op and output of a trace by its saved values."""
-    every = asks_every(perturb)
-    if trace._replays is None:
-        raise InputError(
-            "This trace has no calls to run again: it was taken with save='none', copied, or read from a "
-            "file. Trace the model again with save='all'."
-        )
-    return TraceValidator(trace, trace._replays, every=every).report()
-
-
-def asks_every(perturb: str) -> bool:
-    """Whether random values are to be tried on each op; InputError for what means nothing."""
-    if perturb not in ("alike", "all"):
-        raise InputError(f"perturb={perturb!r} is not one of 'alike', 'all'.")
-    return perturb == "all"
