@@ -24,7 +24,7 @@ def architectures() -> Iterator[Architecture]:
         yield Architecture("by hand", name, partial(_both, make, given))
     if str(_TESTS) not in sys.path:
         sys.path.append(str(_TESTS))
-    from tracing_zoo import ZOO
+    from zoo_models import ZOO
 
     for name, (make, given) in ZOO.items():
         yield Architecture("by hand", f"zoo: {name}", partial(_both, make, given))

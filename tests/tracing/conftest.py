@@ -1,7 +1,7 @@
 """Fixtures for the tests of tracing."""
 
 import pytest
-from tracing_zoo import ZOO, make
+from zoo_models import ZOO, make
 
 
 @pytest.fixture(params=list(ZOO))

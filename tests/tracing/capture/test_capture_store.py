@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors import safe_open
-from test_tracing_values import overwriting
+from test_capture_values import overwriting
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
-from tracing_zoo import ZOO, make
+from zoo_models import ZOO, make
 
 import intus
 from intus.core.errors import AddressError, CaptureError, CodecError, InputError

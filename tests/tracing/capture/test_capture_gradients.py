@@ -11,7 +11,7 @@ import torch.nn.functional as F
 import transformers
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from tracing_zoo import make
+from zoo_models import make
 
 import intus
 from intus.core.errors import CaptureError, InputError

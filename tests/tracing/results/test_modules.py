@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_tracing_transformers import gpt2
 from torch import nn
+from transformer_models import gpt2
 
 import intus
 from intus.core.errors import AddressError, InputError

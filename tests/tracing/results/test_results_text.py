@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from tracing_zoo import make
+from zoo_models import make
 
 import intus
 from intus.tracing.results.value_summary import look_at

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks import browsing, harness, pagemakers, pages, pagetools, recording
 from benchmarks.workloads import PICTURED, WORKLOADS
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from tracing_zoo import ZOO, make
+from zoo_models import ZOO, make
 
 import intus
 from intus.tracing import run

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
-from tracing_zoo import ZOO, make
+from zoo_models import ZOO, make
 
 import intus
 from intus.core.address import matches

@@ -5,9 +5,9 @@ import contextlib
 import pytest
 import torch
 import torch.nn.functional as F
-from test_tracing_transformers import gpt2
 from torch import nn
-from tracing_zoo import ZOO, Cnn, make
+from transformer_models import gpt2
+from zoo_models import ZOO, Cnn, make
 
 import intus
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from sweep import run as running
 from sweep.architecture import Architecture, NotPlainError
 from sweep.check import Outcome, check, difference, state_of, tensors

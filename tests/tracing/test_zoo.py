@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from tracing_zoo import ZOO, make, tensors
+from zoo_models import ZOO, make, tensors
 
 import intus
 

@@ -7,12 +7,12 @@ from xml.etree import ElementTree
 import pytest
 import torch
 import torch.nn.functional as F
+from compare_models import Llama
 from hypothesis import given
 from hypothesis import strategies as st
-from test_tracing_transformers import bert, gpt2, llama
 from torch import nn
-from tracing_compare import Llama
-from tracing_zoo import ZOO, Cnn, make
+from transformer_models import bert, gpt2, llama
+from zoo_models import ZOO, Cnn, make
 
 import intus
 from intus import compare

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from tracing_zoo import make
+from zoo_models import make
 
 import intus
 from intus.core.errors import InputError

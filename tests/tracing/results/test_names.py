@@ -15,7 +15,7 @@ from torch import nn
 import intus
 from intus.tracing.capture.argument_names import by_name
 
-PAGE = Path(__file__).parents[2] / "docs" / "names.md"
+PAGE = Path(__file__).parents[3] / "docs" / "names.md"
 ROW = re.compile(r"^\| `(?P<paper>\w+)` \| `(?P<ours>.+?)` \|", re.MULTILINE)
 ROWS = {match["paper"]: match["ours"] for match in ROW.finditer(PAGE.read_text(encoding="utf-8"))}
 MODEL = {paper: ours for paper, ours in ROWS.items() if "op." not in ours}

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from limits_table import CASES, numbers, small
 from torch import nn
-from tracing_limits import CASES, numbers, small
 
 import intus
 from intus.core import walks
 from intus.core.errors import CaptureError
 from intus.core.graph import INPUT, OUTPUT
 
-TABLE = Path(__file__).parents[2] / "docs" / "limits.md"
+TABLE = Path(__file__).parents[3] / "docs" / "limits.md"
 
 
 def table():

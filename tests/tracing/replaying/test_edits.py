@@ -4,9 +4,9 @@ import copy
 
 import pytest
 import torch
-from test_tracing_transformers import gpt2
 from torch import nn
-from tracing_zoo import Cnn
+from transformer_models import gpt2
+from zoo_models import Cnn
 
 import intus
 

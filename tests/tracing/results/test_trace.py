@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from tracing_zoo import make
+from zoo_models import make
 
 import intus
 from intus.core.errors import AddressError, InputError

@@ -5,10 +5,10 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from test_tracing_transformers import gpt2
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from tracing_zoo import ZOO, make, tensors
+from transformer_models import gpt2
+from zoo_models import ZOO, make, tensors
 
 import intus
 from intus.core import walks

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from test_tracing_transformers import bert, gpt2, llama, mamba, t5, vit
 from torch import nn
-from tracing_zoo import ZOO, make
+from transformer_models import bert, gpt2, llama, mamba, t5, vit
+from zoo_models import ZOO, make
 
 import intus
 

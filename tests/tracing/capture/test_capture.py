@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch import relu as bound_before
-from tracing_zoo import Residual, make
+from zoo_models import Residual, make
 
 import intus
 from intus.core.address import Address

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from tracing_zoo import make
+from zoo_models import make
 
 import intus
 from intus.tracing.building.loops import _runs
