@@ -442,6 +442,28 @@ def loop(steps: int = 8) -> Graph:
     return d.graph()
 
 
+def recurrent(steps: int = 50) -> Graph:
+    """A recurrent network whose passes are known to be of the same layers."""
+    d = Draft("Recurrent")
+    x = d.input(steps, 4)
+    first: list[int] = []
+    with d.module("", "Recurrent"):
+        h = d.op("zeros", shape=(4,))
+        for step in range(steps):
+            part = d.op("getitem", x, shape=(4,))
+            mixed = d.layer("mix", "Linear", "linear", part, shape=(4,), args="4, 4")
+            h = d.op("tanh", d.op("sub", mixed, h, shape=(4,)), shape=(4,))
+            first = first or list(range(part, h + 1))
+            for row, layer in zip(range(part, h + 1), first, strict=True):
+                d.rows[row] |= {"layer": layer, "passno": step + 1}
+        x = d.op("relu", h, shape=(4,))
+    d.output(x)
+    numbers = {layer: n for n, layer in enumerate(dict.fromkeys(row["layer"] for row in d.rows))}
+    for made in d.rows:
+        made["layer"] = numbers[made["layer"]]
+    return d.graph()
+
+
 def branches(count: int = 60) -> Graph:
     """A sum over layers that all read one tensor."""
     d = Draft("Branches")

@@ -1,7 +1,8 @@
 // A saved file or a notebook's cell: the graph travels inside the page, as gzip in base64.
 import { GraphView, type Beside, type openSides, type BuiltIn, type Paint, type Program, type Scene } from "./graph/index.ts";
 
-interface Content {
+/** What a graph's program is given (viewing/html.py). */
+export interface Content {
   scene: Scene;
   paint: BuiltIn | (Omit<Paint, "values"> & { values: Record<string, number | null> }) | null;
   depth: number | null;

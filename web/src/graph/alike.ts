@@ -17,12 +17,12 @@ export class Layouts {
 }
 
 /** Everything a layout depends on, with places instead of ids. */
-function keyOf({ nodes, ins, outs, edges, minWidth }: LayoutInput): string {
+function keyOf({ nodes, ins, outs, edges, minWidth, gap }: LayoutInput): string {
   const place = new Map<number, number>();
   for (const { id } of nodes) place.set(id, place.size);
   for (const id of ins) place.set(id, place.size);
   for (const id of outs) place.set(id, place.size);
-  let key = `${minWidth} ${ins.length} ${outs.length}`;
+  let key = `${minWidth} ${gap} ${ins.length} ${outs.length}`;
   for (const { width, height, tail, pinned } of nodes) key += `|${width} ${height} ${tail} ${pinned}`;
   for (const { from, to, fromDx, toDx, mark, outMark } of edges) key += `;${place.get(from)} ${place.get(to)} ${fromDx} ${toDx} ${mark} ${outMark}`;
   return key;

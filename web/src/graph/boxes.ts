@@ -5,11 +5,12 @@ import type { Box } from "./frame.ts";
 import { HEADER, headSpan, PICKER } from "./heads.ts";
 import type { TreeNode } from "./model.ts";
 import { colourOf, formatValue, isPaintable, valueOf } from "./paint.ts";
+import type { Pen } from "./pen.ts";
 import { isBack, isNew, rectAt, type Picture, type Rect } from "./picture.ts";
 
 const WORDS = 0.35; // the least scale at which they can be read
 
-export function drawFrame(ctx: CanvasRenderingContext2D, picture: Picture, box: Box): void {
+export function drawFrame(ctx: Pen, picture: Picture, box: Box): void {
   const { theme } = picture;
   const r = rectAt(picture, box);
   ctx.globalAlpha = isNew(picture, box) ? picture.progress : 1;
@@ -29,7 +30,7 @@ export function drawFrame(ctx: CanvasRenderingContext2D, picture: Picture, box: 
   ctx.globalAlpha = 1;
 }
 
-export function drawHeader(ctx: CanvasRenderingContext2D, picture: Picture, box: Box): void {
+export function drawHeader(ctx: Pen, picture: Picture, box: Box): void {
   const { theme, camera } = picture;
   const r = rectAt(picture, box);
   const fill = paintOf(picture, box.node);
@@ -56,7 +57,7 @@ export function drawHeader(ctx: CanvasRenderingContext2D, picture: Picture, box:
 }
 
 /** In the head of an open fold: which member is shown, its neighbours, and all of them. */
-function drawPicker(ctx: CanvasRenderingContext2D, picture: Picture, box: Box, r: Rect): void {
+function drawPicker(ctx: Pen, picture: Picture, box: Box, r: Rect): void {
   const { theme } = picture;
   const middle = r.y + HEADER / 2;
   let [, x] = headSpan(r, picture.camera, picture.width);
@@ -64,14 +65,15 @@ function drawPicker(ctx: CanvasRenderingContext2D, picture: Picture, box: Box, r
     x -= width;
     text(ctx, theme, words, x + width / 2, middle, 11.5, ink, "center", bold);
   };
-  put(PICKER.all, box.pick === "all" ? "one" : "all", theme.accent);
+  const { still } = picture;
+  if (!still) put(PICKER.all, box.pick === "all" ? "one" : "all", theme.accent);
   if (box.pick === "all") return;
-  put(PICKER.next, "›", theme.accent, true);
+  if (!still) put(PICKER.next, "›", theme.accent, true);
   put(PICKER.which, `${box.pick + 1} / ${box.node.children.length}`, theme["text-soft"]);
-  put(PICKER.previous, "‹", theme.accent, true);
+  if (!still) put(PICKER.previous, "‹", theme.accent, true);
 }
 
-export function drawBox(ctx: CanvasRenderingContext2D, picture: Picture, box: Box): void {
+export function drawBox(ctx: Pen, picture: Picture, box: Box): void {
   const { theme, camera } = picture;
   const { node } = box;
   const r = rectAt(picture, box);
@@ -105,7 +107,7 @@ export function drawBox(ctx: CanvasRenderingContext2D, picture: Picture, box: Bo
 }
 
 /** The worst of a few kinds stands out from afar. */
-function drawFlag(ctx: CanvasRenderingContext2D, theme: Theme, r: Rect): void {
+function drawFlag(ctx: Pen, theme: Theme, r: Rect): void {
   const x = r.x + 12;
   ctx.strokeStyle = ctx.fillStyle = theme["first-fill"];
   ctx.lineWidth = 2;
@@ -117,10 +119,10 @@ function drawFlag(ctx: CanvasRenderingContext2D, theme: Theme, r: Rect): void {
   ctx.fill();
 }
 
-function drawWords(ctx: CanvasRenderingContext2D, picture: Picture, box: Box, r: Rect, ink: string): void {
-  const { theme, figures, paint } = picture;
+function drawWords(ctx: Pen, picture: Picture, box: Box, r: Rect, ink: string): void {
+  const { theme, paint } = picture;
   const { node } = box;
-  const [title, subtitle] = captions(node, figures);
+  const [title, below] = wordsOn(picture, node);
   const middle = r.x + r.width / 2;
   if (!isBoxed(node)) {
     text(ctx, theme, title, middle, r.y + r.height / 2 + 0.5, 12, ink, "center", node.kind !== "op");
@@ -129,16 +131,21 @@ function drawWords(ctx: CanvasRenderingContext2D, picture: Picture, box: Box, r:
   const container = node.children.length > 0;
   const centre = container ? middle + 9 : middle;
   if (container) button(ctx, r.x + 17, r.y + r.height / 2, false, ink, theme);
-  const value = paint && isPaintable(node) ? valueOf(paint, node) : null;
-  const below = value !== null && paint ? formatValue(paint, value) : subtitle;
   const soft = ink === theme.text ? theme["text-soft"] : ink;
   const two = below !== "" && !(node.kind === "group" && paint);
   text(ctx, theme, title, centre, r.y + r.height / 2 - (two ? 7.5 : node.kind === "group" && paint ? 7 : 0), 13, ink, "center", true);
   if (two) text(ctx, theme, below, centre, r.y + r.height / 2 + 9.5, 11, soft, "center");
 }
 
+/** The words on a closed box: its title and, below, its value or what it is. */
+export function wordsOn({ figures, paint }: Pick<Picture, "figures" | "paint">, node: TreeNode): [title: string, below: string] {
+  const [title, subtitle] = captions(node, figures);
+  const value = paint && isBoxed(node) && isPaintable(node) ? valueOf(paint, node) : null;
+  return [title, value !== null && paint ? formatValue(paint, value) : subtitle];
+}
+
 /** A fold lies on more of its kind. */
-function drawStack(ctx: CanvasRenderingContext2D, r: Rect, look: Look): void {
+function drawStack(ctx: Pen, r: Rect, look: Look): void {
   ctx.strokeStyle = look.line;
   ctx.fillStyle = look.fill;
   ctx.lineWidth = 1;
@@ -153,7 +160,7 @@ function drawStack(ctx: CanvasRenderingContext2D, r: Rect, look: Look): void {
 }
 
 /** The values of a fold's members, side by side. */
-function drawStrip(ctx: CanvasRenderingContext2D, picture: Picture, node: TreeNode, r: Rect): void {
+function drawStrip(ctx: Pen, picture: Picture, node: TreeNode, r: Rect): void {
   const { paint, tree, theme } = picture;
   const left = r.x + 34;
   const width = (r.width - 46) / node.children.length;
@@ -174,7 +181,7 @@ function drawStrip(ctx: CanvasRenderingContext2D, picture: Picture, node: TreeNo
   });
 }
 
-interface Look {
+export interface Look {
   fill: string;
   line: string;
   ink: string;
@@ -183,7 +190,7 @@ interface Look {
 }
 
 /** The visual code of the TorchLens paper (Taylor and Kriegeskorte 2023): green in, red out, grey with parameters. */
-function lookOf(theme: Theme, node: TreeNode): Look {
+export function lookOf(theme: Theme, node: TreeNode): Look {
   const { kind, subtitle, children, hasParams, decision } = node;
   const isEnd = subtitle === "input" || subtitle === "output"; // a group of inputs, or of outputs
   const way = kind === "group" && isEnd ? subtitle : kind;
@@ -212,7 +219,7 @@ export function paintOf({ paint, theme }: Pick<Picture, "paint" | "theme">, node
   return { colour: value === null ? null : colourOf(paint, value) };
 }
 
-function outlineIfMarked(ctx: CanvasRenderingContext2D, picture: Picture, box: Box, r: Rect, radius: number): void {
+function outlineIfMarked(ctx: Pen, picture: Picture, box: Box, r: Rect, radius: number): void {
   const { theme, selected, hovered, related } = picture;
   const id = box.node.id;
   if (id !== selected && id !== hovered && !related.has(id)) return;
@@ -226,7 +233,7 @@ function outlineIfMarked(ctx: CanvasRenderingContext2D, picture: Picture, box: B
   ctx.setLineDash([]);
 }
 
-function button(ctx: CanvasRenderingContext2D, x: number, y: number, open: boolean, ink: string, theme: Theme): void {
+function button(ctx: Pen, x: number, y: number, open: boolean, ink: string, theme: Theme): void {
   ctx.strokeStyle = ink === theme.text ? theme["text-soft"] : ink;
   ctx.lineWidth = 1.6;
   ctx.lineCap = ctx.lineJoin = "round";
@@ -246,7 +253,7 @@ function button(ctx: CanvasRenderingContext2D, x: number, y: number, open: boole
 }
 
 /** Stripes on a box without a value, or faint ones on its colour. */
-function hatch(ctx: CanvasRenderingContext2D, theme: Theme, { colour }: Fill, x: number, y: number, width: number, height: number): void {
+export function hatch(ctx: Pen, theme: Theme, { colour }: Fill, x: number, y: number, width: number, height: number): void {
   ctx.save();
   ctx.beginPath();
   ctx.rect(x, y, width, height);
@@ -265,12 +272,12 @@ function hatch(ctx: CanvasRenderingContext2D, theme: Theme, { colour }: Fill, x:
   ctx.restore();
 }
 
-function round(ctx: CanvasRenderingContext2D, r: Rect, radius: number): void {
+function round(ctx: Pen, r: Rect, radius: number): void {
   ctx.beginPath();
   ctx.roundRect(r.x, r.y, r.width, r.height, radius);
 }
 
-function line(ctx: CanvasRenderingContext2D, x1: number, y1: number, x2: number, y2: number): void {
+function line(ctx: Pen, x1: number, y1: number, x2: number, y2: number): void {
   ctx.beginPath();
   ctx.moveTo(x1, y1);
   ctx.lineTo(x2, y2);
@@ -278,7 +285,7 @@ function line(ctx: CanvasRenderingContext2D, x1: number, y1: number, x2: number,
 }
 
 function text(
-  ctx: CanvasRenderingContext2D,
+  ctx: Pen,
   theme: Theme,
   words: string,
   x: number,

@@ -1,5 +1,6 @@
 // Figures of boxes, summed over what is inside them, and how figures are written.
 import { preorder, type Tree, type TreeNode } from "./model.ts";
+import type { Scene } from "./scene.ts";
 
 export interface Figures {
   /** Nanoseconds, bytes of the tensors made, distinct parameters, and known floating point operations, by box. */
@@ -81,3 +82,11 @@ export const grouped = (n: number): string => String(n).replace(/\B(?=(\d{3})+$)
 export const plural = (n: number, noun: string): string => `${grouped(n)} ${noun}${n === 1 ? "" : "s"}`;
 
 const trim = (n: number): string => (n >= 100 ? n.toFixed(0) : n.toFixed(1).replace(/\.0$/, ""));
+
+/** A graph's totals in a line. */
+export function totals({ totals: t }: Scene): string {
+  const parts = [plural(t.operations, "operation"), plural(t.modules, "module")];
+  if (t.parameters) parts.push(`${count(t.parameters)} parameters`, bytes(t.bytes));
+  if (t.seconds) parts.push(duration(t.seconds * 1e9));
+  return parts.join(" · ");
+}

@@ -4,15 +4,13 @@
 import { Bands } from "./bands.ts";
 import { isFold } from "./captions.ts";
 import { TURN } from "./curve.ts";
-import { HEADER } from "./heads.ts";
+import { BELOW_HEAD } from "./heads.ts";
 import type { Layout } from "./layout.ts";
 import type { Level, Tree, TreeNode } from "./model.ts";
 import { OF_LANE } from "./route.ts";
-import type { Measure } from "./sizes.ts";
 import { Lines, type Around, type Line } from "./strokes.ts";
+import { lettering, type Lettering } from "./words.ts";
 
-const NEAR = 200; // around what is in sight: as far as its words reach
-const FEW = 300; // edges that every gap in sight may look through
 const MOST = 1500; // drawn of one container: more are smaller than a pixel
 
 export interface Box {
@@ -40,6 +38,8 @@ interface Area {
 /** What a frame is made of. */
 export interface Source {
   tree: Tree;
+  /** How far to the right and below an open container's corner its inside begins. */
+  inset: readonly [x: number, y: number];
   /** What an open container holds; undefined for any other box. */
   partOf(id: number): Part | undefined;
 }
@@ -51,6 +51,7 @@ export class Part {
   private boxBands: Bands | null = null;
   private lines: Lines | null = null;
   private lineBands: Bands | null = null;
+  private pieces: { bands: Bands; edges: number[] } | null = null;
   private before: Int32Array | null = null;
 
   constructor(
@@ -64,7 +65,7 @@ export class Part {
     private readonly heightOf: (id: number) => number,
     /** Boxes in sight inside a box of it, at any depth. */
     private readonly inside: (id: number) => number,
-    private readonly measure: Measure,
+    private readonly lettering: Lettering,
   ) {}
 
   /** The edges between what it shows, and its ports. */
@@ -89,34 +90,52 @@ export class Part {
   }
 
   linesWithin(top: number, bottom: number, most: number): Line[] {
-    const bands = (this.lineBands ??= this.bandsOfLines());
-    const [low, high] = [top - NEAR, bottom + NEAR];
-    let near: number[] | null = null; // asked for by every gap in sight
+    const bands = (this.lineBands ??= new Bands(...this.reachOfLines()));
     const around: Around = {
-      edges: (top, bottom) => {
-        if (top >= low && bottom <= high && (near ??= this.distinct(bands, low, high)).length < FEW) return near;
-        return this.distinct(bands, top, bottom);
-      },
+      edges: (top, bottom) => this.edgesWithin(top, bottom),
       boxes: (top, bottom) => this.boxesWithin(top, bottom, Infinity).map(({ dx, dy, width, height, node }) => [dx, dy, dx + width, dy + height + (isFold(node) ? 8 : 0)]),
     };
-    const lines = (this.lines ??= new Lines(this.tree, this.level, this.layout, this.id, this.measure));
+    const lines = (this.lines ??= new Lines(this.tree, this.level, this.layout, this.id, this.lettering));
     return bands.within(top, bottom, most).map((place) => lines.of(place, top, bottom, around));
   }
 
   /** The edges between two heights; of those that pass in one lane, one. */
-  private distinct(bands: Bands, top: number, bottom: number): number[] {
-    const { points, starts } = this.layout;
-    const lanes = new Set<number>();
-    return bands.within(top, bottom).filter((place) => {
-      const at = starts[place];
-      const passes = starts[place + 1] - at === OF_LANE && points[at + 5] < top - TURN && points[at + 7] > bottom + TURN;
-      const isNew = !passes || !lanes.has(points[at + 4]);
-      if (passes) lanes.add(points[at + 4]);
-      return isNew;
-    });
+  private edgesWithin(top: number, bottom: number): number[] {
+    const { bands, edges } = (this.pieces ??= this.makePieces());
+    return [...new Set(bands.within(top, bottom).map((piece) => edges[piece]))];
   }
 
-  private bandsOfLines(): Bands {
+  /** Edges in pieces: of one in a lane its ends, and the way between them unless another's holds it. So what passes a
+   * height is few, where the steps of a loop have a thousand edges in one lane. */
+  private makePieces(): { bands: Bands; edges: number[] } {
+    const { points, starts } = this.layout;
+    const [tops, bottoms, edges]: number[][] = [[], [], []];
+    const add = (edge: number, top: number, bottom: number): void => void (tops.push(top), bottoms.push(bottom), edges.push(edge));
+    const long: number[] = [];
+    const [reachTop, reachBottom] = this.reachOfLines();
+    for (let edge = 0; edge + 1 < starts.length; edge++) {
+      const at = starts[edge];
+      if (starts[edge + 1] - at !== OF_LANE || points[at + 7] < points[at + 5] + 2 * TURN) {
+        add(edge, reachTop[edge], reachBottom[edge]);
+        continue;
+      }
+      add(edge, points[at + 1], points[at + 5] + TURN);
+      add(edge, points[at + 7] - TURN, points[at + 11]);
+      long.push(edge);
+    }
+    const [lane, begin, end] = [4, 5, 7].map((part) => (edge: number) => points[starts[edge] + part]);
+    long.sort((a, b) => lane(a) - lane(b) || begin(a) - begin(b) || end(b) - end(a));
+    let [last, reach] = [NaN, 0];
+    for (const edge of long) {
+      if (lane(edge) === last && end(edge) <= reach) continue;
+      add(edge, begin(edge), end(edge));
+      [last, reach] = [lane(edge), end(edge)];
+    }
+    return { bands: new Bands(Float64Array.from(tops), Float64Array.from(bottoms)), edges };
+  }
+
+  /** The heights at which each line begins and ends. */
+  private reachOfLines(): [tops: Float64Array, bottoms: Float64Array] {
     const size = this.level.edges.length;
     const [tops, bottoms] = [new Float64Array(size).fill(Infinity), new Float64Array(size).fill(-Infinity)];
     const { points, starts } = this.layout;
@@ -126,7 +145,7 @@ export class Part {
         if (points[at] > bottoms[edge]) bottoms[edge] = points[at];
       }
     }
-    return new Bands(tops, bottoms);
+    return [tops, bottoms];
   }
 
   /** How many rows of an outline stand before each of its boxes, and at last how many it has. */
@@ -163,7 +182,8 @@ export class Frame implements Area {
     const around = parent === 0 ? null : this.box(parent);
     if (around === undefined) return undefined;
     const box = this.part(parent)!.box(place);
-    return around ? put(box, around.x, around.y + HEADER) : put(box, 0, 0);
+    const [x, y] = this.source.inset;
+    return around ? put(box, around.x + x, around.y + y) : put(box, 0, 0);
   }
 
   /** The place of a box among those its container shows; -1 where it shows it not, or stands closed. */
@@ -206,6 +226,7 @@ export class Frame implements Area {
 
   /** The containers that meet an area, with where they begin and the boxes in it. */
   private *look(area: Area, least: number): Generator<{ part: Part; x: number; y: number; boxes: Box[] }> {
+    const [right, down] = this.source.inset;
     const stack: [id: number, x: number, y: number][] = [[0, 0, 0]];
     while (stack.length) {
       const [id, x, y] = stack.pop()!;
@@ -215,7 +236,7 @@ export class Frame implements Area {
         put(box, x, y);
         if (box.x > area.x + area.width || box.x + box.width < area.x) continue;
         boxes.push(box);
-        if (box.open && box.height >= least) stack.push([box.node.id, box.x, box.y + HEADER]);
+        if (box.open && box.height >= least) stack.push([box.node.id, box.x + right, box.y + down]);
       }
       yield { part, x, y, boxes };
     }
@@ -256,6 +277,6 @@ function put(box: Box, x: number, y: number): Box {
 export function emptyFrame(tree: Tree): Frame {
   const [numbers, starts] = [new Float64Array(0), new Int32Array(1)];
   const layout = { width: 1, height: 1, x: numbers, y: numbers, portX: numbers, points: numbers, starts };
-  const nothing = new Part(tree, 0, [], () => ({ edges: [], ins: [], outs: [] }), layout, () => null!, () => 0, () => 0, () => 0);
-  return new Frame({ tree, partOf: (id) => (id === 0 ? nothing : undefined) }, 1, 1, 0);
+  const nothing = new Part(tree, 0, [], () => ({ edges: [], ins: [], outs: [] }), layout, () => null!, () => 0, () => 0, lettering(() => 0));
+  return new Frame({ tree, inset: BELOW_HEAD, partOf: (id) => (id === 0 ? nothing : undefined) }, 1, 1, 0);
 }

@@ -1,5 +1,7 @@
 // The head of an open box: how tall it is, what stands in it, and from where to where.
 export const HEADER = 30;
+/** Where what is in an open box begins. */
+export const BELOW_HEAD = [0, HEADER] as const;
 const ROOM = 420; // of a head that moves with the sight
 /** The buttons in the head of an open fold, from its right end: all, next, which, previous. */
 export const PICKER = { all: 34, next: 22, which: 52, previous: 22 };

@@ -36,6 +36,9 @@ export interface LayoutInput {
   outs: number[];
   edges: LayoutEdge[];
   minWidth: number;
+  /** Room between two ranks, and between a box's corner and the nearest edge. */
+  gap: number;
+  corner: number;
 }
 
 /** Top left corners of the nodes and places of the ports, ins before outs, in the order they were given; so one

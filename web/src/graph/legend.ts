@@ -5,7 +5,7 @@ import { isCreated, type Tree, type TreeNode } from "./model.ts";
 import { formatValue, type Paint } from "./paint.ts";
 import { shareOf, ticksOf } from "./scale.ts";
 
-const KEYS: [key: string, word: string, isThere: (node: TreeNode) => boolean][] = [
+export const KEYS: [key: string, word: string, isThere: (node: TreeNode) => boolean][] = [
   ["input", "input", (node) => node.kind === "input"],
   ["params", "with parameters", (node) => node.hasParams && !node.children.length],
   ["buffer", "buffer", (node) => node.kind === "buffer" || node.kind === "constant"],
@@ -47,22 +47,23 @@ function kinds(paint: Paint): Part[] {
 
 function scale(paint: Paint, { setLog, goTo }: LegendActions): Part[] {
   const { log, least, first } = paint;
-  const [low, high] = [log ? least! : paint.low, paint.high];
-  const [under, beyond] = ends(paint, low);
+  const [low, high] = scaleEnds(paint);
   const title = "Colour by powers instead of amounts: for what spans several decades";
   const press = el("button", { type: "button", class: "ig-small", "aria-pressed": String(Boolean(log)), title, click: () => setLog(!log) }, "log");
   return [
-    el("span", { class: "ig-pair ig-scale-ends" }, under + formatValue(paint, low), bar(paint), beyond + formatValue(paint, high)),
+    el("span", { class: "ig-pair ig-scale-ends" }, low, bar(paint), high),
     key("missing", "no value"),
     least !== undefined && press,
     first !== undefined && el("button", { type: "button", class: "ig-small", click: () => goTo(first) }, "Go to the first"),
   ];
 }
 
-/** What stands before the words at the two ends, where some values lie beyond them. */
-function ends(paint: Paint, low: number): [under: string, beyond: string] {
+/** The words at the two ends of a scale, which say so where some values lie beyond them. */
+export function scaleEnds(paint: Paint): [low: string, high: string] {
+  const { high } = paint;
+  const low = paint.log ? paint.least! : paint.low;
   const values = [...paint.values.values()].filter((value) => value !== null);
-  return [values.some((value) => value < low) ? "≤ " : "", values.some((value) => value > paint.high) ? "≥ " : ""];
+  return [(values.some((value) => value < low) ? "≤ " : "") + formatValue(paint, low), (values.some((value) => value > high) ? "≥ " : "") + formatValue(paint, high)];
 }
 
 function bar(paint: Paint): HTMLElement {

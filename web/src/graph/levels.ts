@@ -16,12 +16,12 @@ export class Levels {
   constructor(private readonly tree: () => Tree) {}
 
   get(container: number): Level {
-    let level = this.known.get(container);
-    if (level) return level;
+    const { known } = this;
     if (!this.started) this.startAtCommonContainers();
-    if (container > 0) this.get(this.tree().nodes[container].parent);
-    this.known.set(container, (level = this.finish(container)));
-    return level;
+    const missing: number[] = []; // a list, for a stack of calls may be too small for modules in modules
+    for (let n = container; n >= 0 && !known.has(n); n = this.tree().nodes[n].parent) missing.push(n);
+    for (const n of missing.reverse()) known.set(n, this.finish(n));
+    return known.get(container)!;
   }
 
   /** The place of a port on its container's border: among the ins, or after them among the outs. */

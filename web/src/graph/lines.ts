@@ -1,10 +1,11 @@
 // Drawing edges and the shapes beside them.
 import { bends, numberOf } from "./curve.ts";
 import { IF } from "./marks.ts";
+import type { Pen } from "./pen.ts";
 import { isInside, type Picture } from "./picture.ts";
 import type { Line } from "./strokes.ts";
 
-export function drawLines(ctx: CanvasRenderingContext2D, picture: Picture, lines: Line[]): void {
+export function drawLines(ctx: Pen, picture: Picture, lines: Line[]): void {
   const { theme, lit, camera, progress } = picture;
   const chosen: Line[] = [];
   const drawn = new Set<number>();
@@ -36,7 +37,7 @@ const touches = ({ edge }: Line, id: number): boolean => edge.from === id || edg
 const ARROW = 6.5;
 
 /** The parts of a line that are in sight and not `drawn` yet: a thousand lines may share a lane, which is drawn once. */
-function drawLine(ctx: CanvasRenderingContext2D, { camera, height }: Picture, line: Line, drawn: Set<number>): void {
+function drawLine(ctx: Pen, { camera, height }: Picture, line: Line, drawn: Set<number>): void {
   const { route, x, y } = line;
   const [tipX, tipY] = route.subarray(-2);
   const arrow = line.arrow && camera.scale > 0.3;
@@ -65,7 +66,7 @@ function drawLine(ctx: CanvasRenderingContext2D, { camera, height }: Picture, li
 
 /** Words beside edges: the shape where the edge leaves its box or arrives, the argument at its arrow, passes at either
  * end, and where a branch begins. */
-export function drawLabels(ctx: CanvasRenderingContext2D, { camera, progress, theme }: Picture, lines: Line[]): void {
+export function drawLabels(ctx: Pen, { camera, progress, theme }: Picture, lines: Line[]): void {
   if (camera.scale * 10 < 6 || progress < 1) return;
   ctx.textBaseline = "middle";
   for (const line of lines) {

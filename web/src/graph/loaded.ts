@@ -1,10 +1,19 @@
 // A scene made ready to be shown: its boxes, their figures, and what of them stands open.
 import { figures, type Figures } from "./facts.ts";
 import { buildTree, type Tree } from "./model.ts";
-import { roll } from "./roll.ts";
+import { isRecurrent, roll } from "./roll.ts";
 import type { Scene } from "./scene.ts";
 import type { Measure } from "./sizes.ts";
 import { Stage } from "./stage.ts";
+
+const READABLE = 26; // boxes open at first
+const MANY = 40; // boxes that are too many at first, if rolling makes them fewer
+
+/** The scene as it is to begin. Where it is not said whether it is rolled, it is if it would show too many boxes. */
+export function load(scene: Scene, rolled: boolean | null | undefined, depth: number | null | undefined, measure: Measure, layout = Stage): Loaded {
+  const loaded = new Loaded(scene, rolled ?? false, measure, layout);
+  return rolled == null && isRecurrent(scene) && loaded.count(depth) > MANY ? new Loaded(scene, true, measure, layout) : loaded;
+}
 
 export class Loaded {
   readonly tree: Tree;
@@ -15,10 +24,22 @@ export class Loaded {
     scene: Scene,
     readonly rolled: boolean,
     measure: Measure,
+    layout: typeof Stage,
   ) {
     this.tree = buildTree(rolled ? roll(scene) : scene);
     this.figures = figures(this.tree);
-    this.stage = new Stage(this.tree, this.figures, measure);
+    this.stage = new layout(this.tree, this.figures, measure);
+  }
+
+  /** How many boxes there are down to a depth; where none is said, the model's own, since few more are opened. */
+  count(depth: number | null | undefined): number {
+    return depth == null ? this.tree.nodes[0].children.length : this.stage.depths.count(depth);
+  }
+
+  /** Open down to a depth; where none is said, as far as it can be read. */
+  begin(depth: number | null | undefined): void {
+    if (depth == null) this.stage.openReadable(READABLE);
+    else this.stage.openToDepth(depth);
   }
 
   /** The box of an address, -1 for none. */

@@ -225,7 +225,7 @@ function placeBuffers(builder: Builder): void {
       home.buffers = plus(home.buffers, row);
       continue;
     }
-    const box = newNode(builder, isBuffer ? "buffer" : "constant", home.id, Math.min(...boxes.map((b) => nodes[b].order)) - 0.5);
+    const box = newNode(builder, isBuffer ? "buffer" : "constant", home.id, boxes.reduce((least, b) => Math.min(least, nodes[b].order), Infinity) - 0.5);
     box.rows = [row];
     boxOf[row] = box.id;
     touched.add(home);

@@ -32,7 +32,7 @@ const OF_VALUES = { mean: "Mean of values", std: "Spread of values", zero: "Shar
 export type BuiltIn = keyof typeof SUMS | keyof typeof OF_VALUES;
 /** What colours the boxes: something the graph knows, what came from outside, or nothing. */
 export type PaintName = BuiltIn | "given" | "";
-const TITLES: Record<BuiltIn, string> = { ...SUMS, ...OF_VALUES };
+export const TITLES: Record<BuiltIn, string> = { ...SUMS, ...OF_VALUES };
 
 /** The paints a graph brings with it: of what its operations cost, and of its values where these were saved. */
 export const builtIns = ({ values }: Scene): [BuiltIn, string][] =>

@@ -33,6 +33,8 @@ export interface Picture {
   /** Share of an opening or closing that has passed, and where boxes came from. */
   progress: number;
   before: Map<number, Rect>;
+  /** Nobody can press anything in it: a file. */
+  still?: boolean;
 }
 
 export interface Rect {

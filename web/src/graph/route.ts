@@ -88,7 +88,7 @@ function placeY(input: LayoutInput, ranks: Cell[][], { from }: Ends): Bands {
       for (const link of cell.up) reach = Math.max(reach, Math.abs(link.cell.x + link.shift - cell.x));
     }
     const first = r === 0;
-    const between = r === 1 ? (input.ins.length ? SPACE.top : SPACE.top - 4) : SPACE.rank + (noted.has(r - 2) ? 12 : 0);
+    const between = r === 1 ? (input.ins.length ? SPACE.top : SPACE.top - 4) : input.gap + (noted.has(r - 2) ? 12 : 0);
     top[r] = first ? 0 : bottom[r - 1] + between + Math.min(36, reach * 0.08);
     if (r === ranks.length - 1) top[r] = bottom[r - 1] + SPACE.bottom + Math.min(36, reach * 0.08);
     bottom[r] = top[r] + height;
@@ -200,7 +200,7 @@ class Router {
     const { x } = lane;
     const { top, bottom } = this.bands;
     const [leave, arrive] = [bottom[a.rank + 1], top[b.rank + 1]];
-    const bend = b.rank > a.rank ? SPACE.rank : 0; // against the flow it turns round at once
+    const bend = b.rank > a.rank ? this.input.gap : 0; // against the flow it turns round at once
     const after = Math.min(top[Math.min(a.rank + 2, top.length - 1)], leave + bend);
     const before = Math.max(bottom[b.rank], arrive - bend);
     const route = [a.x, a.y + a.height, a.x, leave, x, after, x, before, b.x, arrive, b.x, b.y];
@@ -230,7 +230,7 @@ class Router {
     const widest = ends.reduce((most, end) => Math.max(most, this.input.edges[end.edge][start ? "outMark" : "mark"]), 0);
     const words = widest + 9 > SPACE.step ? widest + SPACE.aside : 0; // shorter ones fit between the arrows as they are
     const middle = even || words ? (slots.length - 1) / 2 : straightest;
-    const room = Math.max(0, cell.width / 2 - 12);
+    const room = Math.max(0, cell.width / 2 - this.input.corner);
     const last = slots.length - 1;
     const reach = words ? Math.max(last / 2, 0.5) : Math.max(straightest, last - straightest, 1);
     const step = cell.index === -2 ? 0 : Math.min(Math.max(SPACE.step, words), room / reach);

@@ -8,7 +8,7 @@ import { emptyFrame, type Frame } from "./frame.ts";
 import type { Layout } from "./layout.ts";
 import type { Lens } from "./lens.ts";
 import { openPlace, placeOf, type Place } from "./link.ts";
-import { Loaded } from "./loaded.ts";
+import { load, type Loaded } from "./loaded.ts";
 import { fontOf, measurer } from "./measure.ts";
 import type { LevelEdge, Tree } from "./model.ts";
 import { Opening } from "./opening.ts";
@@ -20,9 +20,6 @@ import type { Stage } from "./stage.ts";
 import { Surface } from "./surface.ts";
 import { Stream } from "./stream.ts";
 import { neighbours } from "./walk.ts";
-
-const READABLE = 26; // boxes open at first
-const MANY = 40; // boxes that are too many at first, if rolling makes them fewer
 
 export abstract class Session {
   protected loaded!: Loaded;
@@ -52,8 +49,7 @@ export abstract class Session {
     );
     this.opening = new Opening(options.program ?? {}, this.surface.area, (depth, layouts) => this.openNow(depth, layouts));
     this.hurry();
-    this.load(options.rolled ?? false);
-    if (options.rolled == null && isRecurrent(scene) && (this.isVast || this.begins > MANY || this.frame.count > MANY)) this.load(true);
+    this.load(options.rolled);
   }
 
   /** Show what another box or edge is chosen, other boxes are open, other colours are on, passes are rolled or not. */
@@ -69,7 +65,7 @@ export abstract class Session {
   /** Begin to draw, as deep as was asked for. */
   protected start(): void {
     this.surface.start();
-    if (this.isVast || this.opening.isLarge(this.begins)) this.openToDepth(this.options.depth ?? 0);
+    if (this.opening.isLarge(this.begins)) this.openToDepth(this.options.depth ?? 0);
     else this.opening.stop();
   }
 
@@ -82,12 +78,11 @@ export abstract class Session {
     if (depth != null && isAll(depth) && flat && this.opening.isLarge(rows)) this.opening.start({ scene, depth, font }, rows, false);
   }
 
-  /** Take the scene, rolled or not, and open it as it is to begin. */
-  protected load(rolled: boolean): void {
-    this.loaded = new Loaded(this.scene, rolled, this.measure);
-    const { depth } = this.options;
-    if (depth == null || this.opening.isLarge(this.begins)) this.stage.openReadable(READABLE);
-    else this.stage.openToDepth(depth);
+  /** Take the scene, rolled or not, and open it as it is to begin; what is large opens once it is laid out. */
+  protected load(rolled: boolean | null | undefined): void {
+    const { scene, options, measure } = this;
+    this.loaded = load(scene, rolled, options.depth, measure);
+    this.loaded.begin(this.opening.isLarge(this.begins) ? null : options.depth);
     this.frame = this.isVast ? emptyFrame(this.tree) : this.stage.frame();
   }
 
@@ -125,10 +120,9 @@ export abstract class Session {
     return this.opening.isLarge(this.tree.nodes[0].children.length);
   }
 
-  /** How many boxes are to stand open at first, where the caller said how deep. */
+  /** How many boxes are to stand open at first. */
   protected get begins(): number {
-    const { depth } = this.options;
-    return depth == null ? 0 : this.stage.depths.count(depth);
+    return this.loaded.count(this.options.depth);
   }
 
   open(address: string): void {

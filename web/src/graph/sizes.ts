@@ -59,7 +59,7 @@ export class Sizes {
   }
 
   /** Room for the words beside the arrows of a box, where they bear any. */
-  private endsWidth(node: TreeNode): number {
+  protected endsWidth(node: TreeNode): number {
     const bare = !this.tree.several.has(node.id) && !this.tree.scene.edges.out;
     if (bare || node.children.length || node.parent < 0) return 0;
     const { into, out } = this.endsOf(this.tree.levels.get(node.parent));

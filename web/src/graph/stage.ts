@@ -2,22 +2,24 @@
 // closing one lays out only that container and those around it.
 import { Layouts } from "./alike.ts";
 import { isFold } from "./captions.ts";
+import { SPACE } from "./cells.ts";
 import { Depths, isAll } from "./depths.ts";
 import type { Figures } from "./facts.ts";
-import { Frame, Part, type Box } from "./frame.ts";
-import { HEADER } from "./heads.ts";
-import type { Layout } from "./layout.ts";
+import { Frame, Part, type Box, type Source } from "./frame.ts";
+import { BELOW_HEAD, HEADER } from "./heads.ts";
+import type { Layout, LayoutInput } from "./layout.ts";
 import { marksOf } from "./marks.ts";
 import { preorder, type Level, type Tree, type TreeNode } from "./model.ts";
 import { pickedLevel } from "./pick.ts";
 import { FONT_MARK, Sizes, type Measure } from "./sizes.ts";
+import { lettering, type Lettering } from "./words.ts";
 
 export class Stage {
   readonly open = new Set<number>([0]);
   readonly depths: Depths;
-  private readonly sizes: Sizes;
+  readonly inset: Source["inset"] = BELOW_HEAD;
   private readonly alike = new Layouts();
-  private readonly layouts = new Map<number, Layout>();
+  protected readonly layouts = new Map<number, Layout>();
   /** Layouts that came from elsewhere, for what is to be laid out next. */
   private ready: Map<number, Layout> | undefined;
   /** Kept with their layouts. */
@@ -30,9 +32,10 @@ export class Stage {
     readonly tree: Tree,
     readonly figures: Figures,
     measure: Measure,
+    protected readonly sizes = new Sizes(tree, figures, measure),
+    private readonly words: Lettering = lettering(measure),
   ) {
     this.depths = new Depths(tree);
-    this.sizes = new Sizes(tree, figures, measure);
     this.inside = new Int32Array(tree.nodes.length);
   }
 
@@ -158,7 +161,7 @@ export class Stage {
     const layout = this.open.has(id) ? this.layouts.get(id) : undefined;
     if (!layout) return undefined;
     const inside = (child: number): number => (this.open.has(child) ? this.inside[child] : 0);
-    const part = new Part(this.tree, id, this.shown(id), () => this.levelOf(id), layout, this.boxOf, (child) => this.size(child)[1], inside, this.sizes.measure);
+    const part = new Part(this.tree, id, this.shown(id), () => this.levelOf(id), layout, this.boxOf, (child) => this.size(child)[1], inside, this.words);
     this.parts.set(id, part);
     return part;
   }
@@ -187,7 +190,12 @@ export class Stage {
     return this.layouts;
   }
 
-  private layOutOne(node: TreeNode): Layout {
+  protected layOutOne(node: TreeNode): Layout {
+    return this.alike.of(this.inputOf(node));
+  }
+
+  /** What a container's layout goes by. */
+  protected inputOf(node: TreeNode): LayoutInput {
     const { tree, sizes } = this;
     const level = this.levelOf(node.id);
     const shown = this.shown(node.id);
@@ -196,7 +204,7 @@ export class Stage {
       const { portX, width } = this.layouts.get(end)!;
       return portX[tree.levels.placeOf(port)] - width / 2;
     };
-    return this.alike.of({
+    return {
       nodes: shown.map((id) => {
         const [width, height] = this.size(id);
         const { kind, subtitle } = tree.nodes[id];
@@ -216,11 +224,13 @@ export class Stage {
         };
       }),
       minWidth: node.id === 0 ? 0 : sizes.header(node),
-    });
+      gap: SPACE.rank,
+      corner: SPACE.corner,
+    };
   }
 
   /** Width and height: of what is inside for an open container, of its words for anything else. */
-  private size(id: number): [width: number, height: number] {
+  protected size(id: number): [width: number, height: number] {
     const layout = this.open.has(id) ? this.layouts.get(id) : undefined;
     return layout ? [layout.width, layout.height + HEADER] : [this.sizes.width(id), this.sizes.height(id)];
   }

@@ -7,8 +7,8 @@ import { tensorsOf } from "./levels.ts";
 import { plus } from "./lists.ts";
 import { marksOf, shapeOf, type Marks } from "./marks.ts";
 import type { Level, LevelEdge, Tree } from "./model.ts";
-import { FONT_MARK, FONT_SHAPE, type Measure } from "./sizes.ts";
-import { spots, Taken, type Area, type Spot, type Word } from "./words.ts";
+import { FONT_MARK, FONT_SHAPE } from "./sizes.ts";
+import { Taken, type Area, type Lettering, type Spot, type Word } from "./words.ts";
 
 /** An edge as drawn: its route in its container's coordinates, and where those begin. */
 export interface Line extends Marks {
@@ -57,7 +57,7 @@ export class Lines {
     private readonly level: Level,
     private readonly layout: Layout,
     private readonly container: number,
-    private readonly measure: Measure,
+    private readonly lettering: Lettering,
   ) {
     this.made = new Array<Line>(level.edges.length);
     const routes = level.edges.map((_, place) => routeOf(layout, place));
@@ -123,7 +123,7 @@ export class Lines {
     bundle(arriving, "into");
     const wishes: [line: Line, what: "branch" | "into" | "out" | "label", spots: Spot[]][] = [];
     const wish = (line: Line, what: (typeof wishes)[0][1], ...ways: (1 | -1)[]): void => {
-      if (line[what]) wishes.push([line, what, ways.flatMap((way) => spots(line.route, way))]);
+      if (line[what]) wishes.push([line, what, ways.flatMap((way) => this.lettering.spots(line.route, way))]);
     };
     for (const line of arriving) {
       wish(line, "branch", -1);
@@ -142,8 +142,7 @@ export class Lines {
     for (const area of around.boxes(top, bottom)) taken.add(area);
     for (const place of around.edges(top - TURN, bottom + TURN)) taken.edge(routeOf(this.layout, place), top, bottom);
     for (const [line, what, at] of wishes) {
-      const size = what === "label" ? FONT_SHAPE : FONT_MARK;
-      const word = taken.put(line[what], size, this.measure(line[what], size, false), at);
+      const word = taken.put(line[what], what === "label" ? FONT_SHAPE : FONT_MARK, this.lettering, at);
       if (word) line.words.push(word);
       else line[what] = "";
     }

@@ -1,7 +1,7 @@
 // The bar above the graph: what model it is, and the tools.
 import { depthName, depthNamed } from "./depths.ts";
 import { el, iconButton, toggleTheme } from "./dom.ts";
-import { bytes, count, duration, plural } from "./facts.ts";
+import { totals } from "./facts.ts";
 import { builtIns, type PaintName } from "./paint.ts";
 import type { Scene } from "./scene.ts";
 
@@ -74,11 +74,4 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
     depth.value = now === null ? "" : depthName(now);
   };
   return { element, setPaint, setRolled, setDepth };
-}
-
-function totals({ totals: t }: Scene): string {
-  const parts = [plural(t.operations, "operation"), plural(t.modules, "module")];
-  if (t.parameters) parts.push(`${count(t.parameters)} parameters`, bytes(t.bytes));
-  if (t.seconds) parts.push(duration(t.seconds * 1e9));
-  return parts.join(" · ");
 }

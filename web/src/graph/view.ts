@@ -17,7 +17,7 @@ import { SearchIndex, searchField, type SearchField } from "./search.ts";
 import { Session } from "./session.ts";
 import { edgePanel } from "./tensors.ts";
 import { toolbar, type Toolbar, type ToolbarActions } from "./toolbar.ts";
-import { visibleBoxes, visibleRoutes, type VisibleBox, type VisibleRoute } from "./visible.ts";
+import { visibleBox, visibleRoute, type VisibleBox, type VisibleRoute } from "./visible.ts";
 
 export type { GraphOptions } from "./options.ts";
 export type { Paint } from "./paint.ts";
@@ -121,12 +121,14 @@ export class GraphView extends Session implements Hands {
 
   /** The visible boxes, as they stand. */
   boxes(): VisibleBox[] {
-    return visibleBoxes(this.surface.picture);
+    const { picture } = this.surface;
+    return picture.frame.boxes.map((box) => visibleBox(picture, box));
   }
 
   /** The routes of the visible edges. */
   routes(): VisibleRoute[] {
-    return visibleRoutes(this.surface.picture);
+    const { picture } = this.surface;
+    return picture.frame.lines.map((line) => visibleRoute(picture, line));
   }
 
   /** Whether nothing is moving, nor being laid out. */

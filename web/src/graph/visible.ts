@@ -1,6 +1,8 @@
 // What is visible, in words and screen coordinates: for tests and scripts.
 import { paintOf } from "./boxes.ts";
+import type { Box } from "./frame.ts";
 import { rectAt, type Picture } from "./picture.ts";
+import type { Line } from "./strokes.ts";
 import { captions } from "./captions.ts";
 
 /** A box as it stands on the screen: CSS pixels from the top left of the graph's canvas. */
@@ -30,32 +32,30 @@ export interface VisibleRoute {
   branch: boolean;
 }
 
-export function visibleBoxes(picture: Picture): VisibleBox[] {
-  const { camera, figures, frame } = picture;
-  return frame.boxes.map((box) => {
-    const r = rectAt(picture, box);
-    const fill = paintOf(picture, box.node);
-    return {
-      address: box.node.address,
-      label: captions(box.node, figures)[0],
-      kind: box.node.kind,
-      open: box.open,
-      x: (r.x - camera.x) * camera.scale,
-      y: (r.y - camera.y) * camera.scale,
-      width: r.width * camera.scale,
-      height: r.height * camera.scale,
-      colour: fill ? (fill.colour ?? "missing") : null,
-      hatched: fill?.hatched ?? false,
-    };
-  });
+export function visibleBox(picture: Picture, box: Box): VisibleBox {
+  const { camera, figures } = picture;
+  const r = rectAt(picture, box);
+  const fill = paintOf(picture, box.node);
+  return {
+    address: box.node.address,
+    label: captions(box.node, figures)[0],
+    kind: box.node.kind,
+    open: box.open,
+    x: (r.x - camera.x) * camera.scale,
+    y: (r.y - camera.y) * camera.scale,
+    width: r.width * camera.scale,
+    height: r.height * camera.scale,
+    colour: fill ? (fill.colour ?? "missing") : null,
+    hatched: fill?.hatched ?? false,
+  };
 }
 
-export function visibleRoutes({ camera, frame, tree }: Picture): VisibleRoute[] {
+export function visibleRoute({ camera, tree }: Picture, line: Line): VisibleRoute {
   const name = (id: number): string => tree.nodes[id]?.address ?? "";
-  return frame.lines.map((line) => ({
+  return {
     from: name(line.edge.from),
     to: name(line.edge.to),
     ...{ label: line.label, out: line.out, into: line.into, branch: line.branch !== "" },
     points: Array.from(line.route, (at, i) => (i % 2 ? line.y + at - camera.y : line.x + at - camera.x) * camera.scale),
-  }));
+  };
 }

@@ -1,6 +1,7 @@
 // Where the words beside edges stand: each beside its own, on no edge, no box and no other word.
 import { laneOf, numberOf, pieces } from "./curve.ts";
 import { plus } from "./lists.ts";
+import type { Measure } from "./sizes.ts";
 
 /** Words that begin at their place, or end there. */
 export interface Word {
@@ -17,14 +18,31 @@ export type Spot = [x: number, y: number, side: number];
 
 const ROWS = [10, 22, 34]; // how far from a box words may stand
 
-/** Where words may stand beside an edge's start (`way` 1) or its arrow (-1): first where it does not bend to. */
-export function spots(route: Float64Array, way: 1 | -1): Spot[] {
+/** How the words beside edges are set. */
+export interface Lettering {
+  measure: Measure;
+  /** Where words may stand beside an edge's start (`way` 1) or its arrow (-1): first where it does not bend to. */
+  spots(route: Float64Array, way: 1 | -1): Spot[];
+  /** The ground that words of a width take at a spot. */
+  area(spot: Spot, width: number, size: number): Area;
+}
+
+/** Beside edges that run downwards. */
+export const lettering = (measure: Measure): Lettering => ({ measure, spots, area });
+
+function area([x, y, side]: Spot, width: number, size: number): Area {
+  const left = side < 0 ? x - width : x;
+  return [left, y - size / 2, left + width, y + size / 2];
+}
+
+function spots(route: Float64Array, way: 1 | -1): Spot[] {
   const at = way > 0 ? 0 : route.length - 2;
   const [x, y] = [route[at], way > 0 ? route[3] : route[at + 1]];
   const side = route[at + 4 * way] > x + 0.5 ? -1 : 1;
   const lane = laneOf(route);
   const outside: Spot[] = lane ? [[lane.x + 6 * lane.side, y - way * 8, lane.side]] : [];
-  return [...ROWS.flatMap((far) => [side, -side].map((side): Spot => [x + 6 * side, y + way * far, side])), ...outside];
+  const beyond: Spot = [x - 12 * side, y + way * ROWS[0], -side]; // farther from where it bends to
+  return [...ROWS.flatMap((far) => [side, -side].map((side): Spot => [x + 6 * side, y + way * far, side])), beyond, ...outside];
 }
 
 const WIDE = 64;
@@ -56,12 +74,13 @@ export class Taken {
   }
 
   /** Put words at the first spot that is free; null where there is none. */
-  put(text: string, size: number, width: number, spots: Spot[]): Word | null {
-    for (const [x, y, side] of spots) {
-      const left = side < 0 ? x - width : x;
-      const area: Area = [left, y - size / 2, left + width, y + size / 2];
-      if (!this.isFree(area)) continue;
-      this.add(area);
+  put(text: string, size: number, { measure, area }: Lettering, spots: Spot[]): Word | null {
+    const width = measure(text, size, false);
+    for (const spot of spots) {
+      const ground = area(spot, width, size);
+      if (!this.isFree(ground)) continue;
+      this.add(ground);
+      const [x, y, side] = spot;
       return { text, size, x, y, ends: side < 0 };
     }
     return null;

@@ -1,19 +1,20 @@
-"""A picture as PNG or PDF, by matplotlib's two renderers: no browser, no Graphviz, its own font embedded."""
+"""Write a picture as PNG or PDF with matplotlib's two renderers, in its own font."""
 
 from __future__ import annotations
 
 import logging
 import math
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path as File
 from typing import Any
 
 from ...core.errors import require
 from .fonts import runs
 from .measure import measure
-from .shapes import Curve, Picture, Polygon, Rect, Shape, Text
+from .shapes import Clip, Path, Picture, Rect, Shape, Text
 
 LONGEST_SIDE = 30_000  # pixels of a PNG: more than this few programs open
 MOST_PIXELS = 60_000_000  # 240 MB while it is drawn
@@ -22,13 +23,15 @@ _BASELINE = 0.36
 _INCH = 96  # pixels, as in CSS
 
 
-def write(picture: Picture, path: Path, *, scale: float = 2.0) -> None:
+def write(picture: Picture, path: File, *, scale: float = 2.0) -> None:
     """Write a ``.png`` or ``.pdf``; ``scale`` is pixels of a PNG per pixel of the picture.
 
-    A picture too large for its format is made smaller, with a warning that says by how much. Raises
-    MissingExtraError where matplotlib is not installed.
+    A picture too large for its format is made smaller, with a warning that says by how much.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
     """
-    require("matplotlib", extra="draw", why=f"to write {path.suffix} files (.svg and .html need nothing)")
+    require("matplotlib", extra="draw", why=f"to write {path.suffix} files (.svg and .html do without)")
     from matplotlib.figure import Figure
 
     fitting = _fitting(picture, path, scale)
@@ -44,8 +47,8 @@ def write(picture: Picture, path: Path, *, scale: float = 2.0) -> None:
         figure.savefig(path, format=path.suffix[1:], dpi=72 if pdf else _INCH, metadata=metadata)
 
 
-def _fitting(picture: Picture, path: Path, scale: float) -> float:
-    """The scale at which the picture fits its format."""
+def _fitting(picture: Picture, path: File, scale: float) -> float:
+    """Return the scale at which the picture fits its format."""
     if path.suffix == ".pdf":
         points = max(picture.width, picture.height) * 72 / _INCH
         fits, asked = min(1.0, LONGEST_PAGE / points), 1.0
@@ -72,13 +75,13 @@ def _artist(picture: Picture, scale: float) -> Any:
             pen = _Pen(renderer, picture, scale)
             for group in picture.groups:
                 for shape in group.shapes:
-                    pen.draw(shape, group.x, group.y)
+                    pen.draw(shape)
 
     return Drawing()
 
 
 class _Pen:
-    """Shapes through a renderer of matplotlib, whose y points upwards and whose unit is its own pixel."""
+    """Draws shapes with a renderer of matplotlib, whose y points upwards and whose unit is its own pixel."""
 
     def __init__(self, renderer: Any, picture: Picture, scale: float) -> None:
         from matplotlib.transforms import Affine2D
@@ -88,59 +91,46 @@ class _Pen:
         self.to_page = Affine2D().scale(self.unit, -self.unit).translate(0, picture.height * self.unit)
         self.points = 72 / _INCH * scale  # the same in points, in which lines and type are measured
         self.height = picture.height * self.unit
+        self.clip: Any = None  # what alone is seen of what is drawn now
 
-    def draw(self, shape: Shape, dx: float, dy: float) -> None:
+    def draw(self, shape: Shape) -> None:
         match shape:
-            case Rect():
-                self._path(*_round(shape, dx, dy), shape.fill, shape.line, shape.weight, shape.dashed)
-            case Curve():
-                codes, points = [1], [shape.points[0]]
-                for point in shape.points[1:]:
-                    pairs = list(zip(point[::2], point[1::2], strict=True))
-                    codes += [2] if len(pairs) == 1 else [4] * 3
-                    points += pairs
-                self._path([(x + dx, y + dy) for x, y in points], codes, "", shape.line, shape.weight)
-            case Polygon():
-                points = [(x + dx, y + dy) for x, y in (*shape.points, shape.points[0])]
-                self._path(points, [1, *[2] * (len(points) - 2), 79], shape.fill, "")
+            case Rect() | Path():
+                self._outline(shape)
             case Text():
-                self._text(shape, dx, dy)
+                self._text(shape)
+            case Clip():
+                from matplotlib.transforms import TransformedPath
 
-    def _path(
-        self,
-        points: list[tuple[float, ...]],
-        codes: list[int],
-        fill: str,
-        line: str,
-        weight: float = 1.0,
-        dashed: bool = False,
-    ) -> None:
+                self.clip = TransformedPath(_path_of(shape.by), self.to_page)
+                for inside in shape.shapes:
+                    self.draw(inside)
+                self.clip = None
+
+    def _outline(self, shape: Rect | Path) -> None:
         from matplotlib.colors import to_rgba
-        from matplotlib.path import Path as Outline
 
-        context = self._context(line or fill, weight if line else 0.0)
-        if dashed:
-            context.set_dashes(0, [4 * self.points, 3 * self.points])
-        rgba = to_rgba(fill) if fill else None
-        self.renderer.draw_path(context, Outline(points, codes), self.to_page, rgba)
-        context.restore()
-
-    def _context(self, colour: str, weight: float) -> Any:
         context = self.renderer.new_gc()
-        context.set_linewidth(weight * self.points)
-        context.set_foreground(colour)
+        context.set_linewidth(shape.weight * self.points if shape.line else 0.0)
+        context.set_foreground(shape.line or shape.fill)
         context.set_antialiased(True)
         context.set_snap(False)
-        return context
+        context.set_joinstyle("round" if shape.round else "miter")
+        context.set_capstyle("round" if shape.round else "butt")
+        if shape.dash:
+            context.set_dashes(0, [length * self.points for length in shape.dash])
+        if self.clip:
+            context.set_clip_path(self.clip)
+        rgba = to_rgba(shape.fill) if shape.fill else None
+        self.renderer.draw_path(context, _path_of(shape), self.to_page, rgba)
+        context.restore()
 
-    def _text(self, text: Text, dx: float, dy: float) -> None:
+    def _text(self, text: Text) -> None:
         share = {"start": 0.0, "middle": 0.5, "end": 1.0}[text.anchor]
-        left = text.x + dx - measure(text.words, text.size, text.bold) * share
-        x, y = self.to_page.transform((left, text.y + dy + _BASELINE * text.size))
+        left = text.x - measure(text.words, text.size, text.bold) * share
+        x, y = self.to_page.transform((left, text.y + _BASELINE * text.size))
         for words, file in runs(text.words):
             font = _font(text.size * self.points, text.bold, file)
-            if text.ground:
-                self._halo(words, font, x, y, text)
             context = self.renderer.new_gc()
             context.set_foreground(text.ink)
             upright = self.height - y if self.renderer.flipy() else y  # not as a path is
@@ -149,31 +139,37 @@ class _Pen:
             if words != text.words:  # more comes after it
                 x += self.renderer.get_text_width_height_descent(words, font, ismath=False)[0]
 
-    def _halo(self, words: str, font: Any, x: float, y: float, text: Text) -> None:
-        """The words' outlines, thick and in the ground's colour, so that lines below do not hurt them."""
-        from matplotlib.path import Path as Outline
-        from matplotlib.textpath import text_to_path
-        from matplotlib.transforms import Affine2D
 
-        points, codes = text_to_path.get_text_path(font, words, ismath=False)
-        if not len(points):
-            return
-        size = text.size * self.unit / text_to_path.FONT_SCALE
-        context = self._context(text.ground, 4.0)
-        context.set_joinstyle("round")
-        self.renderer.draw_path(context, Outline(points, codes), Affine2D().scale(size).translate(x, y), None)
-        context.restore()
+_STEP = re.compile(r"([MLCZ])([^MLCZ]*)")
+_CODES = {"M": [1], "L": [2], "C": [4, 4, 4]}
 
 
-def _round(rect: Rect, dx: float, dy: float) -> tuple[list[tuple[float, ...]], list[int]]:
-    """A rectangle's outline; its corners are quadratic."""
-    x, y, w, h = rect.x + dx, rect.y + dy, rect.width, rect.height
-    r = min(rect.radius, w / 2, h / 2)
+def _path_of(shape: Rect | Path) -> Any:
+    """Return matplotlib's path of a shape."""
+    from matplotlib.path import Path as Outline
+
+    if isinstance(shape, Rect):
+        return Outline(*_round(shape))
+    points: list[tuple[float, float]] = []
+    codes: list[int] = []
+    for command, numbers in _STEP.findall(shape.d):
+        at = [float(number) for number in numbers.split()]
+        points += zip(at[::2], at[1::2], strict=True)
+        codes += _CODES.get(command, [])
+        if command == "Z":
+            points.append(points[-1])
+            codes.append(79)
+    return Outline(points, codes)
+
+
+def _round(rect: Rect) -> tuple[list[tuple[float, float]], list[int]]:
+    """Return a rectangle's outline, its corners as curves."""
+    x, y, w, h, r = rect.x, rect.y, rect.width, rect.height, rect.radius
     if r <= 0:
         return [(x, y), (x + w, y), (x + w, y + h), (x, y + h), (x, y)], [1, 2, 2, 2, 79]
     k = r * 0.4477  # a cubic's control point this far from the corner makes a quarter of a circle
     right, foot = x + w, y + h
-    points: list[tuple[float, ...]] = [
+    points = [
         *((x + r, y), (right - r, y), (right - k, y), (right, y + k), (right, y + r)),
         *((right, foot - r), (right, foot - k), (right - k, foot), (right - r, foot)),
         *((x + r, foot), (x + k, foot), (x, foot - k), (x, foot - r)),
