@@ -24,7 +24,7 @@ const options = {
   logLevel: "warning",
 };
 await build({ ...options, entryPoints: { intus: "src/main.ts" }, globalName: "intus" });
-await build({ ...options, entryPoints: { sides: "src/graph/sides.ts" }, globalName: "intusSides" });
+await build({ ...options, entryPoints: { sides: "src/graph/view/sides.ts" }, globalName: "intusSides" });
 await build({ ...options, entryPoints: { page: "src/page/main.ts" } });
 await build({ ...options, entryPoints: { pictures: "src/pictures/main.ts" }, globalName: "intusPictures" });
 copyFileSync(join(here, "src", "index.html"), join(out, "index.html"));

@@ -1,14 +1,14 @@
 // A picture as shapes: its title and totals, the graph as the page draws it, and what the colours mean.
-import { drawBox, drawFrame, drawHeader } from "../graph/boxes.ts";
-import { short } from "../graph/captions.ts";
-import { totals } from "../graph/facts.ts";
-import { drawLabels, drawLines } from "../graph/lines.ts";
-import type { Measure } from "../graph/sizes.ts";
-import type { Line } from "../graph/strokes.ts";
+import type { Measure } from "../graph/layout/sizes.ts";
+import type { Line } from "../graph/layout/visibleLines.ts";
+import { short } from "../graph/model/captions.ts";
+import { totals } from "../graph/model/facts.ts";
+import { drawBox, drawFrame, drawHeader } from "../graph/paint/boxes.ts";
+import { drawLabels, drawLines } from "../graph/paint/lines.ts";
 import { factsOf } from "./facts.ts";
 import { drawLegend } from "./legend.ts";
-import { hex, Recorder, shown, type Group } from "./recorder.ts";
-import { still, type Task } from "./still.ts";
+import { hex, Recorder, type ShapeGroup, shown } from "./recorder.ts";
+import { type PictureTask, still } from "./still.ts";
 
 const MARGIN = 16;
 const LONGEST_TITLE = 60;
@@ -24,11 +24,11 @@ export interface Drawing {
   /** The middle of the box to look at first, across. */
   entry: number;
   /** What lies below first. */
-  groups: Group[];
+  groups: ShapeGroup[];
 }
 
-export function draw(task: Task, measure: Measure): Drawing {
-  const { loaded, picture, boxes, lines, width: across, height: down, turned } = still(task, measure);
+export function draw(task: PictureTask, measure: Measure): Drawing {
+  const { graphModel, picture, boxes, lines, width: across, height: down, turned } = still(task, measure);
   const pen = new Recorder(measure);
   pen.begin("", [MARGIN, MARGIN]);
   const head = drawHead(pen, task);
@@ -54,7 +54,7 @@ export function draw(task: Task, measure: Measure): Drawing {
   }
   pen.begin("", origin);
   drawLabels(pen, picture, turned ? lines.map(turnedWords) : lines);
-  const entry = boxes.find(({ node }) => node.id === loaded.entry);
+  const entry = boxes.find(({ node }) => node.id === graphModel.entry);
   return {
     ...{ width, height: origin[1] + down + key.height + MARGIN, ground: hex(task.theme.bg) },
     ...{ title: shown(task.title), summary: shown(task.summary) },
@@ -64,7 +64,7 @@ export function draw(task: Task, measure: Measure): Drawing {
 }
 
 /** The model's name, its totals, and what ended the pass. */
-function drawHead(pen: Recorder, { title, theme, content: { scene } }: Task): { width: number; height: number } {
+function drawHead(pen: Recorder, { title, theme, content: { scene } }: PictureTask): { width: number; height: number } {
   const error = scene.error && `Raised ${scene.error.split("\n")[0]}`;
   const rows: [words: string, font: string, ink: string, y: number][] = [
     [title.length > LONGEST_TITLE ? short(title) : title, "600 15px", theme.text, 8],

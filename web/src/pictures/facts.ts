@@ -1,8 +1,8 @@
 // What a box is, in a line: for a screen reader, or a pointer that rests on it.
-import { bytes, count, dimensions, duration } from "../graph/facts.ts";
-import type { TreeNode } from "../graph/model.ts";
-import { formatValue, isPaintable, TITLES, valueOf } from "../graph/paint.ts";
-import type { Picture } from "../graph/picture.ts";
+import { bytes, count, dimensions, duration } from "../graph/model/facts.ts";
+import type { TreeNode } from "../graph/model/tree.ts";
+import { formatValue, isPaintable, TITLES, valueOf } from "../graph/paint/paint.ts";
+import type { Picture } from "../graph/paint/picture.ts";
 
 const MOST_TENSORS = 3;
 const TOLD = [TITLES.parameters, TITLES.time, TITLES.memory]; // of every box

@@ -1,30 +1,26 @@
 // Below a picture: what its colours mean, in the words of the page's legend.
-import { hatch, lookOf, paintOf } from "../graph/boxes.ts";
-import { isBoxed, isFold, short } from "../graph/captions.ts";
-import { scaleColour, type Theme } from "../graph/colour.ts";
-import type { Box } from "../graph/frame.ts";
-import { KEYS, scaleEnds } from "../graph/legend.ts";
-import type { TreeNode } from "../graph/model.ts";
-import { formatValue, type Paint } from "../graph/paint.ts";
-import type { Picture } from "../graph/picture.ts";
-import { shareOf, ticksOf } from "../graph/scale.ts";
+import type { PlacedBox } from "../graph/layout/visibleLayout.ts";
+import { isBoxed, isFold, short } from "../graph/model/captions.ts";
+import type { TreeNode } from "../graph/model/tree.ts";
+import { hatch, paintOf, styleOf } from "../graph/paint/boxes.ts";
+import type { Extent } from "../graph/paint/camera.ts";
+import { type CanvasTheme, scaleColour } from "../graph/paint/colour.ts";
+import { KEYS, scaleEnds } from "../graph/paint/legend.ts";
+import { formatValue, type Paint } from "../graph/paint/paint.ts";
+import type { Picture } from "../graph/paint/picture.ts";
+import { shareOf, ticksOf } from "../graph/paint/scale.ts";
 import type { Recorder } from "./recorder.ts";
 
 const [WIDE, TALL] = [17, 12]; // of a sample
 const CELL = 6; // of a scale
 
-interface Extent {
-  width: number;
-  height: number;
-}
-
 /** Draw the scale of the paint; without a paint the visual code, in as many rows as the room asks for. */
-export function drawLegend(pen: Recorder, picture: Picture, boxes: Box[], room: number): Extent {
+export function drawLegend(pen: Recorder, picture: Picture, boxes: PlacedBox[], room: number): Extent {
   const closed = boxes.filter(({ open }) => !open).map(({ node }) => node);
   return picture.paint ? drawScale(pen, picture, picture.paint, closed) : drawKeys(pen, picture.theme, closed, room);
 }
 
-function drawKeys(pen: Recorder, theme: Theme, closed: TreeNode[], room: number): Extent {
+function drawKeys(pen: Recorder, theme: CanvasTheme, closed: TreeNode[], room: number): Extent {
   const samples = new Map<string, TreeNode>();
   for (const node of closed) {
     const key = keyOf(node);
@@ -36,7 +32,7 @@ function drawKeys(pen: Recorder, theme: Theme, closed: TreeNode[], room: number)
     if (!node) continue;
     const needs = WIDE + 5 + write(pen, word, 0, y, null);
     if (x && x + needs > room) [x, y] = [0, y + 20];
-    const look = lookOf(theme, node);
+    const look = styleOf(theme, node);
     [pen.fillStyle, pen.strokeStyle, pen.lineWidth] = [look.fill, look.line, look.width];
     pen.setLineDash(look.dashed ? [4, 3] : []);
     pen.beginPath();

@@ -1,10 +1,10 @@
 // The program of still pictures (SVG, PNG, PDF, DOT): the page's own layout and drawing without a browser. It runs in the
 // QuickJS engine inside Python (viewing/pictures/engine.py), which knows JSON and one function: how wide words are.
-import type { Measure } from "../graph/sizes.ts";
+import type { Measure } from "../graph/layout/sizes.ts";
 import { diagram } from "./diagram.ts";
 import { draw } from "./drawing.ts";
 import { shown } from "./recorder.ts";
-import type { Task } from "./still.ts";
+import type { PictureTask } from "./still.ts";
 
 const programs = { draw, diagram };
 
@@ -17,5 +17,5 @@ export function run(program: keyof typeof programs, task: string, width: Measure
     if (found === undefined) known.set(key, (found = width(shown(text), size, bold)));
     return found;
   };
-  return JSON.stringify(programs[program](JSON.parse(task) as Task, measure));
+  return JSON.stringify(programs[program](JSON.parse(task) as PictureTask, measure));
 }

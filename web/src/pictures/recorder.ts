@@ -1,6 +1,6 @@
 // A canvas that notes what is drawn on it as shapes, for files in which words stay words and lines stay sharp.
-import type { Pen } from "../graph/pen.ts";
-import type { Measure } from "../graph/sizes.ts";
+import type { Measure } from "../graph/layout/sizes.ts";
+import type { Pen } from "../graph/paint/pen.ts";
 
 interface Ink {
   /** Colours as #rrggbb; absent where a shape is not filled, or has no outline. */
@@ -13,7 +13,7 @@ interface Ink {
 }
 
 /** A box with round corners. */
-export interface Rect extends Ink {
+export interface RectShape extends Ink {
   kind: "rect";
   x: number;
   y: number;
@@ -23,13 +23,13 @@ export interface Rect extends Ink {
 }
 
 /** Lines and curves in SVG's own words: M, L, C and Z. */
-export interface Path extends Ink {
+export interface PathShape extends Ink {
   kind: "path";
   d: string;
 }
 
 /** Words on one line around the height `y`, of which `anchor` stands at `x`. */
-export interface Text {
+export interface TextShape {
   kind: "text";
   x: number;
   y: number;
@@ -41,16 +41,16 @@ export interface Text {
 }
 
 /** Shapes of which only what lies inside another is seen. */
-export interface Clip {
+export interface ClipShape {
   kind: "clip";
-  by: Rect | Path;
+  by: RectShape | PathShape;
   shapes: Shape[];
 }
 
-export type Shape = Rect | Path | Text | Clip;
+export type Shape = RectShape | PathShape | TextShape | ClipShape;
 
 /** Shapes that are one thing, and what it is in words; "" where it is decoration. */
-export interface Group {
+export interface ShapeGroup {
   title: string;
   shapes: Shape[];
 }
@@ -64,16 +64,16 @@ export const shown = (words: string): string => words.replace(UNSHOWN, "\ufffd")
 
 const places = (value: number): number => Math.round(value * 100) / 100;
 
-interface State {
+interface PenState {
   fillStyle: string;
   strokeStyle: string;
   lineWidth: number;
   dash: number[];
-  clip: Clip | null;
+  clip: ClipShape | null;
 }
 
 export class Recorder implements Pen {
-  readonly groups: Group[] = [];
+  readonly groups: ShapeGroup[] = [];
   fillStyle = "";
   strokeStyle = "";
   lineWidth = 1;
@@ -83,11 +83,11 @@ export class Recorder implements Pen {
   textAlign: CanvasTextAlign = "left";
   textBaseline: CanvasTextBaseline = "middle";
   private dash: number[] = [];
-  private clipped: Clip | null = null;
-  private readonly saved: State[] = [];
-  private path: Rect | Path | null = null;
+  private clipped: ClipShape | null = null;
+  private readonly saved: PenState[] = [];
+  private path: RectShape | PathShape | null = null;
   /** The shape that the path was last drawn as, which its outline may join. */
-  private last: Rect | Path | null = null;
+  private last: RectShape | PathShape | null = null;
   private origin: readonly [x: number, y: number] = [0, 0];
   private turned = false;
 
@@ -215,7 +215,7 @@ export class Recorder implements Pen {
     return this.turned ? [places(y + dx), places(x + dy)] : [places(x + dx), places(y + dy)];
   }
 
-  private box(x: number, y: number, width: number, height: number, radius: number): Rect {
+  private box(x: number, y: number, width: number, height: number, radius: number): RectShape {
     const [u, v] = this.at(x, y);
     const [w, h] = this.turned ? [height, width] : [width, height];
     return { kind: "rect", x: u, y: v, width: places(w), height: places(h), radius: places(radius) };

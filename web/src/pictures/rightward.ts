@@ -1,19 +1,19 @@
 // A graph whose data flows to the right. It is laid out as one that flows downwards, with the width and the height of every
 // box exchanged, and turned over when it is drawn: x and y here are y and x of the picture. Headers stay above open boxes.
-import { dimensions, type Figures } from "../graph/facts.ts";
-import { HEADER } from "../graph/heads.ts";
-import type { Layout, LayoutInput } from "../graph/layout.ts";
-import { shapeOf } from "../graph/marks.ts";
-import type { Tree, TreeNode } from "../graph/model.ts";
-import { FONT_SHAPE, Sizes, type Measure } from "../graph/sizes.ts";
-import { Stage } from "../graph/stage.ts";
-import type { Area, Spot } from "../graph/words.ts";
+import { HEADER } from "../graph/layout/boxHeader.ts";
+import type { Layout, LayoutInput } from "../graph/layout/layers.ts";
+import { LayoutView } from "../graph/layout/layoutView.ts";
+import { FONT_SHAPE, type Measure, Sizes } from "../graph/layout/sizes.ts";
+import type { Area, Spot } from "../graph/layout/words.ts";
+import { dimensions, type Figures } from "../graph/model/facts.ts";
+import { shapeOf } from "../graph/model/marks.ts";
+import type { Tree, TreeNode } from "../graph/model/tree.ts";
 
 const [LEAST_GAP, MOST_GAP] = [34, 110]; // between two ranks: room for the longest shape, within reason
 const AROUND = 26; // before and after that shape, its arrow included
 const CORNER = 6; // boxes are less tall than wide, so edges come nearer to their corners
 
-export class RightwardStage extends Stage {
+export class RightwardLayout extends LayoutView {
   override readonly inset = [HEADER, 0] as const;
 
   constructor(tree: Tree, figures: Figures, measure: Measure) {

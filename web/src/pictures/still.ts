@@ -1,34 +1,34 @@
 // A graph as it stands in a file: laid out as the page opens it, nothing selected, nothing moving.
 import type { Content } from "../file.ts";
-import type { Theme } from "../graph/colour.ts";
-import { failedBox } from "../graph/failure.ts";
-import type { Box } from "../graph/frame.ts";
-import { load, type Loaded } from "../graph/loaded.ts";
-import { builtInPaint, type Paint } from "../graph/paint.ts";
-import type { Picture } from "../graph/picture.ts";
-import { scaled } from "../graph/scale.ts";
-import type { Measure } from "../graph/sizes.ts";
-import { Stage } from "../graph/stage.ts";
-import type { Line } from "../graph/strokes.ts";
-import { RightwardStage } from "./rightward.ts";
+import { LayoutView } from "../graph/layout/layoutView.ts";
+import type { Measure } from "../graph/layout/sizes.ts";
+import type { PlacedBox } from "../graph/layout/visibleLayout.ts";
+import type { Line } from "../graph/layout/visibleLines.ts";
+import type { CanvasTheme } from "../graph/paint/colour.ts";
+import { builtInPaint, type Paint } from "../graph/paint/paint.ts";
+import type { Picture } from "../graph/paint/picture.ts";
+import { scaled } from "../graph/paint/scale.ts";
+import { failedBox } from "../graph/panel/failure.ts";
+import { type GraphModel, load } from "../graph/view/graphModel.ts";
+import { RightwardLayout } from "./rightward.ts";
 
 /** What Python asks for (viewing/pictures/engine.py). */
-export interface Task {
+export interface PictureTask {
   /** What a saved page would be given. */
   content: Content;
   rightward: boolean;
-  theme: Theme;
+  theme: CanvasTheme;
   title: string;
   /** What it shows, in a sentence or two. */
   summary: string;
 }
 
 export interface Still {
-  loaded: Loaded;
+  graphModel: GraphModel;
   /** In which lines stand as they were laid out. */
   picture: Picture;
   /** As they stand in the file. */
-  boxes: Box[];
+  boxes: PlacedBox[];
   lines: Line[];
   width: number;
   height: number;
@@ -36,26 +36,26 @@ export interface Still {
   turned: boolean;
 }
 
-export function still({ content, rightward: turned, theme }: Task, measure: Measure): Still {
+export function still({ content, rightward: turned, theme }: PictureTask, measure: Measure): Still {
   const { scene, depth, rolled } = content;
-  const loaded = load(scene, rolled, depth, measure, turned ? RightwardStage : Stage);
-  loaded.begin(depth);
-  const { tree, figures, stage } = loaded;
+  const graphModel = load(scene, rolled, depth, measure, turned ? RightwardLayout : LayoutView);
+  graphModel.begin(depth);
+  const { tree, figures, layoutView } = graphModel;
   const failed = failedBox(tree);
-  if (failed) stage.reveal(failed.id);
-  const frame = stage.frame();
-  const paint = paintOf(content, loaded);
+  if (failed) layoutView.reveal(failed.id);
+  const visible = layoutView.visible();
+  const paint = paintOf(content, graphModel);
   const picture: Picture = {
-    ...{ frame, tree, figures, theme, paint, camera: { x: 0, y: 0, scale: 1 }, width: frame.width, height: frame.height },
+    ...{ visible, tree, figures, theme, paint, camera: { x: 0, y: 0, scale: 1 }, width: visible.width, height: visible.height },
     ...{ selected: -1, hovered: -1, edge: null, lit: null, related: new Set(), ratio: 1, progress: 1, before: new Map(), still: true },
   };
-  const [width, height] = turned ? [frame.height, frame.width] : [frame.width, frame.height];
-  return { loaded, picture, boxes: turned ? frame.boxes.map(turnedBox) : frame.boxes, lines: frame.lines, width, height, turned };
+  const [width, height] = turned ? [visible.height, visible.width] : [visible.width, visible.height];
+  return { graphModel, picture, boxes: turned ? visible.boxes.map(turnedBox) : visible.boxes, lines: visible.lines, width, height, turned };
 }
 
-function paintOf({ paint }: Content, { tree, figures }: Loaded): Paint | null {
+function paintOf({ paint }: Content, { tree, figures }: GraphModel): Paint | null {
   if (!paint) return null;
   return scaled(typeof paint === "string" ? builtInPaint(paint, tree, figures) : { ...paint, values: new Map(Object.entries(paint.values)) });
 }
 
-const turnedBox = (box: Box): Box => ({ ...box, x: box.y, y: box.x, width: box.height, height: box.width });
+const turnedBox = (box: PlacedBox): PlacedBox => ({ ...box, x: box.y, y: box.x, width: box.height, height: box.width });
