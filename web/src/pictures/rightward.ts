@@ -1,6 +1,7 @@
 // A graph whose data flows to the right. It is laid out as one that flows downwards, with the width and the height of every
 // box exchanged, and turned over when it is drawn: x and y here are y and x of the picture. Headers stay above open boxes.
 import { HEADER } from "../graph/layout/boxHeader.ts";
+import { laneOf } from "../graph/layout/curve.ts";
 import type { Layout, LayoutInput } from "../graph/layout/layers.ts";
 import { LayoutView } from "../graph/layout/layoutView.ts";
 import { FONT_SHAPE, type Measure, Sizes } from "../graph/layout/sizes.ts";
@@ -70,7 +71,9 @@ function spots(route: Float64Array, way: 1 | -1): Spot[] {
   const at = way > 0 ? 0 : route.length - 2;
   const [x, y] = [route[at], way > 0 ? route[3] + 5 : route[at + 1] - 8];
   const side = x > route[at + 4 * way] + 0.5 ? -1 : 1;
-  return ROWS.map((far): Spot => [x + far * side, y, way]);
+  const lane = laneOf(route); // of an edge against the flow: there no other edge is near
+  const beside: Spot[] = lane ? [[lane.x + 9 * lane.side, route[at + 1], way < 0 ? 1 : -1]] : [];
+  return [...beside, ...ROWS.map((far): Spot => [x + far * side, y, way])];
 }
 
 function area([x, y, way]: Spot, width: number, size: number): Area {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 from itertools import count
+from zlib import crc32
 
 from .shapes import Clip, Group, Path, Picture, Rect, Shape, Text
 
@@ -15,7 +16,9 @@ _BASELINE = 0.36  # of a type's size, from the middle of its capitals down to it
 def svg(picture: Picture) -> str:
     """Return the picture as one SVG document that needs nothing from elsewhere."""
     width, height = _number(picture.width), _number(picture.height)
-    clips = count()
+    # Pages may hold several such documents, and a name means one thing on a page.
+    own = crc32(repr((width, height, [group.title for group in picture.groups])).encode("utf-8", "replace"))
+    clips = (f"clip-{own:x}-{number}" for number in count())
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" role="graphics-document" font-family="{_FONT}">'
@@ -31,7 +34,7 @@ def svg(picture: Picture) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _group(group: Group, clips: Iterator[int]) -> Iterator[str]:
+def _group(group: Group, clips: Iterator[str]) -> Iterator[str]:
     if not group.shapes:
         return
     role = ' role="graphics-symbol"' if group.title else ' aria-hidden="true"'
@@ -41,7 +44,7 @@ def _group(group: Group, clips: Iterator[int]) -> Iterator[str]:
     yield "</g>"
 
 
-def _shape(shape: Shape, clips: Iterator[int]) -> Iterator[str]:
+def _shape(shape: Shape, clips: Iterator[str]) -> Iterator[str]:
     match shape:
         case Rect():
             radius = f' rx="{_number(shape.radius)}"' if shape.radius else ""
@@ -53,7 +56,7 @@ def _shape(shape: Shape, clips: Iterator[int]) -> Iterator[str]:
         case Text():
             yield _text(shape)
         case Clip():
-            name = f"clip{next(clips)}"
+            name = next(clips)
             yield f'<clipPath id="{name}">{"".join(_shape(shape.by, clips))}</clipPath>'
             yield f'<g clip-path="url(#{name})">'
             for inside in shape.shapes:
