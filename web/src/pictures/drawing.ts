@@ -1,10 +1,14 @@
 // A picture as shapes: its title and totals, the graph as the page draws it, and what the colours mean.
+import { HEADER } from "../graph/layout/boxHeader.ts";
 import type { Measure } from "../graph/layout/sizes.ts";
+import type { PlacedBox, Rect } from "../graph/layout/visibleLayout.ts";
 import type { Line } from "../graph/layout/visibleLines.ts";
 import { short } from "../graph/model/captions.ts";
 import { totals } from "../graph/model/facts.ts";
 import { drawBox, drawFrame, drawHeader } from "../graph/paint/boxes.ts";
 import { drawLabels, drawLines } from "../graph/paint/lines.ts";
+import type { Pen } from "../graph/paint/pen.ts";
+import type { Picture } from "../graph/paint/picture.ts";
 import { factsOf } from "./facts.ts";
 import { drawLegend } from "./legend.ts";
 import { hex, Recorder, type ShapeGroup, shown } from "./recorder.ts";
@@ -49,7 +53,8 @@ export function draw(task: PictureTask, measure: Measure): Drawing {
     for (const box of boxes) {
       if (box.open !== open) continue;
       pen.begin(shown(factsOf(picture, box.node)), origin);
-      (open ? drawHeader : drawBox)(pen, { ...picture, width: across }, box);
+      if (open) drawHeader(pen, { ...picture, width: across }, box, writePick);
+      else drawBox(pen, picture, box);
     }
   }
   pen.begin("", origin);
@@ -78,6 +83,13 @@ function drawHead(pen: Recorder, { title, theme, content: { scene } }: PictureTa
     width = Math.max(width, pen.measureText(words).width);
   }
   return { width, height: 18 * rows.length + 8 };
+}
+
+/** In the head of an open fold: which member is shown. On the page there are buttons too, which a file has not. */
+function writePick(pen: Pen, { theme }: Picture, { node, pick }: PlacedBox, { x, y, width }: Rect): void {
+  if (pick === "all") return;
+  [pen.font, pen.fillStyle, pen.textAlign] = ["11.5px", theme["text-soft"], "right"];
+  pen.fillText(`${pick + 1} / ${node.children.length}`, x + width - 12, y + HEADER / 2);
 }
 
 const turnedWords = (line: Line): Line => ({ ...line, x: line.y, y: line.x, words: line.words.map((word) => ({ ...word, x: word.y, y: word.x })) });

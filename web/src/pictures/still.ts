@@ -47,7 +47,7 @@ export function still({ content, rightward: turned, theme }: PictureTask, measur
   const paint = paintOf(content, graphModel);
   const picture: Picture = {
     ...{ visible, tree, figures, theme, paint, camera: { x: 0, y: 0, scale: 1 }, width: visible.width, height: visible.height },
-    ...{ selected: -1, hovered: -1, edge: null, lit: null, related: new Set(), ratio: 1, progress: 1, before: new Map(), still: true },
+    ...{ selected: -1, hovered: -1, edge: null, lit: null, related: new Set(), ratio: 1, progress: 1, before: new Map() },
   };
   const [width, height] = turned ? [visible.height, visible.width] : [visible.width, visible.height];
   return { graphModel, picture, boxes: turned ? visible.boxes.map(turnedBox) : visible.boxes, lines: visible.lines, width, height, turned };

@@ -30,7 +30,8 @@ export function drawFrame(ctx: Pen, picture: Picture, box: PlacedBox): void {
   ctx.globalAlpha = 1;
 }
 
-export function drawHeader(ctx: Pen, picture: Picture, box: PlacedBox): void {
+/** The head of an open box; of a fold with what says which member it shows. */
+export function drawHeader(ctx: Pen, picture: Picture, box: PlacedBox, picker = drawPicker): void {
   const { theme, camera } = picture;
   const r = rectAt(picture, box);
   const fill = paintOf(picture, box.node);
@@ -51,12 +52,12 @@ export function drawHeader(ctx: Pen, picture: Picture, box: PlacedBox): void {
     text(ctx, theme, title, left + 29, r.y + HEADER / 2, 13, ink, "left", true);
     const at = left + 29 + ctx.measureText(title).width + 8;
     text(ctx, theme, subtitle, at, r.y + HEADER / 2 + 0.5, 11, fill?.colour ? ink : theme["text-soft"], "left");
-    if (isFold(box.node)) drawPicker(ctx, picture, box, r);
+    if (isFold(box.node)) picker(ctx, picture, box, r);
   }
   ctx.globalAlpha = 1;
 }
 
-/** In the head of an open fold: which member is shown, its neighbours, and all of them. */
+/** In the head of an open fold: buttons for all its members and for the next one, and which is shown. */
 function drawPicker(ctx: Pen, picture: Picture, box: PlacedBox, r: Rect): void {
   const { theme } = picture;
   const middle = r.y + HEADER / 2;
@@ -65,12 +66,11 @@ function drawPicker(ctx: Pen, picture: Picture, box: PlacedBox, r: Rect): void {
     x -= width;
     text(ctx, theme, words, x + width / 2, middle, 11.5, ink, "center", bold);
   };
-  const { still } = picture;
-  if (!still) put(PICKER.all, box.pick === "all" ? "one" : "all", theme.accent);
+  put(PICKER.all, box.pick === "all" ? "one" : "all", theme.accent);
   if (box.pick === "all") return;
-  if (!still) put(PICKER.next, "›", theme.accent, true);
+  put(PICKER.next, "›", theme.accent, true);
   put(PICKER.which, `${box.pick + 1} / ${box.node.children.length}`, theme["text-soft"]);
-  if (!still) put(PICKER.previous, "‹", theme.accent, true);
+  put(PICKER.previous, "‹", theme.accent, true);
 }
 
 export function drawBox(ctx: Pen, picture: Picture, box: PlacedBox): void {

@@ -33,8 +33,6 @@ export interface Picture {
   /** Share of an opening or closing that has passed, and where boxes came from. */
   progress: number;
   before: Map<number, Rect>;
-  /** Nobody can press anything in it: a file. */
-  still?: boolean;
 }
 
 /** Where a box is now: on its way from where it was, or in its place. */
