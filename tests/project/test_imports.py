@@ -139,6 +139,7 @@ def test_no_module_needs_itself_at_import():
 
 
 HEAVY = ["torch", "tensorflow", "jax", "sklearn", "scipy", "pandas", "sqlalchemy", "starlette", "uvicorn"]
+HEAVY += ["matplotlib", "quickjs", "_quickjs"]
 
 
 def child(code):

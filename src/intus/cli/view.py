@@ -54,7 +54,11 @@ def add(verbs: Any) -> None:
         help="levels of modules that stand open, or all (default: what stays readable)",
     )
     verb.add_argument("--overlay", help=f"what colours the boxes: {', '.join((*BUILT_IN, *OF_VALUES))}")
-    verb.add_argument("--rolled", action="store_true", help="a recurrent layer's passes as one box")
+    verb.add_argument(
+        "--rolled",
+        action=argparse.BooleanOptionalAction,
+        help="a recurrent layer's passes as one box (default: where they are too many to read)",
+    )
     verb.add_argument("--direction", help="where the data flows, down or right (pictures; default: down)")
     verb.add_argument("--dark", action="store_true", help="the dark theme (pictures)")
     verb.add_argument("--no-open", dest="open", action="store_false", help="do not open a browser")
@@ -71,7 +75,7 @@ def _run(chosen: argparse.Namespace) -> int:
     look = {name: value for name in ("direction", "dark") if (value := getattr(chosen, name))}
     output = chosen.output or Path(f"{shown.title}.html")
     try:
-        shown.save(output, rolled=chosen.rolled or None, **look)
+        shown.save(output, rolled=chosen.rolled, **look)
     except OSError as error:
         raise InputError(f"--out {output} cannot be written: {error.strerror}.") from None
     print(f"{shown.title}: {output}")
