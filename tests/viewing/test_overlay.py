@@ -43,7 +43,7 @@ def test_results_give_the_latest_epoch_of_whole_layers() -> None:
 
 def test_two_scores_are_refused_with_their_names() -> None:
     results = Results.from_rows([{"address": "fc1", "score": s, "value": 1.0} for s in ("mean", "std")])
-    with pytest.raises(InputError, match=r"hold 2: 'mean', 'std'\. Pick one with results\.where"):
+    with pytest.raises(InputError, match=r"contain 2: 'mean', 'std'\. Pick one with results\.where"):
         paint(results)
 
 
@@ -65,7 +65,9 @@ def test_wrong_overlays_are_told(overlay: object, says: str) -> None:
 @pytest.mark.parametrize("column", ["kind", "run", "model"])
 def test_results_of_several_kinds_runs_or_models_are_not_mixed(column: str) -> None:
     rows = [{"address": "fc", "score": "mean", "value": 1.0, column: name} for name in ("input", "output")]
-    with pytest.raises(InputError, match=f"shows one {column}, and these Results hold 2: 'input', 'output'"):
+    with pytest.raises(
+        InputError, match=f"shows one {column}, and these Results contain 2: 'input', 'output'"
+    ):
         paint(Results.from_rows(rows))
 
 
@@ -83,7 +85,7 @@ def test_what_inspect_gives_paints() -> None:
     table = inspect(
         NET, {"first": lambda row: float(row[0] > 0)}, "correlation", data, [("0", "*"), ("2.0", "*")]
     )
-    with pytest.raises(InputError, match=r"score units. Make one number of each layer's: frame.groupby"):
+    with pytest.raises(InputError, match=r"score units. Aggregate them per layer first: frame.groupby"):
         view(NET, torch.ones(1, 4), overlay=table)
     best = table.groupby("address")["value"].max()
     painted = paint(view(NET, torch.ones(1, 4), overlay=best).overlay)
@@ -117,7 +119,7 @@ def test_figures_of_saved_values_paint_by_name(tmp_path) -> None:
 
     assert told("nan") == ["NaN and infinite 0", "NaN and infinite 2", "NaN and infinite 1"]
     assert told("mean")[0] == "Mean of values 0"
-    assert told("std")[0] == "Spread of values 0.816"  # of -1, 0 and 1
-    assert told("zero")[0] == "Share of zeros 0.333"
-    with pytest.raises(InputError, match="colours by saved values, and this holds none"):
+    assert told("std")[0] == "Standard deviation 0.816"  # of -1, 0 and 1
+    assert told("zero")[0] == "Fraction of zeros 0.333"
+    with pytest.raises(InputError, match="colors by saved values, and none were saved"):
         trace(Undefined(), x, save="none").show(overlay="nan")

@@ -159,10 +159,10 @@ assert "matplotlib.pyplot" not in sys.modules
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [
-        ("net.jpg", {}, r"net\.jpg' does not say what to draw: end it in \.html, \.svg"),
-        ("net", {}, "does not say what to draw"),
-        ("net.svg", {"direction": "up"}, "direction='up' is no direction.*'down', 'right'"),
-        ("net.png", {"scale": 0}, "scale=0 is not a number between"),
+        ("net.jpg", {}, r"path must end in \.html, \.svg, .* got '.*net\.jpg'"),
+        ("net", {}, "path must end in .*, got "),
+        ("net.svg", {"direction": "up"}, "direction='up' is not a direction.*'down', 'right'"),
+        ("net.png", {"scale": 0}, "scale must be a number between 0 and 100, got 0"),
         ("net.html", {"dark": True}, "for still pictures, not for a page"),
     ],
 )
@@ -176,7 +176,7 @@ def test_what_cannot_be_drawn_is_told(
 
 @pytest.mark.parametrize("depth", [-1, 1.5, "everything"])
 def test_a_wrong_depth_is_told_at_once(depth: object) -> None:
-    with pytest.raises(InputError, match="is not a number of levels, 0 or more, or 'all'"):
+    with pytest.raises(InputError, match="must be a number of levels .0 or more. or 'all', got "):
         View(digits_cnn(), depth=depth)  # type: ignore[arg-type]
 
 

@@ -128,7 +128,7 @@ def test_a_summary_shows_what_is_alike_once() -> None:
     text = summary(gpt2(layers=12))
     assert len(text.splitlines()) <= 60
     assert any("h.0 … 11" in line and "×12" in line for line in text.splitlines())
-    assert "so many alike" in text
+    assert "equal neighbors or passes" in text
 
 
 def test_folding_loses_no_figure() -> None:

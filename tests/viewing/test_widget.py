@@ -43,7 +43,7 @@ def test_selecting_takes_every_name_and_tells_observers() -> None:
 
 def test_an_unknown_name_is_told_with_the_nearest() -> None:
     widget = View(digits_cnn()).widget()
-    with pytest.raises(AddressError, match=r"Nothing answers to 'feature\.4'.*'features\.4'"):
+    with pytest.raises(AddressError, match=r"No module or operation is called 'feature\.4'.*'features\.4'"):
         widget.select("feature.4")
     assert widget.selected is None
 

@@ -1,1 +1,1 @@
-"""The Graph as something to look at: a scene for the page, one HTML file, a notebook cell, a text outline."""
+"""Show a graph: as a page, a notebook cell, a widget, a still picture or a text outline."""

@@ -1,4 +1,4 @@
-"""The files of the built page."""
+"""Read the files of the built page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from ..core.errors import IntusError
 
 @cache
 def asset(name: str) -> str:
-    """The text of a file of the built page; raises IntusError naming the command that builds it."""
+    """Return the text of a file of the built page.
+
+    Raises:
+        IntusError: The file is missing. The message names the command that builds it.
+    """
     try:
         return (files("intus") / "_static" / name).read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""One HTML file that holds a graph and everything needed to walk in it: offline, no request to anywhere."""
+"""Write a graph as one HTML file that works offline and makes no network request; the class ``View``."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .outline import headline
 from .overlay import AUTOGRAD, Overlay, kept_by_autograd, must_know, needs_values, paint
 from .scene import scene
 
-# The policy makes "no request to anywhere" the browser's promise rather than ours. The program travels packed
-# like the data: a page is half as large, and ten in a notebook, each whole in itself, are under a megabyte.
+# With the Content-Security-Policy the browser itself refuses network requests. The program is compressed like
+# the data, which halves the size of a page: ten self-contained cells in a notebook are under a megabyte.
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -58,7 +58,7 @@ _START = """
 });
 """
 
-DEEPEST = 1_000_000  # a depth that opens every module
+DEEPEST = 1_000_000  # this depth opens every module
 
 
 def page(
@@ -71,14 +71,20 @@ def page(
     values: Mapping[str, Any] | None = None,
     assets: str | None = None,
 ) -> str:
-    """One self-contained HTML page of the graph; or one that takes ``intus.css`` and ``intus.js`` from the
-    folder ``assets``, relative to it, as pages of one site do.
+    """Return an HTML page of a graph.
 
-    ``overlay`` colours the boxes (see ``overlay.paint``); ``depth`` is how many levels of modules stand open
-    at first, as many as stay readable by default, ``"all"`` for every one; ``rolled`` whether the passes of a
-    recurrent layer are one box, by default where there are too many to read; ``values`` what saved
-    activations looked like (see ``scene``). Data and program travel as gzip in base64, so no name in a model
-    can break out of them.
+    Data and program are embedded as gzip in base64, so no name in a model can break out of its element.
+
+    Args:
+        graph: The graph to show.
+        title: The title of the page. Default: the model's name.
+        overlay: What colors the boxes; see ``overlay.paint``.
+        depth: How many levels of modules are open at first, or ``"all"``. Default: as many as are readable.
+        rolled: Whether the passes of a recurrent layer are one box. Default: where there would be too many
+            boxes to read.
+        values: Columns that summarize the saved activations; see ``scene.scene``.
+        assets: A folder, relative to the page, that holds ``intus.css`` and ``intus.js``, for pages of one
+            site that share them. Default: the page contains them.
     """
     data = content(graph, overlay=overlay, depth=depth, rolled=rolled, values=values)
     return document(data, title=title or graph.model, summary=headline(graph), assets=assets)
@@ -87,8 +93,15 @@ def page(
 def document(
     data: Mapping[str, Any], *, title: str, summary: str, assets: str | None = None, also: str = ""
 ) -> str:
-    """The HTML around what the page's program is given; ``summary`` is for who has no JavaScript, ``also``
-    the name of a program that is needed too."""
+    """Return the HTML document around the data of the page's program.
+
+    Args:
+        data: The input of the program; see ``content``.
+        title: The title of the page.
+        summary: A sentence for browsers without JavaScript.
+        assets: A folder with the program's files, as in ``page``.
+        also: The name of a second program that the page needs: ``"sides"``.
+    """
     if assets is None:
         own = f'<script id="intus-assets" type="application/octet-stream">{packed_assets(also)}</script>\n'
         program, origin = f"{own}<script>{_START}</script>", ""
@@ -115,7 +128,7 @@ def content(
     rolled: bool | None = None,
     values: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What the page's program is given: the scene, its paint, how deep it stands open, whether rolled."""
+    """Return the input of the page's program, with the options of ``page``, as JSON-able data."""
     return {
         "scene": scene(graph, values=values),
         "paint": paint(overlay),
@@ -125,27 +138,66 @@ def content(
 
 
 def packed(value: Any) -> str:
-    """A value as JSON in gzip in base64; the same value gives the same text."""
-    return _zipped(json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False))
+    """Return a value as JSON, compressed with gzip, in base64. Equal values give equal text."""
+    return _compressed(json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False))
 
 
-def _zipped(text: str) -> str:
+def _compressed(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode(), compresslevel=9, mtime=0)).decode("ascii")
 
 
 @cache
 def packed_assets(also: str = "") -> str:
-    """The page's style and program with those of the program ``also``, a NUL between: JSON would have to mark
-    each of their many quotes."""
+    """Return the style sheet and the program of the page, compressed, after those of the program ``also``.
+
+    A NUL separates the style sheet from the program. JSON would need an escape for each of their many quotes.
+    """
     style, script = (asset(f"{also}.{kind}") if also else "" for kind in ("css", "js"))
-    return _zipped(f"{asset('intus.css')}{style}\0{script}{asset('intus.js')}")
+    return _compressed(f"{asset('intus.css')}{style}\0{script}{asset('intus.js')}")
 
 
 class View:
-    """A graph to look at: shows itself in a notebook, saves itself as a page or as a picture.
+    """A graph to show: in a notebook cell, as a page, as a widget or as a still picture.
 
-    >>> View(graph, overlay="time").save("model.svg")     # doctest: +SKIP
-    PosixPath('model.svg')
+    ``view``, ``Trace.show`` and ``intus view`` make Views. In a notebook, a View that ends a cell shows
+    itself.
+
+    Args:
+        graph: The graph to show.
+        title: The title of pages and pictures. Default: the model's name.
+        overlay: What colors the boxes. One of the names ``"time"``, ``"memory"``, ``"parameters"`` and
+            ``"flops"``; ``"autograd"`` (bytes that autograd keeps for the backward pass; needs a trace with
+            ``grads=True``); ``"mean"``, ``"std"``, ``"zero"`` or ``"nan"`` (of saved activations; needs
+            ``values``); a dict or pandas Series from address to number; or ``Results`` (or the DataFrame of
+            ``intus.inspect``) with one score of whole layers, of which the latest epoch counts. Default: no
+            overlay, so colors show the kinds of boxes.
+        depth: How many levels of modules are open at first: 0 or more, or ``"all"``. Default: as many as are
+            readable.
+        rolled: Whether the passes of a recurrent layer are one box. Default: where there would be too many
+            boxes to read.
+        values: Columns that summarize the saved activations; see ``intus.viewing.scene``. Default: none.
+        height: The height of the notebook cell and of the widget in CSS pixels.
+
+    Attributes:
+        graph: The graph that is shown.
+        title: The title of pages and pictures.
+        overlay: What colors the boxes. ``"autograd"`` is replaced by the numbers it stands for.
+        depth: As given.
+        rolled: As given.
+        values: As given.
+        height: As given.
+
+    Raises:
+        InputError: ``overlay`` is none of these, names no address of the graph, or needs what the graph does
+            not have; or ``depth`` is not a number of levels.
+
+    Example:
+        >>> from intus import trace
+        >>> graph = trace(torch.nn.Linear(2, 1), torch.ones(1, 2)).graph
+        >>> View(graph, overlay="parameters")  # doctest: +ELLIPSIS
+        <View of Linear: 1 operation, 0 modules, 3 parameters (12 B), ...>
+        >>> View(graph).save("model.svg")  # doctest: +SKIP
+        PosixPath('model.svg')
     """
 
     def __init__(
@@ -161,15 +213,15 @@ class View:
     ) -> None:
         if isinstance(overlay, str) and overlay == AUTOGRAD:
             overlay = kept_by_autograd(graph)
-        painted = paint(overlay)  # a wrong overlay is told where it was written, not when the cell is shown
+        painted = paint(overlay)  # raises for a wrong overlay here rather than when the cell is shown
         if isinstance(painted, dict):
             must_know(graph, painted)
         elif needs_values(overlay) and not values:
             raise InputError(
-                f"overlay={overlay!r} colours by saved values, and this holds none. Trace with save='all'."
+                f"overlay={overlay!r} colors by saved values, and none were saved. Trace with save='all'."
             )
         if not (depth is None or depth == "all" or (isinstance(depth, int) and depth >= 0)):
-            raise InputError(f"depth={depth!r} is not a number of levels, 0 or more, or 'all'.")
+            raise InputError(f"depth must be a number of levels (0 or more) or 'all', got {depth!r}.")
         self.graph = graph
         self.title = title or graph.model
         self.overlay = overlay
@@ -179,7 +231,14 @@ class View:
         self.height = height
 
     def html(self, *, rolled: bool | None = None) -> str:
-        """The page as text; ``rolled`` as the View's own where None."""
+        """Return the page as HTML text.
+
+        Args:
+            rolled: Whether the passes of a recurrent layer are one box. Default: as the View says.
+
+        Returns:
+            A self-contained HTML document that makes no network request.
+        """
         return page(
             self.graph,
             title=self.title,
@@ -200,25 +259,34 @@ class View:
     ) -> Path:
         """Write the graph into a file and return its path.
 
-        A picture shows what the page opens: the same boxes at the same places, edges, words and colours. It
-        needs no browser and no Graphviz (``docs/pictures.md``). One too large for its format is made smaller,
-        with a warning.
+        A still picture shows what the page shows when it opens: the same boxes at the same places, the same
+        edges, labels and colors. It needs no browser and no Graphviz (see ``docs/pictures.md``). A picture
+        that exceeds the limits of PNG or PDF is made smaller, with a warning that says by how much.
 
         Args:
-            path: The ending says as what: ``.html`` is the page to walk in, offline; ``.svg``, ``.png`` and
-                ``.pdf`` are still pictures; ``.dot`` is Graphviz's text, ``.json`` the scene.
-            rolled: Whether the passes of a recurrent layer are one box; None: as the View says.
-            direction: Where the data flows in a picture: ``"down"`` or ``"right"``.
-            dark: Whether a picture has the dark theme's colours.
-            scale: Pixels of a PNG per pixel of the picture.
+            path: The file. Its extension selects the format: ``.html`` is the interactive page, which works
+                offline; ``.svg``, ``.png`` and ``.pdf`` are still pictures; ``.dot`` is Graphviz's language;
+                ``.json`` is the whole scene (see ``intus.viewing.scene``).
+            rolled: Whether the passes of a recurrent layer are one box. Default: as the View says.
+            direction: The direction of the data flow in a picture: ``"down"`` or ``"right"``.
+            dark: Whether a picture uses the dark theme.
+            scale: Pixels of a PNG per pixel of the picture, between 0 and 100 (both excluded).
 
         Returns:
-            The path.
+            The path that was written.
 
         Raises:
-            InputError: The ending is another, or an option has a value that it cannot have.
-            MissingExtraError: ``intus[draw]`` is not installed: QuickJS or, for ``.png`` and ``.pdf``,
-                matplotlib.
+            InputError: The extension is none of these, or an option has an impossible value.
+            MissingExtraError: A still picture or ``.dot`` needs ``intus[draw]`` (QuickJS, and matplotlib for
+                ``.png`` and ``.pdf``), which is not installed.
+            IntusError: The graph is too large to be drawn as one picture.
+
+        Example:
+            >>> import os, tempfile
+            >>> from intus import view
+            >>> path = os.path.join(tempfile.mkdtemp(), "model.html")
+            >>> view(torch.nn.Linear(2, 1), torch.ones(1, 2)).save(path).name
+            'model.html'
         """
         path = Path(path)
         if path.suffix == ".html":
@@ -229,11 +297,9 @@ class View:
         from .pictures.save import FORMATS, save
 
         if path.suffix not in FORMATS:
-            raise InputError(
-                f"{str(path)!r} does not say what to draw: end it in .html, {', '.join(FORMATS)}."
-            )
+            raise InputError(f"path must end in .html, {', '.join(FORMATS)}, got {str(path)!r}.")
         shows_values = path.suffix == ".json" or needs_values(self.overlay)
-        held = content(
+        data = content(
             self.graph,
             overlay=self.overlay,
             depth=self.depth,
@@ -241,7 +307,7 @@ class View:
             values=self.values if shows_values else None,
         )
         return save(
-            held,
+            data,
             path,
             title=self.title,
             summary=f"{headline(self.graph)}. {self.graph.error}".strip(),
@@ -251,12 +317,20 @@ class View:
         )
 
     def widget(self) -> Any:
-        """The graph as a notebook's widget, whose ``selected`` box Python reads and sets.
+        """Return the graph as a notebook widget whose selection Python reads and sets.
 
-        >>> w = View(graph).widget()                          # doctest: +SKIP
-        >>> w.select("conv1")                                 # doctest: +SKIP
+        Returns:
+            A widget with the traits ``selected`` (the address of the selected box, or None) and ``height``
+            (CSS pixels), and the method ``select(address)``, which also opens the modules around the box.
 
-        Raises MissingExtraError where anywidget is not installed (``intus[widget]``).
+        Raises:
+            MissingExtraError: anywidget is not installed (``intus[widget]``).
+
+        Example:
+            >>> w = view(model, x).widget()  # doctest: +SKIP
+            >>> w.select("conv1")  # doctest: +SKIP
+            >>> w.selected  # doctest: +SKIP
+            'conv1'
         """
         from .widget import widget
 

@@ -1,4 +1,4 @@
-"""The Graph as plain text: a headline, and an outline of modules and operations."""
+"""Format a graph as plain text: a headline, an outline of modules and operations, a summary."""
 
 from __future__ import annotations
 
@@ -16,8 +16,20 @@ _HEADER = ("", "type", "output", "parameters", "FLOPs", "time")
 
 
 class Row(NamedTuple):
-    """A line of the outline: how deep it stands, what it is, and its figures; where ``times`` is more than 1,
-    of so many alike, from ``name`` to ``last``."""
+    """A line of the outline.
+
+    Attributes:
+        depth: How many modules enclose it.
+        name: The address of the module call or the label of the operation.
+        type: The class of the module or the type of the operation.
+        shape: The shape of the first output, as text.
+        parameters: The number of parameters.
+        nanoseconds: The time it took.
+        is_module: Whether it is a module call rather than an operation.
+        flops: The floating point operations that are known.
+        times: How many equal rows this one stands for; its figures are then their sums.
+        last: The name of the last of them, ``""`` if ``times`` is 1.
+    """
 
     depth: int
     name: str
@@ -32,10 +44,7 @@ class Row(NamedTuple):
 
 
 def headline(graph: Graph) -> str:
-    """One sentence of totals.
-
-    It reads ``14 operations, 6 modules, 12,810 parameters (50 KB), 1.3 ms``.
-    """
+    """Return the totals as a phrase: ``14 operations, 6 modules, 12,810 parameters (50 KB), 1.3 ms``."""
     total = totals(graph)
     parts = [_count(total["operations"], "operation"), _count(total["modules"], "module")]
     parts.append(f"{_count(total['parameters'], 'parameter')} ({size(total['bytes'])})")
@@ -45,19 +54,28 @@ def headline(graph: Graph) -> str:
 
 
 def outline(graph: Graph, *, depth: int | None = None, most: int | None = 500) -> str:
-    """A table of what ran, in order: modules with what is inside them indented.
+    """Return a table of modules and operations in order of execution, indented by module.
 
-    A module that ran a single operation is one line. ``depth`` is how many levels of modules to open, all
-    by default; ``most`` bounds the lines, None for no bound.
+    A module that ran a single operation is one line.
+
+    Args:
+        graph: The graph.
+        depth: How many levels of modules to open. Default: all.
+        most: The largest number of lines, or None for no limit.
     """
     rows = [row for row in walk(graph) if depth is None or row.depth <= depth]
     return _table(graph, rows, most)
 
 
 def summary(graph: Graph, *, depth: int | None = None, most: int | None = 50) -> str:
-    """The outline of a large model in few lines: passes and neighbours that are alike, with what is inside
-    them, are one line with their number, and as many levels stand open as ``most`` lines hold, or
-    ``depth`` if given.
+    """Return an outline that is short even for a large model.
+
+    Equal passes of a layer, and equal neighbors, are one line with their number; see ``folded``.
+
+    Args:
+        graph: The graph.
+        depth: How many levels of modules to open. Default: as many as ``most`` lines allow.
+        most: The largest number of lines, or None for no limit.
     """
     rows = folded(list(walk(graph)))
     deepest = max((row.depth for row in rows), default=0)
@@ -67,17 +85,20 @@ def summary(graph: Graph, *, depth: int | None = None, most: int | None = 50) ->
     shown = [row for row in rows if row.depth <= depth]
     text = _table(graph, shown, most).replace("\n", f"\n{_costs(graph)}\n", 1)
     if any(row.times > 1 for row in shown):
-        text += "\n\n×n: so many alike, in a row or passes; figures are sums, what is inside is the first's."
+        text += "\n\n×n: n equal neighbors or passes. Figures are sums; the lines inside show the first."
     if depth < deepest:
         text += f"\n\nLevels 0 to {depth} of {deepest}; summary(depth={depth + 1}) opens the next."
     return text
 
 
 def folded(rows: list[Row]) -> list[Row]:
-    """Rows with what is alike, insides included, put into the first of its kind: passes of one layer or
-    module, and runs of neighbours."""
+    """Merge equal rows: passes of one layer or module, and neighbors.
+
+    Two rows are equal if type, shape, number of parameters and all rows inside them are. The first of several
+    equal rows stays, with the sums of their figures.
+    """
     parent, children = _tree(rows)
-    alike: dict[tuple[object, ...], int] = {}
+    kinds: dict[tuple[object, ...], int] = {}
     kind = [0] * len(rows)
     for n in range(len(rows) - 1, -1, -1):
         row = rows[n]
@@ -88,35 +109,35 @@ def folded(rows: list[Row]) -> list[Row]:
             row.is_module,
             *(kind[child] for child in children[n + 1]),
         )
-        kind[n] = alike.setdefault(key, len(alike))
-    gone = [False] * len(rows)
+        kind[n] = kinds.setdefault(key, len(kinds))
+    merged = [False] * len(rows)
     out = list(rows)
 
-    def put(n: int, first: int) -> None:
+    def merge(n: int, first: int) -> None:
         out[first] = _added(out[first], out[n])
-        gone[n] = True
+        merged[n] = True
 
     for siblings in children:
         passes: dict[tuple[str, int], int] = {}
         for n in siblings:
             stem, several, _ = rows[n].name.rpartition(":")
             if several and passes.setdefault((stem, kind[n]), n) != n:
-                put(n, passes[stem, kind[n]])
+                merge(n, passes[stem, kind[n]])
         first = -1
         for n in siblings:
-            if gone[n]:
+            if merged[n]:
                 continue
             if first >= 0 and kind[n] == kind[first] and rows[n].type not in OP_KINDS[1:]:
-                put(n, first)
+                merge(n, first)
             else:
                 first = n
-    for n, above in enumerate(parent):  # what is inside goes with it
-        gone[n] = gone[n] or (above >= 0 and gone[above])
-    return [row for row, left in zip(out, gone, strict=True) if not left]
+    for n, above in enumerate(parent):  # rows inside a merged row are merged with it
+        merged[n] = merged[n] or (above >= 0 and merged[above])
+    return [row for row, is_merged in zip(out, merged, strict=True) if not is_merged]
 
 
 def _tree(rows: list[Row]) -> tuple[list[int], list[list[int]]]:
-    """Each row's parent, -1 for none, and the children of each, those without a parent at 0."""
+    """Return the parent of each row (-1: none), and the children of row ``n`` at ``n + 1``, of none at 0."""
     parent: list[int] = []
     children: list[list[int]] = [[] for _ in range(len(rows) + 1)]
     path: list[int] = []
@@ -129,7 +150,8 @@ def _tree(rows: list[Row]) -> tuple[list[int], list[list[int]]]:
 
 
 def _added(first: Row, other: Row) -> Row:
-    shared = first.name.partition(":")[0] == other.name.partition(":")[0]  # another call of the same module
+    """Add the figures of an equal row; calls of one module share its parameters."""
+    shared = first.name.partition(":")[0] == other.name.partition(":")[0]
     return first._replace(
         times=first.times + other.times,
         last=other.last or other.name,
@@ -140,7 +162,7 @@ def _added(first: Row, other: Row) -> Row:
 
 
 def _costs(graph: Graph) -> str:
-    """The line of totals under the headline."""
+    """Return the line of totals under the headline."""
     total, counts = totals(graph), flops(graph)
     frozen = total["parameters"] - total["trainable"]
     parts = [f"{frozen:,.0f} parameters frozen"] if frozen else []
@@ -163,7 +185,7 @@ def _table(graph: Graph, rows: list[Row], most: int | None) -> str:
 
 
 def failed_at(graph: Graph) -> str:
-    """Where a pass was stopped: ``" in fc at linear_1_1"``; empty where that is not known."""
+    """Return where a pass failed, as ``" in fc at linear_1_1"``, or ``""`` if that is not known."""
     rows = np.flatnonzero(graph.ops.flags & FAILED).tolist()
     if rows:
         calls = graph.enclosing_calls(rows[-1])
@@ -174,8 +196,8 @@ def failed_at(graph: Graph) -> str:
 
 
 def walk(graph: Graph) -> Iterator[Row]:
-    """The outline's rows, in order of execution, modules before what is inside them."""
-    inside = _Inside(graph)
+    """Yield the rows of the outline in order of execution, modules before their contents."""
+    inside = _CallTotals(graph)
     opened: list[int] = []
     for row in range(len(graph.ops)):
         chain = [call for call in graph.enclosing_calls(row) if graph.call_address(call)]
@@ -191,8 +213,8 @@ def walk(graph: Graph) -> Iterator[Row]:
         opened = chain
 
 
-class _Inside:
-    """What each module call holds, counted once."""
+class _CallTotals:
+    """Totals of each module call: operations, time, FLOPs, and parameters, which count once."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -212,7 +234,7 @@ class _Inside:
             self.op_params.setdefault(row, set()).add(param)
             if graph.ops.call[row] >= 0:
                 self.params[graph.ops.call[row]].add(param)
-        for call in range(calls - 1, -1, -1):  # a call begins after its parent, so children come first here
+        for call in range(calls - 1, -1, -1):  # a call follows its parent, so this visits children first
             parent = int(graph.calls.parent[call])
             if parent >= 0:
                 self.operations[parent] += self.operations[call]
@@ -221,6 +243,7 @@ class _Inside:
                 self.params[parent] |= self.params[call]
 
     def module_row(self, call: int, depth: int, named: int) -> Row:
+        """Return the row of a call, with the name and class of ``named``, itself or a call inside it."""
         graph = self.graph
         outputs = graph.call_outputs.get(call, [])
         shape = dimensions(graph.metas[graph.ops.meta[outputs[0]]].shape) if outputs else ""
@@ -236,6 +259,7 @@ class _Inside:
         )
 
     def op_row(self, row: int, depth: int) -> Row:
+        """Return the row of an operation, input, output or buffer."""
         graph, kind = self.graph, int(self.graph.ops.kind[row])
         failed = " failed" if graph.ops.flags[row] & FAILED else ""
         return Row(
@@ -254,7 +278,7 @@ class _Inside:
 
 
 def _first_tensors(graph: Graph) -> np.ndarray:
-    """Which rows are operations, a function that returned several tensors counted at its first."""
+    """Return a mask (rows,) of operations; of one that returned several tensors only the first row counts."""
     ran, event = graph.ops.kind == OP, graph.ops.event
     later = np.zeros(len(ran), dtype=bool)
     later[1:] = ran[:-1] & (event[1:] >= 0) & (event[1:] == event[:-1])
@@ -263,7 +287,7 @@ def _first_tensors(graph: Graph) -> np.ndarray:
 
 
 def dimensions(shape: tuple[int, ...]) -> str:
-    """A shape as people write it.
+    """Format a shape.
 
     >>> dimensions((2, 3, 8)), dimensions(())
     ('2×3×8', 'scalar')
@@ -272,7 +296,7 @@ def dimensions(shape: tuple[int, ...]) -> str:
 
 
 def size(nbytes: float) -> str:
-    """Bytes in the unit that keeps the number short.
+    """Format a number of bytes in a unit that keeps it short.
 
     >>> size(0), size(1536), size(3_000_000)
     ('0 B', '1.5 KB', '2.9 MB')
@@ -284,7 +308,7 @@ def size(nbytes: float) -> str:
 
 
 def count(number: float) -> str:
-    """A large number in the unit that keeps it short.
+    """Format a large number in a unit that keeps it short.
 
     >>> count(950), count(12_345), count(3.2e9)
     ('950', '12.3 K', '3.20 G')
@@ -297,7 +321,7 @@ def count(number: float) -> str:
 
 
 def duration(nanoseconds: float) -> str:
-    """A time in the unit that keeps the number short.
+    """Format a time in nanoseconds in a unit that keeps it short.
 
     >>> duration(950), duration(12_345), duration(3.2e9)
     ('950 ns', '12.3 µs', '3.20 s')
@@ -321,10 +345,10 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _tail(row: Row) -> str:
-    """The part of the last name in which it differs: ``h.0 … 11``, ``mix:1 … 3``."""
-    for mark in (":", "."):
-        stem, found, tail = row.last.rpartition(mark)
-        if found and stem == row.name.rpartition(mark)[0]:
+    """Return the part of the last name that differs: ``11`` of ``h.0 … h.11``, ``3`` of ``mix:1 … mix:3``."""
+    for separator in (":", "."):
+        stem, found, tail = row.last.rpartition(separator)
+        if found and stem == row.name.rpartition(separator)[0]:
             return tail
     return row.last
 

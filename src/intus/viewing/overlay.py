@@ -1,4 +1,4 @@
-"""Overlays: the numbers that colour a graph's boxes."""
+"""Check overlays and turn them into paints: the numbers that color a graph's boxes."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from ..core.errors import InputError, did_you_mean
 from ..core.graph import Graph
 from ..core.results import COLUMNS, Results
 
-#: Overlays the page works out by itself, from what the graph knows.
+#: Overlays that the page computes from the graph itself.
 BUILT_IN = ("time", "memory", "parameters", "flops")
 
-#: An overlay that only a trace with gradients has: what autograd keeps for the backward pass, in bytes.
+#: The overlay of the bytes that autograd keeps for the backward pass; needs a trace with gradients.
 AUTOGRAD = "autograd"
 
-#: Overlays of what was saved: a figure of each value.
+#: Overlays computed from saved activations, with their titles (`paint.ts` has the same).
 OF_VALUES = {
     "mean": "Mean of values",
-    "std": "Spread of values",
-    "zero": "Share of zeros",
+    "std": "Standard deviation",
+    "zero": "Fraction of zeros",
     "nan": "NaN and infinite",
 }
 
-#: A name; a mapping from address to number, or a pandas Series; Results, or their DataFrame; None.
+#: What a caller may pass as `overlay=`; see `paint`.
 Overlay = str | Mapping[str, float] | Results | Any | None
 
 
 class Column(dict[str, float]):
-    """Numbers by address, with what they are."""
+    """A mapping from address to number, with a name that titles the legend."""
 
     def __init__(self, name: str, values: Mapping[str, float]) -> None:
         super().__init__(values)
@@ -40,15 +40,33 @@ class Column(dict[str, float]):
 
 
 def paint(overlay: Overlay, *, title: str = "") -> dict[str, Any] | str | None:
-    """What the page needs to paint: a built-in overlay's name, or title, values by address, low and high.
+    """Return what the page needs to color the boxes.
 
-    A mapping, or a pandas Series, goes from address to number; Results, or their DataFrame, must hold one
-    score of whole layers, and the latest epoch of each address counts. NaN and infinities are missing values,
-    and shown as such. Amounts that span more than two decades are coloured by their powers; scores never are
-    (``log`` is False).
+    Except for scores, the page uses a logarithmic scale if no value is negative and the positive ones span more
+    than two orders of magnitude.
 
-    >>> paint({"conv1": 0.5, "fc": float("nan")}, title="mean")
-    {'title': 'mean', 'values': {'conv1': 0.5, 'fc': None}, 'low': 0.5, 'high': 0.5}
+    Args:
+        overlay: One of:
+
+            - the name of a built-in overlay: a key of ``BUILT_IN`` or ``OF_VALUES``;
+            - a mapping or a pandas Series from address to number; None, NaN and infinity mean a missing
+              value;
+            - ``Results``, or the DataFrame of ``intus.inspect``, with one score of whole layers (``unit`` is
+              -1); the latest epoch of each address counts;
+            - None for no overlay.
+        title: The title of the legend. Default: the name of the Series or of the score.
+
+    Returns:
+        None for None; the name of a built-in overlay unchanged; otherwise a dict with ``title``, ``values``
+        (by address, None where missing), ``low`` and ``high`` (the ends of the scale) and, for scores,
+        ``log=False`` (never a logarithmic scale).
+
+    Raises:
+        InputError: ``overlay`` is none of these, or has several scores, targets, kinds, models or runs.
+
+    Example:
+        >>> paint({"conv1": 0.5, "fc": float("nan")}, title="mean")
+        {'title': 'mean', 'values': {'conv1': 0.5, 'fc': None}, 'low': 0.5, 'high': 0.5}
     """
     if overlay is None:
         return None
@@ -82,15 +100,15 @@ def paint(overlay: Overlay, *, title: str = "") -> dict[str, Any] | str | None:
 
 
 def _plain(overlay: Any) -> Any:
-    """A pandas Series as a Column, a DataFrame as Results; anything else as it is."""
+    """Convert a pandas Series to a Column and a DataFrame to Results; return anything else unchanged."""
     if isinstance(overlay, Mapping | Results):
         return overlay
     if hasattr(overlay, "columns"):
-        lacking = {"address", "value"} - set(overlay.columns)
-        if lacking:
+        missing = {"address", "value"} - set(overlay.columns)
+        if missing:
             raise InputError(
-                f"overlay is a DataFrame without the column {min(lacking)!r}. It takes what intus.inspect "
-                "gives; of any other, pass one column: frame.set_index('address')['accuracy']."
+                f"overlay is a DataFrame without the column {min(missing)!r}. Pass the result of "
+                "intus.inspect, or one column of another DataFrame: frame.set_index('address')['accuracy']."
             )
         return Results({name: overlay[name].to_numpy() for name in COLUMNS if name in overlay.columns})
     if hasattr(overlay, "index") and hasattr(overlay, "items"):
@@ -105,35 +123,39 @@ def _plain(overlay: Any) -> Any:
 
 
 def to_save(overlay: Overlay) -> str:
-    """What ``trace`` is to save for an overlay: ``"all"`` or ``"none"``."""
+    """Return the ``save`` option that ``trace`` needs for an overlay: ``"all"`` or ``"none"``."""
     return "all" if needs_values(overlay) else "none"
 
 
 def needs_values(overlay: Overlay) -> bool:
-    """Whether an overlay colours by what was saved."""
+    """Return whether an overlay colors by saved activations."""
     return isinstance(overlay, str) and overlay in OF_VALUES
 
 
 def must_know(graph: Graph, painted: Mapping[str, Any]) -> None:
-    """Raise InputError where nothing in the graph answers to any of a paint's addresses."""
-    wanted = painted["values"]
+    """Raise InputError if none of a paint's addresses names anything in the graph."""
+    values = painted["values"]
     known = {*graph.names(), *(module.address for module in graph.modules)}
     known |= {re.sub(r":\d+$", "", name) for name in known}
-    if wanted and not any(address in known for address in wanted):
-        first = next(iter(wanted))
+    if values and not any(address in known for address in values):
+        first = next(iter(values))
         raise InputError(f"overlay: nothing in this graph is called {first!r}. {did_you_mean(first, known)}")
 
 
 def kept_by_autograd(graph: Graph) -> dict[str, float]:
-    """The bytes that autograd keeps until the backward pass, by operation and by module."""
-    noted = graph.facts.get("autograd")
-    if noted is None:
+    """Return the bytes that autograd keeps for the backward pass, by operation and by module.
+
+    Raises:
+        InputError: The trace was taken without ``grads=True``.
+    """
+    recorded = graph.facts.get("autograd")
+    if recorded is None:
         raise InputError(
             "overlay='autograd' needs a trace taken with grads=True: trace(model, x, grads=True)."
         )
     kept: dict[str, float] = {}
     for row in range(len(graph.ops)):
-        size = noted.get(str(row), ("", 0))[1]
+        size = recorded.get(str(row), ("", 0))[1]
         modules = {int(graph.calls.module[call]) for call in graph.enclosing_calls(row)}
         for address in (graph.label(row), *(graph.modules[module].address for module in modules)):
             kept[address] = kept.get(address, 0) + size
@@ -151,12 +173,13 @@ def _number(address: object, value: object) -> float | None:
 
 
 def _score_of(results: Results) -> str:
+    """Return the title of the one score in some Results, or raise InputError if there are several."""
     for column in ("score", "target", "kind", "model", "run"):
         several = sorted(set(results[column].tolist()))
         if len(several) > 1:
             shown = ", ".join(map(repr, several[:6])) + (", …" if len(several) > 6 else "")
             raise InputError(
-                f"An overlay shows one {column}, and these Results hold {len(several)}: {shown}. "
+                f"An overlay shows one {column}, and these Results contain {len(several)}: {shown}. "
                 f"Pick one with results.where({column}=...)."
             )
     score, target = (results["score"][0], results["target"][0]) if len(results) else ("value", "")
@@ -164,10 +187,10 @@ def _score_of(results: Results) -> str:
 
 
 def _latest(results: Results) -> dict[str, float]:
-    """The last epoch's value of every address, for whole layers."""
+    """Return the value of each address in its latest epoch, for scores of whole layers."""
     if len(results) and not (results["unit"] == -1).any():
         raise InputError(
-            "An overlay shows whole layers, and these Results score units. Make one number of each layer's: "
+            "An overlay shows whole layers, and these Results score units. Aggregate them per layer first: "
             "frame.groupby('address')['value'].max()."
         )
     order = np.argsort(np.nan_to_num(results["epoch"], nan=-np.inf), kind="stable")

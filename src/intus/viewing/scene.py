@@ -1,7 +1,7 @@
-"""The scene: a Graph as JSON columns, what a saved file carries and the server sends to the page.
+"""Convert a graph to a scene: JSON columns that saved files contain and the server sends to the page.
 
-The page's side of this contract is ``web/src/graph/model/scene.ts``. Nothing is laid out or decided here;
-names are interned as in the Graph, so that a hundred thousand operations stay a few megabytes.
+``web/src/graph/model/scene.ts`` declares the same format for the page. A scene has no layout. Names are
+stored once and referenced by index, as in the Graph, so a hundred thousand operations take a few megabytes.
 """
 
 from __future__ import annotations
@@ -18,20 +18,26 @@ from ..core.graph import OP, OP_COLUMNS, Graph, Source
 
 VERSION = 1
 _ON_PAGE = {column.name for column in OP_COLUMNS if column.on_page}
-#: How the passes of a layer that is shown as one are put together, for columns where not the first counts.
+#: How the page combines a column over the passes of a rolled layer. In other columns the first pass counts.
 _ROLLED = {column.name: column.rolled for column in OP_COLUMNS if column.rolled != "first"} | {"flops": "sum"}
 _LONGEST_LINE = 160
 
 
 def scene(graph: Graph, *, values: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Turn a graph into a JSON-able dict of columns.
+    """Convert a graph to a JSON-able dict of columns.
 
-    Rows of ``ops`` are the graph's rows, with their labels; ``calls`` are its module calls, with their
-    addresses; ``flops`` is null where not known, ``setting`` -1 where a call was given nothing but tensors;
-    ``totals`` are what the header shows (bytes in bytes, seconds in seconds). ``values`` are columns of what
-    saved activations looked like: ``row``, ``mean``, ``std``, ``low``, ``high``, ``nan`` and ``inf``
-    (counts), ``zero`` (share), ``histogram`` (counts of equally wide bins), and ``picture`` (see
-    ``tracing.thumbnails``), null for none.
+    Args:
+        graph: The graph.
+        values: Summaries of the saved activations, one entry per activation in each column: ``row`` (the
+            graph's row), ``mean``, ``std``, ``low``, ``high``, ``nan`` and ``inf`` (counts), ``zero``
+            (fraction of the finite values), ``histogram`` (counts of equally wide bins) and ``picture`` (see
+            ``tracing.results.value_summary``; null for none). Default: none.
+
+    Returns:
+        A dict whose keys ``web/src/graph/model/scene.ts`` documents. ``ops`` has one entry per row of the
+        graph: its label, the columns that ``OP_COLUMNS`` marks for the page, and ``flops`` (null where
+        unknown). ``setting`` is -1 for calls without arguments other than tensors. ``calls`` are the module
+        calls. ``totals`` are the figures of the header; see ``totals``.
     """
     ops, calls = graph.ops, graph.calls
     return {
@@ -69,21 +75,26 @@ def scene(graph: Graph, *, values: Mapping[str, Any] | None = None) -> dict[str,
 
 
 def _line(site: Source) -> str:
-    """The text of a line of source, as tracebacks read it; ``""`` where it cannot be read."""
+    """Return the text of a source line, read as tracebacks read it, or ``""`` if it cannot be read."""
     return linecache.getline(site.file, site.line).strip()[:_LONGEST_LINE] if site.line else ""
 
 
 def _facts(graph: Graph) -> dict[str, Any]:
     facts = dict(graph.facts)
     raised = facts.get("raised")
-    if raised:  # the line that raised, where no operation did
+    if raised:  # code of a module raised, not an operation
         facts["raised"] = raised | {"text": _line(Source(raised["file"], raised["line"], raised["function"]))}
     return facts
 
 
 def totals(graph: Graph) -> dict[str, float]:
-    """What a header says of a graph: operations, modules, parameters (also those trained), the parameters'
-    and the activations' bytes, and the seconds its operations took."""
+    """Return the totals of a graph.
+
+    Returns:
+        A dict with the number of ``operations``, ``modules``, ``parameters`` and ``trainable`` parameters,
+        ``bytes`` (of the parameters), ``activations`` (bytes of all activations), and ``seconds`` (of the
+        pass where it was measured, else the sum over the operations).
+    """
     ran = graph.ops.kind == OP
     sizes = np.array([meta.nbytes for meta in graph.metas], dtype=np.int64)
     seconds = finite(graph.facts.get("seconds"))
@@ -99,7 +110,7 @@ def totals(graph: Graph) -> dict[str, float]:
 
 
 def finite(value: Any) -> Any:
-    """The value with every NaN and infinity replaced by None, which is what JSON has for them."""
+    """Replace every NaN and infinity in a nested value by None, because JSON cannot represent them."""
     if isinstance(value, dict):
         return {str(key): finite(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,6 +1,6 @@
-"""Two graphs side by side on one page: which box of one is which of the other, and how far they are apart.
+"""Show two graphs side by side on one page, with matching boxes and their differences marked.
 
-The page's side of this contract is ``web/src/graph/view/sides.ts``.
+``web/src/graph/view/sides.ts`` declares the same data for the page.
 """
 
 from __future__ import annotations
@@ -18,16 +18,24 @@ from .outline import headline
 from .overlay import BUILT_IN, Overlay
 from .scene import finite
 
-#: How a box is marked, from the least to the worst; a module takes the worst of what is inside.
+#: The marks of a box, in increasing order of severity. A module gets the most severe mark inside it.
 MARKS = ("equal", "not saved", "close", "only here", "differs", "first difference")
 _EQUAL, _ONLY, _DIFFERS, _FIRST = 0, 3, 4, 5
 
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What was found of two graphs: ``pairs`` of rows (-1: no partner), a ``verdict`` of each, ``figures``
-    (columns with one entry per pair), ``first``, the rows where they part (-1 for none), and the ``summary``
-    in words."""
+    """The result of comparing two graphs.
+
+    Attributes:
+        pairs: Pairs of matching rows, -1 where a row of the other graph has no counterpart.
+        verdict: For each pair what ``compare`` found: ``"equal"``, ``"close"``, ``"shape"``, ``"only in a"``
+            and others.
+        figures: Columns with one entry per pair: ``relative``, ``max_abs``, ``cosine``, ``shape_a`` and
+            ``shape_b``.
+        first: The row of the first difference in each graph, -1 for none.
+        summary: The result in a few sentences.
+    """
 
     pairs: Sequence[tuple[int, int]]
     verdict: Sequence[str]
@@ -37,24 +45,40 @@ class Verdicts:
 
 
 class Sides(View):
-    """Two graphs to look at side by side, walking together; saves itself as one offline page.
+    """Two graphs shown side by side on one page that opens, selects and scrolls both together.
 
-    >>> Sides(View(graph), View(other), verdicts).save("sides.html")     # doctest: +SKIP
-    PosixPath('sides.html')
+    ``view(a, beside=b)`` makes it.
+
+    Args:
+        a: The left graph. Its ``depth`` and ``rolled`` apply to both.
+        b: The right graph.
+        verdicts: What the comparison found.
+        overlay: ``"time"``, ``"memory"``, ``"parameters"`` or ``"flops"``. Default: color the differences.
+
+    Attributes:
+        views: The two Views.
+        verdicts: What the comparison found.
+
+    Raises:
+        InputError: ``overlay`` is something else.
+
+    Example:
+        >>> view(a, beside=b).save("sides.html")  # doctest: +SKIP
+        PosixPath('sides.html')
     """
 
     def __init__(self, a: View, b: View, verdicts: Verdicts, *, overlay: Overlay = None) -> None:
         if not (overlay is None or (isinstance(overlay, str) and overlay in BUILT_IN)):
             raise InputError(
-                f"overlay={overlay!r} cannot colour two graphs side by side. "
-                f"{did_you_mean(str(overlay), BUILT_IN)} Without it the differences are coloured."
+                f"overlay={overlay!r} cannot color two graphs side by side. "
+                f"{did_you_mean(str(overlay), BUILT_IN)} Leave it out to color the differences."
             )
         title = f"{a.title} and {b.title}"
         super().__init__(a.graph, title=title, overlay=overlay, depth=a.depth, rolled=a.rolled)
         self.views, self.verdicts = (a, b), verdicts
 
     def html(self, *, rolled: bool | None = None) -> str:
-        """The page as text; ``rolled`` as asked for at first where None."""
+        """Return the page as HTML text, with ``rolled`` as the left View says if it is None."""
         rolled = self.rolled if rolled is None else rolled
         both = [
             content(v.graph, overlay=self.overlay, depth=self.depth, rolled=rolled, values=v.values)
@@ -64,29 +88,42 @@ class Sides(View):
         return document(data, title=self.title, summary=self.verdicts.summary, also="sides")
 
     def marks(self) -> dict[str, Any]:
-        """What the page marks (see ``marks``)."""
+        """Return the marks of all boxes; see the function ``marks``."""
         a, b = self.views
         return marks(a.graph, b.graph, self.verdicts)
 
-    def save(self, path: str | Path, *, rolled: bool | None = None, **look: Any) -> Path:
-        """Write the page to ``path``, which ends in ``.html``, and return it.
+    def save(self, path: str | Path, *, rolled: bool | None = None, **options: Any) -> Path:
+        """Write the page into a file and return its path.
 
-        Raises InputError for another ending, or for ``direction``, ``dark`` and ``scale``, which are for
-        pictures of one graph.
+        Args:
+            path: The file, which must end in ``.html``.
+            rolled: Whether the passes of a recurrent layer are one box. Default: as the left View says.
+            **options: The other options of ``View.save``, which apply to pictures of one graph and are
+                refused.
+
+        Returns:
+            The path that was written.
+
+        Raises:
+            InputError: The path ends in something else, or an option was given.
         """
         path = Path(path)
-        if path.suffix != ".html" or look:
-            said = f"{sorted(look)} cannot be" if look else f"{path.name!r} cannot be"
+        if path.suffix != ".html" or options:
+            wrong = sorted(options) if options else repr(path.name)
             raise InputError(
-                f"{said}: two graphs side by side are a page. Save it as .html, without options."
+                f"{wrong} cannot be: two graphs side by side are a page. Save it as .html, without options."
             )
         path.write_text(self.html(rolled=rolled), encoding="utf-8")
         return path
 
     def widget(self) -> Any:
-        """Not of two graphs: raises InputError."""
+        """Raise InputError, because a widget shows one graph.
+
+        Raises:
+            InputError: Always.
+        """
         raise InputError(
-            "A widget holds one graph. End the cell with view(a, beside=b), or save it as .html."
+            "A widget shows one graph. End the cell with view(a, beside=b), or save it as .html."
         )
 
     def __repr__(self) -> str:
@@ -95,10 +132,16 @@ class Sides(View):
 
 
 def marks(a: Graph, b: Graph, found: Verdicts) -> dict[str, Any]:
-    """What the page marks: for each side, by label and by module call, the mark (an index into ``MARKS``),
-    the partner's name ("" for none) and the number of the pair's figures (-1 for a module)."""
+    """Return the marks of two compared graphs, as JSON-able data.
+
+    Returns:
+        A dict with ``marks`` (``MARKS``), ``first`` (the labels of the first difference, ``""`` for none),
+        ``figures``, ``summary``, and ``names``: for each side, by label and by address of a module call, the
+        mark (an index into ``MARKS``), the name of the counterpart (``""`` for none), and the number of the
+        pair (-1 for a module).
+    """
     calls = partners(a, b, found.pairs)
-    back = {theirs: mine for mine, theirs in calls.items()}
+    back = {call_b: call_a for call_a, call_b in calls.items()}
     return {
         "marks": MARKS,
         "first": [
@@ -130,7 +173,8 @@ def _names(
 
 
 def _mark(verdict: str) -> int:
-    """
+    """Return the mark for a verdict.
+
     >>> [MARKS[_mark(verdict)] for verdict in ("close", "only in b", "shape")]
     ['close', 'only here', 'differs']
     """
@@ -140,8 +184,19 @@ def _mark(verdict: str) -> int:
 
 
 def partners(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """Which module call of ``a`` is which of ``b``: the two that share the largest part of their rows (their
-    Jaccard index), among equals those of one name, then of nearest depth. No call stands twice."""
+    """Match the module calls of two graphs by the rows that they share.
+
+    Calls are matched greedily in order of the Jaccard index of their rows. Ties go to calls of equal address,
+    then to calls of the nearest depth.
+
+    Args:
+        a: One graph.
+        b: The other graph.
+        pairs: Pairs of matching rows, -1 for none.
+
+    Returns:
+        A mapping from calls of ``a`` to calls of ``b``; each call occurs at most once.
+    """
     shared: Counter[tuple[int, int]] = Counter()
     sizes: tuple[Counter[int], Counter[int]] = Counter(), Counter()
     depth: tuple[dict[int, int], dict[int, int]] = {}, {}
@@ -152,18 +207,18 @@ def partners(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> dict[int, 
                 around[side] = graph.enclosing_calls(pair[side])
                 sizes[side].update(around[side])
                 depth[side].update({call: level for level, call in enumerate(around[side])})
-        shared.update((mine, theirs) for mine in around[0] for theirs in around[1])
+        shared.update((call_a, call_b) for call_a in around[0] for call_b in around[1])
 
     def order(both: tuple[int, int]) -> tuple[float, bool, int, int, int]:
-        mine, theirs = both
-        common = shared[both] / (sizes[0][mine] + sizes[1][theirs] - shared[both])
-        named = a.call_address(mine) == b.call_address(theirs)
-        return -common, not named, abs(depth[0][mine] - depth[1][theirs]), mine, theirs
+        call_a, call_b = both
+        jaccard = shared[both] / (sizes[0][call_a] + sizes[1][call_b] - shared[both])
+        same_name = a.call_address(call_a) == b.call_address(call_b)
+        return -jaccard, not same_name, abs(depth[0][call_a] - depth[1][call_b]), call_a, call_b
 
     found: dict[int, int] = {}
     taken: set[int] = set()
-    for mine, theirs in sorted(shared, key=order):
-        if mine not in found and theirs not in taken:
-            found[mine] = theirs
-            taken.add(theirs)
+    for call_a, call_b in sorted(shared, key=order):
+        if call_a not in found and call_b not in taken:
+            found[call_a] = call_b
+            taken.add(call_b)
     return found

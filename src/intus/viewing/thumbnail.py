@@ -1,4 +1,4 @@
-"""A tensor's values as a small picture: a histogram in SVG and a heat map in PNG, both inline and offline."""
+"""Draw small pictures of a tensor's values, inline in HTML: a histogram in SVG and a heat map in PNG."""
 
 from __future__ import annotations
 
@@ -13,10 +13,19 @@ _WIDTH, _HEIGHT = 240, 56
 
 
 class ValueSummary(NamedTuple):
-    """What is shown of a tensor's values.
+    """Summary statistics of a tensor's values.
 
-    ``low``, ``mean``, ``high`` and ``std`` are of the finite ones, None where there are none; ``counts`` how
-    many of them fall in equal bins from ``low`` to ``high``; ``image`` is a flat part of it, or None.
+    Attributes:
+        size: The number of values.
+        nan: The number of NaN.
+        infinite: The number of infinite values.
+        zero: The number of zeros.
+        low: The minimum of the finite values; None if there are none.
+        mean: The mean of the finite values; None if there are none.
+        high: The maximum of the finite values; None if there are none.
+        std: The standard deviation of the finite values; None if there are none.
+        counts: A histogram of the finite values with bins of equal width from ``low`` to ``high``.
+        image: A two-dimensional part of the tensor, (rows, columns), or None.
     """
 
     size: int
@@ -31,50 +40,54 @@ class ValueSummary(NamedTuple):
     image: np.ndarray | None
 
 
-def sentence(look: ValueSummary) -> str:
-    """The figures in a line.
+def sentence(values: ValueSummary) -> str:
+    """Return the statistics as one line.
 
     >>> sentence(ValueSummary(4, 1, 0, 0, -1.0, 0.5, 2.0, 1.25, (1, 2), None))
     'min -1, mean 0.5, max 2, std 1.25, 1 NaN'
     """
-    figures = (("min", look.low), ("mean", look.mean), ("max", look.high), ("std", look.std))
+    figures = (("min", values.low), ("mean", values.mean), ("max", values.high), ("std", values.std))
     parts = [f"{name} {value:.4g}" for name, value in figures if value is not None]
-    if look.zero:
-        parts.append(f"{look.zero / look.size:.0%} zeros" if look.zero < look.size else "all zeros")
-    parts += [f"{look.nan:,} NaN"] if look.nan else []
-    parts += [f"{look.infinite:,} infinite"] if look.infinite else []
+    if values.zero:
+        parts.append(f"{values.zero / values.size:.0%} zeros" if values.zero < values.size else "all zeros")
+    parts += [f"{values.nan:,} NaN"] if values.nan else []
+    parts += [f"{values.infinite:,} infinite"] if values.infinite else []
     return ", ".join(parts) or "no values"
 
 
-def histogram(look: ValueSummary) -> str:
-    """The counts as bars in SVG, of the colour of the text around."""
-    if not look.counts or look.low is None or look.high is None:
+def histogram(values: ValueSummary) -> str:
+    """Return the histogram as an SVG element, or ``""`` without finite values.
+
+    Its labels have the color of the surrounding text.
+    """
+    if not values.counts or values.low is None or values.high is None:
         return ""
-    top, step = max(look.counts), _WIDTH / len(look.counts)
+    top, step = max(values.counts), _WIDTH / len(values.counts)
     bars = "".join(
         f'<rect x="{n * step:.1f}" y="{_HEIGHT - (height := _HEIGHT * count / top):.1f}" '
         f'width="{max(step - 1, 1):.1f}" height="{height:.1f}"/>'
-        for n, count in enumerate(look.counts)
+        for n, count in enumerate(values.counts)
         if count
     )
     zero = ""
-    if look.low < 0 < look.high:
-        at = _WIDTH * -look.low / (look.high - look.low)
+    if values.low < 0 < values.high:
+        at = _WIDTH * -values.low / (values.high - values.low)
         zero = (
             f'<line x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="{_HEIGHT}" stroke="currentColor" opacity=".35"/>'
         )
     ends = (
-        f'<text x="0" y="{_HEIGHT + 13}">{look.low:.3g}</text>'
-        f'<text x="{_WIDTH}" y="{_HEIGHT + 13}" text-anchor="end">{look.high:.3g}</text>'
+        f'<text x="0" y="{_HEIGHT + 13}">{values.low:.3g}</text>'
+        f'<text x="{_WIDTH}" y="{_HEIGHT + 13}" text-anchor="end">{values.high:.3g}</text>'
     )
+    label = f"Histogram, {sentence(values)}"
     return (
-        f'<svg width="{_WIDTH}" height="{_HEIGHT + 16}" role="img" aria-label="Histogram, {sentence(look)}">'
+        f'<svg width="{_WIDTH}" height="{_HEIGHT + 16}" role="img" aria-label="{label}">'
         f'<g fill="#2f7fd0">{bars}</g>{zero}<g fill="currentColor" font-size="11">{ends}</g></svg>'
     )
 
 
 def heat_map(image: np.ndarray, *, width: int = 240) -> str:
-    """A two-dimensional array as an ``<img>``: blue below zero, white at it, red above; NaN is grey."""
+    """Return an array (rows, columns) as an ``<img>``: negative blue, zero white, positive red, NaN gray."""
     rows, columns = image.shape
     scale = max(1, min(width // columns, 160 // rows))
     data = base64.b64encode(png(image)).decode("ascii")
@@ -86,14 +99,14 @@ def heat_map(image: np.ndarray, *, width: int = 240) -> str:
 
 
 def png(image: np.ndarray) -> bytes:
-    """A PNG with one pixel a number, its colours symmetric around zero.
+    """Return an array (rows, columns) as a PNG, one pixel per number, the color scale symmetric around 0.
 
-    >>> png(np.array([[-1.0, 0.0, 1.0]]))[:4]
-    b'\\x89PNG'
+    >>> png(np.array([[-1.0, 0.0, 1.0]]))[1:4]
+    b'PNG'
     """
     finite = np.isfinite(image)
-    most = float(np.abs(image[finite]).max(initial=0)) or 1.0
-    tone = np.clip(np.where(finite, image, 0) / most, -1, 1)[..., None]
+    largest = float(np.abs(image[finite]).max(initial=0)) or 1.0
+    tone = np.clip(np.where(finite, image, 0) / largest, -1, 1)[..., None]
     white, red, blue = (np.array(c, dtype=float) for c in ((247, 247, 247), (178, 24, 43), (33, 102, 172)))
     pixels = white + np.abs(tone) * (np.where(tone > 0, red, blue) - white)
     pixels = np.where(finite[..., None], pixels, 128).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""A widget for notebooks: the graph with a selection that the page and Python share."""
+"""Make a notebook widget: the graph with a selection that the page and Python share."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from .html import content, packed, packed_assets
 if TYPE_CHECKING:
     from .html import View
 
-# The page stands in a shadow root, so that its style and the notebook's keep to themselves; its program is
-# one for all widgets of a notebook.
+# A shadow root isolates the page's style from the notebook's. All widgets of a notebook share one program.
 _MODULE = """
 const unpack = (text) => {
   const packed = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
@@ -29,7 +28,7 @@ const load = async (text) => {
   const inShadow = (_, given) => `:host${given ? `(${given})` : ""}`;
   return { style: style.replaceAll(/:root(\\[[^\\]]*\\])?/g, inShadow), program, script };
 };
-// Light or dark as the notebook is: JupyterLab, VS Code and Colab say so, others by their color-scheme.
+// Follow the notebook's theme: JupyterLab, VS Code and Colab have attributes for it, others a color-scheme.
 const follow = (host) => {
   const { jpThemeLight, vscodeThemeKind } = document.body.dataset;
   const scheme = getComputedStyle(host.parentElement ?? document.body).colorScheme;
@@ -43,20 +42,20 @@ const follow = (host) => {
 };
 async function render({ model, el }) {
   const assets = model.get("_assets");
-  const known = (globalThis.intusPrograms ??= new Map());
-  if (!known.has(assets)) known.set(assets, load(assets));
-  const { style, program, script } = await known.get(assets);
+  const programs = (globalThis.intusPrograms ??= new Map());
+  if (!programs.has(assets)) programs.set(assets, load(assets));
+  const { style, program, script } = await programs.get(assets);
   const { scene, paint, depth, rolled } = await unpack(model.get("_content")).json();
   const root = el.shadowRoot ?? el.attachShadow({ mode: "open" });
   const sheet = document.createElement("style");
   sheet.textContent = style;
   const host = document.createElement("div");
   host.style.height = `${model.get("height")}px`;
-  const gone = document.createElement("p");
-  gone.style.cssText = "margin: 0; padding: 8px 12px; font: 13px var(--font); color: var(--text)";
-  gone.textContent = "The kernel was restarted: run this cell again to share the selection with Python.";
-  gone.hidden = true;
-  root.replaceChildren(sheet, gone, host);
+  const notice = document.createElement("p");
+  notice.style.cssText = "margin: 0; padding: 8px 12px; font: 13px var(--font); color: var(--text)";
+  notice.textContent = "The kernel was restarted: run this cell again to share the selection with Python.";
+  notice.hidden = true;
+  root.replaceChildren(sheet, notice, host);
   follow(el);
   const themes = new MutationObserver(() => follow(el));
   for (const place of [document.body, document.documentElement]) themes.observe(place, { attributes: true });
@@ -71,9 +70,10 @@ async function render({ model, el }) {
   const select = () => view.select(model.get("selected"));
   if (model.get("selected") !== null) select();
   model.on("change:selected", select);
-  // Jupyter keeps the widget of a kernel that has gone; it is still walked in. anywidget calls with its view.
+  // Jupyter keeps the widget after its kernel ended, and the graph still works. anywidget binds `this` to
+  // its view.
   const listen = function () {
-    gone.hidden = this?.model?.comm_live !== false;
+    notice.hidden = this?.model?.comm_live !== false;
   };
   model.on("comm_live_update", listen);
   return () => {
@@ -88,7 +88,11 @@ export default { render };
 
 
 def widget(view: View) -> Any:
-    """A widget of what a view shows. Raises MissingExtraError where anywidget is not installed."""
+    """Return a widget of what a View shows; see ``View.widget``.
+
+    Raises:
+        MissingExtraError: anywidget is not installed.
+    """
     require("anywidget", extra="widget", why="to share a selection with a notebook (a trace shows without)")
     return _widget_class()(view)
 
@@ -99,7 +103,7 @@ def _widget_class() -> Any:
     import traitlets
 
     class GraphWidget(anywidget.AnyWidget):
-        """The graph; ``selected`` is the address of the selected box, None for none."""
+        """The graph as a widget; ``selected`` is the address of the selected box, or None."""
 
         _esm = _MODULE
         _assets = traitlets.Unicode().tag(sync=True)
@@ -119,8 +123,15 @@ def _widget_class() -> Any:
             super().__init__(_assets=packed_assets(), _content=packed(shown), height=view.height)
 
         def select(self, address: str | None) -> None:
-            """Select what answers to an address, opening what is around it; None selects nothing."""
-            self.selected = None if address is None else _of_the_page(self._graph, address)
+            """Select a box and open the modules around it.
+
+            Args:
+                address: An address of a module, a module call or an operation, or None to select nothing.
+
+            Raises:
+                AddressError: Nothing in the graph has this address.
+            """
+            self.selected = None if address is None else _page_address(self._graph, address)
 
         def __repr__(self) -> str:
             return f"<Widget of {self._graph.model}: {self.selected!r} selected>"
@@ -128,8 +139,8 @@ def _widget_class() -> Any:
     return GraphWidget
 
 
-def _of_the_page(graph: Graph, address: str) -> str:
-    """The address by which the page knows what the caller named: a module's call, or an operation's label."""
+def _page_address(graph: Graph, address: str) -> str:
+    """Return the name that the page uses for an address: a module call's address or an operation's label."""
     calls = {graph.call_address(call) for call in range(len(graph.calls))} - {""}
     for name in (address, f"{address}:1", address.removesuffix(":1")):
         if name in calls:
@@ -137,5 +148,5 @@ def _of_the_page(graph: Graph, address: str) -> str:
     rows = graph.rows(address)
     if not rows:
         known = sorted(calls | {name for name in graph.names() if name})
-        raise AddressError(f"Nothing answers to {address!r}. {did_you_mean(address, known)}")
+        raise AddressError(f"No module or operation is called {address!r}. {did_you_mean(address, known)}")
     return graph.label(rows[0])

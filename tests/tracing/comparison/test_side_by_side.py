@@ -113,7 +113,7 @@ def test_what_cannot_be_is_refused(flat, tmp_path):
         (lambda: view(t.graph, beside=t), "The first is of type Graph"),
         (lambda: view(t, beside=flat), "a model without inputs"),
         (lambda: view(t, beside=t, overlay="tme"), "overlay='tme' cannot.*Did you mean 'time'"),
-        (lambda: view(t, beside=t, overlay={"f": 1.0}), "cannot colour two graphs"),
+        (lambda: view(t, beside=t, overlay={"f": 1.0}), "cannot color two graphs"),
         (lambda: view(t, beside=trace(flat, x, save="none")), "b has no values"),
         (lambda: page.save(tmp_path / "two.svg"), r"'two.svg' cannot be"),
         (lambda: page.save(tmp_path / "two.html", dark=True), r"\['dark'\] cannot be"),

@@ -1,5 +1,5 @@
-"""Still pictures of a graph: SVG, PNG, PDF and DOT.
+"""Write still pictures of a graph: SVG, PNG, PDF and DOT.
 
-The page's own program lays a graph out and draws it (``web/src/pictures``), in a QuickJS engine inside this
-process (``engine``). What it hands back are shapes; the writers here put them into files.
+The page's own program (``web/src/pictures``) lays the graph out and returns shapes. It runs in a QuickJS
+engine inside this process (``engine``). The writers in this folder put the shapes into files.
 """

@@ -1,4 +1,4 @@
-"""Ask the page's program for a picture of a graph, or for what is visible of it."""
+"""Run the page's program to draw a graph, or to list what is visible of it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ DIRECTIONS = ("down", "right")
 def draw(
     content: Mapping[str, Any], *, title: str, summary: str = "", direction: str = "down", dark: bool = False
 ) -> Picture:
-    """Return the picture of what a saved page would show.
+    """Return the picture that a saved page would show.
 
     Args:
-        content: What the page would be given: scene, paint, depth, and whether rolled (``html.content``).
+        content: The input of the page's program; see ``html.content``.
         title: The heading of the picture.
-        summary: What it shows, in a sentence or two, for who cannot see it.
-        direction: Where the data flows: ``"down"`` or ``"right"``.
-        dark: Whether to draw in the dark theme's colours.
+        summary: A description in one or two sentences, for screen readers.
+        direction: The direction of the data flow: ``"down"`` or ``"right"``.
+        dark: Whether to use the dark theme's colors.
 
     Raises:
-        InputError: ``direction`` is neither.
+        InputError: ``direction`` is something else.
         MissingExtraError: QuickJS is not installed.
+        IntusError: The graph is too large for one picture.
     """
     return picture_of(run("draw", _task(content, title, summary, direction, dark)))
 
@@ -35,18 +36,21 @@ def draw(
 def diagram(
     content: Mapping[str, Any], *, title: str, direction: str = "down", dark: bool = False
 ) -> dict[str, Any]:
-    """Return what the same picture shows, in words and numbers.
+    """Return the contents of the same picture as data.
 
-    Takes what ``draw`` takes. The result is ``Diagram`` in ``web/src/pictures/diagram.ts``: ``boxes`` with
-    their words, places and colours, ``edges`` between closed boxes, and ``routes`` of all lines.
+    Arguments and exceptions are those of ``draw``.
+
+    Returns:
+        A dict as ``Diagram`` in ``web/src/pictures/diagram.ts`` declares it: ``boxes`` with their texts,
+        positions and colors, ``edges`` between closed boxes, and the ``routes`` of all edges.
     """
-    found: dict[str, Any] = run("diagram", _task(content, title, "", direction, dark))
-    return found
+    result: dict[str, Any] = run("diagram", _task(content, title, "", direction, dark))
+    return result
 
 
 def _task(content: Mapping[str, Any], title: str, summary: str, direction: str, dark: bool) -> dict[str, Any]:
     if direction not in DIRECTIONS:
-        raise InputError(f"direction={direction!r} is no direction. {did_you_mean(direction, DIRECTIONS)}")
+        raise InputError(f"direction={direction!r} is not a direction. {did_you_mean(direction, DIRECTIONS)}")
     return {
         "content": content,
         "rightward": direction == "right",

@@ -1,4 +1,4 @@
-"""Which font each character is drawn in: matplotlib's own, else another of the machine's."""
+"""Choose a font for each character: matplotlib's default, else another font of this machine."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-OWN = ""  # matplotlib's DejaVu Sans
+OWN = ""  # the file name that stands for matplotlib's DejaVu Sans
 MISSING = "\N{WHITE VERTICAL RECTANGLE}"
-_NO_WORDS = re.compile("LastResort|Emoji.*Color|Color.*Emoji|Mono|Serif", re.IGNORECASE)
+_UNSUITABLE = re.compile("LastResort|Emoji.*Color|Color.*Emoji|Mono|Serif", re.IGNORECASE)
 
 
 def runs(words: str) -> Iterator[tuple[str, str]]:
-    """Words in parts, each with the file of the font that it is drawn in; ``OWN`` for matplotlib's.
+    """Split a text into runs, each with the file of the font to draw it in.
 
-    A character that no font of this machine has is shown as an empty box, ▯.
+    Args:
+        words: The text. A character that no font of this machine has is replaced by an empty box, ▯.
+
+    Yields:
+        A run and the file of its font; ``OWN`` for matplotlib's default font.
     """
     if words.isascii():
         yield words, OWN
@@ -35,34 +39,34 @@ def runs(words: str) -> Iterator[tuple[str, str]]:
 
 
 def _left_to_right(words: str) -> str:
-    """Words whose parts follow one another as in a browser, though each is written in its own direction."""
-    turned = any(unicodedata.bidirectional(character) in ("R", "AL") for character in words)
-    return f"\u200e{words}" if turned else words
+    """Mark a run with right-to-left characters so that runs still follow one another from left to right."""
+    has_rtl = any(unicodedata.bidirectional(character) in ("R", "AL") for character in words)
+    return f"\u200e{words}" if has_rtl else words
 
 
 @cache
 def _file_with(code: int) -> str | None:
-    """The first of the machine's fonts that has a character."""
+    """Return the first font of this machine that has a character, or None."""
     return next((file for file in _files() if code in _characters(file)), None)
 
 
 @cache
 def _files() -> tuple[str, ...]:
-    """The machine's fonts, plain sans serif ones first; asked for where matplotlib's own lacks something.
+    """Return the files of this machine's fonts, plain sans serif fonts first.
 
-    matplotlib's own list is not asked: it is made once and does not know what was installed since.
+    matplotlib's cached list of fonts would lack fonts that were installed later.
     """
     from matplotlib.font_manager import findSystemFonts
 
     def order(file: str) -> tuple[bool, bool, bool, str]:
-        return bool(_NO_WORDS.search(file)), "Sans" not in file, "Regular" not in file, file
+        return bool(_UNSUITABLE.search(file)), "Sans" not in file, "Regular" not in file, file
 
     return tuple(sorted(findSystemFonts(), key=order))
 
 
 @cache
 def _characters(file: str) -> frozenset[int]:
-    """What a font can draw as outlines; nothing where it is none or only has pictures."""
+    """Return the characters that a font can draw as outlines; none if it is unreadable or a bitmap font."""
     from matplotlib.font_manager import get_font
 
     try:

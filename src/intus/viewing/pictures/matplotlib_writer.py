@@ -1,4 +1,4 @@
-"""Write a picture as PNG or PDF with matplotlib's two renderers, in its own font."""
+"""Write a picture as PNG or PDF with matplotlib's renderers and its default font."""
 
 from __future__ import annotations
 
@@ -16,55 +16,61 @@ from .fonts import runs
 from .measure import measure
 from .shapes import Clip, Path, Picture, Rect, Shape, Text
 
-LONGEST_SIDE = 30_000  # pixels of a PNG: more than this few programs open
-MOST_PIXELS = 60_000_000  # 240 MB while it is drawn
-LONGEST_PAGE = 14_400  # points of a PDF, its format's own bound
-_BASELINE = 0.36
-_INCH = 96  # pixels, as in CSS
+LONGEST_SIDE = 30_000  # pixels of a PNG; few programs open larger ones
+MOST_PIXELS = 60_000_000  # of a PNG; they take 240 MB while it is drawn
+LONGEST_PAGE = 14_400  # points, the limit of the PDF format
+_BASELINE = 0.36  # of the font size, from the middle of the capitals down to the baseline
+_INCH = 96  # CSS pixels
 
 
 def write(picture: Picture, path: File, *, scale: float = 2.0) -> None:
-    """Write a ``.png`` or ``.pdf``; ``scale`` is pixels of a PNG per pixel of the picture.
+    """Write a picture as ``.png`` or ``.pdf``.
 
-    A picture too large for its format is made smaller, with a warning that says by how much.
+    Args:
+        picture: The picture.
+        path: The file, which ends in ``.png`` or ``.pdf``.
+        scale: Pixels of a PNG per pixel of the picture.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
+
+    Warns:
+        UserWarning: The picture exceeded the limits of its format and was made smaller.
     """
-    require("matplotlib", extra="draw", why=f"to write {path.suffix} files (.svg and .html do without)")
+    require("matplotlib", extra="draw", why=f"to write {path.suffix} files (.svg and .html do not need it)")
     from matplotlib.figure import Figure
 
-    fitting = _fitting(picture, path, scale)
-    inches = (picture.width / _INCH * fitting, picture.height / _INCH * fitting)
+    scale = _possible_scale(picture, path, scale)
+    inches = (picture.width / _INCH * scale, picture.height / _INCH * scale)
     pdf = path.suffix == ".pdf"
     figure = Figure(figsize=inches, dpi=72 if pdf else _INCH, facecolor=picture.ground)
-    figure.add_artist(_artist(picture, fitting))
+    figure.add_artist(_artist(picture, scale))
     title = "".join(c if c.isprintable() else "\ufffd" for c in picture.title)
     metadata = {"Title": title, "Creator": "intus"} | ({"CreationDate": None} if pdf else {})
     if not pdf:
         metadata = {"Title": title.encode("latin-1", "replace").decode("latin-1"), "Software": "intus"}
-    with _quiet():
+    with _without_font_notes():
         figure.savefig(path, format=path.suffix[1:], dpi=72 if pdf else _INCH, metadata=metadata)
 
 
-def _fitting(picture: Picture, path: File, scale: float) -> float:
-    """Return the scale at which the picture fits its format."""
+def _possible_scale(picture: Picture, path: File, scale: float) -> float:
+    """Return the requested scale (1 for PDF), or with a warning the largest one that the format allows."""
     if path.suffix == ".pdf":
         points = max(picture.width, picture.height) * 72 / _INCH
-        fits, asked = min(1.0, LONGEST_PAGE / points), 1.0
+        possible, requested = min(1.0, LONGEST_PAGE / points), 1.0
     else:
         by_side = LONGEST_SIDE / max(picture.width, picture.height)
         by_area = math.sqrt(MOST_PIXELS / (picture.width * picture.height))
-        fits, asked = min(scale, by_side, by_area), scale
-    if fits < asked * 0.999:
+        possible, requested = min(scale, by_side, by_area), scale
+    if possible < requested * 0.999:
         warnings.warn(
             f"{path.name}: the picture is {picture.width:,.0f} × {picture.height:,.0f} pixels, so it was "
-            f"made smaller, to {100 * fits / asked:.0f} %. To read it all, draw fewer levels (depth=), "
-            "rolled=True, or an .svg, or walk in an .html.",
+            f"made smaller, to {100 * possible / requested:.0f} %. To keep it readable, draw fewer levels "
+            "(depth=), or rolled=True, or write an .svg or .html.",
             UserWarning,
             stacklevel=5,
         )
-    return fits
+    return possible
 
 
 def _artist(picture: Picture, scale: float) -> Any:
@@ -81,17 +87,17 @@ def _artist(picture: Picture, scale: float) -> Any:
 
 
 class _Pen:
-    """Draws shapes with a renderer of matplotlib, whose y points upwards and whose unit is its own pixel."""
+    """Draws shapes with a matplotlib renderer, whose y axis points upwards and whose unit is its pixel."""
 
     def __init__(self, renderer: Any, picture: Picture, scale: float) -> None:
         from matplotlib.transforms import Affine2D
 
         self.renderer = renderer
-        self.unit = renderer.points_to_pixels(72 / _INCH) * scale  # of one pixel of the picture
+        self.unit = renderer.points_to_pixels(72 / _INCH) * scale  # renderer units per pixel of the picture
         self.to_page = Affine2D().scale(self.unit, -self.unit).translate(0, picture.height * self.unit)
-        self.points = 72 / _INCH * scale  # the same in points, in which lines and type are measured
+        self.points = 72 / _INCH * scale  # points per pixel of the picture, for lines and fonts
         self.height = picture.height * self.unit
-        self.clip: Any = None  # what alone is seen of what is drawn now
+        self.clip: Any = None  # the current clip path
 
     def draw(self, shape: Shape) -> None:
         match shape:
@@ -133,10 +139,12 @@ class _Pen:
             font = _font(text.size * self.points, text.bold, file)
             context = self.renderer.new_gc()
             context.set_foreground(text.ink)
-            upright = self.height - y if self.renderer.flipy() else y  # not as a path is
-            self.renderer.draw_text(context, x, upright, words, font, 0, ismath=False)
+            from_edge = (
+                self.height - y if self.renderer.flipy() else y
+            )  # unlike paths, text may count from the top
+            self.renderer.draw_text(context, x, from_edge, words, font, 0, ismath=False)
             context.restore()
-            if words != text.words:  # more comes after it
+            if words != text.words:  # other runs follow
                 x += self.renderer.get_text_width_height_descent(words, font, ismath=False)[0]
 
 
@@ -145,7 +153,7 @@ _CODES = {"M": [1], "L": [2], "C": [4, 4, 4]}
 
 
 def _path_of(shape: Rect | Path) -> Any:
-    """Return matplotlib's path of a shape."""
+    """Return a shape as a matplotlib path."""
     from matplotlib.path import Path as Outline
 
     if isinstance(shape, Rect):
@@ -163,11 +171,11 @@ def _path_of(shape: Rect | Path) -> Any:
 
 
 def _round(rect: Rect) -> tuple[list[tuple[float, float]], list[int]]:
-    """Return a rectangle's outline, its corners as curves."""
+    """Return the vertices and codes of a rectangle with round corners."""
     x, y, w, h, r = rect.x, rect.y, rect.width, rect.height, rect.radius
     if r <= 0:
         return [(x, y), (x + w, y), (x + w, y + h), (x, y + h), (x, y)], [1, 2, 2, 2, 79]
-    k = r * 0.4477  # a cubic's control point this far from the corner makes a quarter of a circle
+    k = r * 0.4477  # the distance from the corner to the control points of a quarter circle
     right, foot = x + w, y + h
     points = [
         *((x + r, y), (right - r, y), (right - k, y), (right, y + k), (right, y + r)),
@@ -186,8 +194,8 @@ def _font(points: float, bold: bool, file: str) -> Any:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Without matplotlib's notes on subsetting fonts."""
+def _without_font_notes() -> Iterator[None]:
+    """Suppress the log messages about subsetting fonts."""
     log = logging.getLogger("fontTools.subset")
     level = log.level
     log.setLevel(logging.ERROR)

@@ -1,12 +1,15 @@
-"""How wide words are. DejaVu Sans is measured: PNG and PDF are set in it, and of the fonts that a browser
-may set an SVG in it is among the widest, so words fit their boxes everywhere."""
+"""Measure the width of text in DejaVu Sans.
+
+PNG and PDF use this font. It is among the widest of the fonts that a browser may use for an SVG, so text fits
+its box everywhere.
+"""
 
 from __future__ import annotations
 
 import unicodedata
 from functools import lru_cache
 
-# Advance widths in thousandths of the type's size, from " " to "~", regular and bold.
+# Advance widths in thousandths of the font size, from " " to "~", regular and bold.
 _REGULAR = (
     *(318, 401, 460, 838, 636, 950, 780, 275, 390, 390, 500, 838, 318, 361, 318, 337),
     *(636, 636, 636, 636, 636, 636, 636, 636, 636, 636, 337, 337, 838, 838, 838, 531),
@@ -27,7 +30,7 @@ _OTHERS = {"·": 380, "×": 838, "…": 1000, "µ": 636, "≥": 838}
 
 
 def measure(text: str, size: float, bold: bool = False) -> float:
-    """The width of a line of text in pixels at a size in pixels.
+    """Return the width of one line of text in pixels, for a font size in pixels.
 
     >>> measure("conv2d", 10), measure("conv2d", 10, bold=True)
     (36.59, 40.56)

@@ -1,4 +1,4 @@
-"""Write one graph into one file: the ending says which kind."""
+"""Write a graph into a file in the format that its extension names."""
 
 from __future__ import annotations
 
@@ -26,17 +26,30 @@ def save(
     dark: bool = False,
     scale: float = 2.0,
 ) -> Path:
-    """Write a graph as a still picture, as Graphviz's text or as its scene in JSON, and return the path.
+    """Write a graph as a still picture, in Graphviz's language or as JSON.
 
-    ``draw.draw`` says what the options mean; ``scale`` is pixels of a PNG per pixel of the picture. ``.json``
-    holds the whole graph whatever stands open.
+    Args:
+        content: The input of the page's program; see ``html.content``.
+        path: The file, which ends in one of ``FORMATS``. ``.json`` is the whole scene, whatever is open.
+        title: The heading of the picture.
+        summary: A description in one or two sentences.
+        direction: The direction of the data flow: ``"down"`` or ``"right"``.
+        dark: Whether to use the dark theme's colors.
+        scale: Pixels of a PNG per pixel of the picture.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: ``scale`` or ``direction`` has an impossible value.
+        MissingExtraError: QuickJS or matplotlib is needed and not installed.
     """
     if path.suffix == ".json":
         text = json.dumps(content["scene"], ensure_ascii=False, allow_nan=False)
         path.write_text(text.encode("utf-8", "replace").decode(), encoding="utf-8")
         return path
     if not (isinstance(scale, int | float) and 0 < scale < 100):
-        raise InputError(f"scale={scale!r} is not a number between 0 and 100.")
+        raise InputError(f"scale must be a number between 0 and 100, got {scale!r}.")
     if path.suffix == ".dot":
         text = dot(
             diagram(content, title=title, direction=direction, dark=dark), direction=direction, dark=dark

@@ -1,7 +1,7 @@
-"""What a picture is made of, whatever it is written as. Coordinates are pixels from the top left.
+"""The shapes of a picture, independent of the file format.
 
-The page's program gives these as JSON (``web/src/pictures/recorder.ts``). Colours are ``#rrggbb``, and ``""``
-where there is no fill or no outline.
+The page's program returns them as JSON (``web/src/pictures/recorder.ts``). Coordinates are pixels from the
+top left corner. Colors are ``#rrggbb``, or ``""`` for no fill or no outline.
 """
 
 from __future__ import annotations
@@ -11,7 +11,20 @@ from typing import Any, NamedTuple
 
 
 class Rect(NamedTuple):
-    """A box with round corners; ``dash`` are the lengths of strokes and gaps of a dashed outline."""
+    """A rectangle, possibly with round corners.
+
+    Attributes:
+        x: The left edge.
+        y: The top edge.
+        width: The width.
+        height: The height.
+        radius: The radius of the corners.
+        fill: The fill color.
+        line: The color of the outline.
+        weight: The width of the outline.
+        dash: The lengths of strokes and gaps of a dashed outline; empty for a solid one.
+        round: Whether lines have round caps and joins.
+    """
 
     x: float
     y: float
@@ -26,7 +39,16 @@ class Rect(NamedTuple):
 
 
 class Path(NamedTuple):
-    """Lines and curves in SVG's commands M, L, C and Z; ``round`` says how lines end and meet."""
+    """Lines and curves.
+
+    Attributes:
+        d: SVG path data with absolute coordinates and the commands M, L, C and Z.
+        fill: The fill color.
+        line: The color of the lines.
+        weight: The width of the lines.
+        dash: The lengths of strokes and gaps of dashed lines; empty for solid ones.
+        round: Whether lines have round caps and joins.
+    """
 
     d: str
     fill: str = ""
@@ -37,7 +59,17 @@ class Path(NamedTuple):
 
 
 class Text(NamedTuple):
-    """One line of words around the height ``y``; ``anchor`` is the part at ``x``: start, middle or end."""
+    """One line of text.
+
+    Attributes:
+        x: The horizontal position of the anchor.
+        y: The vertical middle of the text.
+        words: The text.
+        size: The font size.
+        bold: Whether the text is bold.
+        ink: The color.
+        anchor: The part of the text at ``x``: ``"start"``, ``"middle"`` or ``"end"``.
+    """
 
     x: float
     y: float
@@ -49,7 +81,7 @@ class Text(NamedTuple):
 
 
 class Clip(NamedTuple):
-    """Shapes of which only what lies inside ``by`` is seen."""
+    """Shapes that are visible only inside the shape ``by``."""
 
     by: Rect | Path
     shapes: list[Shape]
@@ -59,17 +91,23 @@ Shape = Rect | Path | Text | Clip
 
 
 class Group(NamedTuple):
-    """Shapes that are one thing, and what it is in words; ``""`` where it is decoration."""
+    """Shapes that make up one thing, with its description; ``""`` for decoration."""
 
     title: str
     shapes: list[Shape]
 
 
 class Picture(NamedTuple):
-    """A graph as shapes, what lies below first.
+    """A graph as shapes.
 
-    ``title`` and ``summary`` say in words what it shows; ``entry`` is the x of the box to look at first, its
-    middle.
+    Attributes:
+        width: The width in pixels.
+        height: The height in pixels.
+        ground: The background color.
+        title: The heading.
+        summary: A description in one or two sentences.
+        entry: The x of the middle of the first box of the model, such as its input.
+        groups: The shapes in drawing order, background first.
     """
 
     width: float
@@ -82,7 +120,7 @@ class Picture(NamedTuple):
 
 
 def picture_of(data: Mapping[str, Any]) -> Picture:
-    """Return the picture that the page's program gave as JSON."""
+    """Return the picture for the JSON data that the page's program returned."""
     groups = [Group(group["title"], _shapes(group["shapes"])) for group in data["groups"]]
     return Picture(**{**data, "groups": groups})
 

@@ -1,4 +1,4 @@
-"""Write a picture as SVG: text stays text, every box has a title, and no name can break out of it."""
+"""Write a picture as SVG with selectable text, a title for every box, and all names escaped."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from zlib import crc32
 from .shapes import Clip, Group, Path, Picture, Rect, Shape, Text
 
 _FONT = "Inter, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
-_BASELINE = 0.36  # of a type's size, from the middle of its capitals down to its foot
+_BASELINE = 0.36  # of the font size, from the middle of the capitals down to the baseline
 
 
 def svg(picture: Picture) -> str:
-    """Return the picture as one SVG document that needs nothing from elsewhere."""
+    """Return the picture as a self-contained SVG document."""
     width, height = _number(picture.width), _number(picture.height)
-    # Pages may hold several such documents, and a name means one thing on a page.
-    own = crc32(repr((width, height, [group.title for group in picture.groups])).encode("utf-8", "replace"))
-    clips = (f"clip-{own:x}-{number}" for number in count())
+    # Ids must be unique on a page, and a page may contain several such documents.
+    number = crc32(
+        repr((width, height, [group.title for group in picture.groups])).encode("utf-8", "replace")
+    )
+    clips = (f"clip-{number:x}-{index}" for index in count())
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" role="graphics-document" font-family="{_FONT}">'

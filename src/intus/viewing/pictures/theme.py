@@ -1,4 +1,4 @@
-"""The page's colours, read from its style sheet."""
+"""Read the page's colors from its style sheet."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ _TOKEN = re.compile(r"--([\w-]+):\s*light-dark\((#\w+),\s*(#\w+)\)")
 
 @cache
 def theme(dark: bool = False) -> dict[str, str]:
-    """Return the page's colours by their names in its style sheet, as ``#rrggbb``."""
-    found = {name: (light, night)[dark] for name, light, night in _TOKEN.findall(asset("intus.css"))}
-    return found | {"font": "sans-serif"}
+    """Return the colors of a theme as ``#rrggbb``, by their names in the style sheet."""
+    colors = {name: (light, night)[dark] for name, light, night in _TOKEN.findall(asset("intus.css"))}
+    return colors | {"font": "sans-serif"}
