@@ -1,7 +1,7 @@
-// Builds the page into src/intus/_static, as three programs: the graph's (intus.js, intus.css), which is all that a saved
-// file, a notebook and a widget carry; what files of two graphs carry too (sides.js, sides.css); and the server's page
-// (index.html, page.js, page.css), which loads the graph's. The same sources give the same bytes, so CI rebuilds and
-// compares.
+// Builds four programs into src/intus/_static: the graph (intus.js, intus.css), which saved files, notebook cells and
+// widgets contain; its addition for two graphs side by side (sides.js, sides.css); the still pictures (pictures.js), which
+// Python runs; and the server's page (index.html, page.js, page.css), which loads the graph. Equal sources give equal
+// bytes, so CI rebuilds and compares.
 import { build } from "esbuild";
 import { copyFileSync, mkdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -29,18 +29,18 @@ await build({ ...options, entryPoints: { page: "src/page/main.ts" } });
 await build({ ...options, entryPoints: { pictures: "src/pictures/main.ts" }, globalName: "intusPictures" });
 copyFileSync(join(here, "src", "index.html"), join(out, "index.html"));
 
-/** Bytes that each program may take, packed, as it travels. */
+/** The size limit of each program in gzipped bytes. */
 const programs = [
-  { title: "graph", files: ["intus.js", "intus.css"], most: 45_000 },
-  { title: "side by side", files: ["sides.js", "sides.css"], most: 3_500 },
-  { title: "pictures", files: ["pictures.js"], most: 28_000 },
-  { title: "server's page", files: ["page.js", "page.css", "index.html"], most: 30_000 },
+  { title: "graph", files: ["intus.js", "intus.css"], limit: 45_000 },
+  { title: "side by side", files: ["sides.js", "sides.css"], limit: 3_500 },
+  { title: "pictures", files: ["pictures.js"], limit: 28_000 },
+  { title: "server's page", files: ["page.js", "page.css", "index.html"], limit: 30_000 },
 ];
-for (const { title, files, most } of programs) {
+for (const { title, files, limit } of programs) {
   const parts = files.map((name) => readFileSync(join(out, name)));
   const [plain, packed] = [parts, parts.map((bytes) => gzipSync(bytes, { level: 9 }))].map((all) => all.reduce((sum, { length }) => sum + length, 0));
-  console.log(`${title.padEnd(14)} ${String(plain).padStart(7)} bytes, ${String(packed).padStart(6)} gzipped of ${most}`);
-  if (packed > most) {
+  console.log(`${title.padEnd(14)} ${String(plain).padStart(7)} bytes, ${String(packed).padStart(6)} gzipped of ${limit}`);
+  if (packed > limit) {
     console.error(`The ${title} is over its budget.`);
     process.exitCode = 1;
   }

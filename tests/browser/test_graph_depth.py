@@ -42,7 +42,7 @@ def test_gpt2_opens_to_each_depth(open_graph: Open) -> None:
         depth.select_option(choice)
         assert set(opened(page).values()) == set(range(1, int(choice) + 1))
         expect(depth).to_have_value(choice)
-        expect(page.locator(".ig-said")).to_contain_text(f"Open to depth {choice}: ")
+        expect(page.locator(".ig-announcement")).to_contain_text(f"Open to depth {choice}: ")
     assert closed_modules(page) == []
     one_of_each = len(opened(page))
     depth.select_option("all")

@@ -54,14 +54,14 @@ def test_words_lie_on_no_edge_no_box_and_no_other_word(
     measured: dict[tuple[str, str], Any], name: str
 ) -> None:
     for found in (found for (model, _), found in measured.items() if model == name):
-        assert found["struck"] == []
-        assert found["words"] > 0
-        assert found["unsaid"] <= max(2, 0.05 * found["words"])  # shapes without room
+        assert found["covered"] == []
+        assert found["labels"] > 0
+        assert found["omitted"] <= max(2, 0.05 * found["labels"])  # shapes without room
 
 
 def test_rolled_models_were_measured_and_nearly_every_shape_has_room(
     measured: dict[tuple[str, str], Any],
 ) -> None:
     assert {model for model, depth in measured if depth == "rolled"} >= {"recurrent", "decoder", "t5"}
-    assert sum(found["words"] for found in measured.values()) > 8000
-    assert sum(found["unsaid"] for found in measured.values()) < 60
+    assert sum(found["labels"] for found in measured.values()) > 8000
+    assert sum(found["omitted"] for found in measured.values()) < 60

@@ -1,5 +1,5 @@
-// The graph's program, the global `intus`: all that a saved file, a notebook's cell and a widget carry. The server's page
-// (page/main.ts) stands on it.
+// The graph's program, the global `intus`. Saved files, notebook cells and widgets contain it, and the server's page
+// (page/main.ts) loads it.
 import "./theme.css";
 import { openFile } from "./file.ts";
 import { programOf, serve, type WorkerProgram } from "./graph/index.ts";
@@ -8,12 +8,13 @@ export { GraphView } from "./graph/index.ts";
 
 const isWorker = typeof document === "undefined";
 
-/** This program, which it runs again in a worker (graph/layout/layoutWorker.ts). */
+/** The source of this program, which also runs in a worker (graph/layout/layoutWorker.ts). */
 export const program: WorkerProgram = isWorker ? {} : programOf(document.currentScript);
 
 if (isWorker) serve();
 else start();
 
+/** Show the graph of a saved file or notebook cell, if this page is one. */
 function start(): void {
   const data = document.getElementById("intus-data");
   const graph = document.getElementById("intus-graph");

@@ -1,7 +1,8 @@
-// Making elements. Every text goes in as text, so no name in a model can become markup.
+// Creates DOM elements. Text is always inserted as a text node, so no name in a model can become markup.
 
 export type Child = Node | string | null | undefined | false;
 
+/** Create an element; function attributes become event listeners, true and false set or omit an attribute. */
 export function el<K extends keyof HTMLElementTagNameMap>(
   tag: K,
   attributes: Record<string, string | boolean | number | ((event: never) => void)> = {},
@@ -17,9 +18,9 @@ export function el<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
-const LONG = 20; // characters of a word that may not fit on a line of the panel
+const LONG = 20; // longer words may not fit on a line of the panel
 
-/** A text whose long words, where a line is too short for them, break between their parts: after . _ and /. */
+/** Allow line breaks in long words of a text after `.`, `_` and `/`. */
 export function inParts(text: string): Child[] {
   return text.split(/(?<=\s)/).flatMap((word) => (word.length > LONG ? word.split(/(?<=[._/])(?=[^._/])/).flatMap((part) => [part, el("wbr")]) : [word]));
 }
@@ -36,6 +37,7 @@ const ICONS = {
   search: "M9 4a5 5 0 1 0 0 10A5 5 0 0 0 9 4zM13 13l4 4",
 } as const;
 
+/** Create an icon. */
 export function icon(name: keyof typeof ICONS): SVGSVGElement {
   const space = "http://www.w3.org/2000/svg";
   const svg = document.createElementNS(space, "svg");
@@ -47,11 +49,12 @@ export function icon(name: keyof typeof ICONS): SVGSVGElement {
   return svg;
 }
 
+/** Create a button with an icon and an accessible label. */
 export function iconButton(name: keyof typeof ICONS, label: string, press: (event: MouseEvent) => void): HTMLButtonElement {
   return el("button", { type: "button", class: "ig-icon", title: label, "aria-label": label, click: press }, icon(name));
 }
 
-/** Switch between light and dark, for the whole page. */
+/** Switch the whole page between light and dark. */
 export function toggleTheme(): void {
   const root = document.documentElement;
   const dark = root.dataset.theme

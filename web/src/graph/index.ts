@@ -1,9 +1,9 @@
-// The graph: what the rest of the page may use of it.
-// model/  a scene as a tree of boxes, with their names, figures and edges
-// layout/ where boxes, edges and words stand
-// paint/  drawing them, and what colours them
-// panel/  the HTML around the picture: toolbar, outline, facts, search
-// view/   what is open and chosen, and what keys, pointer and links do
+// The public interface of the graph.
+// model/  the scene as a tree of boxes, with names, figures and edges
+// layout/ the positions of boxes, edges and labels
+// paint/  drawing and coloring
+// panel/  the HTML around the picture: toolbar, outline, panel, search
+// view/   the state, and the effects of keys, pointer and links
 import "./graph.css";
 
 export { programOf, serve, type WorkerProgram } from "./layout/layoutWorker.ts";

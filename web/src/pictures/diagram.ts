@@ -1,4 +1,4 @@
-// What is visible, in words and numbers: for Graphviz, which lays out for itself, and for tests.
+// The visible graph as data, for Graphviz, which makes its own layout, and for tests.
 import type { LayoutView } from "../graph/layout/layoutView.ts";
 import type { Measure } from "../graph/layout/sizes.ts";
 import type { PlacedBox } from "../graph/layout/visibleLayout.ts";
@@ -14,16 +14,16 @@ import { factsOf } from "./facts.ts";
 import { hex, shown } from "./recorder.ts";
 import { type PictureTask, still } from "./still.ts";
 
-/** A box, its words made fit to be shown, and its colours as #rrggbb. */
+/** A box with its text, free of control characters, and its colors as #rrggbb. */
 export interface DiagramBox extends VisibleBox {
   id: number;
-  /** The box that it stands in, 0 for none. */
+  /** The box around it, 0 for none. */
   parent: number;
   depth: number;
   title: string;
   subtitle: string;
   facts: string;
-  /** A module, or several; anything else is a pill. */
+  /** Whether it is drawn as a rectangle (modules and groups) rather than as a pill. */
   boxed: boolean;
   fill: string;
   line: string;
@@ -31,7 +31,7 @@ export interface DiagramBox extends VisibleBox {
   dashed: boolean;
 }
 
-/** An edge from a closed box to another. */
+/** An edge between two closed boxes. */
 export interface DiagramEdge extends Marks {
   from: number;
   to: number;
@@ -45,6 +45,7 @@ export interface Diagram {
   routes: VisibleRoute[];
 }
 
+/** Return the visible graph as data. */
 export function diagram(task: PictureTask, measure: Measure): Diagram {
   const { graphModel, picture, boxes, lines, turned } = still(task, measure);
   const routes = lines.map((line) => visibleRoute(picture, line));
@@ -61,19 +62,19 @@ function boxOf(picture: Picture, box: PlacedBox): DiagramBox {
   const { node, open } = box;
   const { theme } = picture;
   const [title, subtitle] = open ? captions(node, picture.figures) : wordsOn(picture, node);
-  const look = styleOf(theme, node);
+  const style = styleOf(theme, node);
   const paint = paintOf(picture, node);
-  if (paint?.colour) Object.assign(look, { fill: paint.colour, line: paint.colour, ink: inkOn(paint.colour), dashed: false });
-  else if (paint) Object.assign(look, { fill: theme.surface, line: theme["line-strong"], dashed: true });
+  if (paint?.colour) Object.assign(style, { fill: paint.colour, line: paint.colour, ink: inkOn(paint.colour), dashed: false });
+  else if (paint) Object.assign(style, { fill: theme.surface, line: theme["line-strong"], dashed: true });
   return {
     ...visibleBox(picture, box),
     ...{ id: node.id, parent: node.parent, depth: node.depth, boxed: isBoxed(node) },
     ...{ title: shown(title), subtitle: shown(subtitle), facts: shown(factsOf(picture, node)) },
-    ...{ fill: hex(look.fill), line: hex(look.line), ink: hex(look.ink), dashed: look.dashed },
+    ...{ fill: hex(style.fill), line: hex(style.line), ink: hex(style.ink), dashed: style.dashed },
   };
 }
 
-/** The edges between closed boxes, those of several tensors as one. */
+/** Return the edges between closed boxes, with one edge for several tensors. */
 function edgesBetween(layoutView: LayoutView): DiagramEdge[] {
   const { tree } = layoutView;
   const { nodes, scene } = tree;
@@ -82,13 +83,13 @@ function edgesBetween(layoutView: LayoutView): DiagramEdge[] {
   for (let raw = 0; raw < src.length; raw++) {
     const [a, b] = [tree.boxOf[src[raw]], tree.boxOf[dst[raw]]];
     if (a < 0 || b < 0) continue;
-    const [from, to] = [seenAs(layoutView, nodes[a]), seenAs(layoutView, nodes[b])];
+    const [from, to] = [shownAs(layoutView, nodes[a]), shownAs(layoutView, nodes[b])];
     if (from.members !== to.members && from.members.some((member, i) => to.members[i] && to.members[i].fold === member.fold && to.members[i].place !== member.place)) continue;
-    // Of what stays within one box only a layer's way back to itself is an edge.
+    // An edge within one box is shown only if a rolled layer feeds itself.
     if (from.id === to.id && !(a === b && scene.edges.out && !nodes[from.id].children.length)) continue;
     const key = `${from.id} ${to.id}`;
-    const known = found.get(key);
-    if (known) known.raw.push(raw);
+    const edge = found.get(key);
+    if (edge) edge.raw.push(raw);
     else found.set(key, { from: from.id, to: to.id, raw: [raw], inPort: -1, outPort: -1 });
   }
   return [...found.values()].map((edge) => {
@@ -97,23 +98,23 @@ function edgesBetween(layoutView: LayoutView): DiagramEdge[] {
   });
 }
 
-interface Seen {
+interface ShownAs {
   /** The closed box that shows it. */
   id: number;
-  /** Folds on the way to it that show one member for all, and the place of the member it is of. */
+  /** The folds around it that show one member, and the position of the member that contains it. */
   members: { fold: number; place: number }[];
 }
 
-/** How a box is seen: as itself, as the closed box around it or, in a member of a fold that is not shown, as its like in
- * the one that is. */
-function seenAs(layoutView: LayoutView, node: TreeNode): Seen {
+/** Return what shows a box: the box itself, the closed box around it or, if a fold shows another member than the one around
+ * it, the corresponding box in that member. */
+function shownAs(layoutView: LayoutView, node: TreeNode): ShownAs {
   const { nodes, placeOf } = layoutView.tree;
-  const way: number[] = [];
-  for (let n = node; n.parent >= 0; n = nodes[n.parent]) way.push(placeOf[n.id]);
-  const members: Seen["members"] = [];
+  const path: number[] = [];
+  for (let n = node; n.parent >= 0; n = nodes[n.parent]) path.push(placeOf[n.id]);
+  const members: ShownAs["members"] = [];
   let id = 0;
-  while (way.length && (id === 0 || layoutView.open.has(id))) {
-    const place = way.pop()!;
+  while (path.length && (id === 0 || layoutView.open.has(id))) {
+    const place = path.pop()!;
     const pick = layoutView.pickOf(id);
     if (pick !== "all") members.push({ fold: id, place });
     id = nodes[id].children[pick === "all" ? place : pick];

@@ -1,4 +1,4 @@
-// A picture as shapes: its title and totals, the graph as the page draws it, and what the colours mean.
+// Draws a picture as shapes: title and totals, the graph as the page draws it, and the legend.
 import { HEADER } from "../graph/layout/boxHeader.ts";
 import type { Measure } from "../graph/layout/sizes.ts";
 import type { PlacedBox, Rect } from "../graph/layout/visibleLayout.ts";
@@ -17,20 +17,22 @@ import { type PictureTask, still } from "./still.ts";
 const MARGIN = 16;
 const LONGEST_TITLE = 60;
 const LONGEST_ERROR = 120;
-const NARROWEST = 300; // room that a legend has at least
+const NARROWEST = 300; // the least width of a legend
 
+/** A picture as shapes. */
 export interface Drawing {
   width: number;
   height: number;
   ground: string;
   title: string;
   summary: string;
-  /** The middle of the box to look at first, across. */
+  /** The x of the middle of the first box of the model. */
   entry: number;
-  /** What lies below first. */
+  /** In drawing order, background first. */
   groups: ShapeGroup[];
 }
 
+/** Draw a picture. */
 export function draw(task: PictureTask, measure: Measure): Drawing {
   const { graphModel, picture, boxes, lines, width: across, height: down, turned } = still(task, measure);
   const pen = new Recorder(measure);
@@ -53,12 +55,12 @@ export function draw(task: PictureTask, measure: Measure): Drawing {
     for (const box of boxes) {
       if (box.open !== open) continue;
       pen.begin(shown(factsOf(picture, box.node)), origin);
-      if (open) drawHeader(pen, { ...picture, width: across }, box, writePick);
+      if (open) drawHeader(pen, { ...picture, width: across }, box, drawMemberNumber);
       else drawBox(pen, picture, box);
     }
   }
   pen.begin("", origin);
-  drawLabels(pen, picture, turned ? lines.map(turnedWords) : lines);
+  drawLabels(pen, picture, turned ? lines.map(transposeWords) : lines);
   const entry = boxes.find(({ node }) => node.id === graphModel.entry);
   return {
     ...{ width, height: origin[1] + down + key.height + MARGIN, ground: hex(task.theme.bg) },
@@ -68,28 +70,28 @@ export function draw(task: PictureTask, measure: Measure): Drawing {
   };
 }
 
-/** The model's name, its totals, and what ended the pass. */
+/** Draw the model's name, its totals, and the exception of a failed pass; return the size. */
 function drawHead(pen: Recorder, { title, theme, content: { scene } }: PictureTask): { width: number; height: number } {
   const error = scene.error && `Raised ${scene.error.split("\n")[0]}`;
-  const rows: [words: string, font: string, ink: string, y: number][] = [
+  const rows: [text: string, font: string, ink: string, y: number][] = [
     [title.length > LONGEST_TITLE ? short(title) : title, "600 15px", theme.text, 8],
     [totals(scene), "11px", theme["text-soft"], 27],
   ];
   if (error) rows.push([error.length > LONGEST_ERROR ? `${error.slice(0, LONGEST_ERROR - 1)}…` : error, "11px", theme.error, 45]);
   let width = 0;
-  for (const [words, font, ink, y] of rows) {
+  for (const [text, font, ink, y] of rows) {
     [pen.font, pen.fillStyle, pen.textAlign] = [font, ink, "left"];
-    pen.fillText(words, 0, y);
-    width = Math.max(width, pen.measureText(words).width);
+    pen.fillText(text, 0, y);
+    width = Math.max(width, pen.measureText(text).width);
   }
   return { width, height: 18 * rows.length + 8 };
 }
 
-/** In the head of an open fold: which member is shown. On the page there are buttons too, which a file has not. */
-function writePick(pen: Pen, { theme }: Picture, { node, pick }: PlacedBox, { x, y, width }: Rect): void {
+/** Draw the number of the member that an open fold shows, without the buttons of the page. */
+function drawMemberNumber(pen: Pen, { theme }: Picture, { node, pick }: PlacedBox, { x, y, width }: Rect): void {
   if (pick === "all") return;
   [pen.font, pen.fillStyle, pen.textAlign] = ["11.5px", theme["text-soft"], "right"];
   pen.fillText(`${pick + 1} / ${node.children.length}`, x + width - 12, y + HEADER / 2);
 }
 
-const turnedWords = (line: Line): Line => ({ ...line, x: line.y, y: line.x, words: line.words.map((word) => ({ ...word, x: word.y, y: word.x })) });
+const transposeWords = (line: Line): Line => ({ ...line, x: line.y, y: line.x, words: line.words.map((word) => ({ ...word, x: word.y, y: word.x })) });

@@ -1,12 +1,13 @@
-// What a box is, in a line: for a screen reader, or a pointer that rests on it.
+// The description of a box in one line, for screen readers and tooltips.
 import { bytes, count, dimensions, duration } from "../graph/model/facts.ts";
 import type { TreeNode } from "../graph/model/tree.ts";
 import { formatValue, isPaintable, TITLES, valueOf } from "../graph/paint/paint.ts";
 import type { Picture } from "../graph/paint/picture.ts";
 
 const MOST_TENSORS = 3;
-const TOLD = [TITLES.parameters, TITLES.time, TITLES.memory]; // of every box
+const INCLUDED = [TITLES.parameters, TITLES.time, TITLES.memory]; // paints whose value every description has
 
+/** Return the description of a box. */
 export function factsOf({ tree, figures, paint }: Picture, node: TreeNode): string {
   const { id, kind, rows } = node;
   const { metas, ops } = tree.scene;
@@ -20,6 +21,6 @@ export function factsOf({ tree, figures, paint }: Picture, node: TreeNode): stri
   if (figures.time[id]) parts.push(duration(figures.time[id]));
   if (figures.memory[id]) parts.push(bytes(figures.memory[id]));
   const value = paint && isPaintable(node) ? valueOf(paint, node) : null;
-  if (paint && value !== null && !TOLD.includes(paint.title)) parts.push(`${paint.title} ${formatValue(paint, value)}`);
+  if (paint && value !== null && !INCLUDED.includes(paint.title)) parts.push(`${paint.title} ${formatValue(paint, value)}`);
   return parts.join(" · ");
 }

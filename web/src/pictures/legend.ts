@@ -1,4 +1,4 @@
-// Below a picture: what its colours mean, in the words of the page's legend.
+// The legend below a picture, with the text of the page's legend.
 import type { PlacedBox } from "../graph/layout/visibleLayout.ts";
 import { isBoxed, isFold, short } from "../graph/model/captions.ts";
 import type { TreeNode } from "../graph/model/tree.ts";
@@ -11,16 +11,16 @@ import type { Picture } from "../graph/paint/picture.ts";
 import { shareOf, ticksOf } from "../graph/paint/scale.ts";
 import type { Recorder } from "./recorder.ts";
 
-const [WIDE, TALL] = [17, 12]; // of a sample
-const CELL = 6; // of a scale
+const [WIDE, TALL] = [17, 12]; // the size of a sample
+const CELL = 6; // the width of a cell of a scale
 
-/** Draw the scale of the paint; without a paint the visual code, in as many rows as the room asks for. */
-export function drawLegend(pen: Recorder, picture: Picture, boxes: PlacedBox[], room: number): Extent {
+/** Draw the scale of the paint or, without a paint, the visual code in rows of at most a width; return the size. */
+export function drawLegend(pen: Recorder, picture: Picture, boxes: PlacedBox[], most: number): Extent {
   const closed = boxes.filter(({ open }) => !open).map(({ node }) => node);
-  return picture.paint ? drawScale(pen, picture, picture.paint, closed) : drawKeys(pen, picture.theme, closed, room);
+  return picture.paint ? drawScale(pen, picture, picture.paint, closed) : drawKeys(pen, picture.theme, closed, most);
 }
 
-function drawKeys(pen: Recorder, theme: CanvasTheme, closed: TreeNode[], room: number): Extent {
+function drawKeys(pen: Recorder, theme: CanvasTheme, closed: TreeNode[], most: number): Extent {
   const samples = new Map<string, TreeNode>();
   for (const node of closed) {
     const key = keyOf(node);
@@ -31,10 +31,10 @@ function drawKeys(pen: Recorder, theme: CanvasTheme, closed: TreeNode[], room: n
     const node = samples.get(key);
     if (!node) continue;
     const needs = WIDE + 5 + write(pen, word, 0, y, null);
-    if (x && x + needs > room) [x, y] = [0, y + 20];
-    const look = styleOf(theme, node);
-    [pen.fillStyle, pen.strokeStyle, pen.lineWidth] = [look.fill, look.line, look.width];
-    pen.setLineDash(look.dashed ? [4, 3] : []);
+    if (x && x + needs > most) [x, y] = [0, y + 20];
+    const style = styleOf(theme, node);
+    [pen.fillStyle, pen.strokeStyle, pen.lineWidth] = [style.fill, style.line, style.width];
+    pen.setLineDash(style.dashed ? [4, 3] : []);
     pen.beginPath();
     pen.roundRect(x, y - TALL / 2, WIDE, TALL, isBoxed(node) ? 3 : TALL / 2);
     pen.fill();
@@ -47,9 +47,9 @@ function drawKeys(pen: Recorder, theme: CanvasTheme, closed: TreeNode[], room: n
   return { width, height: samples.size ? y + 8 : 0 };
 }
 
-/** The key that a box's looks are explained by. */
+/** Return the key that explains the style of a box. */
 function keyOf(node: TreeNode): string {
-  if (node.kind === "group" && !isFold(node)) return node.subtitle; // many inputs, or many outputs
+  if (node.kind === "group" && !isFold(node)) return node.subtitle; // a group of inputs or outputs
   const keys = KEYS.filter(([, , isThere]) => isThere(node)).map(([key]) => key);
   return keys.find((key) => key === "decision" || key === "created") ?? keys[0] ?? "";
 }
@@ -92,12 +92,12 @@ function drawScale(pen: Recorder, picture: Picture, paint: Paint, closed: TreeNo
   return { width: x, height: y + (ticks.length ? 22 : 10) };
 }
 
-/** Write words and return how wide they are; without an ink only that. */
-function write(pen: Recorder, words: string, x: number, y: number, ink: string | null, font = "11px"): number {
+/** Draw text and return its width; with `ink` null only measure it. */
+function write(pen: Recorder, text: string, x: number, y: number, ink: string | null, font = "11px"): number {
   pen.font = font;
   if (ink) {
     pen.fillStyle = ink;
-    pen.fillText(words, x, y);
+    pen.fillText(text, x, y);
   }
-  return pen.measureText(words).width;
+  return pen.measureText(text).width;
 }

@@ -1,5 +1,5 @@
-// The program of still pictures (SVG, PNG, PDF, DOT): the page's own layout and drawing without a browser. It runs in the
-// QuickJS engine inside Python (viewing/pictures/engine.py), which knows JSON and one function: how wide words are.
+// The program of still pictures (SVG, PNG, PDF, DOT): the page's own layout and drawing without a browser. Python runs it in
+// QuickJS (viewing/pictures/engine.py), exchanges JSON with it and provides one function, which measures text.
 import type { Measure } from "../graph/layout/sizes.ts";
 import { diagram } from "./diagram.ts";
 import { draw } from "./drawing.ts";
@@ -8,14 +8,14 @@ import type { PictureTask } from "./still.ts";
 
 const programs = { draw, diagram };
 
-/** Run a program on a task, both sides of it JSON. */
+/** Run a program on a task in JSON and return its result in JSON. */
 export function run(program: keyof typeof programs, task: string, width: Measure): string {
-  const known = new Map<string, number>();
+  const widths = new Map<string, number>();
   const measure: Measure = (text, size, bold) => {
     const key = `${size}${bold}${text}`;
-    let found = known.get(key);
-    if (found === undefined) known.set(key, (found = width(shown(text), size, bold)));
-    return found;
+    let known = widths.get(key);
+    if (known === undefined) widths.set(key, (known = width(shown(text), size, bold)));
+    return known;
   };
   return JSON.stringify(programs[program](JSON.parse(task) as PictureTask, measure));
 }

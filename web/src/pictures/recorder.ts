@@ -1,18 +1,18 @@
-// A canvas that notes what is drawn on it as shapes, for files in which words stay words and lines stay sharp.
+// A canvas that records what is drawn on it as shapes, for files with selectable text and scalable lines.
 import type { Measure } from "../graph/layout/sizes.ts";
 import type { Pen } from "../graph/paint/pen.ts";
 
 interface Ink {
-  /** Colours as #rrggbb; absent where a shape is not filled, or has no outline. */
+  /** Colors as #rrggbb; absent if a shape has no fill or no outline. */
   fill?: string;
   line?: string;
   weight?: number;
   dash?: number[];
-  /** Whether lines end and meet round. */
+  /** Whether lines have round caps and joins. */
   round?: boolean;
 }
 
-/** A box with round corners. */
+/** A rectangle, possibly with round corners. */
 export interface RectShape extends Ink {
   kind: "rect";
   x: number;
@@ -22,13 +22,13 @@ export interface RectShape extends Ink {
   radius: number;
 }
 
-/** Lines and curves in SVG's own words: M, L, C and Z. */
+/** Lines and curves as SVG path data with the commands M, L, C and Z. */
 export interface PathShape extends Ink {
   kind: "path";
   d: string;
 }
 
-/** Words on one line around the height `y`, of which `anchor` stands at `x`. */
+/** One line of text with vertical middle `y`, whose `anchor` is at `x`. */
 export interface TextShape {
   kind: "text";
   x: number;
@@ -40,7 +40,7 @@ export interface TextShape {
   anchor: "start" | "middle" | "end";
 }
 
-/** Shapes of which only what lies inside another is seen. */
+/** Shapes that are visible only inside another. */
 export interface ClipShape {
   kind: "clip";
   by: RectShape | PathShape;
@@ -49,7 +49,7 @@ export interface ClipShape {
 
 export type Shape = RectShape | PathShape | TextShape | ClipShape;
 
-/** Shapes that are one thing, and what it is in words; "" where it is decoration. */
+/** Shapes that make up one thing, with its description; "" for decoration. */
 export interface ShapeGroup {
   title: string;
   shapes: Shape[];
@@ -57,12 +57,12 @@ export interface ShapeGroup {
 
 const ANCHORS = { left: "start", start: "start", center: "middle", right: "end", end: "end" } as const;
 const UNSHOWN = /[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
-const ROUNDNESS = 0.5523; // of a corner's radius: how far a curve's control points lie from its ends
+const ROUNDNESS = 0.5523; // of the radius: the distance of the control points of a quarter circle from its ends
 
-/** Words with a sign in place of each character that would break a file or turn a line's direction. */
-export const shown = (words: string): string => words.replace(UNSHOWN, "\ufffd");
+/** Replace characters that would make a file invalid or change the direction of text. */
+export const shown = (text: string): string => text.replace(UNSHOWN, "\ufffd");
 
-const places = (value: number): number => Math.round(value * 100) / 100;
+const rounded = (value: number): number => Math.round(value * 100) / 100;
 
 interface PenState {
   fillStyle: string;
@@ -72,6 +72,7 @@ interface PenState {
   clip: ClipShape | null;
 }
 
+/** Records drawing commands as shapes. */
 export class Recorder implements Pen {
   readonly groups: ShapeGroup[] = [];
   fillStyle = "";
@@ -86,21 +87,21 @@ export class Recorder implements Pen {
   private clipped: ClipShape | null = null;
   private readonly saved: PenState[] = [];
   private path: RectShape | PathShape | null = null;
-  /** The shape that the path was last drawn as, which its outline may join. */
+  /** The shape that the path was filled as, to which its outline can be added. */
   private last: RectShape | PathShape | null = null;
   private origin: readonly [x: number, y: number] = [0, 0];
   private turned = false;
 
   constructor(private readonly measure: Measure) {}
 
-  /** Begin a new group. From now on coordinates count from `origin` and, where `turned`, x and y change places. */
+  /** Begin a new group, whose coordinates are relative to `origin` and, if `turned`, have x and y exchanged. */
   begin(title: string, origin: readonly [x: number, y: number], turned = false): void {
     this.groups.push({ title, shapes: [] });
     [this.origin, this.turned] = [origin, turned];
   }
 
   set globalAlpha(alpha: number) {
-    if (alpha !== 1) throw new Error("Pictures have no shapes to see through.");
+    if (alpha !== 1) throw new Error("Still pictures have no transparent shapes.");
   }
 
   get globalAlpha(): number {
@@ -157,7 +158,7 @@ export class Recorder implements Pen {
     this.closePath();
   }
 
-  /** A line to (x, y), and a quarter of a circle or nothing to (u, v), which begins across or down. */
+  /** Add a line to (x, y) and a quarter circle from there to (u, v), which begins across or down. */
   private corner(x: number, y: number, u: number, v: number, across: 0 | 1): void {
     this.lineTo(x, y);
     if (x === u && y === v) return;
@@ -176,18 +177,18 @@ export class Recorder implements Pen {
 
   stroke(): void {
     if (!this.path) return;
-    const ink: Ink = { line: hex(this.strokeStyle), weight: places(this.lineWidth) };
+    const ink: Ink = { line: hex(this.strokeStyle), weight: rounded(this.lineWidth) };
     if (this.dash.length) ink.dash = this.dash;
     if (this.lineCap === "round") ink.round = true;
     if (this.last && !this.last.line) Object.assign(this.last, ink);
     else this.last = this.put({ ...this.path, ...ink });
   }
 
-  /** Only what lies inside the path is seen from now on. A path that holds all that is seen anyway changes nothing. */
+  /** Clip to the path from now on. A path that contains the current clip changes nothing. */
   clip(): void {
     const [now, by] = [this.clipped?.by, this.path!];
-    const holds = now?.kind === "rect" && by.kind === "rect" && by.x <= now.x && by.y <= now.y && by.x + by.width >= now.x + now.width && by.y + by.height >= now.y + now.height;
-    if (!holds) this.clipped = this.put({ kind: "clip", by, shapes: [] });
+    const contains = now?.kind === "rect" && by.kind === "rect" && by.x <= now.x && by.y <= now.y && by.x + by.width >= now.x + now.width && by.y + by.height >= now.y + now.height;
+    if (!contains) this.clipped = this.put({ kind: "clip", by, shapes: [] });
   }
 
   setLineDash(dash: number[]): void {
@@ -195,30 +196,30 @@ export class Recorder implements Pen {
   }
 
   fillText(text: string, x: number, y: number): void {
-    const [bold, size] = this.type();
+    const [bold, size] = this.fontStyle();
     const [u, v] = this.at(x, y);
     this.put({ kind: "text", x: u, y: v, words: shown(text), size, bold, ink: hex(this.fillStyle), anchor: ANCHORS[this.textAlign] });
   }
 
   measureText(text: string): { width: number } {
-    const [bold, size] = this.type();
+    const [bold, size] = this.fontStyle();
     return { width: this.measure(text, size, bold) };
   }
 
-  private type(): [bold: boolean, size: number] {
+  private fontStyle(): [bold: boolean, size: number] {
     const [, bold, size] = /^(600 )?([\d.]+)px/.exec(this.font)!;
     return [bold !== undefined, Number(size)];
   }
 
   private at(x: number, y: number): [x: number, y: number] {
     const [dx, dy] = this.origin;
-    return this.turned ? [places(y + dx), places(x + dy)] : [places(x + dx), places(y + dy)];
+    return this.turned ? [rounded(y + dx), rounded(x + dy)] : [rounded(x + dx), rounded(y + dy)];
   }
 
   private box(x: number, y: number, width: number, height: number, radius: number): RectShape {
     const [u, v] = this.at(x, y);
     const [w, h] = this.turned ? [height, width] : [width, height];
-    return { kind: "rect", x: u, y: v, width: places(w), height: places(h), radius: places(radius) };
+    return { kind: "rect", x: u, y: v, width: rounded(w), height: rounded(h), radius: rounded(radius) };
   }
 
   private add(command: string, numbers: number[]): void {
@@ -234,7 +235,7 @@ export class Recorder implements Pen {
   }
 }
 
-/** #rrggbb of a colour, which may be written rgb(r, g, b). */
+/** Convert a color, #rrggbb or rgb(r, g, b), to #rrggbb. */
 export function hex(colour: string): string {
   if (colour.startsWith("#")) return colour;
   return `#${colour.match(/\d+/g)!.map((part) => Number(part).toString(16).padStart(2, "0")).join("")}`;

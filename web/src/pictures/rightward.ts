@@ -1,5 +1,5 @@
-// A graph whose data flows to the right. It is laid out as one that flows downwards, with the width and the height of every
-// box exchanged, and turned over when it is drawn: x and y here are y and x of the picture. Headers stay above open boxes.
+// The layout of a graph whose data flows to the right. It is laid out downwards with the width and height of every box
+// exchanged, and transposed when it is drawn: x and y here are y and x of the picture. Headers stay above open boxes.
 import { HEADER } from "../graph/layout/boxHeader.ts";
 import { laneOf } from "../graph/layout/curve.ts";
 import type { Layout, LayoutInput } from "../graph/layout/layers.ts";
@@ -10,10 +10,11 @@ import { dimensions, type Figures } from "../graph/model/facts.ts";
 import { shapeOf } from "../graph/model/marks.ts";
 import type { Tree, TreeNode } from "../graph/model/tree.ts";
 
-const [LEAST_GAP, MOST_GAP] = [34, 110]; // between two ranks: room for the longest shape, within reason
-const AROUND = 26; // before and after that shape, its arrow included
-const CORNER = 6; // boxes are less tall than wide, so edges come nearer to their corners
+const [LEAST_GAP, MOST_GAP] = [34, 110]; // between two ranks: room for the longest shape, within limits
+const AROUND = 26; // around that shape, including the arrow
+const CORNER = 6; // boxes are less tall than wide, so edges come closer to their corners
 
+/** Lays out a graph to the right. */
 export class RightwardLayout extends LayoutView {
   override readonly inset = [HEADER, 0] as const;
 
@@ -47,7 +48,7 @@ export class RightwardLayout extends LayoutView {
     return layout.height < least ? this.lengthened(node, layout, least) : layout;
   }
 
-  /** A layout as long as its header, its ways out at the new end. Layouts are shared, so this is a copy. */
+  /** Return a copy of a layout, which may be shared, that is as long as its header, with its out-ports at the new end. */
   private lengthened(node: TreeNode, layout: Layout, height: number): Layout {
     const { edges, outs } = this.levelOf(node.id);
     const points = layout.points.slice();
@@ -58,25 +59,25 @@ export class RightwardLayout extends LayoutView {
   }
 }
 
-/** Words stand along the edges, so boxes need no room for them. */
+/** Sizes without room for the text at arrows, because text runs along the edges. */
 class RightwardSizes extends Sizes {
   protected override endsWidth(): number {
     return 0;
   }
 }
 
-const ROWS = [-10, 11, -22, 23, -34, 35]; // how far from an edge words may stand, above it and below
+const ROWS = [-10, 11, -22, 23, -34, 35]; // distances of text from an edge, above it and below
 
-function spots(route: Float64Array, way: 1 | -1): Spot[] {
-  const at = way > 0 ? 0 : route.length - 2;
-  const [x, y] = [route[at], way > 0 ? route[3] + 5 : route[at + 1] - 8];
-  const side = x > route[at + 4 * way] + 0.5 ? -1 : 1;
-  const lane = laneOf(route); // of an edge against the flow: there no other edge is near
-  const beside: Spot[] = lane ? [[lane.x + 9 * lane.side, route[at + 1], way < 0 ? 1 : -1]] : [];
-  return [...beside, ...ROWS.map((far): Spot => [x + far * side, y, way])];
+function spots(route: Float64Array, end: 1 | -1): Spot[] {
+  const at = end > 0 ? 0 : route.length - 2;
+  const [x, y] = [route[at], end > 0 ? route[3] + 5 : route[at + 1] - 8];
+  const side = x > route[at + 4 * end] + 0.5 ? -1 : 1;
+  const lane = laneOf(route); // of an edge against the flow, where no other edge is near
+  const beside: Spot[] = lane ? [[lane.x + 9 * lane.side, route[at + 1], end < 0 ? 1 : -1]] : [];
+  return [...beside, ...ROWS.map((far): Spot => [x + far * side, y, end])];
 }
 
-function area([x, y, way]: Spot, width: number, size: number): Area {
-  const top = way < 0 ? y - width : y;
+function area([x, y, end]: Spot, width: number, size: number): Area {
+  const top = end < 0 ? y - width : y;
   return [x - size / 2, top, x + size / 2, top + width];
 }

@@ -1,4 +1,4 @@
-// A graph as it stands in a file: laid out as the page opens it, nothing selected, nothing moving.
+// The still picture of a graph: laid out as the page opens it, without selection or animation.
 import type { Content } from "../file.ts";
 import { LayoutView } from "../graph/layout/layoutView.ts";
 import type { Measure } from "../graph/layout/sizes.ts";
@@ -12,30 +12,32 @@ import { failedBox } from "../graph/panel/failure.ts";
 import { type GraphModel, load } from "../graph/view/graphModel.ts";
 import { RightwardLayout } from "./rightward.ts";
 
-/** What Python asks for (viewing/pictures/engine.py). */
+/** The input from Python (viewing/pictures/engine.py). */
 export interface PictureTask {
-  /** What a saved page would be given. */
+  /** The input of a saved page. */
   content: Content;
   rightward: boolean;
   theme: CanvasTheme;
   title: string;
-  /** What it shows, in a sentence or two. */
+  /** A description in one or two sentences. */
   summary: string;
 }
 
+/** A laid out graph. */
 export interface Still {
   graphModel: GraphModel;
-  /** In which lines stand as they were laid out. */
+  /** With the lines as they were laid out. */
   picture: Picture;
-  /** As they stand in the file. */
+  /** With their positions in the file. */
   boxes: PlacedBox[];
   lines: Line[];
   width: number;
   height: number;
-  /** Whether x and y of what was laid out are y and x of the file. */
+  /** Whether x and y of the layout are y and x of the file. */
   turned: boolean;
 }
 
+/** Lay out a graph for a still picture. */
 export function still({ content, rightward: turned, theme }: PictureTask, measure: Measure): Still {
   const { scene, depth, rolled } = content;
   const graphModel = load(scene, rolled, depth, measure, turned ? RightwardLayout : LayoutView);
@@ -47,10 +49,10 @@ export function still({ content, rightward: turned, theme }: PictureTask, measur
   const paint = paintOf(content, graphModel);
   const picture: Picture = {
     ...{ visible, tree, figures, theme, paint, camera: { x: 0, y: 0, scale: 1 }, width: visible.width, height: visible.height },
-    ...{ selected: -1, hovered: -1, edge: null, lit: null, related: new Set(), ratio: 1, progress: 1, before: new Map() },
+    ...{ selected: -1, hovered: -1, edge: null, stream: null, related: new Set(), ratio: 1, progress: 1, before: new Map() },
   };
   const [width, height] = turned ? [visible.height, visible.width] : [visible.width, visible.height];
-  return { graphModel, picture, boxes: turned ? visible.boxes.map(turnedBox) : visible.boxes, lines: visible.lines, width, height, turned };
+  return { graphModel, picture, boxes: turned ? visible.boxes.map(transposeBox) : visible.boxes, lines: visible.lines, width, height, turned };
 }
 
 function paintOf({ paint }: Content, { tree, figures }: GraphModel): Paint | null {
@@ -58,4 +60,4 @@ function paintOf({ paint }: Content, { tree, figures }: GraphModel): Paint | nul
   return scaled(typeof paint === "string" ? builtInPaint(paint, tree, figures) : { ...paint, values: new Map(Object.entries(paint.values)) });
 }
 
-const turnedBox = (box: PlacedBox): PlacedBox => ({ ...box, x: box.y, y: box.x, width: box.height, height: box.width });
+const transposeBox = (box: PlacedBox): PlacedBox => ({ ...box, x: box.y, y: box.x, width: box.height, height: box.width });

@@ -1,14 +1,14 @@
-// Finding by height: what lies between two heights, without looking at the rest.
-const FEW = 48; // fewer are looked at one by one
+// A one-dimensional spatial index: finds the items between two heights without checking all of them.
+const FEW = 48; // fewer items are checked one by one
 const IN_A_BAND = 8;
-const MANY_BANDS = 16; // what reaches into more is kept apart
+const MANY_BANDS = 16; // an item that spans more bands is stored in a separate list
 
-/** Places of a list, by the heights at which each begins and ends, ordered into bands. */
+/** Indexes list positions by the heights at which the items begin and end. */
 export class Bands {
   private low = Infinity;
   private height = 0;
   private count = 0;
-  /** Places in the list, band after band, and where each band's begin. */
+  /** List positions, band after band, and where each band begins among them. */
   private members = new Int32Array(0);
   private starts = new Int32Array(0);
   private readonly tall: number[] = [];
@@ -45,7 +45,7 @@ export class Bands {
     }
   }
 
-  /** What reaches into the heights from `top` to `bottom`, in the list's order; of more than `most`, some. */
+  /** Return the positions of items between `top` and `bottom` in list order; a sample if there are more than `most`. */
   within(top: number, bottom: number, most = Infinity): number[] {
     const { tops, bottoms, count } = this;
     const meets = (place: number): boolean => bottoms[place] >= top && tops[place] <= bottom;

@@ -1,4 +1,4 @@
-// What a layout works on: a cell for every box, port and dummy, and the links between neighbouring ranks.
+// The data that a layout works on: cells for boxes, ports and dummies, and links between adjacent ranks.
 
 import { NONE } from "../model/lists.ts";
 
@@ -8,24 +8,24 @@ export interface Cell {
   rank: number;
   width: number;
   height: number;
-  x: number; // centre
+  x: number; // center
   y: number; // top
   up: CellLink[];
   down: CellLink[];
-  /** Ends of edges along its lower side, and along its upper one (route.ts). */
+  /** Ends of edges along its lower side and along its upper side (route.ts). */
   leaving: EdgeEnd[];
   arriving: EdgeEnd[];
-  /** Its neighbours in its rank, once they are ordered, and the run it belongs to (place.ts). */
+  /** Its neighbors in its rank, once the rank is ordered, and the number of its run (place.ts). */
   left: Cell | undefined;
   right: Cell | undefined;
   run: number;
-  /** Whether it could stand higher. */
+  /** Whether it was moved down to the rank above its first consumer. */
   late: boolean;
 }
 export interface CellLink {
   cell: Cell;
   weight: number;
-  /** x of the other end's attachment minus ours, were both centres equal. */
+  /** x of the other end's attachment minus x of this end's, if both centers were equal. */
   shift: number;
 }
 
@@ -33,13 +33,13 @@ export function newCell(index: number, rank: number, width: number, height: numb
   return { index, rank, width, height, x: 0, y: 0, up: NONE, down: NONE, leaving: NONE, arriving: NONE, left: undefined, right: undefined, run: -1, late };
 }
 
-/** How far apart the centres of two neighbours must be. */
+/** Return the least distance between the centers of two neighbors in a rank. */
 export function gap(a: Cell, b: Cell): number {
   const between = a.index === -1 || b.index === -1 ? SPACE.dummy : SPACE.x;
   return (a.width + b.width) / 2 + between;
 }
 
-/** One end of an edge at a box: where its way comes from or goes to, and the lane it shares, if any. */
+/** One end of an edge at a box: the x that the edge leads to, and the lane that it shares, if any. */
 export interface EdgeEnd {
   edge: number;
   towards: number;
@@ -52,11 +52,13 @@ export interface EdgeCells {
   to: Cell[];
 }
 
+/** The cells that a short edge passes, with a dummy in every rank between its ends. */
 export interface Chain {
   edge: number;
   cells: Cell[];
 }
 
+/** Count items by a key. */
 export function countBy<T, K>(items: T[], key: (item: T) => K): Map<K, number> {
   const counts = new Map<K, number>();
   for (const item of items) counts.set(key(item), (counts.get(key(item)) ?? 0) + 1);

@@ -1,5 +1,5 @@
-// Measures drawn layouts, for tests: what overlaps, which edge crosses a box it does not belong to, which
-// text lies on another. Pure, run in node on the scenes of many models.
+// Measures layouts for tests: overlapping boxes, edges that cross unrelated boxes, overlapping labels. Runs in node on
+// the scenes of many models.
 import { figures } from "../model/facts.ts";
 import { tensorsOf } from "../model/levels.ts";
 import { isRecurrent, roll } from "../model/roll.ts";
@@ -16,16 +16,17 @@ export interface LayoutReport {
   lines: number;
   overlaps: string[];
   crossings: string[];
-  /** Words on which an edge, a box or other words lie, words written, and shapes that found no room. */
-  struck: string[];
-  words: number;
-  unsaid: number;
+  /** Labels that an edge, a box or another label covers. */
+  covered: string[];
+  /** The number of labels drawn, and of tensor shapes without room for a label. */
+  labels: number;
+  omitted: number;
 }
 
-/** Every letter as wide as an average one: close enough to lay out by. */
+/** Estimate text width from the average width of a letter. */
 const measure = (text: string, size: number, bold: boolean): number => text.length * size * (bold ? 0.6 : 0.55);
 
-/** Lay a scene out with containers open to a depth, and measure what stands where. */
+/** Lay out a scene with containers open to a depth, and measure the layout. */
 export function measureScene(scene: Scene, depth: number): LayoutReport {
   const tree = buildTree(scene);
   const layoutView = new LayoutView(tree, figures(tree), measure);
@@ -48,14 +49,14 @@ function measureLayout(tree: Tree, visible: VisibleLayout): LayoutReport {
   }
   const crossings = visible.lines.flatMap((line) => crossed(line, inBands.get(line.container) ?? new Map()));
   const { lines } = visible;
-  const words = lines.reduce((sum, line) => sum + line.words.length, 0);
+  const labels = lines.reduce((sum, line) => sum + line.words.length, 0);
   const shapes = new Set(lines.filter(({ arrow, edge }) => arrow && edge.from < tree.firstPort).map(({ container, edge }) => `${container} ${edge.from} ${tensorsOf(tree.scene, edge).join()}`));
-  const unsaid = shapes.size - lines.filter((line) => line.label).length;
-  return { boxes: visible.boxes.length, lines: lines.length, overlaps, crossings, struck: struck(lines, visible.boxes), words, unsaid };
+  const omitted = shapes.size - lines.filter((line) => line.label).length;
+  return { boxes: visible.boxes.length, lines: lines.length, overlaps, crossings, covered: covered(lines, visible.boxes), labels, omitted };
 }
 
-/** Words on which an edge, a box or other words lie. */
-function struck(lines: Line[], boxes: PlacedBox[]): string[] {
+/** Return the labels that an edge, a box or another label covers. */
+function covered(lines: Line[], boxes: PlacedBox[]): string[] {
   const found: string[] = [];
   const areas = lines.flatMap((line) => line.words.map((word) => ({ line, word, area: areaOf(line, word) })));
   const closed = boxes.filter(({ open }) => !open).map((box) => ({ word: null, area: [box.x, box.y, box.x + box.width, box.y + box.height] as Area }));
@@ -68,16 +69,16 @@ function struck(lines: Line[], boxes: PlacedBox[]): string[] {
     }
   });
   const points = lines.flatMap(sample).sort((a, b) => a[1] - b[1]);
-  const heads = points.map(([, y]) => y);
+  const heights = points.map(([, y]) => y);
   areas.forEach(({ word, area: [left, top, right, bottom] }) => {
     let at = 0;
-    for (let high = heads.length; at < high; ) {
+    for (let high = heights.length; at < high; ) {
       const middle = (at + high) >> 1;
-      if (heads[middle] < top) at = middle + 1;
+      if (heights[middle] < top) at = middle + 1;
       else high = middle;
     }
-    for (; heads[at] < bottom; at++) if (points[at][0] > left && points[at][0] < right) break;
-    if (heads[at] < bottom) found.push(`${word.text} by an edge`);
+    for (; heights[at] < bottom; at++) if (points[at][0] > left && points[at][0] < right) break;
+    if (heights[at] < bottom) found.push(`${word.text} by an edge`);
   });
   return found;
 }
@@ -88,7 +89,7 @@ function areaOf({ x, y }: Line, word: Word): Area {
   return [left, y + word.y - word.size / 2, left + wide, y + word.y + word.size / 2];
 }
 
-/** Pairs of boxes that share ground: sorted by height, so that only near ones are compared. */
+/** Return pairs of overlapping boxes; boxes are sorted by height, so that only near ones are compared. */
 function overlapping(boxes: PlacedBox[]): string[] {
   const found: string[] = [];
   const sorted = boxes.slice().sort((a, b) => a.y - b.y);
@@ -101,7 +102,7 @@ function overlapping(boxes: PlacedBox[]): string[] {
   return found;
 }
 
-/** Boxes of its own container that an edge runs through without starting or ending there. */
+/** Return the boxes of its container that an edge crosses without starting or ending there. */
 function crossed(line: Line, boxes: BoxesByHeight): string[] {
   const found = new Set<string>();
   for (const [x, y] of sample(line)) {
@@ -117,7 +118,7 @@ function crossed(line: Line, boxes: BoxesByHeight): string[] {
 const BAND = 100;
 type BoxesByHeight = Map<number, PlacedBox[]>;
 
-/** Boxes by the bands of height they reach into. */
+/** Group boxes by the bands of height that they reach into. */
 function bands(boxes: PlacedBox[]): BoxesByHeight {
   const found: BoxesByHeight = new Map();
   for (const box of boxes) {
@@ -132,6 +133,7 @@ function bands(boxes: PlacedBox[]): BoxesByHeight {
 
 const name = (box: PlacedBox): string => box.node.address || box.node.title;
 
+/** Return points along a line. */
 function sample(line: Line): [number, number][] {
   const points: [number, number][] = [];
   for (const bend of bends(line.route)) {
@@ -143,7 +145,7 @@ function sample(line: Line): [number, number][] {
   return points;
 }
 
-/** The result for every scene of a list, with everything closed, half open and open, and rolled where it is recurrent. */
+/** Measure every scene with depth 0, 1, 2 and all, and also rolled if it is recurrent. */
 export const measureAll = (scenes: Record<string, Scene>): [string, string, LayoutReport][] =>
   Object.entries(scenes).flatMap(([name, scene]) => [
     ...[0, 1, 2, Infinity].map((depth): [string, string, LayoutReport] => [name, String(depth), measureScene(scene, depth)]),

@@ -1,6 +1,6 @@
-// The way an edge bends between the points of its route: vertical at every point, and onwards as it came.
+// The curves of an edge between the points of its route. Tangents are vertical at every point.
 
-/** A part of a route: straight, or a Bézier curve whose control points stand above and below its ends. */
+/** A part of a route: a straight line, or a Bézier curve whose control points are above and below its ends. */
 export interface Bend {
   ax: number;
   ay: number;
@@ -10,18 +10,18 @@ export interface Bend {
   ca: number;
   cb: number;
   straight: boolean;
-  /** Whether the route ends with it. */
+  /** Whether it is the last part of the route. */
   last: boolean;
 }
 
-/** Where a route that runs against the flow does so, and on which side of its box. */
+/** Return the lane of a route that runs against the flow, and the side of its box that it is on; null for others. */
 export const laneOf = (route: Float64Array): { x: number; side: 1 | -1 } | null =>
   route[7] < route[5] ? { x: route[4], side: route[4] < route[0] ? -1 : 1 } : null;
 
-/** The farthest a part reaches above or below its ends. */
+/** The farthest that a part reaches above or below its ends. */
 export const TURN = 26;
 
-/** The parts of a route given as x, y, x, y, …; or those of them that may be seen between two heights. */
+/** Return the parts of a route (x, y, x, y, …) that may be visible between two heights. */
 export function bends(route: Float64Array, top = -Infinity, bottom = Infinity): Bend[] {
   const parts: Bend[] = [];
   for (let at = 0; at + 3 < route.length; at += 2) {
@@ -31,7 +31,7 @@ export function bends(route: Float64Array, top = -Infinity, bottom = Infinity): 
   return parts;
 }
 
-/** The part of a route that begins at a place of it. Beside one that runs upwards it turns round into that. */
+/** Return the part of a route that begins at an index; next to an upward part it makes a U-turn. */
 function bendAt(route: Float64Array, at: number): Bend {
   const [ax, ay, bx, by] = [route[at], route[at + 1], route[at + 2], route[at + 3]];
   const across = Math.min(Math.abs(bx - ax) * 0.35, TURN);
@@ -44,7 +44,7 @@ function bendAt(route: Float64Array, at: number): Bend {
 
 const isUp = (route: Float64Array, at: number): boolean => route[at] === route[at + 2] && route[at + 3] < route[at + 1] - 0.5;
 
-/** A point of a curve, at a share of its way from 0 to 1. */
+/** Return the point of a curve at parameter t, from 0 to 1. */
 export function pointOf({ ax, ay, bx, by, ca, cb, straight }: Bend, t: number): [x: number, y: number] {
   if (straight) return [ax + (bx - ax) * t, ay + (by - ay) * t];
   const s = 1 - t;
@@ -52,7 +52,7 @@ export function pointOf({ ax, ay, bx, by, ca, cb, straight }: Bend, t: number): 
   return [(a + b) * ax + (c + d) * bx, a * ay + b * ca + c * cb + d * by];
 }
 
-/** The parts of a route that may be seen between two heights, in straight pieces about as long as asked for. */
+/** Yield the parts of a route that may be visible between two heights, as straight pieces of about a length. */
 export function* pieces(route: Float64Array, length: number, top: number, bottom: number): Generator<[ax: number, ay: number, bx: number, by: number]> {
   for (const bend of bends(route, top, bottom)) {
     const steps = bend.straight ? 1 : Math.min(64, Math.ceil(Math.hypot(bend.bx - bend.ax, bend.by - bend.ay) / length));
@@ -65,5 +65,5 @@ export function* pieces(route: Float64Array, length: number, top: number, bottom
   }
 }
 
-/** One number for several: the same for parts that lie on each other, and as good as never for others. */
+/** Hash several numbers to one, to recognize parts that lie on each other. */
 export const numberOf = (...numbers: number[]): number => numbers.reduce((sum, number) => sum * Math.PI + number, 0);

@@ -1,7 +1,7 @@
-// Layered layout of one container: pure, no DOM. Time gives a topological order for free (a container's
-// members are intervals of it), so ranks are longest paths, the first order is the order of execution, and
-// a few median sweeps and weighted isotonic placements do the rest. Edges that span many ranks run in lanes
-// beside the boxes, one lane for all edges of one source, so that they cross no box and cost no dummies.
+// Layered layout (Sugiyama) of one container. The order of execution is a topological order, so ranks are longest paths
+// and the initial order within a rank is the order of execution; median sweeps and weighted isotonic placement improve
+// it. Edges that span many ranks run in lanes beside the boxes, one lane for all edges of a source, so that they cross
+// no box and need no dummies.
 
 import { plus } from "../model/lists.ts";
 import { type Cell, type Chain, countBy, type EdgeCells, newCell } from "./cells.ts";
@@ -13,19 +13,19 @@ export interface LayoutNode {
   id: number;
   width: number;
   height: number;
-  /** Room the label of what it gives needs, to the right of its centre. */
+  /** The width to the right of its center that the label of its output needs. */
   tail: number;
-  /** Stays in the first rank although nothing leads to it (inputs); others move down to whom they feed. */
+  /** Whether it stays in the first rank (inputs); other nodes without producers move down to their consumers. */
   pinned: boolean;
 }
 
-/** `fromDx` and `toDx` say how far from its box's centre an end is fixed (a port of an open container). */
+/** `fromDx` and `toDx` are the offset of a fixed end from its box's center (a port of an open container), or null. */
 export interface LayoutEdge {
   from: number;
   to: number;
   fromDx: number | null;
   toDx: number | null;
-  /** Width of the words beside its arrow, and beside its start; 0 for none. */
+  /** The width of the text beside its arrow and beside its start; 0 for none. */
   mark: number;
   outMark: number;
 }
@@ -36,31 +36,32 @@ export interface LayoutInput {
   outs: number[];
   edges: LayoutEdge[];
   minWidth: number;
-  /** Room between two ranks, and between a box's corner and the nearest edge. */
+  /** The distance between two ranks, and between a box's corner and the nearest edge. */
   gap: number;
   corner: number;
 }
 
-/** Top left corners of the nodes and places of the ports, ins before outs, in the order they were given; so one
- * layout is that of every container that is alike. */
+/** Top left corners of the nodes and positions of the ports (ins, then outs), in input order and without ids, so that
+ * equal containers share one layout. */
 export interface Layout {
   width: number;
   height: number;
   x: Float64Array;
   y: Float64Array;
   portX: Float64Array;
-  /** The routes of all edges one after another, and where each begins (see `routeOf`). */
+  /** The concatenated routes of all edges, and where each begins (see `routeOf`). */
   points: Float64Array;
   starts: Int32Array;
 }
 
-/** The route of an edge: x, y, x, y, … Between two points with different x it bends with vertical tangents, else it
- * is straight. */
+/** Return the route of an edge: x, y, x, y, … It curves with vertical tangents between points with different x and is
+ * straight otherwise. */
 export const routeOf = ({ points, starts }: Layout, edge: number): Float64Array => points.subarray(starts[edge], starts[edge + 1]);
 
-const LONGEST = 6; // ranks an edge may span before it takes a lane
-const HUB = 3; // so many edges over more than one rank, from or to one box, share a lane
+const LONGEST = 6; // an edge that spans more ranks takes a lane
+const HUB = 3; // this many edges of one box that span several ranks share a lane
 
+/** Lay out one container. */
 export function layoutLevel(input: LayoutInput): Layout {
   const { nodes, ins, outs, edges } = input;
   const places = new Map<number, number>();
@@ -85,11 +86,11 @@ export function layoutLevel(input: LayoutInput): Layout {
   return assemble(input, ranks, known, ends, chains, lanes);
 }
 
-/** The forward edges of a level by places: of nodes in their order, then of the ports they come from. */
+/** The forward edges of a level, whose ends are indices of nodes and then of in-ports. */
 interface ForwardEdges {
   from: Int32Array;
   to: Int32Array;
-  /** The forward edges that lead to a node, and those that leave it: the first, then the next after each; -1 ends. */
+  /** Linked lists of the edges that enter and leave each node: the first, and the next after each; -1 ends a list. */
   firstIn: Int32Array;
   nextIn: Int32Array;
   firstOut: Int32Array;
@@ -110,18 +111,18 @@ function forwardEdges(from: Int32Array, to: Int32Array, nodes: number, sources: 
   return { from, to, firstIn, nextIn, firstOut, nextOut };
 }
 
-/** Longest paths from above. What nothing holds up moves down to just above the first it feeds: constants, and
- * what takes its part of one tensor late, such as a loop's steps from their sequence. `late`: which moved. */
-function rankNodes(nodes: LayoutNode[], ways: ForwardEdges): { rank: Int32Array; late: Uint8Array } {
-  const { from, to, firstIn, nextIn, firstOut, nextOut } = ways;
+/** Assign ranks by longest paths from above. Nodes that no pinned node leads to move down to just above their first
+ * consumer: constants, and slices of one tensor that are consumed late, such as the steps of a loop. `late`: which moved. */
+function rankNodes(nodes: LayoutNode[], forward: ForwardEdges): { rank: Int32Array; late: Uint8Array } {
+  const { from, to, firstIn, nextIn, firstOut, nextOut } = forward;
   const rank = new Int32Array(nodes.length);
   for (let i = 0; i < nodes.length; i++) {
     for (let e = firstIn[i]; e >= 0; e = nextIn[e]) if (from[e] < nodes.length) rank[i] = Math.max(rank[i], rank[from[e]] + 1);
   }
-  const held = heldUp(nodes, ways, rank);
+  const fixed = fixedNodes(nodes, forward, rank);
   const late = new Uint8Array(nodes.length);
   for (let i = nodes.length - 1; i >= 0; i--) {
-    if (held[i] || firstOut[i] < 0) continue;
+    if (fixed[i] || firstOut[i] < 0) continue;
     let least = Infinity;
     for (let e = firstOut[i]; e >= 0; e = nextOut[e]) least = Math.min(least, rank[to[e]]);
     if (rank[i] < least - 1) [rank[i], late[i]] = [least - 1, 1];
@@ -129,8 +130,9 @@ function rankNodes(nodes: LayoutNode[], ways: ForwardEdges): { rank: Int32Array;
   return { rank, late };
 }
 
-/** Which nodes stay where their longest path puts them: those a chain leads to that begins at something pinned. */
-function heldUp(nodes: LayoutNode[], { from, to, firstIn, nextIn, firstOut, nextOut }: ForwardEdges, rank: Int32Array): Uint8Array {
+/** Mark the nodes that stay in the rank of their longest path: those reachable from a pinned node or a port, other than
+ * through a source whose consumers are spread over many ranks. */
+function fixedNodes(nodes: LayoutNode[], { from, to, firstIn, nextIn, firstOut, nextOut }: ForwardEdges, rank: Int32Array): Uint8Array {
   const latest = new Int32Array(nodes.length);
   for (let i = nodes.length - 1; i >= 0; i--) {
     latest[i] = firstOut[i] < 0 ? rank[i] : 2 ** 30;
@@ -148,16 +150,16 @@ function heldUp(nodes: LayoutNode[], { from, to, firstIn, nextIn, firstOut, next
     }
     if (count > HUB && high - low > LONGEST) isSpread[i] = 1;
   }
-  const held = new Uint8Array(nodes.length);
-  nodes.forEach(({ pinned }, i) => (held[i] = pinned ? 1 : 0));
+  const fixed = new Uint8Array(nodes.length);
+  nodes.forEach(({ pinned }, i) => (fixed[i] = pinned ? 1 : 0));
   for (let i = 0; i < nodes.length; i++) {
-    for (let e = firstIn[i]; e >= 0; e = nextIn[e]) if ((from[e] >= nodes.length || held[from[e]]) && !isSpread[from[e]]) held[i] = 1;
+    for (let e = firstIn[i]; e >= 0; e = nextIn[e]) if ((from[e] >= nodes.length || fixed[from[e]]) && !isSpread[from[e]]) fixed[i] = 1;
   }
-  return held;
+  return fixed;
 }
 
-/** Link cells along short edges, with a dummy in every rank they pass; leave the long ones to lanes. What came late pulls
- * less: the steps of a sum stand below one another, each beside its part. */
+/** Link cells along short edges, with a dummy in every rank that they pass; leave long edges to lanes. Late nodes pull
+ * less, so that the steps of a sum are placed below one another, each beside its summand. */
 function splitEdges(edges: LayoutEdge[], { from, to }: EdgeCells, cells: Cell[]): { chains: Chain[]; lanes: number[] } {
   const chains: Chain[] = [];
   const lanes: number[] = [];
@@ -183,7 +185,7 @@ function splitEdges(edges: LayoutEdge[], { from, to }: EdgeCells, cells: Cell[])
       const [p, q] = [chain[i - 1], chain[i]];
       const weight = p.index === -1 && q.index === -1 ? 6 : span > 1 ? 1 : p.late ? 2 : 4;
       const straight = (i === 1 ? (fromDx ?? 0) : 0) - (i === chain.length - 1 ? (toDx ?? 0) : 0);
-      // Two open boxes stand centre under centre: a stack of them must not wander off along its ports.
+      // Two open boxes are centered below each other: aligning their ports would make a stack of them drift sideways.
       const shift = fromDx !== null && toDx !== null && span === 1 ? 0 : straight;
       p.down = plus(p.down, { cell: q, weight, shift: -shift });
       q.up = plus(q.up, { cell: p, weight, shift });

@@ -1,22 +1,22 @@
-// Containers that are alike are laid out once: a model of thousands of modules has few different ones.
+// Lays out equal containers once: a model with thousands of modules has few different ones.
 import { type Layout, type LayoutInput, layoutLevel } from "./layers.ts";
 
-const MOST = 256; // members and edges; bigger containers are seldom alike, and telling so would cost more
+const MOST = 256; // nodes and edges; larger containers are rarely equal, and comparing them would cost more
 
-/** Lays containers out, and keeps what came of each for those that differ in nothing but their ids. */
+/** Lays out containers and reuses the layout of one for all that differ only in ids. */
 export class LayoutCache {
-  private readonly known = new Map<string, Layout>();
+  private readonly layouts = new Map<string, Layout>();
 
   of(input: LayoutInput): Layout {
     if (input.nodes.length + input.edges.length > MOST) return layoutLevel(input);
     const key = keyOf(input);
-    let layout = this.known.get(key);
-    if (!layout) this.known.set(key, (layout = layoutLevel(input)));
+    let layout = this.layouts.get(key);
+    if (!layout) this.layouts.set(key, (layout = layoutLevel(input)));
     return layout;
   }
 }
 
-/** Everything a layout depends on, with places instead of ids. */
+/** Return everything that a layout depends on, with positions instead of ids. */
 function keyOf({ nodes, ins, outs, edges, minWidth, gap }: LayoutInput): string {
   const place = new Map<number, number>();
   for (const { id } of nodes) place.set(id, place.size);

@@ -1,18 +1,19 @@
-// Layouts of many containers in a few arrays, which go from one thread to another without being copied.
+// Packs the layouts of many containers into a few arrays, which can be moved between threads without a copy.
 import type { Layout } from "./layers.ts";
 
 export interface PackedLayouts {
   containers: Int32Array;
-  /** For each container the number of its layout: those that are alike have one. */
+  /** For each container the number of its layout; equal containers share one. */
   which: Int32Array;
-  /** Of each layout: how many boxes, ports, edges and points. */
+  /** For each layout the number of boxes, ports, starts and points. */
   counts: Int32Array;
-  /** Of each layout: width and height, x, y, ports, points. */
+  /** For each layout its width and height, x, y, ports and points. */
   numbers: Float64Array;
-  /** Of each layout: where its routes begin. */
+  /** For each layout where its routes begin. */
   starts: Int32Array;
 }
 
+/** Pack layouts by container. */
 export function pack(layouts: Map<number, Layout>): PackedLayouts {
   const numbered = new Map<Layout, number>();
   for (const layout of layouts.values()) if (!numbered.has(layout)) numbered.set(layout, numbered.size);
@@ -33,6 +34,7 @@ export function pack(layouts: Map<number, Layout>): PackedLayouts {
   return { containers: Int32Array.from(layouts.keys()), which, counts, numbers, starts };
 }
 
+/** Unpack layouts by container. */
 export function unpack({ containers, which, counts, numbers, starts }: PackedLayouts): Map<number, Layout> {
   const all: Layout[] = [];
   let [at, start] = [0, 0];

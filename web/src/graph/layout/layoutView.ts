@@ -1,12 +1,12 @@
-// Which boxes stand open, and where everything visible is. Layouts are kept per container; opening or
-// closing one lays out only that container and those around it.
+// The open boxes and the layout of everything visible. Layouts are cached per container: opening or closing a box lays
+// out only its container and the containers around that.
 import { isFold } from "../model/captions.ts";
 import { Depths, isAll } from "../model/depths.ts";
 import type { Figures } from "../model/facts.ts";
 import { marksOf } from "../model/marks.ts";
 import { pickedLevel } from "../model/pick.ts";
 import { type Level, preorder, type Tree, type TreeNode } from "../model/tree.ts";
-import { BELOW_HEAD, HEADER } from "./boxHeader.ts";
+import { BELOW_HEADER, HEADER } from "./boxHeader.ts";
 import { SPACE } from "./cells.ts";
 import type { Layout, LayoutInput } from "./layers.ts";
 import { LayoutCache } from "./layoutCache.ts";
@@ -17,15 +17,15 @@ import { lettering, type Lettering } from "./words.ts";
 export class LayoutView {
   readonly open = new Set<number>([0]);
   readonly depths: Depths;
-  readonly inset: LayoutSource["inset"] = BELOW_HEAD;
-  private readonly alike = new LayoutCache();
+  readonly inset: LayoutSource["inset"] = BELOW_HEADER;
+  private readonly cache = new LayoutCache();
   protected readonly layouts = new Map<number, Layout>();
-  /** Layouts that came from elsewhere, for what is to be laid out next. */
+  /** Layouts that a worker computed, for the next call of `layOut`. */
   private ready: Map<number, Layout> | undefined;
-  /** Kept with their layouts. */
+  /** Open containers, cached with their layouts. */
   private readonly parts = new Map<number, OpenContainer>();
-  private readonly inside: Int32Array; // boxes visible inside each that has a layout, at any depth
-  /** Of a fold that stands open: the one member shown, by its place; "all" shows them all. */
+  private readonly inside: Int32Array; // for each box that has a layout, the number of boxes visible inside, at any depth
+  /** For each open fold the position of the member that it shows, or "all". */
   private readonly picks = new Map<number, number | "all">();
 
   constructor(
@@ -43,35 +43,37 @@ export class LayoutView {
     return this.tree.nodes[id].children.length > 0;
   }
 
-  /** Which member an open fold shows, or "all"; a box that is no fold shows all it holds. */
+  /** Return the position of the member that an open fold shows, or "all"; other boxes show all children. */
   pickOf(id: number): number | "all" {
     return isFold(this.tree.nodes[id]) ? (this.picks.get(id) ?? 0) : "all";
   }
 
+  /** Show one member of a fold, or all. */
   pick(id: number, which: number | "all"): void {
     if (!isFold(this.tree.nodes[id])) return;
     const { children } = this.tree.nodes[id];
-    const was = this.pickOf(id);
+    const before = this.pickOf(id);
     this.picks.set(id, which === "all" ? which : (which + children.length) % children.length);
-    // Whoever looks from one member to the next sees as much of it.
-    if (which !== "all" && was !== "all" && this.open.has(children[was])) this.open.add(children[this.pickOf(id) as number]);
+    // The next member is open if the one shown before was.
+    if (which !== "all" && before !== "all" && this.open.has(children[before])) this.open.add(children[this.pickOf(id) as number]);
     this.forget(id);
   }
 
-  /** What a box shows when it stands open. */
+  /** Return the boxes that a box shows when it is open. */
   shown(id: number): number[] {
     const { children } = this.tree.nodes[id];
     const pick = this.pickOf(id);
     return pick === "all" ? children : [children[pick]];
   }
 
+  /** Return the edges and ports of what a box shows when it is open. */
   levelOf(id: number): Level {
     const level = this.tree.levels.get(id);
     const pick = this.pickOf(id);
     return pick === "all" ? level : pickedLevel(level, this.tree.nodes[id].children[pick], this.tree.firstPort);
   }
 
-  /** Whether every container around it stands open and shows it. */
+  /** Return whether every container around a box is open and shows it. */
   isVisible(id: number): boolean {
     const { nodes, placeOf } = this.tree;
     for (let n = id; n > 0; n = nodes[n].parent) {
@@ -81,6 +83,7 @@ export class LayoutView {
     return true;
   }
 
+  /** Open or close a container. */
   setOpen(id: number, open: boolean): void {
     if (!this.isContainer(id) || id === 0 || this.open.has(id) === open) return;
     if (open) this.open.add(id);
@@ -90,6 +93,7 @@ export class LayoutView {
     this.forget(id);
   }
 
+  /** Drop the layouts of a container and of all around it. */
   private forget(id: number): void {
     for (let n = id; n >= 0; n = this.tree.nodes[n].parent) {
       this.layouts.delete(n);
@@ -97,7 +101,7 @@ export class LayoutView {
     }
   }
 
-  /** Open the way to a box. */
+  /** Open all containers around a box. */
   reveal(id: number): void {
     const { nodes, placeOf } = this.tree;
     for (let n = id; n > 0; n = nodes[n].parent) {
@@ -108,9 +112,9 @@ export class LayoutView {
     }
   }
 
-  /** Open every container down to a depth: 0 shows the model's own children alone, Infinity everything, the
-   * members of folds too; down to other depths a fold shows one. A fold counts as no depth. `layouts` are what
-   * `layOut` gave elsewhere for the same. */
+  /** Open every container down to a depth. 0 shows only the model's direct children; Infinity shows everything, with
+   * all members of folds; otherwise a fold shows one member. Folds do not count as a level. `layouts` are the result of
+   * `layOut` in a worker for the same depth. */
   openToDepth(depth: number, layouts?: Map<number, Layout>): void {
     this.ready = layouts;
     this.open.clear();
@@ -124,12 +128,12 @@ export class LayoutView {
     }
   }
 
-  /** The depth down to which it stands open, Infinity for everything; null where it is opened otherwise. */
+  /** The depth down to which everything is open, Infinity for all; null if the open boxes match no depth. */
   get depth(): number | null {
     return this.depths.of(this.open, this.picks);
   }
 
-  /** Open the outer containers first, as long as few enough boxes are visible to be read. */
+  /** Open outer containers before inner ones as long as at most `most` boxes are visible. */
   openReadable(most: number): void {
     const { nodes } = this.tree;
     let visible = nodes[0].children.length;
@@ -147,14 +151,14 @@ export class LayoutView {
     }
   }
 
-  /** Everything visible, with its place. Of the one before only what has not changed stays true. */
+  /** Return everything visible with its position. This invalidates changed parts of earlier results. */
   visible(): VisibleLayout {
     this.layOut();
     const { width, height } = this.layouts.get(0)!;
     return new VisibleLayout(this, width, height, this.inside[0]);
   }
 
-  /** What an open container that is laid out holds. */
+  /** Return the contents of an open container that has a layout. */
   partOf(id: number): OpenContainer | undefined {
     const known = this.parts.get(id);
     if (known) return this.open.has(id) ? known : undefined;
@@ -171,8 +175,8 @@ export class LayoutView {
     return { node: this.tree.nodes[id], x: 0, y: 0, dx: x[place], dy: y[place], width, height, open: this.open.has(id), pick: this.pickOf(id) };
   };
 
-  /** Lay out every open, visible container that has no layout yet, the inner ones first. What is inside one that
-   * has is laid out too: a change forgets all that is around it. */
+  /** Lay out every open, visible container that has no layout yet, inner ones first. Everything inside a container with
+   * a layout has one too, because a change drops the layouts of all containers around it. */
   layOut(): Map<number, Layout> {
     const waiting: TreeNode[] = [];
     preorder(this.tree.nodes, (node) => {
@@ -191,10 +195,10 @@ export class LayoutView {
   }
 
   protected layOutOne(node: TreeNode): Layout {
-    return this.alike.of(this.inputOf(node));
+    return this.cache.of(this.inputOf(node));
   }
 
-  /** What a container's layout goes by. */
+  /** Return the input of a container's layout. */
   protected inputOf(node: TreeNode): LayoutInput {
     const { tree, sizes } = this;
     const level = this.levelOf(node.id);
@@ -229,7 +233,7 @@ export class LayoutView {
     };
   }
 
-  /** Width and height: of what is inside for an open container, of its words for anything else. */
+  /** Return the width and height of a box: of its contents if it is open, otherwise of its text. */
   protected size(id: number): [width: number, height: number] {
     const layout = this.open.has(id) ? this.layouts.get(id) : undefined;
     return layout ? [layout.width, layout.height + HEADER] : [this.sizes.width(id), this.sizes.height(id)];

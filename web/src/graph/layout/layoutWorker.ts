@@ -1,4 +1,4 @@
-// Laying out in a worker, so that the page answers meanwhile. The worker runs the page's own program.
+// Layout in a worker, so that the page stays responsive. The worker runs the page's own program.
 import { figures } from "../model/facts.ts";
 import type { Scene } from "../model/scene.ts";
 import { buildTree } from "../model/tree.ts";
@@ -7,34 +7,35 @@ import { pack, type PackedLayouts, unpack } from "./layoutTransfer.ts";
 import { LayoutView } from "./layoutView.ts";
 import { measurer } from "./measure.ts";
 
-/** What to lay out: a scene, rolled already if it is to be, opened to a depth, its words in a font. */
+/** A scene (already rolled if it should be) to lay out, open down to a depth, with text in a font. */
 export interface LayoutTask {
   scene: Scene;
   depth: number;
   font: string;
 }
 
-/** Where a worker finds the program: its text, or an address of this page's own origin. */
+/** The source of the worker's program: its text, or a URL of this page's origin. */
 export interface WorkerProgram {
   text?: string;
   address?: string;
 }
 
-/** The program of an inline script is its text; that of a file of a site is asked for again. */
+/** Return the program of a script element: the text of an inline script, the URL of an external one. */
 export function programOf(script: HTMLScriptElement | SVGScriptElement | null): WorkerProgram {
   if (!(script instanceof HTMLScriptElement)) return {};
   return script.src ? { address: script.src } : { text: script.text };
 }
 
+/** Return whether this browser and program allow a worker. */
 export const canUseWorker = ({ text, address }: WorkerProgram): boolean =>
   typeof Worker !== "undefined" && Boolean(text || address?.startsWith("http"));
 
-/** In the worker: answer one task. */
+/** Answer tasks, in the worker. */
 export function serve(): void {
   addEventListener("message", ({ data }: MessageEvent<LayoutTask>) => {
-    const parcel = pack(layOut(data));
-    const buffers = [parcel.containers, parcel.which, parcel.counts, parcel.numbers, parcel.starts].map(({ buffer }) => buffer as ArrayBuffer);
-    (self as unknown as Worker).postMessage(parcel, buffers);
+    const packed = pack(layOut(data));
+    const buffers = [packed.containers, packed.which, packed.counts, packed.numbers, packed.starts].map(({ buffer }) => buffer as ArrayBuffer);
+    (self as unknown as Worker).postMessage(packed, buffers);
   });
 }
 
@@ -45,7 +46,7 @@ function layOut({ scene, depth, font }: LayoutTask): Map<number, Layout> {
   return layoutView.layOut();
 }
 
-/** On the page: the layouts of a task, or null where no worker is to be had. `stop` ends it without an answer. */
+/** Start a worker, on the page. `done` resolves to the layouts, or null if there is no worker; `stop` cancels it. */
 export function layOutInWorker(program: WorkerProgram, task: LayoutTask): { done: Promise<Map<number, Layout> | null>; stop(): void } {
   let worker: Worker | undefined;
   const done = new Promise<Map<number, Layout> | null>((resolve) => {
@@ -59,7 +60,7 @@ export function layOutInWorker(program: WorkerProgram, task: LayoutTask): { done
       };
       worker.postMessage(task);
     } catch {
-      resolve(null); // a host may forbid workers
+      resolve(null); // the Content-Security-Policy of a host may forbid workers
     }
   });
   const stop = (): void => worker?.terminate();

@@ -1,18 +1,20 @@
-// Text widths in the page's font, each measured once. On a canvas off the screen, as a worker has one too.
+// Text widths in the page's font, measured once each, on an OffscreenCanvas because a worker has no other.
 import type { Measure } from "./sizes.ts";
 
+/** Return the font of the graph in an element. */
 export const fontOf = (host: HTMLElement): string => getComputedStyle(host).getPropertyValue("--font") || "sans-serif";
 
+/** Return a function that measures text in a font. */
 export function measurer(font: string): Measure {
   const ctx = new OffscreenCanvas(1, 1).getContext("2d")!;
-  const known = new Map<string, number>();
+  const widths = new Map<string, number>();
   return (text, size, bold) => {
     if (!text) return 0;
     const key = `${size}${bold}${text}`;
-    let width = known.get(key);
+    let width = widths.get(key);
     if (width === undefined) {
       ctx.font = `${bold ? "600 " : ""}${size}px ${font}`;
-      known.set(key, (width = ctx.measureText(text).width));
+      widths.set(key, (width = ctx.measureText(text).width));
     }
     return width;
   };

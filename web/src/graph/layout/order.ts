@@ -1,7 +1,8 @@
-// The order of cells within their ranks: a few median sweeps, of which the one with the fewest crossings counts.
+// The order of cells within their ranks: the result with the fewest crossings out of a few median sweeps.
 import { plus } from "../model/lists.ts";
 import type { Cell, CellLink } from "./cells.ts";
 
+/** Return the cells by rank, in an order with few crossings. */
 export function orderRanks(cells: Cell[], count: number): Cell[][] {
   const ranks: Cell[][] = new Array<Cell[]>(count);
   for (const cell of cells) ranks[cell.rank + 1] = plus(ranks[cell.rank + 1], cell);
@@ -17,13 +18,13 @@ export function orderRanks(cells: Cell[], count: number): Cell[][] {
     for (let i = 0; i < count; i++) {
       const rank = ranks[down ? i : count - 1 - i];
       if (rank.length < 2) continue;
-      const wish = new Map<Cell, number>();
+      const median = new Map<Cell, number>();
       rank.forEach((cell, i) => {
         const links = down ? cell.up : cell.down;
-        const where = links.map((link) => placeOf(link, at)).sort((a, b) => a - b);
-        wish.set(cell, where.length ? (where[(where.length - 1) >> 1] + where[where.length >> 1]) / 2 : i);
+        const places = links.map((link) => placeOf(link, at)).sort((a, b) => a - b);
+        median.set(cell, places.length ? (places[(places.length - 1) >> 1] + places[places.length >> 1]) / 2 : i);
       });
-      rank.sort((a, b) => wish.get(a)! - wish.get(b)! || at.get(a)! - at.get(b)!);
+      rank.sort((a, b) => median.get(a)! - median.get(b)! || at.get(a)! - at.get(b)!);
       number(rank);
     }
     const crossings = countCrossings(ranks, at, fewest);
@@ -35,10 +36,10 @@ export function orderRanks(cells: Cell[], count: number): Cell[][] {
   return best;
 }
 
-/** Place of a link's other end in its rank; ports of one open box differ by less than boxes do. */
+/** Return the position of a link's other end in its rank; ports of one open box differ by less than boxes do. */
 const placeOf = (link: CellLink, at: Map<Cell, number>): number => at.get(link.cell)! + link.shift * 1e-5;
 
-/** Crossings between neighbouring ranks; gives up once it is no better than `limit`. */
+/** Count crossings between adjacent ranks; stop at `limit`. */
 function countCrossings(ranks: Cell[][], at: Map<Cell, number>, limit: number): number {
   let total = 0;
   for (const rank of ranks) {

@@ -1,6 +1,7 @@
-// Where cells stand from left to right: isotonic placement under their neighbours, then runs made straight.
+// Horizontal positions of cells: isotonic placement below or above their neighbors, then runs are straightened.
 import { type Cell, type CellLink, gap } from "./cells.ts";
 
+/** Set the x of all cells. */
 export function placeX(ranks: Cell[][]): void {
   for (const rank of ranks) {
     let x = 0;
@@ -13,20 +14,20 @@ export function placeX(ranks: Cell[][]): void {
   const upwards = ranks.slice().reverse();
   const down = (): boolean => settleAll(ranks, "up");
   const up = (): boolean => settleAll(upwards, "down");
-  for (let sweep = 0; sweep < 3; sweep++) if (![down(), up()].includes(true)) break; // nothing would move again
+  for (let sweep = 0; sweep < 3; sweep++) if (![down(), up()].includes(true)) break; // a further sweep would move nothing
   settleAll(ranks, "both");
   settleAll(upwards, "both");
   straighten(ranks);
 }
 
-/** Settle one rank after another; tells whether anything moved. */
+/** Settle one rank after another; return whether anything moved. */
 function settleAll(ranks: Cell[][], side: "up" | "down" | "both"): boolean {
   let moved = false;
   for (const rank of ranks) if (settle(rank, side)) moved = true;
   return moved;
 }
 
-const FARTHEST = 70; // a run may step aside so far, to be straight from port to port, before it steps back
+const FARTHEST = 70; // a run may shift sideways this far to be straight from port to port, then it shifts back
 
 interface CellRun {
   number: number;
@@ -34,7 +35,7 @@ interface CellRun {
   offsets: number[];
 }
 
-/** Move every run of cells that follow one another to one x, as far as their neighbours in the ranks allow. */
+/** Move the cells of every run to one x, as far as their neighbors in the ranks allow. */
 function straighten(ranks: Cell[][]): void {
   for (const rank of ranks) {
     for (let i = 1; i < rank.length; i++) {
@@ -44,8 +45,8 @@ function straighten(ranks: Cell[][]): void {
   }
   const runs = findRuns(ranks);
   const upwards = runs.slice().reverse();
-  for (let round = 0, still = 0; round < 4 && still < 2; round++) {
-    still++;
+  for (let round = 0, unchanged = 0; round < 4 && unchanged < 2; round++) {
+    unchanged++;
     for (const { number, cells, offsets } of round % 2 ? upwards : runs) {
       let [low, high] = [-Infinity, Infinity];
       const pulls: CellLink[] = [];
@@ -59,18 +60,18 @@ function straighten(ranks: Cell[][]): void {
       }
       if (low > high + 1) continue;
       const middle = (cells[0].x + cells[cells.length - 1].x - offsets[cells.length - 1]) / 2;
-      const want = pulls.length ? weightedMedian(pulls) : middle;
-      const x = Math.min(high, Math.max(low, want));
+      const wanted = pulls.length ? weightedMedian(pulls) : middle;
+      const x = Math.min(high, Math.max(low, wanted));
       for (let i = 0; i < cells.length; i++) {
-        if (cells[i].x !== x + offsets[i]) still = 0;
+        if (cells[i].x !== x + offsets[i]) unchanged = 0;
         cells[i].x = x + offsets[i];
       }
     }
   }
 }
 
-/** Maximal runs in which each cell is what the one above it leads to first, and the other way round. What is late
- * begins one: many such, one below the other, must not push each other aside. */
+/** Find maximal runs in which each cell and the next are each other's preferred link. A late cell begins a run, so that
+ * many late cells below one another do not push each other aside. */
 function findRuns(ranks: Cell[][]): CellRun[] {
   const runs: CellRun[] = [];
   for (const rank of ranks) {
@@ -79,8 +80,8 @@ function findRuns(ranks: Cell[][]): CellRun[] {
       const run: CellRun = { number: runs.length, cells: [start], offsets: [0] };
       start.run = run.number;
       for (let cell = start; ; ) {
-        const next = favourite(cell.down);
-        const back = next && favourite(next.cell.up);
+        const next = preferred(cell.down);
+        const back = next && preferred(next.cell.up);
         if (!next || back?.cell !== cell || next.cell.run >= 0 || next.cell.late) break;
         const offset = run.offsets[run.offsets.length - 1] + back.shift;
         run.offsets.push(Math.abs(offset) > FARTHEST ? 0 : offset);
@@ -94,16 +95,16 @@ function findRuns(ranks: Cell[][]): CellRun[] {
   return runs;
 }
 
-/** The heaviest link; of several alike the middle one, and none when there is no middle. */
-function favourite(links: CellLink[]): CellLink | undefined {
+/** Return the heaviest link; of equally heavy ones the middle one, or none if their number is even. */
+function preferred(links: CellLink[]): CellLink | undefined {
   if (links.length < 2) return links[0];
   const most = Math.max(...links.map((link) => link.weight));
-  const alike = links.filter((link) => link.weight === most).sort((a, b) => a.cell.x - b.cell.x);
-  return alike.length % 2 ? alike[alike.length >> 1] : undefined;
+  const heaviest = links.filter((link) => link.weight === most).sort((a, b) => a.cell.x - b.cell.x);
+  return heaviest.length % 2 ? heaviest[heaviest.length >> 1] : undefined;
 }
 
-/** Move a rank's cells to where their neighbours want them, keeping order and distance: isotonic regression. Tells
- * whether any moved. */
+/** Move a rank's cells towards their linked cells by isotonic regression, which keeps order and distances; return whether
+ * any moved. */
 function settle(rank: Cell[], side: "up" | "down" | "both"): boolean {
   if (rank.length === 1) {
     const [cell] = rank;
@@ -123,8 +124,8 @@ function settle(rank: Cell[], side: "up" | "down" | "both"): boolean {
     base.push(offset);
     const links = side === "both" ? [...cell.up, ...cell.down] : cell[side];
     const pull = links.length && !cell.late ? 1 + links.reduce((sum, link) => sum + link.weight, 0) : 1e-3;
-    const want = links.length ? weightedMedian(links) : cell.x;
-    blocks.push({ sum: (want - offset) * pull, weight: pull, count: 1 });
+    const wanted = links.length ? weightedMedian(links) : cell.x;
+    blocks.push({ sum: (wanted - offset) * pull, weight: pull, count: 1 });
     while (blocks.length > 1) {
       const b = blocks[blocks.length - 1];
       const a = blocks[blocks.length - 2];

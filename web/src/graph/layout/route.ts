@@ -1,4 +1,4 @@
-// Heights of the ranks, and the routes of the edges between and beside them.
+// The heights of the ranks, and the routes of edges between and beside them.
 import { plus } from "../model/lists.ts";
 import { type Cell, type Chain, countBy, type EdgeCells, type EdgeEnd, SPACE } from "./cells.ts";
 import { laneOf } from "./curve.ts";
@@ -9,8 +9,8 @@ interface Bus {
   x: number;
   from: number;
   to: number;
-  /** Sum of the x of its ends: which side it belongs to. */
-  lean: number;
+  /** The sum of the x of its ends, which decides on which side it runs. */
+  sumOfX: number;
   edges: number[];
 }
 
@@ -24,6 +24,7 @@ interface RankHeights {
   bottom: Float64Array;
 }
 
+/** Return the layout of ordered and horizontally placed cells. */
 export function assemble(
   input: LayoutInput,
   ranks: Cell[][],
@@ -45,8 +46,8 @@ export function assemble(
     high = Math.max(high, points[starts[edge + 1] - 2] + mark - SPACE.side + 8);
     const lane = laneOf(points.subarray(starts[edge], starts[edge + 1]));
     if (!lane) return;
-    const room = Math.max(mark, outMark) - SPACE.side + 8;
-    [low, high] = lane.side < 0 ? [Math.min(low, lane.x - room), high] : [low, Math.max(high, lane.x + room)];
+    const reach = Math.max(mark, outMark) - SPACE.side + 8;
+    [low, high] = lane.side < 0 ? [Math.min(low, lane.x - reach), high] : [low, Math.max(high, lane.x + reach)];
   });
   if (!Number.isFinite(low)) [low, high] = [0, 0];
   const width = Math.max(high - low + 2 * SPACE.side, input.minWidth);
@@ -60,7 +61,7 @@ export function assemble(
   return { width, height: bands.bottom[ranks.length - 1], x, y, portX, points, starts };
 }
 
-/** How far cells and routes reach to the left and to the right. */
+/** Return how far cells and routes reach to the left and to the right. */
 function extent(ranks: Cell[][], points: Float64Array): Reach {
   let [low, high] = [Infinity, -Infinity];
   for (const rank of ranks) {
@@ -76,19 +77,20 @@ function extent(ranks: Cell[][], points: Float64Array): Reach {
   return { low, high };
 }
 
+/** Return the top and bottom of every rank. */
 function placeY(input: LayoutInput, ranks: Cell[][], { from }: EdgeCells): RankHeights {
-  const noted = new Set(from.filter((_, edge) => input.edges[edge].outMark).map(({ rank }) => rank)); // room for a row of words more
+  const marked = new Set(from.filter((_, edge) => input.edges[edge].outMark).map(({ rank }) => rank)); // ranks that need a row of text below
   const top = new Float64Array(ranks.length);
   const bottom = new Float64Array(ranks.length);
   for (let r = 0; r < ranks.length; r++) {
     let height = 0;
-    let reach = 0; // edges that go far sideways get more room to bend
+    let reach = 0; // edges that go far sideways need more height to curve
     for (const cell of ranks[r]) {
       height = Math.max(height, cell.height);
       for (const link of cell.up) reach = Math.max(reach, Math.abs(link.cell.x + link.shift - cell.x));
     }
     const first = r === 0;
-    const between = r === 1 ? (input.ins.length ? SPACE.top : SPACE.top - 4) : input.gap + (noted.has(r - 2) ? 12 : 0);
+    const between = r === 1 ? (input.ins.length ? SPACE.top : SPACE.top - 4) : input.gap + (marked.has(r - 2) ? 12 : 0);
     top[r] = first ? 0 : bottom[r - 1] + between + Math.min(36, reach * 0.08);
     if (r === ranks.length - 1) top[r] = bottom[r - 1] + SPACE.bottom + Math.min(36, reach * 0.08);
     bottom[r] = top[r] + height;
@@ -96,12 +98,12 @@ function placeY(input: LayoutInput, ranks: Cell[][], { from }: EdgeCells): RankH
   return { top, bottom };
 }
 
-const SLACK = 1; // so little to the left of the middle is in the middle
-/** Numbers of a route in a lane; then, of one that passes no other rank. */
-export const OF_LANE = 12;
-const OF_CHAIN = 8;
+const SLACK = 1; // this far to the left of the middle counts as the middle
+/** The number of coordinates of a route in a lane, and of one between adjacent ranks. */
+export const LANE_NUMBERS = 12;
+const CHAIN_NUMBERS = 8;
 
-/** Writes the routes: ends are spread over a box's side once all its edges are known. */
+/** Computes the routes. The ends of edges are spread along a box's side once all its edges are known. */
 class Router {
   private readonly buses = new Map<Cell, Bus>();
   private readonly starts: Int32Array;
@@ -109,7 +111,7 @@ class Router {
 
   constructor(
     private readonly input: LayoutInput,
-    /** Of boxes and ports. */
+    /** The cells of boxes and ports. */
     private readonly cells: Cell[],
     private readonly ends: EdgeCells,
     private readonly bands: RankHeights,
@@ -119,11 +121,11 @@ class Router {
 
   routes(chains: Chain[], lanes: number[]): { points: Float64Array; starts: Int32Array } {
     const { starts } = this;
-    for (const { edge, cells } of chains) starts[edge + 1] = OF_CHAIN + 4 * (cells.length - 2);
-    for (const edge of lanes) starts[edge + 1] = OF_LANE;
+    for (const { edge, cells } of chains) starts[edge + 1] = CHAIN_NUMBERS + 4 * (cells.length - 2);
+    for (const edge of lanes) starts[edge + 1] = LANE_NUMBERS;
     for (let edge = 0; edge + 1 < starts.length; edge++) starts[edge + 1] += starts[edge];
     const points = (this.points = new Float64Array(starts[starts.length - 1]));
-    const reach = { low: Infinity, high: -Infinity }; // of boxes and of edges that are in no lane
+    const reach = { low: Infinity, high: -Infinity }; // of boxes and of edges outside lanes
     for (const { edge, cells } of chains) this.chain(edge, cells, reach);
     for (const { x, width } of this.cells) this.widen(reach, x - width / 2, x + width / 2);
     this.lanes(lanes);
@@ -158,7 +160,7 @@ class Router {
     cells[last].arriving = plus(cells[last].arriving, { edge, towards: cells[last - 1].x, lane: null });
   }
 
-  /** Long edges share a lane with those of the same source, or of the same target where those are more. */
+  /** Put long edges into lanes, shared with the edges of the same source, or of the same target if those are more. */
   private lanes(edges: number[]): void {
     const { from, to } = this.ends;
     const [leaving, arriving] = [countBy(edges, (edge) => from[edge]), countBy(edges, (edge) => to[edge])];
@@ -167,21 +169,20 @@ class Router {
 
   private lane(edge: number, shared: Cell): void {
     const [a, b] = [this.ends.from[edge], this.ends.to[edge]];
-    const known = this.buses.get(shared);
-    const bus = known ?? { x: 0, from: a.rank, to: b.rank, lean: 0, edges: [] };
-    bus.lean += a.x + b.x;
+    const bus = this.buses.get(shared) ?? { x: 0, from: a.rank, to: b.rank, sumOfX: 0, edges: [] };
+    bus.sumOfX += a.x + b.x;
     bus.from = Math.min(bus.from, a.rank, b.rank);
     bus.to = Math.max(bus.to, a.rank, b.rank);
     bus.edges.push(edge);
     this.buses.set(shared, bus);
   }
 
-  /** Lanes outside everything, those of shorter reach nearer; two share a lane where they do not meet. */
+  /** Place lanes outside all boxes, shorter ones nearer; lanes whose ranks do not overlap share a column. */
   private placeBuses({ low, high }: Reach): void {
     const taken: Record<"left" | "right", number[][]> = { left: [], right: [] };
     const buses = [...this.buses.values()].sort((a, b) => a.to - a.from - (b.to - b.from));
     for (const bus of buses) {
-      const middle = bus.lean / bus.edges.length - (low + high);
+      const middle = bus.sumOfX / bus.edges.length - (low + high);
       const more = taken.left.length - taken.right.length;
       const balanced = more !== 0 && Math.abs(middle) < Math.max(2 * SPACE.side, (high - low) / 2);
       const side = (balanced ? more < 0 : middle < -SLACK) ? "left" : "right";
@@ -200,7 +201,7 @@ class Router {
     const { x } = lane;
     const { top, bottom } = this.bands;
     const [leave, arrive] = [bottom[a.rank + 1], top[b.rank + 1]];
-    const bend = b.rank > a.rank ? this.input.gap : 0; // against the flow it turns round at once
+    const bend = b.rank > a.rank ? this.input.gap : 0; // an edge against the flow turns at once
     const after = Math.min(top[Math.min(a.rank + 2, top.length - 1)], leave + bend);
     const before = Math.max(bottom[b.rank], arrive - bend);
     const route = [a.x, a.y + a.height, a.x, leave, x, after, x, before, b.x, arrive, b.x, b.y];
@@ -209,8 +210,8 @@ class Router {
     b.arriving = plus(b.arriving, { edge, towards: x, lane });
   }
 
-  /** Spread the ends along one side of a box: the straightest in the middle, fixed ones where they must be.
-   * Ends of one lane share a place. */
+  /** Spread the ends of edges along one side of a box, with the straightest edge in the middle. Fixed ends stay where they
+   * are, and edges in one lane share a position. */
   private spread(cell: Cell, ends: EdgeEnd[], start: boolean): void {
     if (!ends.length) return;
     if (ends.length === 1) return this.put(cell, ends[0], start, 0);
@@ -225,19 +226,19 @@ class Router {
     slots.forEach((away, i) => {
       if (Math.abs(away) < Math.abs(slots[straightest]) - 0.5) straightest = i;
     });
-    // Two alike, one to each side: better than one straight and one askew.
+    // An even number of symmetric ends looks better without a straight one in the middle.
     const even = slots.length % 2 === 0 && Math.abs(slots[0] + slots[slots.length - 1]) < 2;
     const widest = ends.reduce((most, end) => Math.max(most, this.input.edges[end.edge][start ? "outMark" : "mark"]), 0);
-    const words = widest + 9 > SPACE.step ? widest + SPACE.aside : 0; // shorter ones fit between the arrows as they are
-    const middle = even || words ? (slots.length - 1) / 2 : straightest;
+    const textStep = widest + 9 > SPACE.step ? widest + SPACE.aside : 0; // shorter text fits at the normal distance
+    const middle = even || textStep ? (slots.length - 1) / 2 : straightest;
     const room = Math.max(0, cell.width / 2 - this.input.corner);
     const last = slots.length - 1;
-    const reach = words ? Math.max(last / 2, 0.5) : Math.max(straightest, last - straightest, 1);
-    const step = cell.index === -2 ? 0 : Math.min(Math.max(SPACE.step, words), room / reach);
+    const reach = textStep ? Math.max(last / 2, 0.5) : Math.max(straightest, last - straightest, 1);
+    const step = cell.index === -2 ? 0 : Math.min(Math.max(SPACE.step, textStep), room / reach);
     ends.forEach((end, i) => this.put(cell, end, start, (slotOf[i] - middle) * step));
   }
 
-  /** Put an end beside the middle of its box, or where it must be. */
+  /** Place an end at an offset from the middle of its box, or where it is fixed. */
   private put(cell: Cell, { edge }: EdgeEnd, start: boolean, aside: number): void {
     const { fromDx, toDx } = this.input.edges[edge];
     const at = start ? this.starts[edge] : this.starts[edge + 1] - 4;

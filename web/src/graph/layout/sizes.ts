@@ -1,4 +1,4 @@
-// How large closed boxes are, and the heads of open ones: room for their words.
+// The sizes of closed boxes and of the headers of open ones, which follow from their text.
 import { captions, isBoxed, isFold } from "../model/captions.ts";
 import { dimensions, type Figures } from "../model/facts.ts";
 import { plus } from "../model/lists.ts";
@@ -7,17 +7,18 @@ import type { Level, LevelEdge, Tree, TreeNode } from "../model/tree.ts";
 import { PICKER } from "./boxHeader.ts";
 import { SPACE } from "./cells.ts";
 
+/** Returns the width of text in pixels, for a font size in pixels. */
 export type Measure = (text: string, size: number, bold: boolean) => number;
 
 const PAD = 14;
 const FONT_TITLE = 13;
 const FONT_SMALL = 11;
-const MOST_ENDS = 12; // arrows a box makes room for; more stand closer
+const MOST_ENDS = 12; // a box widens for this many arrows; more are closer together
 export const FONT_MARK = 9.5;
 export const FONT_SHAPE = 10.5;
 
 export class Sizes {
-  private readonly widths: Float64Array; // 0 until it is asked for
+  private readonly widths: Float64Array; // 0 until requested
   private readonly ends = new WeakMap<Level, EdgesByBox>();
 
   constructor(
@@ -36,12 +37,13 @@ export class Sizes {
     return isBoxed(this.tree.nodes[id]) ? 46 : 28;
   }
 
-  /** Room for the shape of what a box gives, beside the edge that leaves it. */
+  /** Return the width of the label of a box's output, beside the edge that leaves it. */
   tail({ rows }: TreeNode): number {
     const { scene } = this.tree;
     return rows.length ? 12 + this.measure(dimensions(scene.metas[scene.ops.meta[rows[0]]][0]), FONT_SHAPE, false) : 0;
   }
 
+  /** Return the least width of a box's header. */
   header(node: TreeNode): number {
     const [title, subtitle] = captions(node, this.figures);
     const picker = isFold(node) ? PICKER.all + PICKER.next + PICKER.which + PICKER.previous : 0;
@@ -58,18 +60,18 @@ export class Sizes {
     return Math.max(108, ends, Math.ceil(Math.max(first, second)) + 2 * PAD + button);
   }
 
-  /** Room for the words beside the arrows of a box, where they bear any. */
+  /** Return the width for the text beside the arrows of a box; 0 without text. */
   protected endsWidth(node: TreeNode): number {
-    const bare = !this.tree.several.has(node.id) && !this.tree.scene.edges.out;
-    if (bare || node.children.length || node.parent < 0) return 0;
+    const unmarked = !this.tree.several.has(node.id) && !this.tree.scene.edges.out;
+    if (unmarked || node.children.length || node.parent < 0) return 0;
     const { into, out } = this.endsOf(this.tree.levels.get(node.parent));
-    const room = (words: string[]): number => {
-      const widest = words.reduce((most, word) => Math.max(most, this.measure(word, FONT_MARK, false)), 0);
-      return widest > 7 ? (Math.min(words.length, MOST_ENDS) - 1) * (widest + SPACE.aside) + 30 : 0;
+    const widthOf = (texts: string[]): number => {
+      const widest = texts.reduce((most, text) => Math.max(most, this.measure(text, FONT_MARK, false)), 0);
+      return widest > 7 ? (Math.min(texts.length, MOST_ENDS) - 1) * (widest + SPACE.aside) + 30 : 0;
     };
     const arriving = into.get(node.id) ?? [];
     const leaving = out.get(node.id) ?? [];
-    return Math.max(room(arriving.map((edge) => marksOf(this.tree, edge).into)), room(leaving.map((edge) => marksOf(this.tree, edge).out)));
+    return Math.max(widthOf(arriving.map((edge) => marksOf(this.tree, edge).into)), widthOf(leaving.map((edge) => marksOf(this.tree, edge).out)));
   }
 
   private endsOf(level: Level): EdgesByBox {
@@ -85,7 +87,7 @@ export class Sizes {
   }
 }
 
-/** A level's edges by the box they lead to, and by the box they leave. */
+/** A level's edges by the box that they enter and by the box that they leave. */
 interface EdgesByBox {
   into: Map<number, LevelEdge[]>;
   out: Map<number, LevelEdge[]>;

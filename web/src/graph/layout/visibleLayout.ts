@@ -1,30 +1,30 @@
-// What is visible, as a tree of containers: each open one holds its boxes and lines in its own coordinates, made when
-// they are first looked at. Where they stand in the whole is told on the way down to them, so that an opening costs
-// what it changes and a picture what it shows, however large the rest.
+// Everything visible, as a tree of containers. Each open container has boxes and lines in its own coordinates, which are
+// created when they are first needed. Absolute positions are computed while descending the tree. So opening a box costs
+// in proportion to what changes, and drawing in proportion to what is drawn, however large the graph is.
 import { isFold } from "../model/captions.ts";
 import type { Level, Tree, TreeNode } from "../model/tree.ts";
 import { Bands } from "./bands.ts";
-import { BELOW_HEAD } from "./boxHeader.ts";
+import { BELOW_HEADER } from "./boxHeader.ts";
 import { TURN } from "./curve.ts";
 import type { Layout } from "./layers.ts";
-import { OF_LANE } from "./route.ts";
-import { type Around, type Line, Lines } from "./visibleLines.ts";
+import { LANE_NUMBERS } from "./route.ts";
+import { type Line, Lines, type Obstacles } from "./visibleLines.ts";
 import { lettering, type Lettering } from "./words.ts";
 
-const MOST = 1500; // drawn of one container: more are smaller than a pixel
+const MOST = 1500; // boxes or lines drawn of one container; more would be smaller than a pixel
 
 export interface PlacedBox {
   node: TreeNode;
-  /** Its place in the whole, told whenever it is asked for. */
+  /** Its absolute position, set whenever the box is requested. */
   x: number;
   y: number;
-  /** Its place in its container. */
+  /** Its position in its container. */
   dx: number;
   dy: number;
   width: number;
   height: number;
   open: boolean;
-  /** Of an open fold: the place of the member it shows. */
+  /** The position of the member that an open fold shows, or "all". */
   pick: number | "all";
 }
 
@@ -35,16 +35,16 @@ export interface Rect {
   height: number;
 }
 
-/** What a visible layout is made of. */
+/** What a visible layout is built from. */
 export interface LayoutSource {
   tree: Tree;
-  /** How far to the right and below an open container's corner its inside begins. */
+  /** The offset of an open container's contents from its corner. */
   inset: readonly [x: number, y: number];
-  /** What an open container holds; undefined for any other box. */
+  /** Return the contents of an open container; undefined for any other box. */
   partOf(id: number): OpenContainer | undefined;
 }
 
-/** An open container: the boxes it shows and the lines between them, made when they are asked for. */
+/** An open container: its boxes and the lines between them, created on request. */
 export class OpenContainer {
   private ownLevel: Level | null = null;
   private readonly boxes: PlacedBox[] = [];
@@ -57,28 +57,28 @@ export class OpenContainer {
   constructor(
     private readonly tree: Tree,
     readonly id: number,
-    /** What it shows, and what stands between. */
+    /** The boxes that it shows. */
     readonly shown: number[],
-    private readonly levelNow: () => Level,
+    private readonly makeLevel: () => Level,
     private readonly layout: Layout,
     private readonly boxOf: (id: number, place: number, layout: Layout) => PlacedBox,
     private readonly heightOf: (id: number) => number,
-    /** Boxes in sight inside a box of it, at any depth. */
+    /** Return the number of boxes visible inside one of its boxes, at any depth. */
     private readonly inside: (id: number) => number,
     private readonly lettering: Lettering,
   ) {}
 
-  /** The edges between what it shows, and its ports. */
+  /** The edges between the boxes that it shows, and its ports. */
   get level(): Level {
-    return (this.ownLevel ??= this.levelNow());
+    return (this.ownLevel ??= this.makeLevel());
   }
 
-  /** The box at a place of what it shows. */
+  /** Return the box at a position in `shown`. */
   box(place: number): PlacedBox {
     return (this.boxes[place] ??= this.boxOf(this.shown[place], place, this.layout));
   }
 
-  /** The boxes between two heights; of more than `most`, some. */
+  /** Return the boxes between two heights; a sample if there are more than `most`. */
   boxesWithin(top: number, bottom: number, most: number): PlacedBox[] {
     const bands = (this.boxBands ??= this.bandsOfBoxes());
     return bands.within(top, bottom, most).map((place) => this.box(place));
@@ -89,24 +89,25 @@ export class OpenContainer {
     return new Bands(tops, tops.map((top, place) => top + this.heightOf(this.shown[place])));
   }
 
+  /** Return the lines between two heights; a sample if there are more than `most`. */
   linesWithin(top: number, bottom: number, most: number): Line[] {
     const bands = (this.lineBands ??= new Bands(...this.reachOfLines()));
-    const around: Around = {
+    const obstacles: Obstacles = {
       edges: (top, bottom) => this.edgesWithin(top, bottom),
       boxes: (top, bottom) => this.boxesWithin(top, bottom, Infinity).map(({ dx, dy, width, height, node }) => [dx, dy, dx + width, dy + height + (isFold(node) ? 8 : 0)]),
     };
     const lines = (this.lines ??= new Lines(this.tree, this.level, this.layout, this.id, this.lettering));
-    return bands.within(top, bottom, most).map((place) => lines.of(place, top, bottom, around));
+    return bands.within(top, bottom, most).map((place) => lines.of(place, top, bottom, obstacles));
   }
 
-  /** The edges between two heights; of those that pass in one lane, one. */
+  /** Return the edges between two heights; of edges that only pass in one lane, one. */
   private edgesWithin(top: number, bottom: number): number[] {
     const { bands, edges } = (this.pieces ??= this.makePieces());
     return [...new Set(bands.within(top, bottom).map((piece) => edges[piece]))];
   }
 
-  /** Edges in pieces: of one in a lane its ends, and the way between them unless another's holds it. So what passes a
-   * height is few, where the steps of a loop have a thousand edges in one lane. */
+  /** Split edges into pieces for the index: an edge in a lane into its ends and, unless the lane of another edge covers it,
+   * the part between them. So few pieces pass each height even if the steps of a loop have a thousand edges in one lane. */
   private makePieces(): { bands: Bands; edges: number[] } {
     const { points, starts } = this.layout;
     const [tops, bottoms, edges]: number[][] = [[], [], []];
@@ -115,7 +116,7 @@ export class OpenContainer {
     const [reachTop, reachBottom] = this.reachOfLines();
     for (let edge = 0; edge + 1 < starts.length; edge++) {
       const at = starts[edge];
-      if (starts[edge + 1] - at !== OF_LANE || points[at + 7] < points[at + 5] + 2 * TURN) {
+      if (starts[edge + 1] - at !== LANE_NUMBERS || points[at + 7] < points[at + 5] + 2 * TURN) {
         add(edge, reachTop[edge], reachBottom[edge]);
         continue;
       }
@@ -134,7 +135,7 @@ export class OpenContainer {
     return { bands: new Bands(Float64Array.from(tops), Float64Array.from(bottoms)), edges };
   }
 
-  /** The heights at which each line begins and ends. */
+  /** Return the heights at which each line begins and ends. */
   private reachOfLines(): [tops: Float64Array, bottoms: Float64Array] {
     const size = this.level.edges.length;
     const [tops, bottoms] = [new Float64Array(size).fill(Infinity), new Float64Array(size).fill(-Infinity)];
@@ -148,7 +149,7 @@ export class OpenContainer {
     return [tops, bottoms];
   }
 
-  /** How many rows of an outline stand before each of its boxes, and at last how many it has. */
+  /** For each of its boxes the number of outline rows before it, and at the end the total. */
   get rows(): Int32Array {
     if (this.before) return this.before;
     const before = (this.before = new Int32Array(this.shown.length + 1));
@@ -157,6 +158,7 @@ export class OpenContainer {
   }
 }
 
+/** The boxes and lines that are visible, on the screen or off it. */
 export class VisibleLayout implements Rect {
   readonly x = 0;
   readonly y = 0;
@@ -165,15 +167,16 @@ export class VisibleLayout implements Rect {
     private readonly source: LayoutSource,
     readonly width: number,
     readonly height: number,
-    /** How many boxes are visible, on the screen or off it. */
+    /** The number of visible boxes. */
     readonly count: number,
   ) {}
 
+  /** Return the contents of an open, visible container. */
   part(id: number): OpenContainer | undefined {
     return this.source.partOf(id);
   }
 
-  /** The visible box of an id. */
+  /** Return the box of an id, if it is visible. */
   box(id: number): PlacedBox | undefined {
     if (id <= 0) return undefined;
     const { parent } = this.source.tree.nodes[id];
@@ -186,7 +189,7 @@ export class VisibleLayout implements Rect {
     return around ? put(box, around.x + x, around.y + y) : put(box, 0, 0);
   }
 
-  /** The place of a box among those its container shows; -1 where it shows it not, or stands closed. */
+  /** Return the position of a box among those that its container shows; -1 if it is not shown. */
   placeOf(id: number): number {
     const { nodes, placeOf } = this.source.tree;
     const part = this.part(nodes[id].parent);
@@ -204,17 +207,18 @@ export class VisibleLayout implements Rect {
     return this.linesIn(this);
   }
 
-  /** The boxes that meet an area, outer ones first. Open boxes less tall than `least` keep to themselves what they
-   * hold, and of very many in one container only some are found. */
+  /** Return the boxes that intersect an area, outer ones first. With `least`, the contents of open boxes less tall than
+   * that are left out, and very many boxes of one container are sampled. */
   boxesIn(area: Rect, least = 0): PlacedBox[] {
     const found: PlacedBox[] = [];
-    for (const { boxes } of this.look(area, least)) for (const box of boxes) found.push(box);
+    for (const { boxes } of this.containersIn(area, least)) for (const box of boxes) found.push(box);
     return found;
   }
 
+  /** Return the lines that intersect an area; `least` as for `boxesIn`. */
   linesIn(area: Rect, least = 0): Line[] {
     const found: Line[] = [];
-    for (const { part, x, y } of this.look(area, least)) {
+    for (const { part, x, y } of this.containersIn(area, least)) {
       for (const line of part.linesWithin(area.y - y, area.y + area.height - y, least ? MOST : Infinity)) {
         if (x + line.right < area.x || x + line.left > area.x + area.width) continue;
         [line.x, line.y] = [x, y];
@@ -224,8 +228,8 @@ export class VisibleLayout implements Rect {
     return found;
   }
 
-  /** The containers that meet an area, with where they begin and the boxes in it. */
-  private *look(area: Rect, least: number): Generator<{ part: OpenContainer; x: number; y: number; boxes: PlacedBox[] }> {
+  /** Yield the containers that intersect an area, with their positions and their boxes in the area. */
+  private *containersIn(area: Rect, least: number): Generator<{ part: OpenContainer; x: number; y: number; boxes: PlacedBox[] }> {
     const [right, down] = this.source.inset;
     const stack: [id: number, x: number, y: number][] = [[0, 0, 0]];
     while (stack.length) {
@@ -242,7 +246,7 @@ export class VisibleLayout implements Rect {
     }
   }
 
-  /** The box in a row of the outline: all that are visible, each before what it holds. */
+  /** Return the box in a row of the outline, which lists all visible boxes, each before its contents. */
   atRow(row: number): number {
     for (let id = 0; ; ) {
       const { rows, shown } = this.part(id)!;
@@ -257,7 +261,7 @@ export class VisibleLayout implements Rect {
     }
   }
 
-  /** The row of a box in the outline, -1 where it is not visible. */
+  /** Return the row of a box in the outline; -1 if it is not visible. */
   rowOf(id: number): number {
     if (id <= 0) return -1;
     const place = this.placeOf(id);
@@ -273,10 +277,10 @@ function put(box: PlacedBox, x: number, y: number): PlacedBox {
   return box;
 }
 
-/** Nothing visible, while there is no layout yet. */
+/** Return a layout of nothing, for use until there is one. */
 export function emptyLayout(tree: Tree): VisibleLayout {
   const [numbers, starts] = [new Float64Array(0), new Int32Array(1)];
   const layout = { width: 1, height: 1, x: numbers, y: numbers, portX: numbers, points: numbers, starts };
   const nothing = new OpenContainer(tree, 0, [], () => ({ edges: [], ins: [], outs: [] }), layout, () => null!, () => 0, () => 0, lettering(() => 0));
-  return new VisibleLayout({ tree, inset: BELOW_HEAD, partOf: (id) => (id === 0 ? nothing : undefined) }, 1, 1, 0);
+  return new VisibleLayout({ tree, inset: BELOW_HEADER, partOf: (id) => (id === 0 ? nothing : undefined) }, 1, 1, 0);
 }

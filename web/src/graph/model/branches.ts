@@ -1,40 +1,41 @@
-// Decisions: which boxes hold the truth that an `if` asked for, and which edges lead into what only serves it.
+// Decisions: the boxes whose value Python's control flow read, and the edges that begin the computation of a condition.
 import { OUTPUT, type Scene } from "./scene.ts";
 
 export interface Decision {
   kind: string;
-  /** True where the condition held, false where not, null where that cannot be told; one for every asking. */
-  ways: (boolean | null)[];
+  /** The outcome of each evaluation: true, false, or null if it is unknown. */
+  outcomes: (boolean | null)[];
 }
 
 export interface Decisions {
   byRow: Map<number, Decision>;
-  /** Edges of the scene that lead into a branch: where what is computed for the decision alone begins. */
+  /** Edges of the scene where a computation begins that only serves a decision. */
   starts: Set<number>;
 }
 
+/** Return the decisions of a scene. */
 export function decisions(scene: Scene): Decisions {
   const byRow = new Map<number, Decision>();
-  for (const [row, kind, way] of scene.branches ?? []) {
+  for (const [row, kind, outcome] of scene.branches ?? []) {
     if (kind === "read") continue;
-    const known = byRow.get(row);
-    if (known) known.ways.push(way);
-    else byRow.set(row, { kind, ways: [way] });
+    const decision = byRow.get(row);
+    if (decision) decision.outcomes.push(outcome);
+    else byRow.set(row, { kind, outcomes: [outcome] });
   }
   const starts = new Set<number>();
   if (byRow.size) {
     const { src, dst } = scene.edges;
-    const involved = before(scene, [...byRow.keys()]);
-    const leads = before(scene, scene.ops.kind.flatMap((kind, row) => (kind === OUTPUT ? [row] : [])));
+    const deciding = ancestors(scene, [...byRow.keys()]);
+    const computing = ancestors(scene, scene.ops.kind.flatMap((kind, row) => (kind === OUTPUT ? [row] : [])));
     for (let edge = 0; edge < src.length; edge++) {
-      if (involved[dst[edge]] && !leads[dst[edge]] && leads[src[edge]]) starts.add(edge);
+      if (deciding[dst[edge]] && !computing[dst[edge]] && computing[src[edge]]) starts.add(edge);
     }
   }
   return { byRow, starts };
 }
 
-/** The rows given and all that they were computed from. */
-function before(scene: Scene, rows: number[]): Uint8Array {
+/** Mark rows and everything that they were computed from. */
+function ancestors(scene: Scene, rows: number[]): Uint8Array {
   const seen = new Uint8Array(scene.ops.kind.length);
   const parents = new Map<number, number[]>();
   scene.edges.dst.forEach((dst, edge) => parents.get(dst)?.push(scene.edges.src[edge]) ?? parents.set(dst, [scene.edges.src[edge]]));
@@ -50,8 +51,8 @@ function before(scene: Scene, rows: number[]): Uint8Array {
 
 const WORDS = { true: "✓", false: "✗", null: "?" };
 
-/** "if ✓", "while ✓✓✗": what was decided and which way it went. */
-export function decided({ kind, ways }: Decision): string {
-  const marks = ways.slice(0, 4).map((way) => WORDS[String(way) as keyof typeof WORDS]);
-  return `${kind} ${marks.join("")}${ways.length > 4 ? "…" : ""}`;
+/** Format a decision and its outcomes: "if ✓", "while ✓✓✗". */
+export function decided({ kind, outcomes }: Decision): string {
+  const marks = outcomes.slice(0, 4).map((outcome) => WORDS[String(outcome) as keyof typeof WORDS]);
+  return `${kind} ${marks.join("")}${outcomes.length > 4 ? "…" : ""}`;
 }

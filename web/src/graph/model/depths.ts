@@ -1,15 +1,15 @@
-// How deep a graph stands open: what a depth opens, and which depth it is that stands open.
+// Depths: which containers a depth opens, and which depth the open containers match.
 import { isFold } from "./captions.ts";
 import { preorder, type Tree, type TreeNode } from "./tree.ts";
 
-/** Whether a depth opens everything, the members of folds too. */
+/** Return whether a depth opens everything, including all members of folds. */
 export const isAll = (depth: number): boolean => depth >= 1e6;
 
-/** Down to a depth each module stands open, and of each fold one member; Infinity opens all of everything. */
+/** The depths of a tree. A depth opens each module down to it and one member of each fold; Infinity opens everything. */
 export class Depths {
-  /** The depths there are to choose from, the last one Infinity. */
+  /** All depths in increasing order; the last one is Infinity. */
   readonly steps: number[];
-  /** For each container how many modules stand around it, itself included; a fold counts as none. */
+  /** For each container the number of modules around it, itself included; folds do not count. */
   private readonly levels: Int32Array;
   private readonly containers: TreeNode[] = [];
   private readonly top: number;
@@ -28,19 +28,19 @@ export class Depths {
     this.steps = [...Array.from({ length: folds ? most + 1 : most }, (_, depth) => depth), Infinity];
   }
 
-  /** The containers that stand open down to a depth. */
+  /** Yield the containers that a depth opens. */
   *opened(depth: number): Generator<TreeNode> {
     for (const node of this.containers) if (this.opens(node, depth)) yield node;
   }
 
-  /** How many boxes there are down to a depth, folds' other members included. */
+  /** Count the boxes down to a depth, including all members of folds. */
   count(depth: number): number {
     let count = this.top;
     for (const { children } of this.opened(depth)) count += children.length;
     return count;
   }
 
-  /** The depth at which just these stand open and folds show these members; null where there is none. */
+  /** Return the depth at which exactly these are open and folds show these members; null if there is none. */
   of(open: ReadonlySet<number>, picks: ReadonlyMap<number, number | "all">): number | null {
     const isPicked = (node: TreeNode, pick: number | "all"): boolean => !isFold(node) || (picks.get(node.id) ?? 0) === pick;
     if (this.containers.every((node) => open.has(node.id) && isPicked(node, "all"))) return Infinity;
@@ -48,7 +48,7 @@ export class Depths {
     return this.containers.every((node) => open.has(node.id) === this.opens(node, depth) && isPicked(node, 0)) ? depth : null;
   }
 
-  /** The next depth with more open, or with less, than stands open now. */
+  /** Return the next depth that opens more, or less, than is open now. */
   next(open: ReadonlySet<number>, now: number | null, by: 1 | -1): number {
     const { steps } = this;
     const at = now === Infinity ? steps.length - 1 : Math.min(this.reached(open), steps.length - 2);
@@ -67,6 +67,7 @@ export class Depths {
   }
 }
 
-/** What the page calls a depth. */
+/** Return the name of a depth on the page and in links. */
 export const depthName = (depth: number): string => (isAll(depth) ? "all" : String(depth));
+/** Return the depth of a name; 0 if it is no depth. */
 export const depthNamed = (name: string): number => (name === "all" ? Infinity : Math.max(0, Number.parseInt(name, 10) || 0));

@@ -1,9 +1,9 @@
-// Figures of boxes, summed over what is inside them, and how figures are written.
+// The figures of boxes, summed over their contents, and the format of figures.
 import type { Scene } from "./scene.ts";
 import { preorder, type Tree, type TreeNode } from "./tree.ts";
 
 export interface Figures {
-  /** Nanoseconds, bytes of the tensors made, distinct parameters, and known floating point operations, by box. */
+  /** By box: nanoseconds, known floating point operations, bytes of activations, and the size of distinct parameters. */
   time: Float64Array;
   flops: Float64Array;
   memory: Float64Array;
@@ -11,6 +11,7 @@ export interface Figures {
   operations: Int32Array;
 }
 
+/** Compute the figures of all boxes. */
 export function figures(tree: Tree): Figures {
   const { scene, nodes, boxOf } = tree;
   const size = nodes.length;
@@ -76,14 +77,14 @@ export function duration(ns: number): string {
   return `${Math.round(ns)} ns`;
 }
 
-/** 12,345: a number with its thousands set apart. Intl does the same, and takes 25 ms to begin. */
+/** Format a number with thousands separators: 12,345. Intl does the same but takes 25 ms to start. */
 export const grouped = (n: number): string => String(n).replace(/\B(?=(\d{3})+$)/g, ",");
 
 export const plural = (n: number, noun: string): string => `${grouped(n)} ${noun}${n === 1 ? "" : "s"}`;
 
 const trim = (n: number): string => (n >= 100 ? n.toFixed(0) : n.toFixed(1).replace(/\.0$/, ""));
 
-/** A graph's totals in a line. */
+/** Format a graph's totals as one line. */
 export function totals({ totals: t }: Scene): string {
   const parts = [plural(t.operations, "operation"), plural(t.modules, "module")];
   if (t.parameters) parts.push(`${count(t.parameters)} parameters`, bytes(t.bytes));

@@ -1,11 +1,11 @@
-// Boxes that gather others, so that few stand in sight: many inputs or outputs, and equal modules in a row.
+// Groups, which keep the number of boxes small: one for many inputs or outputs, and one for equal modules in a row (a fold).
 import { INPUT } from "./scene.ts";
 import { type Builder, type Kind, newNode } from "./tree.ts";
 
-const GROUP_FROM = 7; // so many inputs or outputs are one box that opens
-const FOLD_FROM = 3; // so many equal modules in a row are one box that opens
+const GROUP_FROM = 7; // the least number of inputs or outputs for a group
+const FOLD_FROM = 3; // the least number of equal modules in a row for a fold
 
-/** Put many inputs, or many outputs, into one box: twenty-four cached keys must not hide the model. */
+/** Put many inputs, or many outputs, into a group, so that 24 cached keys do not hide the model. */
 export function groupEnds(builder: Builder, rowKind: number, kind: Kind): void {
   const { nodes } = builder;
   const ends = nodes[0].children.filter((id) => nodes[id].kind === kind);
@@ -28,7 +28,7 @@ function wrap(builder: Builder, members: number[], title: string, subtitle: stri
   for (const id of members) nodes[id].parent = group.id;
 }
 
-/** Fold structurally equal modules that follow one another into one box. */
+/** Put structurally equal modules that follow one another into a fold. */
 export function foldRepeats(builder: Builder): void {
   const { nodes } = builder;
   const shape = signatures(builder);
@@ -48,7 +48,7 @@ export function foldRepeats(builder: Builder): void {
   }
 }
 
-/** A number per box, equal where class and everything inside are equal, shapes too. */
+/** Return a number per box, equal for boxes with equal class, contents and shapes. */
 function signatures({ scene, nodes }: Builder): Int32Array {
   const known = new Map<string, number>();
   const out = new Int32Array(nodes.length);

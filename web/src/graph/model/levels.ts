@@ -1,37 +1,38 @@
-// The edges of every container: a tensor's way is cut at each border it crosses, and a port joins the parts.
-// A level needs nothing but itself to be laid out, and does not change when boxes open or close.
+// The edges of every container. An edge is cut at each container border that it crosses, and a port joins the parts. So a
+// level can be laid out on its own and does not change when boxes open or close.
 import type { Scene } from "./scene.ts";
 import type { Level, LevelEdge, Tree } from "./tree.ts";
 
-/** The level of every container: edges between its children, and ports for what crosses its border. Each is made when
- * it is first asked for, after those around it, which note what goes on inside it. */
+/** The level of every container: edges between its children, and ports for tensors that cross its border. Each is created
+ * on request, after the levels around it, which register the edges that continue inside it. */
 export class Levels {
   private readonly known = new Map<number, Level>();
   private readonly pending = new Map<number, Map<number, LevelEdge>>();
-  /** By container and side, 0 in and 1 out: the port of a set of tensors. */
+  /** By container and side (0 in, 1 out) the port of a set of tensors. */
   private readonly ports = new Map<number, Map<string, number>>();
   private readonly places: number[] = [];
   private started = false;
 
   constructor(private readonly tree: () => Tree) {}
 
+  /** Return the level of a container. */
   get(container: number): Level {
     const { known } = this;
     if (!this.started) this.startAtCommonContainers();
-    const missing: number[] = []; // a list, for a stack of calls may be too small for modules in modules
+    const missing: number[] = []; // not recursion: the stack may be too small for deeply nested modules
     for (let n = container; n >= 0 && !known.has(n); n = this.tree().nodes[n].parent) missing.push(n);
     for (const n of missing.reverse()) known.set(n, this.finish(n));
     return known.get(container)!;
   }
 
-  /** The place of a port on its container's border: among the ins, or after them among the outs. */
+  /** Return the position of a port on its container's border: ins come first, then outs. */
   placeOf(port: number): number {
     const { holders, firstPort } = this.tree();
     this.get(holders[port - firstPort]);
     return this.places[port - firstPort];
   }
 
-  /** Note every edge in the smallest container that holds both its ends. */
+  /** Register every edge in the smallest container of both its ends. */
   private startAtCommonContainers(): void {
     this.started = true;
     const { scene, nodes, boxOf } = this.tree();
@@ -41,7 +42,7 @@ export class Levels {
       let b = boxOf[dst[raw]];
       if (a < 0 || b < 0) continue;
       if (a === b) {
-        if (this.tree().scene.edges.out) this.add(nodes[a].parent, a, a, raw); // a pass feeds the next of its layer
+        if (this.tree().scene.edges.out) this.add(nodes[a].parent, a, a, raw); // a rolled layer feeds its next pass
         continue;
       }
       while (nodes[a].depth > nodes[b].depth) a = nodes[a].parent;
@@ -54,7 +55,7 @@ export class Levels {
     }
   }
 
-  /** The level of a container; notes in the containers among its children what goes on inside them. */
+  /** Create the level of a container and register its edges in the child containers where they continue. */
   private finish(container: number): Level {
     const edges = [...(this.pending.get(container)?.values() ?? [])];
     this.pending.delete(container);
@@ -77,7 +78,7 @@ export class Levels {
   private leave(edge: LevelEdge): void {
     const { src } = this.tree().scene.edges;
     edge.outPort = this.port(edge.from, 1, edge);
-    const seen = new Set<number>(); // a tensor that leaves for two places leaves once
+    const seen = new Set<number>(); // a tensor with two consumers outside leaves once
     for (const raw of edge.raw) {
       if (!seen.has(src[raw])) this.add(edge.from, this.childTowards(edge.from, src[raw]), edge.outPort, raw);
       seen.add(src[raw]);
@@ -114,7 +115,7 @@ export class Levels {
   }
 }
 
-/** Rows whose tensors run along an edge, each once. */
+/** Return the distinct rows whose tensors run along an edge. */
 export function tensorsOf(scene: Scene, edge: LevelEdge): number[] {
   if (edge.raw.length === 1) return [scene.edges.src[edge.raw[0]]];
   return [...new Set(edge.raw.map((raw) => scene.edges.src[raw]))].sort((a, b) => a - b);

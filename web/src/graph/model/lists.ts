@@ -1,9 +1,9 @@
-// Lists of which there are very many, most of them of one thing or none: an array that grows would be far too large.
+// Memory-saving lists, for millions of lists that are mostly empty or have one item: a growing array reserves more space.
 
-/** The list of nothing, which all share: add to it with `plus`. */
+/** The empty list, shared by all; add to it with `plus`. */
 export const NONE: never[] = [];
 
-/** A list with one more. */
+/** Return a list with one more item. */
 export function plus<T>(list: T[] | undefined, item: T): T[] {
   if (!list?.length) return [item];
   list.push(item);

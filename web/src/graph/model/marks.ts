@@ -1,25 +1,26 @@
-// The small words on edges: which argument a tensor is, where order matters, and which passes an edge is of.
+// The small labels of edges: the argument that a tensor is passed as, if the order matters, and the passes of an edge.
 import { tensorsOf } from "./levels.ts";
 import type { LevelEdge, Tree } from "./tree.ts";
 
-// Operations that give the same whichever way round their tensors stand; _ and i are their in-place forms.
+// Commutative operations; _ and i mark their in-place forms.
 const SYMMETRIC = /^_*i?(r?add|r?mul|eq|ne|maximum|minimum|logical_(and|or|xor)|bitwise_(and|or|xor)|r?and|r?or|r?xor|multiply|fmax|fmin|equal|dist|dot|inner|hypot)_*$/;
 
-/** The small words on an edge. */
+/** The small labels of an edge. */
 export interface Marks {
-  /** At its start: "Out 1-2" of a rolled edge that is not of every pass. */
+  /** At its start: "Out 1-2" for a rolled edge that does not exist in every pass. */
   out: string;
-  /** At its arrow: which argument it is, where the order matters, and "In 3". */
+  /** At its arrow: the argument, if the order matters, and "In 3". */
   into: string;
-  /** At its arrow too: whether a branch begins with it. */
+  /** Also at its arrow: whether it begins the computation of a condition. */
   branch: typeof IF | "";
 }
 
-/** What is written where a branch begins. */
+/** The label where the computation of a condition begins. */
 export const IF = "IF";
 
 const NONE: Marks = { out: "", into: "", branch: "" };
 
+/** Return the small labels of an edge. */
 export function marksOf(tree: Tree, edge: LevelEdge): Marks {
   const { scene, several, decisions } = tree;
   if (!scene.edges.out && !several.has(edge.to) && !decisions.starts.size) return NONE;
@@ -38,7 +39,7 @@ function passes(tree: Tree, edge: LevelEdge, end: number, notes: string[] | unde
   return distinct.length === 1 ? distinct[0] : "";
 }
 
-/** "0", "query": which arguments an edge brings to an operation on several tensors whose order matters. */
+/** Return the arguments ("0", "query") of an edge into an operation on several tensors whose order matters, else "". */
 function argumentsOf({ scene, nodes, boxOf, several }: Tree, edge: LevelEdge): string {
   const box = nodes[edge.to];
   if (!several.has(edge.to) || box.children.length || !box.rows.length) return "";
@@ -48,13 +49,13 @@ function argumentsOf({ scene, nodes, boxOf, several }: Tree, edge: LevelEdge): s
   return distinct.length > 3 ? `${distinct[0]} … ${distinct[distinct.length - 1]}` : distinct.join(", ");
 }
 
-/** What an edge bears: its tensor's shape, or how many tensors. */
+/** Return the shape of an edge's tensor, or the number of its tensors. */
 export function shapeOf(tree: Tree, edge: LevelEdge, dimensions: (shape: number[]) => string): string {
   const tensors = tensorsOf(tree.scene, edge);
   return tensors.length > 1 ? `${tensors.length} tensors` : dimensions(tree.scene.metas[tree.scene.ops.meta[tensors[0]]][0]);
 }
 
-/** Boxes that take more than one tensor, or one in more than one place. */
+/** Return the boxes that take more than one tensor, or one tensor as several arguments. */
 export function takesSeveral({ scene, boxOf }: Pick<Tree, "scene" | "boxOf">): Set<number> {
   const first = new Map<number, number>();
   const found = new Set<number>();

@@ -1,9 +1,9 @@
-// What boxes are called: the words on them, and every name that means them.
+// The names of boxes: their titles and addresses.
 import { plus } from "./lists.ts";
 import { INPUT, OP, OUTPUT, type Scene } from "./scene.ts";
 import type { Builder, TreeNode } from "./tree.ts";
 
-/** Give every box its address, names, title and passes; `callBox` is the box of each call. */
+/** Set the address, names, title and passes of every box; `callBox` is the box of each call. */
 export function nameBoxes({ scene, nodes }: Builder, callBox: Int32Array): void {
   const { ops, calls } = scene;
   const ends = endNames(scene);
@@ -45,14 +45,14 @@ function addressAround(nodes: TreeNode[], node: TreeNode): string {
   return parent.kind === "module" ? parent.address.replace(/:\d+$/, "") : "";
 }
 
-/** The part of an address below a container's: `h.0` of `transformer.h.0` inside `transformer`. A bare number
- * says too little, so `features.0` stays as it is inside `features`. */
+/** Return an address relative to a container's: `h.0` for `transformer.h.0` in `transformer`. A bare number would say too
+ * little, so `features.0` is unchanged in `features`. */
 function below(address: string, around: string): string {
   const rest = around && address.startsWith(around + ".") ? address.slice(around.length + 1) : address;
   return /^\d+(:\d+)?$/.test(rest) && around ? `${around.slice(around.lastIndexOf(".") + 1)}.${rest}` : rest;
 }
 
-/** What the model's own code calls its inputs and outputs, by row. */
+/** Return the names of inputs and outputs in the model's code, by row. */
 function endNames({ ops, facts = {} }: Scene): Map<number, string> {
   const names = new Map<number, string>();
   for (const [kind, called] of [[INPUT, facts.inputs], [OUTPUT, facts.outputs]] as [number, string[] | undefined][]) {
@@ -62,7 +62,7 @@ function endNames({ ops, facts = {} }: Scene): Map<number, string> {
   return names;
 }
 
-/** The box that each name means; where two have one, the first. */
+/** Return the box of each name, the first if several boxes share it. */
 export function namesOf(scene: Scene, nodes: TreeNode[]): Map<string, number> {
   const found = new Map<string, number>();
   for (const node of nodes) for (const name of node.names) if (!found.has(name)) found.set(name, node.id);
@@ -70,6 +70,6 @@ export function namesOf(scene: Scene, nodes: TreeNode[]): Map<string, number> {
   return found;
 }
 
-/** `conv2d_3` of `conv2d_3_7`, and `conv2d_3:2` of its second pass. */
+/** Return the short labels of a box's operations: `conv2d_3` for `conv2d_3_7`, and `conv2d_3:2` for its second pass. */
 const shortNames = ({ ops }: Scene, { rows }: TreeNode): string[] =>
   rows.filter((row) => ops.kind[row] === OP).map((row) => ops.label[row].replace(/_\d+(:\d+)?$/, "$1"));

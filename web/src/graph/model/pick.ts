@@ -1,18 +1,19 @@
-// The level of a fold that shows one of its members for all: what flows from member to member enters and
-// leaves where the fold's own tensors do.
+// The level of a fold that shows one of its members. Tensors that flow between members are connected to the fold's own
+// ports instead.
 import type { Level, LevelEdge } from "./tree.ts";
 
+/** Return the level of a fold that shows only `member`. */
 export function pickedLevel(level: Level, member: number, firstPort: number): Level {
   const isPort = (end: number): boolean => end >= firstPort;
   const others = (port: number, end: "from" | "to"): boolean =>
     level.edges.some((edge) => edge[end === "from" ? "to" : "from"] === port && edge[end] !== member && !isPort(edge[end]));
-  // Where the members' own stream comes in and goes out: the first port that serves another member.
+  // The ports of the stream through the members: the first one that is connected to another member.
   const into = level.ins.find((port) => others(port, "to")) ?? level.ins[0];
   const out = level.outs.find((port) => others(port, "from")) ?? level.outs[0];
   const edges: LevelEdge[] = [];
   const add = (edge: LevelEdge): void => {
-    const known = edges.find(({ from, to, inPort, outPort }) => from === edge.from && to === edge.to && inPort === edge.inPort && outPort === edge.outPort);
-    if (known) known.raw = [...known.raw, ...edge.raw];
+    const same = edges.find(({ from, to, inPort, outPort }) => from === edge.from && to === edge.to && inPort === edge.inPort && outPort === edge.outPort);
+    if (same) same.raw = [...same.raw, ...edge.raw];
     else edges.push(edge);
   };
   for (const edge of level.edges) {

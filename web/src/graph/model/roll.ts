@@ -1,11 +1,11 @@
-// Rolling: the passes of a recurrent layer as one row, as in Figure 3 of the TorchLens paper (Taylor and
-// Kriegeskorte 2023). Pure: a scene in, a scene out.
+// Rolling: merge the passes of a recurrent layer into one row, as in Figure 3 of the TorchLens paper (Taylor and
+// Kriegeskorte 2023).
 import type { Scene } from "./scene.ts";
 
-/** Whether any layer ran more than once. */
+/** Return whether any layer ran more than once. */
 export const isRecurrent = ({ ops }: Scene): boolean => ops.passno?.some((pass) => pass > 1) ?? false;
 
-/** The scene with one row for every layer: edges say which passes they are of, where that is not all. */
+/** Return the scene with one row for every layer; edges that do not exist in every pass are labeled with their passes. */
 export function roll(scene: Scene): Scene {
   const { ops } = scene;
   if (!ops.layer || !ops.passno) return scene;
@@ -16,15 +16,15 @@ export function roll(scene: Scene): Scene {
     for (const pass of rows.get(ops.layer![row])!) place[pass] = at;
   });
   const all = firsts.map((row) => rows.get(ops.layer![row])!);
-  const together = (name: string, column: unknown[]): unknown[] => {
-    const how = scene.rolled[name];
-    return how ? all.map((passes) => combine[how](passes.map((row) => column[row] as number | null))) : firsts.map((row) => column[row]);
+  const merged = (name: string, column: unknown[]): unknown[] => {
+    const method = scene.rolled[name];
+    return method ? all.map((passes) => combine[method](passes.map((row) => column[row] as number | null))) : firsts.map((row) => column[row]);
   };
   const short = (label: string, passes: number): string => (passes > 1 ? label.replace(/:\d+$/, "") : label);
   return {
     ...scene,
     ops: {
-      ...(Object.fromEntries(Object.entries(ops).map(([name, column]) => [name, together(name, column as unknown[])])) as unknown as Scene["ops"]),
+      ...(Object.fromEntries(Object.entries(ops).map(([name, column]) => [name, merged(name, column as unknown[])])) as unknown as Scene["ops"]),
       label: firsts.map((row, i) => short(ops.label[row], all[i].length)),
       passes: all.map((passes) => passes.length),
       also: all.map((passes) => passes.map((row) => ops.label[row])),
@@ -37,13 +37,13 @@ export function roll(scene: Scene): Scene {
   };
 }
 
-/** How the passes of a layer make one row, for the columns of which not the first pass counts (intus.core.graph.OP_COLUMNS). */
+/** How the values of a layer's passes are combined, for columns in which not the first pass counts (intus.core.graph.OP_COLUMNS). */
 const combine = {
   sum: (parts: (number | null)[]): number | null => (parts.includes(null) ? null : parts.reduce((sum: number, part) => sum + part!, 0)),
   any: (parts: (number | null)[]): number => parts.reduce((bits: number, part) => bits | part!, 0),
 };
 
-/** Of the passes of a layer, the first one's value stands for all. */
+/** Keep the summary of the value of each layer's first pass. */
 function rollValues(values: Scene["values"], firsts: number[]): Scene["values"] {
   if (!values) return values;
   const place = new Map(firsts.map((row, at) => [row, at]));
@@ -52,6 +52,7 @@ function rollValues(values: Scene["values"], firsts: number[]): Scene["values"] 
   return { ...(Object.fromEntries(columns) as NonNullable<Scene["values"]>), row: kept.map((i) => place.get(values.row[i])!) };
 }
 
+/** Group rows by layer. */
 function passesOf(layer: number[]): Map<number, number[]> {
   const rows = new Map<number, number[]>();
   layer.forEach((number, row) => rows.get(number)?.push(row) ?? rows.set(number, [row]));
@@ -81,7 +82,7 @@ function rollEdges(scene: Scene, place: Int32Array, all: number[][]): Scene["edg
   };
 }
 
-/** Calls whose rows all went into another call of their module are that call's further passes. */
+/** Merge calls: a call whose rows were all merged into those of another call of its module is a further pass of that call. */
 function rollCalls(scene: Scene, place: Int32Array, firsts: number[]): Scene["calls"] {
   const { calls, ops } = scene;
   const into = calls.module.map((module, call) => {
@@ -114,7 +115,7 @@ function rollCalls(scene: Scene, place: Int32Array, firsts: number[]): Scene["ca
   };
 }
 
-/** Numbers as people write them: 1-3, 5. */
+/** Format numbers as ranges: 1-3, 5. */
 export function ranges(numbers: number[]): string {
   const sorted = numbers.slice().sort((a, b) => a - b);
   const parts: string[] = [];

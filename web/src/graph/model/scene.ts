@@ -1,4 +1,4 @@
-// The scene as Python writes it (intus.viewing.scene): a core Graph as JSON columns.
+// The scene as Python writes it (intus.viewing.scene): a graph as JSON columns.
 import type { Thumbnail } from "../panel/thumbnail.ts";
 
 /** shape, dtype, device, bytes */
@@ -7,7 +7,7 @@ export type Meta = [shape: number[], dtype: string, device: string, nbytes: numb
 export type Source = [file: string, line: number, fn: string, text?: string];
 /** address, shape, dtype, bytes, trained */
 export type Param = [address: string, shape: number[], dtype: string, nbytes: number, trainable: boolean];
-/** address, class name, constructor arguments, in training mode, site of its forward (-1 unknown), own parameters and buffers */
+/** address, class name, constructor arguments, in training mode, site of its forward (-1: unknown), parameters and buffers of its own */
 export type Module = [
   address: string,
   type: string,
@@ -17,7 +17,7 @@ export type Module = [
   params: number[],
   buffers: number[],
 ];
-/** A tensor's plain value that Python asked for: its row, what it decided, which way, and by which method. */
+/** A tensor whose value Python read: its row, the kind of statement, the outcome, and the method that read it. */
 export type Branch = [row: number, kind: string, way: boolean | null, how: string];
 
 export interface Scene {
@@ -27,7 +27,7 @@ export interface Scene {
   metas: Meta[];
   sites: Source[];
   args: string[];
-  /** what calls were given besides tensors */
+  /** non-tensor arguments of calls */
   settings: string[];
   params: Param[];
   modules: Module[];
@@ -44,23 +44,23 @@ export interface Scene {
     event: number[];
     time: number[];
     flags: number[];
-    /** floating point operations, null where they are not known */
+    /** floating point operations, null if unknown */
     flops: Array<number | null>;
-    /** index into settings, -1 where the call was given nothing but tensors or that is not known */
+    /** index into settings, -1 if the call had only tensor arguments or they are unknown */
     setting: number[];
-    /** Of a rolled scene: how many passes a row stands for, and what those were called. */
+    /** In a rolled scene: the number of passes of a row, and their labels */
     passes?: number[];
     also?: string[][];
-    /** Further columns of intus.core.graph.OP_COLUMNS. */
+    /** further columns of intus.core.graph.OP_COLUMNS */
     [column: string]: Array<number | null> | string[] | string[][] | undefined;
   };
-  /** Columns of ops of which the passes of a layer are summed, or joined bit by bit; of the others the first pass counts. */
+  /** How columns of ops are combined over the passes of a layer: summed, or OR-ed bit by bit; in others the first pass counts. */
   rolled: Record<string, "sum" | "any">;
   edges: {
     src: number[];
     dst: number[];
     arg: number[];
-    /** Of a rolled scene: "Out 1-2" and "In 3" where an edge is not every pass's. */
+    /** In a rolled scene: "Out 1-2" and "In 3" for an edge that does not exist in every pass */
     out?: string[];
     into?: string[];
   };
@@ -75,7 +75,7 @@ export interface Scene {
     also?: string[][];
   };
   opParams: { op: number[]; param: number[] };
-  /** What saved activations looked like, for the rows it names (see panel/values.ts). */
+  /** Summaries of saved activations, for the rows listed (see panel/values.ts). */
   values?: {
     row: number[];
     mean: (number | null)[];

@@ -1,10 +1,10 @@
-// All that lies up and down the stream of a box: the tensors it comes from and those it goes into, whatever stands open.
+// The ancestors and descendants of a box in the data flow, whatever is open.
 import type { LevelEdge, Tree } from "./tree.ts";
 
 const UP = 1;
 const DOWN = 2;
 
-/** What a box's tensors come from and go to, itself included. */
+/** Everything that a box's tensors are computed from or used for, the box included. */
 export class Stream {
   private constructor(
     private readonly tree: Tree,
@@ -12,50 +12,51 @@ export class Stream {
     private readonly boxes: Uint8Array,
   ) {}
 
+  /** Return the stream of a box. */
   static of(tree: Tree, id: number): Stream {
     const { nodes, boxOf } = tree;
     const rows = new Uint8Array(boxOf.length);
     const own = rowsInside(tree, id);
-    for (const way of [UP, DOWN]) mark(tree, own, rows, way);
+    for (const direction of [UP, DOWN]) mark(tree, own, rows, direction);
     const boxes = new Uint8Array(nodes.length);
     for (let row = 0; row < rows.length; row++) {
-      const ways = rows[row];
-      if (ways) for (let n = boxOf[row]; n >= 0 && (boxes[n] & ways) !== ways; n = nodes[n].parent) boxes[n] |= ways;
+      const bits = rows[row];
+      if (bits) for (let n = boxOf[row]; n >= 0 && (boxes[n] & bits) !== bits; n = nodes[n].parent) boxes[n] |= bits;
     }
     return new Stream(tree, rows, boxes);
   }
 
-  /** Whether a box, or something in it, lies in it. */
+  /** Return whether a box, or something inside it, is part of the stream. */
   has(id: number): boolean {
     return this.boxes[id] !== 0;
   }
 
-  /** Whether a tensor of it runs along an edge. */
+  /** Return whether a tensor of the stream runs along an edge. */
   along({ raw }: LevelEdge): boolean {
     const { src, dst } = this.tree.scene.edges;
     return raw.some((edge) => (this.rows[src[edge]] & this.rows[dst[edge]]) !== 0);
   }
 }
 
-/** Mark everything that lies on from some rows, up the stream or down. */
-function mark(tree: Tree, from: number[], marks: Uint8Array, way: number): void {
+/** Mark everything reachable from some rows, upstream or downstream. */
+function mark(tree: Tree, from: number[], marks: Uint8Array, direction: number): void {
   const { src, dst } = tree.scene.edges;
-  const { starts, edges } = way === UP ? tree.ways.into : tree.ways.from;
-  const far = way === UP ? src : dst;
+  const { starts, edges } = direction === UP ? tree.edgesByRow.into : tree.edgesByRow.from;
+  const far = direction === UP ? src : dst;
   const waiting = from.slice();
-  for (const row of waiting) marks[row] |= way;
+  for (const row of waiting) marks[row] |= direction;
   while (waiting.length) {
     const row = waiting.pop()!;
     for (let at = starts[row]; at < starts[row + 1]; at++) {
       const next = far[edges[at]];
-      if (marks[next] & way) continue;
-      marks[next] |= way;
+      if (marks[next] & direction) continue;
+      marks[next] |= direction;
       waiting.push(next);
     }
   }
 }
 
-/** The rows of a box and of all in it. */
+/** Return the rows of a box and of everything inside it. */
 export function rowsInside({ nodes }: Tree, id: number): number[] {
   const rows: number[] = [];
   const stack = [id];
@@ -68,7 +69,7 @@ export function rowsInside({ nodes }: Tree, id: number): number[] {
   return rows.sort((a, b) => a - b);
 }
 
-/** The edges of a scene by the rows they lead to and those they leave: of row r, `edges` from `starts[r]` on. */
+/** The edges of a scene by the rows that they enter and leave. Those of row r are `edges[starts[r]]` to `edges[starts[r + 1] - 1]`. */
 export interface EdgesByRow {
   into: RowEdges;
   from: RowEdges;
@@ -79,6 +80,7 @@ export interface RowEdges {
   edges: Int32Array;
 }
 
+/** Index the edges of a scene by row. */
 export function edgesByRow({ ops, edges }: Tree["scene"]): EdgesByRow {
   const by = (ends: number[]): RowEdges => {
     const starts = new Int32Array(ops.kind.length + 1);

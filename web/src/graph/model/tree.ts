@@ -1,4 +1,4 @@
-// From the scene's columns to a tree of boxes and, for every container, the edges between what is in it.
+// Builds a tree of boxes from the columns of a scene and, for every container, the edges between its contents.
 import { decided, decisions, type Decisions } from "./branches.ts";
 import { foldRepeats, groupEnds } from "./folds.ts";
 import { Levels } from "./levels.ts";
@@ -10,27 +10,27 @@ import { edgesByRow, type EdgesByRow } from "./stream.ts";
 
 export type Kind = "root" | "module" | "op" | "input" | "output" | "buffer" | "constant" | "group";
 
-/** A box: a module's call, an operation, an input … Containers have children. */
+/** A box: a module call, an operation, an input … Containers have children. */
 export interface TreeNode {
   id: number;
   kind: Kind;
   parent: number;
   depth: number;
   children: number[];
-  /** What it is called everywhere: a module's path or an operation's label; "" for the root and groups. */
+  /** The address: of a module call, or the label of an operation; "" for the root and for groups. */
   address: string;
-  /** Every address that means this box, its own first: a module that runs one operation has two. */
+  /** All addresses of this box, the main one first; a module that runs one operation has two. */
   names: string[];
   title: string;
   subtitle: string;
   call: number;
-  /** Rows of the scene it stands for itself: the tensors an operation returned. */
+  /** The rows of the scene that it represents: the tensors that an operation returned. */
   rows: number[];
   /** Buffers and constants that only this box reads. */
   buffers: number[];
-  /** How many passes it stands for: more than one in a rolled scene alone. */
+  /** The number of passes that it represents; more than one only in a rolled scene. */
   passes: number;
-  /** What was decided by the truth of its tensor: "if ✓", or "". */
+  /** The decision that read its tensor: "if ✓", or "". */
   decision: string;
   order: number;
   flags: number;
@@ -43,14 +43,14 @@ export interface LevelEdge {
   to: number;
   /** Indices into the scene's edges that run along it. */
   raw: number[];
-  /** Where it goes on inside, when its ends are containers: a port of theirs, else -1. */
+  /** The ports where it continues inside its ends, if these are containers; else -1. */
   outPort: number;
   inPort: number;
-  /** Kept once they are asked for (model/marks.ts). */
+  /** Its small labels, cached (model/marks.ts). */
   marks?: Marks;
 }
 
-/** What one container holds. Ids from `Tree.firstPort` on are ports. */
+/** The edges and ports of one container. Ids from `Tree.firstPort` on are ports. */
 export interface Level {
   edges: LevelEdge[];
   ins: number[];
@@ -60,23 +60,24 @@ export interface Level {
 export interface Tree {
   scene: Scene;
   nodes: TreeNode[];
-  /** The box each row of the scene belongs to. */
+  /** The box of each row of the scene. */
   boxOf: Int32Array;
-  /** Made when it is first asked for. */
+  /** The box of each address, created on request. */
   readonly byAddress: Map<string, number>;
-  /** The scene's edges by the rows at their ends; made when it is first asked for. */
-  readonly ways: EdgesByRow;
-  /** The place of each box among its container's children. */
+  /** The scene's edges by the rows at their ends, created on request. */
+  readonly edgesByRow: EdgesByRow;
+  /** The position of each box among its container's children. */
   placeOf: Int32Array;
   levels: Levels;
   firstPort: number;
-  /** The container on whose border each port stands, from `firstPort` on. */
+  /** The container of each port, from `firstPort` on. */
   holders: number[];
   decisions: Decisions;
   /** Boxes that take more than one tensor. */
   several: Set<number>;
 }
 
+/** Build the tree of a scene. */
 export function buildTree(scene: Scene): Tree {
   const nodes: TreeNode[] = [];
   const boxOf = new Int32Array(scene.ops.kind.length).fill(-1);
@@ -89,17 +90,17 @@ export function buildTree(scene: Scene): Tree {
   foldRepeats(builder);
   setDepths(nodes);
   nameBoxes(builder, callBox);
-  blameModule(builder, callBox);
+  markFailedModule(builder, callBox);
   let byAddress: Map<string, number> | null = null;
-  let ways: EdgesByRow | null = null;
+  let byRow: EdgesByRow | null = null;
   const placeOf = new Int32Array(nodes.length);
   for (const { children } of nodes) children.forEach((id, place) => (placeOf[id] = place));
   const tree: Tree = {
     get byAddress() {
       return (byAddress ??= namesOf(scene, nodes));
     },
-    get ways() {
-      return (ways ??= edgesByRow(scene));
+    get edgesByRow() {
+      return (byRow ??= edgesByRow(scene));
     },
     ...{ scene, nodes, boxOf, placeOf, levels: new Levels(() => tree), firstPort: nodes.length, holders: [] },
     decisions: decisions(scene),
@@ -140,7 +141,7 @@ export function newNode({ nodes }: Builder, kind: Kind, parent: number, order: n
   return node;
 }
 
-/** Operations that ran inside each call, at any depth; several tensors of one function count once. */
+/** Count the operations inside each call, at any depth; several tensors of one function count once. */
 function operationsInside(scene: Scene): Int32Array {
   const { ops, calls } = scene;
   const inside = new Int32Array(calls.parent.length);
@@ -154,12 +155,12 @@ function operationsInside(scene: Scene): Int32Array {
   return inside;
 }
 
-/** Whether the row is a further tensor of the function call the row before it came from. */
+/** Return whether a row is a further tensor of the function call that the previous row came from. */
 function isLaterTensor({ ops }: Scene, row: number): boolean {
   return row > 0 && ops.kind[row - 1] === OP && ops.event[row] >= 0 && ops.event[row] === ops.event[row - 1];
 }
 
-/** Make the boxes of all rows but buffers, and of the module calls around them; returns the box of each call. */
+/** Create the boxes of all rows except buffers and constants, and of the module calls around them; return the box of each call. */
 function placeRows(builder: Builder): Int32Array {
   const { scene, nodes, boxOf } = builder;
   const { ops, calls } = scene;
@@ -205,8 +206,8 @@ function placeRows(builder: Builder): Int32Array {
   return callBox;
 }
 
-/** A buffer or constant stands in the smallest container around those who read it; a buffer that is one module's
- * alone, and that module one operation, stands inside it. */
+/** Place each buffer or constant in the smallest container around its consumers; a buffer that only one module reads, which
+ * runs one operation, becomes part of that module's box. */
 function placeBuffers(builder: Builder): void {
   const { scene, nodes, boxOf } = builder;
   const readers = new Map<number, number[]>();
@@ -241,8 +242,8 @@ function commonParent(nodes: TreeNode[], a: number, b: number): number {
   return n;
 }
 
-/** Boxes from the root downwards, each before what it holds: all of it, none where `visit` says false, or
- * those it names. */
+/** Visit boxes from the root downwards, each before its children: all children, none if `visit` returns false, or those that
+ * it returns. */
 export function preorder(nodes: TreeNode[], visit: (node: TreeNode) => boolean | number[] | void): void {
   const stack = [0];
   while (stack.length) {
@@ -260,8 +261,8 @@ function setDepths(nodes: TreeNode[]): void {
   });
 }
 
-/** Where no operation raised but the code of a module did, that module has failed. */
-function blameModule({ scene: { error, facts, ops, calls }, nodes }: Builder, callBox: Int32Array): void {
+/** Mark a module as failed if its code raised rather than an operation. */
+function markFailedModule({ scene: { error, facts, ops, calls }, nodes }: Builder, callBox: Int32Array): void {
   const { module } = (facts?.raised ?? {}) as { module?: string };
   if (!error || !module || ops.flags.some((flags) => flags & FAILED)) return;
   const call = calls.address.findLastIndex((address) => address.replace(/:\d+$/, "") === module);
@@ -269,5 +270,6 @@ function blameModule({ scene: { error, facts, ops, calls }, nodes }: Builder, ca
   if (box > 0) nodes[box].flags |= FAILED;
 }
 
+/** Return whether a box is an operation that creates a tensor without tensor inputs, such as torch.zeros. */
 export const isCreated = (node: TreeNode): boolean => (node.flags & CREATED) !== 0;
 export const isFailed = (node: TreeNode): boolean => (node.flags & FAILED) !== 0;

@@ -1,15 +1,16 @@
-// Drawing boxes: frames and headers of open ones, closed ones with their words, and how each kind looks.
-import { HEADER, headSpan, PICKER } from "../layout/boxHeader.ts";
+// Draws boxes: frames and headers of open boxes, closed boxes with their text, and the style of each kind.
+import { HEADER, headerSpan, PICKER } from "../layout/boxHeader.ts";
 import type { PlacedBox, Rect } from "../layout/visibleLayout.ts";
 import { accent, captions, isBoxed, isFold } from "../model/captions.ts";
 import type { TreeNode } from "../model/tree.ts";
 import { type CanvasTheme, inkOn } from "./colour.ts";
 import { colourOf, formatValue, isPaintable, valueOf } from "./paint.ts";
 import type { Pen } from "./pen.ts";
-import { isBack, isNew, type Picture, rectAt } from "./picture.ts";
+import { isDimmed, isNew, type Picture, rectAt } from "./picture.ts";
 
-const WORDS = 0.35; // the least scale at which they can be read
+const READABLE = 0.35; // the least scale at which text is drawn
 
+/** Draw the frame of an open box. */
 export function drawFrame(ctx: Pen, picture: Picture, box: PlacedBox): void {
   const { theme } = picture;
   const r = rectAt(picture, box);
@@ -30,7 +31,7 @@ export function drawFrame(ctx: Pen, picture: Picture, box: PlacedBox): void {
   ctx.globalAlpha = 1;
 }
 
-/** The head of an open box; of a fold with what says which member it shows. */
+/** Draw the header of an open box; that of a fold has controls to select the member shown. */
 export function drawHeader(ctx: Pen, picture: Picture, box: PlacedBox, picker = drawPicker): void {
   const { theme, camera } = picture;
   const r = rectAt(picture, box);
@@ -44,10 +45,10 @@ export function drawHeader(ctx: Pen, picture: Picture, box: PlacedBox, picker = 
   ctx.strokeStyle = theme["frame-line"];
   ctx.lineWidth = 1;
   line(ctx, r.x, r.y + HEADER, r.x + r.width, r.y + HEADER);
-  if (camera.scale >= WORDS) {
+  if (camera.scale >= READABLE) {
     const ink = fill?.colour ? inkOn(fill.colour) : theme.text;
     const [title, subtitle] = captions(box.node, picture.figures);
-    const [left] = headSpan(r, camera, picture.width);
+    const [left] = headerSpan(r, camera, picture.width);
     button(ctx, left + 15, r.y + HEADER / 2, true, ink, theme);
     text(ctx, theme, title, left + 29, r.y + HEADER / 2, 13, ink, "left", true);
     const at = left + 29 + ctx.measureText(title).width + 8;
@@ -57,14 +58,14 @@ export function drawHeader(ctx: Pen, picture: Picture, box: PlacedBox, picker = 
   ctx.globalAlpha = 1;
 }
 
-/** In the head of an open fold: buttons for all its members and for the next one, and which is shown. */
+/** Draw the controls in the header of an open fold: all members, previous, next, and the number of the member shown. */
 function drawPicker(ctx: Pen, picture: Picture, box: PlacedBox, r: Rect): void {
   const { theme } = picture;
   const middle = r.y + HEADER / 2;
-  let [, x] = headSpan(r, picture.camera, picture.width);
-  const put = (width: number, words: string, ink: string, bold = false): void => {
+  let [, x] = headerSpan(r, picture.camera, picture.width);
+  const put = (width: number, label: string, ink: string, bold = false): void => {
     x -= width;
-    text(ctx, theme, words, x + width / 2, middle, 11.5, ink, "center", bold);
+    text(ctx, theme, label, x + width / 2, middle, 11.5, ink, "center", bold);
   };
   put(PICKER.all, box.pick === "all" ? "one" : "all", theme.accent);
   if (box.pick === "all") return;
@@ -73,20 +74,21 @@ function drawPicker(ctx: Pen, picture: Picture, box: PlacedBox, r: Rect): void {
   put(PICKER.previous, "‹", theme.accent, true);
 }
 
+/** Draw a closed box. */
 export function drawBox(ctx: Pen, picture: Picture, box: PlacedBox): void {
   const { theme, camera } = picture;
   const { node } = box;
   const r = rectAt(picture, box);
-  const look = styleOf(theme, node);
+  const style = styleOf(theme, node);
   const fill = paintOf(picture, node);
   const radius = isBoxed(node) ? 9 : r.height / 2;
-  ctx.globalAlpha = (isNew(picture, box) ? picture.progress : 1) * (isBack(picture, node.id) ? 0.4 : 1);
-  if (node.kind === "group" && camera.scale > 0.25) drawStack(ctx, r, look);
-  const far = camera.scale < WORDS;
-  ctx.fillStyle = fill?.colour ?? (far ? look.line : look.fill); // from afar a fill alone could not be told from the ground
-  ctx.strokeStyle = fill?.colour ?? look.line;
-  ctx.lineWidth = look.width;
-  if (look.dashed) ctx.setLineDash([4, 3]);
+  ctx.globalAlpha = (isNew(picture, box) ? picture.progress : 1) * (isDimmed(picture, node.id) ? 0.4 : 1);
+  if (node.kind === "group" && camera.scale > 0.25) drawStack(ctx, r, style);
+  const tiny = camera.scale < READABLE;
+  ctx.fillStyle = fill?.colour ?? (tiny ? style.line : style.fill); // a tiny box needs the contrast of its outline's color
+  ctx.strokeStyle = fill?.colour ?? style.line;
+  ctx.lineWidth = style.width;
+  if (style.dashed) ctx.setLineDash([4, 3]);
   round(ctx, r, radius);
   ctx.fill();
   if (fill && (fill.hatched || !fill.colour)) {
@@ -102,11 +104,11 @@ export function drawBox(ctx: Pen, picture: Picture, box: PlacedBox): void {
   if (node.kind === "group" && picture.paint) drawStrip(ctx, picture, node, r);
   outlineIfMarked(ctx, picture, box, r, radius);
   if (picture.paint?.kinds && !node.children.length && valueOf(picture.paint, node) === picture.paint.kinds.length - 1) drawFlag(ctx, theme, r);
-  if (!far) drawWords(ctx, picture, box, r, fill?.colour ? inkOn(fill.colour) : look.ink);
+  if (!tiny) drawWords(ctx, picture, box, r, fill?.colour ? inkOn(fill.colour) : style.ink);
   ctx.globalAlpha = 1;
 }
 
-/** The worst of a few kinds stands out from afar. */
+/** Draw a flag on a box of the most severe kind, which is visible at any scale. */
 function drawFlag(ctx: Pen, theme: CanvasTheme, r: Rect): void {
   const x = r.x + 12;
   ctx.strokeStyle = ctx.fillStyle = theme["first-fill"];
@@ -137,17 +139,17 @@ function drawWords(ctx: Pen, picture: Picture, box: PlacedBox, r: Rect, ink: str
   if (two) text(ctx, theme, below, centre, r.y + r.height / 2 + 9.5, 11, soft, "center");
 }
 
-/** The words on a closed box: its title and, below, its value or what it is. */
+/** Return the text on a closed box: its title and, below it, its value or type. */
 export function wordsOn({ figures, paint }: Pick<Picture, "figures" | "paint">, node: TreeNode): [title: string, below: string] {
   const [title, subtitle] = captions(node, figures);
   const value = paint && isBoxed(node) && isPaintable(node) ? valueOf(paint, node) : null;
   return [title, value !== null && paint ? formatValue(paint, value) : subtitle];
 }
 
-/** A fold lies on more of its kind. */
-function drawStack(ctx: Pen, r: Rect, look: BoxStyle): void {
-  ctx.strokeStyle = look.line;
-  ctx.fillStyle = look.fill;
+/** Draw a closed group as a stack of boxes. */
+function drawStack(ctx: Pen, r: Rect, style: BoxStyle): void {
+  ctx.strokeStyle = style.line;
+  ctx.fillStyle = style.fill;
   ctx.lineWidth = 1;
   for (const [inset, drop] of [
     [10, 7],
@@ -159,7 +161,7 @@ function drawStack(ctx: Pen, r: Rect, look: BoxStyle): void {
   }
 }
 
-/** The values of a fold's members, side by side. */
+/** Draw the values of a group's members side by side. */
 function drawStrip(ctx: Pen, picture: Picture, node: TreeNode, r: Rect): void {
   const { paint, tree, theme } = picture;
   const left = r.x + 34;
@@ -189,18 +191,18 @@ export interface BoxStyle {
   dashed: boolean;
 }
 
-/** The visual code of the TorchLens paper (Taylor and Kriegeskorte 2023): green in, red out, grey with parameters. */
+/** Return the style of a box in the visual code of the TorchLens paper (Taylor and Kriegeskorte 2023). */
 export function styleOf(theme: CanvasTheme, node: TreeNode): BoxStyle {
   const { kind, subtitle, children, hasParams, decision } = node;
   const isEnd = subtitle === "input" || subtitle === "output"; // a group of inputs, or of outputs
-  const way = kind === "group" && isEnd ? subtitle : kind;
-  const family = decision ? "decision" : way === "input" || way === "output" ? way : way === "buffer" || way === "constant" ? "buffer" : children.length ? "module" : hasParams ? "param" : "op";
+  const role = kind === "group" && isEnd ? subtitle : kind;
+  const family = decision ? "decision" : role === "input" || role === "output" ? role : role === "buffer" || role === "constant" ? "buffer" : children.length ? "module" : hasParams ? "param" : "op";
   const ink = family === "buffer" ? theme["text-soft"] : (theme[`${family}-text` as "input-text"] ?? theme.text);
-  const look: BoxStyle = { fill: theme[`${family}-fill`], line: theme[`${family}-line`], ink, width: family === "module" ? 1.25 : 1, dashed: false };
+  const style: BoxStyle = { fill: theme[`${family}-fill`], line: theme[`${family}-line`], ink, width: family === "module" ? 1.25 : 1, dashed: false };
   const mark = accent(node);
-  if (mark === "created" || node.kind === "constant") look.dashed = true;
-  if (mark === "failed") Object.assign(look, { fill: theme["error-fill"], line: theme.error, ink: theme.error, width: 2 });
-  return look;
+  if (mark === "created" || node.kind === "constant") style.dashed = true;
+  if (mark === "failed") Object.assign(style, { fill: theme["error-fill"], line: theme.error, ink: theme.error, width: 2 });
+  return style;
 }
 
 interface Fill {
@@ -208,7 +210,7 @@ interface Fill {
   hatched?: boolean;
 }
 
-/** The colour a paint gives a box; a missing value has none, and what cannot be painted gets null. */
+/** Return the fill that a paint gives a box: without color if its value is missing, null if the box cannot be painted. */
 export function paintOf({ paint, theme }: Pick<Picture, "paint" | "theme">, node: TreeNode): Fill | null {
   if (!paint || !(paint.kinds || isPaintable(node))) return null;
   const value = valueOf(paint, node);
@@ -219,6 +221,7 @@ export function paintOf({ paint, theme }: Pick<Picture, "paint" | "theme">, node
   return { colour: value === null ? null : colourOf(paint, value) };
 }
 
+/** Outline a selected, hovered or related box. */
 function outlineIfMarked(ctx: Pen, picture: Picture, box: PlacedBox, r: Rect, radius: number): void {
   const { theme, selected, hovered, related } = picture;
   const id = box.node.id;
@@ -252,7 +255,7 @@ function button(ctx: Pen, x: number, y: number, open: boolean, ink: string, them
   ctx.lineJoin = "miter";
 }
 
-/** Stripes on a box without a value, or faint ones on its colour. */
+/** Draw stripes: strong ones on a box without a value, faint ones on a colored box. */
 export function hatch(ctx: Pen, theme: CanvasTheme, { colour }: Fill, x: number, y: number, width: number, height: number): void {
   ctx.save();
   ctx.beginPath();
@@ -287,7 +290,7 @@ function line(ctx: Pen, x1: number, y1: number, x2: number, y2: number): void {
 function text(
   ctx: Pen,
   theme: CanvasTheme,
-  words: string,
+  content: string,
   x: number,
   y: number,
   size: number,
@@ -299,5 +302,5 @@ function text(
   ctx.textAlign = align;
   ctx.textBaseline = "middle";
   ctx.fillStyle = ink;
-  ctx.fillText(words, x, y);
+  ctx.fillText(content, x, y);
 }

@@ -1,4 +1,4 @@
-// Where the picture is looked at from: panning, zooming, gliding, and what to bring into sight.
+// The camera: panning, zooming, animated movements, and bringing a box into view.
 import type { Rect } from "../layout/visibleLayout.ts";
 import type { Camera } from "./picture.ts";
 
@@ -8,18 +8,19 @@ export interface Extent {
 }
 
 export const SLIDE = 220; // milliseconds a movement takes
-const LEAST_START = 0.62; // no smaller at first, so that words can be read
+const LEAST_START = 0.62; // the least initial scale, at which text is readable
 const FARTHEST = 0.02;
 const READABLE = 0.7;
-const NARROW = 680; // below, the facts stand under the graph rather than beside it
+const NARROW = 680; // below this width the panel covers the lower part of the graph rather than the right
 
+/** Moves the camera. */
 export class CameraControl {
   camera: Camera = { x: 0, y: 0, scale: 1 };
   private run = 0;
 
   constructor(
-    private readonly sight: () => Extent,
-    private readonly whole: () => Extent,
+    private readonly view: () => Extent,
+    private readonly graph: () => Extent,
     private readonly redraw: () => void,
   ) {}
 
@@ -27,31 +28,32 @@ export class CameraControl {
     return this.run !== 0;
   }
 
-  /** Start readable and at the top: never fit a graph forty times taller than it is wide. */
+  /** Show the top of the graph at a readable scale, since fitting a very tall graph would make it unreadable. */
   begin(entry: Rect | undefined): void {
-    const { width } = this.sight();
-    const graph = this.whole().width;
+    const { width } = this.view();
+    const graph = this.graph().width;
     const scale = Math.min(1, Math.max(LEAST_START, (width - 40) / graph));
-    const [sight, edge] = [width / scale, 16 / scale];
-    const fits = graph <= sight - edge || !entry;
-    const x = fits ? (graph - sight) / 2 : Math.max(-edge, Math.min(graph + edge - sight, entry.x + (entry.width - sight) / 2));
-    this.camera = { x, y: -(width < NARROW ? 42 : 14) / scale, scale }; // over a narrow picture stands the way to a box
+    const [visible, margin] = [width / scale, 16 / scale];
+    const fits = graph <= visible - margin || !entry;
+    const x = fits ? (graph - visible) / 2 : Math.max(-margin, Math.min(graph + margin - visible, entry.x + (entry.width - visible) / 2));
+    this.camera = { x, y: -(width < NARROW ? 42 : 14) / scale, scale }; // leaves room for the trail in a narrow view
   }
 
-  /** Show the whole graph, above what is `covered` along the lower edge. */
+  /** Show the whole graph above the `covered` pixels at the lower edge. */
   fit(covered: number): void {
-    const { width, height } = this.sight();
-    const graph = this.whole();
+    const { width, height } = this.view();
+    const graph = this.graph();
     const scale = Math.max(FARTHEST, Math.min((width - 32) / graph.width, (height - covered - 16) / graph.height, 1.25));
-    // Of a graph that is too tall to be seen at once, its beginning.
+    // A graph too tall for that is shown from its top.
     const y = graph.height * scale > height ? -16 / scale : graph.height / 2 - (height - covered) / 2 / scale;
     this.glide({ x: graph.width / 2 - width / 2 / scale, y, scale });
   }
 
+  /** Move so that a box is visible and readable, beside the panel. */
   bringIntoView(box: Rect): void {
-    const { width, height } = this.sight();
+    const { width, height } = this.view();
     const scale = Math.max(this.camera.scale, READABLE);
-    const beside = width > NARROW; // the facts stand over the right side, or over the lower part
+    const beside = width > NARROW; // the panel covers the right side, or the lower part
     const [w, h] = [(width - (beside ? 320 : 0)) / scale, (height * (beside ? 1 : 0.54)) / scale];
     const { x, y } = this.camera;
     const across = box.x > x + 8 && box.x + Math.min(box.width, w - 40) < x + w;
@@ -61,8 +63,9 @@ export class CameraControl {
     this.glide({ scale, x: box.x + Math.min(box.width, w) / 2 - w / 2, y: box.y + tall / 2 - h * 0.45 });
   }
 
+  /** Center a point of the graph. */
   centre(x: number, y: number): void {
-    const { width, height } = this.sight();
+    const { width, height } = this.view();
     const { scale } = this.camera;
     this.move({ scale, x: x - width / 2 / scale, y: y - height / 2 / scale });
   }
@@ -72,38 +75,39 @@ export class CameraControl {
     this.move({ scale, x: x - dx / scale, y: y - dy / scale });
   }
 
-  /** Zoom about a place of the screen, or about its middle. */
+  /** Zoom about a point of the screen, by default its middle. */
   zoom(factor: number, at?: { x: number; y: number }): void {
-    const { width, height } = this.sight();
+    const { width, height } = this.view();
     const { x, y } = at ?? { x: width / 2, y: height / 2 };
     const { camera } = this;
     const scale = Math.min(3, Math.max(FARTHEST, camera.scale * factor));
     this.move({ scale, x: camera.x + x / camera.scale - x / scale, y: camera.y + y / camera.scale - y / scale });
   }
 
-  /** Follow a graph that moved under the camera. */
+  /** Move with a graph whose layout shifted. */
   shift(dx: number, dy: number): void {
     this.run = 0;
     this.camera = { ...this.camera, x: this.camera.x + dx, y: this.camera.y + dy };
   }
 
-  /** Keep some of the graph in sight, wherever it is dragged. */
+  /** Move to a position, limited so that part of the graph stays visible. */
   move(camera: Camera): void {
     this.run = 0;
-    const sight = this.sight();
-    const graph = this.whole();
-    const [w, h] = [sight.width / camera.scale, sight.height / camera.scale];
+    const view = this.view();
+    const graph = this.graph();
+    const [w, h] = [view.width / camera.scale, view.height / camera.scale];
     const x = Math.min(graph.width - w * 0.15, Math.max(-w * 0.85, camera.x));
     const y = Math.min(graph.height - h * 0.15, Math.max(-h * 0.85, camera.y));
     this.camera = { scale: camera.scale, x, y };
     this.redraw();
   }
 
+  /** Move in an animation, or at once if the reader prefers less motion. */
   private glide(to: Camera): void {
     const from = this.camera;
     const began = performance.now();
     const run = (this.run = began);
-    if (calm()) {
+    if (prefersLessMotion()) {
       this.camera = to;
       this.run = 0;
       return this.redraw();
@@ -122,7 +126,8 @@ export class CameraControl {
   }
 }
 
+/** Ease out: map the fraction of time to the fraction of a movement. */
 export const ease = (t: number): number => 1 - (1 - Math.min(1, t)) ** 3;
 
-/** Whether the reader asked for less motion. */
-export const calm = (): boolean => matchMedia("(prefers-reduced-motion: reduce)").matches;
+/** Return whether the reader prefers less motion. */
+export const prefersLessMotion = (): boolean => matchMedia("(prefers-reduced-motion: reduce)").matches;

@@ -1,25 +1,26 @@
-// The picture on the screen, with its map and the trail above it: when it is drawn anew, and what moves in it.
+// The picture on the screen with minimap and trail: when it is redrawn, and its animations.
 import { el } from "../dom.ts";
 import type { Rect } from "../layout/visibleLayout.ts";
-import { inSight, trail, trailOf } from "../panel/trail.ts";
-import { calm, CameraControl, ease, SLIDE } from "./camera.ts";
+import { containerInView, trail, trailOf } from "../panel/trail.ts";
+import { CameraControl, ease, prefersLessMotion, SLIDE } from "./camera.ts";
 import { type CanvasTheme, readTheme } from "./colour.ts";
 import { drawPicture } from "./draw.ts";
 import { Minimap } from "./minimap.ts";
 import type { Picture } from "./picture.ts";
 
-/** What the picture shows, whatever it is looked at from. */
-export type CanvasContent = Pick<Picture, "visible" | "tree" | "figures" | "paint" | "selected" | "edge" | "lit" | "hovered" | "related">;
+/** What the picture shows, independent of the camera. */
+export type CanvasContent = Pick<Picture, "visible" | "tree" | "figures" | "paint" | "selected" | "edge" | "stream" | "hovered" | "related">;
 
-const HELP = "Graph. Arrows follow edges, Enter opens and closes, Escape goes up, 1 to 9 open so many levels, * all. The outline holds the same.";
+const HELP = "Graph. Arrow keys follow edges, Enter opens or closes a module, Escape selects the module around it, 1 to 9 open that many levels, * opens all. The outline lists the same boxes.";
 
+/** Draws the picture and reacts to resizing, themes and printing. */
 export class GraphCanvas {
   readonly canvas = el("canvas", { class: "ig-canvas", tabindex: 0, role: "application", "aria-label": HELP });
   private readonly minimap = new Minimap((x, y) => this.cameraControl.centre(x, y));
-  private way: HTMLElement = el("nav");
-  private wayTo = -1;
-  /** Holds the picture, and what floats over it. */
-  readonly area = el("div", { class: "ig-area" }, this.canvas, this.way, this.minimap.element);
+  private trail: HTMLElement = el("nav");
+  private trailTo = -1;
+  /** Contains the picture and what floats over it. */
+  readonly area = el("div", { class: "ig-area" }, this.canvas, this.trail, this.minimap.element);
   readonly cameraControl = new CameraControl(
     () => ({ width: this.area.clientWidth, height: this.area.clientHeight }),
     () => this.shown().visible,
@@ -34,10 +35,10 @@ export class GraphCanvas {
 
   constructor(
     private readonly shown: () => CanvasContent,
-    private readonly acts: { goTo(id: number): void; onStart(): void; onDrawn(): void },
+    private readonly actions: { goTo(id: number): void; onStart(): void; onDrawn(): void },
   ) {}
 
-  /** Draw from now on, in the colours that hold where it stands. */
+  /** Begin to draw, in the theme of the surrounding page. */
   start(): void {
     const refresh = (): void => {
       this.theme = readTheme(this.area);
@@ -47,12 +48,12 @@ export class GraphCanvas {
     const scheme = matchMedia("(prefers-color-scheme: dark)");
     scheme.addEventListener("change", refresh, this.stopped);
     const toggled = new MutationObserver(refresh);
-    const root = this.area.getRootNode(); // a widget's is not the page's (viewing/widget.py)
+    const root = this.area.getRootNode(); // a shadow root in a widget (viewing/widget.py)
     for (const place of [document.documentElement, root instanceof ShadowRoot && root.host]) if (place) toggled.observe(place, { attributeFilter: ["data-theme"] });
     const resize = new ResizeObserver(() => this.onResize());
     resize.observe(this.area);
     const print = ({ type }: Event): void => {
-      this.area.style.colorScheme = type === "beforeprint" ? "light" : ""; // paper is
+      this.area.style.colorScheme = type === "beforeprint" ? "light" : ""; // as paper is
       this.theme = readTheme(this.area);
       this.paintNow();
     };
@@ -62,12 +63,13 @@ export class GraphCanvas {
     this.onResize();
   }
 
+  /** Stop drawing and remove all listeners. */
   stop(): void {
     this.stopped.abort();
     cancelAnimationFrame(this.pending);
   }
 
-  /** Whether it stands where it is to begin, and nothing is moving. */
+  /** Whether the initial position is set and nothing is moving. */
   get still(): boolean {
     return this.started && this.progress >= 1 && !this.cameraControl.moving;
   }
@@ -83,11 +85,13 @@ export class GraphCanvas {
     };
   }
 
+  /** Draw in the next animation frame. */
   redraw(): void {
     if (this.pending) return;
     this.pending = requestAnimationFrame(() => this.paintNow());
   }
 
+  /** Draw at once. */
   paintNow(): void {
     cancelAnimationFrame(this.pending);
     this.pending = 0;
@@ -95,13 +99,13 @@ export class GraphCanvas {
     drawPicture(this.canvas.getContext("2d")!, picture);
     this.minimap.draw(picture.visible, picture.camera, picture.theme, picture.paint, picture.width, picture.height);
     this.showTrail(picture);
-    this.acts.onDrawn();
+    this.actions.onDrawn();
   }
 
-  /** Let the boxes move from where they were to where they are. */
+  /** Animate boxes from their previous positions to the current ones. */
   slide(before: Map<number, Rect>): void {
     this.before = before;
-    if (calm() || before.size === 0) {
+    if (prefersLessMotion() || before.size === 0) {
       this.progress = 1;
       return this.redraw();
     }
@@ -124,17 +128,17 @@ export class GraphCanvas {
     [this.canvas.width, this.canvas.height] = [across, down];
     if (!this.started && width > 0 && height > 0) {
       this.started = true;
-      this.acts.onStart();
+      this.actions.onStart();
     }
     this.paintNow();
   }
 
   private showTrail({ camera, width, height, visible, tree, selected }: Picture): void {
-    const to = selected > 0 ? selected : inSight(visible, camera, width, height);
-    if (to === this.wayTo) return;
-    this.wayTo = to;
-    const way = trail(tree, trailOf(tree, to), (id) => this.acts.goTo(id));
-    this.way.replaceWith(way);
-    this.way = way;
+    const to = selected > 0 ? selected : containerInView(visible, camera, width, height);
+    if (to === this.trailTo) return;
+    this.trailTo = to;
+    const next = trail(tree, trailOf(tree, to), (id) => this.actions.goTo(id));
+    this.trail.replaceWith(next);
+    this.trail = next;
   }
 }

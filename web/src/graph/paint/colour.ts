@@ -1,4 +1,4 @@
-// Colours: the theme's tokens as the canvas needs them, and the scale that paints boxes.
+// Colors: the theme's tokens as plain colors for the canvas, and the color scale of paints.
 
 const TOKENS = [
   ...["bg", "surface", "line", "line-strong", "text", "text-soft", "accent", "error", "error-fill"],
@@ -8,14 +8,15 @@ const TOKENS = [
   ...["close-fill", "only-fill", "differs-fill", "first-fill"],
 ] as const;
 
+/** The colors of a theme by token, and its font. */
 export type CanvasTheme = Record<(typeof TOKENS)[number] | "font", string>;
 
-/** The tokens of theme.css as plain colours, for the scheme that holds at `host`. */
+/** Read the tokens of theme.css as plain colors, for the color scheme at `host`. */
 export function readTheme(host: HTMLElement): CanvasTheme {
-  // One probe for each, read after all stand: the browser then works out their styles once, not forty times.
+  // Append all probes before reading any: the browser then computes styles once, not forty times.
   const probes = TOKENS.map((token) => {
     const probe = document.createElement("span");
-    probe.style.setProperty("forced-color-adjust", "none"); // else all are one, and the picture is a black sheet
+    probe.style.setProperty("forced-color-adjust", "none"); // forced colors would make all tokens equal
     probe.style.color = `var(--${token})`;
     return probe;
   });
@@ -26,10 +27,10 @@ export function readTheme(host: HTMLElement): CanvasTheme {
   return theme;
 }
 
-// Viridis (CC0, Smith and van der Walt 2015) at nine places: perceptually uniform, safe for the colour-blind.
+// Viridis (CC0, Smith and van der Walt 2015) at nine points: perceptually uniform, safe for the color-blind.
 const SCALE = "440154 472c7a 3b518b 2c718e 21908d 27ad81 5cc863 aadc32 fde725".split(" ").map((hex) => [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)));
 
-/** The colour of a share between 0 and 1. */
+/** Return the color of a position on the scale, from 0 to 1. */
 export function scaleColour(share: number): string {
   const at = Math.min(1, Math.max(0, share)) * (SCALE.length - 1);
   const i = Math.min(Math.floor(at), SCALE.length - 2);
@@ -37,7 +38,7 @@ export function scaleColour(share: number): string {
   return `rgb(${mix.join(", ")})`;
 }
 
-/** Black or white, whichever reads better on a colour (WCAG relative luminance). */
+/** Return black or white, whichever is more readable on a color (WCAG relative luminance). */
 export function inkOn(colour: string): string {
   const [r, g, b] = colour.match(/\d+/g)!.map((part) => {
     const c = Number(part) / 255;
@@ -46,4 +47,5 @@ export function inkOn(colour: string): string {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#10131a" : "#ffffff";
 }
 
+/** Return the scale as a CSS gradient. */
 export const scaleGradient = (): string => `linear-gradient(90deg, ${SCALE.map((c) => `rgb(${c.join(", ")})`).join(", ")})`;

@@ -1,4 +1,4 @@
-// Which paint is on, and the key that tells what its colours mean.
+// The current paint and its legend.
 import { el } from "../dom.ts";
 import type { Figures } from "../model/facts.ts";
 import type { Tree } from "../model/tree.ts";
@@ -6,11 +6,12 @@ import { legend } from "./legend.ts";
 import { builtInPaint, type Paint, type PaintName } from "./paint.ts";
 import { scaled } from "./scale.ts";
 
+/** Keeps the current paint and its legend. */
 export class Colouring {
   paint: Paint | null = null;
   which: PaintName = "";
   private given: Paint | null = null;
-  private key: HTMLElement = el("div");
+  private legend: HTMLElement = el("div");
   private folded = false;
 
   constructor(
@@ -19,52 +20,53 @@ export class Colouring {
     private readonly goTo: (row: number) => void,
   ) {}
 
-  /** The title of the paint that came from outside, "" for none. */
-  get offered(): string {
+  /** The title of the paint given from outside, "" for none. */
+  get givenTitle(): string {
     return this.given?.title ?? "";
   }
 
   get element(): HTMLElement {
-    return this.key;
+    return this.legend;
   }
 
-  /** Take a paint from outside, or none. */
+  /** Show a paint from outside, or none. */
   give(paint: Paint | null): void {
     this.given = paint;
     this.put(paint ? "given" : "");
   }
 
+  /** Show a paint by name. */
   put(which: PaintName): void {
     const { tree, figures } = this.graph();
     const paint = which === "given" ? this.given : which ? builtInPaint(which, tree, figures) : null;
-    const before = this.paint?.title === paint?.title ? this.paint : null; // new numbers of a thing keep its scale
+    const before = this.paint?.title === paint?.title ? this.paint : null; // new values of the same quantity keep its scale
     this.paint = paint && scaled({ ...paint, log: before ? before.log : paint.log });
     this.which = which;
-    this.showKey();
+    this.showLegend();
     this.changed();
   }
 
-  /** Keep what is on, by another scale. */
+  /** Show the current paint on another scale. */
   rescale(scale: Pick<Paint, "low" | "high" | "least" | "log">): void {
     this.paint = this.paint && { ...this.paint, ...scale };
-    this.showKey();
+    this.showLegend();
     this.changed();
   }
 
-  /** What was pressed in it keeps the focus. */
-  private showKey(pressed = ""): void {
+  /** Update the legend; the element of it that was pressed keeps the focus. */
+  private showLegend(pressed = ""): void {
     const setLog = (log: boolean): void => {
       this.paint = { ...this.paint!, log };
-      this.showKey("[aria-pressed]");
+      this.showLegend("[aria-pressed]");
       this.changed();
     };
     const fold = (): void => {
       this.folded = !this.folded;
-      this.showKey("button");
+      this.showLegend("button");
     };
-    const key = legend(this.paint, this.graph().tree, this.folded, { setLog, fold, goTo: this.goTo });
-    this.key.replaceWith(key);
-    this.key = key;
-    if (pressed) key.querySelector<HTMLElement>(pressed)!.focus();
+    const next = legend(this.paint, this.graph().tree, this.folded, { setLog, fold, goTo: this.goTo });
+    this.legend.replaceWith(next);
+    this.legend = next;
+    if (pressed) next.querySelector<HTMLElement>(pressed)!.focus();
   }
 }

@@ -1,11 +1,12 @@
-// Draws what is visible on a canvas: only what is on the screen, and only as much of it as can be seen.
+// Draws the visible layout on a canvas, limited to what is on the screen and large enough to see.
 import type { Rect } from "../layout/visibleLayout.ts";
 import { drawBox, drawFrame, drawHeader } from "./boxes.ts";
 import { drawLabels, drawLines } from "./lines.ts";
 import { type Picture, rectAt } from "./picture.ts";
 
-const LEAST = 4; // pixels of an open box's height that let see what is in it
+const LEAST = 4; // the least height in pixels of an open box whose contents are drawn
 
+/** Draw the picture. */
 export function drawPicture(ctx: CanvasRenderingContext2D, picture: Picture): void {
   const { camera, ratio, theme } = picture;
   ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -18,7 +19,7 @@ export function drawPicture(ctx: CanvasRenderingContext2D, picture: Picture): vo
     width: picture.width / camera.scale,
     height: picture.height / camera.scale,
   };
-  const moving = picture.progress < 1; // what is on its way into sight or out of it stands elsewhere in the end
+  const moving = picture.progress < 1; // boxes that move into or out of view have other final positions
   const least = LEAST / camera.scale;
   const boxes = moving ? picture.visible.boxes.filter((box) => meets(rectAt(picture, box), view)) : picture.visible.boxesIn(view, least);
   for (const box of boxes) if (box.open) drawFrame(ctx, picture, box);

@@ -1,5 +1,5 @@
-// What stands at a place of the picture: a box, a button in its head, or an edge.
-import { HEADER, headSpan, PICKER } from "../layout/boxHeader.ts";
+// Hit testing: the box, the button in its header, or the edge at a point of the screen.
+import { HEADER, headerSpan, PICKER } from "../layout/boxHeader.ts";
 import { pieces } from "../layout/curve.ts";
 import type { PlacedBox, VisibleLayout } from "../layout/visibleLayout.ts";
 import type { Line } from "../layout/visibleLines.ts";
@@ -13,8 +13,8 @@ export interface Hit {
   part: BoxPart;
 }
 
-/** The innermost box at a place; of an open one, only its header. */
-export function boxAt(visible: VisibleLayout, camera: Camera, sight: number, x: number, y: number): Hit | undefined {
+/** Return the innermost box at a point; of an open box only the header counts. */
+export function boxAt(visible: VisibleLayout, camera: Camera, viewWidth: number, x: number, y: number): Hit | undefined {
   const [wx, wy] = [camera.x + x / camera.scale, camera.y + y / camera.scale];
   let found: PlacedBox | undefined;
   for (const box of visible.boxesIn({ x: wx, y: wy, width: 0, height: 0 })) {
@@ -22,7 +22,7 @@ export function boxAt(visible: VisibleLayout, camera: Camera, sight: number, x: 
     const hit = wx >= box.x && wx <= box.x + box.width && wy >= box.y && wy <= box.y + height;
     if (hit && (!found || box.node.depth > found.node.depth)) found = box;
   }
-  return found && { box: found, part: partAt(found, found.open ? headSpan(found, camera, sight) : [found.x, found.x + found.width], wx) };
+  return found && { box: found, part: partAt(found, found.open ? headerSpan(found, camera, viewWidth) : [found.x, found.x + found.width], wx) };
 }
 
 function partAt(box: PlacedBox, [left, right]: [number, number], x: number): BoxPart {
@@ -38,9 +38,9 @@ function partAt(box: PlacedBox, [left, right]: [number, number], x: number): Box
   return x < from && x >= from - PICKER.previous ? "previous" : "body";
 }
 
-const NEAR = 6; // pixels from an edge that still mean it
+const NEAR = 6; // the largest distance in pixels from an edge
 
-/** The edge nearest to a place, if one is near. */
+/** Return the edge nearest to a point, if one is near. */
 export function lineAt(visible: VisibleLayout, camera: Camera, x: number, y: number): Line | undefined {
   const far = NEAR / camera.scale;
   const [wx, wy] = [camera.x + x / camera.scale, camera.y + y / camera.scale];

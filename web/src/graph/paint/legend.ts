@@ -1,19 +1,20 @@
-// What the colours mean: the scale of the paint, or the visual code when nothing is painted.
+// The legend: the scale of the paint, or the visual code without a paint.
 import { el } from "../dom.ts";
 import { isCreated, type Tree, type TreeNode } from "../model/tree.ts";
 import { scaleGradient } from "./colour.ts";
 import { formatValue, type Paint } from "./paint.ts";
 import { shareOf, ticksOf } from "./scale.ts";
 
+/** The visual code: the class of each key, its label, and the boxes it applies to. */
 export const KEYS: [key: string, word: string, isThere: (node: TreeNode) => boolean][] = [
   ["input", "input", (node) => node.kind === "input"],
   ["params", "with parameters", (node) => node.hasParams && !node.children.length],
   ["buffer", "buffer", (node) => node.kind === "buffer" || node.kind === "constant"],
-  ["module", "opens", (node) => node.id > 0 && node.children.length > 0],
+  ["module", "can be opened", (node) => node.id > 0 && node.children.length > 0],
   ["op-only", "module of one operation", (node) => node.kind === "module" && !node.children.length && !node.hasParams],
   ["op", "operation", (node) => node.kind === "op"],
-  ["created", "made from nothing", (node) => isCreated(node)],
-  ["decision", "decides", (node) => node.decision !== ""],
+  ["created", "factory op", (node) => isCreated(node)],
+  ["decision", "decision", (node) => node.decision !== ""],
   ["output", "output", (node) => node.kind === "output"],
 ];
 
@@ -25,13 +26,13 @@ export interface LegendActions {
 
 type LegendPart = Node | string | false;
 
-/** The scale of a paint, with a switch where it can go by power; without a paint, the visual code as far as this graph
- * uses it. Folded it is its title alone. */
+/** Return the legend: the scale of a paint, with a switch to a logarithmic one where possible, or the part of the visual
+ * code that this graph uses. A folded legend is only its title. */
 export function legend(paint: Paint | null, tree: Tree, folded: boolean, actions: LegendActions): HTMLElement {
   const title = paint ? paint.title : "Legend";
   const fold = el("button", { type: "button", class: "ig-fold", "aria-expanded": String(!folded), click: actions.fold }, el("i", { class: "ig-twist" }), title);
   const parts = folded ? [] : !paint ? code(tree) : paint.kinds ? kinds(paint) : scale(paint, actions);
-  return el("div", { class: `ig-legend${paint ? " ig-scale" : ""}`, role: "group", "aria-label": `What the colours mean: ${title}` }, fold, ...parts);
+  return el("div", { class: `ig-legend${paint ? " ig-scale" : ""}`, role: "group", "aria-label": `Legend: ${title}` }, fold, ...parts);
 }
 
 const key = (name: string, word: string, style = ""): LegendPart => el("span", { class: "ig-pair" }, el("i", { class: `ig-key ig-key-${name}`, style }), word);
@@ -42,13 +43,13 @@ function kinds(paint: Paint): LegendPart[] {
   const there = new Set(paint.values.values());
   const shown = paint.kinds!.filter(([, token], value) => token && there.has(value));
   const keys = shown.map(([word, token]) => key(paint.hatched?.[0] === word ? "hatched" : "", word, `background-color: var(--${token})`));
-  return keys.length ? keys : ["No difference"];
+  return keys.length ? keys : ["No differences"];
 }
 
 function scale(paint: Paint, { setLog, goTo }: LegendActions): LegendPart[] {
   const { log, least, first } = paint;
   const [low, high] = scaleEnds(paint);
-  const title = "Colour by powers instead of amounts: for what spans several decades";
+  const title = "Logarithmic color scale, for values that span several orders of magnitude";
   const press = el("button", { type: "button", class: "ig-small", "aria-pressed": String(Boolean(log)), title, click: () => setLog(!log) }, "log");
   return [
     el("span", { class: "ig-pair ig-scale-ends" }, low, bar(paint), high),
@@ -58,7 +59,7 @@ function scale(paint: Paint, { setLog, goTo }: LegendActions): LegendPart[] {
   ];
 }
 
-/** The words at the two ends of a scale, which say so where some values lie beyond them. */
+/** Return the text at the two ends of a scale, with ≤ or ≥ if values lie beyond. */
 export function scaleEnds(paint: Paint): [low: string, high: string] {
   const { high } = paint;
   const low = paint.log ? paint.least! : paint.low;

@@ -1,12 +1,13 @@
-// Drawing edges and the shapes beside them.
+// Draws edges and the text beside them.
 import { bends, numberOf } from "../layout/curve.ts";
 import type { Line } from "../layout/visibleLines.ts";
 import { IF } from "../model/marks.ts";
 import type { Pen } from "./pen.ts";
 import { isInside, type Picture } from "./picture.ts";
 
+/** Draw the lines, with those of the selected edge or box highlighted. */
 export function drawLines(ctx: Pen, picture: Picture, lines: Line[]): void {
-  const { theme, lit, camera, progress } = picture;
+  const { theme, stream, camera, progress } = picture;
   const chosen: Line[] = [];
   const drawn = new Set<number>();
   ctx.lineWidth = 1.25 / Math.max(0.5, Math.min(1, camera.scale));
@@ -14,12 +15,12 @@ export function drawLines(ctx: Pen, picture: Picture, lines: Line[]): void {
   const shown = progress < 1 ? Math.max(0, progress * 2 - 1) : 1;
   ctx.globalAlpha = shown;
   for (const line of lines) {
-    const inside = lit !== null && isInside(picture, line.container);
-    if (line.edge === picture.edge || (!inside && lit?.along(line.edge))) {
+    const inside = stream !== null && isInside(picture, line.container);
+    if (line.edge === picture.edge || (!inside && stream?.along(line.edge))) {
       chosen.push(line);
       continue;
     }
-    if (lit) ctx.globalAlpha = shown * (inside ? 1 : 0.5);
+    if (stream) ctx.globalAlpha = shown * (inside ? 1 : 0.5);
     drawLine(ctx, picture, line, drawn);
   }
   ctx.globalAlpha = shown;
@@ -36,7 +37,7 @@ const touches = ({ edge }: Line, id: number): boolean => edge.from === id || edg
 
 const ARROW = 6.5;
 
-/** The parts of a line that are in sight and not `drawn` yet: a thousand lines may share a lane, which is drawn once. */
+/** Draw the visible parts of a line that are not in `drawn` yet, since a thousand lines may share a lane. */
 function drawLine(ctx: Pen, { camera, height }: Picture, line: Line, drawn: Set<number>): void {
   const { route, x, y } = line;
   const [tipX, tipY] = route.subarray(-2);
@@ -64,8 +65,7 @@ function drawLine(ctx: Pen, { camera, height }: Picture, line: Line, drawn: Set<
   ctx.fill();
 }
 
-/** Words beside edges: the shape where the edge leaves its box or arrives, the argument at its arrow, passes at either
- * end, and where a branch begins. */
+/** Draw the text beside edges: shapes, arguments, passes, and where the computation of a condition begins. */
 export function drawLabels(ctx: Pen, { camera, progress, theme }: Picture, lines: Line[]): void {
   if (camera.scale * 10 < 6 || progress < 1) return;
   ctx.textBaseline = "middle";

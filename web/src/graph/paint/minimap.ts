@@ -1,4 +1,4 @@
-// The whole graph in a corner, with the part in sight; press or drag to go elsewhere.
+// The minimap: the whole graph in a corner, with the visible part marked; click or drag to move there.
 import { el } from "../dom.ts";
 import type { VisibleLayout } from "../layout/visibleLayout.ts";
 import { paintOf } from "./boxes.ts";
@@ -9,10 +9,11 @@ import type { Camera } from "./picture.ts";
 const WIDTH = 132;
 const HEIGHT = 180;
 
+/** Draws the minimap. */
 export class Minimap {
   readonly element = el("canvas", { class: "ig-minimap", "aria-hidden": "true" });
   private readonly boxes = document.createElement("canvas");
-  private kept: { visible: VisibleLayout; theme: CanvasTheme; paint: Paint | null } | null = null;
+  private drawn: { visible: VisibleLayout; theme: CanvasTheme; paint: Paint | null } | null = null;
   private scale = 1;
 
   constructor(moveTo: (x: number, y: number) => void) {
@@ -28,14 +29,15 @@ export class Minimap {
     this.element.addEventListener("pointermove", (event) => event.buttons && go(event));
   }
 
+  /** Draw the minimap, or hide it if the whole graph is visible anyway. */
   draw(visible: VisibleLayout, camera: Camera, theme: CanvasTheme, paint: Paint | null, width: number, height: number): void {
     const fits = visible.width * camera.scale <= width + 40 && visible.height * camera.scale <= height + 40;
     this.element.hidden = fits || width < 420;
     if (this.element.hidden) return;
-    const { kept } = this;
-    if (kept?.visible !== visible || kept.theme !== theme || kept.paint !== paint) {
+    const { drawn } = this;
+    if (drawn?.visible !== visible || drawn.theme !== theme || drawn.paint !== paint) {
       this.drawBoxes(visible, theme, paint);
-      this.kept = { visible, theme, paint };
+      this.drawn = { visible, theme, paint };
     }
     const ctx = this.element.getContext("2d")!;
     ctx.setTransform(1, 0, 0, 1, 0, 0);
@@ -53,11 +55,11 @@ export class Minimap {
     ctx.strokeRect(left, top, Math.max(0, right - left), Math.max(0, bottom - top));
   }
 
-  /** The boxes, on a canvas of their own: they are drawn once for many movements. */
+  /** Draw the boxes on a separate canvas, which is reused while the camera moves. */
   private drawBoxes(visible: VisibleLayout, theme: CanvasTheme, paint: Paint | null): void {
     const ratio = devicePixelRatio || 1;
     this.scale = Math.min(WIDTH / visible.width, HEIGHT / visible.height);
-    // A long thin graph would be a hair: keep it wide enough to hit.
+    // Keep a long thin graph wide enough to click.
     const [w, h] = [Math.max(36, Math.ceil(visible.width * this.scale)), Math.max(36, Math.ceil(visible.height * this.scale))];
     for (const canvas of [this.element, this.boxes]) Object.assign(canvas, { width: w * ratio, height: h * ratio });
     Object.assign(this.element.style, { width: `${w}px`, height: `${h}px` });
@@ -67,8 +69,8 @@ export class Minimap {
     for (const box of visible.boxesIn(visible, 1 / this.scale)) {
       const open = box.open && box.height * this.scale >= 1;
       if (open && box.width * this.scale < 3) continue;
-      const look = box.node.kind === "input" ? "input-line" : box.node.kind === "output" ? "output-line" : open ? "frame-line" : "op-line";
-      ctx.fillStyle = (!open && paintOf({ paint, theme }, box.node)?.colour) || theme[look];
+      const token = box.node.kind === "input" ? "input-line" : box.node.kind === "output" ? "output-line" : open ? "frame-line" : "op-line";
+      ctx.fillStyle = (!open && paintOf({ paint, theme }, box.node)?.colour) || theme[token];
       ctx.globalAlpha = open ? 0.35 : 1;
       ctx.fillRect(box.x, box.y, Math.max(least, box.width), Math.max(least * 0.7, box.height));
     }

@@ -1,4 +1,4 @@
-// Paints: values by address, looked up for a box; and the paints a graph brings with it.
+// Paints: values by address that color the boxes, and the paints that a graph provides itself.
 import { bytes, count, duration, type Figures } from "../model/facts.ts";
 import type { Scene } from "../model/scene.ts";
 import { preorder, type Tree, type TreeNode } from "../model/tree.ts";
@@ -6,40 +6,39 @@ import { summaryOf } from "../panel/values.ts";
 import { type CanvasTheme, scaleColour } from "./colour.ts";
 import { shareOf } from "./scale.ts";
 
-/** Values that colour the boxes, by address; null or absent means there is none, which is shown as such. */
+/** Values that color the boxes, by address; null or absent means that the value is missing, which is shown. */
 export interface Paint {
   title: string;
   values: Map<string, number | null>;
   low: number;
   high: number;
   format?: (value: number) => string;
-  /** Whether colour goes by power rather than by amount, and the least amount above zero (see scale.ts). */
+  /** Whether the scale is logarithmic, and the least positive value (see scale.ts). */
   log?: boolean;
   least?: number;
-  /** A row to go to: the first that is not a number. */
+  /** A row to go to: the first with NaN or infinities. */
   first?: number;
-  /** A few kinds instead of a scale, with the theme's colour of each (none: left plain): a value is an index into
-   * them, and the highest of a box's names counts. */
+  /** Categories instead of a scale, with the theme's color of each (undefined: no color). A value is an index into them, and
+   * the highest of a box's names counts. */
   kinds?: [word: string, token: keyof CanvasTheme | undefined][];
-  /** Which boxes are hatched in their colour, told apart without it, and the kind that says so in the legend. */
+  /** The category whose boxes are also hatched, to be distinguished without color, and which boxes these are. */
   hatched?: [word: string, has: (node: TreeNode) => boolean];
-  /** What the panel says of a box instead of its value. */
+  /** Facts that the panel shows for a box instead of its value. */
   facts?: (node: TreeNode) => [string, string][];
 }
 
 const SUMS = { time: "Time", memory: "Activation memory", parameters: "Parameters", flops: "FLOPs" };
-const OF_VALUES = { mean: "Mean of values", std: "Spread of values", zero: "Share of zeros", nan: "NaN and infinite" };
+const OF_VALUES = { mean: "Mean of values", std: "Standard deviation", zero: "Fraction of zeros", nan: "NaN and infinite" };
 export type BuiltIn = keyof typeof SUMS | keyof typeof OF_VALUES;
-/** What colours the boxes: something the graph knows, what came from outside, or nothing. */
+/** The name of a paint: a built-in one, the one given from outside, or none. */
 export type PaintName = BuiltIn | "given" | "";
 export const TITLES: Record<BuiltIn, string> = { ...SUMS, ...OF_VALUES };
 
-/** The paints a graph brings with it: of what its operations cost, and of its values where these were saved. */
+/** Return the paints that a graph provides: costs of operations and, if they were saved, values. */
 export const builtIns = ({ values }: Scene): [BuiltIn, string][] =>
   Object.entries({ ...SUMS, ...(values?.row.length ? OF_VALUES : {}) }) as [BuiltIn, string][];
 
-/** A paint of what the graph itself knows. Where containers bear the sum of what is inside them, they may lie
- * beyond the scale, which ends at the largest single box. */
+/** Return a built-in paint. The scale ends at the largest box without children, so the sums of containers may exceed it. */
 export function builtInPaint(which: BuiltIn, tree: Tree, figures: Figures): Paint {
   const values = new Map<string, number | null>();
   const format = { time: duration, memory: bytes, parameters: count, flops: count, nan: count }[which as string];
@@ -56,7 +55,7 @@ export function builtInPaint(which: BuiltIn, tree: Tree, figures: Figures): Pain
   return { title: TITLES[which], values, low, high, format, first, ...(which === "zero" && { log: false }) };
 }
 
-/** The first row that holds NaN; where none does, the first that holds infinities. */
+/** Return the first row with NaN, or if there is none the first with infinities. */
 function firstBad({ scene, boxOf }: Tree): number | undefined {
   const { row, nan, inf } = scene.values!;
   const places = [...row.keys()].filter((i) => boxOf[row[i]] >= 0).sort((a, b) => row[a] - row[b]);
@@ -64,7 +63,7 @@ function firstBad({ scene, boxOf }: Tree): number | undefined {
   return place === undefined ? undefined : row[place];
 }
 
-/** A figure of every box's value, NaN where there is none; how many are no numbers is summed over what is inside. */
+/** Return a statistic of every box's value, NaN if it is missing; counts of NaN are summed over the contents. */
 function ofValues(which: keyof typeof OF_VALUES, { scene, nodes }: Tree): Float64Array {
   const column = new Float64Array(nodes.length).fill(NaN);
   const order: TreeNode[] = [];
@@ -77,7 +76,7 @@ function ofValues(which: keyof typeof OF_VALUES, { scene, nodes }: Tree): Float6
   return column;
 }
 
-/** The value of a box: under any of its names, and for a module called once more also under its path. */
+/** Return the value of a box by any of its names, with and without the number of a call or pass. */
 export function valueOf(paint: Paint, node: TreeNode): number | null {
   if (paint.kinds) return Math.max(...node.names.map((name) => paint.values.get(name) ?? 0), 0) || null;
   for (const name of node.names) {
@@ -93,8 +92,10 @@ export function valueOf(paint: Paint, node: TreeNode): number | null {
 
 const finite = (value: number | null): number | null => (value !== null && Number.isFinite(value) ? value : null);
 
+/** Return the color of a value. */
 export const colourOf = (paint: Paint, value: number): string => scaleColour(shareOf(paint, value));
 
+/** Format a value. */
 export function formatValue(paint: Paint, value: number): string {
   if (paint.format) return paint.format(value);
   const size = Math.abs(value);
@@ -102,5 +103,5 @@ export function formatValue(paint: Paint, value: number): string {
   return size >= 1e5 || size < 1e-3 ? value.toExponential(1) : String(Number(value.toPrecision(3)));
 }
 
-/** Whether a box can be painted at all: inputs, outputs and buffers are not computed. */
+/** Return whether a box can be painted; inputs, outputs and buffers are not computed and cannot. */
 export const isPaintable = (node: TreeNode): boolean => node.kind === "op" || node.kind === "module";

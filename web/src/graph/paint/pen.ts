@@ -1,5 +1,4 @@
-// What boxes and lines are drawn with: the part of a canvas's context that they use. Files have their own
-// (pictures/recorder.ts).
+// The part of a canvas context that drawing uses. Still pictures implement it too (pictures/recorder.ts).
 type Canvas = CanvasRenderingContext2D;
 
 export interface Pen {

@@ -1,4 +1,4 @@
-// Everything a drawing depends on, and where boxes are while they move.
+// Everything that a drawing depends on, and the positions of boxes during an animation.
 import type { PlacedBox, Rect, VisibleLayout } from "../layout/visibleLayout.ts";
 import type { Figures } from "../model/facts.ts";
 import type { Stream } from "../model/stream.ts";
@@ -23,19 +23,19 @@ export interface Picture {
   hovered: number;
   /** The selected edge. */
   edge: LevelEdge | null;
-  /** What the selected box's tensors come from and go to; everything else steps back. */
-  lit: Stream | null;
-  /** Neighbours of the selected box. */
+  /** The stream of the selected box; everything else is dimmed. */
+  stream: Stream | null;
+  /** Neighbors of the selected box. */
   related: Set<number>;
   width: number;
   height: number;
   ratio: number;
-  /** Share of an opening or closing that has passed, and where boxes came from. */
+  /** The progress of the animation from 0 to 1, and the previous positions of boxes. */
   progress: number;
   before: Map<number, Rect>;
 }
 
-/** Where a box is now: on its way from where it was, or in its place. */
+/** Return the current rectangle of a box, which an animation may be moving. */
 export function rectAt(picture: Picture, box: PlacedBox): Rect {
   const from = picture.progress < 1 ? picture.before.get(box.node.id) : undefined;
   if (!from) return box;
@@ -48,14 +48,15 @@ export function rectAt(picture: Picture, box: PlacedBox): Rect {
   };
 }
 
-/** Whether a box steps back: another is selected, and no tensor runs between the two. */
-export const isBack = (picture: Picture, id: number): boolean =>
-  picture.lit !== null && !picture.paint && !picture.lit.has(id) && !isInside(picture, id);
+/** Return whether a box is dimmed: another box is selected, and no data flows between the two. */
+export const isDimmed = (picture: Picture, id: number): boolean =>
+  picture.stream !== null && !picture.paint && !picture.stream.has(id) && !isInside(picture, id);
 
-/** Whether a box is the selected one or stands inside it. */
+/** Return whether a box is the selected one or inside it. */
 export function isInside({ selected, tree }: Picture, id: number): boolean {
   for (let n = id; n > 0; n = tree.nodes[n].parent) if (n === selected) return true;
   return false;
 }
 
+/** Return whether a box appears in the current animation. */
 export const isNew = (picture: Picture, box: PlacedBox): boolean => picture.progress < 1 && !picture.before.has(box.node.id);

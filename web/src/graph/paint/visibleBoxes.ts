@@ -1,11 +1,11 @@
-// What is visible, in words and screen coordinates: for tests and scripts.
+// The visible boxes and edges as data, for tests and scripts.
 import type { PlacedBox } from "../layout/visibleLayout.ts";
 import type { Line } from "../layout/visibleLines.ts";
 import { captions } from "../model/captions.ts";
 import { paintOf } from "./boxes.ts";
 import { type Picture, rectAt } from "./picture.ts";
 
-/** A box as it stands on the screen: CSS pixels from the top left of the graph's canvas. */
+/** A box on the screen, in CSS pixels from the top left corner of the graph's canvas. */
 export interface VisibleBox {
   address: string;
   label: string;
@@ -15,23 +15,24 @@ export interface VisibleBox {
   y: number;
   width: number;
   height: number;
-  /** The colour it is painted with; null without paint, "missing" where the paint has no value. */
+  /** The color that it is painted with; null without a paint, "missing" without a value. */
   colour: string | null;
   hatched: boolean;
 }
 
-/** A visible edge: screen points x, y, x, y, …, and the address of either end, "" for a port. */
+/** A visible edge: its points on the screen (x, y, x, y, …) and the addresses of its ends, "" for a port. */
 export interface VisibleRoute {
   from: string;
   to: string;
   points: number[];
-  /** The words on it: the shape, and at either end argument and passes; whether a branch begins with it. */
+  /** Its labels: the shape, the argument and passes at either end; and whether the computation of a condition begins with it. */
   label: string;
   out: string;
   into: string;
   branch: boolean;
 }
 
+/** Return a box as data. */
 export function visibleBox(picture: Picture, box: PlacedBox): VisibleBox {
   const { camera, figures } = picture;
   const r = rectAt(picture, box);
@@ -50,6 +51,7 @@ export function visibleBox(picture: Picture, box: PlacedBox): VisibleBox {
   };
 }
 
+/** Return an edge as data. */
 export function visibleRoute({ camera, tree }: Picture, line: Line): VisibleRoute {
   const name = (id: number): string => tree.nodes[id]?.address ?? "";
   return {

@@ -1,4 +1,4 @@
-// What ended the pass: the exception's text, where it was raised, and the way to the box it happened in.
+// The notice of a failed pass: the exception, where it was raised, and a link to the box where it happened.
 import { el, inParts } from "../dom.ts";
 import { OP } from "../model/scene.ts";
 import { isFailed, type Tree, type TreeNode } from "../model/tree.ts";
@@ -12,7 +12,7 @@ interface Raised {
   text?: string;
 }
 
-/** The box to look at: the operation that raised, else the module whose code did, else the last that ran. */
+/** Return the box where a pass failed: the operation that raised, else the module whose code did, else the last operation. */
 export function failedBox(tree: Tree): TreeNode | undefined {
   if (!tree.scene.error) return undefined;
   const failed = tree.nodes.find((node) => isFailed(node) && node.children.length === 0);
@@ -24,13 +24,14 @@ export function failedBox(tree: Tree): TreeNode | undefined {
 
 const raisedAt = ({ scene }: Tree): Raised | null => (scene.facts.raised as Raised | null | undefined) ?? null;
 
+/** Return the notice of a failed pass; null if the pass succeeded. */
 export function errorNote(tree: Tree, goTo: (id: number) => void): HTMLElement | null {
   const { scene } = tree;
   if (!scene.error) return null;
   const box = failedBox(tree);
   const raised = raisedAt(tree);
   const where = raised && `${shortPath(raised.file)}:${raised.line} in ${raised.function}`;
-  const word = box && (isFailed(box) ? "Show" : "Last seen in");
+  const word = box && (isFailed(box) ? "Show" : "Last operation:");
   return el(
     "div",
     { class: "ig-error", role: "alert" },

@@ -1,5 +1,5 @@
-// The graph as a tree in the DOM, for keyboard and screen reader. It shows what the picture shows, opens and
-// closes with it, and holds only the rows in sight, so that a hundred thousand cost nothing.
+// The outline: the visible boxes as a tree in the DOM, for keyboards and screen readers. It opens and closes with the
+// picture. Only rows on the screen are in the DOM, so that a hundred thousand rows cost nothing.
 import { el } from "../dom.ts";
 import type { LayoutView } from "../layout/layoutView.ts";
 import type { VisibleLayout } from "../layout/visibleLayout.ts";
@@ -13,6 +13,7 @@ export interface OutlineActions {
   toggle(id: number): void;
 }
 
+/** The outline. */
 export class Outline {
   readonly element: HTMLElement;
   private readonly list: HTMLElement;
@@ -44,12 +45,12 @@ export class Outline {
     return this.now().visible;
   }
 
-  /** Whether it is on the screen: until someone decides, the style does, by the room there is. */
-  get shows(): boolean {
+  /** Whether it is shown. Until the reader toggles it, the style sheet decides by the available width. */
+  get shown(): boolean {
     return this.element.getClientRects().length > 0;
   }
 
-  /** Take over what is open now, and what is selected. */
+  /** Update the rows after boxes were opened or closed, and scroll to the selected one. */
   update(selected: number): void {
     const at = this.visible.rowOf(selected);
     if (at >= 0) this.active = at;
@@ -60,7 +61,7 @@ export class Outline {
   }
 
   private selected = -1;
-  private height = 0; // it was rendered for
+  private height = 0; // at the last rendering
 
   private render(selected = this.selected): void {
     this.selected = selected;
@@ -71,8 +72,8 @@ export class Outline {
     const rows = new Map<string, HTMLElement>();
     for (let i = first; i < last; i++) {
       const row = this.row(i);
-      const shown = row.outerHTML;
-      rows.set(shown, this.rows.get(shown) ?? row);
+      const html = row.outerHTML;
+      rows.set(html, this.rows.get(html) ?? row);
     }
     this.put(rows);
     if (this.visible.count && this.active >= first && this.active < last)
@@ -80,8 +81,8 @@ export class Outline {
     else this.list.removeAttribute("aria-activedescendant");
   }
 
-  /** Hold these rows, by what they show. One that stays is not touched: a press on a row that is made anew before the
-   * button is let go of would click on nothing. */
+  /** Put rows, by their HTML, into the DOM. Unchanged rows keep their elements, because the browser sends no click if the
+   * element is replaced between pressing and releasing the button. */
   private put(rows: Map<string, HTMLElement>): void {
     for (const [key, row] of this.rows) if (!rows.has(key)) row.remove();
     let next = this.spacer.firstChild;
@@ -98,7 +99,7 @@ export class Outline {
 
   private row(index: number): HTMLElement {
     const node = this.node(index);
-    const beside = this.layoutView.shown(node.parent);
+    const siblings = this.layoutView.shown(node.parent);
     const container = node.children.length > 0;
     const open = this.layoutView.open.has(node.id);
     const [title, subtitle] = captions(node, this.layoutView.figures);
@@ -110,7 +111,7 @@ export class Outline {
         class: `ig-row${index === this.active ? " ig-active" : ""} ig-${node.kind}${node.hasParams ? " ig-params" : ""}`,
         "aria-level": node.depth,
         "aria-posinset": this.visible.placeOf(node.id) + 1,
-        "aria-setsize": beside.length,
+        "aria-setsize": siblings.length,
         "aria-selected": String(node.id === this.selected),
         "data-address": node.address,
         click: () => {

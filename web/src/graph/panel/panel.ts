@@ -1,4 +1,4 @@
-// The facts of the selected box: what it is, what goes in and out, what it holds, what it cost, where it is written.
+// The panel with the details of the selected box: inputs, outputs, contents, costs, source code.
 import { el, iconButton, inParts } from "../dom.ts";
 import type { LayoutView } from "../layout/layoutView.ts";
 import { isFold } from "../model/captions.ts";
@@ -18,6 +18,7 @@ export interface PanelActions {
   pick(id: number, which: number | "all"): void;
 }
 
+/** Return the panel of a box. */
 export function panelFor(layoutView: LayoutView, id: number, paint: Paint | null, actions: PanelActions): HTMLElement {
   const { tree, figures } = layoutView;
   const node = tree.nodes[id];
@@ -26,23 +27,23 @@ export function panelFor(layoutView: LayoutView, id: number, paint: Paint | null
   const rows = rowsInside(tree, id);
   const { out, sections } = borders(tree, node, rows, actions);
   const parts = [
-    el("header", {}, el("h2", { title }, ...inParts(title)), iconButton("close", "Close the facts", actions.close)),
+    el("header", {}, el("h2", { title }, ...inParts(title)), iconButton("close", "Close details", actions.close)),
     el("p", { class: "ig-kind" }, kindOf(tree, node)),
     flagsOf(tree, node),
     node.kind === "group" ? picker(layoutView, node, actions) : null,
     paint?.facts ? facts(paint.facts(node)) : paint && isPaintable(node) ? paintedValue(paint, node) : null,
     facts([
       ["Failed with", isFailed(node) ? scene.error : ""],
-      ["Decided", node.decision],
+      ["Decision", node.decision],
       ["Arguments", node.call >= 0 ? scene.modules[scene.calls.module[node.call]][2] : ""],
       ["Called with", calledWith(tree, node)],
-      ["Also called", node.names.slice(1, 5).join(", ")],
+      ["Other names", node.names.slice(1, 5).join(", ")],
       ["Operations", node.children.length ? count(figures.operations[id]) : ""],
       ["Time", figures.time[id] ? duration(figures.time[id]) : ""],
       ["FLOPs", figures.flops[id] ? count(figures.flops[id]) : ""],
-      ["Tensors made", figures.memory[id] ? bytes(figures.memory[id]) : ""],
-      ["Written at", place(siteOf(tree, node))],
-      ["Forward at", place(forwardOf(tree, node))],
+      ["Activation memory", figures.memory[id] ? bytes(figures.memory[id]) : ""],
+      ["Source", place(siteOf(tree, node))],
+      ["Forward defined at", place(forwardOf(tree, node))],
     ]),
     code(siteOf(tree, node)),
     ...(node.rows.length ? node.rows : out).slice(0, 3).map((row) => valueOfRow(scene, row)),
@@ -50,10 +51,10 @@ export function panelFor(layoutView: LayoutView, id: number, paint: Paint | null
     parameters(tree, rows, figures.parameters[id]),
     buffers(tree, node),
   ];
-  return el("aside", { class: "ig-panel", "aria-label": `Facts of ${title}` }, ...parts);
+  return el("aside", { class: "ig-panel", "aria-label": `Details of ${title}` }, ...parts);
 }
 
-/** What an operation was given besides tensors; of a module, what its only operation was. */
+/** Return the non-tensor arguments of an operation, or of a module's only operation. */
 function calledWith({ scene }: Tree, node: TreeNode): string {
   return node.rows.length ? scene.settings[scene.ops.setting[node.rows[0]]] ?? "" : "";
 }
@@ -64,8 +65,8 @@ function kindOf({ scene }: Tree, node: TreeNode): string {
     return `Module · ${node.subtitle}${call > 1 ? ` · call ${call}` : ""}${node.passes > 1 ? ` · ${node.passes} calls` : ""}`;
   }
   if (node.kind === "group") return `${plural(node.children.length, "member")} · ${node.subtitle}`;
-  const called = node.title === node.address ? "" : ` · ${node.title}`;
-  const names = { op: `Operation · ${node.title}`, input: `Input${called}`, output: `Output${called}`, buffer: "Buffer", constant: "Constant: a tensor from outside the model", root: "Model" };
+  const title = node.title === node.address ? "" : ` · ${node.title}`;
+  const names = { op: `Operation · ${node.title}`, input: `Input${title}`, output: `Output${title}`, buffer: "Buffer", constant: "Constant: a tensor from outside the model", root: "Model" };
   return names[node.kind];
 }
 
@@ -74,7 +75,7 @@ function flagsOf({ scene }: Tree, node: TreeNode): HTMLElement | null {
   const flags = [
     [FAILED, node.kind !== "module" ? "failed here" : `failed here, in its ${raised ? "operation" : "own code"}`],
     [INPLACE, "in place"],
-    [CREATED, "made from nothing"],
+    [CREATED, "factory op"],
   ] as const;
   const words = flags.filter(([bit]) => node.flags & bit).map(([bit, word]) => el("li", { class: bit === FAILED ? "ig-bad" : "" }, word));
   return words.length ? el("ul", { class: "ig-flags" }, ...words) : null;
@@ -104,18 +105,18 @@ function forwardOf({ scene }: Tree, node: TreeNode): Source | undefined {
   return node.call >= 0 && node.children.length ? scene.sites[scene.modules[scene.calls.module[node.call]][4]] : undefined;
 }
 
-/** The end of a path says enough. */
+/** Return the last two parts of a path. */
 export const shortPath = (path: string): string => (path.split(/[\\/]/).length > 3 ? `…/${path.split(/[\\/]/).slice(-2).join("/")}` : path);
 
 const place = (site: Source | undefined): string => (site?.[1] ? `${shortPath(site[0])}:${site[1]}${site[2] ? ` in ${site[2]}` : ""}` : "");
 
 const code = (site: Source | undefined): HTMLElement | null => (site?.[3] ? el("pre", { class: "ig-code" }, site[3]) : null);
 
-/** Which member of a fold is shown. */
+/** Return a select element for the member that a fold shows. */
 function picker(layoutView: LayoutView, node: TreeNode, actions: PanelActions): HTMLElement | null {
   if (!isFold(node)) return null;
-  const choose = el("select", { "aria-label": "Which to show", change: () => actions.pick(node.id, choose.value === "all" ? "all" : Number(choose.value)) });
-  choose.append(...node.children.map((id, i) => el("option", { value: i }, layoutView.tree.nodes[id].address)), el("option", { value: "all" }, "All of them"));
+  const choose = el("select", { "aria-label": "Member to show", change: () => actions.pick(node.id, choose.value === "all" ? "all" : Number(choose.value)) });
+  choose.append(...node.children.map((id, i) => el("option", { value: i }, layoutView.tree.nodes[id].address)), el("option", { value: "all" }, "All"));
   choose.value = String(layoutView.pickOf(node.id));
   return el("label", { class: "ig-pick" }, "Show", choose);
 }

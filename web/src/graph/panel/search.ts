@@ -1,15 +1,15 @@
-// Finding a box by name, type or address.
+// Search for a box by name, type, shape or address.
 import { el, icon } from "../dom.ts";
 import type { Tree, TreeNode } from "../model/tree.ts";
 
 const MOST = 40;
 
-/** Boxes that match every word, best first: an address that is or starts with the text before one that holds it. */
+/** Finds boxes that match every word, best first: an address equal to the first word, one that starts with it, one that contains it. */
 export class SearchIndex {
   private tree: Tree | null = null;
   private text: string[] | null = null;
 
-  /** Search this tree from now on. */
+  /** Set the tree to search. */
   of(tree: Tree): void {
     this.tree = tree;
     this.text = null;
@@ -32,21 +32,21 @@ export class SearchIndex {
   }
 }
 
-/** The shapes of the tensors a box gave, however people write them. */
+/** Return the shapes of a box's tensors in common notations. */
 function shapes({ scene }: Tree, { rows }: TreeNode): string {
   return rows.map((row) => scene.metas[scene.ops.meta[row]][0]).map((shape) => `${shape.join("×")} ${shape.join("x")} ${shape.join(",")} [${shape.join(",")}]`).join(" ");
 }
 
 export interface SearchField {
   element: HTMLElement;
-  /** Hold this text, and show what it finds once the field is gone to. */
+  /** Set the text. Results appear when the field gets the focus. */
   write(text: string): void;
 }
 
-/** The field and its list (ARIA combobox); `onText` hears what is typed. */
+/** Return the search field with its list of results (ARIA combobox); `onText` is called with what is typed. */
 export function searchField(index: SearchIndex, goTo: (id: number) => void, onText: (text: string) => void): SearchField {
   const listId = `igs${Math.random().toString(36).slice(2, 8)}`;
-  const list = el("ul", { class: "ig-found", role: "listbox", id: listId, "aria-label": "Found", hidden: true });
+  const list = el("ul", { class: "ig-found", role: "listbox", id: listId, "aria-label": "Search results", hidden: true });
   const input = el("input", {
     ...{ type: "search", placeholder: "Find name, type, shape", "aria-label": "Find in the graph", spellcheck: "false" },
     ...{ role: "combobox", "aria-expanded": "false", "aria-controls": listId, "aria-autocomplete": "list", autocomplete: "off" },

@@ -1,4 +1,4 @@
-// Tensors as the panel lists them: what comes into a box, what leaves it, what runs along an edge.
+// The lists of tensors in the panel: those that enter or leave a box, and those of an edge.
 import { el, iconButton, inParts } from "../dom.ts";
 import { bytes, dimensions } from "../model/facts.ts";
 import { tensorsOf } from "../model/levels.ts";
@@ -17,18 +17,18 @@ interface TensorEnd {
   arg: string;
 }
 
-/** The tensors that come into a box, of which `own` are the rows, and that leave it, and who is at the other end; and the
- * rows of the latter. */
+/** Return sections with the tensors that enter and leave a box, which consists of the rows `own`, and the rows of those that
+ * leave. */
 export function borders(tree: Tree, node: TreeNode, own: number[], actions: PanelActions): { out: number[]; sections: (HTMLElement | null)[] } {
-  const { scene, boxOf, ways } = tree;
+  const { scene, boxOf, edgesByRow } = tree;
   const { src, dst, arg } = scene.edges;
   const inside = new Set(own);
-  /** Edges that cross its border, by their ends inside. */
+  /** Return the edges that cross its border. */
   const crossing = ({ starts, edges }: RowEdges, far: number[]): number[] =>
     own.flatMap((row) => [...edges.subarray(starts[row], starts[row + 1])].filter((raw) => !inside.has(far[raw]) && boxOf[far[raw]] >= 0));
-  const into: TensorEnd[] = crossing(ways.into, src).map((raw) => ({ row: src[raw], box: boxOf[src[raw]], arg: scene.args[arg[raw]] }));
+  const into: TensorEnd[] = crossing(edgesByRow.into, src).map((raw) => ({ row: src[raw], box: boxOf[src[raw]], arg: scene.args[arg[raw]] }));
   const readers = new Map<number, number[]>();
-  for (const raw of crossing(ways.from, dst)) readers.set(src[raw], plus(readers.get(src[raw]), boxOf[dst[raw]]));
+  for (const raw of crossing(edgesByRow.from, dst)) readers.set(src[raw], plus(readers.get(src[raw]), boxOf[dst[raw]]));
   const out = [...readers.keys()];
   for (const row of node.rows) if (!readers.has(row) && node.kind !== "output" && !(scene.ops.flags[row] & FAILED)) out.push(row);
   const uniqueInto = node.children.length ? [...new Map(into.map((end) => [end.row, { ...end, arg: "" }])).values()] : into;
@@ -56,23 +56,23 @@ function link({ nodes }: Tree, box: number, actions: PanelActions): HTMLElement 
   return el("button", { type: "button", class: "ig-link", click: () => actions.goTo(box) }, ...inParts(name));
 }
 
-/** The facts of an edge: its tensors, from where to where, as which argument, of which passes. */
+/** Return the panel of an edge: its tensors, their producers and consumers, arguments and passes. */
 export function edgePanel(tree: Tree, edge: LevelEdge, actions: PanelActions): HTMLElement {
   const { scene, boxOf } = tree;
   const { src, dst, arg } = scene.edges;
   const rows = tensorsOf(scene, edge);
   const items = rows.map((row) => {
     const uses = edge.raw.filter((raw) => src[raw] === row);
-    const ways = uses.slice(0, 6).flatMap((raw) => [soft(`→ ${scene.args[arg[raw]]} of`), link(tree, boxOf[dst[raw]], actions)]);
-    return tensorItem(tree, row, "", link(tree, boxOf[row], actions), ...ways, uses.length > 6 && soft(`and ${uses.length - 6} more`));
+    const consumers = uses.slice(0, 6).flatMap((raw) => [soft(`→ ${scene.args[arg[raw]]} of`), link(tree, boxOf[dst[raw]], actions)]);
+    return tensorItem(tree, row, "", link(tree, boxOf[row], actions), ...consumers, uses.length > 6 && soft(`and ${uses.length - 6} more`));
   });
   const title = rows.length > 1 ? `${rows.length} tensors` : dimensions(scene.metas[scene.ops.meta[rows[0]]][0]);
   const { out, into, branch } = marksOf(tree, edge);
-  const notes = [out, into, branch && "begins a branch"].filter(Boolean).join(" · ");
+  const notes = [out, into, branch && "begins a condition"].filter(Boolean).join(" · ");
   return el(
     "aside",
-    { class: "ig-panel", "aria-label": "Facts of an edge" },
-    el("header", {}, el("h2", {}, title), iconButton("close", "Close the facts", actions.close)),
+    { class: "ig-panel", "aria-label": "Details of an edge" },
+    el("header", {}, el("h2", {}, title), iconButton("close", "Close details", actions.close)),
     el("p", { class: "ig-kind" }, `Edge${notes && ` · ${notes}`}`),
     section("Tensors", items),
     rows.length === 1 && valueOfRow(scene, rows[0]),

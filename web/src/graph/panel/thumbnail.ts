@@ -1,15 +1,15 @@
-// A saved value as a small picture: a heat map, blue below zero and red above, or an image.
+// A small picture of a saved value: a heat map (negative blue, positive red) or an image.
 import { el } from "../dom.ts";
 import { figure } from "./values.ts";
 
-/** See tracing/results/thumbnails.py: a character a pixel, three in an image. */
+/** See tracing/results/value_summary.py: one character per pixel, three in an image. */
 export interface Thumbnail {
   of: string;
-  /** The first of a row of whole numbers, instead of a picture. */
+  /** The first values of an integer vector, instead of a picture. */
   numbers?: string;
   columns: number;
   pixels: string;
-  /** The amount at which the colours end; null in an image. */
+  /** The absolute value at the ends of the color scale; null for an image. */
   most: number | null;
 }
 
@@ -17,15 +17,16 @@ type Colour = [red: number, green: number, blue: number];
 const [WHITE, RED, BLUE]: Colour[] = [[247, 247, 247], [178, 24, 43], [33, 102, 172]];
 const LEVELS = 15;
 
-/** The colour of a character of a heat map; null for what is between two channels. */
+/** Return the color of a character of a heat map; null for the gap between two channels. */
 function colourAt(character: string): Colour | null {
   if (character === "-") return null;
   const tone = parseInt(character, 36) / LEVELS - 1;
-  if (tone > 1) return [128, 128, 128]; // no number
+  if (tone > 1) return [128, 128, 128]; // NaN or infinity
   const end = tone > 0 ? RED : BLUE;
   return WHITE.map((white, i) => white + Math.abs(tone) * (end[i] - white)) as Colour;
 }
 
+/** Return a thumbnail with its caption. */
 export function thumbnailOf({ of, columns, pixels, most }: Thumbnail): HTMLElement {
   const width = most === null ? 3 : 1;
   const rows = pixels.length / columns / width;

@@ -1,4 +1,4 @@
-// The bar above the graph: what model it is, and the tools.
+// The toolbar above the graph: the model's name and totals, and controls.
 import { el, iconButton, toggleTheme } from "../dom.ts";
 import { depthName, depthNamed } from "../model/depths.ts";
 import { totals } from "../model/facts.ts";
@@ -8,37 +8,38 @@ import { builtIns, type PaintName } from "../paint/paint.ts";
 export interface ToolbarActions {
   toggleOutline(): void;
   openToDepth(depth: number): void;
-  /** Open one level more, or one less. */
+  /** Open one more level, or close one. */
   deeper(by: 1 | -1): void;
   zoom(factor: number): void;
   fit(): void;
-  /** Null where no layer ran more than once. */
+  /** Null if no layer ran more than once. */
   roll: ((rolled: boolean) => void) | null;
   paint(which: PaintName): void;
 }
 
 export interface Toolbar {
   element: HTMLElement;
-  /** Show which paint is on, and the title of the one given from outside, "" for none. */
+  /** Show the name of the current paint, and the title of the one given from outside ("" for none). */
   setPaint(which: PaintName, given: string): void;
   setRolled(rolled: boolean): void;
-  /** Show how deep it stands open, of which depths; null where some stand open deeper than others. */
+  /** Show the current depth among all depths; null if the open boxes match no depth. */
   setDepth(depth: number | null, steps: number[]): void;
 }
 
+/** Return the toolbar. */
 export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActions, withTheme: boolean, rolled: boolean): Toolbar {
-  const paint = el("select", { "aria-label": "Colour by", change: () => actions.paint(paint.value as PaintName) });
+  const paint = el("select", { "aria-label": "Color by", change: () => actions.paint(paint.value as PaintName) });
   const given = el("option", { value: "given" });
-  const none = el("option", { value: "" }, "No colour");
+  const none = el("option", { value: "" }, "No color");
   paint.append(none);
   for (const [value, title] of builtIns(scene)) paint.append(el("option", { value }, title));
-  const depth = el("select", { "aria-label": "Depth", title: "Levels of modules that stand open (keys 1 to 9, * for all)", change: () => actions.openToDepth(depthNamed(depth.value)) });
+  const depth = el("select", { "aria-label": "Depth", title: "Levels of modules to open (keys 1 to 9, * for all)", change: () => actions.openToDepth(depthNamed(depth.value)) });
   const mixed = el("option", { value: "", hidden: true }, "–");
   const { roll } = actions;
   const title = "Show the passes of a layer that ran more than once as one box";
-  const press = (): void => roll?.(passes.getAttribute("aria-pressed") !== "true");
-  const passes = el("button", { type: "button", class: "ig-toggle", title, click: press }, "Rolled");
-  const setRolled = (now: boolean): void => passes.setAttribute("aria-pressed", String(now));
+  const press = (): void => roll?.(rolledButton.getAttribute("aria-pressed") !== "true");
+  const rolledButton = el("button", { type: "button", class: "ig-toggle", title, click: press }, "Rolled");
+  const setRolled = (now: boolean): void => rolledButton.setAttribute("aria-pressed", String(now));
   setRolled(rolled);
   const element = el(
     "div",
@@ -46,8 +47,8 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
     iconButton("outline", "Show or hide the outline", actions.toggleOutline),
     el("div", { class: "ig-title" }, el("h1", { title: scene.model }, scene.model), el("p", { title: totals(scene) }, totals(scene))),
     search,
-    roll && passes,
-    el("label", { class: "ig-paint" }, el("span", {}, "Colour"), paint),
+    roll && rolledButton,
+    el("label", { class: "ig-paint" }, el("span", {}, "Color"), paint),
     el(
       "div",
       { class: "ig-buttons" },
@@ -64,7 +65,7 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
   const setPaint = (which: PaintName, title: string): void => {
     given.textContent = title;
     if (title) none.after(given);
-    else given.remove(); // Safari lists what is hidden
+    else given.remove(); // Safari lists hidden options
     paint.value = which;
   };
   const setDepth = (now: number | null, steps: number[]): void => {

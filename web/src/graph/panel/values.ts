@@ -1,4 +1,4 @@
-// What a saved activation looked like: a few figures and a histogram for a row of the scene.
+// Summaries of saved activations: statistics and a histogram for a row of the scene.
 import { el } from "../dom.ts";
 import { grouped, product } from "../model/facts.ts";
 import type { Scene } from "../model/scene.ts";
@@ -11,27 +11,28 @@ export interface Summary {
   high: number | null;
   nan: number;
   inf: number;
-  /** Share of the finite values that are zero. */
+  /** The fraction of the finite values that are zero. */
   zero: number | null;
-  /** Counts of equally wide bins from low to high; none where there is nothing to count. */
+  /** Counts of equally wide bins from low to high; empty without finite values. */
   histogram: number[];
   picture?: Thumbnail | null;
 }
 
-const known = new WeakMap<Scene, Map<number, number>>();
+const placesByScene = new WeakMap<Scene, Map<number, number>>();
 
-/** The summary of a row's value; null where it was not saved. */
+/** Return the summary of a row's value; null if it was not saved. */
 export function summaryOf(scene: Scene, row: number): Summary | null {
   const { values } = scene;
   if (!values) return null;
-  let places = known.get(scene);
-  if (!places) known.set(scene, (places = new Map(values.row.map((at, i) => [at, i]))));
+  let places = placesByScene.get(scene);
+  if (!places) placesByScene.set(scene, (places = new Map(values.row.map((at, i) => [at, i]))));
   const i = places.get(row);
   if (i === undefined) return null;
   const { mean, std, low, high, nan, inf, zero, histogram, picture } = values;
   return { mean: mean[i], std: std[i], low: low[i], high: high[i], nan: nan[i], inf: inf[i], zero: zero[i], histogram: histogram[i] ?? [], picture: picture?.[i] };
 }
 
+/** Format a statistic. */
 export function figure(value: number | null): string {
   if (value === null) return "none";
   const size = Math.abs(value);
@@ -39,7 +40,7 @@ export function figure(value: number | null): string {
   return size >= 1e5 || size < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
 }
 
-/** Figures and picture of a row's value, for the panel; null where it was not saved. */
+/** Return the statistics and the picture of a row's value for the panel; null if it was not saved. */
 export function valueOfRow(scene: Scene, row: number): HTMLElement | null {
   const summary = summaryOf(scene, row);
   if (!summary) return null;
@@ -47,10 +48,10 @@ export function valueOfRow(scene: Scene, row: number): HTMLElement | null {
   const isOne = product(scene.metas[scene.ops.meta[row]][0]) === 1;
   const bad = [nan && `${grouped(nan)} NaN`, inf && `${grouped(inf)} infinite`].filter(Boolean).join(", ");
   const rows: [string, string][] = [];
-  if (low !== null && low === high) rows.push([isOne ? "Number" : "All", figure(low)]);
+  if (low !== null && low === high) rows.push([isOne ? "Number" : "All values", figure(low)]);
   else if (low !== null) rows.push(["Mean", figure(mean)], ["Std", figure(std)], ["Range", `${figure(low)} … ${figure(high)}`]);
-  if (zero && low !== high) rows.push(["Zero", zero < 0.0005 ? "under 0.1 %" : `${(zero * 100).toPrecision(3)} %`]);
-  if (picture?.numbers) rows.push(["Numbers", picture.numbers]);
+  if (zero && low !== high) rows.push(["Zeros", zero < 0.0005 ? "under 0.1 %" : `${(zero * 100).toPrecision(3)} %`]);
+  if (picture?.numbers) rows.push(["Values", picture.numbers]);
   const list = el("dl", {});
   for (const [name, text] of rows) list.append(el("dt", {}, name), el("dd", {}, text));
   return el("section", {}, el("h3", {}, "Value"), bad && el("p", { class: "ig-bad" }, bad), picture?.pixels && thumbnailOf(picture), histogram(summary), list);

@@ -1,4 +1,4 @@
-// A scene made ready to be shown: its boxes, their figures, and what of them stands open.
+// The model of a shown graph: the tree of boxes, their figures, and the open boxes.
 import { LayoutView } from "../layout/layoutView.ts";
 import type { Measure } from "../layout/sizes.ts";
 import { figures, type Figures } from "../model/facts.ts";
@@ -6,15 +6,16 @@ import { isRecurrent, roll } from "../model/roll.ts";
 import type { Scene } from "../model/scene.ts";
 import { buildTree, type Tree } from "../model/tree.ts";
 
-const READABLE = 26; // boxes open at first
-const MANY = 40; // boxes that are too many at first, if rolling makes them fewer
+const READABLE = 26; // the number of boxes to show at first
+const MANY = 40; // with more boxes at first, a recurrent model is rolled
 
-/** The scene as it is to begin. Where it is not said whether it is rolled, it is if it would show too many boxes. */
+/** Return the model of a scene. If `rolled` is not given, a recurrent model with too many boxes is rolled. */
 export function load(scene: Scene, rolled: boolean | null | undefined, depth: number | null | undefined, measure: Measure, layout = LayoutView): GraphModel {
   const graphModel = new GraphModel(scene, rolled ?? false, measure, layout);
   return rolled == null && isRecurrent(scene) && graphModel.count(depth) > MANY ? new GraphModel(scene, true, measure, layout) : graphModel;
 }
 
+/** A tree of boxes with their figures and layout. */
 export class GraphModel {
   readonly tree: Tree;
   readonly figures: Figures;
@@ -31,29 +32,29 @@ export class GraphModel {
     this.layoutView = new layout(this.tree, this.figures, measure);
   }
 
-  /** How many boxes there are down to a depth; where none is said, the model's own, since few more are opened. */
+  /** Count the boxes down to a depth; without a depth, the model's direct children, since few more are opened. */
   count(depth: number | null | undefined): number {
     return depth == null ? this.tree.nodes[0].children.length : this.layoutView.depths.count(depth);
   }
 
-  /** Open down to a depth; where none is said, as far as it can be read. */
+  /** Open down to a depth, or by default as many boxes as are readable. */
   begin(depth: number | null | undefined): void {
     if (depth == null) this.layoutView.openReadable(READABLE);
     else this.layoutView.openToDepth(depth);
   }
 
-  /** The box of an address, -1 for none. */
+  /** Return the box of an address, -1 for none. */
   find(address: string): number {
     return this.tree.byAddress.get(address) ?? this.tree.byAddress.get(`${address}:1`) ?? -1;
   }
 
-  /** The box that a name of a place means (see link.ts): an address, or `~` and that of a fold's first member. */
+  /** Return the box of a name in a link (see link.ts): an address, or `~` and the address of a fold's first member. */
   idOf(name: string): number {
     const id = name ? this.find(name.replace("~", "")) : -1;
     return name.startsWith("~") ? (this.tree.nodes[id]?.parent ?? -1) : id;
   }
 
-  /** The box to look at first: the input. */
+  /** The box to show first: the input. */
   get entry(): number {
     const { children } = this.tree.nodes[0];
     return children.find((id) => this.tree.nodes[id].kind === "input") ?? children[0] ?? -1;

@@ -1,17 +1,19 @@
-// Pointer, wheel and keys on the canvas, turned into what they mean.
+// Translates pointer, wheel and touch events on the canvas into gestures.
+/** What the events on the canvas do. */
 export interface Gestures {
   pan(dx: number, dy: number): void;
   zoom(factor: number, x: number, y: number): void;
-  /** A press without a drag, at a place of the canvas in CSS pixels. */
+  /** A press without a drag, at a point of the canvas in CSS pixels. */
   press(x: number, y: number): void;
   pressTwice(x: number, y: number): void;
   hover(x: number, y: number): void;
   leave(): void;
 }
 
-const DRAG_FROM = 4; // pixels a press may wander and still be a press
-const NOTCH = 35; // the most of a wheel's turn that zooms at once: a pinch's turns are less
+const DRAG_FROM = 4; // a press that moves fewer pixels is not a drag
+const NOTCH = 35; // the largest wheel delta that zooms at once; pinch events have smaller ones
 
+/** Listen for events on a canvas. */
 export function listen(canvas: HTMLCanvasElement, gestures: Gestures): void {
   const down = new Map<number, { x: number; y: number }>();
   let moved = 0;
@@ -20,7 +22,7 @@ export function listen(canvas: HTMLCanvasElement, gestures: Gestures): void {
     const box = canvas.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
   };
-  const apart = (): number => {
+  const distance = (): number => {
     const [a, b] = [...down.values()];
     return Math.hypot(a.x - b.x, a.y - b.y);
   };
@@ -29,7 +31,7 @@ export function listen(canvas: HTMLCanvasElement, gestures: Gestures): void {
     canvas.setPointerCapture(event.pointerId);
     down.set(event.pointerId, place(event));
     if (down.size === 1) moved = 0;
-    if (down.size === 2) spread = apart();
+    if (down.size === 2) spread = distance();
   });
   canvas.addEventListener("pointermove", (event) => {
     const at = place(event);
@@ -41,7 +43,7 @@ export function listen(canvas: HTMLCanvasElement, gestures: Gestures): void {
     canvas.classList.add("ig-dragging");
     gestures.pan((at.x - from.x) / down.size, (at.y - from.y) / down.size);
     if (down.size === 2) {
-      const now = apart();
+      const now = distance();
       const [a, b] = [...down.values()];
       if (spread > 0) gestures.zoom(now / spread, (a.x + b.x) / 2, (a.y + b.y) / 2);
       spread = now;
@@ -61,23 +63,23 @@ export function listen(canvas: HTMLCanvasElement, gestures: Gestures): void {
     (event) => {
       event.preventDefault();
       const at = place(event);
-      const { deltaX, deltaY } = event; // Firefox gives pixels, like all others, to whom does not ask for the unit
-      // A pinch on a trackpad arrives as a wheel with Ctrl held, a hundredth of its growth a pixel.
+      const { deltaX, deltaY } = event; // Firefox gives pixels, like other browsers, unless deltaMode is read
+      // A pinch on a trackpad is a wheel event with Ctrl, whose delta is 100 times the change of scale.
       if (event.ctrlKey || event.metaKey) gestures.zoom(Math.exp(-Math.max(-NOTCH, Math.min(NOTCH, deltaY)) / 100), at.x, at.y);
       else if (event.shiftKey && !deltaX) gestures.pan(-deltaY, 0);
       else gestures.pan(-deltaX, -deltaY);
     },
     { passive: false },
   );
-  // Safari has events of its own for it, and zooms the page where nobody takes them. On a touch screen they come beside
-  // the pointers, which zoom already.
-  let grown = 1;
+  // Safari has its own events for a pinch and zooms the page if they are not handled. On a touch screen they come in
+  // addition to the pointer events, which zoom already.
+  let lastScale = 1;
   const pinch = (event: Event): void => {
     event.preventDefault();
     const { scale } = event as MouseEvent & { scale: number };
     const at = place(event as MouseEvent);
-    if (event.type === "gesturechange" && down.size === 0) gestures.zoom(scale / grown, at.x, at.y);
-    grown = scale;
+    if (event.type === "gesturechange" && down.size === 0) gestures.zoom(scale / lastScale, at.x, at.y);
+    lastScale = scale;
   };
   canvas.addEventListener("gesturestart", pinch);
   canvas.addEventListener("gesturechange", pinch);

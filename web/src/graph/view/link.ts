@@ -1,24 +1,27 @@
-// What is open, chosen and rolled, as text for the address bar: enough to send someone the very view.
+// Links: the open boxes, the selection and whether the graph is rolled, as text for the address bar.
 import type { LayoutView } from "../layout/layoutView.ts";
 import { isFold } from "../model/captions.ts";
 import { depthName, depthNamed } from "../model/depths.ts";
 import type { Tree, TreeNode } from "../model/tree.ts";
 
+/** What a link describes. */
 export interface Place {
+  /** The name of the selected box, "" for none. */
   at: string;
   rolled: boolean;
-  /** The depth down to which all is open, where there is one. */
+  /** The depth down to which everything is open; null if the open boxes match no depth. */
   depth: number | null;
-  /** Names of what is open, and of folds with the member each shows. */
+  /** The names of open boxes, and of folds with the member that each shows. */
   open: string[];
   picks: [fold: string, pick: number | "all"][];
 }
 
-const MOST = 300; // names in a link; beyond, only what is selected
+const MOST = 300; // names in a link; with more open boxes only the selection is named
 
-/** A name for every container: a fold is called after its first member. */
+/** Return the name of a box in links; a group is named after its first member. */
 export const nameOf = ({ nodes }: Tree, node: TreeNode): string => (node.kind === "group" ? `~${nodes[node.children[0]].address}` : node.address);
 
+/** Return the current place. */
 export function placeOf(tree: Tree, layoutView: LayoutView, selected: number, rolled: boolean): Place {
   const open = [...layoutView.open].filter((id) => id > 0).map((id) => tree.nodes[id]);
   const picks = open.filter(isFold).map((node): [string, number | "all"] => [nameOf(tree, node), layoutView.pickOf(node.id)]);
@@ -31,7 +34,7 @@ export function placeOf(tree: Tree, layoutView: LayoutView, selected: number, ro
 
 const nameAt = (tree: Tree, id: number): string => (id > 0 ? nameOf(tree, tree.nodes[id]) : "");
 
-/** The place in words; where very much is open, names only what is selected. */
+/** Return the current place as a URL hash; with very many open boxes it names only the selection. */
 export function hashOf(tree: Tree, layoutView: LayoutView, selected: number, rolled: boolean): string {
   const query = new URLSearchParams();
   const { depth } = layoutView;
@@ -46,7 +49,7 @@ export function hashOf(tree: Tree, layoutView: LayoutView, selected: number, rol
   return `#${query}`;
 }
 
-/** The place a hash names; null where it names none. */
+/** Return the place of a URL hash; null if it has none. */
 export function fromHash(hash: string): Partial<Place> | null {
   const query = new URLSearchParams(hash.replace(/^#/, ""));
   if (!["at", "open", "depth"].some((name) => query.has(name))) return null;
@@ -62,7 +65,7 @@ export function fromHash(hash: string): Partial<Place> | null {
   };
 }
 
-/** Open what a place names; names it does not know are passed over. */
+/** Open the boxes of a place; unknown names are ignored. */
 export function openPlace(tree: Tree, layoutView: LayoutView, place: Partial<Place>): void {
   if (!place.open) return;
   const byName = new Map(tree.nodes.filter((node) => node.children.length).map((node) => [nameOf(tree, node), node.id]));

@@ -1,11 +1,12 @@
-// Opening so much that it takes a while: it is laid out in a worker, and a note says so until it stands.
+// Opens large graphs: a worker lays them out while a note is shown.
 import { el } from "../dom.ts";
 import type { Layout } from "../layout/layers.ts";
 import { canUseWorker, layOutInWorker, type LayoutTask, type WorkerProgram } from "../layout/layoutWorker.ts";
 import { grouped } from "../model/facts.ts";
 
-const LARGE = 5000; // boxes that are laid out in a worker
+const LARGE = 5000; // more boxes are laid out in a worker
 
+/** Opens a depth that takes long to lay out. */
 export class Opening {
   private stopNow: (() => void) | null = null;
   private depth = -1;
@@ -17,7 +18,7 @@ export class Opening {
     private readonly open: (depth: number, layouts?: Map<number, Layout>) => void,
   ) {}
 
-  /** Whether so many boxes are better laid out away from the page. */
+  /** Return whether this many boxes should be laid out in a worker. */
   isLarge(boxes: number): boolean {
     return boxes > LARGE && canUseWorker(this.program);
   }
@@ -26,28 +27,28 @@ export class Opening {
     return this.stopNow !== null;
   }
 
-  /** Lay out, then open; where no worker is to be had, on the page itself. `canStop` says whether something else is
-   * shown. Where the same is on its way already, this says what is known of it by now. */
+  /** Lay out, then open; without a worker the page does both. `canStop` adds a button to cancel, for when something is shown
+   * already. If the same depth is in progress, this only updates the note. */
   start(task: LayoutTask, boxes: number, canStop: boolean): void {
-    const words = `Laying out ${grouped(boxes)} boxes …`;
-    this.note.replaceChildren(words, ...(canStop ? [el("button", { type: "button", class: "ig-link", click: () => this.stop() }, "Cancel")] : []));
+    const message = `Laying out ${grouped(boxes)} boxes …`;
+    this.note.replaceChildren(message, ...(canStop ? [el("button", { type: "button", class: "ig-link", click: () => this.stop() }, "Cancel")] : []));
     if (this.busy && this.depth === task.depth) return;
     this.stop();
     const { done, stop } = layOutInWorker(this.program, task);
-    const mine = (this.stopNow = () => {
+    const stopThis = (this.stopNow = () => {
       stop();
       this.note.remove();
     });
     this.depth = task.depth;
     this.area.append(this.note);
     void done.then((layouts) => {
-      if (this.stopNow !== mine) return;
+      if (this.stopNow !== stopThis) return;
       this.stop();
       this.open(task.depth, layouts ?? undefined);
     });
   }
 
-  /** Leave everything as it is. */
+  /** Cancel what is in progress. */
   stop(): void {
     this.stopNow?.();
     this.stopNow = null;

@@ -1,22 +1,23 @@
-// What a graph is given besides its scene.
+// The options of a graph.
 import type { WorkerProgram } from "../layout/layoutWorker.ts";
 
 export interface GraphOptions {
+  /** Called with the address of the selected box, or null. */
   onSelect?: (address: string | null) => void;
-  /** Called with a hash that names what is seen, whenever that changes; `restore` takes it back. */
+  /** Called with a URL hash that describes the view, whenever it changes; `restore` applies it. */
   onPlace?: (hash: string) => void;
-  /** Called whenever the graph was drawn: for one that walks along (`look`, `lookFrom`). */
-  onLook?: () => void;
-  /** Called whenever other colours are on (`colours`). */
+  /** Called whenever the graph was drawn, so that another graph can follow (`viewport`, `moveCamera`). */
+  onDraw?: () => void;
+  /** Called whenever the paint changes (`colours`). */
   onPaint?: () => void;
-  /** Called with what is typed to be found (`writeSearch`). */
+  /** Called with the text typed into the search field (`writeSearch`). */
   onSearch?: (text: string) => void;
-  /** Whether the toolbar switches between light and dark: for a graph that has the page to itself. */
+  /** Whether the toolbar has a button for light and dark, for a page that shows nothing else. */
   themeButton?: boolean;
-  /** How many levels of modules to open at first; as many as stay readable when absent. */
+  /** How many levels of modules to open at first; default: as many as are readable. */
   depth?: number | null;
-  /** Whether passes of one layer are one box; when absent, where there are too many to read. */
+  /** Whether the passes of a layer are one box; default: where there would be too many boxes to read. */
   rolled?: boolean | null;
-  /** This program, for the worker that lays out what is large; without it the page itself does. */
+  /** This program, for the worker that lays out large graphs; without it the page lays them out. */
   program?: WorkerProgram;
 }

@@ -1,4 +1,4 @@
-// What of a graph is open, chosen, lit and painted, and everything that changes it. The view around it (view.ts) shows it.
+// The state of a graph: open boxes, selection, paint, and the methods that change them. The subclass in view.ts shows it.
 import type { Layout } from "../layout/layers.ts";
 import type { LayoutView } from "../layout/layoutView.ts";
 import { fontOf, measurer } from "../layout/measure.ts";
@@ -10,7 +10,7 @@ import { isRecurrent } from "../model/roll.ts";
 import type { Scene } from "../model/scene.ts";
 import { Stream } from "../model/stream.ts";
 import type { LevelEdge, Tree } from "../model/tree.ts";
-import { hold } from "../paint/anchor.ts";
+import { keepInPlace } from "../paint/anchor.ts";
 import type { CameraControl } from "../paint/camera.ts";
 import { GraphCanvas } from "../paint/canvas.ts";
 import { Colouring } from "../paint/colouring.ts";
@@ -21,14 +21,15 @@ import { Opening } from "./opening.ts";
 import type { GraphOptions } from "./options.ts";
 import { neighbours } from "./walk.ts";
 
+/** The state of a graph and the methods that change it. */
 export abstract class Session {
   protected graphModel!: GraphModel;
   visible!: VisibleLayout;
   selected = -1;
   protected edge: LevelEdge | null = null;
   protected hovered = -1;
-  /** What the selected box's tensors come from and go to, and its neighbours in sight. */
-  protected lit: Stream | null = null;
+  /** The stream of the selected box, and its visible neighbors. */
+  protected stream: Stream | null = null;
   private related = new Set<number>();
   readonly colours = new Colouring(() => this, () => this.onColours(), (row) => this.goTo(this.tree.boxOf[row]));
   protected readonly graphCanvas: GraphCanvas;
@@ -44,45 +45,45 @@ export abstract class Session {
     this.font = fontOf(host);
     this.measure = measurer(this.font);
     this.graphCanvas = new GraphCanvas(
-      () => ({ lit: this.visible.box(this.selected) ? this.lit : null, related: this.related, visible: this.visible, tree: this.tree, figures: this.figures, paint: this.colours.paint, selected: this.selected, edge: this.edge, hovered: this.hovered }),
-      { goTo: (id) => this.goTo(id), onStart: () => this.begin(), onDrawn: () => options.onLook?.() },
+      () => ({ stream: this.visible.box(this.selected) ? this.stream : null, related: this.related, visible: this.visible, tree: this.tree, figures: this.figures, paint: this.colours.paint, selected: this.selected, edge: this.edge, hovered: this.hovered }),
+      { goTo: (id) => this.goTo(id), onStart: () => this.begin(), onDrawn: () => options.onDraw?.() },
     );
     this.opening = new Opening(options.program ?? {}, this.graphCanvas.area, (depth, layouts) => this.openNow(depth, layouts));
-    this.hurry();
+    this.startWorkerEarly();
     this.load(options.rolled);
   }
 
-  /** Show what another box or edge is chosen, other boxes are open, other colours are on, passes are rolled or not. */
-  protected abstract onChosen(): void;
+  /** Called after the selection, the open boxes, the paint or rolling changed, to show it. */
+  protected abstract onSelected(): void;
   protected abstract onOpened(): void;
   protected abstract onColours(): void;
   protected abstract onRolled(): void;
-  /** Something of the place has changed, which a link tells. */
-  protected abstract moved(): void;
-  /** Tell who cannot see it. */
-  protected abstract say(text: string): void;
+  /** Called after the place that a link describes changed. */
+  protected abstract onPlaceChanged(): void;
+  /** Announce a text to screen readers. */
+  protected abstract announce(text: string): void;
 
-  /** Begin to draw, as deep as was asked for. */
+  /** Begin to draw, open to the depth in the options. */
   protected start(): void {
     this.graphCanvas.start();
-    if (this.opening.isLarge(this.begins)) this.openToDepth(this.options.depth ?? 0);
+    if (this.opening.isLarge(this.initialCount)) this.openToDepth(this.options.depth ?? 0);
     else this.opening.stop();
   }
 
-  /** Where all is to stand open and is much, let the worker begin while the page still makes its own tree. */
-  private hurry(): void {
+  /** If everything is to be open and it is large, start the worker before the page builds its own tree. */
+  private startWorkerEarly(): void {
     const { scene, font } = this;
     const { depth, rolled } = this.options;
     const rows = scene.ops.kind.length;
-    const flat = rolled === false || (rolled == null && !isRecurrent(scene));
-    if (depth != null && isAll(depth) && flat && this.opening.isLarge(rows)) this.opening.start({ scene, depth, font }, rows, false);
+    const unrolled = rolled === false || (rolled == null && !isRecurrent(scene));
+    if (depth != null && isAll(depth) && unrolled && this.opening.isLarge(rows)) this.opening.start({ scene, depth, font }, rows, false);
   }
 
-  /** Take the scene, rolled or not, and open it as it is to begin; what is large opens once it is laid out. */
+  /** Build the model of the scene, rolled or not, and open it; a large one opens once it is laid out. */
   protected load(rolled: boolean | null | undefined): void {
     const { scene, options, measure } = this;
     this.graphModel = load(scene, rolled, options.depth, measure);
-    this.graphModel.begin(this.opening.isLarge(this.begins) ? null : options.depth);
+    this.graphModel.begin(this.opening.isLarge(this.initialCount) ? null : options.depth);
     this.visible = this.isVast ? emptyLayout(this.tree) : this.layoutView.visible();
   }
 
@@ -102,7 +103,7 @@ export abstract class Session {
     return this.graphModel.rolled;
   }
 
-  /** What is open, chosen and rolled. */
+  /** The current place: open boxes, selection, and whether it is rolled. */
   get place(): Place {
     return placeOf(this.tree, this.layoutView, this.selected, this.rolled);
   }
@@ -111,20 +112,21 @@ export abstract class Session {
     return this.graphCanvas.cameraControl;
   }
 
-  get sight(): number {
+  get viewWidth(): number {
     return this.graphCanvas.area.clientWidth;
   }
 
-  /** Whether even the model's own children are so many that nothing can be shown at once. */
+  /** Whether even the model's direct children are too many to be laid out at once. */
   private get isVast(): boolean {
     return this.opening.isLarge(this.tree.nodes[0].children.length);
   }
 
-  /** How many boxes are to stand open at first. */
-  protected get begins(): number {
+  /** The number of boxes to show at first. */
+  protected get initialCount(): number {
     return this.graphModel.count(this.options.depth);
   }
 
+  /** Open a box and everything around it. */
   open(address: string): void {
     const id = this.graphModel.find(address);
     if (id < 0) return;
@@ -135,6 +137,7 @@ export abstract class Session {
     }, id);
   }
 
+  /** Close a box. */
   close(address: string): void {
     const id = this.graphModel.find(address);
     if (id < 0) return;
@@ -142,7 +145,7 @@ export abstract class Session {
     this.change(() => this.layoutView.setOpen(id, false), id);
   }
 
-  /** Open modules down to a depth; 0 leaves the model's own children alone, Infinity opens all. */
+  /** Open modules down to a depth: 0 shows only the model's direct children, Infinity opens everything. */
   openToDepth(depth: number): void {
     const boxes = this.layoutView.depths.count(depth);
     if (this.opening.isLarge(boxes)) this.opening.start({ scene: this.tree.scene, depth, font: this.font }, boxes, this.visible.count > 0);
@@ -154,10 +157,10 @@ export abstract class Session {
     const first = this.visible.count === 0;
     this.change(() => this.layoutView.openToDepth(depth, layouts), this.selected);
     if (first) this.begin();
-    this.say(`Open to depth ${depthName(depth)}: ${grouped(this.visible.count)} boxes`);
+    this.announce(`Open to depth ${depthName(depth)}: ${grouped(this.visible.count)} boxes`);
   }
 
-  /** Show the passes of a layer as one box, or each for itself; what is open and selected stays so. */
+  /** Show the passes of a layer as one box or separately; open boxes and the selection are kept. */
   roll(rolled: boolean): void {
     if (rolled === this.rolled) return;
     const place = placeOf(this.tree, this.layoutView, this.selected, rolled);
@@ -165,97 +168,102 @@ export abstract class Session {
     this.opening.stop();
     this.load(rolled);
     this.onRolled();
-    this.choose(-1);
-    const bare = place.open.flatMap((name) => [name, name.replace(/:\d+$/, ""), `${name}:1`]);
+    this.selectBox(-1);
+    const open = place.open.flatMap((name) => [name, name.replace(/:\d+$/, ""), `${name}:1`]);
     if (place.depth !== null) this.openToDepth(place.depth);
-    else this.change(() => openPlace(this.tree, this.layoutView, { ...place, open: bare }), -1);
+    else this.change(() => openPlace(this.tree, this.layoutView, { ...place, open }), -1);
     const id = names.map((name) => this.graphModel.find(name)).find((found) => found >= 0) ?? -1;
     if (id >= 0) this.goTo(id);
     else this.cameraControl.begin(this.visible.box(this.graphModel.entry));
     this.colours.put(this.colours.which);
   }
 
-  /** Be as a place says; where it does not say what is open, that stays. The camera goes there if it is to `reach`. */
-  follow(place: Partial<Place>, reach = false): void {
+  /** Show a place; if it does not list open boxes, those stay. With `reveal` the camera moves to the selected box. */
+  follow(place: Partial<Place>, reveal = false): void {
     if (place.rolled !== undefined && place.rolled !== this.rolled && isRecurrent(this.scene)) this.roll(place.rolled);
     if (place.depth != null) this.openToDepth(place.depth);
     else if (place.open) this.change(() => openPlace(this.tree, this.layoutView, place), -1);
     const id = this.idOf(place.at ?? "");
-    if (id > 0) this.goTo(id, reach);
-    else this.choose(-1);
+    if (id > 0) this.goTo(id, reveal);
+    else this.selectBox(-1);
   }
 
-  /** The box that a name of a place means (see link.ts). */
+  /** Return the box of a name in a link (see link.ts). */
   idOf(name: string): number {
     return this.graphModel.idOf(name);
   }
 
-  choose(id: number, reach = false): void {
+  /** Select a box, -1 for none; with `reveal` the camera moves to it. */
+  selectBox(id: number, reveal = false): void {
     const changed = id !== this.selected;
     this.selected = id;
     this.edge = null;
-    if (changed) this.lit = id > 0 ? Stream.of(this.tree, id) : null;
-    this.relate();
+    if (changed) this.stream = id > 0 ? Stream.of(this.tree, id) : null;
+    this.updateRelated();
     const box = this.visible.box(id);
-    if (reach && box) this.cameraControl.bringIntoView(box);
-    this.onChosen();
+    if (reveal && box) this.cameraControl.bringIntoView(box);
+    this.onSelected();
     const node = this.tree.nodes[id];
-    this.say(node ? `${node.address || node.title}, ${node.subtitle || node.kind}` : "");
+    this.announce(node ? `${node.address || node.title}, ${node.subtitle || node.kind}` : "");
     if (changed) this.options.onSelect?.(node ? node.address || null : null);
-    this.moved();
+    this.onPlaceChanged();
   }
 
-  private relate(): void {
+  private updateRelated(): void {
     const { before, after } = neighbours(this.tree, this.visible, this.selected);
     this.related = new Set([...before, ...after]);
   }
 
-  chooseEdge(edge: LevelEdge): void {
-    this.choose(-1);
+  /** Select an edge. */
+  selectEdge(edge: LevelEdge): void {
+    this.selectBox(-1);
     this.edge = edge;
-    this.onChosen();
+    this.onSelected();
     this.graphCanvas.redraw();
   }
 
-  protected goTo(id: number, reach = true): void {
-    if (id === 0) return this.cameraControl.begin(this.visible.box(this.graphModel.entry)), this.choose(-1);
+  /** Select a box and open everything around it; the root moves the camera to the start. */
+  protected goTo(id: number, reveal = true): void {
+    if (id === 0) return this.cameraControl.begin(this.visible.box(this.graphModel.entry)), this.selectBox(-1);
     if (!this.layoutView.isVisible(id)) this.change(() => this.layoutView.reveal(id), id);
-    this.choose(id, reach);
+    this.selectBox(id, reveal);
   }
 
+  /** Open a closed box, close an open one. */
   toggle(id: number): void {
     this.opening.stop();
     this.change(() => this.layoutView.setOpen(id, !this.layoutView.open.has(id)), id);
-    if (this.selected >= 0 && !this.layoutView.isVisible(this.selected)) this.choose(id);
+    if (this.selected >= 0 && !this.layoutView.isVisible(this.selected)) this.selectBox(id);
   }
 
-  /** Change what is open; the anchor's top left corner stays where it is on the screen, the rest moves. */
+  /** Change which boxes are open; the anchor's top left corner stays in place on the screen, the rest moves. */
   protected change(alter: () => void, anchor: number): void {
-    const settle = hold(this.graphCanvas.picture, anchor);
+    const settle = keepInPlace(this.graphCanvas.picture, anchor);
     alter();
     this.visible = this.layoutView.visible();
     const { dx, dy, before } = settle(this.visible);
     if (dx || dy) this.cameraControl.shift(dx, dy);
     this.edge = null;
-    this.relate();
+    this.updateRelated();
     this.onOpened();
     this.graphCanvas.slide(before);
-    this.moved();
+    this.onPlaceChanged();
   }
 
-  /** Look at where the model begins, or at what failed. */
+  /** Move the camera to the start of the model, or to the box that failed. */
   protected begin(): void {
     this.cameraControl.begin(this.visible.box(this.graphModel.entry));
     const failed = failedBox(this.tree);
     if (failed) this.goTo(failed.id);
   }
 
+  /** Show another member of a fold, or all. */
   pick(id: number, part: "all" | "next" | "previous"): void {
     this.opening.stop();
     const now = this.layoutView.pickOf(id);
     const one = now === "all" ? 0 : now;
     const which = part === "all" ? (now === "all" ? 0 : "all") : one + (part === "next" ? 1 : -1);
     this.change(() => this.layoutView.pick(id, which), id);
-    if (this.selected >= 0 && !this.layoutView.isVisible(this.selected)) this.choose(id);
+    if (this.selected >= 0 && !this.layoutView.isVisible(this.selected)) this.selectBox(id);
   }
 }

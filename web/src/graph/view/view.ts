@@ -1,4 +1,4 @@
-// The interactive graph: a session (session.ts) with what shows it: toolbar, outline, picture, facts.
+// The interactive graph: the state (session.ts) with toolbar, outline, picture and panel.
 import { el } from "../dom.ts";
 import type { VisibleLayout } from "../layout/visibleLayout.ts";
 import { isRecurrent } from "../model/roll.ts";
@@ -14,7 +14,7 @@ import { searchField, type SearchField, SearchIndex } from "../panel/search.ts";
 import { edgePanel } from "../panel/tensors.ts";
 import { toolbar, type Toolbar, type ToolbarActions } from "../panel/toolbar.ts";
 import { listen } from "./input.ts";
-import { gestures, type Hands, onLevelKey, onPictureKey } from "./keys.ts";
+import { gestures, type GraphCommands, onLevelKey, onPictureKey } from "./keys.ts";
 import { fromHash, hashOf } from "./link.ts";
 import type { GraphOptions } from "./options.ts";
 import { Session } from "./session.ts";
@@ -24,14 +24,14 @@ export type { Paint } from "../paint/paint.ts";
 
 declare global {
   interface HTMLElement {
-    /** For tests and scripts: the graph an element holds. */
+    /** The graph in an element, for tests and scripts. */
     intusView?: GraphView;
   }
 }
 
 /** The interactive graph of one model, filling `host`. */
-export class GraphView extends Session implements Hands {
-  private readonly said = el("p", { class: "ig-said", "aria-live": "polite" });
+export class GraphView extends Session implements GraphCommands {
+  private readonly announcement = el("p", { class: "ig-announcement", "aria-live": "polite" });
   private readonly outline: Outline;
   private readonly index = new SearchIndex();
   private readonly search: SearchField;
@@ -42,14 +42,14 @@ export class GraphView extends Session implements Hands {
   constructor(host: HTMLElement, scene: Scene, options: GraphOptions = {}) {
     super(host, scene, options);
     this.index.of(this.tree);
-    this.outline = new Outline(() => ({ layoutView: this.layoutView, visible: this.visible }), { select: (id) => this.choose(id, true), toggle: (id) => this.toggle(id) });
+    this.outline = new Outline(() => ({ layoutView: this.layoutView, visible: this.visible }), { select: (id) => this.selectBox(id, true), toggle: (id) => this.toggle(id) });
     this.search = searchField(this.index, (id) => this.goTo(id), (text) => options.onSearch?.(text));
     this.bar = this.makeToolbar();
     const { area, canvas } = this.graphCanvas;
-    area.append(this.colours.element, this.said);
+    area.append(this.colours.element, this.announcement);
     if (this.tree.nodes.length === 1) area.append(el("p", { class: "ig-nothing" }, "No operation ran."));
-    const failed = errorNote(this.tree, (id) => this.goTo(id));
-    this.root = el("div", { class: "intus-graph" }, this.bar.element, failed, el("div", { class: "ig-body" }, this.outline.element, area));
+    const notice = errorNote(this.tree, (id) => this.goTo(id));
+    this.root = el("div", { class: "intus-graph" }, this.bar.element, notice, el("div", { class: "ig-body" }, this.outline.element, area));
     host.replaceChildren(this.root);
     host.intusView = this;
     this.colours.put("");
@@ -60,48 +60,49 @@ export class GraphView extends Session implements Hands {
     this.start();
   }
 
-  // -- what others call ---------------------------------------------------------------------------------
+  // -- public methods ---------------------------------------------------------------------------------
 
-  /** Every address that `select` and `paint` know. */
+  /** All addresses that `select` and `paint` accept. */
   get addresses(): string[] {
     return [...this.tree.byAddress.keys()];
   }
 
-  /** Colour the boxes by address, or take the colours off. */
+  /** Color the boxes by address, or remove the colors. */
   paint(paint: Paint | null): void {
     this.colours.give(paint);
   }
 
-  /** Colour by what the graph itself knows. */
+  /** Color by a built-in paint. */
   paintBuiltIn(which: BuiltIn): void {
     this.colours.put(which);
   }
 
-  /** Select what answers to an address, opening what is around it; unknown addresses select nothing. */
+  /** Select the box of an address and open everything around it; null or an unknown address selects nothing. */
   select(address: string | null): void {
     const id = address === null ? -1 : this.graphModel.find(address);
-    if (id < 0) this.choose(-1);
+    if (id < 0) this.selectBox(-1);
     else this.goTo(id);
   }
 
-  /** Show the place that a hash names (see `onPlace`); anything it cannot read is left as it is. */
+  /** Show the place of a URL hash (see `onPlace`); a hash without a place changes nothing. */
   restore(hash: string): void {
     const place = fromHash(hash);
     if (place) this.follow(place, true);
   }
 
-  /** The boxes as they lie, and from where they are looked at. */
-  get look(): { visible: VisibleLayout; tree: Tree; camera: Camera; selected: number; width: number; height: number } {
+  /** The visible layout, the camera, the selection and the size of the picture. */
+  get viewport(): { visible: VisibleLayout; tree: Tree; camera: Camera; selected: number; width: number; height: number } {
     const { visible, tree, selected, cameraControl } = this;
     const { clientWidth: width, clientHeight: height } = this.graphCanvas.area;
     return { visible, tree, selected, camera: cameraControl.camera, width, height };
   }
 
-  lookFrom(camera: Camera): void {
+  /** Move the camera. */
+  moveCamera(camera: Camera): void {
     this.cameraControl.move(camera);
   }
 
-  /** Put a text into the search field; what it finds is shown once the field is gone to. */
+  /** Set the text of the search field; results appear when it gets the focus. */
   writeSearch(text: string): void {
     this.search.write(text);
   }
@@ -112,6 +113,7 @@ export class GraphView extends Session implements Hands {
     this.cameraControl.fit(legend && legend + 16);
   }
 
+  /** Remove the graph from its element. */
   destroy(): void {
     this.graphCanvas.stop();
     this.opening.stop();
@@ -119,26 +121,26 @@ export class GraphView extends Session implements Hands {
     this.root.remove();
   }
 
-  /** The visible boxes, as they stand. */
+  /** Return the visible boxes with their positions on the screen. */
   boxes(): VisibleBox[] {
     const { picture } = this.graphCanvas;
     return picture.visible.boxes.map((box) => visibleBox(picture, box));
   }
 
-  /** The routes of the visible edges. */
+  /** Return the visible edges with their routes. */
   routes(): VisibleRoute[] {
     const { picture } = this.graphCanvas;
     return picture.visible.lines.map((line) => visibleRoute(picture, line));
   }
 
-  /** Whether nothing is moving, nor being laid out. */
+  /** Whether nothing is moving and no layout is in progress. */
   get still(): boolean {
     return this.graphCanvas.still && !this.opening.busy;
   }
 
-  // -- showing what the session is ------------------------------------------------------------------------
+  // -- showing changes of the state ------------------------------------------------------------------------
 
-  protected onChosen(): void {
+  protected onSelected(): void {
     this.showPanel();
     this.outline.update(this.selected);
   }
@@ -153,13 +155,13 @@ export class GraphView extends Session implements Hands {
     this.bar.setRolled(this.rolled);
   }
 
-  protected say(text: string): void {
-    this.said.textContent = text;
+  protected announce(text: string): void {
+    this.announcement.textContent = text;
   }
 
   protected onColours(): void {
-    const { which, offered } = this.colours;
-    this.bar.setPaint(which, offered);
+    const { which, givenTitle } = this.colours;
+    this.bar.setPaint(which, givenTitle);
     if (this.selected >= 0) this.showPanel();
     this.redraw();
     this.options.onPaint?.();
@@ -168,7 +170,7 @@ export class GraphView extends Session implements Hands {
   private showPanel(): void {
     const actions = {
       goTo: (id: number) => this.goTo(id),
-      close: () => this.choose(-1),
+      close: () => this.selectBox(-1),
       pick: (id: number, which: number | "all") => this.change(() => this.layoutView.pick(id, which), id),
     };
     const { tree, layoutView, selected, edge } = this;
@@ -179,7 +181,7 @@ export class GraphView extends Session implements Hands {
     this.panel = panel;
   }
 
-  protected moved(): void {
+  protected onPlaceChanged(): void {
     const { tree, layoutView, selected, rolled } = this;
     this.bar.setDepth(layoutView.depth, layoutView.depths.steps);
     this.options.onPlace?.(hashOf(tree, layoutView, selected, rolled));
@@ -190,7 +192,7 @@ export class GraphView extends Session implements Hands {
     this.graphCanvas.redraw();
   }
 
-  /** Draw at once, for who measures. */
+  /** Draw at once, for benchmarks. */
   paintNow(): void {
     this.graphCanvas.paintNow();
   }
@@ -198,7 +200,7 @@ export class GraphView extends Session implements Hands {
   private makeToolbar(): Toolbar {
     const actions: ToolbarActions = {
       toggleOutline: () => {
-        this.root.dataset.outline = this.outline.shows ? "hidden" : "shown";
+        this.root.dataset.outline = this.outline.shown ? "hidden" : "shown";
         this.outline.update(this.selected);
       },
       openToDepth: (depth) => this.openToDepth(depth),
@@ -211,11 +213,12 @@ export class GraphView extends Session implements Hands {
     return toolbar(this.scene, this.search.element, actions, this.options.themeButton === true, this.rolled);
   }
 
-  // -- hands --------------------------------------------------------------------------------------------
+  // -- keys and pointer --------------------------------------------------------------------------------------------
 
-  hover(id: number, live: boolean): void {
+  /** Highlight the box under the pointer, -1 for none. */
+  hover(id: number, clickable: boolean): void {
     const { canvas } = this.graphCanvas;
-    canvas.style.cursor = live ? "pointer" : "";
+    canvas.style.cursor = clickable ? "pointer" : "";
     if (id === this.hovered) return;
     this.hovered = id;
     const node = this.tree.nodes[id];

@@ -1,5 +1,5 @@
-// Steps along what is visible: who feeds a box, who it feeds, who stands beside it. An edge that ends at the border of
-// an open box goes on inside it.
+// Navigation among visible boxes: producers, consumers and siblings of a box. An edge that ends at the border of an open
+// box continues inside it.
 import type { OpenContainer, VisibleLayout } from "../layout/visibleLayout.ts";
 import { plus } from "../model/lists.ts";
 import type { LevelEdge, Tree } from "../model/tree.ts";
@@ -9,28 +9,28 @@ interface LinesByBox {
   to: Map<number, LevelEdge[]>;
 }
 
-const known = new WeakMap<OpenContainer, LinesByBox>();
+const cache = new WeakMap<OpenContainer, LinesByBox>();
 
-/** The edges of a container by where they begin and end. */
+/** Return the edges of a container by their ends, which are boxes or ports. */
 function linesByBox(part: OpenContainer): LinesByBox {
-  let ways = known.get(part);
-  if (ways) return ways;
-  ways = { from: new Map(), to: new Map() };
+  let lines = cache.get(part);
+  if (lines) return lines;
+  lines = { from: new Map(), to: new Map() };
   const add = (map: Map<number, LevelEdge[]>, end: number, edge: LevelEdge): void => void map.set(end, plus(map.get(end), edge));
   for (const edge of part.level.edges) {
-    add(ways.from, edge.from, edge);
-    add(ways.to, edge.to, edge);
-    // A port is reached from outside by the edges that name it as where they go on.
-    if (edge.outPort >= 0) add(ways.from, edge.outPort, edge);
-    if (edge.inPort >= 0) add(ways.to, edge.inPort, edge);
+    add(lines.from, edge.from, edge);
+    add(lines.to, edge.to, edge);
+    // An edge also ends at the port where it continues inside a box.
+    if (edge.outPort >= 0) add(lines.from, edge.outPort, edge);
+    if (edge.inPort >= 0) add(lines.to, edge.inPort, edge);
   }
-  known.set(part, ways);
-  return ways;
+  cache.set(part, lines);
+  return lines;
 }
 
 type Visit = (edge: LevelEdge, next: number) => void;
 
-/** The edges one step on from an end, down the stream or up, through the borders of open boxes. */
+/** Visit the edges one step downstream or upstream from an end, through the borders of open boxes. */
 function stepFrom(visible: VisibleLayout, tree: Tree, end: number, down: boolean, visit: Visit): void {
   if (end < tree.firstPort) return stepIn(visible, tree, tree.nodes[end].parent, end, down, visit);
   const holder = tree.holders[end - tree.firstPort];
@@ -44,12 +44,12 @@ function stepIn(visible: VisibleLayout, tree: Tree, container: number, end: numb
   const { from, to } = linesByBox(part);
   for (const edge of (down ? from : to).get(end) ?? []) {
     const [far, port] = down ? [edge.to, edge.inPort] : [edge.from, edge.outPort];
-    const goesOn = far < tree.firstPort && port >= 0 && visible.part(far) !== undefined;
-    visit(edge, goesOn ? port : far);
+    const continues = far < tree.firstPort && port >= 0 && visible.part(far) !== undefined;
+    visit(edge, continues ? port : far);
   }
 }
 
-/** Visible boxes joined to a box by an edge, through the ports of open containers. */
+/** Return the visible boxes connected to a box by an edge, through the ports of open containers. */
 export function neighbours(tree: Tree, visible: VisibleLayout, id: number): { before: number[]; after: number[] } {
   if (!visible.box(id)) return { before: [], after: [] };
   const near = (down: boolean): number[] => {
@@ -69,7 +69,7 @@ export function neighbours(tree: Tree, visible: VisibleLayout, id: number): { be
   return { before: near(false), after: near(true) };
 }
 
-/** Where an arrow key leads from a box: along an edge up or down, to its sibling left or right. */
+/** Return the box that an arrow key leads to: along an edge for up and down, to a sibling for left and right; -1 for none. */
 export function step(tree: Tree, visible: VisibleLayout, id: number, key: string): number {
   const box = visible.box(id);
   if (!box) return -1;
