@@ -1,4 +1,4 @@
-"""Graphs written by hand, for tests that need no torch: what ran, line by line."""
+"""Build graphs by hand, operation by operation, for tests that need no torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from intus.core.graph import (
 
 
 class Draft:
-    """Build a Graph by saying what ran."""
+    """Builds a graph from calls that name the modules and operations that ran."""
 
     def __init__(self, model: str = "Net") -> None:
         self.model = model
@@ -102,7 +102,7 @@ class Draft:
         args: str = "",
         params: dict[str, Sequence[int]] | None = None,
     ) -> int:
-        """A module that runs one operation."""
+        """Add a module that runs one operation."""
         with self.module(address, cls, args):
             named = {f"{address}.{name}": size for name, size in (params or {}).items()}
             return self.op(type, *parents, shape=shape, params=named)
@@ -429,7 +429,7 @@ def chain(length: int) -> Graph:
 
 
 def loop(steps: int = 8) -> Graph:
-    """A recurrent network unrolled: every step takes its part of one sequence."""
+    """Build an unrolled recurrent network in which every step reads a slice of one sequence."""
     d = Draft("Loop")
     x = d.input(steps, 4)
     with d.module("", "Loop"):
@@ -442,7 +442,7 @@ def loop(steps: int = 8) -> Graph:
 
 
 def recurrent(steps: int = 50) -> Graph:
-    """A recurrent network whose passes are known to be of the same layers."""
+    """Build a recurrent network with numbered passes of its layers."""
     d = Draft("Recurrent")
     x = d.input(steps, 4)
     first: list[int] = []
@@ -464,7 +464,7 @@ def recurrent(steps: int = 50) -> Graph:
 
 
 def branches(count: int = 60) -> Graph:
-    """A sum over layers that all read one tensor."""
+    """Build a sum over layers that all read one tensor."""
     d = Draft("Branches")
     x = d.input(2, 8)
     with d.module("", "Branches"):
@@ -477,7 +477,7 @@ def branches(count: int = 60) -> Graph:
 
 
 def hostile() -> Graph:
-    """Names that break careless pages."""
+    """Build a graph with names that need escaping."""
     name = "</script><img src=x onerror=alert(1)>"
     d = Draft(name)
     x = d.input(2, 3)

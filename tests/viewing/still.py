@@ -1,4 +1,4 @@
-"""What a picture shows, for tests: asked of the same program that draws it."""
+"""The contents of a picture for tests, from the same program that draws it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _content(graph: Graph, values: dict[str, Any] | None = None, **view: Any) ->
 
 
 def diagram_of(graph: Graph, *, direction: str = "down", dark: bool = False, **view: Any) -> dict[str, Any]:
-    """Return boxes, edges and routes as ``View(graph, **view)`` saves them."""
+    """Return the boxes, edges and routes that ``View(graph, **view)`` saves."""
     return diagram(_content(graph, **view), title=graph.model, direction=direction, dark=dark)
 
 
 def picture_of(graph: Graph, *, direction: str = "down", dark: bool = False, **view: Any) -> Picture:
-    """Return the shapes of the same."""
+    """Return the shapes that ``View(graph, **view)`` saves."""
     return draw(_content(graph, **view), title=graph.model, direction=direction, dark=dark)
 
 
@@ -36,7 +36,7 @@ def boxes_by_address(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def points_along(path: Path) -> Iterator[Point]:
-    """Yield places along a path, by halving its curves (de Casteljau)."""
+    """Yield points along a path, evaluating its curves by de Casteljau's algorithm."""
     at: Point = (0.0, 0.0)
     for command, numbers in re.findall(r"([MLC])([^MLCZ]*)", path.d):
         values = [float(number) for number in numbers.split()]

@@ -1,4 +1,4 @@
-"""Cards and their pictures, without torch."""
+"""Cards with their histograms and heat maps."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from intus.viewing.repr_text import Card, html, listed, text
 from intus.viewing.thumbnail import ValueSummary, heat_map, histogram, png, sentence
 
 HOSTILE = "</td><script>alert(1)</script>\"'&"
-LOOK = ValueSummary(6, 1, 1, 2, -1.0, 0.25, 2.0, 1.0, (1, 0, 3), np.array([[-1.0, 0.0], [np.nan, 2.0]]))
+VALUES = ValueSummary(6, 1, 1, 2, -1.0, 0.25, 2.0, 1.0, (1, 0, 3), np.array([[-1.0, 0.0], [np.nan, 2.0]]))
 
 
 def pixels(data: bytes) -> np.ndarray:
-    """Read a PNG of 8-bit colours whose lines are not filtered."""
+    """Decode an 8-bit RGB PNG without line filters."""
     width, height = struct.unpack(">II", data[16:24])
     found, at = b"", 8
     while at < len(data):
@@ -33,7 +33,7 @@ def pixels(data: bytes) -> np.ndarray:
     return lines[:, 1:].reshape(height, width, 3)
 
 
-def test_colours_tell_signs_and_what_is_missing() -> None:
+def test_png_colors_show_sign_and_nan() -> None:
     minus, zero, missing, plus = pixels(png(np.array([[-1.0, 0.0], [np.nan, 2.0]]))).reshape(4, 3).astype(int)
     assert plus[0] > plus[2]
     assert minus[2] > minus[0]
@@ -42,37 +42,37 @@ def test_colours_tell_signs_and_what_is_missing() -> None:
 
 
 @given(arrays(np.float64, st.tuples(st.integers(1, 8), st.integers(1, 8))))
-def test_any_numbers_make_a_picture(image: np.ndarray) -> None:
+def test_png_and_heat_map_accept_any_values(image: np.ndarray) -> None:
     with np.errstate(all="ignore"):
         assert pixels(png(image)).shape == (*image.shape, 3)
     assert heat_map(image).startswith("<img ")
 
 
-def test_a_histogram_has_a_bar_for_each_count_that_is_not_zero() -> None:
-    svg = histogram(LOOK)
+def test_histogram_has_a_bar_per_nonzero_count() -> None:
+    svg = histogram(VALUES)
     assert svg.count("<rect") == 2
     assert "<line" in svg  # where zero is
-    assert histogram(LOOK._replace(counts=(), low=None)) == ""
+    assert histogram(VALUES._replace(counts=(), low=None)) == ""
 
 
-def test_what_a_value_is_in_a_sentence() -> None:
-    assert sentence(LOOK) == "min -1, mean 0.25, max 2, std 1, 33% zeros, 1 NaN, 1 infinite"
+def test_sentence_lists_statistics() -> None:
+    assert sentence(VALUES) == "min -1, mean 0.25, max 2, std 1, 33% zeros, 1 NaN, 1 infinite"
     assert sentence(ValueSummary(0, 0, 0, 0, None, None, None, None, (), None)) == "no values"
 
 
-def test_nothing_a_model_is_called_leaves_its_cell() -> None:
-    card = Card(HOSTILE, HOSTILE, ((HOSTILE, HOSTILE),), Source(HOSTILE, 3, HOSTILE), LOOK)
+def test_html_escapes_hostile_names() -> None:
+    card = Card(HOSTILE, HOSTILE, ((HOSTILE, HOSTILE),), Source(HOSTILE, 3, HOSTILE), VALUES)
     page = html(card)
     assert "<script" not in page
     assert page.count("&lt;script") == 6
     assert text(card).count(HOSTILE) == 6
 
 
-def test_the_line_of_source_is_shown() -> None:
+def test_text_shows_source_line() -> None:
     here = Source(__file__, 1, "<module>")
     assert (
         text(Card("a", "b", (), here)).splitlines()[-1].strip()
-        == '"""Cards and their pictures, without torch."""'
+        == '"""Cards with their histograms and heat maps."""'
     )
     assert (
         text(Card("a", "b", (), Source("no such file", 4, "f")))
@@ -82,6 +82,6 @@ def test_the_line_of_source_is_shown() -> None:
     assert text(Card("a", "b", (), Source("", 0, ""))) == "a: b"
 
 
-def test_long_lists_are_cut() -> None:
+def test_listed_truncates_long_lists() -> None:
     assert listed(list("abcdefgh")) == "a, b, c, d, e, f and 2 more"
     assert listed([]) == ""

@@ -1,4 +1,4 @@
-"""Names in scripts that matplotlib's own font lacks: drawn in another font, or legibly said to be missing."""
+"""Characters that matplotlib's default font lacks: drawn in another font, or replaced by an empty box."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAMES = ("层.注意力", "كلمة.x", "한국어", "emoji 🦔🙂", "हि�
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """A machine whose fonts a test says."""
+    """Let a test replace the list of installed fonts."""
     fonts._file_with.cache_clear()
     yield monkeypatch
     fonts._file_with.cache_clear()
@@ -45,7 +45,7 @@ def named(*names: str) -> Graph:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"])))
-def test_every_character_is_drawn_in_a_font_that_has_it(words: str) -> None:
+def test_runs_use_fonts_that_have_the_characters(words: str) -> None:
     parts = list(fonts.runs(words))
     drawn = "".join(part.removeprefix("\u200e") for part, _ in parts)
     if "\u200e" not in words:
@@ -55,7 +55,7 @@ def test_every_character_is_drawn_in_a_font_that_has_it(words: str) -> None:
         assert all(ord(c) in known or unicodedata.combining(c) for c in part)
 
 
-def test_what_another_font_has_is_drawn_in_it(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_runs_fall_back_to_another_installed_font(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine.setattr(fonts, "_files", lambda: (STIX,))
     assert list(fonts.runs(f"a{IN_STIX}b")) == [("a", fonts.OWN), (IN_STIX, STIX), ("b", fonts.OWN)]
     graph = named(f"net {IN_STIX}")
@@ -67,24 +67,24 @@ def test_what_another_font_has_is_drawn_in_it(machine: pytest.MonkeyPatch, tmp_p
     assert ImageChops.difference(with_it.convert("L"), without.convert("L")).getbbox()
 
 
-def test_what_no_font_has_is_an_empty_box(machine: pytest.MonkeyPatch) -> None:
+def test_runs_replace_characters_without_font_by_a_box(machine: pytest.MonkeyPatch) -> None:
     machine.setattr(fonts, "_files", lambda: ())
     assert list(fonts.runs("层.a🦔")) == [("▯.a▯", fonts.OWN)]
     assert list(fonts.runs("plain")) == [("plain", fonts.OWN)]
 
 
-def test_right_to_left_words_stay_where_they_stand() -> None:
-    """A part that begins in Arabic would be laid out from the right, with what follows it to its left."""
+def test_right_to_left_runs_begin_with_a_left_to_right_mark() -> None:
+    """Without the mark, a run that begins in Arabic would be laid out from right to left."""
     assert list(fonts.runs("a")) == [("a", fonts.OWN)]
     assert all(part.startswith("\u200e") for part, _ in fonts.runs("كلمة model"))
 
 
 @pytest.mark.parametrize("ending", ["png", "pdf"])
 @pytest.mark.parametrize("installed", [(), None])
-def test_a_picture_of_any_script_is_drawn_without_a_warning(
+def test_pictures_in_any_script_raise_no_warning(
     ending: str, installed: tuple[str, ...] | None, machine: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """With the fonts of this machine, whichever they are, and with none."""
+    """Draw with the fonts of this machine and with none."""
     if installed is not None:
         machine.setattr(fonts, "_files", lambda: installed)
     with warnings.catch_warnings():

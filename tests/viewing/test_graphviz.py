@@ -1,4 +1,4 @@
-"""Graphviz itself reads what we write for it: every box, every edge, every name."""
+"""Graphviz reads the DOT files: every box, edge and name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Twice(nn.Module):
-    """A module called twice, a decision, something made from nothing, and an output of two."""
+    """A module called twice, a decision, a factory op, and two outputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Unrolled(nn.Module):
 
 
 def named() -> Graph:
-    """A module for each of the names that a careless writer would fall over."""
+    """Build a graph with a module for each name that needs escaping."""
     d = Draft("\\G & \\N")
     x = d.input(2, 3)
     with d.module("", "Model"):
@@ -102,8 +102,8 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     ),
     "empty": lambda: traced(nn.Identity(), torch.ones(1)),
 }
-LOOKS = {
-    "as it opens": {},
+VIEWS = {
+    "default": {},
     "all": {"depth": "all"},
     "folds": {"depth": 3},
     "rolled": {"rolled": True},
@@ -113,7 +113,7 @@ LOOKS = {
 
 
 def graphviz(text: str, kind: str) -> str:
-    """What Graphviz makes of it, without a word of complaint."""
+    """Run Graphviz and check that it prints no warning."""
     done = subprocess.run(
         ["dot", f"-T{kind}"], input=text, capture_output=True, text=True, timeout=60, check=False
     )
@@ -124,8 +124,8 @@ def graphviz(text: str, kind: str) -> str:
 def edges_by_address(graph: Graph, found: dict[str, Any]) -> set[tuple[str, str]]:
     """Work out from the graph's own addresses which closed boxes its edges join.
 
-    What stands in a closed fold, or in a member that a fold does not show, has no address among the boxes: it
-    is left out.
+    Ends inside a closed fold, or in a member that a fold does not show, have no address among the boxes and
+    are left out.
     """
     closed = {box["address"] for box in found["boxes"] if not box["open"]} - {""}
     first_of_event: dict[int, int] = {}
@@ -134,7 +134,7 @@ def edges_by_address(graph: Graph, found: dict[str, Any]) -> set[tuple[str, str]
         event = int(graph.ops.event[row])
         row = first_of_event.setdefault(event, row) if event >= 0 else row
         names = [*(graph.call_address(call) for call in graph.enclosing_calls(row)), graph.label(row)]
-        bare = (name.rpartition(":")[0] or name for name in names)  # as a rolled layer is called
+        bare = (name.rpartition(":")[0] or name for name in names)  # the names of rolled layers
         return next((name for pair in zip(names, bare, strict=True) for name in pair if name in closed), "")
 
     shown = [shown_by(row) for row in range(len(graph.ops.kind))]
@@ -142,23 +142,23 @@ def edges_by_address(graph: Graph, found: dict[str, Any]) -> set[tuple[str, str]
     return {(shown[a], shown[b]) for a, b in pairs if shown[a] and shown[b] and shown[a] != shown[b]}
 
 
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("name", GRAPHS)
-def test_edges_join_the_boxes_that_show_their_ends(name: str, look: str) -> None:
+def test_edges_connect_the_boxes_that_show_their_ends(name: str, view: str) -> None:
     graph = GRAPHS[name]()
-    found = diagram_of(graph, **LOOKS[look])
+    found = diagram_of(graph, **VIEWS[view])
     address = {box["id"]: box["address"] for box in found["boxes"]}
     edges = {(address[edge["from"]], address[edge["to"]]) for edge in found["edges"]}
     expected = edges_by_address(graph, found)
     assert expected <= edges
-    if look != "folds":  # there the member that is shown stands for all
+    if view != "folds":  # a fold shows the edges of all members on one of them
         assert {(a, b) for a, b in edges if a and b and a != b} == expected
 
 
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("name", GRAPHS)
-def test_graphviz_finds_every_box_and_edge(name: str, look: str) -> None:
-    found = diagram_of(GRAPHS[name](), **LOOKS[look])
+def test_graphviz_parses_every_box_and_edge(name: str, view: str) -> None:
+    found = diagram_of(GRAPHS[name](), **VIEWS[view])
     read = json.loads(graphviz(dot(found), "json"))
     objects = {one["_gvid"]: one for one in read.get("objects", [])}
     clusters = {one["name"] for one in objects.values() if "nodes" in one or "subgraphs" in one}
@@ -172,7 +172,7 @@ def test_graphviz_finds_every_box_and_edge(name: str, look: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["names", "hostile", "gpt2", "twice"])
-def test_graphviz_draws_the_words_that_we_draw(name: str) -> None:
+def test_graphviz_draws_the_same_texts(name: str) -> None:
     found = diagram_of(GRAPHS[name](), depth="all")
     root = ElementTree.fromstring(graphviz(dot(found), "svg"))
     words = Counter(" ".join((text.text or "").split()) for text in root.iter(f"{SVG}text"))
@@ -184,7 +184,7 @@ def test_graphviz_draws_the_words_that_we_draw(name: str) -> None:
     assert not {line: n for line, n in expected.items() if words[line] < n}
 
 
-def test_names_stay_names_in_titles_and_tooltips() -> None:
+def test_names_are_escaped_in_titles_and_tooltips() -> None:
     root = ElementTree.fromstring(graphviz(dot(diagram_of(named(), depth="all")), "svg"))
     assert any((text.text or "").startswith("\\G & \\N: ") for text in root.iter(f"{SVG}text"))
     tips = [link.get("{http://www.w3.org/1999/xlink}title", "") for link in root.iter(f"{SVG}a")]

@@ -1,4 +1,4 @@
-"""The saved page: whole, offline, small, and safe from the names in a model."""
+"""The saved page: complete, offline, small, and safe against hostile names."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def content(text: str) -> dict[str, object]:
     return json.loads(gzip.decompress(base64.b64decode(packed[1])))
 
 
-def test_the_page_holds_the_scene() -> None:
+def test_page_contains_the_scene() -> None:
     graph = digits_cnn()
-    held = content(page(graph, overlay={"fc1": 0.5}, depth=2))
-    assert held["scene"] == json.loads(json.dumps(scene(graph)))
-    assert held["depth"] == 2
-    assert held["paint"]["values"] == {"fc1": 0.5}
+    data = content(page(graph, overlay={"fc1": 0.5}, depth=2))
+    assert data["scene"] == json.loads(json.dumps(scene(graph)))
+    assert data["depth"] == 2
+    assert data["paint"]["values"] == {"fc1": 0.5}
 
 
-def test_nothing_is_asked_of_anyone() -> None:
+def test_page_references_no_external_resource() -> None:
     for tag, attributes in Tags(page(digits_cnn())).tags:
         for name in ("src", "href", "action", "data"):
             assert (attributes.get(name) or "data:").startswith("data:"), (tag, attributes)
@@ -59,41 +59,41 @@ def test_nothing_is_asked_of_anyone() -> None:
     assert "url(" not in html.asset("intus.css")
 
 
-def test_hostile_names_stay_text() -> None:
+def test_page_escapes_hostile_names() -> None:
     plain, odd = Tags(page(digits_cnn())), Tags(page(hostile()))
     assert [tag for tag, _ in odd.tags] == [tag for tag, _ in plain.tags]
-    assert odd.scripts[1] == plain.scripts[1]  # the program is the same, to the letter
+    assert odd.scripts[1] == plain.scripts[1]  # the program is unchanged
     assert content(page(hostile()))["scene"]["model"] == "</script><img src=x onerror=alert(1)>"
 
 
-def test_no_part_of_the_bundle_ends_its_element() -> None:
+def test_bundle_cannot_close_its_element() -> None:
     assert "</script" not in html.asset("intus.js").lower()
     assert "<!--" not in html.asset("intus.js")
     assert "</style" not in html.asset("intus.css").lower()
 
 
-def test_the_same_graph_gives_the_same_bytes() -> None:
+def test_page_is_deterministic() -> None:
     assert page(gpt2(layers=2)) == page(gpt2(layers=2))
 
 
-def test_sizes_keep_their_budget() -> None:
+def test_page_sizes_within_budget() -> None:
     assert len(base64.b64decode(html.packed_assets())) <= 45_000
     assert len(page(gpt2()).encode()) <= 90_000
     ten = "".join(View(gpt2(), rolled=bool(number % 2))._repr_html_() for number in range(10))
     assert len(ten.encode()) <= 900_000  # ten cells of a notebook
 
 
-def test_a_file_carries_nothing_of_the_servers_page() -> None:
+def test_file_contains_only_the_graph_program() -> None:
     _, program = gzip.decompress(base64.b64decode(html.packed_assets())).decode().split("\0")
     assert "/api/" not in program
     assert "/api/" in html.asset("page.js")
-    assert "roundRect" in program  # draws the graph
+    assert "roundRect" in program  # it draws the graph
     assert "Go to the first difference" not in program
     assert "Go to the first difference" in html.asset("sides.js")
     assert "roundRect" not in html.asset("page.js")
 
 
-def test_save_and_notebook(tmp_path: Path) -> None:
+def test_save_and_notebook_cell(tmp_path: Path) -> None:
     view = View(digits_cnn(), title="A <b>title</b>", height=400)
     path = view.save(tmp_path / "graph.html")
     assert path.read_text(encoding="utf-8") == view.html()
@@ -107,12 +107,14 @@ def test_save_and_notebook(tmp_path: Path) -> None:
     assert repr(view).startswith("<View of A <b>title</b>: 11 operations")
 
 
-def test_a_wrong_overlay_is_told_at_once() -> None:
+def test_view_refuses_wrong_overlay_when_created() -> None:
     with pytest.raises(InputError, match="overlay='speed'"):
         View(digits_cnn(), overlay="speed")
 
 
-def test_a_missing_bundle_names_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_bundle_error_names_the_build_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(assets, "files", lambda package: tmp_path)
     html.asset.cache_clear()
     html.packed_assets.cache_clear()

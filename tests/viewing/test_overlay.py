@@ -1,4 +1,4 @@
-"""Overlays: what colours the boxes."""
+"""Overlays, which color the boxes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from intus.core.results import Results
 from intus.viewing.overlay import paint
 
 
-def test_a_mapping() -> None:
+def test_paint_from_mapping() -> None:
     assert paint({"a": 1, "b": float("nan"), "c": None, "d": float("inf"), "e": -2.5}) == {
         "title": "value",
         "values": {"a": 1.0, "b": None, "c": None, "d": None, "e": -2.5},
@@ -22,12 +22,12 @@ def test_a_mapping() -> None:
     }
 
 
-def test_nothing_known_keeps_a_scale() -> None:
+def test_paint_without_values_has_a_scale() -> None:
     assert paint({"a": None}) == {"title": "value", "values": {"a": None}, "low": 0.0, "high": 1.0}
     assert paint(None) is None
 
 
-def test_results_give_the_latest_epoch_of_whole_layers() -> None:
+def test_paint_from_results_takes_latest_epoch_of_layers() -> None:
     results = Results.from_rows(
         [
             {"address": "fc1", "score": "linear_f1", "target": "digit", "epoch": 2, "value": 0.9},
@@ -41,14 +41,14 @@ def test_results_give_the_latest_epoch_of_whole_layers() -> None:
     assert painted["title"] == "linear_f1 · digit"
 
 
-def test_two_scores_are_refused_with_their_names() -> None:
+def test_paint_refuses_results_with_two_scores() -> None:
     results = Results.from_rows([{"address": "fc1", "score": s, "value": 1.0} for s in ("mean", "std")])
     with pytest.raises(InputError, match=r"contain 2: 'mean', 'std'\. Pick one with results\.where"):
         paint(results)
 
 
 @pytest.mark.parametrize(
-    ("overlay", "says"),
+    ("overlay", "message"),
     [
         ("tme", "overlay='tme' is not a built-in overlay. Did you mean 'time'"),
         ({"fc": "high"}, r"overlay\['fc'\] is 'high', expected a number"),
@@ -57,13 +57,13 @@ def test_two_scores_are_refused_with_their_names() -> None:
         (pandas.DataFrame({"layer": ["0"], "value": [1.0]}), "a DataFrame without the column 'address'"),
     ],
 )
-def test_wrong_overlays_are_told(overlay: object, says: str) -> None:
-    with pytest.raises(InputError, match=says):
+def test_paint_refuses_wrong_overlays(overlay: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         paint(overlay)
 
 
 @pytest.mark.parametrize("column", ["kind", "run", "model"])
-def test_results_of_several_kinds_runs_or_models_are_not_mixed(column: str) -> None:
+def test_paint_refuses_results_of_several_kinds_runs_or_models(column: str) -> None:
     rows = [{"address": "fc", "score": "mean", "value": 1.0, column: name} for name in ("input", "output")]
     with pytest.raises(
         InputError, match=f"shows one {column}, and these Results contain 2: 'input', 'output'"
@@ -74,13 +74,13 @@ def test_results_of_several_kinds_runs_or_models_are_not_mixed(column: str) -> N
 NET = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Sequential(nn.Linear(8, 2)))
 
 
-def test_a_column_of_a_table_paints() -> None:
+def test_paint_from_series() -> None:
     frame = pandas.DataFrame({"address": ["0", "2.0"], "accuracy": [0.25, 0.75], "chance": [0.5, 0.5]})
     painted = paint(frame.set_index("address")["accuracy"])
     assert painted == {"title": "accuracy", "values": {"0": 0.25, "2.0": 0.75}, "low": 0.25, "high": 0.75}
 
 
-def test_what_inspect_gives_paints() -> None:
+def test_paint_from_inspect_result() -> None:
     data = torch.randn(40, 4, generator=torch.Generator().manual_seed(0)).numpy()
     table = inspect(
         NET, {"first": lambda row: float(row[0] > 0)}, "correlation", data, [("0", "*"), ("2.0", "*")]
@@ -94,17 +94,17 @@ def test_what_inspect_gives_paints() -> None:
     assert paint(layers)["title"] == "correlation · first"
 
 
-def test_addresses_that_the_graph_does_not_know_are_told() -> None:
+def test_view_refuses_overlay_without_known_address() -> None:
     with pytest.raises(InputError, match=r"nothing in this graph is called '2\.1'\. Did you mean '2"):
         view(NET, torch.ones(1, 4), overlay={"2.1": 1.0})
-    for known in ("2.0", "2", "linear_2", "linear_2_3", "linear_2_3:1", "0:1"):  # one is enough
+    for known in ("2.0", "2", "linear_2", "linear_2_3", "linear_2_3:1", "0:1"):  # one known address is enough
         view(NET, torch.ones(1, 4), overlay={known: 1.0, "elsewhere": 2.0})
 
 
 OPS = ("sub_1_1", "log_1_2", "relu_1_3")
 
 
-def test_figures_of_saved_values_paint_by_name(tmp_path) -> None:
+def test_overlays_of_saved_values(tmp_path) -> None:
     class Undefined(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.log(x - 2).relu()
@@ -113,13 +113,13 @@ def test_figures_of_saved_values_paint_by_name(tmp_path) -> None:
     assert paint(view(Undefined(), x, overlay="nan").overlay) == "nan"
     t = trace(Undefined(), x)
 
-    def told(overlay: str) -> list[str]:
+    def values_in_picture(overlay: str) -> list[str]:
         svg = t.draw(tmp_path / "a.svg", overlay=overlay).read_text(encoding="utf-8")
         return [svg.partition(f"{name} · ")[2].partition("<")[0].rpartition(" · ")[2] for name in OPS]
 
-    assert told("nan") == ["NaN and infinite 0", "NaN and infinite 2", "NaN and infinite 1"]
-    assert told("mean")[0] == "Mean of values 0"
-    assert told("std")[0] == "Standard deviation 0.816"  # of -1, 0 and 1
-    assert told("zero")[0] == "Fraction of zeros 0.333"
+    assert values_in_picture("nan") == ["NaN and infinite 0", "NaN and infinite 2", "NaN and infinite 1"]
+    assert values_in_picture("mean")[0] == "Mean of values 0"
+    assert values_in_picture("std")[0] == "Standard deviation 0.816"  # of -1, 0 and 1
+    assert values_in_picture("zero")[0] == "Fraction of zeros 0.333"
     with pytest.raises(InputError, match="colors by saved values, and none were saved"):
         trace(Undefined(), x, save="none").show(overlay="nan")

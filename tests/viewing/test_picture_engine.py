@@ -1,4 +1,4 @@
-"""The engine inside Python that lays pictures out: threads, limits, and what is said where it is missing."""
+"""The QuickJS engine for pictures: threads, limits, and the error if it is missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from intus.viewing.html import View
 from intus.viewing.pictures import engine
 
 
-def test_pictures_drawn_in_many_threads_at_once(tmp_path: Path) -> None:
+def test_drawing_in_many_threads_at_once(tmp_path: Path) -> None:
     graphs = [digits_cnn(), resnet(), gpt2(layers=3), loop()]
     alone = [View(g, depth="all").save(tmp_path / f"alone{n}.svg").read_text() for n, g in enumerate(graphs)]
 
@@ -29,7 +29,7 @@ def test_pictures_drawn_in_many_threads_at_once(tmp_path: Path) -> None:
     assert together == alone * 8
 
 
-def test_a_thread_with_a_small_stack_draws(tmp_path: Path) -> None:
+def test_drawing_in_a_thread_with_a_small_stack(tmp_path: Path) -> None:
     done: list[Path] = []
     before = threading.stack_size(2**19)
     try:
@@ -43,17 +43,17 @@ def test_a_thread_with_a_small_stack_draws(tmp_path: Path) -> None:
     assert done
 
 
-def test_other_threads_run_while_one_draws(tmp_path: Path) -> None:
+def test_drawing_releases_the_gil(tmp_path: Path) -> None:
     drawing = threading.Thread(target=lambda: View(chain(3000), depth="all").save(tmp_path / "a.svg"))
     drawing.start()
     turns = 0
     while drawing.is_alive():
         drawing.join(0.001)
         turns += 1
-    assert turns > 20  # hundreds, unless the engine held the interpreter's lock
+    assert turns > 20  # hundreds, unless the engine kept the GIL
 
 
-def test_drawing_starts_no_thread_and_importing_loads_no_engine(tmp_path: Path) -> None:
+def test_drawing_starts_no_thread_and_import_loads_no_engine(tmp_path: Path) -> None:
     code = f"""
 import sys, threading
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -69,7 +69,7 @@ assert "matplotlib" not in sys.modules
 
 
 @pytest.mark.parametrize("ending", ["svg", "png", "pdf", "dot"])
-def test_without_quickjs_the_extra_is_named(
+def test_missing_quickjs_error_names_the_extra(
     ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "_quickjs", None)
@@ -80,7 +80,7 @@ def test_without_quickjs_the_extra_is_named(
 
 
 @pytest.mark.parametrize(("limit", "size"), [("MOST_MEMORY", 2**22), ("MOST_STACK", 2**14)])
-def test_a_graph_beyond_the_engines_limits_is_refused_in_words(
+def test_graph_beyond_engine_limits_is_refused(
     limit: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, limit, size)

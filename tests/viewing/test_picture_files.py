@@ -1,4 +1,4 @@
-"""One graph, one file: SVG, PNG, PDF, DOT and JSON, and what is said where that cannot be."""
+"""Files of a graph: SVG, PNG, PDF, DOT and JSON, and errors for what cannot be written."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def words(root: ElementTree.Element) -> list[str]:
     return [text.text or "" for text in root.iter(f"{SVG}text")]
 
 
-def test_an_svg_says_what_it_shows(tmp_path: Path) -> None:
+def test_svg_has_titles_and_descriptions(tmp_path: Path) -> None:
     root = svg_of(digits_cnn(), tmp_path, depth=1)
     assert root.find(f"{SVG}title").text == "DigitsCNN"
     assert root.find(f"{SVG}desc").text == "11 operations, 10 modules, 38,314 parameters (150 KB), 2.10 ms."
     facts = {title.split(" · ")[0]: title for title in titles(root)}
-    assert list(facts)[-1] == "features"  # the header of the one open module lies over what is in it
+    assert list(facts)[-1] == "features"  # the header of the open module is drawn after its contents
     assert len(facts) == 11 + 3
     assert facts["features.4"].startswith("features.4 · Conv2d · 32×32×4×4 float32 · 4.6K parameters · ")
     assert {"32×1×8×8", "32×16×4×4", "features.0", "Conv2d · 160", "with parameters"} <= set(words(root))
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_an_svg_is_drawn_in_the_pages_colours(dark: bool, tmp_path: Path) -> None:
+def test_svg_uses_the_pages_colors(dark: bool, tmp_path: Path) -> None:
     text = ElementTree.tostring(svg_of(digits_cnn(), tmp_path, dark=dark), encoding="unicode")
     css = (Path(__file__).parents[2] / "web" / "src" / "theme.css").read_text()
     for token in ("input-fill", "output-fill", "param-fill", "op-fill", "bg"):
@@ -64,7 +64,7 @@ def test_an_svg_is_drawn_in_the_pages_colours(dark: bool, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("ending", [".svg", ".png", ".pdf", ".dot", ".json"])
-def test_hostile_names_break_no_format(ending: str, tmp_path: Path) -> None:
+def test_hostile_names_in_every_format(ending: str, tmp_path: Path) -> None:
     path = View(hostile()).save(tmp_path / f"graph{ending}")
     data = path.read_bytes()
     if ending == ".svg":
@@ -86,7 +86,7 @@ def test_hostile_names_break_no_format(ending: str, tmp_path: Path) -> None:
         assert json.loads(data) == json.loads(json.dumps(scene(hostile())))
 
 
-def test_control_characters_and_lone_surrogates_break_no_format(tmp_path: Path) -> None:
+def test_control_characters_and_lone_surrogates_in_every_format(tmp_path: Path) -> None:
     graph = chain(2)
     odd = Graph(**{**vars(graph), "model": "\x00\x08\ud800\uffff\u05e9\u05dc\u5377\n$a$ \\alpha"})
     for ending in (".svg", ".png", ".pdf", ".dot"):
@@ -100,14 +100,14 @@ def test_control_characters_and_lone_surrogates_break_no_format(tmp_path: Path) 
     assert json.loads((tmp_path / "odd.json").read_bytes())["model"].endswith("$a$ \\alpha")
 
 
-def test_a_pdf_embeds_its_font_and_is_the_same_twice(tmp_path: Path) -> None:
+def test_pdf_embeds_its_font_and_is_deterministic(tmp_path: Path) -> None:
     first, second = (View(digits_cnn()).save(tmp_path / f"{n}.pdf").read_bytes() for n in "ab")
     assert first == second
     assert b"/FontFile" in first or b"/Type3" in first
     assert b"DejaVuSans" in first
 
 
-def test_a_png_is_as_large_as_asked(tmp_path: Path) -> None:
+def test_png_size_follows_scale(tmp_path: Path) -> None:
     root = svg_of(digits_cnn(), tmp_path)
     size = [float(root.get(side)) for side in ("width", "height")]
     for scale in (1.0, 2.0):
@@ -115,7 +115,7 @@ def test_a_png_is_as_large_as_asked(tmp_path: Path) -> None:
             assert image.size == pytest.approx([side * scale for side in size], abs=1)
 
 
-def test_a_picture_too_large_is_made_smaller_and_says_so(
+def test_too_large_picture_is_made_smaller_with_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(matplotlib_writer, "MOST_PIXELS", 100_000)
@@ -130,21 +130,21 @@ def test_a_picture_too_large_is_made_smaller_and_says_so(
     assert max(map(float, box)) == pytest.approx(500, abs=1)
 
 
-def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_matplotlib_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r"matplotlib is needed to write \.pdf.*intus\[draw\]"):
         View(digits_cnn()).save(tmp_path / "a.pdf")
     assert View(digits_cnn()).save(tmp_path / "a.svg").stat().st_size > 1000
 
 
-def test_nothing_of_matplotlib_stays_changed(tmp_path: Path) -> None:
+def test_writing_leaves_matplotlib_settings_unchanged(tmp_path: Path) -> None:
     code = f"""
 import sys, warnings
 warnings.simplefilter("error")
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 import matplotlib
 settings = lambda: {{k: matplotlib.rcParams[k] for k in matplotlib.rcParams if k != "backend"}}
-before = settings()  # to read "backend" would choose one
+before = settings()  # reading "backend" would select one
 from drafts import hostile
 from intus.viewing.html import View
 for ending in ("png", "pdf"):
@@ -157,7 +157,7 @@ assert "matplotlib.pyplot" not in sys.modules
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "says"),
+    ("name", "options", "message"),
     [
         ("net.jpg", {}, r"path must end in \.html, \.svg, .* got '.*net\.jpg'"),
         ("net", {}, "path must end in .*, got "),
@@ -166,48 +166,48 @@ assert "matplotlib.pyplot" not in sys.modules
         ("net.html", {"dark": True}, "for still pictures, not for a page"),
     ],
 )
-def test_what_cannot_be_drawn_is_told(
-    name: str, options: dict[str, object], says: str, tmp_path: Path
+def test_save_refuses_wrong_paths_and_options(
+    name: str, options: dict[str, object], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         View(digits_cnn()).save(tmp_path / name, **options)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("depth", [-1, 1.5, "everything"])
-def test_a_wrong_depth_is_told_at_once(depth: object) -> None:
-    with pytest.raises(InputError, match="must be a number of levels .0 or more. or 'all', got "):
+def test_view_refuses_wrong_depth(depth: object) -> None:
+    with pytest.raises(InputError, match=r"must be a number of levels \(0 or more\) or 'all', got "):
         View(digits_cnn(), depth=depth)  # type: ignore[arg-type]
 
 
-def test_an_overlay_paints_boxes_and_shows_its_scale(tmp_path: Path) -> None:
+def test_overlay_colors_boxes_and_shows_its_scale(tmp_path: Path) -> None:
     path = View(digits_cnn(), overlay={"fc1": 0.0, "fc2": 1.0, "dropout": float("nan")}).save(
         tmp_path / "a.svg"
     )
     root = ElementTree.fromstring(path.read_text())
-    fill, shown = {}, {}
+    fill, pattern = {}, {}
     for group in root.findall(f"{SVG}g"):
         if group.find(f"{SVG}title") is not None:
             name = group.find(f"{SVG}title").text.split(" · ")[0]
             fill[name] = group.find(f"{SVG}rect")
-            shown[name] = "hatched" if group.find(f"{SVG}clipPath") is not None else ""
+            pattern[name] = "hatched" if group.find(f"{SVG}clipPath") is not None else ""
     assert fill["fc1"].get("fill") == "#440154"
     assert fill["fc2"].get("fill") == "#fde725"
-    assert "hatched" in shown["dropout"]
+    assert "hatched" in pattern["dropout"]
     assert fill["input_1"].get("fill") == "#dff3e4"
     assert words(root)[-4:] == ["value", "0", "1", "no value"]
 
 
-def test_the_built_in_overlays_colour_by_the_graphs_own_figures(tmp_path: Path) -> None:
+def test_built_in_overlay_scale(tmp_path: Path) -> None:
     root = ElementTree.fromstring(
         View(digits_cnn(), overlay="parameters").save(tmp_path / "a.svg").read_text()
     )
-    scale = ["Parameters", "32", "100", "1K", "10K", "32.8K"]  # to the largest box: 64 × 512 + 64
+    scale = ["Parameters", "32", "100", "1K", "10K", "32.8K"]  # up to the largest box: 64 × 512 + 64
     assert words(root)[-7:] == [*scale, "no value"]
 
 
 def parse_dot(text: str) -> tuple[dict[str, dict[str, str]], list[tuple[str, str, dict[str, str]]], int]:
-    """Nodes, edges and clusters of what we write, by the language's own grammar of tokens."""
+    """Parse nodes, edges and the number of clusters from a DOT file, by the tokens of its grammar."""
     tokens = re.findall(r'"(?:[^"\\]|\\.)*"|->|[\w#]+|[{}\[\];=,]', text)
     assert re.sub(r"\s", "", text) == re.sub(r"\s", "", "".join(tokens))  # nothing between the tokens
     assert tokens.count("{") == tokens.count("}")
@@ -226,7 +226,7 @@ def parse_dot(text: str) -> tuple[dict[str, dict[str, str]], list[tuple[str, str
     return nodes, edges, tokens.count("subgraph")
 
 
-def test_dot_holds_what_is_visible(tmp_path: Path) -> None:
+def test_dot_contains_what_is_visible(tmp_path: Path) -> None:
     path = View(resnet(), depth=1).save(tmp_path / "a.dot")
     nodes, edges, clusters = parse_dot(path.read_text())
     labels = {id: node["label"].split("\n")[0] for id, node in nodes.items()}
@@ -248,10 +248,10 @@ def test_dot_holds_what_is_visible(tmp_path: Path) -> None:
         ("resnet-parameters", resnet((2, 8, 2, 2)), {"overlay": "parameters", "depth": 1}, {}),
     ],
 )
-def test_pictures_look_as_they_did(
+def test_svg_equals_kept_picture(
     name: str, graph: Graph, view: dict[str, object], options: dict[str, object], tmp_path: Path
 ) -> None:
-    """Remake them with INTUS_RENEW_PICTURES=1 in the environment, and look at them."""
+    """Renew the kept pictures with INTUS_RENEW_PICTURES=1 in the environment, and check them by eye."""
     path = View(graph, **view).save(tmp_path / "a.svg", **options)
     if RENEW:
         shutil.copy(path, PICTURES / f"{name}.svg")
@@ -270,7 +270,7 @@ def test_pictures_look_as_they_did(
                 assert at[0] == pytest.approx(at[1], abs=0.5)
 
 
-def test_a_png_looks_as_its_kept_one(tmp_path: Path) -> None:
+def test_png_resembles_kept_picture(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         path = View(digits_cnn()).save(tmp_path / "a.png", scale=1.0)
@@ -278,5 +278,5 @@ def test_a_png_looks_as_its_kept_one(tmp_path: Path) -> None:
         shutil.copy(path, PICTURES / "digits.png")
     with Image.open(path) as drawn, Image.open(PICTURES / "digits.png") as kept:
         assert drawn.size == kept.size
-        away = ImageChops.difference(drawn.convert("RGB"), kept.convert("RGB"))
-        assert max(ImageStat.Stat(away).mean) < 2.0  # of 255: a box moved by a few pixels gives more
+        difference = ImageChops.difference(drawn.convert("RGB"), kept.convert("RGB"))
+        assert max(ImageStat.Stat(difference).mean) < 2.0  # of 255; moving a box by a few pixels gives more

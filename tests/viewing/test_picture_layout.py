@@ -1,4 +1,4 @@
-"""The layout, whatever the graph: no box on another, every edge from border to border, words on nothing."""
+"""The layout of any graph: boxes do not overlap, edges end at borders, text covers nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DIRECTIONS = ("down", "right")
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    """Operations that read any earlier values, in modules that begin and end anywhere."""
+    """Draw graphs whose operations read any earlier values, in modules that begin and end anywhere."""
     d = Draft("Random")
     values = [d.input(2, 3) for _ in range(draw(st.integers(1, 3)))]
     with ExitStack() as whole:
@@ -49,7 +49,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 def check_boxes(found: dict[str, Any]) -> None:
-    """Boxes of one container stand apart, and inside it below its header."""
+    """Check that the boxes of a container do not overlap and are inside it, below its header."""
     boxes = {box["id"]: box for box in found["boxes"]}
     inside: dict[int, list[dict[str, Any]]] = {}
     for box in boxes.values():
@@ -79,7 +79,7 @@ def check_ends(found: dict[str, Any], direction: str) -> None:
         for name, place, side in (("from", 0, 1), ("to", -1, 0)):
             box = boxes.get(route[name])
             if not route[name] or not box:
-                continue  # a port on the border of what is around, or a fold
+                continue  # a port on the border of the container, or a fold
             assert ends[along][place] == pytest.approx(box[along] + side * box[length])
             assert box[across] - 1e-6 <= ends[across][place] <= box[across] + box[breadth] + 1e-6
 
@@ -87,7 +87,7 @@ def check_ends(found: dict[str, Any], direction: str) -> None:
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @settings(max_examples=60, deadline=None)
 @given(graph=graphs())
-def test_random_graphs(direction: str, graph: Graph) -> None:
+def test_layout_of_random_graphs(direction: str, graph: Graph) -> None:
     found = diagram_of(graph, depth="all", direction=direction)
     check_boxes(found)
     check_ends(found, direction)
@@ -107,7 +107,7 @@ def test_random_graphs(direction: str, graph: Graph) -> None:
     ],
     ids=["digits", "resnet", "resnet-folded", "gpt2", "gpt2-folded", "rolled", "unrolled"],
 )
-def test_boxes_edges_and_words_of_models(direction: str, graph: Graph, view: dict[str, Any]) -> None:
+def test_layout_of_boxes_edges_and_text_of_models(direction: str, graph: Graph, view: dict[str, Any]) -> None:
     found = diagram_of(graph, direction=direction, **view)
     check_boxes(found)
     check_ends(found, direction)
@@ -149,7 +149,7 @@ def test_boxes_edges_and_words_of_models(direction: str, graph: Graph, view: dic
 @pytest.mark.parametrize(
     ("graph", "spine", "widest"), [(branches(60), "add", 420), (loop(20), "tanh", 620)], ids=["sum", "loop"]
 )
-def test_steps_stand_below_one_another_each_beside_its_part(graph: Graph, spine: str, widest: float) -> None:
+def test_steps_of_sum_and_loop_are_in_one_column(graph: Graph, spine: str, widest: float) -> None:
     boxes = diagram_of(graph, depth="all")["boxes"]
     middles = [box["x"] + box["width"] / 2 for box in boxes if box["address"].startswith(spine)]
     assert len(middles) >= 20
@@ -157,7 +157,7 @@ def test_steps_stand_below_one_another_each_beside_its_part(graph: Graph, spine:
     assert max(box["x"] + box["width"] for box in boxes) < widest
 
 
-def test_flow_to_the_right_runs_to_the_right() -> None:
+def test_direction_right_places_boxes_from_left_to_right() -> None:
     at = boxes_by_address(diagram_of(resnet(), direction="right", depth=1))
     names = ["input_1", "conv1", "bn1", "layer1", "layer2", "layer3", "layer4", "fc", "output_1"]
     assert all(at[a]["x"] + at[a]["width"] < at[b]["x"] for a, b in itertools.pairwise(names))
@@ -165,7 +165,7 @@ def test_flow_to_the_right_runs_to_the_right() -> None:
     assert drawn.width > 3 * drawn.height
 
 
-def test_modules_nested_a_thousand_deep() -> None:
+def test_layout_of_thousand_nested_modules() -> None:
     d = Draft("Deep")
     x = d.input(2)
     with ExitStack() as stack:
@@ -177,18 +177,18 @@ def test_modules_nested_a_thousand_deep() -> None:
     assert len(diagram_of(d.graph(), depth="all")["boxes"]) == 2001
 
 
-def test_ten_thousand_operations_take_seconds_at_most() -> None:
+def test_layout_time_of_ten_thousand_operations() -> None:
     graph = chain(10_000)
     began = time.process_time()
     assert len(diagram_of(graph, depth="all")["boxes"]) == 10_002
-    assert time.process_time() - began < 15  # 3 s here; the rest is for a machine that is busy
+    assert time.process_time() - began < 15  # 3 s when measured; the margin is for a busy machine
 
 
-def test_edges_that_share_a_lane_take_no_longer_than_their_number() -> None:
-    """Each step of a loop reads the sequence: a thousand edges pass each height in one lane."""
+def test_drawing_time_of_shared_lanes_is_linear() -> None:
+    """In a loop each step reads the sequence, so a thousand edges share a lane at each height."""
     took = []
     for steps in (500, 2000):
         began = time.process_time()
         picture_of(loop(steps), depth="all")
         took.append(time.process_time() - began)
-    assert took[1] < 8 * took[0]  # 4 here; 16 where each height looks at every edge
+    assert took[1] < 8 * took[0]  # 4 when measured; 16 if each height checked every edge

@@ -1,4 +1,4 @@
-"""The scene holds what the graph holds, in JSON that every parser reads."""
+"""The scene: the graph's columns in standard JSON."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from intus.viewing.scene import finite, scene, totals
 
 
 def strict(graph: Graph) -> dict[str, object]:
-    """Through JSON and back, refusing NaN."""
+    """Return the scene after a round trip through JSON that refuses NaN."""
     return json.loads(json.dumps(scene(graph), allow_nan=False))
 
 
-def test_columns_are_the_graphs() -> None:
+def test_scene_columns_equal_the_graphs() -> None:
     graph = gpt2(layers=2)
     data = strict(graph)
     assert data["model"] == "GPT2LMHeadModel"
@@ -34,7 +34,7 @@ def test_columns_are_the_graphs() -> None:
     assert data["metas"][0] == [list(graph.metas[0].shape), "float32", "cpu", graph.metas[0].nbytes]
 
 
-def test_settings_and_modules_are_the_graphs() -> None:
+def test_scene_settings_and_modules_equal_the_graphs() -> None:
     module = ModuleInfo("", "Net", "a=1", True, 0, (0,), ())
     sites, rows = (Source("net.py", 3, "Net.forward"),), len(chain(1).ops)
     ops = Ops(rows, **{**chain(1).ops.columns(), "setting": np.zeros(rows, np.int32)})
@@ -45,22 +45,22 @@ def test_settings_and_modules_are_the_graphs() -> None:
     assert data["modules"] == [["", "Net", "a=1", True, 0, [0], []]]
 
 
-def test_totals_count_what_ran() -> None:
+def test_totals() -> None:
     total = totals(digits_cnn())
     by_hand = (16 * 9 + 16) + 32 + (32 * 16 * 9 + 32) + (64 * 512 + 64) + (10 * 64 + 10)
     assert total["parameters"] == total["trainable"] == by_hand
     assert total["bytes"] == 4 * by_hand
     assert total["operations"] == 11
     assert total["modules"] == 10
-    assert total["seconds"] == 0.0021  # the pass's own time, not the sum of its operations
+    assert total["seconds"] == 0.0021  # the time of the pass, not the sum over its operations
 
 
-def test_seconds_fall_back_to_the_operations_time() -> None:
+def test_total_seconds_fall_back_to_sum_over_operations() -> None:
     graph = chain(3)
     assert totals(graph)["seconds"] == graph.ops.time.sum() / 1e9 > 0
 
 
-def test_a_graph_without_operations_has_a_scene() -> None:
+def test_scene_of_a_graph_without_operations() -> None:
     draft = Draft("Nothing")
     draft.input(2)
     data = strict(draft.graph())
@@ -68,7 +68,7 @@ def test_a_graph_without_operations_has_a_scene() -> None:
     assert data["ops"]["label"] == ["input_1"]
 
 
-def test_facts_that_json_lacks_become_null() -> None:
+def test_nan_and_infinity_become_null() -> None:
     graph = hostile()
     odd = {"a": float("nan"), "b": [float("inf"), 1.5], 3: (1, None)}
     assert finite(odd) == {"a": None, "b": [None, 1.5], "3": [1, None]}
@@ -78,13 +78,13 @@ def test_facts_that_json_lacks_become_null() -> None:
     assert strict(draft.graph(seconds=math.nan, loss=np.inf))["facts"] == {"seconds": None, "loss": None}
 
 
-def test_hostile_names_pass_unchanged() -> None:
+def test_scene_keeps_hostile_names() -> None:
     data = strict(hostile())
     assert "n" * 10_000 in data["calls"]["address"]
     assert data["model"] == "</script><img src=x onerror=alert(1)>"
     assert data["error"] == "<b>boom</b> </script>"
 
 
-def test_a_long_graph_stays_small() -> None:
+def test_scene_size_per_operation() -> None:
     graph = chain(20_000)
     assert len(json.dumps(scene(graph))) < 120 * len(graph)

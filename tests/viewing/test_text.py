@@ -1,4 +1,4 @@
-"""The outline in plain text."""
+"""The outline and the summary in plain text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_headline() -> None:
     assert headline(digits_cnn()) == "11 operations, 10 modules, 38,314 parameters (150 KB), 2.10 ms"
 
 
-def test_outline_shows_modules_with_what_is_inside() -> None:
+def test_outline_indents_contents_of_modules() -> None:
     lines = outline(digits_cnn()).splitlines()
     assert lines[0].startswith("DigitsCNN: 11 operations")
     names = [line.split()[0] for line in lines[3:]]
@@ -40,7 +40,7 @@ def test_outline_shows_modules_with_what_is_inside() -> None:
     assert not any("conv2d" in line for line in lines)  # a module of one operation is one line
 
 
-def test_every_operation_is_in_it_once() -> None:
+def test_walk_yields_every_operation_once() -> None:
     graph = gpt2(layers=2)
     rows = list(walk(graph))
     module_lines = {row.name for row in rows if row.is_module}
@@ -53,7 +53,7 @@ def test_every_operation_is_in_it_once() -> None:
     assert len(operations) + atomic == len(graph)
 
 
-def test_depth_and_bound() -> None:
+def test_outline_depth_and_limit() -> None:
     graph = resnet()
     shallow = outline(graph, depth=0)
     assert "layer1" in shallow
@@ -61,7 +61,7 @@ def test_depth_and_bound() -> None:
     assert "… and 10 more" in outline(chain(20), most=12)
 
 
-def test_module_figures_are_sums() -> None:
+def test_walk_sums_figures_of_modules() -> None:
     graph = digits_cnn()
     rows = {row.name: row for row in walk(graph)}
     parts = [rows[f"features.{i}"] for i in range(6)]
@@ -69,7 +69,7 @@ def test_module_figures_are_sums() -> None:
     assert rows["features"].parameters == sum(part.parameters for part in parts) == 4832
 
 
-def test_shared_parameters_count_once() -> None:
+def test_walk_counts_shared_parameters_once() -> None:
     draft = Draft("Tied")
     x = draft.input(2)
     with draft.module("", "Tied"), draft.module("body", "Body"):
@@ -78,7 +78,7 @@ def test_shared_parameters_count_once() -> None:
     assert next(row for row in walk(draft.graph()) if row.name == "body").parameters == 4
 
 
-def test_a_function_that_returns_several_tensors_is_one_operation() -> None:
+def test_walk_counts_function_with_several_outputs_once() -> None:
     draft = Draft("Split")
     x = draft.input(4)
     with draft.module("", "Split"), draft.module("halves", "Halves"):
@@ -89,7 +89,7 @@ def test_a_function_that_returns_several_tensors_is_one_operation() -> None:
     assert names == ["input_1", "halves"]
 
 
-def test_a_failure_is_named_where_it_happened() -> None:
+def test_outline_shows_where_a_pass_failed() -> None:
     draft = Draft("Bad")
     x = draft.input(2)
     with draft.module("", "Bad"):
@@ -99,7 +99,7 @@ def test_a_failure_is_named_where_it_happened() -> None:
     assert text.endswith("Failed at matmul_1_1: RuntimeError: shapes differ")
 
 
-def test_deep_nesting_needs_no_recursion() -> None:
+def test_walk_of_deep_nesting_needs_no_recursion() -> None:
     draft = Draft("Deep")
     x = draft.input(1)
     opened = []
@@ -114,7 +114,7 @@ def test_deep_nesting_needs_no_recursion() -> None:
 
 
 @given(st.integers(0, 10**15))
-def test_figures_are_short(number: int) -> None:
+def test_formatted_figures_are_short(number: int) -> None:
     assert len(size(number)) <= 9
     assert len(duration(number)) <= 11
     assert len(count(number)) <= 8
@@ -124,14 +124,14 @@ def test_dimensions() -> None:
     assert dimensions((2, 3)) == "2×3"
 
 
-def test_a_summary_shows_what_is_alike_once() -> None:
+def test_summary_merges_equal_modules() -> None:
     text = summary(gpt2(layers=12))
     assert len(text.splitlines()) <= 60
     assert any("h.0 … 11" in line and "×12" in line for line in text.splitlines())
     assert "equal neighbors or passes" in text
 
 
-def test_folding_loses_no_figure() -> None:
+def test_folded_keeps_sums() -> None:
     for graph in (gpt2(layers=3), resnet(), digits_cnn(), chain(20)):
         rows = list(walk(graph))
         shallow = [row for row in rows if row.depth == 0]
@@ -140,7 +140,7 @@ def test_folding_loses_no_figure() -> None:
             assert sum(getattr(row, figure) for row in top) == sum(getattr(row, figure) for row in shallow)
 
 
-def test_what_differs_inside_is_not_alike() -> None:
+def test_folded_keeps_modules_with_different_contents_apart() -> None:
     draft = Draft("Two")
     x = draft.input(2)
     with draft.module("", "Two"):
@@ -152,7 +152,7 @@ def test_what_differs_inside_is_not_alike() -> None:
     assert [(row.name, row.times) for row in rows if row.is_module] == [("a", 2), ("c", 1)]
 
 
-def test_passes_of_a_loop_are_one_line_each() -> None:
+def test_folded_merges_passes_of_a_loop() -> None:
     draft = Draft("Loop")
     x = draft.input(2)
     with draft.module("", "Loop"):
@@ -166,7 +166,7 @@ def test_passes_of_a_loop_are_one_line_each() -> None:
     assert "mix:1 … 5" in summary(draft.graph())
 
 
-def test_a_summary_opens_as_many_levels_as_fit() -> None:
+def test_summary_opens_as_many_levels_as_fit() -> None:
     graph = resnet()
     assert "layer1.0" not in summary(graph, most=12)
     assert "summary(depth=1) opens the next" in summary(graph, most=12)
@@ -175,7 +175,7 @@ def test_a_summary_opens_as_many_levels_as_fit() -> None:
     assert "opens the next" not in summary(graph, most=None)
 
 
-def test_a_summary_of_a_deep_model_needs_no_recursion() -> None:
+def test_summary_of_deep_nesting_needs_no_recursion() -> None:
     draft = Draft("Deep")
     x = draft.input(1)
     opened = [draft.module(".".join(["m"] * depth), "M") for depth in range(1, 1200)]
