@@ -1,7 +1,8 @@
-"""Firefox and WebKit (Safari's engine), driven as W3C WebDriver says: the same commands, each its own way.
+"""Drive Firefox and WebKit (Safari's engine) with the commands of W3C WebDriver.
 
-WebKit's go to Debian's ``WebKitWebDriver`` over HTTP. Firefox's go to its Marionette, the socket to which
-geckodriver, which Debian has not, would send them. WebKit needs a screen: an Xvfb of its own.
+WebKit receives them over HTTP through Debian's ``WebKitWebDriver``. Firefox receives them through its
+Marionette socket, which geckodriver would use too, but Debian does not package it. WebKit needs a screen, for
+which Xvfb is started.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MISSING = {
     "firefox": None if FIREFOX else "needs Firefox: make test-engines",
     "webkit": None if WEBKIT and XVFB and MINIBROWSER else "needs WebKit and Xvfb: make test-engines",
 }
-PATIENCE = 60  # seconds for a browser to begin, and for any one answer
+TIMEOUT = 60  # seconds, for a browser to start and for any response
 SIZE = {"width": 1280, "height": 860}
 VIEW = "document.querySelector('#intus-graph').intusView"
 KEYS = {
@@ -38,70 +39,71 @@ KEYS = {
     "ArrowRight": "\ue014",
     "ArrowDown": "\ue015",
 }
-#: What a page of ours hears from its first line on, for neither engine tells its driver.
-EARS = """<script>
-window.troubles = [];
-const what = (event) => event.message ?? event.reason ?? event.blockedURI ?? event.target?.src;
-const hear = (event) => troubles.push(`${event.type}: ${what(event)}`);
-addEventListener("error", hear, true);
-addEventListener("unhandledrejection", hear);
-addEventListener("securitypolicyviolation", hear, true);
-console.error = console.warn = (...words) => troubles.push(words.join(" "));
+#: Collects errors and warnings of a page from its first line on, because neither engine reports them to its
+#: driver.
+COLLECTOR = """<script>
+window.problems = [];
+const describe = (event) => event.message ?? event.reason ?? event.blockedURI ?? event.target?.src;
+const collect = (event) => problems.push(`${event.type}: ${describe(event)}`);
+addEventListener("error", collect, true);
+addEventListener("unhandledrejection", collect);
+addEventListener("securitypolicyviolation", collect, true);
+console.error = console.warn = (...parts) => problems.push(parts.join(" "));
 </script>"""
 
 
-def with_ears(html: str, script: str = "") -> str:
-    """A page that also keeps what it complains of, in ``troubles``; ``script`` runs before its own."""
+def with_collector(html: str, script: str = "") -> str:
+    """Add code to a page that collects errors in ``problems``, and a script that runs first."""
     head = "<head>" if "<head>" in html else "<!doctype html>"
-    return html.replace(head, f"{head}{EARS}<script>{script}</script>", 1)
+    return html.replace(head, f"{head}{COLLECTOR}<script>{script}</script>", 1)
 
 
 class Engine:
-    """A browser with one window, light or dark as its system is, that was asked for less motion."""
+    """A browser with one window that follows the system's theme and prefers less motion."""
 
     version: str
     _process: subprocess.Popen[bytes]
 
-    def _ask(self, command: str, **given: Any) -> Any:
+    def _send(self, command: str, **given: Any) -> Any:
         raise NotImplementedError
 
     def close(self) -> None:
         self._process.terminate()
-        self._process.wait(PATIENCE)
+        self._process.wait(TIMEOUT)
 
     # -- the page ---------------------------------------------------------------------------------------
 
     def goto(self, address: str) -> None:
-        """Load a page, also where only its hash is another."""
-        self._ask("Navigate", url="about:blank")
-        self._ask("Navigate", url=address)
+        """Load a page, even if only its hash differs."""
+        self._send("Navigate", url="about:blank")
+        self._send("Navigate", url=address)
 
     def js(self, expression: str) -> Any:
-        return self._ask("ExecuteScript", script=f"return ({expression});", args=[])
+        return self._send("ExecuteScript", script=f"return ({expression});", args=[])
 
     def until(self, expression: str, seconds: float = 20) -> Any:
-        """Wait for a JavaScript expression to be truthy; returns what it is."""
+        """Wait until a JavaScript expression is truthy, and return its value."""
         end = time.monotonic() + seconds
         while not (value := self.js(expression)):
             assert time.monotonic() < end, f"{expression} did not become true within {seconds} s"
             time.sleep(0.02)
         return value
 
-    def turn_to(self, frame: int | None) -> None:
-        """Speak from now on to the page in the frame of this number, or with None to the window's own."""
-        self._ask("SwitchToFrame", id=frame)
+    def switch_to(self, frame: int | None) -> None:
+        """Send further commands to the frame of this number, or with None to the window."""
+        self._send("SwitchToFrame", id=frame)
 
     def resize(self, width: int, height: int) -> None:
-        self._ask("SetWindowRect", width=width, height=height)
+        self._send("SetWindowRect", width=width, height=height)
 
-    # -- hands ------------------------------------------------------------------------------------------
+    # -- input ------------------------------------------------------------------------------------------
 
     def _act(self, *sources: dict[str, Any]) -> None:
-        self._ask("PerformActions", actions=list(sources))
+        self._send("PerformActions", actions=list(sources))
 
     def release(self) -> None:
-        """Let go of what is held down."""
-        self._ask("ReleaseActions")
+        """Release all keys and buttons."""
+        self._send("ReleaseActions")
 
     def press(self, *keys: str) -> None:
         both = [(KEYS.get(key, key), kind) for key in keys for kind in ("keyDown", "keyUp")]
@@ -122,15 +124,17 @@ class Engine:
         self.click(x + width / 2, y + height / 2)
 
     def drag(self, x: float, y: float, dx: float, dy: float, by: str = "mouse") -> None:
-        way = [_move(x + dx * share, y + dy * share) for share in (0.3, 0.7, 1)]
-        self._act(_pointer(by, _move(x, y), _DOWN, *way, _UP))
+        path = [_move(x + dx * share, y + dy * share) for share in (0.3, 0.7, 1)]
+        self._act(_pointer(by, _move(x, y), _DOWN, *path, _UP))
 
     def pinch(self, x: float, y: float, before: float, after: float) -> None:
-        """Two fingers at both sides of a place, from one distance to it to another."""
+        """Move two fingers on both sides of a point from one distance to another."""
 
         def finger(side: int) -> dict[str, Any]:
-            way = [_move(x + side * far, y) for far in ((before + after) / 2, after)]
-            return _pointer("touch", _move(x + side * before, y), _DOWN, *way, _UP) | {"id": f"finger {side}"}
+            path = [_move(x + side * far, y) for far in ((before + after) / 2, after)]
+            return _pointer("touch", _move(x + side * before, y), _DOWN, *path, _UP) | {
+                "id": f"finger {side}"
+            }
 
         self._act(finger(-1), finger(1))
 
@@ -139,7 +143,7 @@ class Engine:
         self._act(_source("wheel", {"type": "scroll", "duration": 0, **place}))
 
     def rect(self, selector: str) -> list[float]:
-        """Left, top, width and height of the first element."""
+        """Return left, top, width and height of the first element that matches."""
         box = f"document.querySelector({json.dumps(selector)}).getBoundingClientRect()"
         return self.js(f"(({{ x, y, width, height }}) => [x, y, width, height])({box})")
 
@@ -184,26 +188,26 @@ class Firefox(Engine):
                 stderr=log,
             )
         self._numbers = itertools.count(1)
-        self._socket = socket.create_connection(("127.0.0.1", self._port(folder)), PATIENCE)
+        self._socket = socket.create_connection(("127.0.0.1", self._port(folder)), TIMEOUT)
         self._file = self._socket.makefile("rb")
         self._read()
-        self.version = f"Firefox {self._ask('NewSession')['capabilities']['browserVersion']}"
+        self.version = f"Firefox {self._send('NewSession')['capabilities']['browserVersion']}"
         self.resize(**SIZE)
 
     def _port(self, folder: Path) -> int:
-        end = time.monotonic() + PATIENCE
-        told = folder / "MarionetteActivePort"
-        while not (told.exists() and told.read_text().strip()):
+        end = time.monotonic() + TIMEOUT
+        port = folder / "MarionetteActivePort"
+        while not (port.exists() and port.read_text().strip()):
             assert self._process.poll() is None, (folder / "log").read_text()
-            assert time.monotonic() < end, f"Firefox did not begin within {PATIENCE} s"
+            assert time.monotonic() < end, f"Firefox did not start within {TIMEOUT} s"
             time.sleep(0.05)
-        return int(told.read_text())
+        return int(port.read_text())
 
     def _read(self) -> Any:
         digits = b"".join(iter(lambda: self._file.read(1), b":"))
         return json.loads(self._file.read(int(digits)))
 
-    def _ask(self, command: str, **given: Any) -> Any:
+    def _send(self, command: str, **given: Any) -> Any:
         text = json.dumps([0, next(self._numbers), f"WebDriver:{command}", given]).encode()
         self._socket.sendall(b"%d:%s" % (len(text), text))
         _, _, error, answer = self._read()
@@ -216,8 +220,8 @@ class Firefox(Engine):
         super().close()
 
 
-#: How W3C WebDriver's commands travel over HTTP.
-_WAYS = {
+#: The HTTP method and path of W3C WebDriver's commands.
+_ENDPOINTS = {
     "NewSession": ("POST", ""),
     "Navigate": ("POST", "/url"),
     "ExecuteScript": ("POST", "/execute/sync"),
@@ -237,11 +241,11 @@ class WebKit(Engine):
         read, write = os.pipe()
         self._log = (folder / "log").open("wb")
         quiet = {"stdout": self._log, "stderr": self._log}
-        asked = [XVFB, "-displayfd", str(write), "-nolisten", "tcp", "-screen", "0", "1400x1000x24"]
-        self._screen = subprocess.Popen(asked, pass_fds=[write], **quiet)
+        command = [XVFB, "-displayfd", str(write), "-nolisten", "tcp", "-screen", "0", "1400x1000x24"]
+        self._screen = subprocess.Popen(command, pass_fds=[write], **quiet)
         os.close(write)
-        with os.fdopen(read) as told:
-            display = f":{told.readline().strip()}"
+        with os.fdopen(read) as output:
+            display = f":{output.readline().strip()}"
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -249,34 +253,34 @@ class WebKit(Engine):
             **{f"XDG_{name}_HOME": str(folder) for name in ("CONFIG", "CACHE", "DATA")},
             "DISPLAY": display,
             "GTK_THEME": "Adwaita:dark" if dark else "Adwaita",
-            "WEBKIT_DISABLE_COMPOSITING_MODE": "1",  # there is no graphics card to draw with
+            "WEBKIT_DISABLE_COMPOSITING_MODE": "1",  # there is no graphics card
         }
         self._process = subprocess.Popen(
             [WEBKIT, f"--port={port}"], env=os.environ | environment | {"HOME": str(folder)}, **quiet
         )
         self._address = f"http://127.0.0.1:{port}/session"
         browser = {"binary": str(MINIBROWSER), "args": ["--automation"]}
-        session = self._begin({"alwaysMatch": {"webkitgtk:browserOptions": browser}})
+        session = self._new_session({"alwaysMatch": {"webkitgtk:browserOptions": browser}})
         self._address += f"/{session['sessionId']}"
         self.version = f"WebKitGTK {session['capabilities']['browserVersion']}"
         self.resize(**SIZE)
 
-    def _begin(self, capabilities: dict[str, Any]) -> Any:
-        end = time.monotonic() + PATIENCE
+    def _new_session(self, capabilities: dict[str, Any]) -> Any:
+        end = time.monotonic() + TIMEOUT
         while True:
             try:
-                return self._ask("NewSession", capabilities=capabilities)
-            except urllib.error.URLError:  # nobody listens yet
-                assert time.monotonic() < end, f"WebKitWebDriver did not begin within {PATIENCE} s"
+                return self._send("NewSession", capabilities=capabilities)
+            except urllib.error.URLError:  # the driver does not listen yet
+                assert time.monotonic() < end, f"WebKitWebDriver did not start within {TIMEOUT} s"
                 time.sleep(0.05)
 
-    def _ask(self, command: str, **given: Any) -> Any:
-        method, path = _WAYS[command]
+    def _send(self, command: str, **given: Any) -> Any:
+        method, path = _ENDPOINTS[command]
         body = json.dumps(given).encode() if method == "POST" else None
         request = urllib.request.Request(self._address + path, body, method=method)
         request.add_header("Content-Type", "application/json")
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
                 return json.load(answer)["value"]
         except urllib.error.HTTPError as error:
             with error:
@@ -284,14 +288,14 @@ class WebKit(Engine):
 
     def wheel(self, x: float, y: float, dx: float, dy: float) -> None:
         super().wheel(x, y, dx, dy)
-        self.release()  # the driver sends what a turn has beyond the one before
+        self.release()  # else the driver sends only the difference to the previous wheel event
 
     def close(self) -> None:
-        with urllib.request.urlopen(urllib.request.Request(self._address, method="DELETE"), timeout=PATIENCE):
+        with urllib.request.urlopen(urllib.request.Request(self._address, method="DELETE"), timeout=TIMEOUT):
             pass
         super().close()
         self._screen.terminate()
-        self._screen.wait(PATIENCE)
+        self._screen.wait(TIMEOUT)
         self._log.close()
 
 

@@ -1,4 +1,4 @@
-"""The pages in Firefox and in WebKit, Safari's engine, as they are in Chromium: `make test-engines`."""
+"""The pages in Firefox and WebKit (Safari's engine): `make test-engines`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from engines import KINDS, MISSING, SIZE, VIEW, Engine, with_ears
+from engines import KINDS, MISSING, SIZE, VIEW, Engine, with_collector
 from standin import LAYERS, STATIC, Standin, plausible
 from torch import nn
 from zoo import MODELS, Chain, graph_of
@@ -24,11 +24,11 @@ from intus.viewing.html import View
 
 pytestmark = [pytest.mark.browser, pytest.mark.engines]
 DARK = "matchMedia('(prefers-color-scheme: dark)').matches"
-#: How light a colour is, from 0 to 255.
+#: The lightness of a color, from 0 to 255.
 LIGHTNESS = (
     "(colour => colour.match(/[0-9.]+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0) / 3)"
 )
-PLACES = f"""JSON.stringify([
+LAYOUT = f"""JSON.stringify([
     {VIEW}.visible.boxes.map(b => [b.node.id, b.x, b.y, b.width, b.height, b.open]),
     {VIEW}.visible.lines.map(l => [l.container, l.x, l.y, ...l.route]),
 ])"""
@@ -57,7 +57,7 @@ def _beside() -> View:
     return view(traced(one), beside=traced(other))
 
 
-#: What is opened, and how many boxes it then shows.
+#: Views, and how many boxes each shows.
 PAGES: dict[str, tuple[Callable[[], View], int]] = {
     "folded": (lambda: View(MODELS["gpt2"]()), 17),
     "all open": (lambda: View(MODELS["gpt2"](), depth="all"), 629),
@@ -71,32 +71,32 @@ PAGES: dict[str, tuple[Callable[[], View], int]] = {
 
 
 @pytest.fixture(scope="module")
-def begin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Engine]]:
-    begun: list[Engine] = []
+def launch_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Engine]]:
+    engines: list[Engine] = []
 
-    def launched(name: str, **asked: bool) -> Engine:
+    def launched(name: str, **options: bool) -> Engine:
         if MISSING[name]:
             pytest.skip(MISSING[name])
-        begun.append(KINDS[name](tmp_path_factory.mktemp(name) / "profile", **asked))
-        return begun[-1]
+        engines.append(KINDS[name](tmp_path_factory.mktemp(name) / "profile", **options))
+        return engines[-1]
 
     yield launched
-    for engine in begun:
+    for engine in engines:
         engine.close()
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def browser(request: pytest.FixtureRequest, begin: Callable[..., Engine]) -> Engine:
-    return begin(request.param)
+def browser(request: pytest.FixtureRequest, launch_engine: Callable[..., Engine]) -> Engine:
+    return launch_engine(request.param)
 
 
 @pytest.fixture
 def engine(browser: Engine) -> Iterator[Engine]:
-    """The browser at its size; afterwards: nothing held down, and no complaint of the page."""
+    """Return the browser at its default size; afterwards release all keys and check for errors."""
     browser.resize(**SIZE)
     yield browser
     browser.release()
-    assert browser.js("window.troubles") == []
+    assert browser.js("window.problems") == []
 
 
 Open = Callable[..., Engine]
@@ -104,11 +104,11 @@ Open = Callable[..., Engine]
 
 @pytest.fixture
 def show(engine: Engine, tmp_path: Path) -> Open:
-    """Save a page, open the file, and wait until its graph stands."""
+    """Save a page, open the file, and wait until its graph is shown."""
 
     def shown(view: View, fragment: str = "", script: str = "") -> Engine:
         path = tmp_path / "graph.html"
-        path.write_text(with_ears(view.html(), script), encoding="utf-8")
+        path.write_text(with_collector(view.html(), script), encoding="utf-8")
         engine.goto(path.as_uri() + fragment)
         engine.until("document.querySelector('#intus-graph')?.intusView?.still", 60)
         return engine
@@ -117,7 +117,7 @@ def show(engine: Engine, tmp_path: Path) -> Open:
 
 
 def box(engine: Engine, address: str) -> dict[str, Any]:
-    """A box, where it stands in the window."""
+    """Return a box with its position in the window."""
     engine.until(f"{VIEW}.still")
     found = next(found for found in engine.js(f"{VIEW}.boxes()") if found["address"] == address)
     left, top, _, _ = engine.rect(".ig-canvas")
@@ -134,12 +134,12 @@ def addresses(engine: Engine) -> set[str]:
     return {found["address"] for found in engine.js(f"{VIEW}.boxes()")}
 
 
-def chosen(engine: Engine) -> str:
+def selected(engine: Engine) -> str:
     return str(engine.js(f"{VIEW}.place.at"))
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_saved_page_opens_with_its_words_inside_its_boxes(show: Open, name: str) -> None:
+def test_saved_page_draws_text_inside_boxes(show: Open, name: str) -> None:
     made, count = PAGES[name]
     workers = (
         "var made = 0; window.Worker = class extends Worker { constructor(url) { super(url); made++; } }"
@@ -167,10 +167,10 @@ def test_a_saved_page_opens_with_its_words_inside_its_boxes(show: Open, name: st
             return new Set(new Uint32Array(data.buffer)).size;
         })(document.querySelector(".ig-canvas"))"""
     )
-    assert shades > 30  # boxes, lines and smooth words
+    assert shades > 30  # boxes, lines and smoothed text
 
 
-def test_clicks_and_keys_walk_in_it_and_the_address_leads_back(show: Open) -> None:
+def test_mouse_keys_and_address_bar(show: Open) -> None:
     graph = View(MODELS["gpt2"]())
     engine = show(graph)
     for opened in (False, True):
@@ -178,13 +178,15 @@ def test_clicks_and_keys_walk_in_it_and_the_address_leads_back(show: Open) -> No
         engine.click(at["x"] + 16, at["y"] + 14)
         assert ("transformer.wte" in addresses(engine)) == opened
         moved = box(engine, "transformer")
-        assert [moved["x"], moved["y"]] == pytest.approx([at["x"], at["y"]], abs=1)  # it stays under the hand
+        assert [moved["x"], moved["y"]] == pytest.approx(
+            [at["x"], at["y"]], abs=1
+        )  # it stays under the pointer
     engine.click(*middle(engine, "transformer.wte"))
-    assert chosen(engine) == "transformer.wte"
+    assert selected(engine) == "transformer.wte"
     assert engine.js("document.querySelector('.ig-panel h2').textContent") == "transformer.wte"
     for key, then in {"ArrowDown": "add_2_8", "ArrowUp": "to_1_7", "Escape": "transformer"}.items():
         engine.press(key)
-        assert chosen(engine) == then
+        assert selected(engine) == then
     engine.press("Enter")
     assert "transformer.wte" not in addresses(engine)
     for key, count in {"3": 48, "*": 629, "1": 17}.items():
@@ -193,39 +195,39 @@ def test_clicks_and_keys_walk_in_it_and_the_address_leads_back(show: Open) -> No
     engine.press("+")
     assert engine.until(f"{VIEW}.still && {VIEW}.cameraControl.camera.scale") == pytest.approx(1.25)
 
-    engine.press("/", *"h.9 attn")  # Firefox has a search of its own at that key
+    engine.press("/", *"h.9 attn")  # Firefox has its own search for that key
     assert engine.js("document.activeElement.value") == "h.9 attn"
     engine.press("ArrowDown", "ArrowUp", "Enter")
-    assert chosen(engine) == "transformer.h.9.attn"
+    assert selected(engine) == "transformer.h.9.attn"
     engine.until("location.hash.startsWith('#at=transformer.h.9.attn&')")
-    hash_, seen = engine.js("location.hash"), addresses(engine)
+    hash_, shown = engine.js("location.hash"), addresses(engine)
     show(graph, hash_)
-    assert (chosen(engine), addresses(engine)) == ("transformer.h.9.attn", seen)
+    assert (selected(engine), addresses(engine)) == ("transformer.h.9.attn", shown)
     engine.js("location.hash = '#at=transformer.wpe&depth=1'")
     engine.until(f"{VIEW}.place.at === 'transformer.wpe'")
     assert len(addresses(engine)) == 17
 
 
-def test_the_address_follows_however_fast_it_is_walked(show: Open) -> None:
-    """Safari refuses the hundredth change in ten seconds."""
+def test_address_bar_follows_fast_navigation(show: Open) -> None:
+    """Safari refuses more than a hundred changes in ten seconds."""
     engine = show(View(MODELS["gpt2"](), depth="all"))
     engine.click_on(".ig-row")
     for _ in range(4):
         engine.press(*["ArrowDown"] * 50)
-    assert chosen(engine) != "input_1"
+    assert selected(engine) != "input_1"
     engine.until(f"new URLSearchParams(location.hash.slice(1)).get('at') === {VIEW}.place.at")
 
 
-def test_mouse_and_wheel_move_it(show: Open) -> None:
+def test_drag_wheel_and_minimap(show: Open) -> None:
     engine = show(View(MODELS["gpt2"]()))
     x, y, *_ = engine.rect(".ig-canvas")
     before = box(engine, "input_1")
     engine.drag(x + 40, y + 300, 50, -30)
     dragged = box(engine, "input_1")
-    assert [dragged[way] - before[way] for way in "xy"] == pytest.approx([50, -30], abs=1)
+    assert [dragged[axis] - before[axis] for axis in "xy"] == pytest.approx([50, -30], abs=1)
     engine.wheel(x + 300, y + 300, 20, 90)
     turned = box(engine, "input_1")
-    assert [turned[way] - dragged[way] for way in "xy"] == pytest.approx([-20, -90], abs=1)
+    assert [turned[axis] - dragged[axis] for axis in "xy"] == pytest.approx([-20, -90], abs=1)
     assert turned["width"] == before["width"]
     _, _, width, height = engine.rect(".ig-minimap")
     assert width > 10
@@ -233,18 +235,18 @@ def test_mouse_and_wheel_move_it(show: Open) -> None:
     engine.press("*")
     engine.until(f"{VIEW}.still && {VIEW}.boxes().length === 629")
     engine.click_on(".ig-minimap")
-    assert box(engine, "input_1")["y"] < -500  # half of it is above
+    assert box(engine, "input_1")["y"] < -500  # half of the graph is above
 
 
-def test_a_pinch_zooms_about_the_fingers(show: Open) -> None:
+def test_trackpad_pinch_zooms_about_the_pointer(show: Open) -> None:
     engine = show(View(MODELS["gpt2"]()))
     before, (x, y) = box(engine, "transformer.wpe"), middle(engine, "transformer.wpe")
-    if engine.version.startswith("Firefox"):  # from a trackpad: a wheel with Ctrl held
+    if engine.version.startswith("Firefox"):  # a trackpad sends a wheel event with Ctrl
         engine.hold("Control")
         for _ in range(4):
             engine.wheel(x, y, 0, -10)
         engine.release()
-    else:  # Debian's WebKit knows the events of Safari's trackpads only by name
+    else:  # Debian's WebKit has no trackpad events, so they are dispatched by script
         engine.js(
             f"""((canvas, place) => [1, 1.2, 1.4918].forEach((scale, i) => {{
                 const event = new MouseEvent(i ? "gesturechange" : "gesturestart", place);
@@ -257,20 +259,20 @@ def test_a_pinch_zooms_about_the_fingers(show: Open) -> None:
     assert engine.js("visualViewport.scale") == 1
 
 
-def test_fingers_drag_and_pinch_it(show: Open) -> None:
+def test_touch_drag_and_pinch(show: Open) -> None:
     engine = show(View(MODELS["gpt2"]()))
     if not engine.version.startswith("Firefox"):
-        pytest.skip("WebKitGTK's driver has no fingers: it sends a mouse")
+        pytest.skip("WebKitGTK's driver has no touch input")
     before = box(engine, "transformer.wpe")
     x, y, *_ = engine.rect(".ig-canvas")
     engine.drag(x + 40, y + 300, 60, 20, by="touch")
     moved = box(engine, "transformer.wpe")
-    assert [moved[way] - before[way] for way in "xy"] == pytest.approx([60, 20], abs=1)
+    assert [moved[axis] - before[axis] for axis in "xy"] == pytest.approx([60, 20], abs=1)
     engine.pinch(*middle(engine, "transformer.wpe"), 40, 60)
     assert box(engine, "transformer.wpe")["width"] == pytest.approx(1.5 * before["width"], rel=0.05)
 
 
-def test_facts_show_the_value_and_lead_on(show: Open) -> None:
+def test_panel_shows_values_and_links(show: Open) -> None:
     engine = show(PAGES["values"][0]())
     for address, picture in {"features.0": "Heat map", "paint": "Image"}.items():
         engine.click(*middle(engine, address))
@@ -284,7 +286,7 @@ def test_facts_show_the_value_and_lead_on(show: Open) -> None:
         assert width > 90
         assert height > 90
         assert engine.js("document.querySelectorAll('.ig-histogram rect').length") > 10
-    engine.click_on(".ig-panel h2")  # one click takes a name, to be copied
+    engine.click_on(".ig-panel h2")  # one click selects the name, so that it can be copied
     assert engine.js("getSelection().toString().trim()") == "paint"
     engine.click_on(".ig-panel .ig-link")
     assert engine.js("document.querySelector('.ig-panel h2').textContent") == "features.2"
@@ -292,16 +294,16 @@ def test_facts_show_the_value_and_lead_on(show: Open) -> None:
     assert engine.js("document.querySelector('.ig-panel')") is None
 
 
-def test_the_bar_and_the_outline(show: Open) -> None:
+def test_toolbar_and_outline(show: Open) -> None:
     engine = show(View(MODELS["gpt2"]()))
     listed = "[...document.querySelector('[aria-label=\"%s\"]').options].map((option) => option.textContent)"
-    assert engine.js(listed % "Colour by")[:2] == ["No colour", "Time"]  # Safari lists what is hidden, too
+    assert engine.js(listed % "Color by")[:2] == ["No color", "Time"]  # Safari lists hidden options too
     assert engine.js(listed % "Depth") == ["0", "1", "2", "3", "4", "all"]
     engine.click_on("[aria-label^='Open one level']")
     assert len(addresses(engine)) == 24
     engine.click_on(".ig-row")
     engine.press("ArrowDown", "ArrowDown", "ArrowLeft")
-    assert chosen(engine) == "transformer"
+    assert selected(engine) == "transformer"
     engine.press("Enter")
     engine.until(f"{VIEW}.boxes().length === 5")
     engine.click_on("[aria-label='Show or hide the outline']")
@@ -319,7 +321,7 @@ def test_the_bar_and_the_outline(show: Open) -> None:
     assert engine.js("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_two_sides_walk_together(show: Open) -> None:
+def test_two_sides_follow_each_other(show: Open) -> None:
     engine = show(_beside())
     titles = "[...document.querySelectorAll('.ig-panel h2')].map((title) => title.textContent).join()"
     engine.click(*middle(engine, "paint"))
@@ -328,64 +330,66 @@ def test_two_sides_walk_together(show: Open) -> None:
     engine.until(f"{titles} === 'head,head'")
 
 
-def test_a_worker_lays_out_as_the_page_does(show: Open) -> None:
-    """Words are measured alike in both, else what is laid out away would not fit."""
+def test_worker_and_page_give_equal_layouts(show: Open) -> None:
+    """Both must measure text equally."""
     steps = nn.Sequential(*[nn.Linear(2, 2), nn.Tanh()] * 2600)
     graph = View(graph_of(steps, torch.zeros(1, 2)), depth="all", rolled=False)
     places = []
     for script in ("", "delete window.Worker"):
         engine = show(graph, script=script)
         engine.until(f"{VIEW}.visible.count > 5200", 60)
-        places.append(engine.js(PLACES))
+        places.append(engine.js(LAYOUT))
     assert places[0] == places[1]
 
 
 @pytest.mark.parametrize("engine_name", KINDS)
-def test_it_is_dark_where_the_system_is(
-    begin: Callable[..., Engine], tmp_path: Path, engine_name: str
+def test_theme_follows_the_system(
+    launch_engine: Callable[..., Engine], tmp_path: Path, engine_name: str
 ) -> None:
-    engine = begin(engine_name, dark=True)
+    engine = launch_engine(engine_name, dark=True)
     path = tmp_path / "graph.html"
-    path.write_text(with_ears(View(MODELS["encoder"]()).html()), encoding="utf-8")
+    path.write_text(with_collector(View(MODELS["encoder"]()).html()), encoding="utf-8")
     engine.goto(path.as_uri())
     engine.until("document.querySelector('#intus-graph')?.intusView?.still")
     assert engine.js(f"[{DARK}, {LIGHTNESS}({VIEW}.graphCanvas.theme.bg) < 60]") == [True, True]
 
 
-def test_a_notebooks_cell(engine: Engine, tmp_path: Path) -> None:
-    """In a dark notebook on a light system; where the engine hands that on to frames, the graph is dark."""
+def test_notebook_cell(engine: Engine, tmp_path: Path) -> None:
+    """A dark notebook on a light system: the graph is dark if the engine passes the scheme on to frames."""
     path = tmp_path / "cell.html"
-    shown = cell(with_ears(View(MODELS["recurrent"](), rolled=True).html()), title="Recurrent", height=640)
-    tell = escape(f"<script>parent.told = {DARK}</script>")
-    probe = f'<iframe style="color-scheme: dark" srcdoc="{tell}"></iframe>'
+    shown = cell(
+        with_collector(View(MODELS["recurrent"](), rolled=True).html()), title="Recurrent", height=640
+    )
+    report = escape(f"<script>parent.frameIsDark = {DARK}</script>")
+    probe = f'<iframe style="color-scheme: dark" srcdoc="{report}"></iframe>'
     body = f"<!doctype html><body data-jp-theme-light=false>{shown}{probe}"
-    path.write_text(with_ears(body), encoding="utf-8")
+    path.write_text(with_collector(body), encoding="utf-8")
     engine.goto(path.as_uri())
-    engine.until("window.told !== undefined")
-    hands_on = engine.js("told")
-    assert hands_on or engine.version.startswith("WebKit")
-    assert engine.js("troubles") == []
-    engine.turn_to(0)
+    engine.until("window.frameIsDark !== undefined")
+    frame_is_dark = engine.js("frameIsDark")
+    assert frame_is_dark or engine.version.startswith("WebKit")
+    assert engine.js("problems") == []
+    engine.switch_to(0)
     engine.until("document.querySelector('#intus-graph')?.intusView?.still")
     is_dark = f"{LIGHTNESS}({VIEW}.graphCanvas.theme.bg) < 60"
-    assert engine.js(is_dark) == hands_on
-    engine.turn_to(None)
+    assert engine.js(is_dark) == frame_is_dark
+    engine.switch_to(None)
     engine.js("document.body.dataset.jpThemeLight = true")
-    engine.turn_to(0)
-    engine.until(f"!({is_dark})")  # it turns with the notebook
+    engine.switch_to(0)
+    engine.until(f"!({is_dark})")  # it follows the notebook
     assert len(addresses(engine)) == 11
     engine.click_on(".ig-search input")
     engine.press(*"tanh", "Enter")
-    assert chosen(engine).startswith("tanh")
+    assert selected(engine).startswith("tanh")
 
 
-def test_a_notebooks_widget(engine: Engine, tmp_path: Path) -> None:
-    """As anywidget shows it: its module, and a model that holds what Python and the page share."""
+def test_notebook_widget(engine: Engine, tmp_path: Path) -> None:
+    """Run the widget's module as anywidget does, with a model that stores the shared state."""
     widget = View(MODELS["gpt2"]()).widget()
     state = widget.get_state(["_assets", "_content", "height", "selected"])
     path = tmp_path / "widget.html"
     path.write_text(
-        with_ears(
+        with_collector(
             f"""<!doctype html><meta charset=utf-8><div id=cell></div><script type=module>
             const state = {json.dumps(state)}, code = {json.dumps(widget._esm)};
             const model = {{ get: (name) => state[name], save_changes() {{}}, on() {{}}, off() {{}} }};
@@ -408,11 +412,11 @@ def test_a_notebooks_widget(engine: Engine, tmp_path: Path) -> None:
     engine.until("window.selected === 'transformer.wte'")
 
 
-def test_the_servers_page(engine: Engine, tmp_path: Path) -> None:
+def test_server_page(engine: Engine, tmp_path: Path) -> None:
     static = tmp_path / "static"
     shutil.copytree(STATIC, static)
     index = static / "index.html"
-    index.write_text(with_ears(index.read_text(encoding="utf-8")), encoding="utf-8")
+    index.write_text(with_collector(index.read_text(encoding="utf-8")), encoding="utf-8")
     with Standin(plausible(), static=static) as server:
         engine.goto(server.url)
         engine.until(f"document.querySelectorAll('.layers li').length === {len(LAYERS)}")
@@ -431,22 +435,22 @@ def test_the_servers_page(engine: Engine, tmp_path: Path) -> None:
         engine.until(f"{epoch} === 'epoch 2 of 13'")
         assert 0 < width < SIZE["width"]
 
-        # A file that is offered comes as a link that is pressed.
+        # The page offers a file by clicking a link.
         engine.js(
-            """(window.offered = [], HTMLAnchorElement.prototype.click = async function () {
+            """(window.downloads = [], HTMLAnchorElement.prototype.click = async function () {
                 const blob = await (await fetch(this.href)).blob();
                 const image = blob.type === 'image/png' ? await createImageBitmap(blob) : { width: 0 };
-                offered.push([this.download, blob.type, blob.size, image.width]);
+                downloads.push([this.download, blob.type, blob.size, image.width]);
             })"""
         )
         for kind in ("CSV", "SVG", "PNG"):
             find = f"[...document.querySelectorAll('button')].find((b) => b.textContent.endsWith('{kind}'))"
             engine.js(f"{find}.click()")
-        engine.until("offered.length === 3")
-        offered = sorted(engine.js("offered"), key=lambda row: row[1])
+        engine.until("downloads.length === 3")
+        offered = sorted(engine.js("downloads"), key=lambda row: row[1])
         assert [row[1] for row in offered] == ["image/png", "image/svg+xml", "text/csv"]
         assert offered[0][0].startswith("digits-DigitsNet-linear_f1-digit")
         assert offered[0][3] > 1000
         assert min(row[2] for row in offered) > 2000
         engine.goto("about:blank")
-        engine.js("window.troubles = []")
+        engine.js("window.problems = []")

@@ -1,4 +1,4 @@
-"""The gallery: every card leads to a page to walk in, offline, with one program for all."""
+"""The gallery: cards that link to interactive pages, offline, with one program for all pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gallery.site import add, index
 
 
 class Wide(nn.Module):
-    """A hundred ways from one tensor to another, far wider than a card."""
+    """A hundred parallel operations, far wider than a card."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.stack([torch.sin(x + n) for n in range(100)])
@@ -46,13 +46,13 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_known_sizes_are_the_published_ones(gallery: Path) -> None:
+def test_parameter_counts_equal_published_ones(gallery: Path) -> None:
     text = (gallery / "index.html").read_text()
     facts = dict(re.findall(r"<strong>(.+?)</strong><small>([\d.]+[KM]) parameters", text))
     assert facts == {"DistilBERT": "66.4M", "LeNet-5": "61.7K", "U-Net": "31M", "GRU, step by step": "139K"}
 
 
-def test_search_finds_and_a_click_opens(gallery: Path, new_page: Callable[..., Page]) -> None:
+def test_search_filters_cards_and_click_opens_a_page(gallery: Path, new_page: Callable[..., Page]) -> None:
     page = new_page(offline=True)
     page.goto((gallery / "index.html").as_uri())
     assert page.locator("li:visible").count() == 6
@@ -66,9 +66,9 @@ def test_search_finds_and_a_click_opens(gallery: Path, new_page: Callable[..., P
     page.click("li:visible a")
     until(page, "Boolean(document.querySelector('#intus-graph').intusView)")
     assert page.title() == "GRU, step by step"
-    assert len(page.content()) < 60_000  # the program is not in it
+    assert len(page.content()) < 60_000  # the program is not embedded
     page.go_back()
-    assert page.locator("li:visible").count() == 1  # the search is in the address
+    assert page.locator("li:visible").count() == 1  # the address contains the search
 
 
 PLACES = """() => [...document.images].map((image) => {
@@ -84,7 +84,7 @@ PLACES = """() => [...document.images].map((image) => {
 
 
 @pytest.mark.parametrize("width", [360, 800, 1500])
-def test_a_thumbnail_is_readable_and_shows_where_the_model_begins(
+def test_thumbnail_is_readable_and_shows_the_models_input(
     gallery: Path, new_page: Callable[..., Page], width: int
 ) -> None:
     page = new_page(offline=True, viewport={"width": width, "height": 3000})
@@ -95,10 +95,10 @@ def test_a_thumbnail_is_readable_and_shows_where_the_model_begins(
     for name, place in places.items():
         assert 0.61 <= place["scale"] <= 1.01, name
         assert abs(place["top"]) < 0.5
-        # All of it, in the middle; or a part that leaves nothing of the card empty.
+        # The whole picture, centered, or a part that fills the card.
         inside = place["left"] > -0.5 and abs(place["left"] - place["right"]) < 1
         assert inside or (place["left"] < 0.5 and place["right"] < 0.5), name
-    assert places["Wide"]["left"] < -500  # its input stands in the middle of thousands of pixels
+    assert places["Wide"]["left"] < -500  # its input is in the middle of thousands of pixels
     card = page.locator("li", has_text="Wide").locator("picture")
     green = Image.open(BytesIO(card.screenshot())).convert("RGB")
     assert any(g > r + 40 and g > b + 20 for _, (r, g, b) in green.getcolors(1 << 20) or [])

@@ -1,4 +1,4 @@
-"""The interactive graph in a real browser: what stands where, and what hands and keys do to it."""
+"""The interactive graph in a real browser: layout, mouse, keyboard, colors and unusual models."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def area(page: Page) -> dict[str, float]:
 
 
 def press_button(page: Page, address: str) -> tuple[float, float]:
-    """Click the part of a box that opens and closes it; returns where, in the canvas."""
+    """Click the part of a box that opens and closes it, and return the position in the canvas."""
     at, canvas = box(page, address), area(page)
     x, y = at["x"] + 16, at["y"] + 14
     page.mouse.click(canvas["x"] + x, canvas["y"] + y)
@@ -104,7 +104,7 @@ def addresses(page: Page) -> set[str]:
 # -- layout ---------------------------------------------------------------------------------------------
 
 
-def holds(a: dict[str, Any], b: dict[str, Any]) -> bool:
+def contains(a: dict[str, Any], b: dict[str, Any]) -> bool:
     return (
         a["x"] <= b["x"] + 0.01
         and a["y"] <= b["y"] + 0.01
@@ -123,7 +123,7 @@ def apart(a: dict[str, Any], b: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_no_overlap_and_time_flows_down(open_graph: Open, name: str) -> None:
+def test_boxes_do_not_overlap_and_data_flows_down(open_graph: Open, name: str) -> None:
     graph = MODELS[name]()
     page = open_graph(View(graph, depth=99, rolled=False))
     page.evaluate(f"{VIEW}.openToDepth(Infinity)")
@@ -131,26 +131,26 @@ def test_no_overlap_and_time_flows_down(open_graph: Open, name: str) -> None:
     leaves = [found for found in all_boxes if not found["open"]]
     for number, a in enumerate(all_boxes):
         for b in all_boxes[number + 1 :]:
-            assert apart(a, b) or (a["open"] and holds(a, b)) or (b["open"] and holds(b, a)), (a, b)
+            assert apart(a, b) or (a["open"] and contains(a, b)) or (b["open"] and contains(b, a)), (a, b)
 
     names = page.evaluate(
         f"Object.fromEntries({VIEW}.tree.nodes.flatMap(n => n.names.map(a => [a, n.address])))"
     )
     place = {found["address"]: found for found in leaves}
-    seen = 0
+    compared = 0
     for src, dst in zip(graph.edges.src.tolist(), graph.edges.dst.tolist(), strict=True):
-        if graph.ops.kind[src] == 3:  # a buffer may live inside the box that reads it
+        if graph.ops.kind[src] == 3:  # a buffer may be part of the box that reads it
             continue
         a, b = names[graph.labels[src]], names[graph.labels[dst]]
         if a != b:
             assert place[a]["y"] + place[a]["height"] < place[b]["y"], (a, b)
-            seen += 1
-    assert seen > 0
+            compared += 1
+    assert compared > 0
     assert len(leaves) >= min(3, len(graph))
 
 
 @pytest.mark.parametrize("name", ["resnet", "gpt2", "llama", "wild 1", "wild 4"])
-def test_edges_go_round_boxes(open_graph: Open, name: str) -> None:
+def test_edges_avoid_boxes(open_graph: Open, name: str) -> None:
     page = open_graph(View(MODELS[name](), rolled=False))
     page.evaluate(f"{VIEW}.openToDepth(Infinity)")
     leaves = [found for found in boxes(page) if not found["open"]]
@@ -160,7 +160,7 @@ def test_edges_go_round_boxes(open_graph: Open, name: str) -> None:
         points = list(zip(route["points"][::2], route["points"][1::2], strict=True))
         for (x1, y1), (x2, y2) in itertools.pairwise(points):
             if abs(x1 - x2) > 0.5:
-                continue  # bends lie between the ranks, where no box is
+                continue  # curves are between the ranks, where there are no boxes
             straight += 1
             for leaf in leaves:
                 inside = leaf["x"] + 1 < x1 < leaf["x"] + leaf["width"] - 1
@@ -170,21 +170,21 @@ def test_edges_go_round_boxes(open_graph: Open, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["digits", "resnet", "gpt2", "llama"])
-def test_opens_readable_at_the_top(open_graph: Open, name: str) -> None:
+def test_graph_opens_readable_at_the_top(open_graph: Open, name: str) -> None:
     page = open_graph(View(MODELS[name]()))
     first = boxes(page)
     assert 3 <= len(first) <= 40
     entry = next(found for found in first if found["kind"] == "input")
     assert 0 <= entry["y"] < 60
     assert 0 < entry["x"] < area(page)["width"]
-    assert entry["height"] >= 17  # the words on it are at least 7.5 px high
+    assert entry["height"] >= 17  # its text is at least 7.5 px high
 
 
-# -- hands ----------------------------------------------------------------------------------------------
+# -- mouse, touch and keyboard --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("motion", [False, True])
-def test_click_opens_and_closes_in_place(open_graph: Open, motion: bool) -> None:
+def test_click_opens_and_closes_box_in_place(open_graph: Open, motion: bool) -> None:
     page = open_graph(View(digits(), depth=0), motion=motion)
     assert addresses(page) == {"input_1", "features", "flatten_1_7", "fc1", "relu_3_9", "fc2", "output_1"}
     x, y = press_button(page, "features")
@@ -192,7 +192,7 @@ def test_click_opens_and_closes_in_place(open_graph: Open, motion: bool) -> None
     assert opened["open"]
     assert {f"features.{i}" for i in range(6)} < addresses(page)
     assert opened["x"] <= x <= opened["x"] + opened["width"]
-    assert opened["y"] <= y <= opened["y"] + 30  # still on the header, so a second click closes it
+    assert opened["y"] <= y <= opened["y"] + 30  # still on the header, so that a second click closes it
     canvas = area(page)
     page.mouse.click(canvas["x"] + x, canvas["y"] + y)
     closed = box(page, "features")
@@ -245,12 +245,12 @@ def test_drag_wheel_and_pinch(open_graph: Open) -> None:
     page.keyboard.up("Control")
     zoomed = box(page, "features.0")
     assert zoomed["width"] > 1.2 * at["width"]
-    assert zoomed["x"] + zoomed["width"] / 2 == pytest.approx(x, abs=1)  # zooms about the pointer
+    assert zoomed["x"] + zoomed["width"] / 2 == pytest.approx(x, abs=1)  # it zooms about the pointer
     assert zoomed["y"] + zoomed["height"] / 2 == pytest.approx(y, abs=1)
 
 
-def test_the_pinch_events_of_safari(open_graph: Open) -> None:
-    """Which Chromium has none of: sent as Safari sends them, also beside the pointers of a touch screen."""
+def test_pinch_events_of_safari(open_graph: Open) -> None:
+    """Chromium has no such events; they are sent as Safari sends them, also together with touch pointers."""
     page = open_graph(View(digits()))
     at = box(page, "features.0")
     x, y = at["x"] + at["width"] / 2, at["y"] + at["height"] / 2
@@ -262,11 +262,11 @@ def test_the_pinch_events_of_safari(open_graph: Open) -> None:
             return canvas.dispatchEvent(Object.assign(event, { scale }));
         });
     }"""
-    assert page.evaluate(send, [x, y, [1, 1.2, 1.5]]) == [False] * 3  # or Safari zooms the page
+    assert page.evaluate(send, [x, y, [1, 1.2, 1.5]]) == [False] * 3  # else Safari zooms the page
     zoomed = box(page, "features.0")
     assert zoomed["width"] == pytest.approx(1.5 * at["width"], rel=0.01)
     assert zoomed["x"] + zoomed["width"] / 2 == pytest.approx(x, abs=1)
-    page.evaluate(send, [x, y, [1, 0.5]])  # a pinch begins at 1, wherever the last one ended
+    page.evaluate(send, [x, y, [1, 0.5]])  # every pinch begins at 1
     assert box(page, "features.0")["width"] == pytest.approx(0.75 * at["width"], rel=0.01)
     page.locator(".ig-canvas").hover(position={"x": 40, "y": 300})
     page.mouse.down()
@@ -275,8 +275,8 @@ def test_the_pinch_events_of_safari(open_graph: Open) -> None:
     assert box(page, "features.0")["width"] == pytest.approx(0.75 * at["width"], rel=0.01)
 
 
-def test_a_browser_that_is_too_old_is_told_so(new_page: Callable[..., Page], tmp_path: Path) -> None:
-    """One that knows no light-dark() would show a black sheet."""
+def test_too_old_browser_gets_a_message(new_page: Callable[..., Page], tmp_path: Path) -> None:
+    """A browser without light-dark() would show a black page."""
     page = new_page()
     page.add_init_script(
         "CSS.supports = (name, value) => name !== 'color' || !value.startsWith('light-dark')"
@@ -285,7 +285,7 @@ def test_a_browser_that_is_too_old_is_told_so(new_page: Callable[..., Page], tmp
     expect(page.locator("#intus-graph")).to_contain_text("this browser is too old. It needs Chrome 123")
 
 
-def test_facts_of_a_module(open_graph: Open) -> None:
+def test_panel_of_a_module(open_graph: Open) -> None:
     page = open_graph(View(digits()))
     at, canvas = box(page, "fc1"), area(page)
     page.mouse.click(canvas["x"] + at["x"] + at["width"] / 2, canvas["y"] + at["y"] + at["height"] / 2)
@@ -296,11 +296,11 @@ def test_facts_of_a_module(open_graph: Open) -> None:
     assert "test_graph.py" in text  # the line of the user's code
     panel.get_by_role("button", name="flatten_1_7").click()
     assert page.locator(".ig-panel h2").inner_text() == "flatten_1_7"
-    page.get_by_role("button", name="Close the facts").click()
+    page.get_by_role("button", name="Close details").click()
     assert page.locator(".ig-panel").count() == 0
 
 
-def test_search_finds_and_opens_the_way(open_graph: Open) -> None:
+def test_search_selects_and_opens_modules_around(open_graph: Open) -> None:
     page = open_graph(View(MODELS["gpt2"](), depth=0))
     assert "transformer.h.7.mlp.c_fc" not in addresses(page)
     field = page.get_by_role("combobox", name="Find in the graph")
@@ -315,7 +315,7 @@ def test_search_finds_and_opens_the_way(open_graph: Open) -> None:
     assert page.get_by_text("Nothing found").is_visible()
 
 
-def test_keyboard_walks_the_outline(open_graph: Open) -> None:
+def test_keyboard_navigation_in_the_outline(open_graph: Open) -> None:
     page = open_graph(View(digits(), depth=0))
     tree = page.get_by_role("tree", name="Outline of the model")
     tree.focus()
@@ -334,7 +334,7 @@ def test_keyboard_walks_the_outline(open_graph: Open) -> None:
     assert not box(page, "features")["open"]
 
 
-def test_keyboard_walks_the_picture(open_graph: Open) -> None:
+def test_keyboard_navigation_in_the_picture(open_graph: Open) -> None:
     page = open_graph(View(resnet(), depth=0))
     page.locator(".ig-canvas").focus()
     walked = []
@@ -351,10 +351,10 @@ def test_keyboard_walks_the_picture(open_graph: Open) -> None:
     assert page.evaluate("document.activeElement.type") == "search"
 
 
-# -- colours --------------------------------------------------------------------------------------------
+# -- colors ---------------------------------------------------------------------------------------------
 
 
-def test_paint_changes_colours_and_shows_what_is_missing(open_graph: Open) -> None:
+def test_paint_colors_boxes_and_shows_missing_values(open_graph: Open) -> None:
     page = open_graph(View(digits()))
     assert {found["colour"] for found in boxes(page)} == {None}
     page.evaluate(
@@ -377,7 +377,7 @@ def test_paint_changes_colours_and_shows_what_is_missing(open_graph: Open) -> No
 
 
 def drawn(page: Page, address: str) -> tuple[int, ...]:
-    """The colour really on the canvas, inside a box, away from its words."""
+    """Return the color on the canvas inside a box, away from its text."""
     at = box(page, address)
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     canvas = "document.querySelector('.ig-canvas').getContext('2d')"
@@ -385,15 +385,15 @@ def drawn(page: Page, address: str) -> tuple[int, ...]:
     return tuple(page.evaluate(read, [round(at["x"] + 8), round(at["y"] + at["height"] / 2)])[:3])
 
 
-def test_overlay_travels_in_the_file(open_graph: Open) -> None:
+def test_saved_file_contains_the_overlay(open_graph: Open) -> None:
     page = open_graph(View(digits(), overlay={"fc1": 2.0, "fc2": 3.0}))
     assert box(page, "fc2")["colour"] == "rgb(253, 231, 37)"
-    page.get_by_label("Colour by").select_option("parameters")
-    assert box(page, "fc1")["colour"] == "rgb(253, 231, 37)"  # the most parameters
+    page.get_by_label("Color by").select_option("parameters")
+    assert box(page, "fc1")["colour"] == "rgb(253, 231, 37)"  # it has the most parameters
     assert box(page, "features.2")["colour"] == "missing"  # a ReLU has none
 
 
-def test_what_spans_decades_is_coloured_by_powers_until_asked_otherwise(open_graph: Open) -> None:
+def test_wide_range_has_a_logarithmic_scale_by_default(open_graph: Open) -> None:
     page = open_graph(View(digits(), overlay={"features.0": 1e-3, "fc1": 1.0, "fc2": 1e3}))
     halfway = "rgb(33, 144, 141)"
     assert box(page, "fc1")["colour"] == halfway
@@ -403,15 +403,15 @@ def test_what_spans_decades_is_coloured_by_powers_until_asked_otherwise(open_gra
     page.keyboard.press("Enter")
     assert box(page, "fc1")["colour"] == box(page, "features.0")["colour"] == "rgb(68, 1, 84)"
     assert page.locator(".ig-tick").count() == 0
-    page.keyboard.press("Enter")  # the focus stayed on it
+    page.keyboard.press("Enter")  # the button has kept the focus
     assert box(page, "fc1")["colour"] == halfway
     page.evaluate(f"{VIEW}.paint({{title: 'cosine', low: -1, high: 1, values: new Map([['fc1', 0]])}})")
     assert box(page, "fc1")["colour"] == halfway
-    assert button.count() == 0  # below zero there are no powers
+    assert button.count() == 0  # negative values have no logarithm
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_light_and_dark(open_graph: Open, scheme: str) -> None:
+def test_theme_follows_system_and_button(open_graph: Open, scheme: str) -> None:
     page = open_graph(View(digits()), color_scheme=scheme)
     ground = "Array.from(document.querySelector('.ig-canvas').getContext('2d').getImageData(3, 3, 1, 1).data)"
     first = page.evaluate(ground)[0]
@@ -421,21 +421,21 @@ def test_light_and_dark(open_graph: Open, scheme: str) -> None:
     assert (page.evaluate(ground)[0] > 200) != (scheme == "light")
 
 
-# -- odd models -----------------------------------------------------------------------------------------
+# -- unusual models -------------------------------------------------------------------------------------
 
 
-def test_a_failing_model_shows_where(open_graph: Open) -> None:
+def test_failed_pass_selects_the_operation_that_raised(open_graph: Open) -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Sequential(nn.Linear(9, 2), nn.ReLU()))
     graph = trace(model, torch.zeros(3, 4), save="none", on_error="keep").graph
     page = open_graph(View(graph, depth=0))
     alert = page.get_by_role("alert").inner_text()
     assert "mat1 and mat2 shapes cannot be multiplied (3x8 and 9x2)" in alert
-    panel = page.locator(".ig-panel").inner_text()  # the operation that raised is selected already
+    panel = page.locator(".ig-panel").inner_text()  # the operation that raised is selected
     assert "failed here" in panel
     assert "3×8" in panel
 
 
-def test_hostile_names_do_nothing(open_graph: Open) -> None:
+def test_hostile_names_are_not_executed(open_graph: Open) -> None:
     name = "</script><img src=x onerror=hurt=1>"
 
     class Odd(nn.Module):
@@ -473,14 +473,14 @@ SHOW = """(scene) => {
         view.close(name);
         view.open(name);
     }
-    const said = [view.boxes().length, host.innerText];
+    const shown = [view.boxes().length, host.innerText];
     view.destroy();
     host.remove();
-    return said;
+    return shown;
 }"""
 
 
-def test_a_graph_of_nothing(open_graph: Open) -> None:
+def test_graph_without_operations(open_graph: Open) -> None:
     page = open_graph(View(digits()))
     nothing = scene(digits())
     nothing["ops"] = {key: [] for key in nothing["ops"]}
@@ -493,8 +493,8 @@ def test_a_graph_of_nothing(open_graph: Open) -> None:
     assert "ValueError: before the first operation" in text
 
 
-def test_no_scene_of_valid_indices_breaks_it(open_graph: Open) -> None:
-    """A server shows graphs it was sent: loops, edges back in time and odd nesting included."""
+def test_random_scenes_with_valid_indices(open_graph: Open) -> None:
+    """A server shows any graph that it receives, even with loops, backward edges and odd nesting."""
     page = open_graph(View(digits()))
     whole = scene(MODELS["encoder"]())
     rows, calls = len(whole["ops"]["kind"]), len(whole["calls"]["parent"])
@@ -513,7 +513,7 @@ def test_no_scene_of_valid_indices_breaks_it(open_graph: Open) -> None:
         assert count > 5, seed
 
 
-def test_a_long_chain_is_walked(open_graph: Open) -> None:
+def test_select_in_a_long_chain(open_graph: Open) -> None:
     page = open_graph(View(graph_of(Chain(10_000), torch.zeros(1)), rolled=False))
     assert len(boxes(page)) == 10_002
     for number in (1, 5_001, 10_000):
@@ -521,7 +521,7 @@ def test_a_long_chain_is_walked(open_graph: Open) -> None:
         expect(page.locator(".ig-panel h2")).to_have_text(f"neg_1_1:{number}")
 
 
-def test_a_cell_of_a_notebook(new_page: Callable[..., Page], tmp_path: Any) -> None:
+def test_notebook_cell(new_page: Callable[..., Page], tmp_path: Any) -> None:
     cell = tmp_path / "cell.html"
     cell.write_text(f"<!doctype html><meta charset=utf-8>{View(digits())._repr_html_()}", encoding="utf-8")
     page = new_page(offline=True)
@@ -547,8 +547,8 @@ WIDE = (
 
 
 @pytest.mark.parametrize("width", [1100, 900])
-def test_a_place_without_a_size_gets_its_graph_with_the_size(open_graph: Open, width: int) -> None:
-    """A notebook's frame, or a hidden tab, may have no size until long after the graph was made for it."""
+def test_element_without_size_shows_graph_once_sized(open_graph: Open, width: int) -> None:
+    """A notebook's frame or a hidden tab may have no size until long after the graph was created."""
     page = open_graph(View(digits()))
     page.evaluate(LATE)
     page.wait_for_timeout(100)
@@ -557,14 +557,14 @@ def test_a_place_without_a_size_gets_its_graph_with_the_size(open_graph: Open, w
     page.evaluate(WIDE, width)
     expect(outline).to_be_visible(visible=width >= 1000)
     canvas = page.locator(".ig-canvas")
-    until(page, f"{VIEW}.still && {VIEW}.look.width > 0")
+    until(page, f"{VIEW}.still && {VIEW}.viewport.width > 0")
     entry = next(box for box in boxes(page) if box["address"] == "input_1")
     middle = entry["x"] + entry["width"] / 2
     assert abs(middle - canvas.evaluate("(canvas) => canvas.clientWidth / 2")) < 2
     assert 0 < entry["y"] < 60
 
 
-def test_the_outline_goes_with_the_room_until_someone_decides(open_graph: Open) -> None:
+def test_outline_follows_width_until_toggled(open_graph: Open) -> None:
     page = open_graph(View(digits()))
     outline, button = page.get_by_role("tree"), page.get_by_role("button", name="Show or hide the outline")
     for width, shown in ((1280, True), (900, False), (1100, True)):
@@ -582,7 +582,7 @@ def test_the_outline_goes_with_the_room_until_someone_decides(open_graph: Open) 
 
 
 class Long(nn.Module):
-    """Modules and parameters of long names."""
+    """Modules and parameters with long names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -595,7 +595,7 @@ class Long(nn.Module):
         return self.text_encoder_of_the_student(x)
 
 
-# Where the lines of a text begin: the characters before and after each break.
+# The characters before and after each line break of a text.
 BREAKS = """(element) => {
     const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
     const letters = [];
@@ -619,8 +619,8 @@ def test_long_names_break_between_their_parts(open_graph: Open) -> None:
     title, weight = page.locator(".ig-panel h2"), page.locator(".ig-panel .ig-shape", has_text=".weight")
     expect(title).to_have_text(name)
     expect(weight).to_have_text(f"{name}.weight")
-    called = page.locator(".ig-panel dd", has_text=name.rpartition(".")[0])
-    for element in (title, weight, called):
+    other_names = page.locator(".ig-panel dd", has_text=name.rpartition(".")[0])
+    for element in (title, weight, other_names):
         breaks = element.evaluate(BREAKS)
         assert len(breaks) >= 2
         assert {pair[0] for pair in breaks} <= set("._ "), breaks

@@ -1,4 +1,4 @@
-"""The graph page for everyone: what axe-core finds, the outline as a tree, focus."""
+"""Accessibility of the graph page: axe-core, the outline as a tree, focus, contrast, small screens, print."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def violations(page: Page) -> list[str]:
 
 @needs_axe
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(open_graph: Open, scheme: str) -> None:
+def test_axe_finds_no_serious_violation(open_graph: Open, scheme: str) -> None:
     t = trace(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Sequential(nn.Linear(8, 2))), torch.randn(3, 4))
     page = open_graph(t.show(overlay={"0": 1.0, "1": 2.0}), color_scheme=scheme)
     page.evaluate(f"{VIEW}.select('0')")
@@ -49,14 +49,14 @@ def test_axe_finds_nothing_serious(open_graph: Open, scheme: str) -> None:
 
 
 @needs_axe
-def test_axe_finds_nothing_serious_in_a_failed_pass_on_a_phone(open_graph: Open) -> None:
+def test_axe_finds_no_serious_violation_in_a_failed_pass_on_a_phone(open_graph: Open) -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.Linear(9, 2))
     graph = trace(model, torch.zeros(3, 4), save="none", on_error="keep").graph
     page = open_graph(View(graph), viewport={"width": 390, "height": 700})
     assert violations(page) == []
 
 
-def test_focus_stays_where_it_was(open_graph: Open) -> None:
+def test_keyboard_navigation_keeps_focus(open_graph: Open) -> None:
     page = open_graph(View(MODELS["gpt2"]()))
     tree = page.get_by_role("tree", name="Outline of the model")
     tree.focus()
@@ -71,7 +71,7 @@ def test_focus_stays_where_it_was(open_graph: Open) -> None:
         assert page.evaluate("document.activeElement.className") == "ig-canvas"
 
 
-def test_the_outline_says_what_it_shows(open_graph: Open) -> None:
+def test_outline_items_have_aria_levels_and_states(open_graph: Open) -> None:
     page = open_graph(View(MODELS["gpt2"](), depth=1))
     items = page.get_by_role("treeitem")
     fold = items.filter(has_text="12 × GPT2Block")
@@ -79,10 +79,10 @@ def test_the_outline_says_what_it_shows(open_graph: Open) -> None:
     assert fold.get_attribute("aria-level") == "2"
     fold.dblclick()
     assert fold.get_attribute("aria-expanded") == "true"
-    assert items.filter(has_text="GPT2Block").count() == 2  # the fold and the one it shows
+    assert items.filter(has_text="GPT2Block").count() == 2  # the fold and the member shown
 
 
-def test_a_row_that_the_outline_scrolls_under_a_press_is_chosen_all_the_same(open_graph: Open) -> None:
+def test_outline_row_scrolled_during_a_press_is_selected(open_graph: Open) -> None:
     page = open_graph(View(MODELS["gpt2"](), depth="all"))
     tree = page.get_by_role("tree", name="Outline of the model")
     row = page.get_by_role("treeitem").filter(has_text="ln_1").first
@@ -100,8 +100,8 @@ def test_a_row_that_the_outline_scrolls_under_a_press_is_chosen_all_the_same(ope
     for top in (400, 520, 130, 4000, 3900):
         tree.evaluate("(tree, top) => { tree.scrollTop = top; }", top)
         until(page, f"{rows}.includes({top // 26} + 1)")
-        seen = page.evaluate(rows)
-        assert seen == list(range(seen[0], seen[-1] + 1)), "each once, in the order they are read"
+        shown = page.evaluate(rows)
+        assert shown == list(range(shown[0], shown[-1] + 1)), "each row once, in order"
 
 
 COLOURS = """() => {
@@ -111,8 +111,8 @@ COLOURS = """() => {
 }"""
 
 
-def ground_and_boxes(page: Page) -> float:
-    """How far the shade of operations is from that of the ground around them, of 255."""
+def contrast_of_boxes(page: Page) -> float:
+    """Return the median difference in lightness between closed boxes and their background, of 255."""
     found: list[float] = page.evaluate(f"""() => {{
         const canvas = document.querySelector(".ig-canvas"), ctx = canvas.getContext("2d");
         const shade = (x, y) => ctx.getImageData(x, y, 1, 1).data.slice(0, 3).reduce((a, b) => a + b) / 3;
@@ -125,16 +125,16 @@ def ground_and_boxes(page: Page) -> float:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_boxes_can_be_told_from_the_ground_from_afar(open_graph: Open, scheme: str) -> None:
+def test_tiny_boxes_contrast_with_the_background(open_graph: Open, scheme: str) -> None:
     page = open_graph(View(MODELS["unet"](), depth="all"), color_scheme=scheme)
     page.evaluate(f"{VIEW}.fit(), {VIEW}.paintNow()")
     until(page, f"{VIEW}.still")
-    assert page.evaluate(f"{VIEW}.look.camera.scale") < 0.35
-    assert ground_and_boxes(page) > 40
+    assert page.evaluate(f"{VIEW}.viewport.camera.scale") < 0.35
+    assert contrast_of_boxes(page) > 40
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_picture_is_seen_where_the_system_forces_its_colours(open_graph: Open, scheme: str) -> None:
+def test_picture_in_forced_colors_mode(open_graph: Open, scheme: str) -> None:
     plain = open_graph(View(MODELS["unet"]()), color_scheme=scheme).evaluate(COLOURS)
     assert plain > 50
     forced = open_graph(View(MODELS["unet"]()), color_scheme=scheme, forced_colors="active")
@@ -142,21 +142,21 @@ def test_the_picture_is_seen_where_the_system_forces_its_colours(open_graph: Ope
     assert forced.evaluate(COLOURS) == pytest.approx(plain, rel=0.2)
 
 
-def test_the_whole_graph_stands_above_its_legend_however_many_lines_that_has(open_graph: Open) -> None:
+def test_fit_leaves_room_for_a_legend_of_several_lines(open_graph: Open) -> None:
     page = open_graph(View(MODELS["llama"](), depth=1), viewport={"width": 1000, "height": 800})
     page.evaluate(f"{VIEW}.fit()")
     until(page, f"{VIEW}.still")
     legend = page.locator(".ig-legend")
     lines = legend.locator(".ig-pair").evaluate_all("(all) => all.map((one) => one.getBoundingClientRect())")
     assert len({line["top"] for line in lines}) > 1
-    assert all(line["height"] < 20 for line in lines), "a key and its word are on one line"
+    assert all(line["height"] < 20 for line in lines), "a key and its label are on one line"
     top = legend.evaluate("(e) => e.getBoundingClientRect().top")
     corner = page.locator(".ig-canvas").evaluate("(e) => e.getBoundingClientRect().top")
     boxes = page.evaluate(f"{VIEW}.boxes()")
     assert corner + max(box["y"] + box["height"] for box in boxes) < top
 
 
-def test_names_are_whole_where_the_way_to_a_box_is_short(open_graph: Open) -> None:
+def test_short_trail_shows_whole_names(open_graph: Open) -> None:
     page = open_graph(View(MODELS["gpt2"]()))
     steps = page.locator(".ig-trail li > *")
     assert steps.all_inner_texts() == ["GPT2LMHeadModel", "transformer"]
@@ -164,26 +164,26 @@ def test_names_are_whole_where_the_way_to_a_box_is_short(open_graph: Open) -> No
 
 
 @pytest.mark.parametrize("width", [390, 760, 1280])
-def test_the_way_to_a_box_can_be_read_on_a_phone_too(open_graph: Open, width: int) -> None:
+def test_trail_is_readable_on_a_phone(open_graph: Open, width: int) -> None:
     page = open_graph(View(MODELS["gpt2"]()), viewport={"width": width, "height": 800})
     page.evaluate(f"{VIEW}.select('transformer.h.7.attn.c_attn')")
-    trail = page.get_by_role("navigation", name="Where this is")
+    trail = page.get_by_role("navigation", name="Breadcrumb")
     steps = trail.get_by_role("listitem")
     assert [steps.nth(n).inner_text() for n in (0, -1)] == ["GPT2LMHeadModel", "c_attn"]
-    seen = trail.bounding_box()
-    assert seen
+    frame = trail.bounding_box()
+    assert frame
     edges = [steps.nth(n).bounding_box() for n in range(steps.count())]
     assert all(
-        edge and edge["width"] > 30 and edge["x"] + edge["width"] <= seen["x"] + seen["width"]
+        edge and edge["width"] > 30 and edge["x"] + edge["width"] <= frame["x"] + frame["width"]
         for edge in edges
     )
     name = steps.last.locator("span")
-    assert name.evaluate("(e) => e.clientWidth") > 34  # of six letters
+    assert name.evaluate("(e) => e.clientWidth") > 34  # for six letters
     steps.nth(1).get_by_role("button").click()
     assert page.locator(".ig-panel h2").inner_text() == "transformer"
 
 
-def test_on_paper_are_the_picture_and_its_key_alone(open_graph: Open) -> None:
+def test_print_shows_only_picture_and_legend(open_graph: Open) -> None:
     page = open_graph(View(MODELS["unet"]()))
     page.emulate_media(media="print")
     assert [page.locator(one).is_visible() for one in (".ig-canvas", ".ig-legend")] == [True, True]
@@ -192,12 +192,12 @@ def test_on_paper_are_the_picture_and_its_key_alone(open_graph: Open) -> None:
     ] * 3
 
 
-def test_a_dark_page_is_printed_light(open_graph: Open) -> None:
+def test_dark_page_is_printed_light(open_graph: Open) -> None:
     page = open_graph(View(MODELS["unet"]()), color_scheme="dark")
     ground = "document.querySelector('.ig-canvas').getContext('2d').getImageData(3, 3, 1, 1).data[0]"
     assert page.evaluate(ground) < 40
     page.evaluate(f"addEventListener('beforeprint', () => (window.printed = {ground}))")
-    page.pdf()  # as the browser prints
+    page.pdf()  # prints the page
     assert page.evaluate("window.printed") > 230
     assert page.evaluate(ground) < 40
     page.emulate_media(media="print", color_scheme="dark")
@@ -207,7 +207,7 @@ def test_a_dark_page_is_printed_light(open_graph: Open) -> None:
     )
 
 
-def test_the_legend_folds_to_its_title_and_stays_so(open_graph: Open) -> None:
+def test_folded_legend_stays_folded(open_graph: Open) -> None:
     page = open_graph(View(MODELS["unet"]()))
     legend = page.locator(".ig-legend")
     title = legend.get_by_role("button", name="Legend")
@@ -215,7 +215,7 @@ def test_the_legend_folds_to_its_title_and_stays_so(open_graph: Open) -> None:
     title.click()
     assert legend.inner_text().strip() == "Legend"
     assert title.get_attribute("aria-expanded") == "false"
-    page.get_by_label("Colour by").select_option("parameters")
+    page.get_by_label("Color by").select_option("parameters")
     assert legend.inner_text().strip() == "Parameters"
     assert legend.locator("canvas, .ig-bar-scale").count() == 0
     title = legend.get_by_role("button", name="Parameters")
@@ -226,7 +226,7 @@ def test_the_legend_folds_to_its_title_and_stays_so(open_graph: Open) -> None:
     assert legend.inner_text().strip() == "Parameters"
 
 
-def test_a_wide_graph_begins_at_its_edge_on_a_phone_and_under_the_way_to_a_box(open_graph: Open) -> None:
+def test_wide_graph_on_a_phone_begins_at_its_edge_below_the_trail(open_graph: Open) -> None:
     class Wide(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -242,13 +242,13 @@ def test_a_wide_graph_begins_at_its_edge_on_a_phone_and_under_the_way_to_a_box(o
     assert min(box["y"] for box in boxes) > 36
 
 
-def test_a_long_name_ends_inside_the_way_to_it_and_is_copied_by_a_click(open_graph: Open) -> None:
+def test_long_name_is_truncated_in_the_trail_and_selectable_in_the_panel(open_graph: Open) -> None:
     name = "a" * 2000
     model = nn.Sequential()
     model.add_module(name, nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
     page = open_graph(trace(model, torch.ones(1, 4)).show())
     page.evaluate(f"{VIEW}.select({name!r})")
-    last = page.get_by_role("navigation", name="Where this is").get_by_role("listitem").last
+    last = page.get_by_role("navigation", name="Breadcrumb").get_by_role("listitem").last
     trail, end = page.locator(".ig-trail").bounding_box(), last.bounding_box()
     assert trail
     assert end

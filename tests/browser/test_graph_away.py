@@ -1,4 +1,4 @@
-"""A large graph is laid out in a worker: the same places, a page that answers meanwhile, a way without."""
+"""Layout of large graphs in a worker: equal layouts, a responsive page, and the fallback without a worker."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from intus.viewing.html import View
 
 pytestmark = pytest.mark.browser
 VIEW = "document.querySelector('#intus-graph').intusView"
-PLACES = f"""JSON.stringify([
+LAYOUT = f"""JSON.stringify([
     {VIEW}.visible.boxes.map(b => [b.node.id, b.x, b.y, b.width, b.height, b.open]),
     {VIEW}.visible.lines.map(l => [l.container, l.x, l.y, ...l.route]),
 ])"""
-# What a person can do while it is laid out: frames that were drawn, and a key that was answered.
+# Counts frames drawn during the layout, and checks that a selection takes effect meanwhile.
 WATCH = """
-window.seen = { frames: 0, chosen: null, waiting: 0 };
-const look = () => {
-    requestAnimationFrame(look);
+window.observed = { frames: 0, selected: null, waiting: 0 };
+const observe = () => {
+    requestAnimationFrame(observe);
     const view = document.querySelector('#intus-graph')?.intusView;
     if (!view || !document.querySelector('.ig-wait')) return;
-    window.seen.frames++;
-    window.seen.waiting = view.visible.count;
-    if (window.seen.frames === 3) view.select('input_1');
-    window.seen.chosen = document.querySelector('.ig-panel h2')?.textContent ?? null;
+    window.observed.frames++;
+    window.observed.waiting = view.visible.count;
+    if (window.observed.frames === 3) view.select('input_1');
+    window.observed.selected = document.querySelector('.ig-panel h2')?.textContent ?? null;
 };
-requestAnimationFrame(look);
+requestAnimationFrame(observe);
 """
 Open = Callable[..., Page]
 
 
 class Nest(nn.Module):
-    """Modules in modules, a residual around each; ``wide ** depth`` of them at the bottom."""
+    """Nested modules with a residual around each; the innermost level has ``wide ** depth`` modules."""
 
     def __init__(self, depth: int, wide: int) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def seven_thousand() -> Graph:
     return graph_of(Nest(4, 5), torch.zeros(1))
 
 
-def settled(page: Page) -> None:
+def wait_until_still(page: Page) -> None:
     until(page, f"{VIEW}?.still ?? false", 60)
 
 
@@ -75,46 +75,44 @@ def page_of(text: str, new_page: Open, tmp_path: Path, script: str = "") -> Page
     return page
 
 
-def test_worker_and_page_give_the_same_places(seven_thousand: Graph, new_page: Open, tmp_path: Path) -> None:
-    """Where workers are missing, raise, or are forbidden by the host's policy, the page lays out itself."""
+def test_worker_and_page_give_equal_layouts(seven_thousand: Graph, new_page: Open, tmp_path: Path) -> None:
+    """If workers are missing, raise, or are forbidden by the Content-Security-Policy, the page lays out."""
     text = View(seven_thousand, depth="all", rolled=False).html()
     assert "worker-src blob:" in text
     forbidden = text.replace("worker-src blob:", "worker-src 'none'")
-    count = """const Own = window.Worker; window.made = 0;
-        window.Worker = class extends Own { constructor(...given) { super(...given); window.made++; } }"""
+    count = """const Native = window.Worker; window.made = 0;
+        window.Worker = class extends Native { constructor(...given) { super(...given); window.made++; } }"""
     page = page_of(text, new_page, tmp_path, count)
-    settled(page)
+    wait_until_still(page)
     assert page.evaluate("window.made") == 1
     assert page.evaluate(f"{VIEW}.visible.count") == 7812
     expect(page.get_by_label("Depth")).to_have_value("all")
-    away = page.evaluate(PLACES)
-    for address in ("inner.4.inner.4.inner.4.inner.4", "inner.0"):  # what is kept is as good as what is new
+    in_worker = page.evaluate(LAYOUT)
+    for address in ("inner.4.inner.4.inner.4.inner.4", "inner.0"):  # cached layouts equal new ones
         page.evaluate(f"{VIEW}.close('{address}'), {VIEW}.open('{address}')")
-        assert page.evaluate(PLACES) == away
+        assert page.evaluate(LAYOUT) == in_worker
     raising = "window.Worker = class { constructor() { throw new Error('no workers here'); } }"
     for what, script in ((text, "window.Worker = undefined"), (text, raising), (forbidden, "")):
         page = page_of(what, new_page, tmp_path, script)
-        settled(page)
-        assert page.evaluate(PLACES) == away
+        wait_until_still(page)
+        assert page.evaluate(LAYOUT) == in_worker
 
 
-def test_the_page_answers_while_a_hundred_thousand_are_laid_out(new_page: Open, tmp_path: Path) -> None:
+def test_page_responds_during_layout_of_hundred_thousand_boxes(new_page: Open, tmp_path: Path) -> None:
     graph = graph_of(Nest(5, 6), torch.zeros(1))
     assert len(graph.ops) > 100_000
     page = page_of(View(graph, depth="all", rolled=False).html(), new_page, tmp_path, WATCH)
     until(page, f"{VIEW}.still", 120)
-    seen = page.evaluate("window.seen")
-    assert (
-        seen["frames"] > 10
-    )  # drawn between the first picture and the last; on the page itself there is none
-    assert seen["waiting"] < 100  # meanwhile the outermost modules stand there …
-    assert seen["chosen"] == "input_1"  # … and are answered for
+    observed = page.evaluate("window.observed")
+    assert observed["frames"] > 10  # a layout on the page itself would allow none
+    assert observed["waiting"] < 100  # the outermost modules are shown meanwhile
+    assert observed["selected"] == "input_1"
     assert page.evaluate(f"{VIEW}.visible.count") > 100_000
     expect(page.get_by_label("Depth")).to_have_value("all")
     expect(page.locator(".ig-wait")).to_have_count(0)
 
 
-def test_laying_out_is_said_and_can_be_given_up(
+def test_layout_shows_a_note_and_can_be_canceled(
     seven_thousand: Graph, new_page: Open, tmp_path: Path
 ) -> None:
     stuck = "window.Worker = class { postMessage() {} terminate() { window.ended = true; } }"
@@ -133,77 +131,77 @@ def test_laying_out_is_said_and_can_be_given_up(
     page.locator(".ig-canvas").focus()
     page.keyboard.press("*")
     expect(note).to_have_count(1)
-    page.keyboard.press("1")  # who asks for something else has given up the first
+    page.keyboard.press("1")  # another request cancels the first
     expect(note).to_have_count(0)
     assert page.evaluate(f"{VIEW}.visible.count") > before
 
 
-def test_a_model_of_one_long_row_has_nothing_to_show_before(new_page: Open, tmp_path: Path) -> None:
-    slow = """const Own = window.Worker;
-        window.Worker = class extends Own {
+def test_layout_of_a_long_chain_shows_only_the_note(new_page: Open, tmp_path: Path) -> None:
+    slow = """const Native = window.Worker;
+        window.Worker = class extends Native {
             postMessage(task) { setTimeout(() => super.postMessage(task), 1500); }
         }"""
     text = View(graph_of(Chain(6000), torch.zeros(1)), rolled=False).html()
     page = page_of(text, new_page, tmp_path, slow)
     note = page.get_by_role("status")
     expect(note).to_contain_text("Laying out 6,002 boxes")
-    expect(note.get_by_role("button")).to_have_count(0)  # there is nothing to go back to
+    expect(note.get_by_role("button")).to_have_count(0)  # there is nothing to return to
     assert page.evaluate(f"{VIEW}.boxes()") == []
-    settled(page)
+    wait_until_still(page)
     boxes = page.evaluate(f"{VIEW}.boxes()")
     assert len(boxes) == 6002
     entry = next(box for box in boxes if box["kind"] == "input")
-    assert 0 < entry["x"] < 1280  # seen from its beginning
+    assert 0 < entry["x"] < 1280  # the beginning is in view
     assert 0 < entry["y"] < 200
 
 
-# For each task of a worker, whether the page already showed a graph.
-BEGUN = """window.begun = [];
-    const Own = window.Worker;
-    window.Worker = class extends Own {
+# Records for each task of a worker whether the page already showed a graph.
+TASKS = """window.tasks = [];
+    const Native = window.Worker;
+    window.Worker = class extends Native {
         postMessage(task) {
-            begun.push(Boolean(document.querySelector('.intus-graph')));
+            tasks.push(Boolean(document.querySelector('.intus-graph')));
             super.postMessage(task);
         }
     }"""
 
 
 class Pieces(nn.Module):
-    """Six thousand tensors of one operation."""
+    """An operation that returns six thousand tensors."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.stack(x.unbind(0)).tanh()
 
 
-def test_a_worker_begins_before_the_page_has_its_tree(
+def test_worker_starts_before_the_page_has_its_tree(
     seven_thousand: Graph, new_page: Open, tmp_path: Path
 ) -> None:
-    page = page_of(View(seven_thousand, depth="all", rolled=False).html(), new_page, tmp_path, BEGUN)
-    settled(page)
-    assert page.evaluate("begun") == [False]
+    page = page_of(View(seven_thousand, depth="all", rolled=False).html(), new_page, tmp_path, TASKS)
+    wait_until_still(page)
+    assert page.evaluate("tasks") == [False]
     assert page.evaluate(f"{VIEW}.visible.count") == 7812
-    page = page_of(View(seven_thousand, depth=1, rolled=False).html(), new_page, tmp_path, BEGUN)
-    settled(page)
-    assert page.evaluate("begun") == []
+    page = page_of(View(seven_thousand, depth=1, rolled=False).html(), new_page, tmp_path, TASKS)
+    wait_until_still(page)
+    assert page.evaluate("tasks") == []
 
 
 def test_many_tensors_in_few_boxes_need_no_worker(new_page: Open, tmp_path: Path) -> None:
     graph = graph_of(Pieces(), torch.zeros(6000, 1))
     assert len(graph.ops) > 6000
     page = page_of(View(graph, depth="all").html(), new_page, tmp_path)
-    settled(page)
+    wait_until_still(page)
     expect(page.locator(".ig-wait")).to_have_count(0)
     assert page.evaluate(f"{VIEW}.visible.count") == 5
 
 
-def test_a_cell_of_a_notebook_has_its_worker(seven_thousand: Graph, new_page: Open, tmp_path: Path) -> None:
+def test_notebook_cell_uses_a_worker(seven_thousand: Graph, new_page: Open, tmp_path: Path) -> None:
     cell = View(seven_thousand, depth="all", rolled=False)._repr_html_()
     path = tmp_path / "notebook.html"
     path.write_text(f"<!doctype html><html><body>{cell}</body></html>", encoding="utf-8")
     page = new_page(offline=True, reduced_motion="reduce")
     page.add_init_script("""if (window.top !== window) {
-        const Own = window.Worker;
-        window.Worker = class extends Own { constructor(...given) {
+        const Native = window.Worker;
+        window.Worker = class extends Native { constructor(...given) {
             super(...given);
             this.addEventListener('message', () => { document.title = 'answered'; });
         } }

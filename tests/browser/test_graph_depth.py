@@ -1,4 +1,4 @@
-"""The control that opens a graph to a depth: by mouse, by key, for who does not see, in the address bar."""
+"""The depth control: mouse, keys, screen reader and address bar."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Open = Callable[..., Page]
 
 
 def opened(page: Page) -> dict[str, int]:
-    """The visible modules that stand open, and how many others their addresses stand in."""
+    """Return the visible open modules with their depth."""
     until(page, f"{VIEW}.still")
     names = page.evaluate(f"{VIEW}.boxes().filter(b => b.open && b.kind === 'module').map(b => b.address)")
     return {name: sum(name.startswith(f"{other}.") for other in names) + 1 for name in names}
 
 
 def closed_modules(page: Page) -> list[str]:
-    """The visible modules that hold something and stand closed."""
+    """Return the visible closed modules that have contents."""
     return page.evaluate(
         f"{VIEW}.visible.boxes.filter(b => !b.open && b.node.kind === 'module' && b.node.children.length)"
         ".map(b => b.node.address)"
     )
 
 
-def test_gpt2_opens_to_each_depth(open_graph: Open) -> None:
+def test_depth_control_opens_each_depth(open_graph: Open) -> None:
     page = open_graph(View(MODELS["gpt2"](), depth=0))
     depth = page.get_by_label("Depth")
     expect(depth).to_have_value("0")
@@ -46,7 +46,7 @@ def test_gpt2_opens_to_each_depth(open_graph: Open) -> None:
     assert closed_modules(page) == []
     one_of_each = len(opened(page))
     depth.select_option("all")
-    assert len(opened(page)) > 5 * one_of_each  # the members of folds too
+    assert len(opened(page)) > 5 * one_of_each  # all members of folds
     assert closed_modules(page) == []
     page.get_by_role("button", name="Close one level").click()
     expect(depth).to_have_value("4")
@@ -55,7 +55,7 @@ def test_gpt2_opens_to_each_depth(open_graph: Open) -> None:
     expect(depth).to_have_value("0")
 
 
-def test_digits_open_levels_from_picture_and_outline(open_graph: Open) -> None:
+def test_digit_keys_open_depths_in_picture_and_outline(open_graph: Open) -> None:
     page = open_graph(View(MODELS["gpt2"](), depth=1))
     depth = page.get_by_label("Depth")
     expect(depth).to_have_value("1")
@@ -67,23 +67,23 @@ def test_digits_open_levels_from_picture_and_outline(open_graph: Open) -> None:
     page.get_by_role("tree").focus()
     page.keyboard.press("1")
     expect(depth).to_have_value("1")
-    page.get_by_label("Find in the graph").fill("2")  # where one writes, a digit is a digit
+    page.get_by_label("Find in the graph").fill("2")  # a digit typed into a text field is not a command
     expect(depth).to_have_value("1")
 
 
-def test_a_depth_is_told_whoever_opened_to_it(open_graph: Open) -> None:
+def test_depth_control_shows_depth_reached_by_other_means(open_graph: Open) -> None:
     page = open_graph(View(MODELS["gpt2"](), depth=1))
     depth = page.get_by_label("Depth")
     page.evaluate(f"{VIEW}.close('transformer')")
     expect(depth).to_have_value("0")
     page.evaluate(f"{VIEW}.open('transformer.h.3.attn')")
-    expect(depth).to_have_value("")  # some deeper than others
+    expect(depth).to_have_value("")  # the open boxes match no depth
     assert depth.locator("option:checked").inner_text() == "–"
     page.get_by_role("button", name="Open one level").click()
     expect(depth).to_have_value("4")
 
 
-def test_the_address_bar_holds_the_depth(open_graph: Open) -> None:
+def test_address_bar_has_the_depth(open_graph: Open) -> None:
     page = open_graph(View(MODELS["gpt2"]()))
     page.get_by_label("Depth").select_option("2")
     until(page, "location.hash === '#depth=2'")

@@ -1,5 +1,4 @@
-"""What the graph keeps from picture to picture: openings in any order end where a fresh layout does, and what
-is found in a part of it is what stands there."""
+"""Cached layouts: opening in any order gives the layout of a new graph; searches by area are complete."""
 
 from __future__ import annotations
 
@@ -23,22 +22,22 @@ WALK = """(seed) => {
         view.visible.boxes.every(b => view.visible.box(b.node.id) === b),
     ]);
     const modules = view.tree.nodes.filter(n => n.kind === 'module' && n.children.length);
-    const holders = modules.map(n => n.address);
-    const anew = state();
-    let between = 0;
+    const addresses = modules.map(n => n.address);
+    const initial = state();
+    let changed = 0;
     for (let i = 0; i < 40; i++) {
         seed = (seed * 1103515245 + 12345) % 2147483648;
-        view[seed % 3 ? 'close' : 'open'](holders[(seed >> 8) % holders.length]);
-        between += state() !== anew;
+        view[seed % 3 ? 'close' : 'open'](addresses[(seed >> 8) % addresses.length]);
+        changed += state() !== initial;
     }
-    const shut = modules.filter(n => !view.layoutView.open.has(n.id));
-    for (const { address } of shut) view.open(address);
-    return { anew, after: state(), between, shut: shut.length };
+    const closed = modules.filter(n => !view.layoutView.open.has(n.id));
+    for (const { address } of closed) view.open(address);
+    return { initial, after: state(), changed, closed: closed.length };
 }"""
 
 
 class Nested(nn.Module):
-    """Boxes in boxes, some alike and some not, with a residual around each."""
+    """Nested modules, some equal and some not, with a residual around each."""
 
     def __init__(self, depth: int, twist: int = 0) -> None:
         super().__init__()
@@ -55,14 +54,14 @@ class Nested(nn.Module):
 
 
 @pytest.mark.parametrize("seed", [1, 7])
-def test_boxes_kept_over_openings_stand_where_a_fresh_layout_puts_them(
+def test_layout_after_opening_and_closing_equals_initial_layout(
     open_graph: Callable[..., Page], seed: int
 ) -> None:
     page = open_graph(View(graph_of(Nested(3), torch.zeros(2, 3)), depth="all", rolled=False))
     found = page.evaluate(WALK, seed)
-    assert found["between"] > 10
-    assert found["shut"] > 3
-    assert found["after"] == found["anew"]
+    assert found["changed"] > 10
+    assert found["closed"] > 3
+    assert found["after"] == found["initial"]
 
 
 FIND = """(seed) => {
@@ -95,7 +94,7 @@ FIND = """(seed) => {
 
 
 class Wide(nn.Module):
-    """Many boxes in one container, some of them open, joined by short and by long edges."""
+    """Many boxes in one container, some of them open, with short and long edges."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +110,7 @@ class Wide(nn.Module):
 
 
 @pytest.mark.parametrize("make", [lambda: Nested(3), Wide], ids=["nested", "wide"])
-def test_what_is_found_in_a_part_is_what_stands_there(
+def test_search_by_area_finds_all_boxes_and_lines(
     open_graph: Callable[..., Page], make: Callable[[], nn.Module]
 ) -> None:
     page = open_graph(View(graph_of(make(), torch.zeros(2, 3)), depth="all", rolled=False))

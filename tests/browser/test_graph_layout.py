@@ -1,4 +1,4 @@
-"""What the layout promises, measured on many models: the page's own modules, run in node."""
+"""Measurements of the layout of many models, by the page's own code in node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], dict[str, Any]]:
-    """What check.ts found, by model and depth."""
+    """Return the reports of check.ts by model and depth."""
     place = tmp_path_factory.mktemp("layout")
     bundle, scenes = place / "check.cjs", place / "scenes.json"
     command = [str(ESBUILD), "src/graph/layout/check.ts", "--bundle", "--platform=node", "--format=cjs"]
@@ -32,14 +32,14 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
     scenes.write_text(json.dumps({name: scene(make()) for name, make in MODELS.items()}), encoding="utf-8")
     run = "const [, check, path] = process.argv; const read = JSON.parse(require('fs').readFileSync(path));"
     run += "console.log(JSON.stringify(require(check).measureAll(read)))"
-    told = subprocess.run(
+    done = subprocess.run(
         ["node", "-e", run, str(bundle), str(scenes)], check=True, capture_output=True, text=True, timeout=60
     )
-    return {(name, depth): found for name, depth, found in json.loads(told.stdout)}
+    return {(name, depth): found for name, depth, found in json.loads(done.stdout)}
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_no_box_overlaps_and_no_edge_crosses_one(measured: dict[tuple[str, str], Any], name: str) -> None:
+def test_boxes_do_not_overlap_and_edges_cross_no_box(measured: dict[tuple[str, str], Any], name: str) -> None:
     for found in (found for (model, _), found in measured.items() if model == name):
         assert found["overlaps"] == []
         assert found["crossings"] == []
@@ -50,16 +50,14 @@ def test_no_box_overlaps_and_no_edge_crosses_one(measured: dict[tuple[str, str],
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_words_lie_on_no_edge_no_box_and_no_other_word(
-    measured: dict[tuple[str, str], Any], name: str
-) -> None:
+def test_labels_cover_nothing(measured: dict[tuple[str, str], Any], name: str) -> None:
     for found in (found for (model, _), found in measured.items() if model == name):
         assert found["covered"] == []
         assert found["labels"] > 0
-        assert found["omitted"] <= max(2, 0.05 * found["labels"])  # shapes without room
+        assert found["omitted"] <= max(2, 0.05 * found["labels"])  # shapes without room for a label
 
 
-def test_rolled_models_were_measured_and_nearly_every_shape_has_room(
+def test_nearly_every_shape_has_room_for_a_label(
     measured: dict[tuple[str, str], Any],
 ) -> None:
     assert {model for model, depth in measured if depth == "rolled"} >= {"recurrent", "decoder", "t5"}

@@ -1,8 +1,8 @@
-"""The graph page as it looks, beside pictures kept in tests/browser/pictures.
+"""Screenshots of the graph page, compared with the pictures in tests/browser/pictures.
 
-Renew them with ``INTUS_RENEW_PICTURES=1 pytest tests/browser/test_graph_pictures.py``, and look at them. The
-fonts are those that matplotlib brings, drawn by one setting of fontconfig: so a page is laid out the same
-everywhere. What remains, how the edges of glyphs are smoothed, the measure lets pass.
+Renew them with ``INTUS_RENEW_PICTURES=1 pytest tests/browser/test_graph_pictures.py`` and check them by eye.
+The fonts are those of matplotlib with fixed fontconfig settings, so that a page has the same layout
+everywhere. The comparison tolerates the remaining differences, in the smoothing of glyphs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from waiting import until
 from zoo import Decoder, graph_of
 
-from intus.core.graph import Graph
+from intus.core.graph import Graph, Ops
 from intus.tracing.run import trace
 from intus.viewing.html import View
 
@@ -36,10 +36,10 @@ VIEW = "document.querySelector('#intus-graph').intusView"
 PICTURES = Path(__file__).with_name("pictures")
 WINDOW = {"width": 1120, "height": 760}
 SETTING = {"viewport": WINDOW, "offline": True, "reduced_motion": "reduce"}
-LEVELS = 24  # of 255 that a pixel may lie outside of those around its place
-NEAR = 5  # pixels across: what counts as around
-WINDOWS = 12  # pixels across: what is missing lies together, smoothed glyphs lie apart
-MOST = 7  # of a window's 144 pixels; smoothed otherwise 6 at most, an edge without its ends 8 at least
+LEVELS = 24  # of 255, by which a pixel may exceed the range of the neighborhood in the other picture
+NEAR = 5  # the size of that neighborhood in pixels
+WINDOWS = 12  # the size of windows in pixels; missing objects differ in one window, smoothed glyphs in many
+MOST = 7  # differing pixels of a window's 144; other smoothing gives at most 6, a missing edge at least 8
 FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig><dir>{fonts}</dir><cachedir>{cache}</cachedir><match target="font">
 <edit name="antialias" mode="assign"><bool>true</bool></edit>
@@ -73,8 +73,10 @@ class Net(nn.Module):
 
 
 def fixed(graph: Graph) -> Graph:
-    """Without what differs from run to run, from machine to machine, and with every line of this file."""
-    ops = replace(graph.ops, time=graph.ops.time * 0, site=graph.ops.site * 0 - 1)
+    """Remove everything that differs between runs and machines or changes with the lines of this file."""
+    columns = graph.ops.columns()
+    fixed_columns = {"time": columns["time"] * 0, "site": columns["site"] * 0 - 1}
+    ops = Ops(len(graph.ops), **columns | fixed_columns)
     raised = graph.facts.get("raised")
     facts = {"seconds": 0, "raised": raised and raised | {"file": "model.py", "line": 1}}
     return replace(graph, ops=ops, sites=[], facts=graph.facts | facts)
@@ -98,7 +100,7 @@ def failing() -> View:
     return View(fixed(passed.graph), depth=0)
 
 
-# What is shown, and what is done to it before the picture is taken.
+# Each page: a View, and JavaScript to run before the screenshot.
 PAGES: dict[str, tuple[Callable[[], View], str]] = {
     "residual": (residual, f"{VIEW}.open('wide')"),
     "lstm": (lstm, f"{VIEW}.fit()"),
@@ -107,7 +109,7 @@ PAGES: dict[str, tuple[Callable[[], View], str]] = {
 
 
 def shot(page: Page, act: str = "") -> Image.Image:
-    """The page as it stands after ``act``."""
+    """Return a screenshot of the page after running ``act``."""
     page.evaluate(f"() => {{ {act} }}")
     until(page, f"{VIEW}.still")
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
@@ -119,18 +121,18 @@ def kept(name: str, scheme: str = "light") -> Image.Image:
         return picture.convert("RGB")
 
 
-def away(drawn: Image.Image, other: Image.Image) -> int:
-    """How many pixels of the worst window are in one picture and not in the other, both half as large."""
+def difference(drawn: Image.Image, other: Image.Image) -> int:
+    """Return the number of differing pixels in the worst window, at half size."""
     one = drawn.reduce(2)
     assert one.size == other.size == (WINDOW["width"] // 2, WINDOW["height"] // 2)
-    odd = np.pad(_outside(one, other) | _outside(other, one), WINDOWS).astype(int)
-    sums = np.pad(odd.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
+    differs = np.pad(_outside(one, other) | _outside(other, one), WINDOWS).astype(int)
+    sums = np.pad(differs.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
     w = WINDOWS
     return int((sums[w:, w:] - sums[:-w, w:] - sums[w:, :-w] + sums[:-w, :-w]).max())
 
 
 def _outside(one: Image.Image, other: Image.Image) -> NDArray[np.bool_]:
-    """Which pixels are darker, or lighter, than all of the other picture around their place."""
+    """Mark pixels that are darker or lighter than all pixels nearby in the other picture."""
     low, high = (
         np.asarray(other.filter(of(NEAR)), int) for of in (ImageFilter.MinFilter, ImageFilter.MaxFilter)
     )
@@ -142,7 +144,7 @@ def _outside(one: Image.Image, other: Image.Image) -> NDArray[np.bool_]:
 def drawn_with(
     launch: Callable[..., Browser], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Browser]:
-    """A Chromium that knows the kept fonts alone, and draws them so; one for each way."""
+    """Launch Chromium with only matplotlib's fonts, one for each way of drawing glyphs."""
 
     @cache
     def launched(style: str, rgba: str = "none", *flags: str) -> Browser:
@@ -162,7 +164,7 @@ def chromium(drawn_with: Callable[..., Browser]) -> Browser:
 
 @pytest.fixture
 def open_fixed(new_page: Open, tmp_path: Path) -> Open:
-    """Save a View, and open it; nothing moves."""
+    """Save a View and open it without animations."""
     return lambda view, scheme="light": open_in(new_page(**SETTING, color_scheme=scheme), view, tmp_path)
 
 
@@ -174,38 +176,38 @@ def open_in(page: Page, view: View, folder: Path) -> Page:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", PAGES)
-def test_pages_look_as_they_did(name: str, scheme: str, open_fixed: Open) -> None:
+def test_page_resembles_kept_picture(name: str, scheme: str, open_fixed: Open) -> None:
     view, act = PAGES[name]
     drawn = shot(open_fixed(view(), scheme), act)
     path = PICTURES / f"{name}-{scheme}.png"
     if os.environ.get("INTUS_RENEW_PICTURES"):
         drawn.reduce(2).save(path, optimize=True)
-        pytest.skip(f"renewed {path.name}: look at it")
-    assert away(drawn, kept(name, scheme)) <= MOST
+        pytest.skip(f"renewed {path.name}: check it by eye")
+    assert difference(drawn, kept(name, scheme)) <= MOST
 
 
-WAYS: dict[str, tuple[str, ...]] = {
+RENDERINGS: dict[str, tuple[str, ...]] = {
     "no hinting": ("hintnone",),
-    "colours of an LCD": ("hintslight", "rgb"),
+    "LCD subpixels": ("hintslight", "rgb"),
     "whole pixels": ("hintslight", "none", "--disable-font-subpixel-positioning"),
 }
 
 
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize("way", WAYS)
-def test_glyphs_drawn_another_way_pass(
-    way: str, name: str, drawn_with: Callable[..., Browser], tmp_path: Path
+@pytest.mark.parametrize("rendering", RENDERINGS)
+def test_other_glyph_rendering_is_tolerated(
+    rendering: str, name: str, drawn_with: Callable[..., Browser], tmp_path: Path
 ) -> None:
     view, act = PAGES[name]
-    page = drawn_with(*WAYS[way]).new_page(**SETTING, color_scheme="light")
+    page = drawn_with(*RENDERINGS[rendering]).new_page(**SETTING, color_scheme="light")
     drawn = shot(open_in(page, view(), tmp_path), act)
     page.close()
-    assert np.any(np.asarray(drawn.reduce(2)) != np.asarray(kept(name)))  # else it would show nothing
-    assert away(drawn, kept(name)) <= MOST
+    assert np.any(np.asarray(drawn.reduce(2)) != np.asarray(kept(name)))  # else this would test nothing
+    assert difference(drawn, kept(name)) <= MOST
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_box_or_an_edge_that_is_missing_is_told(name: str, open_fixed: Open) -> None:
+def test_missing_box_or_edge_is_detected(name: str, open_fixed: Open) -> None:
     view, act = PAGES[name]
     page = open_fixed(view())
     drawn = shot(page, act)
@@ -221,23 +223,23 @@ def test_a_box_or_an_edge_that_is_missing_is_told(name: str, open_fixed: Open) -
     for edge in page.evaluate(f"{VIEW}.routes()"):
         points = [(x + left, y + top) for x, y in zip(edge["points"][::2], edge["points"][1::2], strict=True)]
         (x, y), (_, end) = points[0], points[-1]
-        if end - y > 32:  # shorter ones are hardly more than an arrow's head
+        if end - y > 32:  # shorter ones are hardly more than an arrowhead
             erase = lambda on, ground, points=points: on.line(bent(points), fill=ground, width=6)  # noqa: E731
             missing[f"{edge['from']} → {edge['to']}"] = erase, (x - 7, (y + end) / 2)
     assert len(missing) > 10
-    told = {}
+    differences = {}
     for what, (erase, (x, y)) in missing.items():
         if not (8 < x < WINDOW["width"] - 8 and top + 8 < y < WINDOW["height"] - 8):
             continue
         without = drawn.copy()
         erase(ImageDraw.Draw(without), drawn.getpixel((int(x), int(y))))
-        told[what] = away(without, kept(name))
-    assert len(told) > 8
-    assert min(told.values()) > MOST, told
+        differences[what] = difference(without, kept(name))
+    assert len(differences) > 8
+    assert min(differences.values()) > MOST, differences
 
 
 def bent(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """A route as it is drawn: between its points it bends, upright at each."""
+    """Return points along a route as drawn: curves with vertical tangents at the points of the route."""
     drawn = []
     for (ax, ay), (bx, by) in pairwise(points):
         for t in np.linspace(0, 1, 25):
@@ -256,7 +258,7 @@ CORNER = "(canvas) => { const { left, top } = canvas.getBoundingClientRect(); re
         (lambda: residual(VALUES), ""),
         (lambda: residual(VALUES), f"{PAGES['residual'][1]}; {VIEW}.select('head')"),
     ],
-    ids=["another colour", "a module less open", "something else selected"],
+    ids=["another color", "a module less open", "something else selected"],
 )
-def test_a_page_that_looks_otherwise_is_told(view: Callable[[], View], act: str, open_fixed: Open) -> None:
-    assert away(shot(open_fixed(view()), act), kept("residual")) > MOST
+def test_changed_page_is_detected(view: Callable[[], View], act: str, open_fixed: Open) -> None:
+    assert difference(shot(open_fixed(view()), act), kept("residual")) > MOST

@@ -1,6 +1,6 @@
-"""A picture shows what the page opens: boxes, places, words, colours and lines, compared with Chromium's.
+"""Still pictures equal the page in Chromium: boxes, positions, labels, colors and lines.
 
-Both measure words with one made-up font, so that places must be equal too.
+Both measure text with the same artificial font, so that positions must be equal too.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ OffscreenCanvasRenderingContext2D.prototype.measureText = function (text) {
   return { width: [...text].length * Number(size) * (bold ? 0.63 : 0.57) };
 };
 """
-LOOK = f"""() => {{
-  const view = {VIEW}, {{ camera }} = view.look;
+PAGE_CONTENT = f"""() => {{
+  const view = {VIEW}, {{ camera }} = view.viewport;
   const boxes = view.boxes().map((box) => ({{
     ...box, x: box.x / camera.scale + camera.x, y: box.y / camera.scale + camera.y,
     width: box.width / camera.scale, height: box.height / camera.scale,
@@ -44,7 +44,7 @@ LOOK = f"""() => {{
   const legend = [...document.querySelectorAll('.ig-legend .ig-scale-ends')].map((ends) => ends.innerText);
   return {{ boxes, routes, legend, rolled: view.place.rolled }};
 }}"""
-SHOWN_NUMBERS = ("x", "y", "width", "height")
+NUMBERS = ("x", "y", "width", "height")
 
 
 def measure(text: str, size: float, bold: bool = False) -> float:
@@ -75,7 +75,7 @@ def cnn() -> Graph:
 
 
 class Sources(nn.Module):
-    """A buffer of one operation and one of several, a constant, noise, and inputs of which one comes late."""
+    """Buffers with one and with several consumers, a constant, a factory op, and an input consumed late."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,11 +85,11 @@ class Sources(nn.Module):
 
     def forward(self, x: Tensor, late: Tensor) -> Tensor:
         x = self.first(x) * self.mask
-        x = torch.relu(x * self.scale + HELD) - torch.rand(4)
+        x = torch.relu(x * self.scale + CONSTANT) - torch.rand(4)
         return torch.sub(self.last(x) * self.scale, late)
 
 
-HELD = torch.ones(4)
+CONSTANT = torch.ones(4)
 
 
 def sources() -> Graph:
@@ -144,7 +144,7 @@ def both(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> tuple[View, dict[str, Any], dict[str, Any]]:
-    """A view, what the page shows of it, and what its picture is said to show."""
+    """Return a View, what the page shows of it, and the contents of its picture."""
     make, options = CASES[request.param]
     view = View(make(), **options)
     page = new_page(offline=True, reduced_motion="reduce")
@@ -152,8 +152,8 @@ def both(
     page.goto(view.save(tmp_path / "graph.html").as_uri())
     until(page, f"{VIEW} && {VIEW}.still")
     monkeypatch.setattr(engine, "measure", measure)
-    held = content(view.graph, overlay=view.overlay, depth=view.depth, rolled=view.rolled)
-    return view, page.evaluate(LOOK), diagram(held, title="")
+    data = content(view.graph, overlay=view.overlay, depth=view.depth, rolled=view.rolled)
+    return view, page.evaluate(PAGE_CONTENT), diagram(data, title="")
 
 
 def hexes(colour: str | None) -> str | None:
@@ -162,18 +162,14 @@ def hexes(colour: str | None) -> str | None:
     return "#" + "".join(f"{int(part):02x}" for part in colour[4:-1].split(","))
 
 
-def test_the_picture_shows_what_the_page_shows(
-    both: tuple[View, dict[str, Any], dict[str, Any]], tmp_path: Path
-) -> None:
+def test_picture_equals_page(both: tuple[View, dict[str, Any], dict[str, Any]], tmp_path: Path) -> None:
     view, page, found = both
     assert len(page["boxes"]) == len(found["boxes"]) > 2
     for here, there in zip(page["boxes"], found["boxes"], strict=True):
-        for name in here.keys() - {*SHOWN_NUMBERS, "colour"}:
+        for name in here.keys() - {*NUMBERS, "colour"}:
             assert here[name] == there[name], here["address"]
         assert hexes(here["colour"]) == hexes(there["colour"])
-        assert [here[name] for name in SHOWN_NUMBERS] == pytest.approx(
-            [there[name] for name in SHOWN_NUMBERS], abs=1e-6
-        )
+        assert [here[name] for name in NUMBERS] == pytest.approx([there[name] for name in NUMBERS], abs=1e-6)
     assert len(page["routes"]) == len(found["routes"]) > 1
     for here, there in zip(page["routes"], found["routes"], strict=True):
         assert here["points"] == pytest.approx(there["points"], abs=1e-6)
@@ -181,21 +177,19 @@ def test_the_picture_shows_what_the_page_shows(
 
     root = ElementTree.fromstring(view.save(tmp_path / "a.svg").read_text(encoding="utf-8"))
     check_svg(root, found, view)
-    for ends in page["legend"]:  # the numbers at a scale and on it
+    for ends in page["legend"]:  # the numbers at the ends of a scale and on it
         words = [text.text for text in root.iter(f"{SVG}text")]
         assert {line for line in ends.split("\n") if line} <= set(words)
 
 
 def check_svg(root: ElementTree.Element, found: dict[str, Any], view: View) -> None:
-    """The file holds each box where it is said to be, its words, each line, and the words beside them."""
+    """Check that the file has each box at its position with its text, each line, and the labels of lines."""
     groups = [group for group in root.findall(f"{SVG}g") if group.find(f"{SVG}title") is not None]
     closed = [box for box in found["boxes"] if not box["open"]]
     opened = [box for box in found["boxes"] if box["open"]]
     assert len(groups) == len(closed) + len(opened)
     rects = [
-        [float(rect.get(name, 0)) for name in SHOWN_NUMBERS]
-        for rect in root.iter(f"{SVG}rect")
-        if rect.get("x")
+        [float(rect.get(name, 0)) for name in NUMBERS] for rect in root.iter(f"{SVG}rect") if rect.get("x")
     ]
     body = groups[0].findall(f"{SVG}rect")[2 if closed[0]["kind"] == "group" else 0]
     origin = [float(body.get(name, 0)) - closed[0][name] for name in ("x", "y")]
@@ -204,7 +198,7 @@ def check_svg(root: ElementTree.Element, found: dict[str, Any], view: View) -> N
         assert any(rect == pytest.approx(place, abs=0.02) for rect in rects), box["address"]
         words = [text.text for text in group.iter(f"{SVG}text")]
         assert box["title"] in words
-        shows_strip = box["kind"] == "group" and view.overlay is not None  # of its members' colours
+        shows_strip = box["kind"] == "group" and view.overlay is not None  # of its members' colors
         assert not box["subtitle"] or box["subtitle"] in words or shows_strip
     texts = [text.text for text in root.iter(f"{SVG}text")]
     for route in found["routes"]:
@@ -215,14 +209,13 @@ def check_svg(root: ElementTree.Element, found: dict[str, Any], view: View) -> N
     assert arrows >= sum(1 for route in found["routes"] if route["to"])
 
 
-def test_a_picture_to_the_right_shows_the_same_boxes_and_edges() -> None:
+def test_picture_to_the_right_has_the_same_boxes_and_edges() -> None:
     for make, options in CASES.values():
         graph = make()
-        held = content(graph, **options)
-        down, right = (diagram(held, title="", direction=direction) for direction in ("down", "right"))
+        data = content(graph, **options)
+        down, right = (diagram(data, title="", direction=direction) for direction in ("down", "right"))
         boxes = [
-            [{k: v for k, v in b.items() if k not in SHOWN_NUMBERS} for b in f["boxes"]]
-            for f in (down, right)
+            [{k: v for k, v in b.items() if k not in NUMBERS} for b in f["boxes"]] for f in (down, right)
         ]
         by_id = [sorted(each, key=lambda box: box["id"]) for each in boxes]
         assert by_id[0] == by_id[1]

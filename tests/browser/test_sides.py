@@ -1,4 +1,4 @@
-"""Two graphs side by side: differences marked, one following the other."""
+"""Two graphs side by side: marked differences, and one graph following the other."""
 
 import copy
 import re
@@ -23,7 +23,7 @@ Open = Callable[..., Page]
 
 @pytest.fixture(scope="module")
 def gpt2() -> Sides:
-    """GPT-2 and itself, with one weight of the third layer changed."""
+    """Compare a GPT-2 with a copy in which one weight of the third layer differs."""
     torch.manual_seed(0)
     ids = {"bos_token_id": 1, "eos_token_id": 2}
     a = GPT2LMHeadModel(
@@ -39,7 +39,7 @@ def gpt2() -> Sides:
 
 def sides(page: Page) -> list[dict[str, dict[str, Any]]]:
     until(page, f"{VIEWS}.every((view) => view.still)")
-    page.wait_for_timeout(60)  # one follows in the frame after
+    page.wait_for_timeout(60)  # the other graph follows in the next frame
     return [
         {box["address"]: box for box in side}
         for side in page.evaluate(f"{VIEWS}.map((view) => view.boxes())")
@@ -47,7 +47,7 @@ def sides(page: Page) -> list[dict[str, dict[str, Any]]]:
 
 
 def same(page: Page) -> dict[str, dict[str, Any]]:
-    """The boxes, which are the same on both sides, where they stand too."""
+    """Return the boxes after checking that both sides have the same ones at the same positions."""
     a, b = sides(page)
     assert a.keys() == b.keys()
     for name, box in a.items():
@@ -56,7 +56,7 @@ def same(page: Page) -> dict[str, dict[str, Any]]:
     return a
 
 
-def test_the_first_difference_is_marked_and_one_side_follows_the_other(open_graph: Open, gpt2: Sides) -> None:
+def test_first_difference_is_marked_and_one_side_follows_the_other(open_graph: Open, gpt2: Sides) -> None:
     page = open_graph(gpt2, motion=True, viewport={"width": 1400, "height": 900})
     boxes = same(page)
     assert boxes["transformer"]["colour"] == RED
@@ -76,7 +76,7 @@ def test_the_first_difference_is_marked_and_one_side_follows_the_other(open_grap
     assert len(facts) == 2
     assert all("first difference" in text and "8×128" in text for text in facts)
 
-    canvas = page.locator(".ig-canvas").nth(1)  # now the right one leads
+    canvas = page.locator(".ig-canvas").nth(1)  # now the right graph leads
     at = boxes["transformer.h.2.mlp.act"]
     assert not at["open"]
     canvas.dblclick(position={"x": at["x"] + at["width"] / 2, "y": at["y"] + at["height"] / 2})
@@ -93,7 +93,7 @@ def test_the_first_difference_is_marked_and_one_side_follows_the_other(open_grap
 
 
 class Passes(torch.nn.Module):
-    """A cell run twenty times, with what it holds made larger once."""
+    """A cell with twenty passes, whose state is scaled once."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -108,19 +108,19 @@ class Passes(torch.nn.Module):
         return h
 
 
-def test_a_rolled_layer_shows_its_worst_pass(open_graph: Open) -> None:
+def test_rolled_layer_has_the_mark_of_its_worst_pass(open_graph: Open) -> None:
     page = open_graph(view(Passes(1.0), torch.ones(1, 20, 4), beside=Passes(1.5)))
     assert [side["cell"]["colour"] for side in sides(page)] == [ORANGE] * 2
     page.evaluate(f"{VIEWS}[0].select('cell')")
     sides(page)
     facts = page.locator(".ig-panel").first.inner_text()
     assert "differs" in facts
-    relative = re.search(r"Relative\s+(\S+)", facts)
+    relative = re.search(r"Relative difference\s+(\S+)", facts)
     assert relative
-    assert float(relative[1]) > 0  # of its first pass, which is equal, it is 0
+    assert float(relative[1]) > 0  # it is 0 for its first pass, which is equal
 
 
-def test_a_link_leads_both_sides_back(open_graph: Open, gpt2: Sides, tmp_path: Path) -> None:
+def test_link_restores_both_sides(open_graph: Open, gpt2: Sides, tmp_path: Path) -> None:
     page = open_graph(gpt2)
     page.get_by_role("button", name="Go to the first difference").click()
     same(page)
@@ -129,7 +129,7 @@ def test_a_link_leads_both_sides_back(open_graph: Open, gpt2: Sides, tmp_path: P
     assert same(page)["addmm_11_130"]["colour"] == RED
 
 
-def test_another_implementation_walks_along_and_a_narrow_window_stacks(open_graph: Open) -> None:
+def test_other_implementation_follows_and_narrow_window_stacks_the_sides(open_graph: Open) -> None:
     torch.manual_seed(0)
     body, head = (
         torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.0), torch.nn.ReLU()),
@@ -154,21 +154,21 @@ def test_another_implementation_walks_along_and_a_narrow_window_stacks(open_grap
     page.evaluate(f"{VIEWS}[0].select('0.1')")
     sides(page)
     assert page.locator(".ig-panel").count() == 1
-    assert "without a partner" in page.locator(".ig-panel").inner_text()
+    assert re.search(r"Counterpart in b\s+none", page.locator(".ig-panel").inner_text())
     assert a["0.1"]["hatched"]
     assert not a["1"]["hatched"]
     assert not any(box["hatched"] for box in b.values())
 
 
-def test_a_colour_chosen_on_one_side_is_that_of_both_on_one_scale(open_graph: Open, tmp_path: Path) -> None:
+def test_paint_and_its_scale_are_shared(open_graph: Open, tmp_path: Path) -> None:
     narrow, wide = (
         torch.nn.Sequential(torch.nn.Linear(4, size), torch.nn.Linear(size, 4)) for size in (8, 64)
     )
     page = open_graph(view(narrow, torch.ones(1, 4), beside=wide, overlay="parameters"))
-    colours = page.get_by_role("combobox", name="Colour by")
+    colours = page.get_by_role("combobox", name="Color by")
     assert [colours.nth(n).input_value() for n in (0, 1)] == ["parameters"] * 2
     a, b = sides(page)
-    assert a["0"]["colour"] != b["0"]["colour"]  # 40 and 320: each would be the most of its own
+    assert a["0"]["colour"] != b["0"]["colour"]  # 40 and 320 parameters, each the maximum of its own graph
     scales = page.locator(".ig-scale-ends").all_inner_texts()
     assert len(scales) == 2
     assert scales[0] == scales[1]
@@ -181,9 +181,7 @@ def test_a_colour_chosen_on_one_side_is_that_of_both_on_one_scale(open_graph: Op
     assert page.get_by_role("option", name="Differences").count() == 2
 
 
-def test_what_is_found_or_taken_from_the_outline_is_chosen_on_both_sides(
-    open_graph: Open, gpt2: Sides
-) -> None:
+def test_selection_by_search_or_outline_is_shared(open_graph: Open, gpt2: Sides) -> None:
     page = open_graph(gpt2)
     search = page.get_by_role("combobox", name="Find in the graph")
     search.nth(1).fill("h.3.mlp.c_proj")
@@ -198,12 +196,15 @@ def test_what_is_found_or_taken_from_the_outline_is_chosen_on_both_sides(
     assert found[0].endswith("ln_2")
 
 
-def test_what_is_typed_on_one_side_can_be_looked_for_on_the_other(open_graph: Open, gpt2: Sides) -> None:
+def test_search_text_is_shared(open_graph: Open, gpt2: Sides) -> None:
     page = open_graph(gpt2)
     search, found = page.get_by_role("combobox", name="Find in the graph"), page.locator(".ig-found")
     search.nth(0).press_sequentially("h.1.ln")
     assert [search.nth(n).input_value() for n in (0, 1)] == ["h.1.ln"] * 2
-    assert [found.nth(n).is_visible() for n in (0, 1)] == [True, False]  # one list, where one types
+    assert [found.nth(n).is_visible() for n in (0, 1)] == [
+        True,
+        False,
+    ]  # only the field with the focus has a list
     search.nth(1).focus()
     assert [found.nth(n).is_visible() for n in (0, 1)] == [False, True]
     assert found.nth(1).locator("li").first.inner_text().startswith("transformer.h.1.ln_1")
@@ -213,7 +214,7 @@ def test_what_is_typed_on_one_side_can_be_looked_for_on_the_other(open_graph: Op
     assert [search.nth(n).input_value() for n in (0, 1)] == [""] * 2
 
 
-def test_the_switch_to_powers_is_that_of_both_sides(open_graph: Open) -> None:
+def test_logarithmic_scale_is_shared(open_graph: Open) -> None:
     narrow, wide = (
         torch.nn.Sequential(*(torch.nn.Linear(4, size), torch.nn.Linear(size, 4), torch.nn.Linear(4, 900)))
         for size in (8, 64)
@@ -221,18 +222,18 @@ def test_the_switch_to_powers_is_that_of_both_sides(open_graph: Open) -> None:
     page = open_graph(view(narrow, torch.ones(1, 4), beside=wide, overlay="parameters"))
     switch = page.get_by_role("button", name="log", exact=True)
 
-    def seen() -> tuple[list[str | None], list[str], list[Any]]:
+    def state() -> tuple[list[str | None], list[str], list[Any]]:
         pressed = [switch.nth(n).get_attribute("aria-pressed") for n in (0, 1)]
         ends = page.locator(".ig-legend").all_inner_texts()
         return pressed, ends, [side["1"]["colour"] for side in sides(page)]
 
-    before = seen()
+    before = state()
     switch.nth(0).click()
-    after = seen()
+    after = state()
     for pressed, ends, _ in (before, after):
         assert pressed[0] == pressed[1]
         assert ends[0] == ends[1]
     assert before[0] != after[0]
     assert all(one != other for one, other in zip(before[2], after[2], strict=True))
-    switch.nth(1).click()  # and back from the other side
-    assert seen() == before
+    switch.nth(1).click()  # and back, on the other side
+    assert state() == before

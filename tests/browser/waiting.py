@@ -1,4 +1,4 @@
-"""Waiting for a page."""
+"""Wait for a condition on a page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from playwright.sync_api import Page
 
 
 def until(page: Page, expression: str, seconds: float = 20) -> None:
-    """Wait for a JavaScript expression to be true; works under a policy that forbids the page eval."""
+    """Wait until a JavaScript expression is true; this works under a policy that forbids eval."""
     end = time.monotonic() + seconds
     while not page.evaluate(expression):
         assert time.monotonic() < end, f"{expression} did not become true within {seconds} s"

@@ -1,4 +1,4 @@
-"""Twenty models to draw: what people have, at random init and small, and what they might."""
+"""Small models with random weights to draw: common architectures, and random graphs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from intus.tracing.run import trace
 
 
 class Wild(nn.Module):
-    """A random web: every value may be used again anywhere later, in nested modules or out of them."""
+    """A random graph in which any later operation, in nested modules or outside, may use any value."""
 
     def __init__(self, seed: int, depth: int = 2) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ def _block(given: int, made: int) -> nn.Sequential:
 
 
 class UNet(nn.Module):
-    """Down, and up again beside what was."""
+    """A U-Net: downsampling, then upsampling with skip connections."""
 
     def __init__(self, *wide: int) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class UNet(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """A loop written by hand, and a decision after it."""
+    """A recurrent loop followed by a decision."""
 
     def __init__(self, steps: int = 6) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class Recurrent(nn.Module):
 
 
 class Decoder(nn.Module):
-    """An LSTM cell that speaks at every step."""
+    """An LSTM cell with an output at every step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,15 +90,15 @@ class Decoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = c = torch.zeros(len(x), 16)
-        said = []
+        outputs = []
         for step in range(x.shape[1]):
             h, c = self.cell(self.embed(x[:, step]), (h, c))
-            said.append(self.out(h))
-        return torch.stack(said, 1)
+            outputs.append(self.out(h))
+        return torch.stack(outputs, 1)
 
 
 class Chain(nn.Module):
-    """One operation after the other."""
+    """A chain of operations."""
 
     def __init__(self, length: int) -> None:
         super().__init__()
@@ -111,13 +111,13 @@ class Chain(nn.Module):
 
 
 def graph_of(model: nn.Module, *inputs: Any, **named: Tensor) -> Graph:
-    """The structure of a model's pass."""
+    """Trace a model's structure."""
     torch.manual_seed(0)
     return trace(model.eval(), inputs, named, save="none").graph
 
 
 @contextmanager
-def _quiet() -> Iterator[Any]:
+def _without_warnings() -> Iterator[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import transformers
@@ -138,7 +138,7 @@ _PIXELS = torch.zeros(1, 3, 32, 32)
 
 def _known(name: str, config: dict[str, Any], *inputs: Tensor, head: str = "Model") -> Callable[[], Graph]:
     def make() -> Graph:
-        with _quiet() as transformers:
+        with _without_warnings() as transformers:
             model = getattr(transformers, name + head)(getattr(transformers, name + "Config")(**config))
             return graph_of(model, *inputs)
 
@@ -146,7 +146,7 @@ def _known(name: str, config: dict[str, Any], *inputs: Tensor, head: str = "Mode
 
 
 def _t5() -> Graph:
-    with _quiet() as transformers:
+    with _without_warnings() as transformers:
         model = transformers.T5Model(transformers.T5Config(vocab_size=50, **_T5))
         return graph_of(model, input_ids=_TOKENS, decoder_input_ids=_TOKENS[:, :4])
 
