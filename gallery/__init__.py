@@ -1,1 +1,1 @@
-"""A site of known architectures, each a picture that opens as the page to walk in: python -m gallery."""
+"""A site of known architectures, with a picture and an interactive page for each: ``python -m gallery``."""

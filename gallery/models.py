@@ -1,4 +1,4 @@
-"""Known architectures at their real sizes, on the meta device: structure alone, no memory, no weights."""
+"""Known architectures at their published sizes, on the meta device: without memory and weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Built = tuple[Callable[..., Any], Any]
 
 
 class Known(NamedTuple):
-    """``build()`` gives a model on the meta device and the inputs of ``trace``."""
+    """An architecture; ``build()`` returns a model on the meta device and the inputs for ``trace``."""
 
     family: str
     name: str
@@ -22,7 +22,7 @@ class Known(NamedTuple):
 
 
 def known() -> Iterator[Known]:
-    """Every architecture, family by family."""
+    """Yield every architecture, family by family."""
     for family, names in _TRANSFORMERS.items():
         for name, (kind, inputs) in names.items():
             yield Known(family, name, partial(_from_transformers, kind, inputs))
@@ -54,9 +54,9 @@ def _spectrum() -> dict[str, Tensor]:
     return features | {"decoder_input_ids": torch.ones(1, 8, dtype=torch.long)}
 
 
-#: By family and name: the model's class in transformers, whose default configuration is the known size.
+#: By family and name: a class of transformers, whose default configuration has the published size; inputs.
 _TRANSFORMERS: dict[str, dict[str, tuple[str, Callable[[], dict[str, Tensor]]]]] = {
-    "Text, both ways": {
+    "Text encoders": {
         "ALBERT": ("AlbertModel", _tokens),
         "BERT": ("BertModel", _tokens),
         "DistilBERT": ("DistilBertModel", _tokens),
@@ -64,7 +64,7 @@ _TRANSFORMERS: dict[str, dict[str, tuple[str, Callable[[], dict[str, Tensor]]]]]
         "ModernBERT": ("ModernBertModel", _tokens),
         "RoBERTa": ("RobertaModel", _tokens),
     },
-    "Text, left to right": {
+    "Text decoders": {
         "BLOOM": ("BloomModel", _tokens),
         "Falcon": ("FalconModel", _tokens),
         "Gemma": ("GemmaModel", _tokens),
@@ -80,7 +80,7 @@ _TRANSFORMERS: dict[str, dict[str, tuple[str, Callable[[], dict[str, Tensor]]]]]
         "Qwen 3": ("Qwen3Model", _tokens),
         "RWKV": ("RwkvModel", partial(_tokens, 8)),
     },
-    "Text to text": {
+    "Text-to-text": {
         "BART": ("BartModel", _both),
         "Pegasus": ("PegasusModel", _both),
         "T5": ("T5Model", _both),
@@ -97,7 +97,7 @@ _TRANSFORMERS: dict[str, dict[str, tuple[str, Callable[[], dict[str, Tensor]]]]]
         "Swin": ("SwinModel", _image),
         "ViT": ("ViTModel", _image),
     },
-    "Sound": {
+    "Audio": {
         "HuBERT": ("HubertModel", _sound),
         "wav2vec 2.0": ("Wav2Vec2Model", _sound),
         "Whisper": ("WhisperModel", _spectrum),
@@ -115,7 +115,7 @@ def _from_transformers(kind: str, inputs: Callable[[], dict[str, Tensor]]) -> Bu
 
 
 class UNet(nn.Module):
-    """Ronneberger, Fischer and Brox 2015: down four times, up four times, each level handed across."""
+    """U-Net (Ronneberger, Fischer and Brox 2015): four levels down and up, with skip connections."""
 
     def __init__(self, widths: tuple[int, ...] = (64, 128, 256, 512, 1024)) -> None:
         super().__init__()
@@ -128,11 +128,13 @@ class UNet(nn.Module):
 
     @staticmethod
     def block(a: int, b: int) -> nn.Module:
+        """Return two convolutions with ReLU."""
         return nn.Sequential(
             nn.Conv2d(a, b, 3, padding=1), nn.ReLU(), nn.Conv2d(b, b, 3, padding=1), nn.ReLU()
         )
 
     def forward(self, x: Tensor) -> Tensor:
+        """Segment images (batch, 1, height, width)."""
         levels = [self.first(x)]
         for block in self.down:
             levels.append(block(nn.functional.max_pool2d(levels[-1], 2)))
@@ -143,7 +145,7 @@ class UNet(nn.Module):
 
 
 class Reader(nn.Module):
-    """A recurrent network written out: one cell, as many passes as there are steps."""
+    """A recurrent network whose cell is called once per step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,6 +154,7 @@ class Reader(nn.Module):
         self.head = nn.Linear(128, 2)
 
     def forward(self, tokens: Tensor) -> Tensor:
+        """Classify token sequences (batch, length)."""
         h = torch.zeros(tokens.shape[0], 128, device=tokens.device)
         for step in self.embed(tokens).unbind(1):
             h = self.cell(step, h)
@@ -171,7 +174,7 @@ _OWN = (
     ),
     Known("Recurrent", "LSTM", partial(_here, lambda: nn.LSTM(64, 128, 2), lambda: torch.ones(10, 1, 64))),
     Known(
-        "Text to text",
+        "Text-to-text",
         "Transformer (2017)",
         partial(_here, nn.Transformer, lambda: (torch.ones(10, 1, 512), torch.ones(8, 1, 512))),
     ),

@@ -1,4 +1,4 @@
-"""The site: one index with a search box and pictures, a page to walk in for each, one program for all."""
+"""Write the site: an index with pictures and search, an interactive page per model, one shared program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from intus.viewing.pictures.draw import draw
 from intus.viewing.pictures.svg import svg
 from intus.viewing.scene import totals
 
-READABLE = 0.62  # the least scale of a thumbnail, as of a page that opens
+READABLE = 0.62  # the least scale of a thumbnail, the same as the initial scale of a page
 
 _INDEX = """<!doctype html>
 <html lang="en">
@@ -32,7 +32,7 @@ _INDEX = """<!doctype html>
 <h1>Gallery of architectures</h1>
 <p>{summary}</p>
 <input type="search" placeholder="Find name, family or function" aria-label="Find a model" autofocus>
-<p class="none" role="status" hidden>Nothing is called so.</p>
+<p class="none" role="status" hidden>No model matches.</p>
 </header>
 <main>
 {sections}
@@ -54,7 +54,7 @@ _STYLE = """
   overflow: hidden; border: 1px solid var(--line); border-radius: var(--radius); }
 .gallery a:hover, .gallery a:focus-visible { border-color: var(--accent); outline: none;
   box-shadow: var(--shadow); }
-/* As wide as the card, but neither enlarged nor too small to read; if wider, where the model begins. */
+/* As wide as the card, but not enlarged and not too small to read. A wider picture shows the input. */
 .gallery picture { display: block; position: relative; height: 260px; overflow: hidden;
   background: var(--bg); border-bottom: 1px solid var(--line); }
 .gallery img { --shown: min(var(--whole), max(100%, var(--least)));
@@ -83,7 +83,16 @@ search();
 
 
 class Entry(NamedTuple):
-    """An architecture in the gallery: where its files are, and what it is found by."""
+    """An architecture in the gallery.
+
+    Attributes:
+        family: Its family.
+        name: Its name.
+        file: The name of its files, without extension.
+        facts: Its size in words.
+        words: The text that the search box searches, in lower case.
+        picture: The geometry of its picture.
+    """
 
     family: str
     name: str
@@ -94,42 +103,42 @@ class Entry(NamedTuple):
 
 
 class Thumbnail(NamedTuple):
-    """How wide a picture is, and where across it the model begins, in its own pixels."""
+    """The width of a picture, and the x of the first box of the model, in pixels of the picture."""
 
     width: float
     entry: float
 
 
 def add(out: Path, family: str, name: str, graph: Graph) -> Entry:
-    """Write an architecture's page and its two pictures."""
+    """Write the page and the two pictures of an architecture, and return its entry."""
     file = re.sub(r"\W+", "-", f"{family} {name}".lower()).strip("-")
     for folder in ("graphs", "pictures"):
         (out / folder).mkdir(parents=True, exist_ok=True)
     (out / "graphs" / f"{file}.html").write_text(
         page(graph, title=name, assets="../assets"), encoding="utf-8"
     )
-    shown = content(graph)
+    data = content(graph)
     for dark in (True, False):
-        drawn = draw(shown, title=name, summary=f"{headline(graph)}.", dark=dark)
+        drawn = draw(data, title=name, summary=f"{headline(graph)}.", dark=dark)
         path = out / "pictures" / f"{file}{'-dark' if dark else ''}.svg"
         path.write_text(svg(drawn), encoding="utf-8")
     sums = totals(graph)
     facts = f"{_short(sums['parameters'])} parameters · {sums['operations']:,.0f} operations"
-    found_by = {family, name, graph.model, *graph.types, *(module.type for module in graph.modules)}
+    words = {family, name, graph.model, *graph.types, *(module.type for module in graph.modules)}
     return Entry(
-        family, name, file, facts, " ".join(sorted(found_by)).lower(), Thumbnail(drawn.width, drawn.entry)
+        family, name, file, facts, " ".join(sorted(words)).lower(), Thumbnail(drawn.width, drawn.entry)
     )
 
 
 def index(out: Path, entries: list[Entry]) -> Path:
-    """Write the index of everything added, and the program that all pages share."""
+    """Write the index of all entries and the program that the pages share; return the index's path."""
     (out / "assets").mkdir(parents=True, exist_ok=True)
     for name in ("intus.css", "intus.js"):
         (out / "assets" / name).write_text(asset(name), encoding="utf-8")
     families = dict.fromkeys(entry.family for entry in entries)
     sections = "\n".join(_section(f, [e for e in entries if e.family == f]) for f in families)
     summary = (
-        f"{len(entries)} models, run once each on the meta device: structure alone. Open one to walk in it."
+        f"{len(entries)} models, each run once on the meta device, without weights. Click one to explore it."
     )
     path = out / "index.html"
     filled = _INDEX.format(style=_STYLE, script=_SCRIPT, summary=summary, sections=sections)

@@ -1,1 +1,1 @@
-"""Hundreds of architectures, each traced, validated, saved and loaded; see ``python -m sweep --help``."""
+"""Trace, validate, save and load hundreds of architectures; see ``python -m sweep --help``."""

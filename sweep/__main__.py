@@ -1,4 +1,4 @@
-"""``python -m sweep``: check the catalogue and write docs/sweep.md."""
+"""Check the architectures of the catalogue and write docs/sweep.md."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _ROOT = Path(__file__).parents[1]
 
 
 def main() -> None:
-    """Parse, run, write the table."""
+    """Parse the arguments, check the architectures and write the table."""
     parser = argparse.ArgumentParser(prog="sweep", description=__doc__)
     parser.add_argument(
-        "--only", metavar="PATTERN", help="a regular expression on 'family name'; writes no table"
+        "--only", metavar="PATTERN", help="a regular expression for 'family name'; writes no table"
     )
-    parser.add_argument("--jobs", type=int, default=1, help="how many run at a time")
-    parser.add_argument("--fresh", action="store_true", help="do not go on from what an earlier run found")
+    parser.add_argument("--jobs", type=int, default=1, help="number of parallel processes")
+    parser.add_argument("--fresh", action="store_true", help="discard the results of earlier runs")
     parser.add_argument("--list", action="store_true", help="only list the catalogue")
     options = parser.parse_args()
     environment.prepare()

@@ -1,4 +1,4 @@
-"""What a family of the catalogue gives: names, and for each name how to make the model and its inputs."""
+"""The architectures of the catalogue: a name, and a function that builds the model and its inputs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from typing import Any, NamedTuple
 
 
 class NotPlainError(Exception):
-    """A model that could not be made or run without intus: nothing to hold against a trace."""
+    """A model that cannot be built or run even without intus, so it says nothing about tracing."""
 
 
 class Architecture(NamedTuple):
-    """``build()`` makes a model at random init and the inputs of ``trace``: a tensor, a tuple, a mapping.
+    """An architecture of the catalogue.
 
-    It may raise ``NotPlainError``; whatever else it raises says the same.
+    Attributes:
+        family: Its family.
+        name: Its name.
+        build: Returns a model with random weights and the inputs for ``trace`` (a tensor, tuple or mapping).
+            It may raise ``NotPlainError``; other exceptions have the same meaning.
     """
 
     family: str

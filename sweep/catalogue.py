@@ -1,4 +1,4 @@
-"""Everything that is swept, family by family."""
+"""The catalogue of architectures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 
 from .architecture import Architecture
 
-#: Modules of ``sweep.families`` with the package each needs; one that is not installed is left out.
+#: The modules of ``sweep.families`` and the package that each needs. A module is skipped without its package.
 _FAMILIES = {
     "by_hand": "torch",
     "images": "timm",
@@ -20,11 +20,11 @@ _FAMILIES = {
 
 
 def catalogue() -> Iterator[Architecture]:
-    """Every architecture, in order of family and name."""
+    """Yield every architecture, family by family."""
     for module, package in _FAMILIES.items():
         try:
             import_module(package)
         except ImportError:
-            print(f"{package} is not installed: its architectures are left out")
+            print(f"{package} is not installed: its architectures are skipped")
             continue
         yield from import_module(f"sweep.families.{module}").architectures()

@@ -1,4 +1,4 @@
-"""One architecture: run plainly, traced, validated, saved and loaded; what was found, as plain data."""
+"""Check one architecture: run it without intus, trace, validate, save and load it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,25 @@ from .architecture import Architecture
 
 @dataclass
 class Outcome:
-    """``plain`` is whether the model runs at all; ``reasons`` say what went wrong after that."""
+    """The result of checking an architecture.
+
+    Attributes:
+        family: The family of the architecture.
+        name: The name of the architecture.
+        plain: Whether the model runs without intus, and gives equal outputs twice.
+        traced: Whether the trace is correct and leaves the model unchanged.
+        validated: Whether both kinds of validation prove every operation.
+        saved: Whether the loaded trace equals the saved one.
+        ops: The number of operations.
+        proven: The number of proven rows.
+        exempt: The number of exempt rows.
+        parameters: The number of parameters.
+        plain_seconds: CPU seconds of a run without intus.
+        trace_seconds: CPU seconds of a trace with all values saved.
+        seconds: Seconds of the whole check.
+        reasons: What failed.
+        exemptions: Why rows are exempt: ``type | reason``.
+    """
 
     family: str
     name: str
@@ -43,14 +61,18 @@ class Outcome:
     exemptions: list[str] = field(default_factory=list)
 
 
-def check(one: Architecture, tell: Callable[[dict[str, Any]], None]) -> None:
-    """Check one architecture; ``tell`` is given what is known so far after each step, so that what is cut
-    short by a crash or the time limit is not lost."""
+def check(one: Architecture, report: Callable[[dict[str, Any]], None]) -> None:
+    """Check one architecture.
+
+    Args:
+        one: The architecture.
+        report: Called with the outcome so far after each step, so that it survives a crash or the time limit.
+    """
     began, outcome = time.perf_counter(), Outcome(one.family, one.name)
 
-    def told() -> None:
+    def report_outcome() -> None:
         outcome.seconds = time.perf_counter() - began
-        tell(asdict(outcome))
+        report(asdict(outcome))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -59,27 +81,28 @@ def check(one: Architecture, tell: Callable[[dict[str, Any]], None]) -> None:
             try:
                 case = step(case, outcome)
             except Exception as error:
-                outcome.reasons.append(f"{step.__name__[1:]}: {_said(error)}")
-                told()
+                outcome.reasons.append(f"{step.__name__[1:]}: {_message(error)}")
+                report_outcome()
                 return
-            told()
+            report_outcome()
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
+    """Format an exception on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 class _Pass:
-    """A model, its inputs, and what it gives when it is run plainly."""
+    """A model with its inputs, and the outputs and CPU time of a run without intus."""
 
     def __init__(self, model: Any, inputs: Any) -> None:
         self.model, self.inputs = model, inputs
         self.expected: list[Tensor] = []
-        self.seconds = 0.0  # of the last plain run
+        self.seconds = 0.0  # CPU seconds of the last run
         self.trace: Any = None
 
     def run(self) -> list[Tensor]:
-        """What a copy of the model gives, so that its own state is where it was."""
+        """Run a copy of the model, so that its state is unchanged, and return the tensors of the output."""
         try:
             model = copy.deepcopy(self.model)
         except RuntimeError:  # weights that a hook computes cannot be copied
@@ -87,7 +110,7 @@ class _Pass:
         return self.run_itself(model)
 
     def run_itself(self, model: Any) -> list[Tensor]:
-        """What the model gives on the inputs."""
+        """Run the model and return the tensors of the output."""
         torch.manual_seed(1)
         args = (
             self.inputs if isinstance(self.inputs, tuple) else () if _named(self.inputs) else (self.inputs,)
@@ -110,36 +133,36 @@ def _plain(one: Architecture, outcome: Outcome) -> Any:
     if isinstance(model, nn.Module):
         model.eval()
     case = _Pass(model, inputs)
-    case.run_itself(model)  # what a first pass makes once (lazy layers, caches) is there from now on
+    case.run_itself(model)  # a first pass may create lazy layers and caches
     if isinstance(model, nn.Module):
         outcome.parameters = sum(p.numel() for p in model.parameters())
     first = case.run()
     case.expected = case.run()
     outcome.plain_seconds = case.seconds
     if not case.expected:
-        raise ValueError("it returns no tensor")
+        raise ValueError("the model returns no tensor")
     if not _all_equal(first, case.expected):
-        raise ValueError("two plain runs of one seed differ")
+        raise ValueError("two runs without intus with the same seed differ")
     outcome.plain = True
     return case
 
 
 def _trace(case: _Pass, outcome: Outcome) -> _Pass:
-    before, chance = state_of(case.model), torch.get_rng_state()
+    before, rng_state = state_of(case.model), torch.get_rng_state()
     intus.trace(case.model, case.inputs, seed=1)
     began = time.process_time()
     case.trace = intus.trace(case.model, case.inputs, seed=1)
     outcome.trace_seconds = time.process_time() - began
-    if not torch.equal(chance, torch.get_rng_state()):
-        raise AssertionError("the random state is another after the trace")
+    if not torch.equal(rng_state, torch.get_rng_state()):
+        raise AssertionError("the trace changed the random state")
     changed = difference(before, state_of(case.model))
     if changed:
-        raise AssertionError(f"the model is changed: {changed}")
+        raise AssertionError(f"the trace changed the model: {changed}")
     got = [op.value for op in case.trace.outputs]
     if not _all_equal(case.expected, got):
-        raise AssertionError(f"outputs differ: {_shapes(case.expected)} plainly, {_shapes(got)} traced")
+        raise AssertionError(f"outputs differ: {_shapes(case.expected)} without intus, {_shapes(got)} traced")
     if not _all_equal(case.expected, case.run()):
-        raise AssertionError("a plain run after the trace gives something else")
+        raise AssertionError("a run after the trace gives another output")
     if case.trace.maybe_modified:
         raise AssertionError(f"{len(case.trace.maybe_modified)} values are maybe_modified")
     outcome.ops, outcome.traced = len(case.trace), True
@@ -152,11 +175,11 @@ def _validate(case: _Pass, outcome: Outcome) -> _Pass:
     outcome.exemptions = sorted(
         f"{case.trace[check.label].type} | {why}" for check in report.exempt for why in check.reasons
     )
-    passing = intus.validate(case.model, case.inputs, seed=1)  # the other way: as the pass runs
-    outcome.validated = bool(report) and bool(passing)
-    for how, one in (("", report), ("as it runs, ", passing)):
+    online = intus.validate(case.model, case.inputs, seed=1)  # validates while the pass runs
+    outcome.validated = bool(report) and bool(online)
+    for prefix, one in (("", report), ("online: ", online)):
         for check in (*one.failed, *one.unproven):
-            outcome.reasons.append(f"{how}{check.status} {check.label}: {'; '.join(check.reasons)}")
+            outcome.reasons.append(f"{prefix}{check.status} {check.label}: {'; '.join(check.reasons)}")
     return case
 
 
@@ -166,21 +189,21 @@ def _save(case: _Pass, outcome: Outcome) -> _Pass:
         case.trace.save(path)
         back = intus.load(path)
         if back.graph.labels != case.trace.graph.labels or str(back) != str(case.trace):
-            raise AssertionError("loaded, the graph is another")
+            raise AssertionError("the loaded graph differs")
         if back.values.keys() != case.trace.values.keys():
-            raise AssertionError("loaded, other values are there")
+            raise AssertionError("the loaded trace has other values")
         for row in case.trace.values:
             if not _equal(case.trace.values[row], back.values[row]):
-                raise AssertionError(f"loaded, {back.graph.label(row)} is another")
+                raise AssertionError(f"the loaded value of {back.graph.label(row)} differs")
     outcome.saved = True
     return case
 
 
-# -- looking at models and values without intus ----------------------------------------------------------
+# -- comparing models and values without intus ------------------------------------------------------------
 
 
 def tensors(value: Any) -> list[Tensor]:
-    """Every tensor in tuples, lists, mappings and dataclasses, in order."""
+    """Return every tensor in nested tuples, lists, mappings and dataclasses, in order."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, Mapping):
@@ -210,19 +233,19 @@ def _shapes(values: list[Tensor]) -> str:
 
 
 def state_of(model: Any) -> dict[str, Any]:
-    """What there is to compare of a model before and after: its tensors, and what its attributes are."""
+    """Return a snapshot of a model: its tensors and the identity of its attributes."""
     if not isinstance(model, nn.Module):
         return {}
     found: dict[str, Any] = {}
     for name, module in model.named_modules():
         for key, value in vars(module).items():
-            found[f"{name}.{key}"] = _noted(value)
+            found[f"{name}.{key}"] = _snapshot(value)
         for key, value in {**module._parameters, **module._buffers}.items():
-            found[f"{name}.{key}"] = _noted(value)
+            found[f"{name}.{key}"] = _snapshot(value)
     return found
 
 
-def _noted(value: Any) -> Any:
+def _snapshot(value: Any) -> Any:
     if isinstance(value, Tensor):
         return id(value), value._version, value.detach().clone()
     if type(value) in (list, dict, set):
@@ -231,7 +254,7 @@ def _noted(value: Any) -> Any:
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """Names of what is not what it was."""
+    """Return the names of what changed, at most five."""
     names = [name for name in {**before, **after} if not _is_same(before.get(name), after.get(name))]
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 

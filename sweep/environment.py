@@ -1,4 +1,4 @@
-"""What a process of the sweep needs first: nothing downloaded, one thread, torchvision at all."""
+"""Set up a process of the sweep: no downloads, one thread, a working torchvision."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import warnings
 
 import torch
 
-#: Operators of torchvision's binary that its Python half refers to when it is imported.
+#: Operators of torchvision's binary that its Python code refers to on import.
 _OPERATORS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 )
-_kept: list[torch.library.Library] = []
+_libraries: list[torch.library.Library] = []
 
 
 def prepare() -> None:
-    """Set the process up; call it before any library of models is imported."""
+    """Set up the process; call this before importing any library of models."""
     os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     warnings.simplefilter("ignore")
@@ -28,8 +28,11 @@ def prepare() -> None:
 
 
 def _import_torchvision() -> None:
-    """torchvision built for CUDA cannot load its operators beside a torch for the CPU, and fails in its own
-    import for want of their names. Given the names, all its models that use plain torch run."""
+    """Import torchvision, even if it was built for CUDA and torch for the CPU.
+
+    Such a torchvision cannot load its operators and fails to import because their names are missing. Once the
+    names are defined, all models that do not use these operators run.
+    """
     try:
         import torchvision
     except RuntimeError:
@@ -38,7 +41,7 @@ def _import_torchvision() -> None:
         library = torch.library.Library("torchvision", "FRAGMENT")
         for operator in _OPERATORS:
             library.define(operator)
-        _kept.append(library)  # the operators live as long as it does
+        _libraries.append(library)  # the operators exist as long as the library
         import torchvision  # noqa: F401
     except ImportError:
         pass

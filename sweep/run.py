@@ -1,4 +1,4 @@
-"""Running the catalogue: a forked process for each architecture, a time limit, and a file to go on from."""
+"""Run the catalogue: a forked process per architecture, a time limit, and a file of results to resume."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROOT = Path(__file__).parents[1]
 
 
 def fingerprint() -> str:
-    """Changes when what is swept, or what sweeps, changes: results of another one are not gone on from."""
+    """Return a hash of the sources and packages; results with another fingerprint are not reused."""
     found = hashlib.sha256()
     for folder in ("src/intus/tracing", "src/intus/core", "src/intus/storage", "sweep/families"):
         for path in sorted((_ROOT / folder).rglob("*.py")):
@@ -33,7 +33,7 @@ def fingerprint() -> str:
 
 
 def versions() -> str:
-    """The packages the catalogue is made of."""
+    """Return the installed versions of the packages of the catalogue."""
     return ", ".join(f"{name} {_version(name)}" for name in _PACKAGES if _version(name))
 
 
@@ -45,27 +45,33 @@ def _version(name: str) -> str:
 
 
 def run(
-    catalogue: Iterable[Architecture], results: Path, jobs: int, say: Callable[[str], None]
+    catalogue: Iterable[Architecture], results: Path, jobs: int, log: Callable[[str], None]
 ) -> list[Outcome]:
-    """Check every architecture that ``results`` has no line for, at most ``jobs`` at a time, and return
-    what was found of all of them."""
+    """Check every architecture that has no result yet, and return all outcomes.
+
+    Args:
+        catalogue: The architectures.
+        results: A file of JSON lines with the results; new ones are appended.
+        jobs: How many processes to run at a time.
+        log: Called with lines of progress.
+    """
     catalogue, mark = list(catalogue), fingerprint()
     done = _read(results, mark)
     todo = [one for one in catalogue if (one.family, one.name) not in done]
     if len(todo) < len(catalogue):
-        say(f"{len(catalogue) - len(todo)} of {len(catalogue)} were done before")
+        log(f"{len(catalogue) - len(todo)} of {len(catalogue)} have results of an earlier run")
     results.parent.mkdir(parents=True, exist_ok=True)
     with results.open("a", encoding="utf-8") as file:
         for number, outcome in enumerate(_all(todo, jobs), len(catalogue) - len(todo) + 1):
             done[outcome.family, outcome.name] = outcome
             file.write(json.dumps({"mark": mark, **vars(outcome)}) + "\n")
             file.flush()
-            say(f"[{number}/{len(catalogue)}] {line(outcome)}")
+            log(f"[{number}/{len(catalogue)}] {line(outcome)}")
     return [done[one.family, one.name] for one in catalogue]
 
 
 def line(outcome: Outcome) -> str:
-    """One outcome as a line of progress."""
+    """Format an outcome as a line of progress."""
     word = "valid" if outcome.saved and outcome.validated else "PROBLEM" if outcome.plain else "not plain"
     why = f"  {outcome.reasons[0][:150]}" if outcome.reasons else ""
     return f"{outcome.family} {outcome.name}: {word}, {outcome.ops} ops, {outcome.seconds:.1f} s{why}"
@@ -82,27 +88,27 @@ def _read(results: Path, mark: str) -> dict[tuple[str, str], Outcome]:
 
 
 def _all(todo: list[Architecture], jobs: int) -> Iterator[Outcome]:
-    """The outcomes as they come in."""
+    """Yield the outcomes as processes finish."""
     waiting, running = list(reversed(todo)), list[_Child]()
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 running.append(_Child(waiting.pop()))
             select([child.pipe for child in running], [], [], 0.5)
-            for child in [child for child in running if child.over()]:
+            for child in [child for child in running if child.is_finished()]:
                 running.remove(child)
                 yield child.outcome
     finally:
         for child in running:
-            child.end()
+            child.kill()
 
 
 class _Child:
-    """One forked process that checks one architecture and tells of it through a pipe."""
+    """A forked process that checks one architecture and reports through a pipe."""
 
     def __init__(self, one: Architecture) -> None:
         self.outcome = Outcome(one.family, one.name)
-        self._deadline, self._heard = time.monotonic() + SECONDS, b""
+        self._deadline, self._received = time.monotonic() + SECONDS, b""
         self.pipe, out = os.pipe()
         self._process = os.fork()
         if self._process == 0:
@@ -110,41 +116,42 @@ class _Child:
         os.close(out)
         os.set_blocking(self.pipe, False)
 
-    def over(self) -> bool:
-        """Whether it has ended; one past its time is ended."""
+    def is_finished(self) -> bool:
+        """Return whether the process has ended; kill it after the time limit."""
         try:
-            while heard := os.read(self.pipe, 1 << 16):
-                self._heard += heard
+            while data := os.read(self.pipe, 1 << 16):
+                self._received += data
         except BlockingIOError:
             if time.monotonic() < self._deadline:
                 return False
-            self.end()
-            self._tell(f"it took more than {SECONDS} s")
+            self.kill()
+            self._finish(f"it took more than {SECONDS} s")
             return True
         _, status = os.waitpid(self._process, 0)
         os.close(self.pipe)
-        ended = os.waitstatus_to_exitcode(status)
-        self._tell(f"its process ended with {ended}" if ended else "")
+        code = os.waitstatus_to_exitcode(status)
+        self._finish(f"its process ended with code {code}" if code else "")
         return True
 
-    def _tell(self, problem: str) -> None:
-        told = self._heard.splitlines()
-        if told:
-            self.outcome = Outcome(**json.loads(told[-1]))
+    def _finish(self, problem: str) -> None:
+        """Set the outcome from the last report, with a problem of the process if there was one."""
+        reports = self._received.splitlines()
+        if reports:
+            self.outcome = Outcome(**json.loads(reports[-1]))
         if problem:
             self.outcome.reasons.append(problem)
 
-    def end(self) -> None:
-        """End the process now."""
+    def kill(self) -> None:
+        """Kill the process."""
         os.kill(self._process, signal.SIGKILL)
         os.waitpid(self._process, 0)
         os.close(self.pipe)
 
 
 def _in_child(one: Architecture, out: int) -> None:
-    """Check and end; what the model prints goes nowhere."""
+    """Check the architecture in the child process, with the output of the model discarded, and exit."""
 
-    def tell(outcome: dict[str, Any]) -> None:
+    def report(outcome: dict[str, Any]) -> None:
         data = json.dumps(outcome).encode() + b"\n"
         while data:
             data = data[os.write(out, data) :]
@@ -152,10 +159,10 @@ def _in_child(one: Architecture, out: int) -> None:
     code = 1
     try:
         resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.dup2(nowhere, 2)
-        check(one, tell)
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, 1)
+        os.dup2(devnull, 2)
+        check(one, report)
         code = 0
     finally:
         os._exit(code)

@@ -1,4 +1,4 @@
-"""docs/sweep.md, written from what was found."""
+"""Write docs/sweep.md from the outcomes."""
 
 from __future__ import annotations
 
@@ -11,38 +11,34 @@ from .run import versions
 
 _HEAD = """# What has been traced
 
-Written by `make sweep`; do not edit. Every architecture is made tiny at random initialisation and run
-plainly, then it is traced with every activation saved (the outputs must be bit-equal, the model and the
-random state unchanged), validated both ways (`Trace.validate` and `intus.validate`), saved, and loaded. What
-does not run plainly as the sweep makes it says nothing about a trace, and does not count.
+Written by `make sweep`; do not edit. Every architecture is built small with random weights and run without
+intus. Then it is traced with every activation saved (the outputs must be bit-equal, the model and the random
+state unchanged), validated in both ways (`Trace.validate` and `intus.validate`), saved, and loaded. A model
+that does not run without intus says nothing about tracing and does not count.
 
 """
 _EXPLAINED = """
-*proven* and *exempt* are the rows of `Trace.validate`'s report; *ratio* is the time of a trace with all
-values saved to that of a plain run, of a tiny model, where a trace looks dearest.
+*proven* and *exempt* are numbers of rows in the report of `Trace.validate`. *ratio* is the time of a trace
+with all values saved over the time of a run without intus; this ratio is largest for small models.
 """
 _COLUMNS = "| architecture | ops | proven | exempt | ratio |\n|---|--:|--:|--:|--:|\n"
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """The first line: how many, and how many of these traced and validated."""
+    """Return the first line: how many architectures were traced, validated and saved."""
     ran = [one for one in outcomes if one.plain]
-    words = f"{len(ran)} architectures run plainly: {sum(one.traced for one in ran)} traced, "
-    words += (
-        f"{sum(one.validated for one in ran)} validated, {sum(one.saved for one in ran)} saved and loaded"
-    )
+    text = f"{len(ran)} architectures run: {sum(one.traced for one in ran)} traced, "
+    text += f"{sum(one.validated for one in ran)} validated, {sum(one.saved for one in ran)} saved and loaded"
     if not ran:
-        return words + "."
+        return text + "."
     ratio = median(one.trace_seconds / max(one.plain_seconds, 1e-9) for one in ran if one.traced)
     ops, proven = sum(one.ops for one in ran), sum(one.proven for one in ran)
     exempt = sum(one.exempt for one in ran)
-    return (
-        f"{words}. {ops:,} operations; {proven:,} rows proven, {exempt:,} exempt; median ratio {ratio:.1f}."
-    )
+    return f"{text}. {ops:,} operations; {proven:,} rows proven, {exempt:,} exempt; median ratio {ratio:.1f}."
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     ran = sorted((one for one in outcomes if one.plain), key=lambda one: (one.family, one.name.lower()))
     parts = [_HEAD, f"**{summary(outcomes)}**\n\nWith {versions()}.\n", _problems(ran), _EXPLAINED]
     for family in sorted({one.family for one in ran}):
@@ -62,7 +58,7 @@ def _row(one: Outcome) -> str:
 def _problems(ran: list[Outcome]) -> str:
     bad = [one for one in ran if not (one.traced and one.validated and one.saved)]
     if not bad:
-        return "\nNothing that ran plainly failed to trace, validate, save or load.\n"
+        return "\nEvery architecture that runs was traced, validated, saved and loaded.\n"
     rows = [f"| {one.family} | {one.name} | {_short(one.reasons)} |\n" for one in bad]
     return "\n## What failed\n\n| family | architecture | why |\n|---|---|---|\n" + "".join(rows)
 
@@ -79,7 +75,7 @@ def _exemptions(ran: list[Outcome]) -> str:
 
 
 def _rule(reason: str) -> str:
-    """A reason without the operation and the argument it was given for."""
+    """Return a reason without the operation and the argument that it is about."""
     why = reason.partition(" | ")[2]
     return why.partition("': ")[2] if why.startswith("argument '") else why
 
@@ -88,4 +84,4 @@ def _not_plain(failed: list[Outcome]) -> str:
     if not failed:
         return ""
     names = ", ".join(sorted(f"{one.name}" for one in failed))
-    return f"\n## Not run plainly as the sweep makes them: {len(failed)}\n\n{names}\n"
+    return f"\n## Do not run as the sweep builds them: {len(failed)}\n\n{names}\n"

@@ -1,0 +1,1 @@
+"""The families of the catalogue, one module each."""

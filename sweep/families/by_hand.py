@@ -1,4 +1,4 @@
-"""Models written by hand: torch's own recurrent layers, the odd ones of the literature, the tests' zoo."""
+"""Handwritten models: torch's recurrent layers, unusual models of the literature, models of the tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OURS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {}
 
 
 def architectures() -> Iterator[Architecture]:
-    """Ours, then the tests'."""
+    """Yield the models of this file, then those of the tests."""
     for name, (make, given) in _OURS.items():
         yield Architecture("by hand", name, partial(_both, make, given))
     if str(_TESTS) not in sys.path:
@@ -35,7 +35,7 @@ def _both(make: Callable[[], Any], given: Callable[[], Any]) -> tuple[Any, Any]:
 
 
 def _model(name: str, *shape: int, given: Callable[[], Any] | None = None) -> Callable[[Any], Any]:
-    """Add what is decorated to the catalogue, with an input of that shape."""
+    """Add the decorated function or class to the catalogue, with an input of a shape or from ``given``."""
 
     def register(make: Callable[[], Any]) -> Callable[[], Any]:
         _OURS[name] = make, given or (lambda: torch.randn(shape))
@@ -44,7 +44,7 @@ def _model(name: str, *shape: int, given: Callable[[], Any] | None = None) -> Ca
     return register
 
 
-# -- recurrent -------------------------------------------------------------------------------------------
+# -- recurrent --------------------------------------------------------------------------------------------
 
 _model("RNN", 2, 5, 4)(lambda: nn.RNN(4, 6, batch_first=True))
 _model("RNN, ReLU, two layers", 2, 5, 4)(lambda: nn.RNN(4, 6, 2, nonlinearity="relu", batch_first=True))
@@ -58,7 +58,7 @@ _model("LSTM with projection", 2, 5, 4)(lambda: nn.LSTM(4, 6, proj_size=3, batch
 
 @_model("LSTM on packed sequences", 3, 5, 4)
 class Packed(nn.Module):
-    """Sequences of several lengths."""
+    """An LSTM on sequences of different lengths."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Packed(nn.Module):
 
 @_model("GRUCell in a loop", 2, 6, 4)
 class Cell(nn.Module):
-    """A cell stepped by hand."""
+    """A cell called step by step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class EchoState(nn.Module):
 
 @_model("adaptive computation time", 4, 5)
 class Adaptive(nn.Module):
-    """Graves (2016): steps until every row has halted."""
+    """Adaptive computation time (Graves, 2016): steps until every row has halted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class Tree(nn.Module):
         return torch.tanh(self.join(torch.cat([self(leaves[:middle]), self(leaves[middle:])], 1)))
 
 
-# -- convolutional ---------------------------------------------------------------------------------------
+# -- convolutional ----------------------------------------------------------------------------------------
 
 
 @_model("WaveNet", 1, 1, 32)
@@ -175,7 +175,7 @@ class WaveNet(nn.Module):
 
 @_model("U-Net", 1, 1, 16, 16)
 class UNet(nn.Module):
-    """Down, up, and across."""
+    """Downsampling, upsampling and skip connections."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ class UNet(nn.Module):
 
 @_model("squeeze and excitation", 2, 4, 8, 8)
 class Squeeze(nn.Module):
-    """Channels weighted by what they hold."""
+    """Channels weighted by their content (squeeze and excitation)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -217,7 +217,7 @@ class Capsules(nn.Module):
         return v
 
 
-# -- attention and mixtures ------------------------------------------------------------------------------
+# -- attention and mixtures -------------------------------------------------------------------------------
 
 _model("nn.Transformer", given=lambda: (torch.randn(2, 5, 8), torch.randn(2, 3, 8)))(
     lambda: nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
@@ -229,7 +229,7 @@ _model("TransformerEncoder with a padding mask", given=lambda: {
 
 @_model("mixture of experts", 6, 4)
 class Mixture(nn.Module):
-    """Each row goes to the two experts that score it highest."""
+    """Each row is sent to the two experts with the highest scores."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -247,7 +247,7 @@ class Mixture(nn.Module):
 
 @_model("linear attention", 1, 6, 8)
 class LinearAttention(nn.Module):
-    """Katharopoulos (2020), with a running sum."""
+    """Linear attention (Katharopoulos, 2020) with a running sum."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -262,7 +262,7 @@ class LinearAttention(nn.Module):
 
 @_model("MLP-Mixer", 1, 6, 8)
 class Mixer(nn.Module):
-    """Across places, then across channels."""
+    """Mixing across positions, then across channels."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -275,7 +275,7 @@ class Mixer(nn.Module):
 
 @_model("memory network", given=lambda: (torch.randint(0, 20, (2, 5, 4)), torch.randint(0, 20, (2, 4))))
 class Memory(nn.Module):
-    """Sukhbaatar (2015): three hops over sentences."""
+    """An end-to-end memory network (Sukhbaatar, 2015) with three hops over sentences."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -290,12 +290,12 @@ class Memory(nn.Module):
         return u @ self.c.weight.T
 
 
-# -- graphs and sets -------------------------------------------------------------------------------------
+# -- graphs and sets --------------------------------------------------------------------------------------
 
 
 @_model("graph convolution by hand", given=lambda: (torch.randn(6, 4), torch.randint(0, 6, (2, 14))))
 class GraphConvolution(nn.Module):
-    """Messages gathered with scatter."""
+    """Messages aggregated with scatter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -312,7 +312,7 @@ class GraphConvolution(nn.Module):
 
 @_model("PointNet", 2, 16, 3)
 class PointNet(nn.Module):
-    """Points, a learned rotation, the maximum over all."""
+    """A learned rotation of points, then the maximum over all points."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -323,12 +323,12 @@ class PointNet(nn.Module):
         return self.head(F.relu(self.point(torch.bmm(x, turn))).max(1).values)
 
 
-# -- probabilistic and implicit --------------------------------------------------------------------------
+# -- probabilistic and implicit ---------------------------------------------------------------------------
 
 
 @_model("variational autoencoder", 3, 8)
 class Variational(nn.Module):
-    """Noise in the middle."""
+    """An autoencoder with random noise in the latent layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -342,7 +342,7 @@ class Variational(nn.Module):
 
 @_model("vector quantisation, straight through", 3, 8)
 class Quantised(nn.Module):
-    """Nearest of a code book; the gradient goes around it."""
+    """The nearest entry of a codebook, with a straight-through gradient."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -374,7 +374,7 @@ class Flow(nn.Module):
 
 @_model("neural ordinary differential equation", 2, 4)
 class NeuralOde(nn.Module):
-    """Runge and Kutta's method, eight steps."""
+    """Eight steps of the Runge-Kutta method."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -391,7 +391,7 @@ class NeuralOde(nn.Module):
 
 @_model("deep equilibrium", 2, 4)
 class Equilibrium(nn.Module):
-    """Steps until nothing moves, then one with a gradient."""
+    """Steps until a fixed point, then one step with a gradient."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -424,7 +424,7 @@ class Hopfield(nn.Module):
 
 @_model("spiking neurons", 2, 6, 4)
 class Spiking(nn.Module):
-    """Leaky integrators that fire and are reset through a mask."""
+    """Leaky integrate-and-fire neurons that are reset through a mask."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -440,12 +440,12 @@ class Spiking(nn.Module):
         return self.out(torch.stack(spikes).mean(0))
 
 
-# -- weights that are made, shared, cut --------------------------------------------------------------------
+# -- generated, shared and pruned weights -----------------------------------------------------------------
 
 
 @_model("hypernetwork", 3, 4)
 class Hyper(nn.Module):
-    """The weights of one layer come out of another, by functional_call."""
+    """One layer computes the weights of another, applied with functional_call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -491,7 +491,7 @@ def _lazy() -> nn.Module:
 
 @_model("stochastic depth and dropout, in training", 4, 6)
 class Stochastic(nn.Module):
-    """Training mode whatever it is told: noise, batch statistics, a random branch."""
+    """Always in training mode: dropout, batch statistics, random branches."""
 
     def __init__(self) -> None:
         super().__init__()

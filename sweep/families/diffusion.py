@@ -1,4 +1,4 @@
-"""Denoisers and autoencoders of ``diffusers``, tiny."""
+"""Small denoisers and autoencoders of ``diffusers``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _step() -> torch.Tensor:
     return torch.tensor([7])
 
 
-#: class -> options, and what makes its inputs
+#: By class: options, and a function that makes the inputs
 _MODELS: dict[str, tuple[dict[str, Any], Any]] = {
     "UNet2DModel": (
         {
@@ -296,13 +296,13 @@ _MODELS: dict[str, tuple[dict[str, Any], Any]] = {
 
 
 def architectures() -> Iterator[Architecture]:
-    """One for each class, by name."""
+    """Yield one architecture per class, by name."""
     for name in sorted(_MODELS):
         yield Architecture("diffusers", name, partial(build, name))
 
 
 def build(name: str) -> tuple[torch.nn.Module, Any]:
-    """The class with tiny options, and inputs for it."""
+    """Return a small model of a class, and its inputs."""
     import diffusers
 
     options, given = _MODELS[name]

@@ -1,4 +1,4 @@
-"""Convolutions and whole networks of ``torch_geometric`` that run on its pure Python part, on one graph."""
+"""Convolutions and networks of ``torch_geometric`` that run without its compiled extensions, on one graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from ..architecture import Architecture, NotPlainError
 
 _NODES, _EDGES, _WIDE = 12, 40, 8
-#: Arguments of constructors by name, where they have no default.
+#: Values by name for constructor arguments without default.
 _OPTIONS = {
     "in_channels": _WIDE,
     "out_channels": _WIDE,
@@ -57,7 +57,7 @@ _OPTIONS = {
 
 
 def architectures() -> Iterator[Architecture]:
-    """The convolutions, then the networks, of those that can be made of plain sizes."""
+    """Yield the convolutions, then the networks, that need only sizes to be constructed."""
     from torch_geometric.nn import conv, models
 
     for place in (conv, models):
@@ -68,7 +68,7 @@ def architectures() -> Iterator[Architecture]:
 
 
 def _can_be_made(cls: type) -> bool:
-    """Some are made of other networks, and some need what is not pure Python."""
+    """Return whether a class can be constructed; some need other networks or compiled extensions."""
     try:
         return cls(**_options(cls)) is not None
     except Exception:
@@ -76,7 +76,7 @@ def _can_be_made(cls: type) -> bool:
 
 
 def build(cls: type) -> tuple[torch.nn.Module, Any]:
-    """The first call that fits."""
+    """Return a model and the first inputs that it accepts."""
     model = cls(**_options(cls)).eval()
     problems = []
     for given in _given(model):

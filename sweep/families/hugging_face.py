@@ -1,7 +1,7 @@
-"""Every model type of ``transformers`` that ``AutoModel`` makes of a tiny configuration.
+"""Every model type of ``transformers`` that ``AutoModel`` builds from a small configuration.
 
-A type's default configuration is made small by the names of its fields; where that does not run, milder
-recipes are tried. Of the inputs that ``forward`` takes, those that its kind of model wants are given.
+The default configuration of a type is made small by the names of its fields. If the model then does not run,
+fewer fields are changed. The inputs are those of the arguments of ``forward`` that the kind of model needs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from ..architecture import Architecture, NotPlainError
 
 VOCABULARY, IMAGE, PATCH, LENGTH = 128, 32, 8, 6
-#: Field name -> value, the first that matches.
+#: Patterns of field names and values; the first match counts.
 _SMALL: tuple[tuple[str, int], ...] = (
     (r"vocab_size|vocab_size_per_layer_input|entity_vocab_size", VOCABULARY),
     (r"qk_rope_head_dim|hidden_size_per_layer_input|index_head_dim", 8),
@@ -50,7 +50,7 @@ _SMALL: tuple[tuple[str, int], ...] = (
     (r"patch_size|patch_stride", PATCH),
     (r"(\w*_)?state_size|mamba_d_state", 4),
 )
-#: Recipes after the first leave fields of these kinds as they are.
+#: Patterns of fields to leave unchanged, one tuple per attempt.
 _MILDER = (
     (),
     (r"head_dim|qk_|kv_lora|q_lora|head_size|kv_channels",),
@@ -63,7 +63,7 @@ _LARGEST = 30_000_000
 
 
 def architectures() -> Iterator[Architecture]:
-    """One for each model type, by name."""
+    """Yield one architecture per model type, by name."""
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
     for kind in sorted(MODEL_MAPPING_NAMES):
@@ -71,16 +71,16 @@ def architectures() -> Iterator[Architecture]:
 
 
 def build(kind: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
-    """The first recipe that makes a model which runs on the first inputs that fit."""
+    """Return the model of the first attempt that runs, and the first inputs that it accepts."""
     problems: list[str] = []
-    seen: list[str] = []
+    tried: list[str] = []
     for keep in _MILDER:
         try:
             config = small(kind, "|".join(keep))
-            told = str(config.to_dict())
-            if told in seen:
+            text = str(config.to_dict())
+            if text in tried:
                 continue
-            seen.append(told)
+            tried.append(text)
             model = made(config).eval()
         except Exception as error:
             problems.append(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
@@ -98,7 +98,7 @@ def build(kind: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
 
 
 def small(kind: str, keep: str = "") -> Any:
-    """A type's default configuration with its sizes made small; fields that match ``keep`` stay."""
+    """Return a type's default configuration with small sizes, except in fields that match ``keep``."""
     from transformers import CONFIG_MAPPING
 
     cls = CONFIG_MAPPING[kind]
@@ -106,7 +106,7 @@ def small(kind: str, keep: str = "") -> Any:
 
 
 def shrunk(fields: dict[str, Any], keep: str) -> dict[str, Any]:
-    """Overrides for the fields of one configuration and of those inside it."""
+    """Return overrides for the fields of a configuration and of nested configurations."""
     found: dict[str, Any] = {}
     tokens = 0
     for name, value in fields.items():
@@ -133,7 +133,11 @@ def shrunk(fields: dict[str, Any], keep: str) -> dict[str, Any]:
 
 
 def made(config: Any) -> torch.nn.Module:
-    """The model of a configuration, if it is no giant."""
+    """Build the model of a configuration.
+
+    Raises:
+        NotPlainError: It is too large.
+    """
     from transformers import AutoModel
 
     with torch.device("meta"):
@@ -144,7 +148,7 @@ def made(config: Any) -> torch.nn.Module:
 
 
 def inputs_of(model: Any) -> Iterator[dict[str, torch.Tensor]]:
-    """Inputs that may suit: all that is wanted, then what one kind of model wants alone."""
+    """Yield inputs that may fit: first all that ``forward`` takes, then those of one kind of model."""
     wanted = set(inspect.signature(model.forward).parameters)
     if "args" in wanted or wanted <= {"kwargs"}:
         wanted |= {"input_ids", "pixel_values"}
@@ -210,7 +214,7 @@ def _image_size(config: Any) -> int:
 
 
 def _series(config: Any) -> Iterator[dict[str, torch.Tensor]]:
-    """Inputs of models of time series."""
+    """Yield inputs of time series models."""
     length = getattr(config, "context_length", 0) or 32
     past = length + max(getattr(config, "lags_sequence", None) or [0])
     channels = getattr(config, "num_input_channels", 1)

@@ -31,13 +31,13 @@ _LARGEST = 40_000_000
 
 
 def architectures() -> Iterator[Architecture]:
-    """One for each family, by name."""
+    """Yield one architecture per family, by name."""
     for family, members in sorted(families().items()):
         yield Architecture("timm", family, partial(build, members))
 
 
 def families() -> dict[str, list[str]]:
-    """Family -> its members, those whose name says that they are small first."""
+    """Return the models of each family, first those whose names suggest that they are small."""
     import timm
 
     found: dict[str, list[str]] = {}
@@ -52,7 +52,7 @@ def _rank(name: str) -> tuple[int, int]:
 
 
 def build(members: list[str]) -> tuple[torch.nn.Module, torch.Tensor]:
-    """The first member that is small enough, with an image of the smallest size it takes."""
+    """Return the first model that is small enough, and an image of the smallest size that it accepts."""
     import timm
 
     problems: list[str] = []

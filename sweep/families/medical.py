@@ -1,4 +1,4 @@
-"""Networks of ``monai`` for volumes and images, tiny."""
+"""Small networks of ``monai`` for volumes and images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from ..architecture import Architecture
 
 _SEG = {"spatial_dims": 2, "in_channels": 1, "out_channels": 2}
-#: class -> options, and the shape of its input
+#: By class: options, and the shape of the input
 _MODELS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "UNet": ({**_SEG, "channels": (4, 8, 16), "strides": (2, 2), "num_res_units": 1}, (1, 1, 32, 32)),
     "BasicUNet": ({**_SEG, "features": (4, 4, 8, 8, 8, 4)}, (1, 1, 32, 32)),
@@ -144,13 +144,13 @@ _MODELS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
 
 
 def architectures() -> Iterator[Architecture]:
-    """One for each class, by name."""
+    """Yield one architecture per class, by name."""
     for name in sorted(_MODELS):
         yield Architecture("monai", name, partial(build, name))
 
 
 def build(name: str) -> tuple[torch.nn.Module, Any]:
-    """The class with tiny options, and an input for it."""
+    """Return a small model of a class, and its input."""
     import monai.networks.nets as nets
 
     options, shape = _MODELS[name]

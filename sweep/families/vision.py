@@ -1,6 +1,6 @@
 """One small member of each family of ``torchvision``: classification, segmentation, video, optical flow.
 
-Detectors need operators of torchvision's binary, which is not everywhere.
+Detectors are skipped because they need operators of torchvision's binary, which may be missing.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ import torch
 
 from ..architecture import Architecture, NotPlainError
 
-_LEFT_OUT = ("detection", "quantization")
-#: Where that cannot be told without making them.
+_SKIPPED = ("detection", "quantization")
+#: Families whose smallest model is known, to avoid building all of them.
 _SMALLEST = {"regnet": "regnet_y_400mf"}
 
 
 def architectures() -> Iterator[Architecture]:
-    """One for each family, by name."""
+    """Yield one architecture per family, by name."""
     import torchvision.models as models
 
     found: dict[str, list[str]] = {}
     for name in models.list_models():
         module = models.get_model_builder(name).__module__.removeprefix("torchvision.models.")
-        if not module.startswith(_LEFT_OUT):
+        if not module.startswith(_SKIPPED):
             found.setdefault(module, []).append(name)
     for family, members in sorted(found.items()):
         yield Architecture("torchvision", family, partial(build, family, members))
 
 
 def build(family: str, members: list[str]) -> tuple[torch.nn.Module, Any]:
-    """The member with the fewest parameters, with the smallest input it takes."""
+    """Return the model with the fewest parameters, and the smallest input that it accepts."""
     import torchvision.models as models
 
     def size(name: str) -> int:

@@ -74,7 +74,7 @@ def test_what_differs_from_run_to_run_is_no_architecture():
 
     outcome = outcome_of(Architecture("x", "counts", build))
     assert not outcome.plain
-    assert "two plain runs of one seed differ" in outcome.reasons[0]
+    assert "two runs without intus with the same seed differ" in outcome.reasons[0]
 
 
 def test_a_trace_that_is_wrong_is_a_problem(monkeypatch):
@@ -112,15 +112,15 @@ def test_a_crash_and_a_hang_cost_one_architecture_and_the_rest_goes_on(tmp_path,
     said = []
     found = running.run(catalogue, tmp_path / "found.jsonl", 2, said.append)
     assert [one.name for one in found] == ["dies", "hangs", "refuses", "RNN"]
-    assert found[0].reasons == ["its process ended with -9"]
+    assert found[0].reasons == ["its process ended with code -9"]
     assert found[1].reasons == ["it took more than 3 s"]
     assert "as it must" in found[2].reasons[0]
     assert found[3].validated
     again = running.run(catalogue, tmp_path / "found.jsonl", 1, said.append)
     assert again == found
-    assert said[-1] == "4 of 4 were done before"
+    assert said[-1] == "4 of 4 have results of an earlier run"
     text = table(found)
-    assert "1 architectures run plainly: 1 traced, 1 validated, 1 saved and loaded" in summary(found)
+    assert "1 architectures run: 1 traced, 1 validated, 1 saved and loaded" in summary(found)
     assert "| RNN |" in text
     assert "dies, hangs, refuses" in text
 
