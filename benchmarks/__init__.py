@@ -1,1 +1,1 @@
-"""Measurements that anyone can repeat: ``make bench``, or ``python -m benchmarks``."""
+"""Reproducible benchmarks: ``make bench``, or ``python -m benchmarks``."""

@@ -1,9 +1,9 @@
-"""A page in Chromium, and when it stands still after what was asked of it: wall clock, and CPU of its thread.
+"""Measure a page in Chromium: wall clock and CPU time of its thread until it is settled after an action.
 
-It stands still when for half a second nothing was added to it or taken from it, no worker owed it an answer
-and no task held its thread for more than 50 ms; it did so from the frame after the last of these. Colours and
-positions that merely move (an animation) do not count. The page itself says so, once, to the console: nobody
-asks it meanwhile, and of ours there is no more in it than this watch.
+A page is settled when for half a second no element was added or removed, no answer of a worker was pending,
+and no task took more than 50 ms. The time counts until the frame after the last of these events. Animated
+colors and positions do not count. A script in the page detects this and writes one line to the console, so
+that no query disturbs the page meanwhile.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-LIMIT = 10.0  # seconds that a page may take for anything
+LIMIT = 10.0  # seconds until an action is given up
 WINDOW = {"width": 1400, "height": 900}
-#: No network but a server of our own, and none of the pages that Chromium loads for the address bar of every
-#: new window: these take more than a second of CPU beside the page that is measured.
+#: Only local servers, and none of the pages that Chromium loads for the address bar of every new window,
+#: which take more than a second of CPU beside the measured page.
 _ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -28,63 +28,67 @@ _ARGUMENTS = [
 ]
 
 _WATCH = """{
-const seen = { asked: true, began: 0, at: 0, owed: 0 };
-window.benchAsk = () => { seen.asked = true; seen.began = performance.now(); };
-let framing = false;
-const framed = () => {
-    if (framing) return;
-    framing = true;
+const state = { active: true, began: 0, at: 0, pending: 0 };
+window.benchStart = () => { state.active = true; state.began = performance.now(); };
+let scheduled = false;
+const afterFrame = () => {
+    if (scheduled) return;
+    scheduled = true;
     requestAnimationFrame(() => {
-        framing = false;
+        scheduled = false;
         const { port1, port2 } = new MessageChannel();
-        port1.onmessage = () => { seen.at = Math.max(seen.at, performance.now()); };
+        port1.onmessage = () => { state.at = Math.max(state.at, performance.now()); };
         port2.postMessage(0);
     });
 };
-new MutationObserver(framed).observe(document, { childList: true, subtree: true });
+new MutationObserver(afterFrame).observe(document, { childList: true, subtree: true });
 new PerformanceObserver((list) => {
-    for (const task of list.getEntries()) seen.at = Math.max(seen.at, task.startTime + task.duration);
+    for (const task of list.getEntries()) state.at = Math.max(state.at, task.startTime + task.duration);
 }).observe({ type: "longtask" });
-const Own = window.Worker;
-window.Worker = class extends Own {
+const Native = window.Worker;
+window.Worker = class extends Native {
     constructor(...given) {
         super(...given);
-        this.addEventListener("message", () => { seen.owed = Math.max(0, seen.owed - 1); framed(); });
+        this.addEventListener("message", () => {
+            state.pending = Math.max(0, state.pending - 1);
+            afterFrame();
+        });
     }
-    postMessage(...given) { seen.owed += 1; super.postMessage(...given); }
+    postMessage(...given) { state.pending += 1; super.postMessage(...given); }
 };
 for (const kind of ["keydown", "click", "dblclick"])
-    addEventListener(kind, (event) => { seen.began = event.timeStamp; }, true);
+    addEventListener(kind, (event) => { state.began = event.timeStamp; }, true);
 setInterval(() => {
-    if (!seen.asked || seen.at <= seen.began || seen.owed || performance.now() - seen.at < 500) return;
+    if (!state.active || state.at <= state.began || state.pending) return;
+    if (performance.now() - state.at < 500) return;
     if (!document.querySelector("DRAWN") || document.querySelector(".loading")) return;
-    seen.asked = false;
-    console.debug(`stands still after ${seen.at - seen.began}`);
+    state.active = false;
+    console.debug(`settled after ${state.at - state.began}`);
 }, 100);
 }"""
-_SAID = "stands still after "
+_MESSAGE = "settled after "
 
 
 class Took(NamedTuple):
-    """Milliseconds on the wall's clock, and of CPU in the page's thread."""
+    """Milliseconds of wall clock and of CPU time of the page's thread."""
 
     wall: float
     cpu: float
 
 
 class TooSlowError(Exception):
-    """A page did not stand still within the limit."""
+    """A page was not settled within the limit."""
 
 
 class Chromium:
-    """A browser that has opened a page before, as a user's has."""
+    """A browser that has already opened a page, as a user's has."""
 
     def __init__(self, playwright: Any) -> None:
         self.playwright = playwright
         self.start()
 
     def start(self) -> None:
-        """Launch it, and have it open a page."""
+        """Launch the browser and open a page."""
         path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
         self.browser = self.playwright.chromium.launch(executable_path=path, args=_ARGUMENTS)
         with self.visit("p") as first:
@@ -92,8 +96,14 @@ class Chromium:
 
     @contextmanager
     def visit(self, drawn: str) -> Iterator[Visit]:
-        """A window of its own, that shares nothing with others, once the browser is at rest; it is left once
-        the browser is at rest again. ``drawn`` is the selector of what there is once a graph is shown."""
+        """Open a separate, isolated window while the browser is idle before and after.
+
+        Args:
+            drawn: A selector that matches once a graph is shown.
+
+        Yields:
+            The page in the window.
+        """
         context = self.browser.new_context(viewport=WINDOW, reduced_motion="reduce")
         try:
             page = Visit(context, drawn)
@@ -109,14 +119,14 @@ class Chromium:
             self.restart()
 
     def restart(self) -> None:
-        """End it, for it may draw for minutes even once a window is closed, and launch another."""
+        """Launch another browser, because this one may draw for minutes even after its window is closed."""
         self.browser.close()
         self.start()
 
 
 @contextmanager
 def browsers(number: int) -> Iterator[list[Chromium]]:
-    """Some of them, which end with this."""
+    """Launch browsers, and close them at the end."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -127,24 +137,24 @@ def browsers(number: int) -> Iterator[list[Chromium]]:
 
 
 def rest(browser: Any) -> None:
-    """Wait until all processes of the browser together work for at most 20 ms in three tenths of a second."""
+    """Wait until all processes of the browser together use at most 20 ms of CPU in 0.3 s."""
     tools = browser.new_browser_cdp_session()
-    end, before, now = time.monotonic() + LIMIT, -1.0, _worked(tools)
-    while abs(now - before) > 0.021:  # they are counted in hundredths
+    end, before, now = time.monotonic() + LIMIT, -1.0, _cpu_seconds(tools)
+    while abs(now - before) > 0.021:  # the times are in hundredths of a second
         if time.monotonic() > end:
-            raise TimeoutError(f"Chromium did not come to rest within {LIMIT:.0f} s.")
+            raise TimeoutError(f"Chromium was not idle within {LIMIT:.0f} s.")
         time.sleep(0.3)
-        before, now = now, _worked(tools)
+        before, now = now, _cpu_seconds(tools)
     tools.detach()
 
 
-def _worked(tools: Any) -> float:
-    """CPU seconds of a browser's processes."""
+def _cpu_seconds(tools: Any) -> float:
+    """Return the CPU seconds of all processes of a browser."""
     return float(sum(one["cpuTime"] for one in tools.send("SystemInfo.getProcessInfo")["processInfo"]))
 
 
 class Visit:
-    """One page: each way to ask something of it says how long the answer took."""
+    """A page; each action on it returns how long it took."""
 
     def __init__(self, context: Any, drawn: str) -> None:
         self.page = context.new_page()
@@ -153,39 +163,40 @@ class Visit:
         self.tools.send("Performance.enable", {"timeDomain": "threadTicks"})
 
     def open(self, address: str) -> Took:
-        """Go there; until the first picture stands."""
+        """Open an address, until the first picture is shown."""
         return self._took(lambda: self.page.goto(address, wait_until="commit", timeout=LIMIT * 1000))
 
     def act(self, script: str, *given: Any) -> Took:
-        """What a script asks for; it is asked for when the script begins."""
+        """Run a script with arguments; the time begins with the script."""
         return self._took(
-            lambda: self.page.evaluate(f"(given) => {{ benchAsk(); ({script})(given); }}", given)
+            lambda: self.page.evaluate(f"(given) => {{ benchStart(); ({script})(given); }}", given)
         )
 
     def press(self, key: str) -> Took:
-        """What a key asks for."""
-        return self._took(lambda: (self.page.evaluate("benchAsk()"), self.page.keyboard.press(key)))
+        """Press a key."""
+        return self._took(lambda: (self.page.evaluate("benchStart()"), self.page.keyboard.press(key)))
 
     def click(self, x: float, y: float, times: int = 1) -> Took:
-        """What a click asks for."""
+        """Click at a point, several times if requested."""
         return self._took(
-            lambda: (self.page.evaluate("benchAsk()"), self.page.mouse.click(x, y, click_count=times))
+            lambda: (self.page.evaluate("benchStart()"), self.page.mouse.click(x, y, click_count=times))
         )
 
-    def _took(self, ask: Callable[[], Any]) -> Took:
+    def _took(self, act: Callable[[], Any]) -> Took:
+        """Perform an action and wait until the page is settled."""
         from playwright.sync_api import TimeoutError
 
         before = self._cpu()
         try:
             with self.page.expect_console_message(
-                lambda message: message.text.startswith(_SAID), timeout=LIMIT * 1000
-            ) as said:
-                ask()
+                lambda message: message.text.startswith(_MESSAGE), timeout=LIMIT * 1000
+            ) as event:
+                act()
         except TimeoutError:
             raise TooSlowError(f"more than {LIMIT:.0f} s") from None
         after = self._cpu()
-        wall = float(said.value.text.removeprefix(_SAID))
-        return Took(wall, 1000 * (after - before if after > before else after))  # a new process begins at 0
+        wall = float(event.value.text.removeprefix(_MESSAGE))
+        return Took(wall, 1000 * (after - before if after > before else after))  # a new process starts at 0
 
     def _cpu(self) -> float:
         metrics = self.tools.send("Performance.getMetrics")["metrics"]

@@ -1,4 +1,4 @@
-"""What recording may cost at most, each goal measured in a fresh process beside its figure."""
+"""Goals for the cost of recording, each measured in a fresh process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Figures = dict[str, Any]
 
 
 def validation(name: str) -> Figures:
-    """``intus.validate`` beside the plain forward: times as long, and how far memory rises above it."""
+    """Return the time of ``intus.validate`` over that of a plain forward, and its extra peak memory in MB."""
     import torch
 
     import intus
@@ -36,7 +36,7 @@ def validation(name: str) -> Figures:
 
 
 def smallest() -> Figures:
-    """Milliseconds for the structure of one ``nn.Linear``: what a trace costs whatever the model."""
+    """Return the milliseconds to trace one ``nn.Linear`` without values: the fixed cost of a trace."""
     import torch
 
     import intus
@@ -61,7 +61,7 @@ def smallest() -> Figures:
 
 
 def million() -> Figures:
-    """Recording a chain of a million operations: microseconds and bytes an operation."""
+    """Return the microseconds and bytes per operation to record a chain of a million operations."""
     import torch
 
     from intus.tracing.capture.interpose import Capture
@@ -80,12 +80,12 @@ def million() -> Figures:
         with capture:
             capture.outputs(model(x))
         taken = time.process_time() - began
-        held = _resident() - before
-    return {"microseconds": taken - plain, "bytes": held}  # of a million: microseconds and bytes each
+        memory = _resident() - before
+    return {"microseconds": taken - plain, "bytes": memory}  # seconds of a million are microseconds of one
 
 
 def no_loops() -> Figures:
-    """Microseconds an operation for finished traces of random words of ten and a hundred thousand."""
+    """Return the microseconds per operation to trace random sequences of 10,000 and 100,000 functions."""
     import torch
 
     import intus
@@ -94,11 +94,11 @@ def no_loops() -> Figures:
     functions = [torch.relu, torch.tanh, torch.sin, torch.cos, torch.abs, torch.neg]
     found = {}
     for length in (10_000, 100_000):
-        word = torch.randint(0, len(functions), (length,)).tolist()
+        sequence = torch.randint(0, len(functions), (length,)).tolist()
 
-        def forward(x: Any, word: list[int] = word) -> Any:
-            for letter in word:
-                x = functions[letter](x)
+        def forward(x: Any, sequence: list[int] = sequence) -> Any:
+            for number in sequence:
+                x = functions[number](x)
             return x
 
         x = torch.ones(8)
@@ -109,7 +109,7 @@ def no_loops() -> Figures:
 
 
 def llama() -> Figures:
-    """The structure of a model of Llama's 70 billion parameters on ``meta``: seconds and megabytes."""
+    """Return the seconds and megabytes to trace a model of the size of Llama 70B on ``meta``."""
     import torch
 
     import intus
@@ -130,7 +130,7 @@ def llama() -> Figures:
 
 
 def freed() -> Figures:
-    """Megabytes that a trace of 400 MB of activations holds, and those left when its last name is gone."""
+    """Return the megabytes used by a trace with 400 MB of activations, and those left after deleting it."""
     import torch
 
     import intus
@@ -151,7 +151,7 @@ def freed() -> Figures:
     return {"held": held / 1e6, "left": (_resident() - before) / 1e6}
 
 
-#: name -> what measures it
+#: The functions that measure the goals, by name.
 MEASURES: dict[str, Callable[[], Figures]] = {
     "validate ResNet-50": lambda: validation("ResNet-50, batch 1"),
     "validate GPT-2": lambda: validation("GPT-2 small, 128 tokens"),
@@ -164,7 +164,7 @@ MEASURES: dict[str, Callable[[], Figures]] = {
 
 
 def report(measured: dict[str, Figures], workloads: list[dict[str, Any]]) -> str:
-    """The table of goals: each with its figure, and what hooks and TorchLens take where they do the same."""
+    """Return the table of goals with figures, and those of hooks and TorchLens for the same task."""
     works = {one["name"]: one for one in workloads}
     lstm = works["Python LSTM, 200 steps"]
     small, big, free = measured["smallest"], measured["million"], measured["freed"]
@@ -175,7 +175,7 @@ def report(measured: dict[str, Figures], workloads: list[dict[str, Any]]) -> str
         rows.append((what, goal, figure, unit, hooks, torchlens))
 
     for name in ("ResNet-50", "GPT-2"):
-        add(f"validate {name}, to the plain forward", 4, measured[f"validate {name}"]["ratio"], "×")
+        add(f"validate {name}, ratio to the plain forward", 4, measured[f"validate {name}"]["ratio"], "×")
         add(f"validate {name}, memory above it", 150, measured[f"validate {name}"]["megabytes"], "MB")
     theirs = f"{small['torchlens']:.3g} ms" if "torchlens" in small else "–"
     add("trace of one nn.Linear", 0.3, small["intus"], "ms", f"{small['hooks']:.2g} ms", theirs)
@@ -184,17 +184,17 @@ def report(measured: dict[str, Figures], workloads: list[dict[str, Any]]) -> str
     theirs = f"{all_['ratio']:.3g} ×" if all_ else "–"
     add("LSTM, every activation, finished", 5, lstm["intus"]["values"]["ratio"], "×", hooks, theirs)
     for length, one in chains.items():
-        add(f"chain of {length}, recorded, an op", 4.5, _each(one, "intus", "recording"), "µs")
-    add("chain of 1,000,000, recorded, an op", 4.5, big["microseconds"], "µs")
-    add("chain of 1,000,000, memory, an op", 200, big["bytes"] / 1e6, "B")
+        add(f"chain of {length}, recorded, per op", 4.5, _each(one, "intus", "recording"), "µs")
+    add("chain of 1,000,000, recorded, per op", 4.5, big["microseconds"], "µs")
+    add("chain of 1,000,000, memory, per op", 200, big["bytes"] / 1e6, "B")
     for length, one in chains.items():
         theirs = f"{_each(one, 'torchlens', 'structure'):,.0f} µs" if one["torchlens"] else "–"
-        add(f"chain of {length}, finished, an op", 15, _each(one, "intus", "structure"), "µs", "–", theirs)
+        add(f"chain of {length}, finished, per op", 15, _each(one, "intus", "structure"), "µs", "–", theirs)
     for length, figure in measured["no loops"].items():
-        add(f"{length} ops without loops, finished, an op", 15, figure, "µs")
+        add(f"{length} ops without loops, finished, per op", 15, figure, "µs")
     add("structure of Llama 70B on meta", 2, measured["llama"]["seconds"], "s")
     add("structure of Llama 70B on meta, memory", 50, measured["llama"]["megabytes"], "MB")
-    add(f"left of {free['held']:.0f} MB when a trace's last name goes", 10, free["left"], "MB")
+    add(f"left of {free['held']:.0f} MB after deleting the trace", 10, free["left"], "MB")
     heads = ["what", "goal", "figure", "", "hooks", "TorchLens"]
     return harness.table(
         heads,
@@ -212,11 +212,13 @@ def report(measured: dict[str, Figures], workloads: list[dict[str, Any]]) -> str
 
 
 def _each(one: dict[str, Any], who: str, what: str) -> float:
+    """Return the microseconds per operation above the plain forward."""
     found = one[who]
     return (found[what]["median"] - found["plain"]["median"]) / one["operations"] * 1e6
 
 
 def _milliseconds(run: Callable[[], object], times: int) -> float:
+    """Return the CPU milliseconds of one run, the least of three averages."""
     run()
     taken = []
     for _ in range(3):
@@ -228,10 +230,10 @@ def _milliseconds(run: Callable[[], object], times: int) -> float:
 
 
 def _resident() -> float:
-    """Bytes of memory in use."""
+    """Return the resident memory in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def _peak() -> float:
-    """Megabytes in use at most so far."""
+    """Return the peak resident memory in megabytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3

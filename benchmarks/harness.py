@@ -1,4 +1,4 @@
-"""How things are measured here: one thread, CPU seconds, contenders interleaved round by round."""
+"""The measurement: one thread, CPU seconds, contenders interleaved round by round."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ RESULTS = Path(__file__).parent / "results"
 def measure(
     contenders: Mapping[str, Callable[[], object]], *, seconds: float, least: int = 3, most: int = 30
 ) -> dict[str, list[float]]:
-    """CPU seconds of every contender, one number per round, after one round that is not counted.
+    """Return the CPU seconds of every contender, one number per round, after a warm-up round.
 
-    A round runs each contender once, so that a machine that slows down slows all of them down; rounds go on
-    until ``seconds`` of CPU time are spent, at least ``least`` and at most ``most`` of them. The garbage
-    collector stays on, as it is for a user.
+    A round runs each contender once, so that a slower machine slows all of them down. Garbage collection
+    stays enabled, as for a user.
+
+    Args:
+        contenders: The functions to measure, by name.
+        seconds: Stop after this much CPU time.
+        least: The least number of rounds.
+        most: The largest number of rounds.
     """
     for run in contenders.values():
         run()
@@ -39,7 +44,7 @@ def measure(
 
 
 def summary(taken: Mapping[str, Sequence[float]], base: str) -> dict[str, dict[str, float]]:
-    """Median, minimum, number of rounds and the ratio of medians to the contender ``base``.
+    """Return median, minimum, number of rounds, and the ratio of medians to the contender ``base``.
 
     >>> summary({"plain": [1.0, 2.0, 3.0], "ours": [2.0, 3.0, 7.0]}, "plain")["ours"]["ratio"]
     1.5
@@ -57,8 +62,9 @@ def summary(taken: Mapping[str, Sequence[float]], base: str) -> dict[str, dict[s
 
 
 def paired(taken: Mapping[str, Sequence[float]], base: str) -> dict[str, dict[str, float]]:
-    """Ratio of what all rounds took together to the contender ``base``, so that what is done now and then
-    counts, and its 95 % interval, by drawing rounds again (a bootstrap).
+    """Return the ratio of total times to the contender ``base`` with its 95 % bootstrap interval over rounds.
+
+    Unlike a median, the total includes work that is done only in some rounds.
 
     >>> found = paired({"plain": [1.0, 1.0, 1.0, 1.0], "ours": [1.0, 1.0, 1.0, 5.0]}, "plain")["ours"]
     >>> found["ratio"], found["low"] < 2 < found["high"]
@@ -83,7 +89,7 @@ def paired(taken: Mapping[str, Sequence[float]], base: str) -> dict[str, dict[st
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on; nothing that names the machine or its files."""
+    """Return facts about hardware and software, without names of the machine or its files."""
     import numpy
     import torch
 
@@ -110,7 +116,7 @@ def _processor() -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose columns line up in a terminal too.
+    """Return a Markdown table with aligned columns.
 
     >>> print(table(["a", "bb"], [["1", "2"]]))
     | a | bb |
@@ -126,7 +132,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def write(name: str, text: str, data: Any) -> None:
-    """Print a result, and keep it as results/NAME.md and .json."""
+    """Print a result and write it to results/NAME.md and .json."""
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
     (RESULTS / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

@@ -1,8 +1,8 @@
-"""How fast the live page opens on a full database: 10 runs x 200 layers x 100 epochs x 10 scores.
+"""Measure how fast the live page opens on a full database: 10 runs x 200 layers x 100 epochs x 10 scores.
 
-``python -m benchmarks.page`` makes the database once (two million points), serves it, and opens it in
-Chromium five times, each time with an empty cache: milliseconds from asking for the address to the frame in
-which the plot, with all its lines, and the list of layers stand.
+``python -m benchmarks.page`` creates the database once (two million points), serves it, and opens it in
+Chromium five times, each time with an empty cache. It measures milliseconds from the request to the frame in
+which the plot with all its lines and the list of layers are shown.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ SCORES = (
     "mean", "std", "sparsity", "effective_rank",
 )  # fmt: skip
 INTRINSIC = 6  # scores from here on have no target
-#: Asked at every frame until the page stands: when it did, on the page's own clock.
+#: Checks at every frame whether the page is complete, and stores the time of the page's clock.
 WATCH = """(layers) => {
-  const look = () => {
+  const check = () => {
     const listed = document.querySelectorAll('.layers li').length === layers;
     const drawn = document.querySelector('.canvas [role=img]')?.ariaLabel?.includes(`${layers} layers over`);
-    if (listed && drawn) requestAnimationFrame(() => { window.stood = performance.now(); });
-    else requestAnimationFrame(look);
+    if (listed && drawn) requestAnimationFrame(() => { window.completed = performance.now(); });
+    else requestAnimationFrame(check);
   };
-  look();
+  check();
 }"""
 
 
 def fill(path: Path, runs: int, layers: int, epochs: int) -> None:
-    """Write a database of plausible curves: later epochs and deeper layers know more."""
+    """Write a database of plausible curves: scores rise with the epoch and the depth of the layer."""
     model = torch.nn.Sequential()
     for i in range(layers):
         step = torch.nn.ReLU() if i % 2 else torch.nn.Linear(4, 4)
@@ -74,7 +74,7 @@ def fill(path: Path, runs: int, layers: int, epochs: int) -> None:
 
 
 def wait_for(url: str) -> None:
-    """Return when the server answers."""
+    """Wait until the server responds."""
     for _ in range(100):
         try:
             urllib.request.urlopen(url).close()
@@ -86,7 +86,7 @@ def wait_for(url: str) -> None:
 
 
 def server_cpu(pid: int) -> float:
-    """Milliseconds of CPU a process has used so far; 0 where there is no /proc."""
+    """Return the CPU milliseconds of a process so far, or 0 without /proc."""
     stat = Path(f"/proc/{pid}/stat")
     if not stat.exists():
         return 0.0
@@ -95,8 +95,11 @@ def server_cpu(pid: int) -> float:
 
 
 def opening(url: str, pid: int, layers: int, times: int) -> list[tuple[float, float, float]]:
-    """Until the page stands, each time in a browser context of its own: milliseconds by the clock, and of CPU
-    in the server and in the page's thread."""
+    """Open the page several times, each in a new browser context.
+
+    Returns:
+        For each time the milliseconds of wall clock, of CPU in the server, and of CPU in the page's thread.
+    """
     found = []
     with sync_playwright() as playwright:
         chromium = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -109,18 +112,18 @@ def opening(url: str, pid: int, layers: int, times: int) -> list[tuple[float, fl
             devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
             before = server_cpu(pid)
             page.goto(url)
-            page.wait_for_function("window.stood", timeout=60_000)
+            page.wait_for_function("window.completed", timeout=60_000)
             served = server_cpu(pid) - before
             metrics = devtools.send("Performance.getMetrics")["metrics"]
             (worked,) = (m["value"] for m in metrics if m["name"] == "TaskDuration")
-            found.append((float(page.evaluate("window.stood")), served, 1000 * worked))
+            found.append((float(page.evaluate("window.completed")), served, 1000 * worked))
             context.close()
         browser.close()
     return found
 
 
 def main() -> None:
-    """Make the database where it is not there, serve it, measure, and write the result."""
+    """Create the database unless it exists, serve it, measure, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--database", type=Path, default=Path(tempfile.gettempdir()) / "intus-page.db")
     parser.add_argument("--runs", type=int, default=10)

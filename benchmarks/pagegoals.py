@@ -1,4 +1,4 @@
-"""What the graph page may take at most, each goal beside its figure."""
+"""Goals for the speed and size of the graph page, with figures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PAN = """() => {
 
 
 class Nest(nn.Module):
-    """Modules in modules, with a residual around each: ``wide ** depth`` leaves of a few operations."""
+    """Nested modules with a residual around each: ``wide ** depth`` leaves of a few operations."""
 
     def __init__(self, depth: int, wide: int) -> None:
         super().__init__()
@@ -39,6 +39,7 @@ class Nest(nn.Module):
         self.inner = nn.ModuleList(Nest(depth - 1, wide) for _ in range(wide)) if depth else []
 
     def forward(self, x: Tensor) -> Tensor:
+        """Apply all modules."""
         for inner in self.inner:
             x = x + inner(x)
         if not len(self.inner):
@@ -48,20 +49,21 @@ class Nest(nn.Module):
 
 
 class Loop(nn.Module):
-    """A cell called step by step: all its passes, and what each takes of the input, lie in one container."""
+    """A cell called step by step; all its passes, and all slices of the input, are in one container."""
 
     def __init__(self) -> None:
         super().__init__()
         self.cell = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
 
     def forward(self, x: Tensor) -> Tensor:
+        """Process a sequence (1, steps, 4)."""
         h = x.new_zeros(1, 4)
         for step in range(x.shape[1]):
             h = self.cell(x[:, step] + h)
         return h
 
 
-#: Drawn with everything open and nothing rolled: milliseconds to the first picture at most, and the model.
+#: By model: the goal in milliseconds for the first picture, with everything open and unrolled, and the model.
 PAGES: dict[str, tuple[float, Any]] = {
     "GPT-2 small": (300, PICTURED["GPT-2 small"]),
     "10,000 in modules": (1000, lambda: (Nest(4, 5), {"x": torch.zeros(1)})),
@@ -73,30 +75,30 @@ PAGES: dict[str, tuple[float, Any]] = {
 
 
 def goals(folder: Path) -> list[dict[str, Any]]:
-    """Every goal, its figure, and the CPU time of the page's thread where that was measured."""
+    """Return every goal with its figure, and the CPU time of the page's thread if it was measured."""
     found: list[dict[str, Any]] = []
     for name, (milliseconds, make) in PAGES.items():
         print(f"measuring {name} …", file=sys.stderr, flush=True)
         model, inputs = make()
         graph = trace(model.eval(), inputs, save="none").graph
         path = View(graph, depth="all", rolled=False).save(folder / "page.html")
-        seen = look(path)
+        measured = measure(path)
 
         def add(what: str, goal: float, unit: str, figure: float, cpu: float | None = None) -> None:
             found.append({"what": what, "goal": goal, "unit": unit, "figure": figure, "cpu": cpu})
 
-        add(f"{name}: first picture", milliseconds, "ms", *seen["first"])
-        if seen["toggle"]:
-            add(f"{name}: a toggle", 50, "ms", *seen["toggle"])
+        add(f"{name}: first picture", milliseconds, "ms", *measured["first"])
+        if measured["toggle"]:
+            add(f"{name}: a toggle", 50, "ms", *measured["toggle"])
         if name.startswith("10,000"):
-            add(f"{name}: a frame of panning", 16, "ms", seen["pan"])
+            add(f"{name}: a frame of panning", 16, "ms", measured["pan"])
         if name.startswith("GPT"):
             add(f"{name}: the file", 300, "KB", path.stat().st_size / 1000)
     return found
 
 
-def look(path: Path) -> dict[str, Any]:
-    """Medians of a page: wall and CPU of the first picture and of a toggle, a frame of panning."""
+def measure(path: Path) -> dict[str, Any]:
+    """Return medians for a page: wall clock and CPU of first picture and toggle, time of a panning frame."""
     first, toggles, frames = [], [], []
     with browsers(1) as (chromium,):
         for number in range(ROUNDS):

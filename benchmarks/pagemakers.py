@@ -1,9 +1,9 @@
-"""The pages of every model by one tool, in the environment that holds it.
+"""Make the pages of every model with one tool, in the environment where it is installed.
 
 ``python -m benchmarks.pagemakers intus FOLDER`` writes two pages of each model, one as it opens by default
-and one with every module open; so does ``torchvista``. ``explorer`` serves them all until it is ended. Each
-says in JSON, a line a model, what became of it: CPU seconds, sizes in kilobytes, addresses. It has drawn
-something small before, so that no model pays for what a tool loads.
+and one with every module open; so does ``torchvista``. ``explorer`` serves all models until it is killed.
+Each prints one line of JSON per model with CPU seconds, sizes in kilobytes, and addresses. Each draws a small
+model first, so that the import time of a tool is not counted.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ import torch
 
 from .workloads import PICTURED, Chain
 
-CELLS = 10  # of the notebook whose size is told
+CELLS = 10  # of the notebook whose size is measured
 
 
 def intus(name: str, folder: Path) -> dict[str, Any]:
-    """A page as it opens by default, and one with every module open."""
+    """Make a page as it opens by default, and one with every module open."""
     import intus
 
     model, inputs = _made(name)
     began = time.process_time()
-    found = intus.trace(model, inputs, save="none")
-    pages = {"first": found.draw(folder / f"intus-{name}-first.html")}
+    traced = intus.trace(model, inputs, save="none")
+    pages = {"first": traced.draw(folder / f"intus-{name}-first.html")}
     made = time.process_time() - began
-    pages["all"] = found.draw(folder / f"intus-{name}-all.html", depth="all", rolled=False)
-    return {"made": made, "notebook": _notebook(found._repr_html_()), **_written(pages)}
+    pages["all"] = traced.draw(folder / f"intus-{name}-all.html", depth="all", rolled=False)
+    return {"made": made, "notebook": _notebook(traced._repr_html_()), **_written(pages)}
 
 
 def torchvista(name: str, folder: Path) -> dict[str, Any]:
-    """The same by torchvista; what it shows in a notebook is the page itself."""
+    """Make the same pages with torchvista, which shows the page itself in a notebook."""
     from torchvista import trace_model
 
     model, inputs = _made(name)
@@ -65,7 +65,7 @@ def torchvista(name: str, folder: Path) -> dict[str, Any]:
 
 
 def explorer(name: str, config: Any) -> dict[str, Any]:
-    """Export and convert; ``config`` is what its server is given."""
+    """Export a model and convert it for Model Explorer; ``config`` is the configuration of its server."""
     model, inputs = _made(name)
     began = time.process_time()
     try:
@@ -78,13 +78,13 @@ def explorer(name: str, config: Any) -> dict[str, Any]:
 
 
 def serve(config: Any) -> None:
-    """Model Explorer's server, until it is ended."""
+    """Run Model Explorer's server until it is killed."""
     import model_explorer
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    _tell(port=port)
+    _print(port=port)
     model_explorer.visualize_from_config(config, port=port, no_open_in_browser=True)
 
 
@@ -92,7 +92,7 @@ def _made(name: str) -> tuple[Any, dict[str, Any]]:
     torch.manual_seed(0)
     model, inputs = PICTURED[name]() if name else (Chain(40), {"x": torch.ones(8)})
     if hasattr(model, "config"):
-        model.config.use_cache = False  # whose cache torch.export cannot return
+        model.config.use_cache = False  # torch.export cannot return a cache
     return model.eval(), inputs
 
 
@@ -102,7 +102,7 @@ def _written(pages: dict[str, Path]) -> dict[str, Any]:
 
 
 def _notebook(cell: str) -> float:
-    """Kilobytes of a notebook whose ten cells show this."""
+    """Return the kilobytes of a notebook with ten cells that show this."""
     output = {"data": {"text/html": [cell]}, "metadata": {}, "output_type": "display_data"}
     one = {"cell_type": "code", "execution_count": 1, "metadata": {}, "outputs": [output], "source": []}
     return (
@@ -110,21 +110,21 @@ def _notebook(cell: str) -> float:
     )
 
 
-def _tell(**facts: Any) -> None:
+def _print(**facts: Any) -> None:
     print("FOUND " + json.dumps(facts), flush=True)
 
 
-def _apart(make: Callable[..., dict[str, Any]], name: str, *given: Any) -> None:
-    """In a process of its own, since an exception may leave torch as the tool has patched it."""
+def _in_process(make: Callable[..., dict[str, Any]], name: str, *given: Any) -> None:
+    """Make pages in a forked process, since an exception may leave torch patched by the tool."""
     process = multiprocessing.get_context("fork").Process(
-        target=lambda: _tell(model=name, **make(name, *given))
+        target=lambda: _print(model=name, **make(name, *given))
     )
     process.start()
     process.join()
 
 
 def main() -> None:
-    """What the command line says."""
+    """Make the pages with the tool that the command line names."""
     tool, folder = sys.argv[1], Path(sys.argv[2])
     torch.set_num_threads(1)
     if tool == "explorer":
@@ -133,13 +133,13 @@ def main() -> None:
         config = model_explorer.config()
         explorer("", model_explorer.config())
         for name in PICTURED:
-            _tell(model=name, **explorer(name, config))
+            _print(model=name, **explorer(name, config))
         serve(config)
     else:
         make = {"intus": intus, "torchvista": torchvista}[tool]
         make("", folder)
         for name in PICTURED:
-            _apart(make, name, folder)
+            _in_process(make, name, folder)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The graph page in Chromium: what we ask of it, and how it stands beside torchvista and Model Explorer.
+"""Measure the graph page in Chromium: its goals, and a comparison with torchvista and Model Explorer.
 
-The same models, the same window, no network; tools take turns round by round, each page in a window of its
-own that shares nothing with others, once the browser is at rest. What takes longer than three seconds is
-measured once, what takes longer than ten is given up: the table says so. ``make bench ARGS=pages`` puts
-the neighbours (``benchmarks/viewers.txt``) into ``.venvs/viewers``; without it the table says what is
-missing. Needs playwright and Chromium.
+All tools show the same models in the same window without network. They take turns round by round. Each page
+opens in an isolated window once the browser is idle. Actions of more than three seconds are measured once;
+actions of more than ten are given up, and the table says so. ``make bench ARGS=pages`` installs the other
+tools (``benchmarks/viewers.txt``) into ``.venvs/viewers``; without them the table says what is missing. This
+needs playwright and Chromium.
 """
 
 from __future__ import annotations
@@ -28,24 +28,26 @@ from .pagetools import TOOLS, Tool
 from .workloads import PICTURED
 
 ROUNDS = 3
-KEPT = ("made", "error", "instead", "kilobytes", "notebook")  # of what a tool says of a model
-PATIENCE = 3000.0  # milliseconds beyond which a thing is not measured again
+KEPT = ("made", "error", "instead", "kilobytes", "notebook")  # the facts of a tool and model that are stored
+PATIENCE = 3000.0  # milliseconds; longer actions are measured once
 
 
 def main() -> None:
     """Measure, print and write results/pages.md and .json."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=PARTS, help="measure this, and keep what is known of the other")
+    parser.add_argument(
+        "--only", choices=PARTS, help="measure this part and keep the stored results of the other"
+    )
     only = parser.parse_args().only
-    kept = harness.RESULTS / "pages.json"
-    found = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    stored = harness.RESULTS / "pages.json"
+    found = json.loads(stored.read_text(encoding="utf-8")) if stored.exists() else {}
     for part in [only] if only else PARTS:
         found[part] = measured(PARTS[part])
     harness.write("pages", report(**found), found)
 
 
 def measured(part: Callable[[Path], Any]) -> dict[str, Any]:
-    """What a part finds, and on what machine."""
+    """Measure a part, and return its results with facts about the machine."""
     machine, began = harness.machine(), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         found = part(Path(folder))
@@ -55,7 +57,7 @@ def measured(part: Callable[[Path], Any]) -> dict[str, Any]:
 
 
 def beside(folder: Path) -> dict[str, Any]:
-    """Every tool on every model; tools take turns."""
+    """Measure every tool on every model; tools take turns."""
     print("making the pages …", file=sys.stderr, flush=True)
     tools = [tool() for tool in TOOLS]
     found: dict[str, Any] = {}
@@ -71,48 +73,48 @@ def beside(folder: Path) -> dict[str, Any]:
                 for _ in range(ROUNDS):
                     for tool, chromium in zip(tools, chromiums, strict=True):
                         one_round(chromium, tool, model, took[tool.name])
-            found[model] = {tool.name: noted(tool.facts[model], took[tool.name]) for tool in tools}
+            found[model] = {tool.name: result(tool.facts[model], took[tool.name]) for tool in tools}
     finally:
         for tool in tools:
             tool.close()
     return found
 
 
-#: What may be measured by itself: the first takes two minutes, the second five.
+#: The parts that can be measured separately; the first takes two minutes, the second five.
 PARTS: dict[str, Callable[[Path], Any]] = {"goals": goals, "beside": beside}
 
 
-def noted(facts: dict[str, Any], took: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a tool and a model."""
+def result(facts: dict[str, Any], took: dict[str, Any]) -> dict[str, Any]:
+    """Return what is stored of a tool and a model."""
     return {what: facts[what] for what in KEPT if what in facts} | {"took": took}
 
 
 def one_round(chromium: Chromium, tool: Tool, model: str, took: dict[str, Any]) -> None:
-    """Visit a tool's pages of a model once, and note what each thing took, or why it has no figure."""
+    """Visit a tool's pages of a model once, and record the time of each action, or why there is none."""
     for steps in tool.visits(model):
-        asked = list(takewhile(lambda step: not enough(took.get(step[0])), steps))
-        if not asked:
+        pending = list(takewhile(lambda step: not is_done(took.get(step[0])), steps))
+        if not pending:
             continue
         try:
             with chromium.visit(tool.drawn) as page:
-                for what, ask in asked:
-                    took.setdefault(what, []).extend(ask(page))
+                for what, act in pending:
+                    took.setdefault(what, []).extend(act(page))
         except TooSlowError as reason:
             took[what] = str(reason)
 
 
-def enough(known: list[Took] | str | None) -> bool:
-    """Whether a thing was given up or takes so long that it is measured once."""
-    return isinstance(known, str) or bool(known and median(known).wall > PATIENCE)
+def is_done(times: list[Took] | str | None) -> bool:
+    """Return whether an action was given up, or takes so long that it is measured once."""
+    return isinstance(times, str) or bool(times and median(times).wall > PATIENCE)
 
 
 def median(took: list[Took]) -> Took:
-    """Medians of both clocks."""
+    """Return the medians of both clocks."""
     return Took(*(statistics.median(clock) for clock in zip(*took, strict=True)))
 
 
 def report(goals: dict[str, Any], beside: dict[str, Any]) -> str:
-    """Both tables in words around them."""
+    """Return both tables with explanations."""
     heads = ["what", "goal", "figure", "CPU", ""]
     rows = [
         [
@@ -131,7 +133,7 @@ def report(goals: dict[str, Any], beside: dict[str, Any]) -> str:
         for name, each in beside["found"].items()
         for tool, found in each.items()
     ]
-    words = [
+    columns_of_tools = [
         "model",
         "tool",
         "file",
@@ -143,38 +145,42 @@ def report(goals: dict[str, Any], beside: dict[str, Any]) -> str:
     ]
     return f"""# The graph page
 
-How it is measured, and what the columns mean, stands in [benchmarks/README.md](../README.md).
+[benchmarks/README.md](../README.md) describes the measurement and the columns.
 
-## What we ask of it
+## Goals
 
 {load(goals["machine"])}
 
 {harness.table(heads, rows)}
 
-## Beside torchvista and Model Explorer
+## Comparison with torchvista and Model Explorer
 
-Milliseconds on the wall's clock, and in brackets of CPU in the page's own thread. {load(beside["machine"])}
+Milliseconds of wall clock and, in parentheses, of CPU in the page's own thread. {load(beside["machine"])}
 
-{harness.table(words, tools)}
+{harness.table(columns_of_tools, tools)}
 """
 
 
 def load(machine: dict[str, Any]) -> str:
+    """Return a sentence about the load of the machine."""
     before, after = machine["load before"], machine["load after"]
     cores, minutes = machine["cores"], machine["minutes"]
     return f"Load of the machine: {before} before and {after} after, on {cores} cores; {minutes} minutes."
 
 
 def size(found: dict[str, Any], what: str) -> str:
+    """Format a size, or what there is instead of a file."""
     return f"{found[what]:,.0f} KB" if what in found else found.get("instead", "–")
 
 
 def made(found: dict[str, Any]) -> str:
+    """Format the time to make a page, and an exception of the tool."""
     error = found.get("error", "")
     return ", ".join([*([f"{found['made']:.2f} s"] if "made" in found else []), *([error] if error else [])])
 
 
 def cell(found: dict[str, Any], what: str) -> str:
+    """Format the time of an action."""
     took = found["took"].get(what)
     if not took:
         return "–"

@@ -1,9 +1,10 @@
-"""What watching a training costs: CPU of the training process, its threads included, beside no probe.
+"""Measure the cost of probes: CPU of the training process with all its threads, relative to no probe.
 
-The models are a CNN (batch 64 of 3 x 32 x 32) and a transformer (4 blocks of 128, 64 tokens, batch 32). The
-probe has spent what is free at the start, so the figures are those of a long training. Beside it stands the
-way of the Vivisect paper's code, every output of every step as JSON, one request each; and what others log of
-every step, where they are installed: wandb.watch, offline, and TensorBoard's histograms.
+The models are a CNN (batches of 64 x 3 x 32 x 32) and a transformer (4 blocks of width 128, 64 tokens, batch
+32). The initial budget of the probe is spent before, so the figures are those of a long training. They are
+compared with the method of the Vivisect paper's code (every output of every step as JSON, in one request
+each) and, if installed, with other tools that log every step: wandb.watch, offline, and TensorBoard's
+histograms.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from intus.storage.codec import decode_records, encode_records
 
 from . import harness
 
-#: An environment that has the other monitors too; `make bench` makes it.
+#: The environment in which `make bench` installs the other monitoring tools.
 MONITORS = Path(__file__).parent.parent / ".venvs/monitors/bin/python"
 _SINK = """
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -50,7 +51,7 @@ server.serve_forever()
 
 
 def cnn() -> tuple[nn.Module, torch.Tensor]:
-    """Eleven modules."""
+    """Return a CNN of eleven modules and a batch."""
     torch.manual_seed(0)
     body = [
         nn.Conv2d(3, 32, 3, padding=1),
@@ -64,7 +65,7 @@ def cnn() -> tuple[nn.Module, torch.Tensor]:
 
 
 class Transformer(nn.Module):
-    """Four blocks."""
+    """A transformer of four blocks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,20 +74,21 @@ class Transformer(nn.Module):
             nn.Embedding(1000, 128),
             nn.TransformerEncoder(block, 4, enable_nested_tensor=False),
         )
-        self.say = nn.Linear(128, 10)
+        self.head = nn.Linear(128, 10)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.say(self.blocks(self.embed(tokens)).mean(1))
+        """Classify token sequences (batch, length)."""
+        return self.head(self.blocks(self.embed(tokens)).mean(1))
 
 
 def transformer() -> tuple[nn.Module, torch.Tensor]:
-    """Thirty modules and more."""
+    """Return a transformer of more than thirty modules and a batch."""
     torch.manual_seed(0)
     return Transformer(), torch.randint(0, 1000, (32, 64))
 
 
 def training(make: Callable[[], tuple[nn.Module, torch.Tensor]]) -> tuple[nn.Module, Callable[[], None]]:
-    """A model and one step of its training."""
+    """Return a model and a function that trains it for one step."""
     model, x = make()
     labels = torch.arange(len(x)) % 10
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -100,7 +102,7 @@ def training(make: Callable[[], tuple[nn.Module, torch.Tensor]]) -> tuple[nn.Mod
 
 
 def as_json(model: nn.Module, port: int) -> Callable[[], None]:
-    """Send every output as nested lists, one request each, over one connection."""
+    """Send every output as nested lists in JSON, in one request each, over one connection."""
     client = Client("127.0.0.1", port)
 
     def send(module: nn.Module, given: Any, out: Any) -> None:
@@ -113,7 +115,7 @@ def as_json(model: nn.Module, port: int) -> Callable[[], None]:
 
 
 def long_run(watch: Any) -> None:
-    """What was saved up while others ran is no part of a long training."""
+    """Remove the budget that the probe accumulated while other contenders ran."""
     for account in watch._tap.budget._accounts:
         account.saved, account.at = min(account.saved, 0.0), math.nan
 
@@ -121,14 +123,23 @@ def long_run(watch: Any) -> None:
 def overhead(
     make: Callable[[], tuple[nn.Module, torch.Tensor]], port: int, rounds: int, steps: int
 ) -> dict[str, Any]:
-    """CPU of a step of training, its monitors beside: ``rounds`` rounds in which each takes its turn of
-    ``steps`` steps, a few of them where every step is recorded."""
+    """Measure the CPU of training steps with a probe and with other monitoring tools.
+
+    Args:
+        make: Returns a model and a batch.
+        port: The port of a server that accepts everything.
+        rounds: The number of rounds in which all contenders take turns.
+        steps: The number of steps per turn; tools that record every step take fewer.
+
+    Returns:
+        Ratios by contender, the fraction of passes that the probe watched, and its status.
+    """
     runs = {name: training(make) for name in ("plain", "plain again", "probe", "when false")}
     watch = probe(runs["probe"][0], port=port, structure=False)
     blind = probe(runs["when false"][0], port=port, when=lambda model, operation: False, structure=False)
-    for _ in range(2 * steps):  # the step's time must be known before rows are chosen
+    for _ in range(2 * steps):  # the probe must know the time of a step before it selects rows
         runs["probe"][1]()
-    for account in watch._tap.budget._accounts:  # nor is what is owed from then
+    for account in watch._tap.budget._accounts:  # discard the debt of these steps too
         account.saved = 0.0
 
     def block(name: str) -> Callable[[], None]:
@@ -137,7 +148,7 @@ def overhead(
                 long_run(watch)
             for _ in range(steps):
                 runs[name][1]()
-            if name == "probe":  # what it began, it also pays for
+            if name == "probe":  # its pending work counts too
                 watch._tap.sender.drain(10)
 
         return run
@@ -160,7 +171,7 @@ def each_step(
     attach: Callable[[nn.Module], Callable[[], None]],
     steps: int,
 ) -> dict[str, float]:
-    """What recording every step takes, to a plain step."""
+    """Return the cost of recording every step, relative to a step without it."""
     plain, (model, step) = training(make)[1], training(make)
     log = attach(model)
 
@@ -178,8 +189,10 @@ def each_step(
 
 
 def monitors(port: int) -> dict[str, Callable[[nn.Module], Callable[[], None]]]:
-    """What else watches a training, as far as it is installed: each is attached, and gives what to call after
-    every step."""
+    """Return the other monitoring tools that are installed.
+
+    Each attaches to a model and returns a function to call after every step.
+    """
     found: dict[str, Callable[[nn.Module], Callable[[], None]]] = {}
     with contextlib.suppress(ImportError):
         import wandb
@@ -198,7 +211,7 @@ def monitors(port: int) -> dict[str, Callable[[nn.Module], Callable[[], None]]]:
 
 
 def histograms(model: nn.Module, writer: Any) -> Callable[[], None]:
-    """Histograms of activations, parameters and their gradients."""
+    """Log histograms of activations, parameters and their gradients to TensorBoard."""
     for name, module in model.named_modules():
         module.register_forward_hook(
             lambda module, given, out, name=name: (
@@ -215,7 +228,7 @@ def histograms(model: nn.Module, writer: Any) -> Callable[[], None]:
 
 
 def wire() -> float:
-    """How many times as fast as JSON a record of 256 x 768 numbers is packed and unpacked."""
+    """Return how many times faster than JSON a record of 256 x 768 numbers is encoded and decoded."""
     array = np.random.default_rng(0).normal(size=(256, 768)).astype(np.float32)
     record = Record(array, "fc1", run="r", model="m", epoch=0)
     contenders = {
@@ -227,7 +240,7 @@ def wire() -> float:
 
 
 def report(overheads: dict[str, dict[str, Any]], packed: float) -> str:
-    """Goals, and what other monitors take."""
+    """Return the tables: the goals, and the cost of other monitoring tools."""
     goals = []
     for model, found in overheads.items():
         for column, what, goal in (
@@ -239,7 +252,9 @@ def report(overheads: dict[str, dict[str, Any]], packed: float) -> str:
             figure = f"{one['ratio']:.3f} ({one['low']:.3f} to {one['high']:.3f})"
             goals.append([f"{model}: {what}", f"≤ {goal:g}", figure, met])
     met = "met" if packed >= 150 else "missed"
-    goals.append(["256 x 768 numbers packed and unpacked, to JSON", "≥ 150", f"{packed:.0f}", met])
+    goals.append(
+        ["256 x 768 numbers encoded and decoded, speed relative to JSON", "≥ 150", f"{packed:.0f}", met]
+    )
     columns = ("plain again", "probe", "when false", "wandb.watch", "TensorBoard", "JSON")
     rows = [
         [name, *(f"{one[column]['ratio']:.3f}" if column in one else "–" for column in columns)]
@@ -251,9 +266,9 @@ def report(overheads: dict[str, dict[str, Any]], packed: float) -> str:
     )
     return "\n\n".join(
         [
-            harness.table(["what", "goal", "CPU of a step, to plain (95 %)", ""], goals),
-            harness.table(["CPU of a training step, to plain", *columns], rows),
-            f"Plain beside plain, in the same rounds: {noise}. wandb.watch(log='all', log_freq=1), "
+            harness.table(["what", "goal", "CPU of a step, ratio to plain (95 %)", ""], goals),
+            harness.table(["CPU of a training step, ratio to plain", *columns], rows),
+            f"Two plain trainings in the same rounds: {noise}. wandb.watch(log='all', log_freq=1), "
             "TensorBoard's histograms of activations, parameters and gradients, and JSON of every output "
             "record every step; "
             "the probe watched "
@@ -266,6 +281,7 @@ def report(overheads: dict[str, dict[str, Any]], packed: float) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """Measure and write results/probing.md and .json."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--steps", type=int, default=20)

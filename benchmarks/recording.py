@@ -1,9 +1,9 @@
-"""What does recording a forward pass cost, beside running it plainly, beside hooks, beside TorchLens?
+"""Measure the cost of recording a forward pass, compared with a plain forward, hooks and other tools.
 
-``python -m benchmarks.recording`` measures in a process of the environment that holds the neighbours
-(``make bench`` builds it), or, where there is none, in one of its own, and then says what is missing.
-TorchLens leaves torch wrapped once it has run, which would slow the others down: in each process it
-comes last, against a plain forward measured anew.
+``python -m benchmarks.recording`` measures in the environment with the other tools, which ``make bench``
+creates, or without it in the current environment, and then says what is missing. TorchLens leaves torch
+wrapped after it has run, which would slow down the others. Therefore it comes last in each process, relative
+to a plain forward measured beside it.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from . import goals, harness
 ROOT = Path(__file__).parent.parent
 PEERS = ROOT / ".venvs" / "peers" / "bin" / "python"
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-#: TorchLens takes more than a millisecond for an operation: beyond this many it takes minutes.
+#: TorchLens takes more than a millisecond per operation, so with more operations it would take minutes.
 MOST_FOR_TORCHLENS = 5_000
 SECONDS = 3.0
 
 
 def main() -> None:
-    """Measure every workload in a process of its own and write results/recording.md and .json."""
-    names = _ask(["names"])
+    """Measure every workload in a fresh process and write results/recording.md and .json."""
+    names = _run(["names"])
     found = []
     for name in names:
         print(f"measuring {name} …", file=sys.stderr, flush=True)
-        one = _ask(["measure", name])
-        one["drawn"] = _ask(["draw", name]) if one["operations"] <= MOST_FOR_TORCHLENS else {}
+        one = _run(["measure", name])
+        one["drawn"] = _run(["draw", name]) if one["operations"] <= MOST_FOR_TORCHLENS else {}
         found.append(one)
     measured = {}
     for name in goals.MEASURES:
         print(f"measuring {name} …", file=sys.stderr, flush=True)
-        measured[name] = _ask(["goal", name])
-    facts = _ask(["machine"])
+        measured[name] = _run(["goal", name])
+    facts = _run(["machine"])
     data = {"machine": facts, "workloads": found, "goals": measured}
     harness.write("recording", _report(found, measured, facts), data)
 
 
-def _ask(command: list[str]) -> Any:
-    """Let a fresh process of the neighbours' environment, or of ours, do one thing and answer in JSON."""
+def _run(command: list[str]) -> Any:
+    """Run a command in a fresh process, with the other tools if installed, and return its JSON result."""
     python = str(PEERS) if PEERS.exists() else sys.executable
     environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     done = subprocess.run(
@@ -62,7 +62,7 @@ def _ask(command: list[str]) -> Any:
 
 
 def measure_workload(name: str) -> dict[str, Any]:
-    """Every contender on one workload: first those that leave torch alone, then TorchLens."""
+    """Measure every contender on a workload: first those that leave torch unchanged, then TorchLens."""
     import torch
 
     import intus
@@ -92,12 +92,12 @@ def measure_workload(name: str) -> dict[str, Any]:
     with torch.no_grad():
         operations = len(intus.trace(model, inputs, save="none"))
         ours = harness.summary(harness.measure(contenders, seconds=SECONDS), "plain")
-        theirs, note = _neighbours(model, inputs, operations)
+        theirs, note = _torchlens(model, inputs, operations)
     return {"name": name, "operations": operations, "intus": ours, "torchlens": theirs, "note": note}
 
 
 def _with_hooks(model: Any, inputs: dict[str, Any]) -> list[Any]:
-    """The plainest way to have activations: a forward hook on every module that keeps what it returned."""
+    """Save activations in the simplest way: with a forward hook on every module."""
     kept: list[Any] = []
     handles = [
         module.register_forward_hook(lambda _module, _args, out: kept.append(out))
@@ -109,14 +109,14 @@ def _with_hooks(model: Any, inputs: dict[str, Any]) -> list[Any]:
     return kept
 
 
-def _neighbours(model: Any, inputs: dict[str, Any], operations: int) -> tuple[dict[str, Any], str]:
+def _torchlens(model: Any, inputs: dict[str, Any], operations: int) -> tuple[dict[str, Any], str]:
     try:
         import torchlens
         from torchlens.options import CaptureOptions
     except ImportError:
-        return {}, "the neighbours are not installed: run make bench, which puts them into .venvs/peers"
+        return {}, "the other tools are not installed: run make bench, which installs them into .venvs/peers"
     if operations > MOST_FOR_TORCHLENS:
-        return {}, "neighbours skipped: at more than a millisecond an operation TorchLens takes minutes"
+        return {}, "other tools skipped: at more than a millisecond per operation TorchLens takes minutes"
 
     def run(save: str) -> Callable[[], object]:
         options = CaptureOptions(layers_to_save=save)
@@ -127,7 +127,7 @@ def _neighbours(model: Any, inputs: dict[str, Any], operations: int) -> tuple[di
 
 
 def draw_workload(name: str) -> dict[str, Any]:
-    """torchview and torchvista on one workload, in a process that TorchLens has not wrapped torch in."""
+    """Measure torchview and torchvista on a workload, in a process in which TorchLens has not run."""
     import torch
 
     from .workloads import WORKLOADS
@@ -157,7 +157,7 @@ _TORCHVISTA_KEEPS = (
 
 
 def _torchvista(model: Any, inputs: dict[str, Any]) -> Callable[[], object]:
-    """What torchvista does before it renders."""
+    """Return a function that does what torchvista does before rendering."""
     import collections
 
     from torchvista.tracer import process_graph
@@ -181,8 +181,8 @@ def _torchvista(model: Any, inputs: dict[str, Any]) -> Callable[[], object]:
 # -- the report ------------------------------------------------------------------------------------------
 
 
-def beside(found: list[dict[str, Any]]) -> str:
-    """The table of workloads, ours beside the neighbours, and under it what was skipped and why."""
+def comparison(found: list[dict[str, Any]]) -> str:
+    """Return the table of workloads for all tools, with notes about what was skipped."""
     heads = ["work", "ops", "plain", "recording", "µs/op", "trace", "µs/op", "trace + values", "hooks"]
     heads += ["TorchLens", "µs/op", "TorchLens + values", "torchview", "torchvista"]
     rows, notes = [], []
@@ -207,14 +207,14 @@ def _report(found: list[dict[str, Any]], measured: dict[str, Any], facts: dict[s
     about = ", ".join(f"{name} {value}" for name, value in facts.items())
     return "\n".join(
         [
-            "# What recording a forward pass costs\n",
+            "# The cost of recording a forward pass\n",
             "## Goals\n",
             goals.report(measured, found),
-            "\n## Beside plain PyTorch, hooks and the neighbours\n",
+            "\n## Comparison with plain PyTorch, hooks and other tools\n",
             "Medians of CPU time under `no_grad`, eval mode; × is the ratio to the plain forward that was",
             "measured in the same process, round by round. µs/op is the time added per operation.\n",
-            beside(found),
-            f"\nMeasured with: {about}. How to read and repeat this: `benchmarks/README.md`.\n",
+            comparison(found),
+            f"\nMeasured with: {about}. `benchmarks/README.md` explains how to read and repeat this.\n",
         ]
     )
 
@@ -233,7 +233,8 @@ def _plain(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def _answer(command: list[str]) -> Any:
+def _execute(command: list[str]) -> Any:
+    """Execute a command of ``_run``."""
     if command[0] == "names":
         from .workloads import WORKLOADS
 
@@ -257,6 +258,6 @@ def _answer(command: list[str]) -> Any:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        print(json.dumps(_answer(sys.argv[1:])))
+        print(json.dumps(_execute(sys.argv[1:])))
     else:
         main()

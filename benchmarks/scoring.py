@@ -1,8 +1,8 @@
-"""What does it cost to know what a layer knows, beside scikit-learn, and does it rank layers alike?
+"""Measure the cost of scoring a layer, compared with scikit-learn, and whether both rank layers alike.
 
-``python -m benchmarks.scoring``: 10,000 rows of 768 features in ten classes, CPU seconds; what a layer costs
-on a server in each epoch, score by score; then a small network trained on the real digits, five layers in six
-epochs, ranked by each classifier's held-out F1.
+``python -m benchmarks.scoring`` measures CPU seconds for 10,000 rows of 768 features in ten classes, and the
+cost of a layer on a server in each epoch, score by score. Then it trains a small network on the digits data
+set and ranks five layers in six epochs by each classifier's held-out F1.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from intus.serving.evaluation.targets import Target
 from . import harness
 
 ROWS, FEATURES, CLASSES, BATCH, TARGETS = 10_000, 768, 10, 256, 10
-GOAL_LAYER = 15 / 48  #: CPU seconds for statistics and ridge: 48 layers in 15
+GOAL_LAYER = 15 / 48  #: CPU seconds per layer for statistics and ridge: 48 layers in 15 s
 ALONE = "statistics and ridge alone"
-GOAL_LOGISTIC = 100  #: times as much as linear_f1 should scikit-learn's logistic regression take
+GOAL_LOGISTIC = 100  #: goal for the time of scikit-learn's logistic regression over that of linear_f1
 
-#: What a server reads of a layer, in the order of the table.
+#: The scores that a server computes for a layer, in the order of the table.
 READS: dict[str, list[str]] = {
     "statistics": [
         "mean",
@@ -65,7 +65,7 @@ READS: dict[str, list[str]] = {
 
 def main() -> None:
     """Measure, and write results/scoring.md and .json."""
-    warnings.simplefilter("ignore")  # LogisticRegression says that it did not converge, as it says to users
+    warnings.simplefilter("ignore")  # LogisticRegression warns that it did not converge
     facts, costs, ranks = harness.machine(), measure_costs(), measure_ranks()
     layers = {rows: measure_layer(rows) for rows in (ROWS, ROWS // 5)}
     found = {"machine": facts, "costs": costs, "bare": bare(), "layers": layers, "ranks": ranks}
@@ -73,8 +73,11 @@ def main() -> None:
 
 
 def classes_in_noise() -> tuple[np.ndarray, np.ndarray]:
-    """Gaussian classes (rows, features) in float32 that overlap, and their labels. Their spread falls as 1/k
-    over turned directions, as it does in trained networks; that is what makes gradient descent slow."""
+    """Return overlapping Gaussian classes (rows, features) in float32, and labels (rows,).
+
+    The standard deviation decreases as 1/k along rotated directions, as in trained networks, which makes
+    gradient descent slow.
+    """
     rng = np.random.default_rng(0)
     y = rng.integers(0, CLASSES, ROWS)
     x = 0.12 * rng.normal(size=(CLASSES, FEATURES))[y] + rng.normal(size=(ROWS, FEATURES))
@@ -83,14 +86,16 @@ def classes_in_noise() -> tuple[np.ndarray, np.ndarray]:
 
 
 def ours(score: str, x: np.ndarray, y: np.ndarray, targets: int = 1) -> float:
-    """A score as a server computes it: batch by batch, with its baselines and its interval. Further targets
-    are the same classes in other rows."""
+    """Return a score as a server computes it: batch by batch, with its baselines and its interval.
+
+    Further targets are the same classes with rows shifted.
+    """
     labels = {str(number): np.roll(y, number) for number in range(targets)}
     return fed([score], x, labels).result()[0].value
 
 
 def fed(scores: list[str], x: np.ndarray, labels: dict[str, np.ndarray]) -> Scorer:
-    """A scorer of these scores that has seen all rows, batch by batch."""
+    """Return a scorer that was updated with all rows, batch by batch."""
     scorer = Scorer(scores)
     for start in range(0, len(x), BATCH):
         part = slice(start, start + BATCH)
@@ -99,7 +104,7 @@ def fed(scores: list[str], x: np.ndarray, labels: dict[str, np.ndarray]) -> Scor
 
 
 def theirs(model: Any, x: np.ndarray, y: np.ndarray) -> float:
-    """The same F1 from a scikit-learn estimator on the same split, without baseline or interval."""
+    """Return the F1 of a scikit-learn estimator on the same split, without baseline or interval."""
     held = places(np.arange(len(x)), 0).held
     pipeline = make_pipeline(StandardScaler(), model).fit(x[~held], y[~held])
     return float(f1_score(y[held], pipeline.predict(x[held]), average="macro"))
@@ -114,13 +119,13 @@ CONTENDERS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
         LinearDiscriminantAnalysis("lsqr", shrinkage=0.1), x, y
     ),
     "LogisticRegression": lambda x, y: theirs(LogisticRegression(), x, y),
-    "LogisticRegression to the end": lambda x, y: theirs(LogisticRegression(max_iter=1000), x, y),
+    "LogisticRegression, max_iter=1000": lambda x, y: theirs(LogisticRegression(max_iter=1000), x, y),
     "KMeans": lambda x, y: float(KMeans(CLASSES, n_init=1, random_state=0).fit(x).inertia_),
 }
 
 
 def measure_costs() -> dict[str, dict[str, float]]:
-    """CPU seconds and F1 of each contender; the quick ones the least of three."""
+    """Return CPU seconds and F1 of each contender."""
     x, y = classes_in_noise()
     out = {}
     for name, run in CONTENDERS.items():
@@ -130,7 +135,7 @@ def measure_costs() -> dict[str, dict[str, float]]:
 
 
 def _least(run: Callable[[], Any], rounds: int = 5) -> tuple[float, Any]:
-    """The least CPU seconds of some rounds, fewer where they are long, and what came out."""
+    """Return the least CPU seconds of several rounds (fewer if they are long), and the result."""
     taken: list[float] = []
     while len(taken) < rounds and sum(taken) < 5:
         began = time.process_time()
@@ -140,7 +145,10 @@ def _least(run: Callable[[], Any], rounds: int = 5) -> tuple[float, Any]:
 
 
 def bare() -> float:
-    """CPU seconds of the trained rows' products and their decomposition: exact moments take no less."""
+    """Return the CPU seconds of the Gram matrix of the training rows and its decomposition.
+
+    This is a lower bound for methods with exact moments.
+    """
     x = classes_in_noise()[0][~places(np.arange(ROWS), 0).held].astype(np.float64)
 
     def run() -> None:
@@ -152,7 +160,7 @@ def bare() -> float:
 
 
 def measure_layer(rows: int) -> dict[str, float]:
-    """CPU seconds of what a server does with a layer of so many rows in each epoch, by part."""
+    """Return the CPU seconds that a server spends on a layer with this many rows in each epoch, by part."""
     x, y = (part[:rows] for part in classes_in_noise())
     labels, names = {"y": y}, [name for part in READS.values() for name in part]
     rounds = [_read_by_part(names, x, labels) for _ in range(5)]
@@ -166,7 +174,7 @@ def measure_layer(rows: int) -> dict[str, float]:
         point, began = _point(x, "layer", epoch), time.process_time()
         evaluate(point, [target], relations=relations)
         served.append(time.process_time() - began)
-    out["all, as a server"] = min(served[1:])  # the first one has no epoch before it
+    out["all, as a server"] = min(served[1:])  # the first has no previous epoch
     return out
 
 
@@ -174,7 +182,7 @@ def _read_by_part(names: list[str], x: np.ndarray, labels: dict[str, np.ndarray]
     began = time.process_time()
     scorer = fed(names, x, labels)
     scorer.statistics.moments.settle()
-    out = {"taking in the rows": time.process_time() - began}
+    out = {"updating with the rows": time.process_time() - began}
     for part, scores in READS.items():
         began = time.process_time()
         for name in scores:
@@ -182,14 +190,14 @@ def _read_by_part(names: list[str], x: np.ndarray, labels: dict[str, np.ndarray]
         out[part] = time.process_time() - began
     began = time.process_time()
     drawn = sketch(scorer.statistics)
-    for _ in ("the layer before", "the epoch before"):
+    for _ in ("previous layer", "previous epoch"):
         alignment(drawn, drawn)
     out["CKA with two"] = time.process_time() - began
     return out
 
 
 def _point(x: np.ndarray, address: str, epoch: int) -> DataPoint:
-    """The layer's outputs of an epoch as they arrive."""
+    """Return the outputs of a layer in an epoch as a data point."""
     records = []
     for start in range(0, len(x), BATCH):
         rows = x[start : start + BATCH]
@@ -199,7 +207,7 @@ def _point(x: np.ndarray, address: str, epoch: int) -> DataPoint:
 
 
 def measure_ranks() -> dict[str, float]:
-    """Spearman's correlation with LogisticRegression over layers × epochs of a small network."""
+    """Return Spearman's correlation with LogisticRegression over layers × epochs of a small network."""
     import torch
 
     digits = load_digits()
@@ -230,8 +238,8 @@ def measure_ranks() -> dict[str, float]:
                 found["linear_f1"].append(ours("linear_f1", x, y))
                 found["lda_f1"].append(ours("lda_f1", x, y))
                 found["LogisticRegression"].append(theirs(LogisticRegression(max_iter=1000), x, y))
-    judge = found.pop("LogisticRegression")
-    return {name: float(spearmanr(values, judge).statistic) for name, values in found.items()}
+    reference = found.pop("LogisticRegression")
+    return {name: float(spearmanr(values, reference).statistic) for name, values in found.items()}
 
 
 def _report(
@@ -250,38 +258,36 @@ def _report(
         ]
         for name, one in costs.items()
     ]
-    last = costs["LogisticRegression to the end"]["seconds"]
+    last = costs["LogisticRegression, max_iter=1000"]["seconds"]
     ten = costs["intus linear_f1, ten targets"]["seconds"] / TARGETS
-    said = ", ".join(f"{name} {value:.2f}" for name, value in ranks.items())
+    correlations = ", ".join(f"{name} {value:.2f}" for name, value in ranks.items())
     parts = [
         "# Scoring",
-        f"{ROWS:,} rows, {FEATURES} features, {CLASSES} classes; CPU seconds of one thread. Ours stream, "
-        "choose their penalty, and bear a control task and an interval.",
+        f"{ROWS:,} rows, {FEATURES} features, {CLASSES} classes; CPU seconds of one thread. The scores "
+        "of intus process a stream of batches, select their penalty, and include a control task and an interval.",
         harness.table(["classifier", "CPU s", "× linear_f1", "held-out F1"], rows),
-        f"Goal: scikit-learn's logistic regression takes {GOAL_LOGISTIC} × linear_f1. To the end it takes "
-        f"{last / base:.0f} × for one target, {last / ten:.0f} × for each of {TARGETS} targets of a layer: "
-        "they share what costs most. For one target the goal is out of reach of exact moments: the products "
-        f"of the trained rows and their decomposition alone take {least:.2f} s, 1/{last / least:.0f} of the "
-        "logistic regression. In float32 the products take half as long, but where features all but depend "
-        "on one another that moves predictions by hundredths.",
-        "Spearman's correlation with LogisticRegression over 5 layers × 6 epochs of real digits (goal 0.9): "
-        f"{said}.",
+        f"Goal: scikit-learn's logistic regression takes {GOAL_LOGISTIC} × linear_f1. With max_iter=1000 it "
+        f"takes {last / base:.0f} × for one target, and {last / ten:.0f} × for each of {TARGETS} targets of a "
+        "layer, which share the most expensive part. For one target exact moments cannot reach the goal: the "
+        f"Gram matrix of the training rows and its decomposition alone take {least:.2f} s, "
+        f"1/{last / least:.0f} of the logistic regression. In float32 the Gram matrix takes half as long, but "
+        "for nearly collinear features this changes predictions by hundredths.",
+        "Spearman's correlation with LogisticRegression over 5 layers × 6 epochs on digits (goal 0.9): "
+        f"{correlations}.",
         "## A layer in an epoch",
-        f"CPU seconds of what a server does with a layer of {FEATURES} features and one target of {CLASSES} "
-        "classes; CKA is with the layer before and with the epoch before.",
+        f"CPU seconds that a server spends on a layer of {FEATURES} features and one target of {CLASSES} "
+        "classes; CKA is computed with the previous layer and the previous epoch.",
         _layers(layers),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def _busy(facts: dict[str, Any]) -> str:
-    """What to know of figures from a machine that had other work, "" where it had none."""
+    """Return a note about the load of the machine, or "" if it was idle."""
     load, cores = facts["load before"], facts["cores"]
     if load < cores:
         return ""
-    return (
-        f"\nMeasured beside others' work (load {load} on {cores} cores), which lengthens CPU seconds too.\n"
-    )
+    return f"\nMeasured under other load ({load} on {cores} cores), which increases CPU seconds too.\n"
 
 
 def _layers(layers: dict[int, dict[str, float]]) -> str:

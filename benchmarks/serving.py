@@ -1,4 +1,4 @@
-"""Servers: how much they take in durably, and how soon a page has its points."""
+"""Measure servers: durable ingestion of tensors, and the storage and reading of points."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ def main() -> None:
             "# Servers",
             "",
             harness.table(
-                ["what", "per wall second", "per CPU second", "asked for"],
-                [[name, _say(wall), _say(cpu), asked] for name, wall, cpu, asked in rows],
+                ["what", "per wall second", "per CPU second", "goal"],
+                [[name, _format(wall), _format(cpu), goal] for name, wall, cpu, goal in rows],
             ),
             "",
         ]
     )
-    data = [dict(zip(("what", "wall", "cpu", "asked"), row, strict=True)) for row in rows]
+    data = [dict(zip(("what", "wall", "cpu", "goal"), row, strict=True)) for row in rows]
     harness.write("serving", text, {"machine": harness.machine(), "rows": data})
 
 
 Row = tuple[str, float, float, str]
 
 
-def _say(number: float) -> str:
+def _format(number: float) -> str:
     return f"{number:,.0f}" if number >= 10 else f"{number:.2f}"
 
 
 def _ingest() -> Iterator[Row]:
-    """Tensors of 786 KB that a server process acknowledged, so that they are in its journal."""
+    """Measure how many tensors of 786 KB a server acknowledges, which are then in its journal."""
     array = np.random.default_rng(0).normal(size=(ROWS, FEATURES)).astype(np.float32)
     bodies = [
         encode_records([Record(array, "layer", run="r", model="m", epoch=0)], {"client": "c", "seq": seq})
@@ -65,13 +65,13 @@ def _ingest() -> Iterator[Row]:
         with tempfile.TemporaryDirectory() as folder:
             server = Server(database=f"{folder}/x.db", port=0, fsync=fsync, max_bytes=1 << 30)
             try:
-                with _watch(server.process.pid) as spent:
+                with _measured(server.process.pid) as spent:
                     _send(server, bodies)
                 wall, cpu = spent()
             finally:
                 server.process.kill()
                 server.stop()
-        name = "tensors of 786 KB taken in durably" + (", each waiting for the disk" if fsync else "")
+        name = "tensors of 786 KB stored durably" + (", each with fsync" if fsync else "")
         yield name, TENSORS / wall, TENSORS / cpu, "200"
 
 
@@ -86,27 +86,27 @@ def _send(server: Server, bodies: list[bytes]) -> None:
 
 
 def _points() -> Iterator[Row]:
-    """Points stored, stored again, and read as a page reads them."""
+    """Measure how many points are stored, stored again, and read as a page reads them."""
     with tempfile.TemporaryDirectory() as folder, Database(Path(folder) / "x.db") as database:
         size = RUNS * EPOCHS * LAYERS * SCORES
         tables = [[_table(run, epoch) for epoch in range(EPOCHS)] for run in range(RUNS)]
-        with _watch() as spent:
+        with _measured() as spent:
             for of_run in tables:
                 for table in of_run:
                     database.add(table)
         wall, cpu = spent()
         yield f"points stored ({size:,} of {RUNS} runs)", size / wall, size / cpu, "30,000"
-        with _watch() as spent:
+        with _measured() as spent:
             for table in tables[0]:
                 assert database.add(table) == 0
         wall, cpu = spent()
-        yield "points stored that were there", size / RUNS / wall, size / RUNS / cpu, "30,000"
+        yield "points stored again", size / RUNS / wall, size / RUNS / cpu, "30,000"
         client = TestClient(build(Roles(frontend=Frontend(database))))
         for what, path in (
             ("list of runs read by a page", "/api/runs"),
             ("plot of 200 layers x 100 epochs read", "/api/points?run=r3&model=m&score=s3&level=layer"),
         ):
-            with _watch() as spent:
+            with _measured() as spent:
                 for _ in range(5):
                     assert client.get(path).status_code == 200
             wall, cpu = spent()
@@ -131,8 +131,8 @@ def _table(run: int, epoch: int) -> Results:
 
 
 @contextmanager
-def _watch(process: int | None = None) -> Iterator[Callable[[], tuple[float, float]]]:
-    """What a block takes: seconds on the wall, and CPU seconds of a process, by default this one."""
+def _measured(process: int | None = None) -> Iterator[Callable[[], tuple[float, float]]]:
+    """Measure a block: wall seconds, and CPU seconds of a process, by default this one."""
     began, before, out = time.perf_counter(), _cpu(process), []
     yield lambda: out[0]
     out.append((time.perf_counter() - began, max(_cpu(process) - before, 1e-9)))

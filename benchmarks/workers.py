@@ -1,7 +1,8 @@
-"""Does scoring go faster with Ray's workers? 24 layers of 10,000 rows x 256 features, with two targets.
+"""Measure scoring with Ray workers: 24 layers of 10,000 rows x 256 features, with two targets.
 
-``.venvs/ray/bin/python -m benchmarks.workers`` (``make test-ray`` makes that environment): data points a
-second, from handing a whole epoch on until all is stored, by this process and by one and two workers.
+``.venvs/ray/bin/python -m benchmarks.workers`` (``make test-ray`` creates that environment) measures data
+points per second, from submitting a whole epoch until all results are stored, in this process and with one
+and two workers.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def main() -> None:
     table = [
         [name, f"{LAYERS / wall:.2f}", f"{first / wall:.2f} x", f"{load:.1f}"] for name, wall, load in rows
     ]
-    text = harness.table(["engine", "data points a second", "beside local", "load"], table)
+    text = harness.table(["engine", "data points per second", "relative to local", "load"], table)
     data = [dict(zip(("engine", "seconds", "load"), row, strict=True)) for row in rows]
     harness.write("workers", f"# Workers\n\n{text}\n", {"machine": machine, "rows": data})
 
@@ -52,7 +53,7 @@ def _seconds(engine: Engine) -> float:
         evaluator = Evaluator(Frontend(database), engine=engine)
         evaluator.put_target({"name": "class", "targets": labels.tolist()})
         evaluator.put_target({"name": "half", "targets": (labels % 2).tolist()})
-        _epoch(evaluator, labels, 0)  # workers load their libraries
+        _epoch(evaluator, labels, 0)  # lets the workers import their libraries
         began = time.perf_counter()
         _epoch(evaluator, labels, 1)
         seconds = time.perf_counter() - began

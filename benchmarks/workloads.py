@@ -1,4 +1,4 @@
-"""What is run: chains of tiny operations, an LSTM written as a Python loop, and three well-known models."""
+"""The models that are measured: chains of tiny operations, an LSTM as a Python loop, and known models."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from torch import Tensor, nn
 
 
 class Chain(nn.Module):
-    """``length`` tiny operations in a row, eight numbers each: all cost is the cost of a call."""
+    """A chain of ``length`` operations on eight numbers, so that the cost is that of the calls."""
 
     def __init__(self, length: int) -> None:
         super().__init__()
         self.length = length
 
     def forward(self, x: Tensor) -> Tensor:
+        """Apply all operations."""
         for _ in range(self.length // 4):
             x = torch.tanh(torch.relu(x) + 1) * 0.5
         return x
 
 
 class LoopLstm(nn.Module):
-    """An LSTM cell of plain operations, called step by step."""
+    """An LSTM cell of elementary operations, called step by step."""
 
     def __init__(self) -> None:
         super().__init__()
         self.of_input, self.of_state = nn.Linear(16, 128), nn.Linear(32, 128)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Process sequences (batch, steps, 16)."""
         h = c = x.new_zeros(x.shape[0], 32)
         for step in range(x.shape[1]):
             i, f, g, o = (self.of_input(x[:, step]) + self.of_state(h)).chunk(4, dim=1)
@@ -68,7 +70,7 @@ def _vit() -> Made:
 
 
 def llama_70b() -> Made:
-    """A model of the shape of Llama's 70 billion parameters, on ``meta``: shapes without numbers."""
+    """Return a model of the size of Llama 70B on ``meta``, and its inputs."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     shape = {"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80}
@@ -78,7 +80,7 @@ def llama_70b() -> Made:
         return model, {"input_ids": torch.zeros(1, 4096, dtype=torch.long)}
 
 
-#: name -> makes the model and its keyword inputs
+#: By name: a function that makes the model and its keyword inputs.
 WORKLOADS: dict[str, Callable[[], Made]] = {
     "chain of 1,000": _chain(1_000),
     "chain of 10,000": _chain(10_000),
@@ -89,7 +91,7 @@ WORKLOADS: dict[str, Callable[[], Made]] = {
     "ViT-B/16, batch 1": _vit,
 }
 
-#: What is drawn as a page, beside others that do so.
+#: The models whose pages are compared with those of other tools.
 PICTURED: dict[str, Callable[[], Made]] = {
     "ResNet-50": _resnet50,
     "GPT-2 small": _gpt2,

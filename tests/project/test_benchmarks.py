@@ -1,4 +1,4 @@
-"""The harness measures what it says, and the benchmark's workloads are what they are called."""
+"""The harness, the workloads and the reports of the benchmarks."""
 
 import sys
 from pathlib import Path
@@ -10,16 +10,16 @@ from benchmarks import browsing, harness, pagemakers, pages, pagetools, recordin
 from benchmarks.workloads import PICTURED, WORKLOADS
 
 
-def test_contenders_take_turns():
+def test_measure_interleaves_contenders():
     order = []
     taken = harness.measure(
         {"a": lambda: order.append("a"), "b": lambda: order.append("b")}, seconds=0, least=3
     )
-    assert order == ["a", "b"] * 4  # one round is not counted
+    assert order == ["a", "b"] * 4  # the warm-up round is not counted
     assert {name: len(times) for name, times in taken.items()} == {"a": 3, "b": 3}
 
 
-def test_cpu_seconds_tell_work_from_waiting():
+def test_measure_counts_cpu_time_only():
     import time
 
     taken = harness.measure(
@@ -30,7 +30,7 @@ def test_cpu_seconds_tell_work_from_waiting():
     assert found["work"]["ratio"] > 1
 
 
-def test_the_machine_is_described_without_naming_it():
+def test_machine_contains_no_names():
     facts = str(harness.machine())
     assert "/" not in facts.replace("+cpu", "")
     assert "torch" in facts
@@ -44,7 +44,7 @@ def test_workloads_run(name):
     assert len(intus.trace(model, inputs, save="none")) == {"chain of 1,000": 1000}.get(name, 3401)
 
 
-def test_a_table_says_what_was_skipped():
+def test_recording_report_lists_skipped_tools():
     timed = {"median": 0.002, "minimum": 0.001, "rounds": 3, "ratio": 1.0}
     ours = {"plain": timed, "recording": timed | {"median": 0.004, "ratio": 2.0}}
     ours |= {"structure": ours["recording"], "values": ours["recording"]}
@@ -56,12 +56,12 @@ def test_a_table_says_what_was_skipped():
         "drawn": {},
         "note": "skipped",
     }
-    text = recording.beside([skipped])
+    text = recording.comparison([skipped])
     assert "| w    | 1,000 | 2.0 ms | 2.00 ×    | 2.00  |".replace(" ", "") in text.replace(" ", "")
     assert "- w: skipped." in text
 
 
-def test_what_is_done_now_and_then_counts():
+def test_paired_includes_occasional_work():
     found = harness.paired({"plain": [1.0] * 6, "same": [1.0] * 6, "bursts": [1.0] * 5 + [7.0]}, "plain")
     assert found["same"] == {"ratio": 1.0, "low": 1.0, "high": 1.0, "seconds": 6.0, "rounds": 6}
     assert found["bursts"]["ratio"] == 2.0
@@ -69,7 +69,7 @@ def test_what_is_done_now_and_then_counts():
     assert 2 < found["bursts"]["high"] <= 7
 
 
-def test_goals_of_probing_are_met_or_missed_and_what_is_not_installed_has_a_dash():
+def test_probing_report_shows_goals_and_missing_tools():
     from benchmarks import probing
 
     fine = {"ratio": 1.004, "low": 1.0, "high": 1.01}
@@ -81,13 +81,13 @@ def test_goals_of_probing_are_met_or_missed_and_what_is_not_installed_has_a_dash
     assert "the probe watched 6% of the passes of the CNN" in text
 
 
-def test_what_is_drawn_is_what_it_is_called():
+def test_pictured_workloads():
     assert list(PICTURED)[-2:] == ["chain of 1,000", "chain of 10,000"]
     model, inputs = PICTURED["Python LSTM, 40 steps"]()
     assert model(**inputs).shape == (4, 32)
 
 
-def test_a_table_of_pages_says_what_was_given_up():
+def test_pages_report_shows_what_was_given_up():
     took = {
         "first": [browsing.Took(400, 100), browsing.Took(200, 90), browsing.Took(300, 80)],
         "all": "more than 15 s",
@@ -103,7 +103,7 @@ def test_a_table_of_pages_says_what_was_given_up():
     assert text.index("1.0beforeand2.0after") < text.index("7.0beforeand2.0after")
 
 
-def test_without_the_neighbours_the_table_of_pages_says_so(tmp_path, monkeypatch):
+def test_missing_tools_are_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(pagetools.Tool, "python", tmp_path / "nowhere")
     for tool in (pagetools.Torchvista, pagetools.Explorer):
         none = tool()
@@ -115,14 +115,14 @@ def test_without_the_neighbours_the_table_of_pages_says_so(tmp_path, monkeypatch
         none.close()
 
 
-def test_what_takes_long_is_measured_once_and_what_was_given_up_not_again():
+def test_is_done_after_a_slow_or_given_up_action():
     fast, slow = [browsing.Took(200, 100)] * 2, [browsing.Took(3100, 100)]
-    assert [pages.enough(known) for known in (None, [], fast, slow, "more than 15 s")] == [0, 0, 0, 1, 1]
+    assert [pages.is_done(times) for times in (None, [], fast, slow, "more than 15 s")] == [0, 0, 0, 1, 1]
 
 
 @pytest.mark.browser
-def test_a_page_is_timed_until_it_stands_still(tmp_path, monkeypatch):
-    """What is added by and by, and by a worker, belongs to it; no figure may be shorter."""
+def test_page_is_timed_until_settled(tmp_path, monkeypatch):
+    """Elements added later, also after an answer of a worker, must be included in the time."""
     late = """<body><script>
         const add = () => document.body.append(document.createElement("i"));
         setTimeout(add, 200);
@@ -143,13 +143,13 @@ def test_a_page_is_timed_until_it_stands_still(tmp_path, monkeypatch):
         slow = chromium.browser
         with pytest.raises(browsing.TooSlowError, match="more than 2 s"), chromium.visit("b") as page:
             page.open(address)
-        assert chromium.browser is not slow  # which might still draw
+        assert chromium.browser is not slow  # the old browser might still draw
         assert not slow.is_connected()
 
 
 @pytest.mark.browser
-def test_a_page_is_asked_for_once_its_window_is_at_rest():
-    """No page of the browser's own loads beside it, and what a page still works at is waited for."""
+def test_page_opens_once_the_browser_is_idle():
+    """No internal page of the browser may be open, and work of a page must be awaited."""
     work = (
         "<p><script>setTimeout(() => { const end = Date.now() + 1500; while (Date.now() < end); });</script>"
     )
@@ -163,8 +163,8 @@ def test_a_page_is_asked_for_once_its_window_is_at_rest():
 
 
 @pytest.mark.browser
-def test_the_pages_own_toggle_is_pressed(tmp_path):
-    """The tool's process says where its pages are, and they are walked in as the benchmark does."""
+def test_intus_page_is_toggled(tmp_path):
+    """Run the actions of the benchmark on pages that the tool's process reported."""
     facts = pagemakers.intus("ResNet-50", tmp_path)
     assert facts["kilobytes"] < 300
     assert 10 * facts["kilobytes"] < facts["notebook"] < 2000
@@ -172,7 +172,7 @@ def test_the_pages_own_toggle_is_pressed(tmp_path):
     tool.facts["ResNet-50"] = facts
     (_, steps) = tool.visits("ResNet-50")
     with browsing.browsers(1) as (chromium,), chromium.visit(tool.drawn) as page:
-        took = {what: ask(page) for what, ask in steps}
+        took = {what: act(page) for what, act in steps}
         assert page.page.evaluate("document.querySelector('#intus-graph').intusView.place.open.length") > 10
     assert len(took["toggle"]) == 2
     assert all(one.wall > 0 for one in took["all"] + took["toggle"])

@@ -25,19 +25,19 @@ FAST = (
 
 
 def outcome_of(one):
-    told = []
-    check(one, told.append)
-    return Outcome(**told[-1])
+    reports = []
+    check(one, reports.append)
+    return Outcome(**reports[-1])
 
 
 @pytest.mark.parametrize("name", FAST)
-def test_a_model_written_by_hand_is_traced_validated_saved_and_loaded(name):
+def test_check_of_handwritten_models(name):
     outcome = outcome_of(BY_HAND[name])
     assert (outcome.plain, outcome.traced, outcome.validated, outcome.saved) == (True,) * 4, outcome.reasons
 
 
 @pytest.mark.parametrize("kind", ["bert", "mixtral", "t5", "vit", "rwkv"])
-def test_a_model_type_of_transformers_is_too(kind):
+def test_check_of_transformers_models(kind):
     pytest.importorskip("transformers")
     from sweep.families import hugging_face
 
@@ -46,7 +46,7 @@ def test_a_model_type_of_transformers_is_too(kind):
 
 
 class Remembers(nn.Module):
-    """Leaves something behind that a trace takes back, and something that it cannot."""
+    """A model whose forward changes an attribute."""
 
     def __init__(self):
         super().__init__()
@@ -54,11 +54,11 @@ class Remembers(nn.Module):
         self.fc = nn.Linear(2, 2)
 
     def forward(self, x):
-        self.box.seen = getattr(self.box, "seen", 0) + 1
+        self.box.count = getattr(self.box, "count", 0) + 1
         return self.fc(x)
 
 
-def test_a_change_of_the_model_is_seen():
+def test_difference_detects_changes_of_the_model():
     model = Remembers()
     before = state_of(model)
     with torch.no_grad():
@@ -67,7 +67,7 @@ def test_a_change_of_the_model_is_seen():
     assert difference(before, state_of(model)) == "fc.weight, .extra"
 
 
-def test_what_differs_from_run_to_run_is_no_architecture():
+def test_check_refuses_nondeterministic_models():
     def build():
         rows = iter(range(100))
         return (lambda x: x + next(rows)), torch.ones(2)
@@ -77,7 +77,7 @@ def test_what_differs_from_run_to_run_is_no_architecture():
     assert "two runs without intus with the same seed differ" in outcome.reasons[0]
 
 
-def test_a_trace_that_is_wrong_is_a_problem(monkeypatch):
+def test_check_detects_a_wrong_trace(monkeypatch):
     import intus
 
     real = intus.trace
@@ -106,25 +106,25 @@ def refuses():
     raise NotPlainError("as it must")
 
 
-def test_a_crash_and_a_hang_cost_one_architecture_and_the_rest_goes_on(tmp_path, monkeypatch):
+def test_run_survives_crashes_and_hangs(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "SECONDS", 3)
     catalogue = [Architecture("x", one.__name__, one) for one in (dies, hangs, refuses)] + [BY_HAND["RNN"]]
-    said = []
-    found = running.run(catalogue, tmp_path / "found.jsonl", 2, said.append)
+    log = []
+    found = running.run(catalogue, tmp_path / "found.jsonl", 2, log.append)
     assert [one.name for one in found] == ["dies", "hangs", "refuses", "RNN"]
     assert found[0].reasons == ["its process ended with code -9"]
     assert found[1].reasons == ["it took more than 3 s"]
     assert "as it must" in found[2].reasons[0]
     assert found[3].validated
-    again = running.run(catalogue, tmp_path / "found.jsonl", 1, said.append)
+    again = running.run(catalogue, tmp_path / "found.jsonl", 1, log.append)
     assert again == found
-    assert said[-1] == "4 of 4 have results of an earlier run"
+    assert log[-1] == "4 of 4 have results of an earlier run"
     text = table(found)
     assert "1 architectures run: 1 traced, 1 validated, 1 saved and loaded" in summary(found)
     assert "| RNN |" in text
     assert "dies, hangs, refuses" in text
 
 
-def test_tensors_are_found_wherever_models_put_them():
+def test_tensors_in_nested_containers():
     a, b = torch.ones(1), torch.zeros(1)
     assert [id(t) for t in tensors({"x": (a, [b]), "y": None})] == [id(a), id(b)]
