@@ -7,7 +7,7 @@ from torch import nn
 from zoo_models import make
 
 import intus
-from intus.tracing.results.value_summary import look_at
+from intus.tracing.results.value_summary import compute_summary
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.float64])
@@ -15,7 +15,7 @@ from intus.tracing.results.value_summary import look_at
 def test_figures_are_numpys(dtype, shape):
     torch.manual_seed(0)
     value = (torch.randn(shape) * 5).to(dtype)
-    look, plain = look_at(value), value.double().numpy()
+    look, plain = compute_summary(value), value.double().numpy()
     assert (look.size, look.nan, look.infinite) == (plain.size, 0, 0)
     assert look.zero == (plain == 0).sum()
     if plain.size:
@@ -30,16 +30,16 @@ def test_figures_are_numpys(dtype, shape):
 
 
 def test_what_is_not_finite_is_counted_and_left_out():
-    look = look_at(torch.tensor([1.0, 3.0, float("nan"), float("inf"), -float("inf"), float("nan")]))
+    look = compute_summary(torch.tensor([1.0, 3.0, float("nan"), float("inf"), -float("inf"), float("nan")]))
     assert (look.nan, look.infinite, look.low, look.mean, look.high) == (2, 2, 1.0, 2.0, 3.0)
-    assert look_at(torch.full((2,), float("nan"))).low is None
+    assert compute_summary(torch.full((2,), float("nan"))).low is None
 
 
 def test_odd_values_have_a_look_or_none():
-    assert look_at(torch.tensor([3 + 4j])).high == 5
-    assert look_at(torch.tensor([True, False, True])).mean == pytest.approx(2 / 3)
-    assert look_at(torch.ones(2, device="meta")) is None
-    assert look_at(torch.eye(3).to_sparse()) is None
+    assert compute_summary(torch.tensor([3 + 4j])).high == 5
+    assert compute_summary(torch.tensor([True, False, True])).mean == pytest.approx(2 / 3)
+    assert compute_summary(torch.ones(2, device="meta")) is None
+    assert compute_summary(torch.eye(3).to_sparse()) is None
     t = intus.trace(lambda x: x.to_sparse(), torch.eye(3))
     assert "\n  values" not in str(t["to_sparse_1"])
 

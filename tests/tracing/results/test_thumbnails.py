@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intus.tracing.results.value_summary import NO_NUMBER, NOTHING, TONES, summarise, thumbnail
+from intus.tracing.results.value_summary import NO_NUMBER, NOTHING, TONES, summarize, thumbnail
 
 ANY = st.one_of(st.floats(-1e6, 1e6, width=32), st.sampled_from([0.0, float("nan"), float("inf")]))
 
@@ -112,7 +112,7 @@ def test_a_long_row_is_thinned_out_or_cut() -> None:
 
 
 def test_figures_come_with_their_picture() -> None:
-    columns = summarise({2: torch.eye(3), 5: torch.tensor(4.0)})
+    columns = summarize({2: torch.eye(3), 5: torch.tensor(4.0)})
     assert columns["picture"] == [thumbnail(torch.eye(3)), None]
-    many = summarise(dict.fromkeys(range(2001), torch.eye(3)))  # the page must stay small
+    many = summarize(dict.fromkeys(range(2001), torch.eye(3)))  # the page must stay small
     assert set(many["picture"]) == {None}

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intus.tracing.results.value_summary import BINS, summarise
+from intus.tracing.results.value_summary import BINS, summarize
 from intus.tracing.run import trace
 
 ANY = st.one_of(
@@ -19,7 +19,7 @@ ANY = st.one_of(
 @settings(max_examples=60, deadline=None)
 @given(hnp.arrays(np.float32, hnp.array_shapes(max_dims=3, max_side=6), elements=ANY))
 def test_figures_are_numpys(array: np.ndarray) -> None:
-    columns = summarise({7: torch.from_numpy(array)})
+    columns = summarize({7: torch.from_numpy(array)})
     kept = array[np.isfinite(array)].astype(np.float64)
     assert columns["row"] == [7]
     assert columns["nan"] == [int(np.isnan(array).sum())]
@@ -46,7 +46,7 @@ def test_figures_of_many_blocks_are_numpys() -> None:
     value[5, 6, :] = float("nan")
     value[7, 8, 0] = float("inf")
     value[9] = 0
-    columns = summarise({0: value})
+    columns = summarize({0: value})
     kept = value[value.isfinite()].double().numpy()
     assert (columns["nan"], columns["inf"]) == ([3], [1])
     assert np.isclose(columns["mean"][0], kept.mean(), rtol=1e-5)
@@ -58,7 +58,7 @@ def test_figures_of_many_blocks_are_numpys() -> None:
 def test_numbers_at_the_limits_of_their_dtype() -> None:
     limit = torch.finfo(torch.float64).max
     large = torch.tensor([-limit, 0.0, limit], dtype=torch.float64)
-    columns = summarise({0: large, 1: torch.tensor([0.0, 5e-324], dtype=torch.float64)})
+    columns = summarize({0: large, 1: torch.tensor([0.0, 5e-324], dtype=torch.float64)})
     assert columns["std"] == [None, 0]
     assert [sum(counts) for counts in columns["histogram"]] == [3, 2]
 
@@ -72,7 +72,7 @@ def test_other_dtypes_and_what_has_no_numbers() -> None:
         4: torch.tensor([1, 2, 3]),
         5: torch.ones(2, dtype=torch.bfloat16),
     }
-    columns = summarise(values)
+    columns = summarize(values)
     assert columns["row"] == [0, 1, 4, 5]
     assert columns["mean"] == [0.5, 5.0, 2.0, 1.0]
 

@@ -20,10 +20,10 @@ from ...core.errors import InputError, require
 from ...core.graph import OP, OUTPUT, Graph
 from ..capture.invocation import Invocation
 from ..capture.saving.store import to_run
-from ..replaying.call_inputs import Parents
-from ..replaying.replay import run, same, unrecorded
+from ..replaying.call_inputs import CallInputs
+from ..replaying.replay import run_call, same, unrecorded
 from ..results.trace import Trace
-from ..validation.exemptions import UNINITIALISED
+from ..validation.exemptions import UNINITIALIZED
 from .differences import Difference, difference, held, plain, rounding
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class _Side:
         self.trace, self.graph = trace, trace.graph
         self.replays = None if "form" in trace.graph.facts else trace._replays
         self.parents = (
-            None if self.replays is None else Parents(self.graph, self.replays, to_run(trace.values))
+            None if self.replays is None else CallInputs(self.graph, self.replays, to_run(trace.values))
         )
 
     def held(self) -> np.ndarray:
@@ -127,7 +127,7 @@ class _Side:
     def value(self, row: int) -> Tensor | None:
         """What the row held, to be compared; None where it was not saved or means nothing."""
         value = self.trace.values.get(row)
-        uninitialised = self.graph.types[int(self.graph.ops.type[row])] in UNINITIALISED
+        uninitialised = self.graph.types[int(self.graph.ops.type[row])] in UNINITIALIZED
         return None if value is None or uninitialised else plain(value)
 
     def changed(self, row: int) -> bool:
@@ -249,7 +249,7 @@ class _Judge:
         try:
             inputs = self.b.given(pair.b, calls[1])
             given = list(self._crossed(pair, calls[0], inputs))
-            out = plain(run(calls[0], given)[self.a.output(pair.a)])
+            out = plain(run_call(calls[0], given)[self.a.output(pair.a)])
         except Exception:  # other arguments, a value that was not saved, a shape that does not fit
             return None
         if out is None or out.shape != y.shape:
@@ -281,7 +281,7 @@ class _Judge:
 
     def _repeats(self, pair: Pair, call: Invocation, given: list[Tensor], y: Tensor) -> bool:
         """Whether b's own operation gives the same again: some kernels add in no fixed order."""
-        again = plain(run(call, given)[self.b.output(pair.b)])
+        again = plain(run_call(call, given)[self.b.output(pair.b)])
         return again is not None and same(again, y)
 
     def _types(self, pair: Pair) -> list[str]:
