@@ -192,8 +192,8 @@ class _Spools:
         first, like = self._first.setdefault(key, (batch, entry))
         if (entry.kind, entry.shape[1:]) != (like.kind, like.shape[1:]):
             raise InputError(
-                f"{name!r} is {_form(entry)} in batch {batch} and was {_form(like)} in batch {first}: rows are "
-                "concatenated, so the dtype and all axes but axis 0 must agree. Make them agree with "
+                f"{name!r} is {_form(entry)} in batch {batch} and was {_form(like)} in batch {first}. "
+                "Rows are concatenated, so the dtype and every axis but axis 0 must agree. Make them agree with "
                 "transform=, for example lambda t: t.flatten(0, 1) or lambda t: t.mean(1)."
             )
         self._parts.setdefault(key, []).append((batch, value.shape[0]))

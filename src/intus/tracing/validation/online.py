@@ -274,7 +274,7 @@ class OnlineReport(Checker):
             parent = self.inputs.parent(tensor_arg, rows[0])
             if parent != tensor_arg.source:
                 raise MismatchError(
-                    f"{name}it came from {self.inputs.label(tensor_arg.source)}, not from the parent in the graph"
+                    f"{name}it came from {self.inputs.label(tensor_arg.source)}, the graph has another parent"
                 )
         if finding.error is not None:
             return [Check(self.graph.label(row), *finding.error) for row in rows]
