@@ -1,4 +1,4 @@
-"""Every Python block of the README and the docs runs, the blocks of one file in one namespace."""
+"""Every Python block of the README and the docs runs, and every example in a docstring."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_readme_names_every_command() -> None:
     assert [name for name in commands if f"intus {name}" not in readme] == []
 
 
-def test_links_between_pages_lead_somewhere() -> None:
+def test_links_between_pages() -> None:
     broken = [
         f"{page.name}: {target}"
         for page in PAGES

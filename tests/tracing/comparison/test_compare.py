@@ -1,4 +1,4 @@
-"""compare finds the operation at which two passes diverge, and raises no false alarm."""
+"""``compare`` finds the operation at which two passes diverge, and raises no false alarm."""
 
 import copy
 from html import escape
