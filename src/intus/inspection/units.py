@@ -127,7 +127,7 @@ def _read(part: Any) -> tuple[int | str, Any, int | None]:
     if isinstance(layer, Integral) and not isinstance(layer, bool):
         return int(layer), *_units(layer, units)
     if not isinstance(layer, str | Address):
-        raise InputError(f"A layer must be an address, or a number counted from 1, got {layer!r}.")
+        raise InputError(f"A layer is an address, or a number counted from 1, got {layer!r}.")
     place, named = split_units(str(layer))
     if not named:
         return place, *_units(layer, units)

@@ -432,8 +432,8 @@ class FromDict(torch.nn.Module):
         (Failing(), torch.ones(2, 3), "Raised in blocks.1 at linear_2_2 while intus traced Failing"),
         (Failing(), {"x": torch.ones(2, 3), "ask": True}, "Raised while intus traced Failing"),
         (lambda x: x.flatten().view(100), torch.ones(2, 3), "Raised at view_1_2 while"),
-        (FromDict(), {"x": torch.ones(1)}, r"as the one argument it is written \(inputs,\)"),
-        (lambda x: x.sum().item(), torch.ones(2, device="meta"), "meta_value=True answers"),
+        (FromDict(), {"x": torch.ones(1)}, r"To pass it as one argument, write \(inputs,\)"),
+        (lambda x: x.sum().item(), torch.ones(2, device="meta"), "Pass meta_value=True"),
     ],
 )
 def test_a_note_says_where_an_exception_was_raised_and_what_helps(model, inputs, said):
