@@ -26,7 +26,7 @@ class UnitGroup:
         units: Which units: brackets of an address, or a mask or tuple of numbers; None for all.
         axis: The axis that the caller named; None to find it.
         row: The row of the graph that the module returned; -1 if its graph is not known.
-        written: What the caller given, for messages.
+        written: What the caller wrote, for messages.
     """
 
     address: str

@@ -42,6 +42,9 @@ class Op(HasMeta):
     buffers and constants are ops too; ``kind`` distinguishes them. An op is a small handle on its trace: two
     handles on the same tensor are equal. ``print(op)`` shows what is known of it.
 
+    Attributes:
+        row: The row of the tensor in the graph.
+
     Example:
         >>> import torch
         >>> from intus import trace

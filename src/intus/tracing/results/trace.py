@@ -590,10 +590,12 @@ class Trace:
         save(self, Path(path))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a DataFrame with one row per tensor and one column per fact.
+        """Convert the trace to a pandas DataFrame.
 
-        The columns are those of ``core/table.py``, and ``saved``. Sizes are in bytes, durations in seconds.
-        Integer columns that may lack an entry (FLOPs, distances) have the pandas dtype ``Int64``.
+        Returns:
+            One row per tensor; the columns are those of ``core/table.py``, and ``saved``. Sizes are in bytes,
+            durations in seconds. Integer columns that may lack an entry (FLOPs, distances) have the pandas
+            dtype ``Int64``.
 
         Raises:
             MissingExtraError: If pandas is not installed.
@@ -611,11 +613,12 @@ class Trace:
         return pd.DataFrame({**found, **numbers, "saved": saved})
 
     def to_networkx(self) -> networkx.MultiDiGraph:
-        """Return a networkx MultiDiGraph with a node per tensor and an edge per argument.
+        """Convert the trace to a networkx MultiDiGraph.
 
-        Nodes are labels, with the facts of ``to_pandas`` as attributes; unknown facts are left out, and so
-        are the parents and the number of consumers, which the edges show. An edge has the name of the
-        argument, ``arg``.
+        Returns:
+            A graph with a node per tensor and an edge per argument. Nodes are labels, with the columns of
+            ``to_pandas`` as attributes; unknown ones are left out, and so are the parents and the number of
+            consumers, which the edges show. An edge has the name of the argument as ``arg``.
 
         Raises:
             MissingExtraError: If networkx is not installed.
@@ -639,16 +642,25 @@ class Trace:
         return out
 
     def summary(self, depth: int | None = None, *, most: int | None = 50) -> str:
-        """Return a table of what ran as text: modules and operations with shapes, parameters, FLOPs, time.
+        """Return a table of modules and operations, with shapes, parameters, FLOPs and time, as text.
 
-        Neighbors that are alike are put together in one line. ``print(trace)`` shows the summary.
+        Neighbors that are alike are one line. ``print(trace)`` shows the summary.
 
         Args:
             depth: How many levels of modules to show. Default: as many as fit in ``most`` lines.
             most: The largest number of lines; None for all. Default: 50.
 
+        Returns:
+            The table.
+
         Raises:
             InputError: If ``depth`` is below 0 or ``most`` below 1.
+
+        Example:
+            >>> from intus import trace
+            >>> text = trace(torch.nn.Linear(2, 1), torch.ones(1, 2)).summary()
+            >>> text.splitlines()[0]  # doctest: +ELLIPSIS
+            'Linear: 1 operation, 0 modules, 3 parameters (12 B), ...'
         """
         for name, number, least in (("depth", depth, 0), ("most", most, 1)):
             if number is not None and (not isinstance(number, int) or number < least):
@@ -752,7 +764,11 @@ class Trace:
             depth: As in ``intus.view``.
             overlay: As in ``intus.view``.
 
+        Returns:
+            The widget.
+
         Raises:
+            InputError: If an option has an impossible value, or the overlay cannot be computed.
             MissingExtraError: If anywidget is not installed (``intus[widget]``).
         """
         return self.show(depth=depth, overlay=overlay).widget()
