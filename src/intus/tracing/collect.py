@@ -193,8 +193,8 @@ class _Spools:
         if (entry.kind, entry.shape[1:]) != (like.kind, like.shape[1:]):
             raise InputError(
                 f"{name!r} is {_form(entry)} in batch {batch} and was {_form(like)} in batch {first}. "
-                "Rows are concatenated, so the dtype and every axis but axis 0 must agree. Make them agree with "
-                "transform=, for example lambda t: t.flatten(0, 1) or lambda t: t.mean(1)."
+                "Rows are concatenated, so the dtype and every axis but axis 0 must agree. Make them agree "
+                "with transform=, for example lambda t: t.flatten(0, 1) or lambda t: t.mean(1)."
             )
         self._parts.setdefault(key, []).append((batch, value.shape[0]))
         with self._path(key).open("ab") as spool:
