@@ -22,7 +22,7 @@ PAN = """() => {
     const view = document.querySelector("#intus-graph").intusView, times = [];
     for (let i = 0; i < 40; i++) {
         const start = performance.now();
-        view.lens.pan(0, -90);
+        view.cameraControl.pan(0, -90);
         view.paintNow();
         times.push(performance.now() - start);
     }

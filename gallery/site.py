@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from intus.core.graph import Graph
 from intus.viewing.assets import asset
-from intus.viewing.drawing.picture import picture, plan
-from intus.viewing.drawing.svg import svg
-from intus.viewing.html import page
+from intus.viewing.html import content, page
+from intus.viewing.outline import headline
+from intus.viewing.pictures.draw import draw
+from intus.viewing.pictures.svg import svg
 from intus.viewing.scene import totals
 
 READABLE = 0.62  # the least scale of a thumbnail, as of a page that opens
@@ -107,17 +108,17 @@ def add(out: Path, family: str, name: str, graph: Graph) -> Entry:
     (out / "graphs" / f"{file}.html").write_text(
         page(graph, title=name, assets="../assets"), encoding="utf-8"
     )
-    laid_out = plan(graph, rolled=True)
+    shown = content(graph)
     for dark in (True, False):
-        drawn = picture(laid_out, title=name, dark=dark)
+        drawn = draw(shown, title=name, summary=f"{headline(graph)}.", dark=dark)
         path = out / "pictures" / f"{file}{'-dark' if dark else ''}.svg"
         path.write_text(svg(drawn), encoding="utf-8")
-    begins = next((box for box in laid_out.frame.boxes if box.node.kind == "input"), laid_out.frame.boxes[0])
-    entry = (drawn.width - laid_out.frame.width) / 2 + begins.x + begins.width / 2
     sums = totals(graph)
     facts = f"{_short(sums['parameters'])} parameters · {sums['operations']:,.0f} operations"
     found_by = {family, name, graph.model, *graph.types, *(module.type for module in graph.modules)}
-    return Entry(family, name, file, facts, " ".join(sorted(found_by)).lower(), Thumbnail(drawn.width, entry))
+    return Entry(
+        family, name, file, facts, " ".join(sorted(found_by)).lower(), Thumbnail(drawn.width, drawn.entry)
+    )
 
 
 def index(out: Path, entries: list[Entry]) -> Path:

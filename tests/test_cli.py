@@ -45,6 +45,11 @@ def make():
 def masked(x, *, mask):
     return x * mask
 
+def steps(x):
+    for _ in range(50):
+        x = torch.sin(x) - x
+    return x
+
 class Sized(torch.nn.Linear):
     def __init__(self, size):
         super().__init__(size, 1)
@@ -331,6 +336,13 @@ def test_view_opens_the_page_in_the_browser(
     assert main(["view", f"{net}:ready", "--inputs", "ones(4)", "--out", str(out)]) == 0
     assert opened == [out.as_uri()]
     assert capsys.readouterr().out == f"Net: {out}\n"
+
+
+@pytest.mark.parametrize(("flag", "boxes"), [([], 4), (["--rolled"], 4), (["--no-rolled"], 102)])
+def test_view_rolls_long_loops_by_default(flag: list[str], boxes: int, net: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.svg"
+    assert main(["view", f"{net}:steps", "--inputs", "ones(4)", "--out", str(out), "--no-open", *flag]) == 0
+    assert out.read_text().count('role="graphics-symbol"') == boxes
 
 
 def test_viewed_file_imports_from_its_folder(net: Path, tmp_path: Path) -> None:

@@ -24,14 +24,16 @@ const options = {
   logLevel: "warning",
 };
 await build({ ...options, entryPoints: { intus: "src/main.ts" }, globalName: "intus" });
-await build({ ...options, entryPoints: { sides: "src/graph/sides.ts" }, globalName: "intusSides" });
+await build({ ...options, entryPoints: { sides: "src/graph/view/sides.ts" }, globalName: "intusSides" });
 await build({ ...options, entryPoints: { page: "src/page/main.ts" } });
+await build({ ...options, entryPoints: { pictures: "src/pictures/main.ts" }, globalName: "intusPictures" });
 copyFileSync(join(here, "src", "index.html"), join(out, "index.html"));
 
 /** Bytes that each program may take, packed, as it travels. */
 const programs = [
   { title: "graph", files: ["intus.js", "intus.css"], most: 45_000 },
   { title: "side by side", files: ["sides.js", "sides.css"], most: 3_500 },
+  { title: "pictures", files: ["pictures.js"], most: 28_000 },
   { title: "server's page", files: ["page.js", "page.css", "index.html"], most: 30_000 },
 ];
 for (const { title, files, most } of programs) {

@@ -29,8 +29,8 @@ LIGHTNESS = (
     "(colour => colour.match(/[0-9.]+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0) / 3)"
 )
 PLACES = f"""JSON.stringify([
-    {VIEW}.frame.boxes.map(b => [b.node.id, b.x, b.y, b.width, b.height, b.open]),
-    {VIEW}.frame.lines.map(l => [l.container, l.x, l.y, ...l.route]),
+    {VIEW}.visible.boxes.map(b => [b.node.id, b.x, b.y, b.width, b.height, b.open]),
+    {VIEW}.visible.lines.map(l => [l.container, l.x, l.y, ...l.route]),
 ])"""
 
 
@@ -145,7 +145,7 @@ def test_a_saved_page_opens_with_its_words_inside_its_boxes(show: Open, name: st
         "var made = 0; window.Worker = class extends Worker { constructor(url) { super(url); made++; } }"
     )
     engine = show(made(), script=workers)
-    engine.until(f"{VIEW}.frame.count === {count}")
+    engine.until(f"{VIEW}.visible.count === {count}")
     assert engine.js("made") == (name == "large")
     widest = engine.js(
         f"""((view) => {{
@@ -154,7 +154,7 @@ def test_a_saved_page_opens_with_its_words_inside_its_boxes(show: Open, name: st
             const closed = view.boxes().filter((box) => !box.open).slice(0, 300);
             const shares = closed.map(({{ label, width }}) => {{
                 word.textContent = label;
-                return word.getBoundingClientRect().width * view.lens.camera.scale / width;
+                return word.getBoundingClientRect().width * view.cameraControl.camera.scale / width;
             }});
             word.remove();
             return Math.max(...shares);
@@ -191,7 +191,7 @@ def test_clicks_and_keys_walk_in_it_and_the_address_leads_back(show: Open) -> No
         engine.press(key)
         engine.until(f"{VIEW}.still && {VIEW}.boxes().length === {count}")
     engine.press("+")
-    assert engine.until(f"{VIEW}.still && {VIEW}.lens.camera.scale") == pytest.approx(1.25)
+    assert engine.until(f"{VIEW}.still && {VIEW}.cameraControl.camera.scale") == pytest.approx(1.25)
 
     engine.press("/", *"h.9 attn")  # Firefox has a search of its own at that key
     assert engine.js("document.activeElement.value") == "h.9 attn"
@@ -335,7 +335,7 @@ def test_a_worker_lays_out_as_the_page_does(show: Open) -> None:
     places = []
     for script in ("", "delete window.Worker"):
         engine = show(graph, script=script)
-        engine.until(f"{VIEW}.frame.count > 5200", 60)
+        engine.until(f"{VIEW}.visible.count > 5200", 60)
         places.append(engine.js(PLACES))
     assert places[0] == places[1]
 
@@ -349,7 +349,7 @@ def test_it_is_dark_where_the_system_is(
     path.write_text(with_ears(View(MODELS["encoder"]()).html()), encoding="utf-8")
     engine.goto(path.as_uri())
     engine.until("document.querySelector('#intus-graph')?.intusView?.still")
-    assert engine.js(f"[{DARK}, {LIGHTNESS}({VIEW}.surface.theme.bg) < 60]") == [True, True]
+    assert engine.js(f"[{DARK}, {LIGHTNESS}({VIEW}.graphCanvas.theme.bg) < 60]") == [True, True]
 
 
 def test_a_notebooks_cell(engine: Engine, tmp_path: Path) -> None:
@@ -367,7 +367,7 @@ def test_a_notebooks_cell(engine: Engine, tmp_path: Path) -> None:
     assert engine.js("troubles") == []
     engine.turn_to(0)
     engine.until("document.querySelector('#intus-graph')?.intusView?.still")
-    is_dark = f"{LIGHTNESS}({VIEW}.surface.theme.bg) < 60"
+    is_dark = f"{LIGHTNESS}({VIEW}.graphCanvas.theme.bg) < 60"
     assert engine.js(is_dark) == hands_on
     engine.turn_to(None)
     engine.js("document.body.dataset.jpThemeLight = true")

@@ -18,8 +18,8 @@ from intus.viewing.html import View
 pytestmark = pytest.mark.browser
 VIEW = "document.querySelector('#intus-graph').intusView"
 PLACES = f"""JSON.stringify([
-    {VIEW}.frame.boxes.map(b => [b.node.id, b.x, b.y, b.width, b.height, b.open]),
-    {VIEW}.frame.lines.map(l => [l.container, l.x, l.y, ...l.route]),
+    {VIEW}.visible.boxes.map(b => [b.node.id, b.x, b.y, b.width, b.height, b.open]),
+    {VIEW}.visible.lines.map(l => [l.container, l.x, l.y, ...l.route]),
 ])"""
 # What a person can do while it is laid out: frames that were drawn, and a key that was answered.
 WATCH = """
@@ -29,7 +29,7 @@ const look = () => {
     const view = document.querySelector('#intus-graph')?.intusView;
     if (!view || !document.querySelector('.ig-wait')) return;
     window.seen.frames++;
-    window.seen.waiting = view.frame.count;
+    window.seen.waiting = view.visible.count;
     if (window.seen.frames === 3) view.select('input_1');
     window.seen.chosen = document.querySelector('.ig-panel h2')?.textContent ?? null;
 };
@@ -85,7 +85,7 @@ def test_worker_and_page_give_the_same_places(seven_thousand: Graph, new_page: O
     page = page_of(text, new_page, tmp_path, count)
     settled(page)
     assert page.evaluate("window.made") == 1
-    assert page.evaluate(f"{VIEW}.frame.count") == 7812
+    assert page.evaluate(f"{VIEW}.visible.count") == 7812
     expect(page.get_by_label("Depth")).to_have_value("all")
     away = page.evaluate(PLACES)
     for address in ("inner.4.inner.4.inner.4.inner.4", "inner.0"):  # what is kept is as good as what is new
@@ -109,7 +109,7 @@ def test_the_page_answers_while_a_hundred_thousand_are_laid_out(new_page: Open, 
     )  # drawn between the first picture and the last; on the page itself there is none
     assert seen["waiting"] < 100  # meanwhile the outermost modules stand there …
     assert seen["chosen"] == "input_1"  # … and are answered for
-    assert page.evaluate(f"{VIEW}.frame.count") > 100_000
+    assert page.evaluate(f"{VIEW}.visible.count") > 100_000
     expect(page.get_by_label("Depth")).to_have_value("all")
     expect(page.locator(".ig-wait")).to_have_count(0)
 
@@ -119,7 +119,7 @@ def test_laying_out_is_said_and_can_be_given_up(
 ) -> None:
     stuck = "window.Worker = class { postMessage() {} terminate() { window.ended = true; } }"
     page = page_of(View(seven_thousand, depth=0, rolled=False).html(), new_page, tmp_path, stuck)
-    before = page.evaluate(f"{VIEW}.frame.count")
+    before = page.evaluate(f"{VIEW}.visible.count")
     page.locator(".ig-canvas").focus()
     page.keyboard.press("*")
     note = page.get_by_role("status")
@@ -135,7 +135,7 @@ def test_laying_out_is_said_and_can_be_given_up(
     expect(note).to_have_count(1)
     page.keyboard.press("1")  # who asks for something else has given up the first
     expect(note).to_have_count(0)
-    assert page.evaluate(f"{VIEW}.frame.count") > before
+    assert page.evaluate(f"{VIEW}.visible.count") > before
 
 
 def test_a_model_of_one_long_row_has_nothing_to_show_before(new_page: Open, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_worker_begins_before_the_page_has_its_tree(
     page = page_of(View(seven_thousand, depth="all", rolled=False).html(), new_page, tmp_path, BEGUN)
     settled(page)
     assert page.evaluate("begun") == [False]
-    assert page.evaluate(f"{VIEW}.frame.count") == 7812
+    assert page.evaluate(f"{VIEW}.visible.count") == 7812
     page = page_of(View(seven_thousand, depth=1, rolled=False).html(), new_page, tmp_path, BEGUN)
     settled(page)
     assert page.evaluate("begun") == []
@@ -193,7 +193,7 @@ def test_many_tensors_in_few_boxes_need_no_worker(new_page: Open, tmp_path: Path
     page = page_of(View(graph, depth="all").html(), new_page, tmp_path)
     settled(page)
     expect(page.locator(".ig-wait")).to_have_count(0)
-    assert page.evaluate(f"{VIEW}.frame.count") == 5
+    assert page.evaluate(f"{VIEW}.visible.count") == 5
 
 
 def test_a_cell_of_a_notebook_has_its_worker(seven_thousand: Graph, new_page: Open, tmp_path: Path) -> None:

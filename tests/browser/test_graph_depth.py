@@ -26,7 +26,7 @@ def opened(page: Page) -> dict[str, int]:
 def closed_modules(page: Page) -> list[str]:
     """The visible modules that hold something and stand closed."""
     return page.evaluate(
-        f"{VIEW}.frame.boxes.filter(b => !b.open && b.node.kind === 'module' && b.node.children.length)"
+        f"{VIEW}.visible.boxes.filter(b => !b.open && b.node.kind === 'module' && b.node.children.length)"
         ".map(b => b.node.address)"
     )
 

@@ -18,9 +18,9 @@ WALK = """(seed) => {
     const view = document.querySelector('#intus-graph').intusView;
     const order = (a, b) => a[0] - b[0] || a[1] - b[1];
     const state = () => JSON.stringify([
-        view.frame.boxes.map(b => [b.node.id, b.x, b.y, b.width, b.height, b.open]).sort(order),
-        view.frame.lines.map(l => [l.edge.from, l.edge.to, l.x, l.y, ...l.route]).sort(order),
-        view.frame.boxes.every(b => view.frame.box(b.node.id) === b),
+        view.visible.boxes.map(b => [b.node.id, b.x, b.y, b.width, b.height, b.open]).sort(order),
+        view.visible.lines.map(l => [l.edge.from, l.edge.to, l.x, l.y, ...l.route]).sort(order),
+        view.visible.boxes.every(b => view.visible.box(b.node.id) === b),
     ]);
     const modules = view.tree.nodes.filter(n => n.kind === 'module' && n.children.length);
     const holders = modules.map(n => n.address);
@@ -31,7 +31,7 @@ WALK = """(seed) => {
         view[seed % 3 ? 'close' : 'open'](holders[(seed >> 8) % holders.length]);
         between += state() !== anew;
     }
-    const shut = modules.filter(n => !view.stage.open.has(n.id));
+    const shut = modules.filter(n => !view.layoutView.open.has(n.id));
     for (const { address } of shut) view.open(address);
     return { anew, after: state(), between, shut: shut.length };
 }"""
@@ -66,7 +66,7 @@ def test_boxes_kept_over_openings_stand_where_a_fresh_layout_puts_them(
 
 
 FIND = """(seed) => {
-    const { frame } = document.querySelector('#intus-graph').intusView;
+    const { visible: frame } = document.querySelector('#intus-graph').intusView;
     const random = () => (seed = (seed * 1103515245 + 12345) % 2147483648) / 2147483648;
     const touches = (area, left, right, top, bottom) =>
         right >= area.x && left <= area.x + area.width && bottom >= area.y && top <= area.y + area.height;

@@ -27,7 +27,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
     """What check.ts found, by model and depth."""
     place = tmp_path_factory.mktemp("layout")
     bundle, scenes = place / "check.cjs", place / "scenes.json"
-    command = [str(ESBUILD), "src/graph/check.ts", "--bundle", "--platform=node", "--format=cjs"]
+    command = [str(ESBUILD), "src/graph/layout/check.ts", "--bundle", "--platform=node", "--format=cjs"]
     subprocess.run([*command, "--log-level=error", f"--outfile={bundle}"], cwd=WEB, check=True, timeout=60)
     scenes.write_text(json.dumps({name: scene(make()) for name, make in MODELS.items()}), encoding="utf-8")
     run = "const [, check, path] = process.argv; const read = JSON.parse(require('fs').readFileSync(path));"

@@ -126,7 +126,7 @@ def test_a_fold_shows_one_for_all_and_a_picker_for_which(open_graph: Open) -> No
     assert [name for name in boxes(page) if members.match(name)] == ["transformer.h.0"]
     assert boxes(page)["transformer.h.0"]["open"]
     head = next(found for found in boxes(page).values() if found["kind"] == "group")
-    scale = head["width"] / page.evaluate(f"{VIEW}.frame.boxes.find(b => b.node.kind === 'group').width")
+    scale = head["width"] / page.evaluate(f"{VIEW}.visible.boxes.find(b => b.node.kind === 'group').width")
     click(page, head["x"] + head["width"] - 44 * scale, head["y"] + 12)  # the arrow to the next
     assert [name for name in boxes(page) if members.match(name)] == ["transformer.h.1"]
     click(page, head["x"] + head["width"] - 14 * scale, head["y"] + 12)  # all
@@ -139,7 +139,7 @@ def test_a_fold_shows_one_for_all_and_a_picker_for_which(open_graph: Open) -> No
 def test_the_head_of_a_wide_box_stays_in_sight(open_graph: Open) -> None:
     page = open_graph(View(MODELS["gpt2"](), depth="all"))
     box = boxes(page)["transformer"]
-    page.evaluate(f"([x, y]) => {VIEW}.lens.pan(x, y)", [-100 - box["x"], 200 - box["y"]])
+    page.evaluate(f"([x, y]) => {VIEW}.cameraControl.pan(x, y)", [-100 - box["x"], 200 - box["y"]])
     box = boxes(page)["transformer"]
     assert box["x"] == pytest.approx(-100, abs=1)
     click(page, 16, box["y"] + 10)
@@ -215,7 +215,7 @@ def test_a_click_on_an_edge_tells_its_tensor(open_graph: Open) -> None:
     assert panel.locator(".ig-kind").inner_text() == "Input · x"
 
 
-LIT = f"{VIEW}.frame.boxes.filter((box) => {VIEW}.lit.has(box.node.id)).map((box) => box.node.address)"
+LIT = f"{VIEW}.visible.boxes.filter((box) => {VIEW}.lit.has(box.node.id)).map((box) => box.node.address)"
 
 
 def test_what_is_selected_lights_its_stream(open_graph: Open) -> None:
@@ -250,7 +250,7 @@ def test_what_is_lit_is_what_the_tensor_comes_from_and_goes_to(open_graph: Open,
 
     box_of = page.evaluate(f"[...{VIEW}.tree.boxOf].map((id) => id < 0 ? '' : {VIEW}.tree.nodes[id].address)")
     leaves = set(
-        page.evaluate(f"{VIEW}.frame.boxes.filter((box) => !box.open).map((box) => box.node.address)")
+        page.evaluate(f"{VIEW}.visible.boxes.filter((box) => !box.open).map((box) => box.node.address)")
     )
     alone = [row for row, box in enumerate(box_of) if box in leaves and box_of.count(box) == 1]
     for row in alone[:: max(1, len(alone) // 7)]:
@@ -266,7 +266,7 @@ def test_what_is_lit_is_what_the_tensor_comes_from_and_goes_to(open_graph: Open,
             assert lit == ((a, b) in along) or not {a, b} <= leaves, (a, b)
 
 
-ALONG = f"""{VIEW}.frame.lines.map(({{ edge }}) =>
+ALONG = f"""{VIEW}.visible.lines.map(({{ edge }}) =>
     [...[edge.from, edge.to].map((end) => {VIEW}.tree.nodes[end]?.address ?? ""), {VIEW}.lit.along(edge)])"""
 
 

@@ -143,6 +143,7 @@ def test_no_import_cycles():
 
 
 HEAVY = ["torch", "tensorflow", "jax", "sklearn", "scipy", "pandas", "sqlalchemy", "starlette", "uvicorn"]
+HEAVY += ["matplotlib", "quickjs", "_quickjs"]
 
 
 def child(code):

@@ -66,6 +66,7 @@ class Draft:
                 "kind": kind,
                 "type": self.types.setdefault(type, len(self.types)),
                 "layer": row,
+                "passno": 1,
                 "call": self.stack[-1] if self.stack and kind in (OP, BUFFER) else -1,
                 "meta": self.metas.setdefault(meta, len(self.metas)),
                 "site": 0 if kind == OP else -1,
@@ -437,6 +438,28 @@ def loop(steps: int = 8) -> Graph:
             part = d.op("getitem", x, shape=(4,))
             h = d.op("tanh", d.op("add", d.op("neg", part, shape=(4,)), h, shape=(4,)), shape=(4,))
     d.output(h)
+    return d.graph()
+
+
+def recurrent(steps: int = 50) -> Graph:
+    """A recurrent network whose passes are known to be of the same layers."""
+    d = Draft("Recurrent")
+    x = d.input(steps, 4)
+    first: list[int] = []
+    with d.module("", "Recurrent"):
+        h = d.op("zeros", shape=(4,))
+        for step in range(steps):
+            part = d.op("getitem", x, shape=(4,))
+            mixed = d.layer("mix", "Linear", "linear", part, shape=(4,), args="4, 4")
+            h = d.op("tanh", d.op("sub", mixed, h, shape=(4,)), shape=(4,))
+            first = first or list(range(part, h + 1))
+            for row, layer in zip(range(part, h + 1), first, strict=True):
+                d.rows[row] |= {"layer": layer, "passno": step + 1}
+        x = d.op("relu", h, shape=(4,))
+    d.output(x)
+    numbers = {layer: n for n, layer in enumerate(dict.fromkeys(row["layer"] for row in d.rows))}
+    for made in d.rows:
+        made["layer"] = numbers[made["layer"]]
     return d.graph()
 
 

@@ -16,8 +16,8 @@ from matplotlib.font_manager import get_font
 from PIL import Image, ImageChops
 
 from intus.core.graph import Graph
-from intus.viewing.drawing import fonts
 from intus.viewing.html import View
+from intus.viewing.pictures import fonts
 
 STIX = str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "STIXGeneral.ttf")
 IN_STIX = (

@@ -1,7 +1,8 @@
 // A saved file or a notebook's cell: the graph travels inside the page, as gzip in base64.
-import { GraphView, type Beside, type openSides, type BuiltIn, type Paint, type Program, type Scene } from "./graph/index.ts";
+import { GraphView, type Beside, type openSides, type BuiltIn, type Paint, type WorkerProgram, type Scene } from "./graph/index.ts";
 
-interface Content {
+/** What a graph's program is given (viewing/html.py). */
+export interface Content {
   scene: Scene;
   paint: BuiltIn | (Omit<Paint, "values"> & { values: Record<string, number | null> }) | null;
   depth: number | null;
@@ -9,11 +10,11 @@ interface Content {
   beside?: Beside;
 }
 
-/** Of files that show two (graph/sides.ts). */
+/** Of files that show two (graph/view/sides.ts). */
 declare const intusSides: { openSides: typeof openSides };
 
 /** Show the graph that an element's text carries, in another. */
-export async function openFile(data: HTMLElement, host: HTMLElement, program: Program): Promise<GraphView> {
+export async function openFile(data: HTMLElement, host: HTMLElement, program: WorkerProgram): Promise<GraphView> {
   const packed = Uint8Array.from(atob(data.textContent!.trim()), (c) => c.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const { scene, paint, depth, rolled, beside } = (await new Response(stream).json()) as Content;

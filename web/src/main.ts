@@ -2,14 +2,14 @@
 // (page/main.ts) stands on it.
 import "./theme.css";
 import { openFile } from "./file.ts";
-import { programOf, serve, type Program } from "./graph/index.ts";
+import { programOf, serve, type WorkerProgram } from "./graph/index.ts";
 
 export { GraphView } from "./graph/index.ts";
 
 const isWorker = typeof document === "undefined";
 
-/** This program, which it runs again in a worker (graph/away.ts). */
-export const program: Program = isWorker ? {} : programOf(document.currentScript);
+/** This program, which it runs again in a worker (graph/layout/layoutWorker.ts). */
+export const program: WorkerProgram = isWorker ? {} : programOf(document.currentScript);
 
 if (isWorker) serve();
 else start();

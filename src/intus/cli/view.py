@@ -54,7 +54,11 @@ def add(verbs: Any) -> None:
         help="levels of modules that are open, or all (default: as many as stay readable)",
     )
     verb.add_argument("--overlay", help=f"what colors the boxes: {', '.join((*BUILT_IN, *OF_VALUES))}")
-    verb.add_argument("--rolled", action="store_true", help="show the passes of a recurrent layer as one box")
+    verb.add_argument(
+        "--rolled",
+        action=argparse.BooleanOptionalAction,
+        help="show the passes of a recurrent layer as one box (default: if there are too many to read)",
+    )
     verb.add_argument(
         "--direction", help="direction of the data flow, down or right (pictures; default: down)"
     )
@@ -73,7 +77,7 @@ def _run(chosen: argparse.Namespace) -> int:
     options = {name: value for name in ("direction", "dark") if (value := getattr(chosen, name))}
     output = chosen.output or Path(f"{shown.title}.html")
     try:
-        shown.save(output, rolled=chosen.rolled or None, **options)
+        shown.save(output, rolled=chosen.rolled, **options)
     except OSError as error:
         raise InputError(f"--out {output} cannot be written: {error.strerror}.") from None
     print(f"{shown.title}: {output}")

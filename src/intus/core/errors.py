@@ -65,8 +65,10 @@ def did_you_mean(name: str, known: Iterable[str], *, most: int = 3) -> str:
     return f"Known names: {shown}{f' and {len(names) - 8} more' if len(names) > 8 else ''}."
 
 
-def require(module: str, *, extra: str, why: str) -> ModuleType:
+def require(module: str, *, extra: str, why: str, package: str = "") -> ModuleType:
     """Import an optional package, or say in one sentence how to get it.
+
+    ``package`` is its name where the module has another.
 
     >>> require("json", extra="server", why="to read JSON").__name__
     'json'
@@ -75,5 +77,5 @@ def require(module: str, *, extra: str, why: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError(
-            f"{module} is needed {why}. Install it with: pip install 'intus[{extra}]'"
+            f"{package or module} is needed {why}. Install it with: pip install 'intus[{extra}]'"
         ) from error

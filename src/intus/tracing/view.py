@@ -42,8 +42,8 @@ def view(
             saved values; a dict or pandas Series from address to number; or one score of ``inspect``, as
             Results or their DataFrame. Default: no coloring.
         seed: The seed of torch's random generators for the pass of a model.
-        rolled: Whether the passes of a recurrent layer are shown as one box. Default: where there are too
-            many to read.
+        rolled: Whether the passes of a recurrent layer are shown as one box. Default: if there are too many
+            to read.
         beside: Another trace, or a model that is run on the same inputs. The page then shows both, aligned,
             with what ``compare`` finds. ``overlay`` may then be ``"time"``, ``"memory"``, ``"parameters"`` or
             ``"flops"``. Needs ``intus[inspect]``.

@@ -16,7 +16,7 @@ from ..core.graph import Graph
 from .assets import asset
 from .cell import cell
 from .outline import headline
-from .overlay import AUTOGRAD, Overlay, kept_by_autograd, must_know, needs_values, of_values, paint
+from .overlay import AUTOGRAD, Overlay, kept_by_autograd, must_know, needs_values, paint
 from .scene import scene
 
 # The policy makes "no request to anywhere" the browser's promise rather than ours. The program travels packed
@@ -198,17 +198,27 @@ class View:
         dark: bool = False,
         scale: float = 2.0,
     ) -> Path:
-        """Write the graph to ``path`` and return it; the ending says as what.
+        """Write the graph into a file and return its path.
 
-        ``.html`` is the page to walk in, offline. ``.svg``, ``.png`` and ``.pdf`` are still pictures, which
-        need no browser and no Graphviz (``.png`` and ``.pdf`` need ``intus[draw]``); ``.dot`` is Graphviz's
-        text, ``.json`` the scene (``docs/pictures.md``). ``rolled`` shows the passes of a recurrent layer as
-        one box with its count, and in pictures equal modules in a row too; where None, as the View's own.
-        ``direction`` is ``"down"`` or ``"right"``; ``dark`` the dark theme; ``scale`` pixels of a PNG per
-        pixel of the picture.
+        A picture shows what the page opens: the same boxes at the same places, edges, words and colours. It
+        needs no browser and no Graphviz (``docs/pictures.md``). One too large for its format is made smaller,
+        with a warning.
 
-        Raises InputError for another ending, MissingExtraError where matplotlib lacks. A picture too large
-        for its format is made smaller, with a warning.
+        Args:
+            path: The ending says as what: ``.html`` is the page to walk in, offline; ``.svg``, ``.png`` and
+                ``.pdf`` are still pictures; ``.dot`` is Graphviz's text, ``.json`` the scene.
+            rolled: Whether the passes of a recurrent layer are one box; None: as the View says.
+            direction: Where the data flows in a picture: ``"down"`` or ``"right"``.
+            dark: Whether a picture has the dark theme's colours.
+            scale: Pixels of a PNG per pixel of the picture.
+
+        Returns:
+            The path.
+
+        Raises:
+            InputError: The ending is another, or an option has a value that it cannot have.
+            MissingExtraError: ``intus[draw]`` is not installed: QuickJS or, for ``.png`` and ``.pdf``,
+                matplotlib.
         """
         path = Path(path)
         if path.suffix == ".html":
@@ -216,23 +226,25 @@ class View:
                 raise InputError(f"{path.name}: direction and dark are for still pictures, not for a page.")
             path.write_text(self.html(rolled=rolled), encoding="utf-8")
             return path
-        from .drawing.save import FORMATS, save
+        from .pictures.save import FORMATS, save
 
-        overlay = self.overlay
-        if needs_values(overlay):
-            overlay = of_values(str(overlay), self.graph, self.values or {})
         if path.suffix not in FORMATS:
             raise InputError(
                 f"{str(path)!r} does not say what to draw: end it in .html, {', '.join(FORMATS)}."
             )
-        return save(
+        shows_values = path.suffix == ".json" or needs_values(self.overlay)
+        held = content(
             self.graph,
+            overlay=self.overlay,
+            depth=self.depth,
+            rolled=self.rolled if rolled is None else rolled,
+            values=self.values if shows_values else None,
+        )
+        return save(
+            held,
             path,
             title=self.title,
-            depth=self.depth,
-            overlay=overlay,
-            values=self.values,
-            rolled=bool(self.rolled if rolled is None else rolled),
+            summary=f"{headline(self.graph)}. {self.graph.error}".strip(),
             direction=direction,
             dark=dark,
             scale=scale,

@@ -124,20 +124,6 @@ def must_know(graph: Graph, painted: Mapping[str, Any]) -> None:
         raise InputError(f"overlay: nothing in this graph is called {first!r}. {did_you_mean(first, known)}")
 
 
-def of_values(which: str, graph: Graph, values: Mapping[str, Any]) -> Column:
-    """A figure of every saved value, by operation and by the modules that returned it."""
-    figures = (
-        values[which]
-        if which != "nan"
-        else [a + b for a, b in zip(values["nan"], values["inf"], strict=True)]
-    )
-    column: dict[str, float] = {}
-    for row, figure in zip(values["row"], figures, strict=True):
-        calls = (graph.call_address(call) for call in graph.row_exits.get(row, ()))
-        column |= dict.fromkeys((graph.label(row), *calls), figure)
-    return Column(OF_VALUES[which], column)
-
-
 def kept_by_autograd(graph: Graph) -> dict[str, float]:
     """The bytes that autograd keeps until the backward pass, by operation and by module."""
     noted = graph.facts.get("autograd")

@@ -1,7 +1,7 @@
 """The scene: a Graph as JSON columns, what a saved file carries and the server sends to the page.
 
-The page's side of this contract is ``web/src/graph/scene.ts``. Nothing is laid out or decided here; names
-are interned as in the Graph, so that a hundred thousand operations stay a few megabytes.
+The page's side of this contract is ``web/src/graph/model/scene.ts``. Nothing is laid out or decided here;
+names are interned as in the Graph, so that a hundred thousand operations stay a few megabytes.
 """
 
 from __future__ import annotations

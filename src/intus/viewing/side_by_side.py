@@ -1,6 +1,6 @@
 """Two graphs side by side on one page: which box of one is which of the other, and how far they are apart.
 
-The page's side of this contract is ``web/src/graph/sides.ts``.
+The page's side of this contract is ``web/src/graph/view/sides.ts``.
 """
 
 from __future__ import annotations

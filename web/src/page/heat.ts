@@ -1,7 +1,7 @@
 // Layers by epochs as a heat map: where in the network, and when. Rows run from input to output; the colours are
 // the ones that paint the graph.
 
-import { scaleColour, scaleGradient } from "../graph/colour.ts";
+import { scaleColour, scaleGradient } from "../graph/paint/colour.ts";
 import { epoch as epochText, number } from "./format.ts";
 import { canvasContext, h, setText } from "./dom.ts";
 import { share, type Series } from "./series.ts";

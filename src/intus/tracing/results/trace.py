@@ -702,12 +702,13 @@ class Trace:
         """Write the graph as a page or a picture, in the format of the file extension.
 
         Args:
-            path: The file: ``.html`` (an interactive page), ``.svg``, ``.png``, ``.pdf``, ``.dot`` (Graphviz)
-                or ``.json`` (the scene). PNG and PDF need ``intus[draw]``.
+            path: The file: ``.html`` (an interactive page), ``.svg``, ``.png``, ``.pdf``, ``.dot`` (Graphviz) or
+                ``.json`` (the scene). Pictures need QuickJS, which ``intus[torch]`` and ``intus[draw]`` install;
+                PNG and PDF also need matplotlib, from ``intus[draw]``.
             depth: How many levels of modules are open; ``"all"`` for every level. Default: as many as stay
                 readable.
-            rolled: Whether the passes of a recurrent layer are shown as one box, and in pictures also equal
-                modules in a row. Default: no in pictures; on a page, where there are too many to read.
+            rolled: Whether the passes of a recurrent layer are shown as one box. Default: if there are too many
+                to read.
             direction: Where the data flows in a picture: ``"down"`` (default) or ``"right"``.
             overlay: What colors the boxes, as in ``intus.view``.
             dark: Whether a picture has the dark theme. Default: False.
@@ -718,7 +719,7 @@ class Trace:
 
         Raises:
             InputError: If an option has an impossible value, or the extension is unknown.
-            MissingExtraError: If matplotlib is needed and not installed.
+            MissingExtraError: If QuickJS or matplotlib is needed and not installed.
 
         Example:
             >>> import tempfile, os

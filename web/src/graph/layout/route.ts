@@ -1,0 +1,246 @@
+// Heights of the ranks, and the routes of the edges between and beside them.
+import { plus } from "../model/lists.ts";
+import { type Cell, type Chain, countBy, type EdgeCells, type EdgeEnd, SPACE } from "./cells.ts";
+import { laneOf } from "./curve.ts";
+import type { Layout, LayoutInput } from "./layers.ts";
+
+/** A lane that edges share. */
+interface Bus {
+  x: number;
+  from: number;
+  to: number;
+  /** Sum of the x of its ends: which side it belongs to. */
+  lean: number;
+  edges: number[];
+}
+
+interface Reach {
+  low: number;
+  high: number;
+}
+
+interface RankHeights {
+  top: Float64Array;
+  bottom: Float64Array;
+}
+
+export function assemble(
+  input: LayoutInput,
+  ranks: Cell[][],
+  cells: Cell[],
+  ends: EdgeCells,
+  chains: Chain[],
+  lanes: number[],
+): Layout {
+  const bands = placeY(input, ranks, ends);
+  for (const cell of cells) {
+    const [top, bottom] = [bands.top[cell.rank + 1], bands.bottom[cell.rank + 1]];
+    cell.y = cell.index === -2 ? top : top + (bottom - top - cell.height) / 2;
+  }
+  const { points, starts } = new Router(input, cells, ends, bands).routes(chains, lanes);
+  const { nodes } = input;
+  let { low, high } = extent(ranks, points);
+  for (let i = 0; i < nodes.length; i++) high = Math.max(high, cells[i].x + nodes[i].tail - SPACE.side + 8);
+  input.edges.forEach(({ mark, outMark }, edge) => {
+    high = Math.max(high, points[starts[edge + 1] - 2] + mark - SPACE.side + 8);
+    const lane = laneOf(points.subarray(starts[edge], starts[edge + 1]));
+    if (!lane) return;
+    const room = Math.max(mark, outMark) - SPACE.side + 8;
+    [low, high] = lane.side < 0 ? [Math.min(low, lane.x - room), high] : [low, Math.max(high, lane.x + room)];
+  });
+  if (!Number.isFinite(low)) [low, high] = [0, 0];
+  const width = Math.max(high - low + 2 * SPACE.side, input.minWidth);
+  const dx = (width - (high + low)) / 2;
+  for (let at = 0; at < points.length; at += 2) points[at] += dx;
+  const [x, y, portX] = [new Float64Array(nodes.length), new Float64Array(nodes.length), new Float64Array(cells.length - nodes.length)];
+  cells.forEach((cell, i) => {
+    if (i < nodes.length) [x[i], y[i]] = [cell.x - cell.width / 2 + dx, cell.y];
+    else portX[i - nodes.length] = cell.x + dx;
+  });
+  return { width, height: bands.bottom[ranks.length - 1], x, y, portX, points, starts };
+}
+
+/** How far cells and routes reach to the left and to the right. */
+function extent(ranks: Cell[][], points: Float64Array): Reach {
+  let [low, high] = [Infinity, -Infinity];
+  for (const rank of ranks) {
+    for (const { x, width } of rank) {
+      if (x - width / 2 < low) low = x - width / 2;
+      if (x + width / 2 > high) high = x + width / 2;
+    }
+  }
+  for (let at = 0; at < points.length; at += 2) {
+    if (points[at] < low) low = points[at];
+    if (points[at] > high) high = points[at];
+  }
+  return { low, high };
+}
+
+function placeY(input: LayoutInput, ranks: Cell[][], { from }: EdgeCells): RankHeights {
+  const noted = new Set(from.filter((_, edge) => input.edges[edge].outMark).map(({ rank }) => rank)); // room for a row of words more
+  const top = new Float64Array(ranks.length);
+  const bottom = new Float64Array(ranks.length);
+  for (let r = 0; r < ranks.length; r++) {
+    let height = 0;
+    let reach = 0; // edges that go far sideways get more room to bend
+    for (const cell of ranks[r]) {
+      height = Math.max(height, cell.height);
+      for (const link of cell.up) reach = Math.max(reach, Math.abs(link.cell.x + link.shift - cell.x));
+    }
+    const first = r === 0;
+    const between = r === 1 ? (input.ins.length ? SPACE.top : SPACE.top - 4) : input.gap + (noted.has(r - 2) ? 12 : 0);
+    top[r] = first ? 0 : bottom[r - 1] + between + Math.min(36, reach * 0.08);
+    if (r === ranks.length - 1) top[r] = bottom[r - 1] + SPACE.bottom + Math.min(36, reach * 0.08);
+    bottom[r] = top[r] + height;
+  }
+  return { top, bottom };
+}
+
+const SLACK = 1; // so little to the left of the middle is in the middle
+/** Numbers of a route in a lane; then, of one that passes no other rank. */
+export const OF_LANE = 12;
+const OF_CHAIN = 8;
+
+/** Writes the routes: ends are spread over a box's side once all its edges are known. */
+class Router {
+  private readonly buses = new Map<Cell, Bus>();
+  private readonly starts: Int32Array;
+  private points = new Float64Array(0);
+
+  constructor(
+    private readonly input: LayoutInput,
+    /** Of boxes and ports. */
+    private readonly cells: Cell[],
+    private readonly ends: EdgeCells,
+    private readonly bands: RankHeights,
+  ) {
+    this.starts = new Int32Array(input.edges.length + 1);
+  }
+
+  routes(chains: Chain[], lanes: number[]): { points: Float64Array; starts: Int32Array } {
+    const { starts } = this;
+    for (const { edge, cells } of chains) starts[edge + 1] = OF_CHAIN + 4 * (cells.length - 2);
+    for (const edge of lanes) starts[edge + 1] = OF_LANE;
+    for (let edge = 0; edge + 1 < starts.length; edge++) starts[edge + 1] += starts[edge];
+    const points = (this.points = new Float64Array(starts[starts.length - 1]));
+    const reach = { low: Infinity, high: -Infinity }; // of boxes and of edges that are in no lane
+    for (const { edge, cells } of chains) this.chain(edge, cells, reach);
+    for (const { x, width } of this.cells) this.widen(reach, x - width / 2, x + width / 2);
+    this.lanes(lanes);
+    this.placeBuses(reach);
+    for (const cell of this.cells) {
+      this.spread(cell, cell.leaving, true);
+      this.spread(cell, cell.arriving, false);
+    }
+    return { points, starts };
+  }
+
+  private widen(reach: Reach, low: number, high: number): void {
+    if (low < reach.low) reach.low = low;
+    if (high > reach.high) reach.high = high;
+  }
+
+  private chain(edge: number, cells: Cell[], reach: Reach): void {
+    const { top, bottom } = this.bands;
+    const { points } = this;
+    let at = this.starts[edge];
+    const last = cells.length - 1;
+    for (let i = 0; i <= last; i++) {
+      const { x, y, rank, height } = cells[i];
+      this.widen(reach, x, x);
+      points[at] = x;
+      points[at + 1] = i === 0 ? y + height : top[rank + 1];
+      points[at + 2] = x;
+      points[at + 3] = i === last ? y : bottom[rank + 1];
+      at += 4;
+    }
+    cells[0].leaving = plus(cells[0].leaving, { edge, towards: cells[1].x, lane: null });
+    cells[last].arriving = plus(cells[last].arriving, { edge, towards: cells[last - 1].x, lane: null });
+  }
+
+  /** Long edges share a lane with those of the same source, or of the same target where those are more. */
+  private lanes(edges: number[]): void {
+    const { from, to } = this.ends;
+    const [leaving, arriving] = [countBy(edges, (edge) => from[edge]), countBy(edges, (edge) => to[edge])];
+    for (const edge of edges) this.lane(edge, arriving.get(to[edge])! > leaving.get(from[edge])! ? to[edge] : from[edge]);
+  }
+
+  private lane(edge: number, shared: Cell): void {
+    const [a, b] = [this.ends.from[edge], this.ends.to[edge]];
+    const known = this.buses.get(shared);
+    const bus = known ?? { x: 0, from: a.rank, to: b.rank, lean: 0, edges: [] };
+    bus.lean += a.x + b.x;
+    bus.from = Math.min(bus.from, a.rank, b.rank);
+    bus.to = Math.max(bus.to, a.rank, b.rank);
+    bus.edges.push(edge);
+    this.buses.set(shared, bus);
+  }
+
+  /** Lanes outside everything, those of shorter reach nearer; two share a lane where they do not meet. */
+  private placeBuses({ low, high }: Reach): void {
+    const taken: Record<"left" | "right", number[][]> = { left: [], right: [] };
+    const buses = [...this.buses.values()].sort((a, b) => a.to - a.from - (b.to - b.from));
+    for (const bus of buses) {
+      const middle = bus.lean / bus.edges.length - (low + high);
+      const more = taken.left.length - taken.right.length;
+      const balanced = more !== 0 && Math.abs(middle) < Math.max(2 * SPACE.side, (high - low) / 2);
+      const side = (balanced ? more < 0 : middle < -SLACK) ? "left" : "right";
+      const columns = taken[side];
+      let column = 0;
+      while (columns[column]?.some((_, i, all) => i % 2 === 0 && all[i] < bus.to && bus.from < all[i + 1])) column++;
+      (columns[column] ??= []).push(bus.from, bus.to);
+      const away = SPACE.side + column * SPACE.lane;
+      bus.x = side === "left" ? low - away : high + away;
+      for (const edge of bus.edges) this.routeLane(edge, bus);
+    }
+  }
+
+  private routeLane(edge: number, lane: Bus): void {
+    const [a, b] = [this.ends.from[edge], this.ends.to[edge]];
+    const { x } = lane;
+    const { top, bottom } = this.bands;
+    const [leave, arrive] = [bottom[a.rank + 1], top[b.rank + 1]];
+    const bend = b.rank > a.rank ? this.input.gap : 0; // against the flow it turns round at once
+    const after = Math.min(top[Math.min(a.rank + 2, top.length - 1)], leave + bend);
+    const before = Math.max(bottom[b.rank], arrive - bend);
+    const route = [a.x, a.y + a.height, a.x, leave, x, after, x, before, b.x, arrive, b.x, b.y];
+    this.points.set(route, this.starts[edge]);
+    a.leaving = plus(a.leaving, { edge, towards: x, lane });
+    b.arriving = plus(b.arriving, { edge, towards: x, lane });
+  }
+
+  /** Spread the ends along one side of a box: the straightest in the middle, fixed ones where they must be.
+   * Ends of one lane share a place. */
+  private spread(cell: Cell, ends: EdgeEnd[], start: boolean): void {
+    if (!ends.length) return;
+    if (ends.length === 1) return this.put(cell, ends[0], start, 0);
+    ends.sort((a, b) => a.towards - b.towards);
+    const slots: number[] = [];
+    const slotOf = ends.map((end, i) => {
+      const same = i > 0 && end.lane !== null && end.lane === ends[i - 1].lane;
+      if (!same) slots.push(end.towards - cell.x);
+      return slots.length - 1;
+    });
+    let straightest = 0;
+    slots.forEach((away, i) => {
+      if (Math.abs(away) < Math.abs(slots[straightest]) - 0.5) straightest = i;
+    });
+    // Two alike, one to each side: better than one straight and one askew.
+    const even = slots.length % 2 === 0 && Math.abs(slots[0] + slots[slots.length - 1]) < 2;
+    const widest = ends.reduce((most, end) => Math.max(most, this.input.edges[end.edge][start ? "outMark" : "mark"]), 0);
+    const words = widest + 9 > SPACE.step ? widest + SPACE.aside : 0; // shorter ones fit between the arrows as they are
+    const middle = even || words ? (slots.length - 1) / 2 : straightest;
+    const room = Math.max(0, cell.width / 2 - this.input.corner);
+    const last = slots.length - 1;
+    const reach = words ? Math.max(last / 2, 0.5) : Math.max(straightest, last - straightest, 1);
+    const step = cell.index === -2 ? 0 : Math.min(Math.max(SPACE.step, words), room / reach);
+    ends.forEach((end, i) => this.put(cell, end, start, (slotOf[i] - middle) * step));
+  }
+
+  /** Put an end beside the middle of its box, or where it must be. */
+  private put(cell: Cell, { edge }: EdgeEnd, start: boolean, aside: number): void {
+    const { fromDx, toDx } = this.input.edges[edge];
+    const at = start ? this.starts[edge] : this.starts[edge + 1] - 4;
+    this.points[at] = this.points[at + 2] = cell.x + ((start ? fromDx : toDx) ?? aside);
+  }
+}

@@ -1,0 +1,67 @@
+// Boxes that gather others, so that few stand in sight: many inputs or outputs, and equal modules in a row.
+import { INPUT } from "./scene.ts";
+import { type Builder, type Kind, newNode } from "./tree.ts";
+
+const GROUP_FROM = 7; // so many inputs or outputs are one box that opens
+const FOLD_FROM = 3; // so many equal modules in a row are one box that opens
+
+/** Put many inputs, or many outputs, into one box: twenty-four cached keys must not hide the model. */
+export function groupEnds(builder: Builder, rowKind: number, kind: Kind): void {
+  const { nodes } = builder;
+  const ends = nodes[0].children.filter((id) => nodes[id].kind === kind);
+  if (ends.length < GROUP_FROM) return;
+  wrap(builder, ends, `${ends.length} ${rowKind === INPUT ? "inputs" : "outputs"}`, kind);
+}
+
+function wrap(builder: Builder, members: number[], title: string, subtitle: string): void {
+  const { nodes } = builder;
+  const parent = nodes[members[0]].parent;
+  const group = newNode(builder, "group", parent, nodes[members[0]].order);
+  nodes[parent].children.pop();
+  const rest = new Set(members);
+  const at = nodes[parent].children.indexOf(members[0]);
+  nodes[parent].children = nodes[parent].children.filter((id) => !rest.has(id));
+  nodes[parent].children.splice(at, 0, group.id);
+  group.children = members;
+  group.title = title;
+  group.subtitle = subtitle;
+  for (const id of members) nodes[id].parent = group.id;
+}
+
+/** Fold structurally equal modules that follow one another into one box. */
+export function foldRepeats(builder: Builder): void {
+  const { nodes } = builder;
+  const shape = signatures(builder);
+  const last = nodes.length;
+  for (let id = 0; id < last; id++) {
+    const children = nodes[id].children.slice();
+    if (nodes[id].kind === "group") continue;
+    for (let start = 0; start < children.length; ) {
+      let stop = start + 1;
+      while (stop < children.length && shape[children[stop]] === shape[children[start]]) stop++;
+      const first = nodes[children[start]];
+      const isFoldable = first.kind === "module" && first.children.length > 0;
+      const coversAll = start === 0 && stop === children.length && id !== 0;
+      if (isFoldable && stop - start >= FOLD_FROM && !coversAll) wrap(builder, children.slice(start, stop), "", "");
+      start = stop;
+    }
+  }
+}
+
+/** A number per box, equal where class and everything inside are equal, shapes too. */
+function signatures({ scene, nodes }: Builder): Int32Array {
+  const known = new Map<string, number>();
+  const out = new Int32Array(nodes.length);
+  const children = nodes.map(() => [] as number[]);
+  for (let id = nodes.length - 1; id >= 0; id--) {
+    const node = nodes[id];
+    const type = node.call >= 0 ? scene.modules[scene.calls.module[node.call]][1] : "";
+    const own = `${type}|${node.rows.map((row) => `${scene.ops.type[row]}:${scene.ops.meta[row]}`).join()}`;
+    const key = `${node.kind}|${own}|${children[id].reverse().join()}`;
+    let value = known.get(key);
+    if (value === undefined) known.set(key, (value = known.size));
+    out[id] = value;
+    if (node.parent >= 0) children[node.parent].push(value);
+  }
+  return out;
+}

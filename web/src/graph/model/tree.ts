@@ -1,0 +1,273 @@
+// From the scene's columns to a tree of boxes and, for every container, the edges between what is in it.
+import { decided, decisions, type Decisions } from "./branches.ts";
+import { foldRepeats, groupEnds } from "./folds.ts";
+import { Levels } from "./levels.ts";
+import { NONE, plus } from "./lists.ts";
+import { type Marks, takesSeveral } from "./marks.ts";
+import { nameBoxes, namesOf } from "./naming.ts";
+import { BUFFER, CONSTANT, CREATED, FAILED, INPUT, OP, OUTPUT, type Scene } from "./scene.ts";
+import { edgesByRow, type EdgesByRow } from "./stream.ts";
+
+export type Kind = "root" | "module" | "op" | "input" | "output" | "buffer" | "constant" | "group";
+
+/** A box: a module's call, an operation, an input … Containers have children. */
+export interface TreeNode {
+  id: number;
+  kind: Kind;
+  parent: number;
+  depth: number;
+  children: number[];
+  /** What it is called everywhere: a module's path or an operation's label; "" for the root and groups. */
+  address: string;
+  /** Every address that means this box, its own first: a module that runs one operation has two. */
+  names: string[];
+  title: string;
+  subtitle: string;
+  call: number;
+  /** Rows of the scene it stands for itself: the tensors an operation returned. */
+  rows: number[];
+  /** Buffers and constants that only this box reads. */
+  buffers: number[];
+  /** How many passes it stands for: more than one in a rolled scene alone. */
+  passes: number;
+  /** What was decided by the truth of its tensor: "if ✓", or "". */
+  decision: string;
+  order: number;
+  flags: number;
+  hasParams: boolean;
+}
+
+/** An edge between two members of one container: children, or ports on its border. */
+export interface LevelEdge {
+  from: number;
+  to: number;
+  /** Indices into the scene's edges that run along it. */
+  raw: number[];
+  /** Where it goes on inside, when its ends are containers: a port of theirs, else -1. */
+  outPort: number;
+  inPort: number;
+  /** Kept once they are asked for (model/marks.ts). */
+  marks?: Marks;
+}
+
+/** What one container holds. Ids from `Tree.firstPort` on are ports. */
+export interface Level {
+  edges: LevelEdge[];
+  ins: number[];
+  outs: number[];
+}
+
+export interface Tree {
+  scene: Scene;
+  nodes: TreeNode[];
+  /** The box each row of the scene belongs to. */
+  boxOf: Int32Array;
+  /** Made when it is first asked for. */
+  readonly byAddress: Map<string, number>;
+  /** The scene's edges by the rows at their ends; made when it is first asked for. */
+  readonly ways: EdgesByRow;
+  /** The place of each box among its container's children. */
+  placeOf: Int32Array;
+  levels: Levels;
+  firstPort: number;
+  /** The container on whose border each port stands, from `firstPort` on. */
+  holders: number[];
+  decisions: Decisions;
+  /** Boxes that take more than one tensor. */
+  several: Set<number>;
+}
+
+export function buildTree(scene: Scene): Tree {
+  const nodes: TreeNode[] = [];
+  const boxOf = new Int32Array(scene.ops.kind.length).fill(-1);
+  const builder = { scene, nodes, boxOf };
+  newNode(builder, "root", -1, 0);
+  const callBox = placeRows(builder);
+  placeBuffers(builder);
+  groupEnds(builder, INPUT, "input");
+  groupEnds(builder, OUTPUT, "output");
+  foldRepeats(builder);
+  setDepths(nodes);
+  nameBoxes(builder, callBox);
+  blameModule(builder, callBox);
+  let byAddress: Map<string, number> | null = null;
+  let ways: EdgesByRow | null = null;
+  const placeOf = new Int32Array(nodes.length);
+  for (const { children } of nodes) children.forEach((id, place) => (placeOf[id] = place));
+  const tree: Tree = {
+    get byAddress() {
+      return (byAddress ??= namesOf(scene, nodes));
+    },
+    get ways() {
+      return (ways ??= edgesByRow(scene));
+    },
+    ...{ scene, nodes, boxOf, placeOf, levels: new Levels(() => tree), firstPort: nodes.length, holders: [] },
+    decisions: decisions(scene),
+    several: takesSeveral({ scene, boxOf }),
+  };
+  for (const [row, decision] of tree.decisions.byRow) if (nodes[boxOf[row]]) nodes[boxOf[row]].decision = decided(decision);
+  return tree;
+}
+
+export interface Builder {
+  scene: Scene;
+  nodes: TreeNode[];
+  boxOf: Int32Array;
+}
+
+export function newNode({ nodes }: Builder, kind: Kind, parent: number, order: number): TreeNode {
+  const node: TreeNode = {
+    id: nodes.length,
+    kind,
+    parent,
+    depth: 0,
+    children: NONE,
+    address: "",
+    names: NONE,
+    title: "",
+    subtitle: "",
+    call: -1,
+    rows: NONE,
+    buffers: NONE,
+    passes: 1,
+    decision: "",
+    order,
+    flags: 0,
+    hasParams: false,
+  };
+  nodes.push(node);
+  if (parent >= 0) nodes[parent].children = plus(nodes[parent].children, node.id);
+  return node;
+}
+
+/** Operations that ran inside each call, at any depth; several tensors of one function count once. */
+function operationsInside(scene: Scene): Int32Array {
+  const { ops, calls } = scene;
+  const inside = new Int32Array(calls.parent.length);
+  for (let row = 0; row < ops.kind.length; row++) {
+    if (ops.kind[row] !== OP || ops.call[row] < 0 || isLaterTensor(scene, row)) continue;
+    inside[ops.call[row]]++;
+  }
+  for (let call = inside.length - 1; call >= 0; call--) {
+    if (calls.parent[call] >= 0) inside[calls.parent[call]] += inside[call];
+  }
+  return inside;
+}
+
+/** Whether the row is a further tensor of the function call the row before it came from. */
+function isLaterTensor({ ops }: Scene, row: number): boolean {
+  return row > 0 && ops.kind[row - 1] === OP && ops.event[row] >= 0 && ops.event[row] === ops.event[row - 1];
+}
+
+/** Make the boxes of all rows but buffers, and of the module calls around them; returns the box of each call. */
+function placeRows(builder: Builder): Int32Array {
+  const { scene, nodes, boxOf } = builder;
+  const { ops, calls } = scene;
+  const inside = operationsInside(scene);
+  const callBox = new Int32Array(calls.parent.length).fill(-1);
+  for (let call = 0; call < callBox.length; call++) {
+    if (calls.parent[call] < 0 && calls.address[call] === "") callBox[call] = 0;
+  }
+  const boxForCall = (innermost: number, row: number): number => {
+    const missing: number[] = [];
+    let call = innermost;
+    for (; call >= 0 && callBox[call] < 0; call = calls.parent[call]) missing.push(call);
+    let box = call >= 0 ? callBox[call] : 0;
+    for (let i = missing.length - 1; i >= 0; i--) {
+      const parentIsAtomic = calls.parent[missing[i]] >= 0 && box !== 0 && inside[calls.parent[missing[i]]] === 1;
+      if (!parentIsAtomic) box = newNode(builder, "module", box, row).id;
+      nodes[box].call = missing[i];
+      callBox[missing[i]] = box;
+    }
+    return box;
+  };
+  for (let row = 0; row < ops.kind.length; row++) {
+    const kind = ops.kind[row];
+    if (kind === BUFFER || kind === CONSTANT) continue;
+    if (kind === OP && isLaterTensor(scene, row)) {
+      boxOf[row] = boxOf[row - 1];
+      nodes[boxOf[row]].rows = plus(nodes[boxOf[row]].rows, row);
+      continue;
+    }
+    let box: TreeNode;
+    if (kind === OP) {
+      const home = boxForCall(ops.call[row], row);
+      const atomic = home !== 0 && inside[ops.call[row]] === 1;
+      box = atomic ? nodes[home] : newNode(builder, "op", home, row);
+    } else {
+      box = newNode(builder, kind === INPUT ? "input" : "output", 0, row);
+    }
+    box.rows = plus(box.rows, row);
+    box.flags |= ops.flags[row];
+    boxOf[row] = box.id;
+  }
+  for (const row of scene.opParams.op) if (boxOf[row] >= 0) nodes[boxOf[row]].hasParams = true;
+  return callBox;
+}
+
+/** A buffer or constant stands in the smallest container around those who read it; a buffer that is one module's
+ * alone, and that module one operation, stands inside it. */
+function placeBuffers(builder: Builder): void {
+  const { scene, nodes, boxOf } = builder;
+  const readers = new Map<number, number[]>();
+  scene.edges.src.forEach((src, edge) => {
+    if (scene.ops.kind[src] !== BUFFER && scene.ops.kind[src] !== CONSTANT) return;
+    const reader = boxOf[scene.edges.dst[edge]];
+    if (reader >= 0) readers.get(src)?.push(reader) ?? readers.set(src, [reader]);
+  });
+  const touched = new Set<TreeNode>();
+  for (const [row, boxes] of readers) {
+    const isBuffer = scene.ops.kind[row] === BUFFER;
+    let home = nodes[boxes.reduce((a, b) => commonParent(nodes, a, b))];
+    if (home.children.length === 0 && home.id !== 0 && !(isBuffer && home.kind === "module")) home = nodes[home.parent];
+    if (home.children.length === 0 && home.id !== 0) {
+      boxOf[row] = home.id;
+      home.buffers = plus(home.buffers, row);
+      continue;
+    }
+    const box = newNode(builder, isBuffer ? "buffer" : "constant", home.id, boxes.reduce((least, b) => Math.min(least, nodes[b].order), Infinity) - 0.5);
+    box.rows = [row];
+    boxOf[row] = box.id;
+    touched.add(home);
+  }
+  for (const home of touched) home.children.sort((a, b) => nodes[a].order - nodes[b].order);
+}
+
+function commonParent(nodes: TreeNode[], a: number, b: number): number {
+  const above = new Set<number>();
+  for (let n = a; n >= 0; n = nodes[n].parent) above.add(n);
+  let n = b;
+  while (!above.has(n)) n = nodes[n].parent;
+  return n;
+}
+
+/** Boxes from the root downwards, each before what it holds: all of it, none where `visit` says false, or
+ * those it names. */
+export function preorder(nodes: TreeNode[], visit: (node: TreeNode) => boolean | number[] | void): void {
+  const stack = [0];
+  while (stack.length) {
+    const node = nodes[stack.pop()!];
+    const next = visit(node);
+    if (next === false) continue;
+    const inside = Array.isArray(next) ? next : node.children;
+    for (let i = inside.length - 1; i >= 0; i--) stack.push(inside[i]);
+  }
+}
+
+function setDepths(nodes: TreeNode[]): void {
+  preorder(nodes, (node) => {
+    node.depth = node.parent < 0 ? 0 : nodes[node.parent].depth + 1;
+  });
+}
+
+/** Where no operation raised but the code of a module did, that module has failed. */
+function blameModule({ scene: { error, facts, ops, calls }, nodes }: Builder, callBox: Int32Array): void {
+  const { module } = (facts?.raised ?? {}) as { module?: string };
+  if (!error || !module || ops.flags.some((flags) => flags & FAILED)) return;
+  const call = calls.address.findLastIndex((address) => address.replace(/:\d+$/, "") === module);
+  const box = callBox[call] ?? -1;
+  if (box > 0) nodes[box].flags |= FAILED;
+}
+
+export const isCreated = (node: TreeNode): boolean => (node.flags & CREATED) !== 0;
+export const isFailed = (node: TreeNode): boolean => (node.flags & FAILED) !== 0;

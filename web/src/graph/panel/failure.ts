@@ -1,0 +1,42 @@
+// What ended the pass: the exception's text, where it was raised, and the way to the box it happened in.
+import { el, inParts } from "../dom.ts";
+import { OP } from "../model/scene.ts";
+import { isFailed, type Tree, type TreeNode } from "../model/tree.ts";
+import { shortPath } from "./panel.ts";
+
+interface Raised {
+  file: string;
+  line: number;
+  function: string;
+  module: string;
+  text?: string;
+}
+
+/** The box to look at: the operation that raised, else the module whose code did, else the last that ran. */
+export function failedBox(tree: Tree): TreeNode | undefined {
+  if (!tree.scene.error) return undefined;
+  const failed = tree.nodes.find((node) => isFailed(node) && node.children.length === 0);
+  if (failed) return failed;
+  const { module } = raisedAt(tree) ?? { module: "" };
+  const last = [...tree.nodes].reverse().find((node) => node.kind === "module" && node.address.replace(/:\d+$/, "") === module);
+  return last ?? tree.nodes[tree.boxOf[tree.scene.ops.kind.lastIndexOf(OP)]];
+}
+
+const raisedAt = ({ scene }: Tree): Raised | null => (scene.facts.raised as Raised | null | undefined) ?? null;
+
+export function errorNote(tree: Tree, goTo: (id: number) => void): HTMLElement | null {
+  const { scene } = tree;
+  if (!scene.error) return null;
+  const box = failedBox(tree);
+  const raised = raisedAt(tree);
+  const where = raised && `${shortPath(raised.file)}:${raised.line} in ${raised.function}`;
+  const word = box && (isFailed(box) ? "Show" : "Last seen in");
+  return el(
+    "div",
+    { class: "ig-error", role: "alert" },
+    el("p", {}, el("strong", {}, "The model raised "), scene.error),
+    where && el("p", { class: "ig-soft" }, where, raised.module && ` · module ${raised.module}`),
+    raised?.text && el("pre", { class: "ig-code" }, raised.text),
+    box && el("button", { type: "button", class: "ig-link", click: () => goTo(box.id) }, `${word} `, ...inParts(box.address)),
+  );
+}

@@ -1,0 +1,142 @@
+// The facts of the selected box: what it is, what goes in and out, what it holds, what it cost, where it is written.
+import { el, iconButton, inParts } from "../dom.ts";
+import type { LayoutView } from "../layout/layoutView.ts";
+import { isFold } from "../model/captions.ts";
+import { bytes, count, dimensions, duration, grouped, plural, product } from "../model/facts.ts";
+import { CREATED, FAILED, INPLACE, type Source } from "../model/scene.ts";
+import { rowsInside } from "../model/stream.ts";
+import { isFailed, type Tree, type TreeNode } from "../model/tree.ts";
+import { formatValue, isPaintable, type Paint, valueOf } from "../paint/paint.ts";
+import { item, section } from "./section.ts";
+import { borders } from "./tensors.ts";
+import { valueOfRow } from "./values.ts";
+
+export interface PanelActions {
+  goTo(id: number): void;
+  close(): void;
+  /** Show one member of a fold, or all. */
+  pick(id: number, which: number | "all"): void;
+}
+
+export function panelFor(layoutView: LayoutView, id: number, paint: Paint | null, actions: PanelActions): HTMLElement {
+  const { tree, figures } = layoutView;
+  const node = tree.nodes[id];
+  const { scene } = tree;
+  const title = node.address || node.title;
+  const rows = rowsInside(tree, id);
+  const { out, sections } = borders(tree, node, rows, actions);
+  const parts = [
+    el("header", {}, el("h2", { title }, ...inParts(title)), iconButton("close", "Close the facts", actions.close)),
+    el("p", { class: "ig-kind" }, kindOf(tree, node)),
+    flagsOf(tree, node),
+    node.kind === "group" ? picker(layoutView, node, actions) : null,
+    paint?.facts ? facts(paint.facts(node)) : paint && isPaintable(node) ? paintedValue(paint, node) : null,
+    facts([
+      ["Failed with", isFailed(node) ? scene.error : ""],
+      ["Decided", node.decision],
+      ["Arguments", node.call >= 0 ? scene.modules[scene.calls.module[node.call]][2] : ""],
+      ["Called with", calledWith(tree, node)],
+      ["Also called", node.names.slice(1, 5).join(", ")],
+      ["Operations", node.children.length ? count(figures.operations[id]) : ""],
+      ["Time", figures.time[id] ? duration(figures.time[id]) : ""],
+      ["FLOPs", figures.flops[id] ? count(figures.flops[id]) : ""],
+      ["Tensors made", figures.memory[id] ? bytes(figures.memory[id]) : ""],
+      ["Written at", place(siteOf(tree, node))],
+      ["Forward at", place(forwardOf(tree, node))],
+    ]),
+    code(siteOf(tree, node)),
+    ...(node.rows.length ? node.rows : out).slice(0, 3).map((row) => valueOfRow(scene, row)),
+    ...sections,
+    parameters(tree, rows, figures.parameters[id]),
+    buffers(tree, node),
+  ];
+  return el("aside", { class: "ig-panel", "aria-label": `Facts of ${title}` }, ...parts);
+}
+
+/** What an operation was given besides tensors; of a module, what its only operation was. */
+function calledWith({ scene }: Tree, node: TreeNode): string {
+  return node.rows.length ? scene.settings[scene.ops.setting[node.rows[0]]] ?? "" : "";
+}
+
+function kindOf({ scene }: Tree, node: TreeNode): string {
+  if (node.kind === "module") {
+    const call = scene.calls.passno[node.call];
+    return `Module · ${node.subtitle}${call > 1 ? ` · call ${call}` : ""}${node.passes > 1 ? ` · ${node.passes} calls` : ""}`;
+  }
+  if (node.kind === "group") return `${plural(node.children.length, "member")} · ${node.subtitle}`;
+  const called = node.title === node.address ? "" : ` · ${node.title}`;
+  const names = { op: `Operation · ${node.title}`, input: `Input${called}`, output: `Output${called}`, buffer: "Buffer", constant: "Constant: a tensor from outside the model", root: "Model" };
+  return names[node.kind];
+}
+
+function flagsOf({ scene }: Tree, node: TreeNode): HTMLElement | null {
+  const raised = node.rows.some((row) => scene.ops.flags[row] & FAILED);
+  const flags = [
+    [FAILED, node.kind !== "module" ? "failed here" : `failed here, in its ${raised ? "operation" : "own code"}`],
+    [INPLACE, "in place"],
+    [CREATED, "made from nothing"],
+  ] as const;
+  const words = flags.filter(([bit]) => node.flags & bit).map(([bit, word]) => el("li", { class: bit === FAILED ? "ig-bad" : "" }, word));
+  return words.length ? el("ul", { class: "ig-flags" }, ...words) : null;
+}
+
+function paintedValue(paint: Paint, node: TreeNode): HTMLElement {
+  const value = valueOf(paint, node);
+  return el(
+    "p",
+    { class: "ig-value" },
+    el("span", {}, paint.title),
+    el("strong", {}, value === null ? "no value" : formatValue(paint, value)),
+  );
+}
+
+function facts(rows: [string, string][]): HTMLElement | null {
+  const list = el("dl", {});
+  for (const [name, value] of rows) if (value) list.append(el("dt", {}, name), el("dd", {}, ...inParts(value)));
+  return list.children.length ? list : null;
+}
+
+function siteOf({ scene }: Tree, node: TreeNode): Source | undefined {
+  return node.rows.length ? scene.sites[scene.ops.site[node.rows[0]]] : undefined;
+}
+
+function forwardOf({ scene }: Tree, node: TreeNode): Source | undefined {
+  return node.call >= 0 && node.children.length ? scene.sites[scene.modules[scene.calls.module[node.call]][4]] : undefined;
+}
+
+/** The end of a path says enough. */
+export const shortPath = (path: string): string => (path.split(/[\\/]/).length > 3 ? `…/${path.split(/[\\/]/).slice(-2).join("/")}` : path);
+
+const place = (site: Source | undefined): string => (site?.[1] ? `${shortPath(site[0])}:${site[1]}${site[2] ? ` in ${site[2]}` : ""}` : "");
+
+const code = (site: Source | undefined): HTMLElement | null => (site?.[3] ? el("pre", { class: "ig-code" }, site[3]) : null);
+
+/** Which member of a fold is shown. */
+function picker(layoutView: LayoutView, node: TreeNode, actions: PanelActions): HTMLElement | null {
+  if (!isFold(node)) return null;
+  const choose = el("select", { "aria-label": "Which to show", change: () => actions.pick(node.id, choose.value === "all" ? "all" : Number(choose.value)) });
+  choose.append(...node.children.map((id, i) => el("option", { value: i }, layoutView.tree.nodes[id].address)), el("option", { value: "all" }, "All of them"));
+  choose.value = String(layoutView.pickOf(node.id));
+  return el("label", { class: "ig-pick" }, "Show", choose);
+}
+
+function parameters({ scene }: Tree, rows: number[], total: number): HTMLElement | null {
+  const inside = new Set(rows);
+  const held = new Set<number>();
+  scene.opParams.op.forEach((row, i) => inside.has(row) && held.add(scene.opParams.param[i]));
+  const items = [...held].map((index) => {
+    const [address, shape, dtype, nbytes, trainable] = scene.params[index];
+    return item(inParts(address), `${dimensions(shape)} · ${count(product(shape))} ${dtype} · ${bytes(nbytes)}${trainable ? "" : " · frozen"}`);
+  });
+  return section(`Parameters${total ? ` · ${grouped(total)}` : ""}`, items);
+}
+
+function buffers({ scene }: Tree, node: TreeNode): HTMLElement | null {
+  return section(
+    "Buffers",
+    node.buffers.map((row) => {
+      const [shape, dtype] = scene.metas[scene.ops.meta[row]];
+      return item(inParts(scene.ops.label[row]), `${dimensions(shape)} · ${dtype}`);
+    }),
+  );
+}

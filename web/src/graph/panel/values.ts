@@ -1,0 +1,79 @@
+// What a saved activation looked like: a few figures and a histogram for a row of the scene.
+import { el } from "../dom.ts";
+import { grouped, product } from "../model/facts.ts";
+import type { Scene } from "../model/scene.ts";
+import { type Thumbnail, thumbnailOf } from "./thumbnail.ts";
+
+export interface Summary {
+  mean: number | null;
+  std: number | null;
+  low: number | null;
+  high: number | null;
+  nan: number;
+  inf: number;
+  /** Share of the finite values that are zero. */
+  zero: number | null;
+  /** Counts of equally wide bins from low to high; none where there is nothing to count. */
+  histogram: number[];
+  picture?: Thumbnail | null;
+}
+
+const known = new WeakMap<Scene, Map<number, number>>();
+
+/** The summary of a row's value; null where it was not saved. */
+export function summaryOf(scene: Scene, row: number): Summary | null {
+  const { values } = scene;
+  if (!values) return null;
+  let places = known.get(scene);
+  if (!places) known.set(scene, (places = new Map(values.row.map((at, i) => [at, i]))));
+  const i = places.get(row);
+  if (i === undefined) return null;
+  const { mean, std, low, high, nan, inf, zero, histogram, picture } = values;
+  return { mean: mean[i], std: std[i], low: low[i], high: high[i], nan: nan[i], inf: inf[i], zero: zero[i], histogram: histogram[i] ?? [], picture: picture?.[i] };
+}
+
+export function figure(value: number | null): string {
+  if (value === null) return "none";
+  const size = Math.abs(value);
+  if (value === 0) return "0";
+  return size >= 1e5 || size < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
+}
+
+/** Figures and picture of a row's value, for the panel; null where it was not saved. */
+export function valueOfRow(scene: Scene, row: number): HTMLElement | null {
+  const summary = summaryOf(scene, row);
+  if (!summary) return null;
+  const { mean, std, low, high, nan, inf, zero, picture } = summary;
+  const isOne = product(scene.metas[scene.ops.meta[row]][0]) === 1;
+  const bad = [nan && `${grouped(nan)} NaN`, inf && `${grouped(inf)} infinite`].filter(Boolean).join(", ");
+  const rows: [string, string][] = [];
+  if (low !== null && low === high) rows.push([isOne ? "Number" : "All", figure(low)]);
+  else if (low !== null) rows.push(["Mean", figure(mean)], ["Std", figure(std)], ["Range", `${figure(low)} … ${figure(high)}`]);
+  if (zero && low !== high) rows.push(["Zero", zero < 0.0005 ? "under 0.1 %" : `${(zero * 100).toPrecision(3)} %`]);
+  if (picture?.numbers) rows.push(["Numbers", picture.numbers]);
+  const list = el("dl", {});
+  for (const [name, text] of rows) list.append(el("dt", {}, name), el("dd", {}, text));
+  return el("section", {}, el("h3", {}, "Value"), bad && el("p", { class: "ig-bad" }, bad), picture?.pixels && thumbnailOf(picture), histogram(summary), list);
+}
+
+const [WIDTH, HEIGHT] = [264, 56];
+
+function histogram({ histogram: counts, low, high }: Summary): SVGSVGElement | null {
+  const most = Math.max(...counts, 0);
+  if (!most) return null;
+  const space = "http://www.w3.org/2000/svg";
+  const svg = document.createElementNS(space, "svg");
+  svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
+  svg.setAttribute("class", "ig-histogram");
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", `Histogram of ${counts.length} bins from ${figure(low)} to ${figure(high)}`);
+  const step = WIDTH / counts.length;
+  counts.forEach((n, i) => {
+    const bar = document.createElementNS(space, "rect");
+    const height = n ? Math.max(1.5, (n / most) * HEIGHT) : 0;
+    const at = { x: i * step + 0.5, y: HEIGHT - height, width: step - 1, height };
+    for (const [name, value] of Object.entries(at)) bar.setAttribute(name, value.toFixed(2));
+    svg.append(bar);
+  });
+  return svg;
+}

@@ -1,0 +1,235 @@
+// The interactive graph: a session (session.ts) with what shows it: toolbar, outline, picture, facts.
+import { el } from "../dom.ts";
+import type { VisibleLayout } from "../layout/visibleLayout.ts";
+import { isRecurrent } from "../model/roll.ts";
+import type { Scene } from "../model/scene.ts";
+import type { Tree } from "../model/tree.ts";
+import type { BuiltIn, Paint } from "../paint/paint.ts";
+import type { Camera } from "../paint/picture.ts";
+import { visibleBox, type VisibleBox, visibleRoute, type VisibleRoute } from "../paint/visibleBoxes.ts";
+import { errorNote } from "../panel/failure.ts";
+import { Outline } from "../panel/outline.ts";
+import { panelFor } from "../panel/panel.ts";
+import { searchField, type SearchField, SearchIndex } from "../panel/search.ts";
+import { edgePanel } from "../panel/tensors.ts";
+import { toolbar, type Toolbar, type ToolbarActions } from "../panel/toolbar.ts";
+import { listen } from "./input.ts";
+import { gestures, type Hands, onLevelKey, onPictureKey } from "./keys.ts";
+import { fromHash, hashOf } from "./link.ts";
+import type { GraphOptions } from "./options.ts";
+import { Session } from "./session.ts";
+
+export type { GraphOptions } from "./options.ts";
+export type { Paint } from "../paint/paint.ts";
+
+declare global {
+  interface HTMLElement {
+    /** For tests and scripts: the graph an element holds. */
+    intusView?: GraphView;
+  }
+}
+
+/** The interactive graph of one model, filling `host`. */
+export class GraphView extends Session implements Hands {
+  private readonly said = el("p", { class: "ig-said", "aria-live": "polite" });
+  private readonly outline: Outline;
+  private readonly index = new SearchIndex();
+  private readonly search: SearchField;
+  private readonly bar: Toolbar;
+  private readonly root: HTMLElement;
+  private panel: HTMLElement | null = null;
+
+  constructor(host: HTMLElement, scene: Scene, options: GraphOptions = {}) {
+    super(host, scene, options);
+    this.index.of(this.tree);
+    this.outline = new Outline(() => ({ layoutView: this.layoutView, visible: this.visible }), { select: (id) => this.choose(id, true), toggle: (id) => this.toggle(id) });
+    this.search = searchField(this.index, (id) => this.goTo(id), (text) => options.onSearch?.(text));
+    this.bar = this.makeToolbar();
+    const { area, canvas } = this.graphCanvas;
+    area.append(this.colours.element, this.said);
+    if (this.tree.nodes.length === 1) area.append(el("p", { class: "ig-nothing" }, "No operation ran."));
+    const failed = errorNote(this.tree, (id) => this.goTo(id));
+    this.root = el("div", { class: "intus-graph" }, this.bar.element, failed, el("div", { class: "ig-body" }, this.outline.element, area));
+    host.replaceChildren(this.root);
+    host.intusView = this;
+    this.colours.put("");
+    this.bar.setDepth(this.layoutView.depth, this.layoutView.depths.steps);
+    listen(canvas, gestures(this));
+    this.root.addEventListener("keydown", (event) => this.onKey(event));
+    this.outline.update(-1);
+    this.start();
+  }
+
+  // -- what others call ---------------------------------------------------------------------------------
+
+  /** Every address that `select` and `paint` know. */
+  get addresses(): string[] {
+    return [...this.tree.byAddress.keys()];
+  }
+
+  /** Colour the boxes by address, or take the colours off. */
+  paint(paint: Paint | null): void {
+    this.colours.give(paint);
+  }
+
+  /** Colour by what the graph itself knows. */
+  paintBuiltIn(which: BuiltIn): void {
+    this.colours.put(which);
+  }
+
+  /** Select what answers to an address, opening what is around it; unknown addresses select nothing. */
+  select(address: string | null): void {
+    const id = address === null ? -1 : this.graphModel.find(address);
+    if (id < 0) this.choose(-1);
+    else this.goTo(id);
+  }
+
+  /** Show the place that a hash names (see `onPlace`); anything it cannot read is left as it is. */
+  restore(hash: string): void {
+    const place = fromHash(hash);
+    if (place) this.follow(place, true);
+  }
+
+  /** The boxes as they lie, and from where they are looked at. */
+  get look(): { visible: VisibleLayout; tree: Tree; camera: Camera; selected: number; width: number; height: number } {
+    const { visible, tree, selected, cameraControl } = this;
+    const { clientWidth: width, clientHeight: height } = this.graphCanvas.area;
+    return { visible, tree, selected, camera: cameraControl.camera, width, height };
+  }
+
+  lookFrom(camera: Camera): void {
+    this.cameraControl.move(camera);
+  }
+
+  /** Put a text into the search field; what it finds is shown once the field is gone to. */
+  writeSearch(text: string): void {
+    this.search.write(text);
+  }
+
+  /** Show the whole graph. */
+  fit(): void {
+    const legend = this.colours.element.offsetHeight;
+    this.cameraControl.fit(legend && legend + 16);
+  }
+
+  destroy(): void {
+    this.graphCanvas.stop();
+    this.opening.stop();
+    delete this.host.intusView;
+    this.root.remove();
+  }
+
+  /** The visible boxes, as they stand. */
+  boxes(): VisibleBox[] {
+    const { picture } = this.graphCanvas;
+    return picture.visible.boxes.map((box) => visibleBox(picture, box));
+  }
+
+  /** The routes of the visible edges. */
+  routes(): VisibleRoute[] {
+    const { picture } = this.graphCanvas;
+    return picture.visible.lines.map((line) => visibleRoute(picture, line));
+  }
+
+  /** Whether nothing is moving, nor being laid out. */
+  get still(): boolean {
+    return this.graphCanvas.still && !this.opening.busy;
+  }
+
+  // -- showing what the session is ------------------------------------------------------------------------
+
+  protected onChosen(): void {
+    this.showPanel();
+    this.outline.update(this.selected);
+  }
+
+  protected onOpened(): void {
+    this.outline.update(this.selected);
+    if (this.panel) this.showPanel();
+  }
+
+  protected onRolled(): void {
+    this.index.of(this.tree);
+    this.bar.setRolled(this.rolled);
+  }
+
+  protected say(text: string): void {
+    this.said.textContent = text;
+  }
+
+  protected onColours(): void {
+    const { which, offered } = this.colours;
+    this.bar.setPaint(which, offered);
+    if (this.selected >= 0) this.showPanel();
+    this.redraw();
+    this.options.onPaint?.();
+  }
+
+  private showPanel(): void {
+    const actions = {
+      goTo: (id: number) => this.goTo(id),
+      close: () => this.choose(-1),
+      pick: (id: number, which: number | "all") => this.change(() => this.layoutView.pick(id, which), id),
+    };
+    const { tree, layoutView, selected, edge } = this;
+    const panel = edge ? edgePanel(tree, edge, actions) : selected < 0 ? null : panelFor(layoutView, selected, this.colours.paint, actions);
+    if (this.panel && panel) this.panel.replaceWith(panel);
+    else if (panel) this.graphCanvas.area.append(panel);
+    else this.panel?.remove();
+    this.panel = panel;
+  }
+
+  protected moved(): void {
+    const { tree, layoutView, selected, rolled } = this;
+    this.bar.setDepth(layoutView.depth, layoutView.depths.steps);
+    this.options.onPlace?.(hashOf(tree, layoutView, selected, rolled));
+    this.redraw();
+  }
+
+  private redraw(): void {
+    this.graphCanvas.redraw();
+  }
+
+  /** Draw at once, for who measures. */
+  paintNow(): void {
+    this.graphCanvas.paintNow();
+  }
+
+  private makeToolbar(): Toolbar {
+    const actions: ToolbarActions = {
+      toggleOutline: () => {
+        this.root.dataset.outline = this.outline.shows ? "hidden" : "shown";
+        this.outline.update(this.selected);
+      },
+      openToDepth: (depth) => this.openToDepth(depth),
+      deeper: (by) => this.openToDepth(this.layoutView.depths.next(this.layoutView.open, this.layoutView.depth, by)),
+      zoom: (factor) => this.cameraControl.zoom(factor),
+      fit: () => this.fit(),
+      roll: isRecurrent(this.scene) ? (rolled) => this.roll(rolled) : null,
+      paint: (which) => this.colours.put(which),
+    };
+    return toolbar(this.scene, this.search.element, actions, this.options.themeButton === true, this.rolled);
+  }
+
+  // -- hands --------------------------------------------------------------------------------------------
+
+  hover(id: number, live: boolean): void {
+    const { canvas } = this.graphCanvas;
+    canvas.style.cursor = live ? "pointer" : "";
+    if (id === this.hovered) return;
+    this.hovered = id;
+    const node = this.tree.nodes[id];
+    canvas.title = node ? node.address || node.title : "";
+    this.redraw();
+  }
+
+  private onKey(event: KeyboardEvent): void {
+    if (event.key === "/" && !(event.target instanceof HTMLInputElement)) {
+      this.root.querySelector<HTMLInputElement>(".ig-search input")?.focus();
+      return event.preventDefault();
+    }
+    const [inPicture, inOutline] = [this.graphCanvas.canvas, this.outline.element].map((element) => element.contains(event.target as Node));
+    if ((!inPicture && !inOutline) || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (onLevelKey(event.key, this) || (inPicture && onPictureKey(event.key, this))) event.preventDefault();
+  }
+}

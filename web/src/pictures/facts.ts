@@ -1,0 +1,25 @@
+// What a box is, in a line: for a screen reader, or a pointer that rests on it.
+import { bytes, count, dimensions, duration } from "../graph/model/facts.ts";
+import type { TreeNode } from "../graph/model/tree.ts";
+import { formatValue, isPaintable, TITLES, valueOf } from "../graph/paint/paint.ts";
+import type { Picture } from "../graph/paint/picture.ts";
+
+const MOST_TENSORS = 3;
+const TOLD = [TITLES.parameters, TITLES.time, TITLES.memory]; // of every box
+
+export function factsOf({ tree, figures, paint }: Picture, node: TreeNode): string {
+  const { id, kind, rows } = node;
+  const { metas, ops } = tree.scene;
+  const parts = [node.address || node.title];
+  if (node.subtitle && kind === "module") parts.push(node.subtitle);
+  if (rows.length) {
+    const tensors = rows.slice(0, MOST_TENSORS).map((row) => metas[ops.meta[row]]).map(([shape, dtype]) => `${dimensions(shape)} ${dtype}`);
+    parts.push(tensors.join(", ") + (rows.length > MOST_TENSORS ? ", …" : ""));
+  }
+  if (figures.parameters[id]) parts.push(`${count(figures.parameters[id])} parameters`);
+  if (figures.time[id]) parts.push(duration(figures.time[id]));
+  if (figures.memory[id]) parts.push(bytes(figures.memory[id]));
+  const value = paint && isPaintable(node) ? valueOf(paint, node) : null;
+  if (paint && value !== null && !TOLD.includes(paint.title)) parts.push(`${paint.title} ${formatValue(paint, value)}`);
+  return parts.join(" · ");
+}
