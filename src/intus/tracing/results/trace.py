@@ -702,13 +702,13 @@ class Trace:
         """Write the graph as a page or a picture, in the format of the file extension.
 
         Args:
-            path: The file: ``.html`` (an interactive page), ``.svg``, ``.png``, ``.pdf``, ``.dot`` (Graphviz) or
-                ``.json`` (the scene). Pictures need QuickJS, which ``intus[torch]`` and ``intus[draw]`` install;
-                PNG and PDF also need matplotlib, from ``intus[draw]``.
+            path: The file: ``.html`` (an interactive page), ``.svg``, ``.png``, ``.pdf``, ``.dot``
+                (Graphviz) or ``.json`` (the scene). Pictures need QuickJS, which ``intus[torch]`` and
+                ``intus[draw]`` install; PNG and PDF also need matplotlib, from ``intus[draw]``.
             depth: How many levels of modules are open; ``"all"`` for every level. Default: as many as stay
                 readable.
-            rolled: Whether the passes of a recurrent layer are shown as one box. Default: if there are too many
-                to read.
+            rolled: Whether the passes of a recurrent layer are shown as one box. Default: if there are too
+                many to read.
             direction: Where the data flows in a picture: ``"down"`` (default) or ``"right"``.
             overlay: What colors the boxes, as in ``intus.view``.
             dark: Whether a picture has the dark theme. Default: False.
