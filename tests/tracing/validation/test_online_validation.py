@@ -136,8 +136,8 @@ def misnoted(monkeypatch):
                     note[0] = self._learn(note[0])[0]
             return tuple(note)
 
-        plain = CallLog.noted
-        monkeypatch.setattr(CallLog, "noted", noted)
+        plain = CallLog.logged_call
+        monkeypatch.setattr(CallLog, "logged_call", noted)
 
     return lie
 

@@ -19,7 +19,7 @@ from ...core.alignment import align
 from ...core.errors import InputError, require
 from ...core.graph import OP, OUTPUT, Graph
 from ..capture.invocation import Invocation
-from ..capture.saving.store import to_run
+from ..capture.saving.store import for_replay
 from ..replaying.call_inputs import Parents
 from ..replaying.replay import run, same, unrecorded
 from ..results.trace import Trace
@@ -114,7 +114,7 @@ class _Side:
         self.trace, self.graph = trace, trace.graph
         self.replays = None if "form" in trace.graph.facts else trace._replays
         self.parents = (
-            None if self.replays is None else Parents(self.graph, self.replays, to_run(trace.values))
+            None if self.replays is None else Parents(self.graph, self.replays, for_replay(trace.values))
         )
 
     def held(self) -> np.ndarray:

@@ -47,8 +47,8 @@ class Parents:
 
     def given(self, tensor_arg: TensorArg, row: int) -> Tensor:
         """What stood in a tensor_arg of the call that returned ``row``."""
-        if tensor_arg.left is not None:
-            return tensor_arg.left
+        if tensor_arg.trimmed_value is not None:
+            return tensor_arg.trimmed_value
         if tensor_arg.source == LEFT_OUT:
             name = self.graph.args[tensor_arg.arg]
             raise UnprovenError(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..capture.call_log import INPUTS, CallLog
 from ..capture.context.execution_context import DEFAULT, within
-from ..capture.context.randomness import put_back
+from ..capture.context.randomness import preserve_generators
 from ..capture.functions import describe, results, written
 from ..capture.invocation import Invocation, Patch, TensorArg, arguments
 from ..capture.memory import Geometry, copied, version_of
@@ -191,7 +191,7 @@ def _may_write_anywhere(func: Any) -> bool:
 @contextmanager
 def _as_then(call: Invocation) -> Iterator[None]:
     """ExecutionContext state and random numbers are those of when the call first ran."""
-    with put_back(generator for generator, _ in call.states), within(call.context or DEFAULT):
+    with preserve_generators(generator for generator, _ in call.states), within(call.context or DEFAULT):
         for generator, state in call.states:
             generator.set_state(state)
         yield

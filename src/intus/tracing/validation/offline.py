@@ -16,9 +16,9 @@ from ...core.errors import InputError
 from ...core.graph import CONSTANT, INPUT, OUTPUT, Graph
 from ...core.graph import FAILED as RAISED
 from ...core.walks import ancestors
-from ..capture.context.randomness import common_generators, put_back
+from ..capture.context.randomness import common_generators, preserve_generators
 from ..capture.invocation import Invocation
-from ..capture.saving.store import to_run
+from ..capture.saving.store import for_replay
 from ..replaying.call_inputs import Parents, WrongError, calls_of
 from ..replaying.replay import LEFT_OUT, Replays, UnprovenError, run, same, unrecorded
 from .exemptions import SCRATCH, UNINITIALISED
@@ -39,7 +39,7 @@ class Checker:
     def report(self) -> Report:
         """Every op and output in the order they ran."""
         events = calls_of(self.graph)
-        with put_back(common_generators()), unrecorded():
+        with preserve_generators(common_generators()), unrecorded():
             found = {row: one for event, rows in events.items() for row, one in self._event(event, rows)}
         return Report([found[row] for row in sorted(found)])
 
@@ -115,7 +115,7 @@ class TraceValidator(Checker):
     that are alike."""
 
     def __init__(self, trace: Trace, replays: Replays, *, every: bool) -> None:
-        super().__init__(trace.graph, replays, to_run(trace.values))
+        super().__init__(trace.graph, replays, for_replay(trace.values))
         self.trace = trace
         self.perturbations = Perturbations(trace.graph.args, every=every)
 
