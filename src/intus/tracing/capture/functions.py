@@ -57,7 +57,7 @@ _WRITES_INTO = {"fused_moving_avg_obs_fake_quant": (3, 4, 5, 6)}
 
 
 class Function(NamedTuple):
-    """What a torch function does, as far as the recorder needs to know.
+    """The facts about a torch function that the recorder needs.
 
     Attributes:
         type: The type of its operations: ``"conv2d"``.

@@ -18,7 +18,7 @@ from .memory import Geometry
 
 
 class Patch(NamedTuple):
-    """How an argument differed from what its producer returned, because its memory was written in between.
+    """The difference between an argument and what its producer returned, made by writes in between.
 
     The argument's value is the value of ``base`` with the values of ``writes`` copied over it in order.
     Tensors are identified by offset in a ``CallLog``, by graph row in what ``Replays`` returns.

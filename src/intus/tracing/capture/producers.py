@@ -222,7 +222,7 @@ class Producers:
         self._values.before_unseen_writes(t)
 
     def _host_inputs(self, value: Any) -> list[int]:
-        """Return the inputs that a numpy value among the arguments of a call stands for."""
+        """Return the tensors that a numpy value among the arguments of a call may come from, as inputs."""
         return self._host_exports if self._host_exports and isinstance(value, np.ndarray | np.generic) else []
 
     def add_loss(self, t: Tensor) -> None:
@@ -254,11 +254,9 @@ class Producers:
             producer, is_value = last, False
             if entry is not None and entry[0]() is target and entry[1] >= first:
                 producer, is_value = entry[1], True  # the call returned the target itself
-            elif (
-                id(target) not in self._recording.addresses.sources
-            ):  # parameters and buffers (statistics) keep theirs
+            elif id(target) not in self._recording.addresses.sources:
                 self.set_producer(target, last)
-            else:
+            else:  # parameters and buffers, such as running statistics, keep their producer
                 continue
             self._writes.add(target, producer, is_value=is_value)
             if not is_value and self._call_log is not None:

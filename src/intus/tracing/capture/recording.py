@@ -136,7 +136,7 @@ class Recording:
         )
 
     def meta_number(self, t: Tensor | None) -> int:
-        """Return the number of a tensor's shape, dtype and device; None stands for a call that raised."""
+        """Return the number of a tensor's shape, dtype and device; pass None for a call that raised."""
         key = None if t is None else (_shape(t), t.dtype, t.device)
         number = self.meta_numbers.get(key)
         return _number(key, _meta(t), self.meta_numbers, self.metas) if number is None else number

@@ -6,7 +6,7 @@ from ....core.graph import Meta
 
 
 class HasMeta:
-    """A class with ``meta``, whose fields it makes properties."""
+    """Mixin that makes the fields of ``meta`` properties."""
 
     __slots__ = ()
 
