@@ -34,7 +34,7 @@ def test_every_row_of_the_table_has_a_case():
 
 @pytest.mark.parametrize("name", list(CASES))
 @pytest.mark.filterwarnings("ignore")  # many of the cases use what torch has deprecated
-def test_row_of_the_table(name):
+def test_outcome_of_each_row(name):
     case = CASES[name]
     torch.manual_seed(0)
     made = case.build()

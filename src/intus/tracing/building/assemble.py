@@ -192,7 +192,7 @@ def _calls(calls: Mapping[str, np.ndarray], starts: np.ndarray) -> Calls:
         passno=(occurrences(calls["module"]) + 1).astype(np.int32),
         parent=calls["parent"].astype(np.int32),
         start=starts[calls["start"]],
-        stop=starts[calls["stop"]],  # a stop of -1 (a call cut short by an exception) becomes the last row
+        stop=starts[calls["stop"]],  # -1, of a call that never ended, selects the last entry: the end
     )
 
 
