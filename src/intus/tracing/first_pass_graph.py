@@ -39,7 +39,7 @@ class FirstPassRecorder:
         """
         if reaches_compiled(model):
             return
-        capture = Capture(model, most=MOST)
+        capture = Capture(model, max_rows=MOST)
         match inputs:
             case (tuple() as args, dict() as kwargs):
                 inputs = by_name(model, args, kwargs)

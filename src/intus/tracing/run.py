@@ -144,7 +144,7 @@ def trace(
         None if grads is False else Nodes(),
         None if store is None else Store(store, shard_bytes),
     )
-    capture = Capture(owner, values, restore=True, answer=answer, decompose=decompose)
+    capture = Capture(owner, values, restore=True, meta_value=answer, decompose=decompose)
     started, began = time.time(), time.perf_counter_ns()
     output, failure = _run(capture, model, args, keywords, seed)
     facts: dict[str, Any] = {

@@ -138,8 +138,8 @@ def altered_note(monkeypatch):
                     note[0] = self._learn(note[0])[0]
             return tuple(note)
 
-        plain = CallLog.noted
-        monkeypatch.setattr(CallLog, "noted", noted)
+        plain = CallLog.logged_call
+        monkeypatch.setattr(CallLog, "logged_call", noted)
 
     return alter
 

@@ -20,7 +20,7 @@ from ...core.alignment import align
 from ...core.errors import InputError, require
 from ...core.graph import OP, OUTPUT, Graph
 from ..capture.invocation import Invocation
-from ..capture.saving.store import to_run
+from ..capture.saving.store import for_replay
 from ..replaying.call_inputs import CallInputs
 from ..replaying.replay import run_call, same, unrecorded
 from ..results.trace import Trace
@@ -150,7 +150,7 @@ class _Side:
         self.trace, self.graph = trace, trace.graph
         self.replays = None if "form" in trace.graph.facts else trace._replays
         self.inputs = (
-            None if self.replays is None else CallInputs(self.graph, self.replays, to_run(trace.values))
+            None if self.replays is None else CallInputs(self.graph, self.replays, for_replay(trace.values))
         )
 
     def element_sums(self) -> np.ndarray:

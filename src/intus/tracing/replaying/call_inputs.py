@@ -81,8 +81,8 @@ class CallInputs:
             MismatchError: If the graph has lost the argument's edge or parameter.
             UnprovenError: If the tensor is not available.
         """
-        if tensor_arg.left is not None:
-            return tensor_arg.left
+        if tensor_arg.trimmed_value is not None:
+            return tensor_arg.trimmed_value
         if tensor_arg.source == NOT_IN_GRAPH:
             name = self.graph.args[tensor_arg.arg]
             raise UnprovenError(

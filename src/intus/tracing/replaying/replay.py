@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..capture.call_log import INPUTS, CallLog
 from ..capture.context.execution_context import DEFAULT, within
-from ..capture.context.randomness import put_back
+from ..capture.context.randomness import preserve_generators
 from ..capture.functions import describe, results, written
 from ..capture.invocation import Invocation, Patch, TensorArg, arguments
 from ..capture.memory import Geometry, copied, version_of
@@ -229,7 +229,7 @@ def _may_write_to_any_argument(func: Any) -> bool:
 @contextmanager
 def _original_context(call: Invocation) -> Iterator[None]:
     """Restore the execution context and the random state of a call, and undo that on exit."""
-    with put_back(generator for generator, _ in call.states), within(call.context or DEFAULT):
+    with preserve_generators(generator for generator, _ in call.states), within(call.context or DEFAULT):
         for generator, state in call.states:
             generator.set_state(state)
         yield

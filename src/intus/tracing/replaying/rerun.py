@@ -11,7 +11,7 @@ from torch import Tensor
 from ...core.errors import CaptureError, InputError
 from ...core.graph import OUTPUT
 from ..capture.invocation import PLACEHOLDER, Invocation
-from ..capture.saving.store import to_run
+from ..capture.saving.store import for_replay
 from .call_inputs import CallInputs, MismatchError, rows_by_call
 from .edits import Change, Edits, resolve_edits
 from .replay import Replays, UnprovenError, run_call, same, unrecorded
@@ -80,7 +80,7 @@ class _Rerun:
     def __init__(self, trace: Trace, replays: Replays, new: Edits, earlier: Edits, *, checked: bool) -> None:
         self.trace, self.graph, self.replays = trace, trace.graph, replays
         self.new, self.earlier, self.checked = new, earlier, checked
-        self.now, self.changed = to_run(trace.values), set[int]()
+        self.now, self.changed = for_replay(trace.values), set[int]()
         self.inputs = CallInputs(self.graph, replays, self.now)
 
     def values(self) -> MutableMapping[int, Tensor]:

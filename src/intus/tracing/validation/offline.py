@@ -16,9 +16,9 @@ from ...core.errors import InputError
 from ...core.graph import CONSTANT, INPUT, OUTPUT, Graph
 from ...core.graph import FAILED as RAISED
 from ...core.walks import ancestors
-from ..capture.context.randomness import common_generators, put_back
+from ..capture.context.randomness import common_generators, preserve_generators
 from ..capture.invocation import Invocation
-from ..capture.saving.store import to_run
+from ..capture.saving.store import for_replay
 from ..replaying.call_inputs import CallInputs, MismatchError, rows_by_call
 from ..replaying.replay import NOT_IN_GRAPH, Replays, UnprovenError, run_call, same, unrecorded
 from .exemptions import SCRATCH, UNINITIALIZED
@@ -45,7 +45,7 @@ class Checker:
     def report(self) -> Report:
         """Return the checks of all ops and outputs, in order of execution."""
         events = rows_by_call(self.graph)
-        with put_back(common_generators()), unrecorded():
+        with preserve_generators(common_generators()), unrecorded():
             checks = {row: one for event, rows in events.items() for row, one in self._event(event, rows)}
         return Report([checks[row] for row in sorted(checks)])
 
@@ -140,7 +140,7 @@ class TraceValidator(Checker):
     """
 
     def __init__(self, trace: Trace, replays: Replays, *, every: bool) -> None:
-        super().__init__(trace.graph, replays, to_run(trace.values))
+        super().__init__(trace.graph, replays, for_replay(trace.values))
         self.trace = trace
         self.perturbations = Perturbations(trace.graph.args, every=every)
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...core.graph import OUTPUT, Graph
-from ..capture.call_log import CallLog, Given, Note
+from ..capture.call_log import CallArguments, CallLog, LoggedCall
 from ..capture.containers import is_wrapped, tensors
-from ..capture.context.randomness import common_generators, put_back
+from ..capture.context.randomness import common_generators, preserve_generators
 from ..capture.functions import describe
 from ..capture.invocation import Invocation, TensorArg
 from ..capture.memory import copied, memory_of, version_of
@@ -57,7 +57,7 @@ class LiveValues(Values):
         """Return the validator, which checks each call as it is noted."""
         return OnlineValidator(recording, self)
 
-    def offer(self, row: int, kind: int, type_: str, t: Tensor) -> None:
+    def on_tensor(self, row: int, kind: int, type_: str, t: Tensor) -> None:
         """Remember a tensor by its row."""
         if is_wrapped(t):
             return
@@ -65,12 +65,12 @@ class LiveValues(Values):
             self.outputs.append(t)
         memory = memory_of(t)
         if memory in self._shared:
-            super().offer(row, kind, type_, t)
+            super().on_tensor(row, kind, type_, t)
         else:
             self._living[row] = ref(t), version_of(t)
             self._rows_in.setdefault(memory, []).append(row)
 
-    def handed_out(self, t: Tensor) -> None:
+    def before_unseen_writes(self, t: Tensor) -> None:
         """Copy what shares memory with ``t``, which code outside of torch may now write to."""
         self._keep_copies(t, except_for=None)
 
@@ -165,7 +165,7 @@ class OnlineValidator(CallLog):
 
     def before(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, inputs: list[int]
-    ) -> tuple[Note, Finding] | None:
+    ) -> tuple[LoggedCall, Finding] | None:
         """Note a call, and replay it before the model runs it and may change its arguments."""
         note = super().before(func, args, kwargs, inputs)
         if note is None:
@@ -174,25 +174,25 @@ class OnlineValidator(CallLog):
         self._replay(note, finding)
         return note, finding
 
-    def after(self, row: int, noted: tuple[Note, Finding], out: Any) -> None:
+    def after(self, row: int, noted: tuple[LoggedCall, Finding], out: Any) -> None:
         """Compare what the call returned with its replay."""
         note, finding = noted
         super().after(row, note, out)
         self._compare(row, finding, tensors(out))
 
-    def whole(
-        self, row: int, module: Module, given: Given, picks: tuple[int, ...], out: list[Tensor]
-    ) -> Note | None:
+    def add_module(
+        self, row: int, module: Module, given: CallArguments, picks: tuple[int, ...], out: list[Tensor]
+    ) -> LoggedCall | None:
         """Check a module whose operations are not recorded, after it returned ``out``."""
-        note = super().whole(row, module, given, picks, out)
+        note = super().add_module(row, module, given, picks, out)
         if note is not None:
             finding = Finding(type(module).__name__.lower())
-            with put_back(common_generators()):
+            with preserve_generators(common_generators()):
                 self._replay(note, finding, picks)
             self._compare(row, finding, out)
         return note
 
-    def _replay(self, note: Note, finding: Finding, picks: tuple[int, ...] | None = None) -> None:
+    def _replay(self, note: LoggedCall, finding: Finding, picks: tuple[int, ...] | None = None) -> None:
         try:
             with self._not_recorded():
                 call = self.invocation(note, TensorArg, picks)

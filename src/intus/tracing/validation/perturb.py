@@ -67,7 +67,7 @@ class Perturbations:
         alike: dict[Any, None] = {}
         for number, tensor_arg in enumerate(call.tensor_args):
             name = f"argument {self._names[tensor_arg.arg]!r}: "
-            if tensor_arg.left is not None:
+            if tensor_arg.trimmed_value is not None:
                 statuses[number] = EXEMPT, name + NOT_IN_GRAPH_REASON
                 continue
             if not (given[number].is_floating_point() or given[number].is_complex()):
