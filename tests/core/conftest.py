@@ -1,4 +1,4 @@
-"""A small graph made by hand: no framework is needed to have one."""
+"""A small graph made by hand, which needs no framework."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""``core.units`` judged by torch's own table of operations and their inputs."""
+"""The tables of ``core.units``, checked with torch's own table of operations and sample inputs."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def types_of(op):
 @pytest.mark.parametrize(
     "op", [op for op in OPS if isinstance(op, UnaryUfuncInfo | BinaryUfuncInfo)], ids=lambda op: op.full_name
 )
-def test_elementwise_functions_of_torch_are_pointwise(op):
+def test_elementwise_functions_are_pointwise(op):
     """Each is known, and reordering entries along an axis reorders the result along the same axis."""
     assert types_of(op) <= _POINTWISE | {"max", "min"}
     if op.name in RANDOM or op.name in PER_CHANNEL:
@@ -61,7 +61,7 @@ def test_elementwise_functions_of_torch_are_pointwise(op):
 @pytest.mark.parametrize(
     "op", [op for op in OPS if op.name.rpartition(".")[2] in _KEEPING], ids=lambda op: op.full_name
 )
-def test_operations_that_keep_axes_move_none(op):
+def test_axis_preserving_operations_move_no_axis(op):
     """Where reordering an axis of the argument reorders an axis of the result, it is the same axis."""
     if op.name in RANDOM:
         pytest.skip("random")

@@ -152,7 +152,7 @@ def test_inspect():
 def test_inspect_asks_the_backend_for_the_unit_axis():
     network, labels = Network(layers), {"odd": np.arange(300) % 2}
     assert len(intus.inspect(network, labels, "mean_difference", IMAGES, "maps")) == 4
-    with pytest.raises(AddressError, match=r"'odd' has shape \(256, 8, 512\), and nothing tells"):
+    with pytest.raises(AddressError, match=r"'odd' has shape \(256, 8, 512\), and its operations do not"):
         intus.inspect(network, labels, "mean_difference", IMAGES, "odd")
     assert len(intus.inspect(network, labels, "mean_difference", IMAGES, "odd[:@1]")) == 8
 
