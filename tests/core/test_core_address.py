@@ -19,7 +19,7 @@ def test_parse_inverts_str_for_any_name(name, call, unit):
     address = Address(name, call, unit)
     assert Address.parse(str(address)) == address
     assert hash(Address.parse(str(address))) == hash(address)
-    assert split_units(str(address)) == (address.position, unit)
+    assert split_units(str(address)) == (address.place, unit)
 
 
 @given(st.text(alphabet="ab:[]\\0123\n.,@-", max_size=12))

@@ -39,7 +39,7 @@ programs = st.lists(st.sampled_from(list(STEPS)), max_size=9)
 
 
 def heaviest(weights):
-    """The weight of the heaviest common subsequence, searched plainly."""
+    """Return the weight of the heaviest common subsequence, found by plain search."""
     best = np.zeros((weights.shape[0] + 1, weights.shape[1] + 1), int)
     for i, row in enumerate(weights, 1):
         for j, weight in enumerate(row, 1):

@@ -29,7 +29,7 @@ def tensors(out):
 
 
 def types_of(op):
-    """The types that a trace of the operation has."""
+    """Return the operation types in a trace of the operation."""
     sample = next(iter(samples(op)))
     trace = intus.trace(lambda x: op(x, *sample.args, **sample.kwargs), (sample.input,), save="none")
     return {one.type for one in trace.ops}

@@ -14,7 +14,7 @@ from intus.core import walks
 
 @st.composite
 def programs(draw):
-    """A random program: each step adds two earlier tensors, possibly the same one."""
+    """Draw a random program: each step adds two earlier tensors, possibly the same one."""
     steps = draw(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=12))
 
     def run(a, b):
