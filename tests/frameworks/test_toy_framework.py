@@ -119,7 +119,7 @@ def test_unknown_row_order_is_refused_with_reason(server, monkeypatch, caplog):
     network = Network(layers)
     with intus.probe(network, "127.0.0.1", server.port, run="unordered", which="body.*"):
         network(IMAGES)
-    assert "cannot be told by their order of arrival: its framework does not tell" in caplog.text
+    assert "cannot be identified by their order of arrival: its framework cannot" in caplog.text
 
 
 def test_never_called_warning_has_blind_spot_of_framework(server, caplog):
