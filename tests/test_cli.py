@@ -243,7 +243,7 @@ def test_what_is_no_trace_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[
     torch.save({"a": torch.ones(1)}, tmp_path / "net.pt")
     assert "It may hold weights; the model is in the code that loads them" in said("net.pt")
     save_file({"a": torch.ones(1)}, tmp_path / "new.trace", {"intus": "99", "graph": "{}"})
-    assert "in format '99'; this one reads '1'. Write it anew" in said("new.trace")
+    assert "in format '99'; this version reads format '1'. Write it again" in said("new.trace")
     (tmp_path / "folder").mkdir()
     assert "is a folder, but none that trace(…, store=…) has finished" in said("folder")
     trace(torch.nn.Linear(4, 2), torch.ones(4), save="none").save(tmp_path / "a.trace")

@@ -37,8 +37,8 @@ class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
             invalid.
 
     Example:
-        >>> callback = LightningProbe(of="net", probe_set=(images, {"digit": labels}))  # doctest: +SKIP
-        >>> lightning.Trainer(callbacks=[callback]).fit(module, loader)  # doctest: +SKIP
+        callback = LightningProbe(of="net", probe_set=(images, {"digit": labels}))
+        lightning.Trainer(callbacks=[callback]).fit(module, loader)
     """
 
     def __init__(self, host: str = HOST, port: int = PORT, *, of: str = "", **options: Any) -> None:

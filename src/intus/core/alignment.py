@@ -118,10 +118,10 @@ def _same(a: _Traits, b: _Traits) -> bool:
 
 
 def _between(a: _Traits, b: _Traits, near: float) -> list[tuple[int, int]]:
-    """Return the heaviest common subsequence, with obvious matches fixed start_b.
+    """Return the heaviest common subsequence, approximately for long passes.
 
-    Equal rows at both ends are fixed. If the rest is still too large for one table, it is cut at rows that
-    are unique in both.
+    Equal rows at both ends are fixed first. If the rest is still too large for one table, it is cut at rows
+    that are unique in both.
     """
     columns = ("kind", "type", "shape", "module", "inner")
     keys = [list(zip(*(getattr(t, name).tolist() for name in columns), strict=True)) for t in (a, b)]
@@ -192,7 +192,7 @@ def _anchors(a: list[tuple[int, ...]], b: list[tuple[int, ...]]) -> list[tuple[i
 def _heaviest(
     a: _Traits, b: _Traits, rows_a: tuple[int, int], rows_b: tuple[int, int], near: float
 ) -> list[tuple[int, int]]:
-    """Return the heaviest common subsequence of two ranges of rows_a, by dynamic programming."""
+    """Return the heaviest common subsequence of two ranges of rows, by dynamic programming."""
     (start_a, stop_a), (start_b, stop_b) = rows_a, rows_b
     best = np.zeros(stop_b - start_b + 1, dtype=np.int64)
     same_as_above, same_as_left = [], []  # whether a cell equals the one above, and the one on its left
@@ -226,7 +226,7 @@ def _weights(a: _Traits, i: int, b: _Traits, part: slice, near: float) -> np.nda
     kind, type_, shape, module = same("kind"), same("type"), same("shape"), same("module")
     returned = same("inner") | same("outer")
     size = b.size[part] == a.size[i]
-    close = np.zeros(len(size), dtype=np.int64)  # 1 where near, 2 where equal up to rounding
+    close = np.zeros(len(size), dtype=np.int64)  # 1 if close, 2 if equal up to rounding
     if not np.isnan(a.sums[i, 0]):
         difference, scale = np.abs(b.sums[part] - a.sums[i]), a.sums[i, [0, 1, 0]]
         close = size * sum((difference <= by * scale).all(axis=1).astype(int) for by in (near, _EQUAL))

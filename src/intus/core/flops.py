@@ -4,7 +4,7 @@ The conventions are:
 
 - products (``products.py``): two for each multiply-add, nothing else
 - elementwise functions: one for each element of the result, whatever the function computes
-- reductions: one for each element of the argument
+- reductions: one for each element of the argument; vector norms 2, variances and ``logsumexp`` 4
 - the functions in ``_PER_ELEMENT``: that many for each element of the result
 - pooling: one for each element under each window
 - norms: 5 per element with weight and bias, 4 without; ``batch_norm`` in eval mode 2 and 1

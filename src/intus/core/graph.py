@@ -337,7 +337,7 @@ class Graph:
     def of_modules(
         cls, model: str, modules: Iterable[tuple[str, str]], params: Iterable[tuple[int, str]] = ()
     ) -> Graph:
-        """Return the graph of modules of which only the names are parameters, as if each ran once.
+        """Return the graph of modules of which only the names are known, as if each ran once.
 
         Addresses can be looked up in it before a model has run, or if its graph cannot be recorded.
 

@@ -75,10 +75,10 @@ _NUMBER = re.compile(r"(?<![\w.])-?\d+(?![\w.])")
 class UnitAxes:
     """The unit axis of each value of a graph.
 
-    Values with one or two axes have their units along the last. With more axes, the operation that produced
-    the value decides: the channels of a convolution, the features of a linear layer, a norm or an embedding,
-    the heads of fused attention. Elementwise operations keep the axis of their arguments; transpositions move
-    it.
+    The operation that produced the value determines it: the channels of a convolution, the features of a
+    linear layer, a norm or an embedding, the heads of fused attention. Elementwise operations keep the axis
+    of their arguments; transpositions move it. If no operation determines it, values with one or two axes
+    have their units along the last.
 
     Args:
         graph: The graph of a forward pass.

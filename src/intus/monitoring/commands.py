@@ -114,13 +114,13 @@ def flush(
     """Wait until the server has scored everything that this process recorded.
 
     If the process recorded nothing, wait for everything that the server has. Call it at the end of a script:
-    the last epoch is complete selection when the server knows that no other follows.
+    the last epoch is complete only when the server knows that no other follows.
 
     Args:
         host: The server's host name.
         port: The server's port for probes, 8082 by default.
-        run: Wait selection for this run.
-        model: Wait selection for this model.
+        run: Wait only for this run.
+        model: Wait only for this model.
         timeout: The maximum number of seconds to wait.
 
     Returns:

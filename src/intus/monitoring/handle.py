@@ -56,7 +56,8 @@ def probe(
     ``torch.compile``, are not recorded.
 
     Args:
-        model: The model. Wrappers for data parallelism are removed.
+        model: The model. Of a wrapper for data parallelism, the module inside is probed, and with a
+            ``probe_set`` also that of a compiled model.
         host: The server's host name.
         port: The server's port for probes, 8082 by default.
         name: The name of the model on the page; the name of its class by default.
@@ -71,8 +72,8 @@ def probe(
         rows: The maximum number of rows of each batch to record; targets then require ``Probe.items``. All by
             default.
         width: Rows with more features than this, 4,096 by default, are randomly projected to 1,024, which
-            preserves how well labels can be decoded. Mean, norm and similar statistics are computed before.
-            ``math.inf`` for never.
+            nearly preserves how well labels can be decoded. Mean, norm and similar statistics are computed
+            before. ``math.inf`` for never.
         batch_axis: The axis of the rows, 0 by default. Recurrent layers and attention of PyTorch determine
             their own.
         block: Whether to wait if the queue is full, instead of dropping records. It waits for at most 30 s if
@@ -88,9 +89,8 @@ def probe(
             ``block``.
         probe_set: A fixed batch ``(inputs, {"digit": labels})`` to record instead of the training's own
             passes: inputs as the model is called with (a tensor, a tuple of positional arguments or a dict of
-                keyword
-            arguments), and one label per row for each target. It is run in evaluation mode at the end of each
-            epoch: when ``Probe.epoch`` is set, in ``flush``, and in ``Probe.remove``.
+            keyword arguments), and one label per row for each target. It is run in evaluation mode at the end
+            of each epoch: when ``Probe.epoch`` is set, in ``flush``, and in ``Probe.remove``.
         every: Run the probe set before every ``every``-th call of the model instead, and record it under the
             number of that call instead of the epoch.
 

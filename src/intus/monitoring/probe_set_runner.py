@@ -24,7 +24,7 @@ class PassTags(NamedTuple):
     """The tags of one pass; its gradients, which come later, have the same.
 
     Attributes:
-        epoch: The epoch, or the number of the call for a probe set that runs every n calls.
+        epoch: The epoch, or the number of the call for a probe set with ``every``.
         step: The number of the model's call.
         mode: The mode.
         items: The ids of the rows, or None.
@@ -68,7 +68,7 @@ class ProbeSetRunner:
         self.running = False
         self._host, self._model = weakref.proxy(host), weakref.ref(model)
         self._backend, self._set = backend, probe_set
-        self._step: float = 0  # the call at which it ran last, if it runs every n calls
+        self._step: float = 0  # the call before which it ran last, with ``every``
         self._last_epoch = math.nan  # the epoch in which it ran last
         self._last_state = (0, backend.version(model)) if probe_set is not None else (0, 0)
 
@@ -85,19 +85,19 @@ class ProbeSetRunner:
         return PassTags(epoch, step, PROBE_SET_MODE, self._set.items)
 
     def epoch_ends(self) -> None:
-        """Run the probe set at the end of an epoch, if the model changed in it."""
+        """Run the probe set at the end of an epoch, if the model was called or trained since it last ran."""
         if self._set is not None and self._set.every is None and self._is_due():
             self.run()
 
     def step_begins(self, step: int) -> None:
-        """Run the probe set before a call of the training, if it is due every n calls."""
+        """Run the probe set before every ``every``-th call of the training."""
         if self._set is not None and self._set.every is not None and step % self._set.every == 0:
             self._host.change_epoch(self._step, step)
             self._step = step
             self.run()
 
     def training_ends(self) -> None:
-        """Run the probe set at the end of the training, if the model changed since."""
+        """Run the probe set at the end of the training, if the model changed since it last ran."""
         if self._set is None or not self._is_due():
             return
         if self._set.every is not None:

@@ -1,7 +1,8 @@
 """Decide whether rows without ids can be identified by their order of arrival.
 
-It is never a guess: if the data does not come in the same order in every epoch, or only a part of it comes,
-the rows get ids that no label has.
+Rows count as ordered until something shows otherwise: a random sampler, several processes that share the
+data, or an epoch that does not begin with the same batch. From then on they get ids that no label has. The
+server marks scores of the first epoch as not verified until a second begins with the same batch.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class RowOrder:
             epoch: The epoch.
             mode: The mode of its passes.
             first: The result of ``Backend.order`` for the batch.
-            shuffled: ``Backend.shuffled``, called only in the first epoch; later the batches are compared.
+            shuffled: ``Backend.shuffled``, called only in the first epoch of each mode; later the batches are
+                compared.
         """
         drawn = shuffled() if mode not in self._first else None
         began, before = self._first.setdefault(mode, (epoch, first))

@@ -214,7 +214,8 @@ class Sender:
                 self._push(job)
         if job.state == "dropped":
             text = (
-                "intus: the queue has no room for %s (%s bytes), which is not sent. Pass a larger queue_mb."
+                "intus: the queue has no room for %s (%s bytes), which is not sent. Pass a larger queue_mb= "
+                "to probe()."
             )
             self.troubles.count(f"room {path}", text, path, job.nbytes)
         return job
@@ -386,7 +387,9 @@ class Sender:
             return
         left = self.counts().waiting
         if left:
-            logger.warning("intus: %s records could not be sent to %s:%s.", left, self.host, self.port)
+            logger.warning(
+                "intus: %s records could not be sent to %s:%s before exit.", left, self.host, self.port
+            )
 
 
 def _epoch_key(record: Record) -> EpochKey:
