@@ -125,11 +125,11 @@ def test_absent_server_is_logged_once(unused_port, caplog):
     assert not sender.drain(10) or sender.state == "down"
     for number in range(100):
         assert not give(sender, number)
-    (said,) = [entry for entry in caplog.records if entry.levelno >= logging.WARNING]
-    assert said.name == "intus.monitoring"
-    assert "nothing is recorded" in said.message
-    assert f"127.0.0.1:{unused_port}" in said.message
-    assert "intus serve" in said.message
+    (warning,) = [entry for entry in caplog.records if entry.levelno >= logging.WARNING]
+    assert warning.name == "intus.monitoring"
+    assert "nothing is recorded" in warning.message
+    assert f"127.0.0.1:{unused_port}" in warning.message
+    assert "intus serve" in warning.message
     assert sender._bytes == 0
     assert sender.counts().dropped == 101
     assert sender.counts().waiting == 0

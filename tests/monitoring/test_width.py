@@ -123,19 +123,19 @@ def test_projection_keeps_ranking_of_layers_and_scores(server):
     found = scored(server)
     cells = sorted(found["whole"])
     assert len(cells) == len(found["projected"]) == 15
-    ours, theirs = ([found[run][cell]["linear_f1"][0] for cell in cells] for run in found)
-    assert spearmanr(ours, theirs)[0] >= 0.9
-    assert np.abs(np.subtract(ours, theirs)).mean() < 0.03
+    projected_f1, whole_f1 = ([found[run][cell]["linear_f1"][0] for cell in cells] for run in found)
+    assert spearmanr(projected_f1, whole_f1)[0] >= 0.9
+    assert np.abs(np.subtract(projected_f1, whole_f1)).mean() < 0.03
     for cell in cells:
-        mine, whole = (found[run][cell] for run in found)
+        projected, whole = (found[run][cell] for run in found)
         for name in ENTRIES:  # computed before projection
-            assert mine[name][0] == pytest.approx(whole[name][0], rel=1e-4, abs=1e-6), (cell, name)
-            assert mine[name][1] == whole[name][1] == 700
+            assert projected[name][0] == pytest.approx(whole[name][0], rel=1e-4, abs=1e-6), (cell, name)
+            assert projected[name][1] == whole[name][1] == 700
         if cell[0] in ("0", "3"):  # corrected or omitted, with a note
-            ratio, note = mine["participation_ratio"][0], mine["participation_ratio"][2]
+            ratio, note = projected["participation_ratio"][0], projected["participation_ratio"][2]
             assert ratio == pytest.approx(whole["participation_ratio"][0], rel=0.1)
             assert "8192 features projected to 1024" in note
-            assert math.isnan(mine["dead"][0])
-            assert "probe(width=)" in mine["dead"][2]
+            assert math.isnan(projected["dead"][0])
+            assert "probe(width=)" in projected["dead"][2]
         else:
-            assert mine == whole
+            assert projected == whole

@@ -410,7 +410,7 @@ def _open(blob: bytes, part: str) -> tuple[dict[str, np.ndarray], dict[str, str]
     try:
         length = int.from_bytes(blob[:8], "little")
         if length > MAX_HEADER:
-            raise ValueError(f"the header has {length:,} bytes, at most {MAX_HEADER:,} are allowed")
+            raise ValueError(f"a header of {length:,} bytes exceeds the maximum of {MAX_HEADER:,}")
         header = json.loads(blob[8 : 8 + length]) if 0 < length <= len(blob) - 8 else None
         arrays = _load(blob)
         meta = header["__metadata__"] if header else {}
