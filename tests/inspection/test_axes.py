@@ -87,7 +87,7 @@ def test_units_of_custom_module():
     labels = {"odd": np.arange(30) % 2}
     model = nn.Sequential(nn.Conv1d(1, 6, 3, padding=1), Swap(), Reshape())
     assert len(inspect(model, labels, "correlation", data, "1")) == 6
-    with pytest.raises(AddressError, match=r"'2' has shape \(30, 3, 20\), and nothing tells.*Name the axis"):
+    with pytest.raises(AddressError, match=r"'2' has shape \(30, 3, 20\), .* unit axis. Name"):
         inspect(model, labels, "correlation", data, "2")
     assert len(inspect(model, labels, "correlation", data, "2[:@1]")) == 3
     assert len(inspect(model, labels, "correlation", data, ("2", "*@-1"))) == 20

@@ -267,7 +267,7 @@ def test_no_other_file_is_served(client, path):
 BAD = [
     ("/records", b"", "Not a safetensors blob"),
     ("/records", b"\xff" * 100, "Not a safetensors blob"),
-    ("/records", (65 << 20).to_bytes(8, "little") + b"{}", "header of 68,157,440 bytes; the most is"),
+    ("/records", (65 << 20).to_bytes(8, "little") + b"{}", "header of 68,157,440 bytes exceeds the maximum"),
     ("/records", encode_records([record()], {"epochs": 1}), "epochs must be a list"),
     ("/records", encode_records([record()], {"epochs": [{"run": "r"}]}), "model .* must be a string"),
     ("/claim", {"name": "a"}, "owner must be a string"),
@@ -296,7 +296,7 @@ BAD = [
     ("/targets", [1], "Expected a JSON object, got list"),
     ("/flush", {"run": 3}, "run must be a string"),
     ("/remove", {}, "model must be a string"),
-    ("/activation_output", {"metadata": 3}, "Expected"),
+    ("/activation_output", {"metadata": 3}, "The request must be"),
     ("/datapoint", encode_records([record(), record(address="fc2")]), "one address and kind, got 2"),
     ("/datapoint", encode_records([record()]), "kind must be a string"),
     ("/datapoint", encode_records([record()], {"kind": "output"}), "envelope has a step"),
