@@ -377,7 +377,7 @@ def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Pa
         taken.listen()
         port = taken.getsockname()[1]
         assert main(["serve", "--port", str(port), "--database", str(tmp_path / "x.db")]) == 1
-    assert f"Port {port} of 127.0.0.1" in capsys.readouterr().err
+    assert f"cannot listen on port {port} of 127.0.0.1" in capsys.readouterr().err
 
 
 def test_python_dash_m_is_the_command() -> None:
@@ -405,4 +405,4 @@ def test_a_port_that_is_none_is_refused(
 
 def test_an_address_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--role", "evaluator", "--port", "0", "--frontend-url", "elsewhere:8080"]) == 1
-    assert "Write it as http://HOST:PORT" in capsys.readouterr().err
+    assert "frontend_url must be an address such as http://HOST:PORT" in capsys.readouterr().err

@@ -15,12 +15,13 @@ CORE = {"core"}
 ROOMS = {
     "core": set(),
     "scores": CORE,
+    "engines": CORE | {"scores"},
     "storage": CORE,
     "backends": CORE,
     "viewing": CORE,
     "tracing": CORE | {"storage", "viewing"},
     "monitoring": CORE | {"backends", "storage", "tracing"},
-    "serving": CORE | {"storage", "scores", "viewing"},
+    "serving": CORE | {"storage", "scores", "engines", "viewing"},
     "inspection": CORE | {"backends", "storage", "scores", "tracing"},
 }
 #: Modules at the top: they may use everything.
@@ -29,9 +30,13 @@ TOP = {"__init__", "__main__", "callbacks", "cli", "demo", "examples"}
 FORBIDDEN = {
     "core": {"torch", "pandas", "sklearn", "scipy", "sqlalchemy", "starlette", "uvicorn", "safetensors"},
     "scores": {"torch", "sqlalchemy", "starlette", "uvicorn"},
+    "engines": {"torch", "sklearn", "sqlalchemy", "starlette", "uvicorn"},
     "storage": {"torch", "sklearn", "starlette", "uvicorn"},
     "viewing": {"torch", "sklearn", "sqlalchemy", "starlette"},
-    "monitoring": {"torch", "sklearn", "scipy", "pandas", "sqlalchemy", "starlette", "uvicorn"},
+    "monitoring": {
+        *("torch", "sklearn", "scipy", "pandas"),
+        *("sqlalchemy", "starlette", "uvicorn", "msgspec"),
+    },
     "serving": {"torch", "tensorflow", "jax"},
 }
 
@@ -138,7 +143,10 @@ def test_no_module_needs_itself_at_import():
     assert names == done, f"a circle among {sorted(names - done)}"
 
 
-HEAVY = ["torch", "tensorflow", "jax", "sklearn", "scipy", "pandas", "sqlalchemy", "starlette", "uvicorn"]
+HEAVY = [
+    *("torch", "tensorflow", "jax", "sklearn", "scipy", "pandas"),
+    *("sqlalchemy", "starlette", "uvicorn", "msgspec"),
+]
 
 
 def child(code):
@@ -173,6 +181,7 @@ def test_import_intus_is_light():
         ("import intus.scores", ["torch", "pandas", "sqlalchemy", "starlette"]),
         ("import intus.backends", HEAVY),
         ("import intus.cli", HEAVY),
+        ("import intus.engines, intus.serving.options", [*HEAVY, "numpy"]),
     ],
 )
 def test_each_door_loads_only_what_lies_behind_it(code, never):

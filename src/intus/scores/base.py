@@ -58,7 +58,7 @@ class Score:
     default: bool = True
     kinds: frozenset[str] = frozenset()
 
-    def readings(self, statistics: Statistics) -> list[ScoreResult]:
+    def results(self, statistics: Statistics) -> list[ScoreResult]:
         """Everything this score has to say."""
         with np.errstate(all="ignore"):  # what overflows is shown as infinite, not warned of
             if self.per == "target":

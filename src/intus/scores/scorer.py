@@ -75,4 +75,4 @@ class Scorer:
         """What every score reads now; an empty list before the first update."""
         if self.statistics.features < 0:
             return []
-        return [reading for score in self.scores for reading in score.readings(self.statistics)]
+        return [result for score in self.scores for result in score.results(self.statistics)]
