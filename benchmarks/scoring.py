@@ -179,7 +179,7 @@ def _read_by_part(names: list[str], x: np.ndarray, labels: dict[str, np.ndarray]
     for part, scores in READS.items():
         began = time.process_time()
         for name in scores:
-            get(name).readings(scorer.statistics)
+            get(name).results(scorer.statistics)
         out[part] = time.process_time() - began
     began = time.process_time()
     drawn = sketch(scorer.statistics)

@@ -99,8 +99,8 @@ def test_a_killed_workers_share_is_done_by_another(engine, database, expected):
     service = AggregatorService(evaluator)
     done, results = threading.Semaphore(0), evaluator.frontend.results
 
-    def counted(found):
-        results(found)
+    def counted(found, infos):
+        results(found, infos)
         done.release()
 
     evaluator.frontend.results = counted

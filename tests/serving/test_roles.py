@@ -247,11 +247,11 @@ class Full(Frontend):
 
     away = 3
 
-    def results(self, results):
+    def results(self, results, infos):
         if self.away:
             self.away -= 1
             raise AwayError("The database cannot be written now: disk full.")
-        super().results(results)
+        super().results(results, infos)
 
 
 def test_scores_wait_for_a_disk_that_has_no_room(database, monkeypatch):
@@ -296,7 +296,7 @@ def test_an_evaluator_whose_frontend_is_away_ends_at_once(database):
     class Away(Full):
         tries = 0
 
-        def results(self, results):
+        def results(self, results, infos):
             self.tries += 1
             time.sleep(0.05)
             raise AwayError("away")

@@ -174,7 +174,7 @@ def test_the_client_of_2018_is_served(fresh):
     assert means["value"] == pytest.approx([data.mean(), data.mean() + 1], abs=1e-6)
     assert fresh.get(where + "kmeans_mi&target=parity").json()["n"] == [40, 40]
     post_as_2018(fresh, "/remove", {"model_name": "PyTorch MLP"})
-    assert fresh.get("/api/runs").json() == {"runs": []}
+    assert fresh.get("/api/runs").json() == {"runs": [], "scores": [], "kinds": {}}
     post_as_2018(fresh, "/set_trigger_fields", ["epoch"])
 
 
@@ -200,7 +200,7 @@ def test_remove_forgets_a_model_and_clear_everything(fresh):
     post(fresh, "/targets", {"name": "parity", "targets": LABELS})
     assert len(fresh.get("/targets").json()["targets"]) == 1
     post(fresh, "/clear", {})
-    assert fresh.get("/api/runs").json() == {"runs": []}
+    assert fresh.get("/api/runs").json() == {"runs": [], "scores": [], "kinds": {}}
     assert fresh.get("/targets").json() == {"targets": []}
 
 

@@ -190,7 +190,7 @@ def test_three_servers_apart_do_what_one_does(tmp_path):
         assert status["aggregator"]["received"] == 2
         assert status["evaluator"]["scored"] == 2
         assert ask(aggregator, "/remove", {"model": "m"})[0] == 200
-        assert ask(frontend, "/api/runs")[1] == {"runs": []}
+        assert ask(frontend, "/api/runs")[1] == {"runs": [], "scores": [], "kinds": {}}
     finally:
         for process in processes:
             process.terminate()
@@ -269,7 +269,10 @@ def test_one_process_listens_on_three_ports(tmp_path):
         assert running.port == ports[0]
         assert running.page_url == f"http://127.0.0.1:{ports[2]}/"
         for port in ports:
-            assert ask(f"http://127.0.0.1:{port}", "/api/runs") == (200, {"runs": []})
+            assert ask(f"http://127.0.0.1:{port}", "/api/runs") == (
+                200,
+                {"runs": [], "scores": [], "kinds": {}},
+            )
 
 
 # -- what cannot be started --------------------------------------------------------------------------

@@ -12,15 +12,17 @@ import numpy as np
 
 from .errors import InputError
 
-KINDS = (
-    "output",
-    "input",
-    "grad_output",
-    "grad_input",
-    "parameter",
-    "parameter_grad",
-    "update",
-)
+#: What a record may hold, and how people call it.
+KIND_LABELS = {
+    "output": "output",
+    "input": "input",
+    "grad_output": "gradient of the output",
+    "grad_input": "gradient of the input",
+    "parameter": "parameter",
+    "parameter_grad": "gradient of the parameter",
+    "update": "update of the parameter",
+}
+KINDS = tuple(KIND_LABELS)
 
 #: The mode of a probe set's passes, and what stands in the owner of its labels before the run's name.
 PROBE_SET_MODE, OF_PROBE_SET = "probe", "/probe set of "

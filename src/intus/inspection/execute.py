@@ -86,7 +86,7 @@ def inspect(
             readings = _one(model, name, units, records, labels, wished, batch, seed, units_axis, progress)
             tables.append(_table(readings, run, name, checkpoint.epoch))
             if database is not None:
-                database.add(_apart(tables[-1]))
+                database.add(_apart(tables[-1]), [info for score in wished for info in score.infos])
                 if database.graph(run, name) is None:
                     _keep_graph(database, run, name, model, records)
             del model  # before the next is loaded

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.errors import InputError
-from ..core.record import Record
+from ..core.record import KIND_LABELS, Record
 from .messages import PointEnvelope
 
 
@@ -40,6 +40,20 @@ class Key(NamedTuple):
         index = f".{self.output}" if self.output else ""
         mode = f"@{self.mode}" if self.mode != main_mode else ""
         return self.kind + index + mode
+
+
+def kind_label(kind: str) -> str:
+    """Return how people call a kind that ``Key.shown_kind`` returned.
+
+    >>> kind_label("grad_output@eval")
+    'gradient of the output in mode eval'
+    >>> kind_label("output.1")
+    'output no. 2'
+    """
+    rest, _, mode = kind.partition("@")
+    name, _, index = rest.partition(".")
+    number = f" no. {int(index) + 1}" if index.isdecimal() else ""
+    return KIND_LABELS.get(name, name) + number + (f" in mode {mode}" if mode else "")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 
+from .. import scores
 from ..core.results import Results
+from ..core.score_info import ScoreInfo
 from ..storage.database import Database
+from .data_point import kind_label
 from .errors import AwayError
 from .evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN
 from .evaluation.targets import Target
@@ -46,9 +49,9 @@ class Frontend:
         database.end_targets()
 
     @_storing
-    def results(self, results: Results) -> None:
-        """Store scores."""
-        self.database.add(results)
+    def results(self, results: Results, infos: Sequence[ScoreInfo] = ()) -> None:
+        """Store results, and what their scores are."""
+        self.database.add(results, infos)
         self._counts["results"] += len(results)
 
     @_storing
@@ -60,6 +63,16 @@ class Frontend:
                 notice.code, notice.text, level=notice.level, run=notice.run, model=notice.model
             )
             self._counts["notices"] += 1
+
+    def runs(self) -> dict[str, Any]:
+        """Return every run, what its scores and kinds are: what ``messages.RunsReply`` states."""
+        runs = self.database.runs()
+        kinds = dict.fromkeys(kind for run in runs for kind in run["kinds"])
+        return {
+            "runs": runs,
+            "scores": describe(runs, self.database.scores(), scores.infos()),
+            "kinds": {kind: kind_label(kind) for kind in kinds},
+        }
 
     @_storing
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
@@ -123,3 +136,28 @@ class Frontend:
     def close(self) -> None:
         """Close the database."""
         self.database.close()
+
+
+def describe(
+    runs: Iterable[Mapping[str, Any]], stored: Mapping[str, ScoreInfo], known: Mapping[str, ScoreInfo]
+) -> list[ScoreInfo]:
+    """Return what each score of these runs is, in the order in which scores are listed to people.
+
+    What was stored with the results holds. Results of an older version have nothing stored: then a score that
+    is registered here under that name is taken to be the same, unless the results contradict it. Otherwise
+    only that is told which the results show: whether it has a target, and whether it is of layers or of
+    units.
+    """
+    seen: dict[str, set[tuple[str, bool]]] = {}
+    for run in runs:
+        for level in ("layer", "unit"):
+            for pair in run[f"{level}s"]:
+                seen.setdefault(pair["score"], set()).add((level, pair["target"] != ""))
+    out = []
+    for name in [*(name for name in known if name in seen), *(name for name in seen if name not in known)]:
+        info = stored.get(name) or known.get(name)
+        if info is None or (name not in stored and seen[name] != {(info.level, info.needs_target)}):
+            level, needs_target = min(seen[name])
+            info = ScoreInfo(name=name, level=level, needs_target=needs_target)  # type: ignore[arg-type]
+        out.append(info)
+    return out

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..core.results import Results
+from ..core.score_info import ScoreInfo
 from .data_point import DataPoint
 from .evaluation.targets import Target
 from .messages import Notice, StatusReport
@@ -43,7 +44,7 @@ class EvaluatorLink(Link, Protocol):
 class FrontendLink(Link, Protocol):
     """The frontend, as the evaluator sees it."""
 
-    def results(self, results: Results) -> None: ...
+    def results(self, results: Results, infos: Sequence[ScoreInfo]) -> None: ...
     def claim_target(self, name: str, owner: str) -> None: ...
     def arrival_order(self, run: str, model: str, mode: str, holds: bool) -> None: ...
     def targets(self) -> list[dict[str, Any]]: ...

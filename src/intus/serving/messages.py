@@ -7,6 +7,7 @@ module, since it needs msgspec: a test compares what the client sends with what 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -16,6 +17,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from ..core.errors import InputError
 from ..core.record import Record
 from ..core.results import COLUMNS, Results
+from ..core.score_info import ScoreInfo
 
 # -- what values may be: names that any database can store, numbers that can be compared ----------------
 
@@ -248,14 +250,15 @@ ResultColumns: Any = msgspec.defstruct(
 
 
 class ResultsRequest(Message):
-    """A table of results."""
+    """A table of results, and what their scores are."""
 
     columns: ResultColumns
+    scores: list[ScoreInfo] = []
 
     @classmethod
-    def of(cls, results: Results) -> ResultsRequest:
+    def of(cls, results: Results, infos: Sequence[ScoreInfo] = ()) -> ResultsRequest:
         """Return the message of a table; NaN and infinities become null when it is encoded."""
-        return cls(columns=ResultColumns(**{name: results[name].tolist() for name in COLUMNS}))
+        return cls(ResultColumns(**{name: results[name].tolist() for name in COLUMNS}), list(infos))
 
     def results(self) -> Results:
         """Return the table; raises InputError where the columns are not equally long."""
@@ -475,14 +478,17 @@ class RunSummary(Message):
     scores: Annotated[list[str], Meta(description="scores of whole layers")]
     targets: Annotated[list[str], Meta(description="targets that layers have scores of")]
     kinds: list[str]
-    units: Annotated[list[ScoredTarget], Meta(description="scores that units have")]
+    layers: Annotated[list[ScoredTarget], Meta(description="scores that layers have, and of which target")]
+    units: Annotated[list[ScoredTarget], Meta(description="scores that units have, and of which hypothesis")]
     has_graph: bool
 
 
 class RunsReply(Message):
-    """Every run, the newest first."""
+    """Every run, the newest first, and what their scores and kinds are."""
 
     runs: list[RunSummary]
+    scores: Annotated[list[ScoreInfo], Meta(description="what each score is, in the order to list them")]
+    kinds: Annotated[dict[str, str], Meta(description="how people call each kind")]
 
 
 class PointsQuery(RunQuery):

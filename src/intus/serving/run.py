@@ -229,9 +229,10 @@ class _Uvicorn(uvicorn.Server):
         self._roles, self._feed = roles, feed
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        print(
-            "\nStopping when all that was received is scored. Press Ctrl+C again to stop at once.", flush=True
-        )
+        with contextlib.suppress(OSError):  # who started the server may not read its output any more
+            print(
+                "\nStopping when all that was received is scored. Press Ctrl+C again to stop now.", flush=True
+            )
         if self._feed is not None:
             self._feed.close()
         await super().shutdown(sockets)

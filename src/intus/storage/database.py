@@ -6,9 +6,10 @@ change counter, so that a page learns of what another process wrote into the sam
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ import sqlalchemy as sa
 from ..core.errors import InputError, did_you_mean
 from ..core.graph import OP, Graph
 from ..core.results import COLUMNS, Results
+from ..core.score_info import ScoreInfo
 from . import labels, points, summaries
 from . import tables as t
 from .codec import decode_graph
@@ -46,6 +48,7 @@ class Database:
         self.url = read_url(where)
         self._engine = make_engine(self.url, fsync)
         self._series: points.Series = {}
+        self._infos: dict[str, ScoreInfo] = {}  # that this process has stored
         self._writing = threading.Lock()  # threads queue here instead of spinning on SQLite's file lock
         try:
             with self._write() as connection:
@@ -71,21 +74,37 @@ class Database:
 
     # -- scores --------------------------------------------------------------------------------------
 
-    def add(self, results: Results) -> int:
-        """Store results in one transaction; a row seen before is replaced, and its revision raised where it
-        says something else. Returns how many rows were new.
+    def add(self, results: Results, infos: Iterable[ScoreInfo] = ()) -> int:
+        """Store results, and what their scores are, in one transaction.
 
-        NaN and infinite values are stored as NULL; where the row has no note, the note names them.
+        A row that was stored before is replaced, and its revision raised if it differs. NaN and infinite
+        values are stored as NULL; where the row has no note, the note names them.
+
+        Args:
+            results: The results.
+            infos: What their scores are; of each name the newest is kept.
+
+        Returns:
+            How many rows were new.
         """
         groups = list(points.grouped(results))
         if not groups:
             return 0
-        new = 0
+        new, changed = 0, {info.name: info for info in infos if self._infos.get(info.name) != info}
         with self._write() as connection, points.forgetting(self._series):
+            rows = [{"name": name, "info": json.dumps(info.to_json())} for name, info in changed.items()]
+            upsert(connection, t.score, rows, ["name"])
             for run, model, columns in groups:
                 new += points.add(connection, self._series, _run_id(connection, run, model), columns)
             _raise_counter(connection, [("points", run, model) for run, model, _ in groups])
+        self._infos |= changed
         return new
+
+    def scores(self) -> dict[str, ScoreInfo]:
+        """Return what the scores are that results were stored of, by name; older databases may not know."""
+        with self._read() as connection:
+            rows = connection.execute(sa.select(t.score.c.name, t.score.c.info)).all()
+        return {name: ScoreInfo.from_json(json.loads(info)) for name, info in rows}
 
     def revise(
         self, run: str, model: str, mode: str, said: str, instead: str, *, withdraw: bool = False
@@ -148,11 +167,11 @@ class Database:
         return found
 
     def runs(self) -> list[dict[str, Any]]:
-        """Every (run, model), newest first, with what there is to look at in it; the page's list of runs.
+        """Return every (run, model), newest first, with what there is to look at in it.
 
-        ``addresses`` stand in the order of the network where its graph is known, else as first seen.
-        ``targets``, ``scores`` and ``kinds`` are those of whole layers, ``units`` the pairs of score and
-        target that units have.
+        ``addresses`` are in the order of the network where its graph is known, else as first seen.
+        ``targets``, ``scores`` and ``kinds`` are those of whole layers; ``layers`` and ``units`` are the
+        pairs of score and target that layers and units have, with the target "" of a score that needs none.
         """
         with self._read() as connection:
             return summaries.read(connection)
@@ -245,18 +264,21 @@ class Database:
 
     def remove(self, model: str) -> int:
         """Forget every run of a model; returns how many there were."""
-        return self._forget(t.run.c.model == model, t.notice.c.model == model, sa.false())
+        return self._forget(t.run.c.model == model, t.notice.c.model == model)
 
     def clear(self) -> int:
         """Forget everything, labels too; returns how many runs there were."""
-        return self._forget(sa.true(), sa.true(), sa.true())
+        return self._forget(sa.true(), sa.true(), everything=True)
 
-    def _forget(self, which_runs: Any, which_notices: Any, which_targets: Any) -> int:
+    def _forget(self, which_runs: Any, which_notices: Any, *, everything: bool = False) -> int:
         with self._write() as connection:
             gone = connection.execute(sa.select(t.run.c.run, t.run.c.model).where(which_runs)).all()
             connection.execute(sa.delete(t.run).where(which_runs))  # the rest follows by ON DELETE CASCADE
             connection.execute(sa.delete(t.notice).where(which_notices))
-            connection.execute(sa.delete(t.target).where(which_targets))
+            if everything:
+                connection.execute(sa.delete(t.target))
+                connection.execute(sa.delete(t.score))
+                self._infos = {}
             news = [(what, run, model) for run, model in gone for what in ("points", "graph")]
             _raise_counter(connection, [*news, ("notices", "", "")])
         return len(gone)

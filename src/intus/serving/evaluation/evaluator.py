@@ -20,7 +20,7 @@ from ..messages import COUNTED_RUNS, Notice, StatusReport
 from ..worker import Worker, wait_for
 from .arrival_order import ArrivalOrder
 from .relations import Relations
-from .scoring import Evaluation, Measured, chosen, measure, related, renamed
+from .scoring import Evaluation, Measured, chosen, infos_of, measure, related, renamed
 from .targets import KnownTargets, Target
 
 _log = logging.getLogger("intus.serving")
@@ -211,7 +211,8 @@ class Evaluator:
             holds = self._order.news(job.point)
             if holds is not None:
                 self.frontend.arrival_order(key.run, key.model, job.point.mode_shown, holds)
-            self.frontend.results(self._order.update(job.point, found.results))
+            results = self._order.update(job.point, found.results)
+            self.frontend.results(results, infos_of(results))
             self._count(key, "scored")
             self._notify(self._notices_of(job, found))
         except AwayError:

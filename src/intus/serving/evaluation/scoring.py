@@ -12,7 +12,8 @@ import numpy as np
 
 from ...core.record import Record
 from ...core.results import COLUMNS, Results
-from ...scores import Score, Scorer, ScoreResult, get, names
+from ...core.score_info import ScoreInfo
+from ...scores import Score, Scorer, ScoreResult, get, infos, names
 from ...scores.similarity import Sketch, sketch
 from ..data_point import DataPoint
 from ..errors import MisfitError
@@ -243,6 +244,12 @@ def _noted(result: ScoreResult, note: str) -> ScoreResult:
     """Return the result with one more note; a value that is not finite is named where no note explains it."""
     own = result.note or ("" if math.isfinite(result.value) else str(result.value))
     return result._replace(note="; ".join(filter(None, (own, note))))
+
+
+def infos_of(results: Results) -> list[ScoreInfo]:
+    """Return what the scores of these results are; those of scores that are not registered are left out."""
+    known = infos()
+    return [known[name] for name in dict.fromkeys(results["score"].tolist()) if name in known]
 
 
 def renamed(results: Results, point: DataPoint) -> Results:

@@ -58,7 +58,7 @@ def page_routes(frontend: Frontend) -> list[Endpoint]:
             "/api/runs",
             "Every run, and what there is to look at",
             RunsReply,
-            lambda call: {"runs": database.runs()},
+            lambda call: frontend.runs(),
         ),
         get("/api/points", "Scores, as columns", PointsReply, points, PointsQuery),
         get("/api/graph", "A model's graph", dict[str, Any], graph, RunQuery),

@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 
 from ...core.errors import ServeError
 from ...core.results import Results
+from ...core.score_info import ScoreInfo
 from ...storage.codec import encode_records
 from ..aggregation.journal import Log
 from ..data_point import DataPoint
@@ -105,8 +106,8 @@ class Remote:
 class RemoteFrontend(Remote):
     """The frontend, as the evaluator sees it."""
 
-    def results(self, results: Results) -> None:
-        self._post("/results", ResultsRequest.of(results))
+    def results(self, results: Results, infos: Sequence[ScoreInfo] = ()) -> None:
+        self._post("/results", ResultsRequest.of(results, infos))
 
     def claim_target(self, name: str, owner: str) -> None:
         self._post("/claim", ClaimRequest(name, owner))

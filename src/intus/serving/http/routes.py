@@ -113,7 +113,7 @@ def frontend_routes(frontend: Frontend, limit: int) -> list[Endpoint]:
 
     def results(call: Call) -> AcceptedReply:
         table = call.body.results()
-        frontend.results(table)
+        frontend.results(table, call.body.scores)
         return AcceptedReply(len(table))
 
     def claim(call: Call) -> None:
