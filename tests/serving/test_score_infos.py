@@ -29,14 +29,14 @@ def frontend(tmp_path):
 def kurtosis():
     """A label-free score that this process registers."""
 
-    @register("kurtosis", label="Kurtosis")
+    @register("kurtosis_s", label="Kurtosis")
     def kurtosis(behaviours):
         """Excess kurtosis of all entries."""
         z = (behaviours - behaviours.mean(0)) / (behaviours.std(0) + 1e-12)
         return float((z**4).mean() - 3)
 
-    yield "kurtosis"
-    base._SCORES.pop("kurtosis", None)
+    yield "kurtosis_s"
+    base._SCORES.pop("kurtosis_s", None)
 
 
 def runs(frontend):
@@ -50,16 +50,16 @@ def test_a_registered_score_is_known_to_who_never_saw_it(frontend, kurtosis):
     array = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
     evaluator.points([point(record(40, array=array))])
     evaluator.flush()
-    base._SCORES.pop("kurtosis")  # as in a process that only shows results
+    base._SCORES.pop("kurtosis_s")  # as in a process that only shows results
     reply = runs(frontend)
     told = {info["name"]: info for info in reply["scores"]}
-    assert list(told) == ["linear_f1", "linear_f1.majority", "linear_f1.shuffled", "mean", "kurtosis"]
-    assert (told["kurtosis"]["label"], told["kurtosis"]["about"]) == (
+    assert list(told) == ["linear_f1", "linear_f1.majority", "linear_f1.shuffled", "mean", "kurtosis_s"]
+    assert (told["kurtosis_s"]["label"], told["kurtosis_s"]["about"]) == (
         "Kurtosis",
         "Excess kurtosis of all entries.",
     )
     assert told["linear_f1.shuffled"]["baseline_of"] == "linear_f1"
-    assert {"score": "kurtosis", "target": ""} in reply["runs"][0]["layers"]
+    assert {"score": "kurtosis_s", "target": ""} in reply["runs"][0]["layers"]
     assert {"score": "linear_f1", "target": "digit"} in reply["runs"][0]["layers"]
 
 
@@ -72,10 +72,10 @@ def test_what_scores_are_goes_over_http(frontend, kurtosis, monkeypatch):
             assert answer.status_code == 200, answer.text
 
     results = Results.from_rows(
-        [{"run": "r", "model": "m", "address": "fc1", "score": "kurtosis", "value": 1.0}]
+        [{"run": "r", "model": "m", "address": "fc1", "score": "kurtosis_s", "value": 1.0}]
     )
-    Line("http://elsewhere").results(results, [infos()["kurtosis"]])
-    assert frontend.database.scores() == {"kurtosis": infos()["kurtosis"]}
+    Line("http://elsewhere").results(results, [infos()["kurtosis_s"]])
+    assert frontend.database.scores() == {"kurtosis_s": infos()["kurtosis_s"]}
     bad = {"columns": {}, "scores": [{"name": "x" * 2000}]}
     answer = client.post("/results", json=bad)
     assert answer.status_code == 400

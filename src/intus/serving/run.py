@@ -161,7 +161,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``python -m intus.serving``: serve, or print in one line why that is not possible."""
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    parser = argparse.ArgumentParser(prog="python -m intus.serving", description=serve.__doc__)
+    about = (serve.__doc__ or "").partition("\n\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m intus.serving", description=about)
     add_options(parser)
     try:
         serve(**vars(parser.parse_args(arguments)))

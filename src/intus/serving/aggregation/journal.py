@@ -25,8 +25,8 @@ from ..options import ServerOptions
 from .window import RunKey
 
 _log = logging.getLogger("intus.serving")
-_FRAME = struct.Struct("<4sIQI")  # mark, bytes of the head (JSON), bytes of the body, CRC-32 of both
-_MARK = b"ints"
+_FRAME = struct.Struct("<4sIQI")  # magic, bytes of the head (JSON), bytes of the body, CRC-32 of both
+_MAGIC = b"ints"
 FILE_BYTES = 64 << 20
 #: Bytes that small frames may take beyond the limit: they tell that an epoch ended, which makes room.
 _SLACK = 1 << 20
@@ -46,16 +46,16 @@ def pack(head: Mapping[str, Any], body: bytes = b"") -> list[bytes]:
     [20, 2, 4]
     """
     text = json.dumps(head, separators=(",", ":")).encode()
-    return [_FRAME.pack(_MARK, len(text), len(body), zlib.crc32(body, zlib.crc32(text))), text, body]
+    return [_FRAME.pack(_MAGIC, len(text), len(body), zlib.crc32(body, zlib.crc32(text))), text, body]
 
 
 def unpack(file: BinaryIO) -> Iterator[tuple[int, JournalFrame]]:
     """Yield (where it ends, frame) of each frame, up to the first that is damaged."""
     size, end = os.fstat(file.fileno()).st_size, 0
     while len(prefix := file.read(_FRAME.size)) == _FRAME.size:
-        mark, head_bytes, body_bytes, crc = _FRAME.unpack(prefix)
+        magic, head_bytes, body_bytes, crc = _FRAME.unpack(prefix)
         end += _FRAME.size + head_bytes + body_bytes
-        if mark != _MARK or end > size:
+        if magic != _MAGIC or end > size:
             return
         head, body = file.read(head_bytes), file.read(body_bytes)
         if zlib.crc32(body, zlib.crc32(head)) != crc:

@@ -22,8 +22,8 @@ def openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     >>> openapi([Endpoint("POST", "/clear", "Forget everything", print, body=ClearRequest)])["paths"].keys()
     dict_keys(['/clear'])
     """
-    kinds = {each.body for each in endpoints} | {each.reply for each in endpoints} | {ErrorReply}
-    named = [kind for kind in kinds if kind not in (None, bytes)]
+    kinds = [kind for each in endpoints for kind in (each.body, each.reply)]
+    named = [kind for kind in dict.fromkeys([*kinds, ErrorReply]) if kind not in (None, bytes)]
     schemas, components = msgspec.json.schema_components(named, ref_template=_REFERENCE)
     schema_of = dict(zip(named, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
