@@ -19,7 +19,7 @@ from ..core.record import Record
 from ..core.results import COLUMNS, Results
 from ..core.score_info import ScoreInfo
 
-# -- what values may be: names that any database can store, numbers that can be compared ----------------
+# -- what values may be: names that any database can store, numbers that can be compared ---------------
 
 _STORABLE = r"^[^\x00\ud800-\udfff]*$"  # PostgreSQL stores no NUL, and no encoding half a surrogate pair
 _LONGEST = 1000
@@ -49,7 +49,7 @@ class Message(Struct):
     """Base of all messages. Unknown fields are ignored, so that an older server understands newer clients."""
 
 
-# -- records, from clients to the aggregator --------------------------------------------------------------
+# -- records, from clients to the aggregator -----------------------------------------------------------
 
 
 class EpochReport(Message):
@@ -107,7 +107,7 @@ class IngestReply(Message):
 TriggerFields = Annotated[list[Name], Meta(title="a list of field names")]
 
 
-# -- the client of 2018 (Vivisect) ------------------------------------------------------------------------
+# -- the client of 2018 (Vivisect) ---------------------------------------------------------------------
 
 #: The kind of record that each of its routes takes.
 LEGACY_KINDS = {
@@ -159,7 +159,7 @@ class LegacyArray(Message):
         )
 
 
-# -- targets ----------------------------------------------------------------------------------------------
+# -- targets -------------------------------------------------------------------------------------------
 
 
 class Patterns(Message):
@@ -213,7 +213,7 @@ class ClaimRequest(Message):
     owner: Annotated[Text, Meta(description="the id of the client that registered it")]
 
 
-# -- data points, from the aggregator to the evaluator ----------------------------------------------------
+# -- data points, from the aggregator to the evaluator -------------------------------------------------
 
 
 class PointEnvelope(Message):
@@ -233,7 +233,7 @@ class AcceptedReply(Message):
     accepted: Count
 
 
-# -- results and notices, to the frontend -----------------------------------------------------------------
+# -- results and notices, to the frontend --------------------------------------------------------------
 
 _CELLS: dict[type, Any] = {str: Text, int: Int, float: Number}
 #: The columns of a table of results: a list for each, null for what does not apply.
@@ -325,7 +325,7 @@ class ArrivalOrderRequest(Message):
     holds: Annotated[bool, Meta(description="true to verify the scores, false to withdraw them")]
 
 
-# -- counts -----------------------------------------------------------------------------------------------
+# -- counts --------------------------------------------------------------------------------------------
 
 #: For how many (run, model) a role tells the counts: those it heard of last.
 COUNTED_RUNS = 100
@@ -403,7 +403,7 @@ class AggregatorReply(AggregatorCounts, kw_only=True):
     trigger: list[str]
 
 
-# -- flush, clear, remove, graphs ---------------------------------------------------------------------------
+# -- flush, clear, remove, graphs ----------------------------------------------------------------------
 
 
 class FlushRequest(Message):
@@ -453,8 +453,7 @@ class RunQuery(Message):
     model: Model = ""
 
 
-# -- what the page reads
-# --------------------------------------------------------------------------------------
+# -- what the page reads ------------------------------------------------------------------------------
 
 
 class ScoredTarget(Message):
