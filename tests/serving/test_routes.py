@@ -363,6 +363,27 @@ BAD = [
     ("/results", {"columns": {"n": [10**30]}}, r"^columns\.n\[0\] must be a whole number or null, got 1000"),
     ("/results", b'{"columns": {"run": ["\\ud800"]}}', "surrogate"),
     ("/results", b'{"columns": {"\\ud800": [1]}}', "surrogate"),
+    ("/results", {"columns": {}, "scores": [{}]}, r"^scores\[0\]\.name is missing; it must be a string"),
+    (
+        "/results",
+        {"columns": {}, "scores": [{"name": "a", "level": "row"}]},
+        r"level must be one of 'layer', 'unit'",
+    ),
+    (
+        "/results",
+        {"columns": {}, "scores": [{"name": "a", "low": "b"}]},
+        r"low must be a number or null, got 'b'",
+    ),
+    (
+        "/results",
+        {"columns": {}, "scores": [3]},
+        r"^scores\[0\] must be an object with the fields name, label",
+    ),
+    (
+        "/results",
+        {"columns": {}, "scores": [{"name": "x" * 1001}]},
+        "must be text of at most 1,000 characters",
+    ),
     ("/results", {}, "columns is missing; it must be an object with the fields run, model"),
     (
         "/notices",

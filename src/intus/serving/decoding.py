@@ -145,7 +145,9 @@ def _members(kind: Any) -> list[Any]:
 
 
 def _structs(kind: Any) -> list[Any]:
-    return [each for each in _members(kind) if isinstance(each, msgspec.inspect.StructType)]
+    """Return the types with fields that a type is a union of."""
+    with_fields = msgspec.inspect.StructType | msgspec.inspect.DataclassType
+    return [each for each in _members(kind) if isinstance(each, with_fields)]
 
 
 def _part(value: Any, step: re.Match[str]) -> Any:
@@ -178,7 +180,7 @@ def _words(kind: Any) -> str:
             return "one of " + ", ".join(map(repr, kind.values))
         case of.ListType():
             return f"a list, each entry {_words(kind.item_type)}"
-        case of.StructType():
+        case of.StructType() | of.DataclassType():
             return f"an object with the fields {', '.join(each.encode_name for each in kind.fields)}"
         case of.UnionType():
             return " or ".join(map(_words, kind.types))
