@@ -31,7 +31,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def registered():
-    """Forget the scores that a page registers."""
+    """Forget the scores that an example registers."""
     from intus.scores import base
 
     before = dict(base._SCORES)
@@ -87,7 +87,7 @@ MODULES = sorted(
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_in_docstrings_run(name: str) -> None:
+def test_examples_in_docstrings_run(name: str, registered) -> None:
     module = importlib.import_module(name)
     given = {"np": numpy, "torch": torch, "intus": intus}
     assert doctest.testmod(module, extraglobs=given, optionflags=doctest.ELLIPSIS).failed == 0
