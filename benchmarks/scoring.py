@@ -32,6 +32,7 @@ from intus.serving.data_point import DataPoint, Key
 from intus.serving.evaluation.relations import Relations
 from intus.serving.evaluation.scoring import evaluate
 from intus.serving.evaluation.targets import Target
+from intus.serving.messages import TargetRequest
 
 from . import harness
 
@@ -159,7 +160,7 @@ def measure_layer(rows: int) -> dict[str, float]:
     out = {part: min(one[part] for one in rounds) for part in rounds[0]}
     cheap = READS["statistics"] + READS["ridge"]
     out[ALONE] = _least(lambda: fed(cheap, x, labels).result())[0]
-    target, relations = Target.parse({"name": "y", "targets": y.tolist()}), Relations()
+    target, relations = Target.parse(TargetRequest(name="y", targets=y.tolist())), Relations()
     served = []
     for epoch in range(6):
         evaluate(_point(x, "before", epoch), [target], ["mean"], relations=relations)
@@ -178,7 +179,7 @@ def _read_by_part(names: list[str], x: np.ndarray, labels: dict[str, np.ndarray]
     for part, scores in READS.items():
         began = time.process_time()
         for name in scores:
-            get(name).readings(scorer.statistics)
+            get(name).results(scorer.statistics)
         out[part] = time.process_time() - began
     began = time.process_time()
     drawn = sketch(scorer.statistics)

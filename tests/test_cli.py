@@ -389,7 +389,7 @@ def test_serve_on_a_port_in_use(capsys: pytest.CaptureFixture[str], tmp_path: Pa
         taken.listen()
         port = taken.getsockname()[1]
         assert main(["serve", "--port", str(port), "--database", str(tmp_path / "x.db")]) == 1
-    assert f"Port {port} of 127.0.0.1" in capsys.readouterr().err
+    assert f"cannot listen on port {port} of 127.0.0.1" in capsys.readouterr().err
 
 
 def test_python_dash_m() -> None:
@@ -415,4 +415,4 @@ def test_invalid_port_exits_with_2(command: list[str], port: str, capsys: pytest
 
 def test_invalid_frontend_url_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--role", "evaluator", "--port", "0", "--frontend-url", "elsewhere:8080"]) == 1
-    assert "Write it as http://HOST:PORT" in capsys.readouterr().err
+    assert "frontend_url must be an address such as http://HOST:PORT" in capsys.readouterr().err

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from waiting import until
 from zoo import Decoder, graph_of
 
-from intus.core.graph import Graph
+from intus.core.graph import Graph, Ops
 from intus.tracing.run import trace
 from intus.viewing.html import View
 
@@ -74,7 +74,8 @@ class Net(nn.Module):
 
 def fixed(graph: Graph) -> Graph:
     """Without what differs from run to run, from machine to machine, and with every line of this file."""
-    ops = replace(graph.ops, time=graph.ops.time * 0, site=graph.ops.site * 0 - 1)
+    columns = graph.ops.columns() | {"time": graph.ops.time * 0, "site": graph.ops.site * 0 - 1}
+    ops = Ops(len(graph.ops), **columns)
     raised = graph.facts.get("raised")
     facts = {"seconds": 0, "raised": raised and raised | {"file": "model.py", "line": 1}}
     return replace(graph, ops=ops, sites=[], facts=graph.facts | facts)

@@ -87,6 +87,6 @@ def test_two_ranks(tmp_path):
     assert f1["ids"]["epoch"].tolist() == [0, 1]
     assert np.isfinite(f1["ids"]["value"]).all()
     assert not len(f1["none"])
-    assert "nobody knows which rows" in notices
+    assert "it is unknown which rows" in notices
     assert set(f1["set"]["target"].tolist()) >= {"all"}
     assert by["set"].where(score="mean")["n"].tolist() == [40, 40]

@@ -19,6 +19,7 @@ from intus.monitoring import flush, probe
 from intus.serving.data_point import DataPoint, Key
 from intus.serving.evaluation.scoring import evaluate
 from intus.serving.evaluation.targets import Target
+from intus.serving.messages import TargetRequest
 
 HOST = "127.0.0.1"
 DIGITS = load_digits()
@@ -109,7 +110,7 @@ def scored(server):
     for watch in watches:
         watch.epoch = 3
     assert flush(HOST, server.port)
-    target = Target.parse({"name": "digit", "targets": LABELS[:700].tolist(), "client": OF_PROBE_SET})
+    target = Target.parse(TargetRequest(name="digit", targets=LABELS[:700].tolist(), client=OF_PROBE_SET))
     found = {"projected": {}, "whole": {}}
     for record in (one for one in server.records() if one.epoch < 3):
         point = DataPoint(Key.of(record), "output", record.epoch, -1, (record,))

@@ -15,12 +15,13 @@ CORE = {"core"}
 FOLDERS = {
     "core": set(),
     "scores": CORE,
+    "engines": CORE | {"scores"},
     "storage": CORE,
     "backends": CORE | {"tracing"},  # inside a function: the graph of a torch model
     "viewing": CORE,
     "tracing": CORE | {"storage", "viewing"},
     "monitoring": CORE | {"backends", "storage"},
-    "serving": CORE | {"storage", "scores", "viewing"},
+    "serving": CORE | {"storage", "scores", "engines", "viewing"},
     "inspection": CORE | {"backends", "storage", "scores"},
 }
 #: Modules at the top: they may use everything.
@@ -29,9 +30,13 @@ TOP = {"__init__", "__main__", "callbacks", "cli", "demo", "examples"}
 FORBIDDEN = {
     "core": {"torch", "pandas", "sklearn", "scipy", "sqlalchemy", "starlette", "uvicorn", "safetensors"},
     "scores": {"torch", "sqlalchemy", "starlette", "uvicorn"},
+    "engines": {"torch", "sklearn", "sqlalchemy", "starlette", "uvicorn"},
     "storage": {"torch", "sklearn", "starlette", "uvicorn"},
     "viewing": {"torch", "sklearn", "sqlalchemy", "starlette"},
-    "monitoring": {"torch", "sklearn", "scipy", "pandas", "sqlalchemy", "starlette", "uvicorn"},
+    "monitoring": {
+        *("torch", "sklearn", "scipy", "pandas"),
+        *("sqlalchemy", "starlette", "uvicorn", "msgspec"),
+    },
     "serving": {"torch", "tensorflow", "jax"},
 }
 
@@ -142,8 +147,10 @@ def test_no_import_cycles():
     assert names == done, f"a cycle among {sorted(names - done)}"
 
 
-HEAVY = ["torch", "tensorflow", "jax", "sklearn", "scipy", "pandas", "sqlalchemy", "starlette", "uvicorn"]
-HEAVY += ["matplotlib", "quickjs", "_quickjs"]
+HEAVY = [
+    *("torch", "tensorflow", "jax", "sklearn", "scipy", "pandas"),
+    *("sqlalchemy", "starlette", "uvicorn", "msgspec", "matplotlib", "quickjs", "_quickjs"),
+]
 
 
 def child(code):
@@ -178,6 +185,7 @@ def test_import_intus_is_light():
         ("import intus.scores", ["torch", "pandas", "sqlalchemy", "starlette"]),
         ("import intus.backends", HEAVY),
         ("import intus.cli", HEAVY),
+        ("import intus.engines, intus.serving.options", [*HEAVY, "numpy"]),
     ],
 )
 def test_imports_load_no_unneeded_packages(code, never):

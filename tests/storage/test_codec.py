@@ -17,7 +17,6 @@ from intus.core.projection import PROJECTED, SUMMARY
 from intus.core.record import KINDS, Record
 from intus.storage.codec import (
     decode_graph,
-    decode_legacy,
     decode_records,
     encode_graph,
     encode_records,
@@ -318,68 +317,6 @@ def test_corrupted_graph_raises_codec_error_or_is_usable(data):
     assert sum(1 for _ in graph.names()) > 0
     for row in range(len(graph.ops)):
         graph.parents(row), graph.children(row), graph.enclosing_calls(row)
-
-
-# -- the client of 2018 ----------------------------------------------------------------------------------
-
-
-def legacy(array, **metadata):
-    facts = {"model_name": "m", "operation_name": "dense", "epoch": 3, "batch_axis": 0} | metadata
-    return json.dumps({"metadata": facts, "array": array}).encode()
-
-
-@pytest.mark.parametrize(
-    ("route", "kind"),
-    [
-        ("activation_output", "output"),
-        ("activation_input", "input"),
-        ("gradient_output", "grad_output"),
-        ("gradient_input", "grad_input"),
-        ("parameter", "parameter"),
-    ],
-)
-def test_legacy_json_is_decoded(route, kind):
-    record = decode_legacy(legacy([[1, 2], [3, 4], [5, 6]], array_name="1", state="training"), route)
-    assert (record.kind, record.model, record.address, record.epoch, record.index, record.mode) == (
-        kind, "m", "dense", 3, 1, "training",
-    )  # fmt: skip
-    np.testing.assert_array_equal(record.array, np.array([[1, 2], [3, 4], [5, 6]], np.float32))
-    assert record.rows == (1 if route == "parameter" else 3)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"\xff\xfe",
-        b"[]",
-        b'{"metadata": {}}',
-        b'{"metadata": [], "array": [1]}',
-        legacy([[1], [1, 2]]),
-        legacy([["a"]]),
-        legacy({"a": 1}),
-        legacy(None),
-        legacy([[1]], batch_axis=7),
-        legacy([[1]], batch_axis="0"),
-        legacy([[1]], epoch="third"),
-        legacy([[1]], model_name=None),
-        legacy([[1]], operation_name=["a"]),
-        DEEP.encode(),
-        b'{"metadata": {}, "array": ' + DEEP.encode() + b"}",
-        b'{"metadata": {"operation_name": "a", "model_name": "m"}, "array": [NaN]}',
-        legacy([10**400]),
-        legacy([[1e999]]).replace(b"Infinity", b"1e999").replace(b"0}", b'"x"}'),
-    ],
-)
-def test_invalid_legacy_json_is_refused_with_a_sentence(body):
-    with pytest.raises(CodecError) as caught:
-        decode_legacy(body, "activation_output")
-    assert str(caught.value).endswith(".")
-
-
-def test_unknown_legacy_route_is_refused():
-    with pytest.raises(CodecError, match="'weights' is not an array type"):
-        decode_legacy(legacy([1]), "weights")
 
 
 @pytest.mark.parametrize(

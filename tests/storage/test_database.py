@@ -15,6 +15,7 @@ from sqlalchemy.dialects import postgresql
 
 from intus.core.errors import CodecError, InputError
 from intus.core.results import COLUMNS, Results
+from intus.core.score_info import ScoreInfo
 from intus.storage import migrations, tables
 from intus.storage.codec import encode_graph
 from intus.storage.database import Database, network_order
@@ -327,6 +328,56 @@ def test_two_processes_share_a_database(place):
         assert len(database.points("r", "m")) == 120
         assert database.runs()[0]["points"] == 120
         assert database.changes().number == 80
+
+
+# -- what scores are -------------------------------------------------------------------------------------
+
+
+def test_what_scores_are_is_kept_with_their_results(place):
+    kurtosis = ScoreInfo(name="kurtosis", label="Kurtosis", about="Excess kurtosis.", low=-2.0)
+    with Database(place) as database:
+        assert database.scores() == {}
+        database.add(rows(score="kurtosis"), [kurtosis])
+        database.add(rows(score="kurtosis", epoch=1), [kurtosis])
+    with Database(place) as later:
+        assert later.scores() == {"kurtosis": kurtosis}
+        (run,) = later.runs()
+        assert run["layers"] == [{"score": "kurtosis", "target": ""}]
+        newer = ScoreInfo(name="kurtosis", label="Excess kurtosis")
+        later.add(rows(score="kurtosis", epoch=2), [newer])
+        assert later.scores() == {"kurtosis": newer}
+        later.remove("m")
+        assert later.scores() == {"kurtosis": newer}
+        later.clear()
+        assert later.scores() == {}
+        later.add(rows(score="kurtosis", epoch=2), [newer])
+        assert later.scores() == {"kurtosis": newer}
+
+
+def test_results_that_cannot_be_stored_leave_no_word_of_their_scores(database, monkeypatch):
+    info = ScoreInfo(name="mean", label="Mean")
+
+    def fails(*arguments):
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("intus.storage.points.add", fails)
+        with pytest.raises(ZeroDivisionError):
+            database.add(rows(), [info])
+    assert database.scores() == {}
+    database.add(rows(), [info])
+    assert database.scores() == {"mean": info}
+
+
+def test_the_pairs_of_score_and_target_are_told(database):
+    for score, target in (("mean", ""), ("linear_f1", "digit"), ("linear_f1", "even"), ("r2", "age")):
+        database.add(rows(score=score, target=target))
+    (run,) = database.runs()
+    assert run["scores"] == ["mean", "linear_f1", "r2"]
+    assert run["targets"] == ["digit", "even", "age"]
+    assert [(pair["score"], pair["target"]) for pair in run["layers"]] == [
+        ("mean", ""), ("linear_f1", "digit"), ("linear_f1", "even"), ("r2", "age"),
+    ]  # fmt: skip
 
 
 # -- opening and migrations --------------------------------------------------------------------------

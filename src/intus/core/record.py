@@ -13,15 +13,17 @@ import numpy as np
 from .errors import InputError
 from .projection import SUMMARY
 
-KINDS = (
-    "output",
-    "input",
-    "grad_output",
-    "grad_input",
-    "parameter",
-    "parameter_grad",
-    "update",
-)
+#: What a record may hold, and how people call it.
+KIND_LABELS = {
+    "output": "output",
+    "input": "input",
+    "grad_output": "gradient of the output",
+    "grad_input": "gradient of the input",
+    "parameter": "parameter",
+    "parameter_grad": "gradient of the parameter",
+    "update": "update of the parameter",
+}
+KINDS = tuple(KIND_LABELS)
 
 #: The mode of passes of a probe set, and the separator before the run's name in the owner of its labels.
 PROBE_SET_MODE, OF_PROBE_SET = "probe", "/probe set of "

@@ -124,7 +124,8 @@ def inspect(
             )
             tables.append(_table(results, run, name, checkpoint.epoch))
             if database is not None:
-                database.add(_for_database(tables[-1]))
+                infos = [info for score in requested for info in score.infos]
+                database.add(_for_database(tables[-1]), infos)
                 if graph is not None and database.graph(run, name) is None:
                     database.put_graph(run, name, encode_graph(graph))
             del model  # free it before the next is loaded

@@ -1,7 +1,6 @@
 """Encode records and graphs as bytes: safetensors with JSON metadata, the same on the wire and on disk.
 
-The format contains no pickle and nothing executable, and needs only numpy on both ends. The JSON format of
-the 2018 Vivisect client (nested lists, one array per request) can be decoded too.
+The format contains no pickle and nothing executable, and needs only numpy on both ends.
 """
 
 from __future__ import annotations
@@ -90,53 +89,6 @@ def decode_records(blob: bytes) -> tuple[list[Record], dict[str, Any]]:
         beside = (arrays.get(f"{number}.{name}") for name in ("items", "summary"))
         records.append(_record(arrays[str(number)], fact, *beside))
     return records, envelope
-
-
-def decode_legacy(body: bytes, array_type: str) -> Record:
-    """Decode a request of the 2018 client: ``{"metadata": {...}, "array": [[...]]}``.
-
-    Args:
-        body: The body of the request.
-        array_type: The route it was posted to: ``activation_output``, ``gradient_input``, ``parameter`` ...
-
-    Raises:
-        CodecError: If the body or the route is invalid.
-    """
-    kinds = {
-        "activation_output": "output",
-        "activation_input": "input",
-        "gradient_output": "grad_output",
-        "gradient_input": "grad_input",
-        "parameter": "parameter",
-    }
-    if array_type not in kinds:
-        raise CodecError(f"{array_type!r} is not an array type. Known types: {', '.join(kinds)}.")
-    packet = _parse(body.decode("utf-8", "replace"))
-    if not isinstance(packet, dict) or not isinstance(packet.get("metadata"), dict):
-        raise CodecError('The request must be {"metadata": {...}, "array": [...]}.')
-    meta = packet["metadata"]
-    try:
-        if not isinstance(packet.get("array"), list):
-            raise TypeError(f"got {packet.get('array')!r}")
-        array = np.asarray(packet["array"], dtype=np.float32)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise CodecError(f"The array must be a rectangular list of numbers: {error}.") from None
-    parameter = array_type == "parameter"
-    return _record(
-        array,
-        {
-            "address": meta.get("operation_name", meta.get("array_name", "") if parameter else ""),
-            "kind": kinds[array_type],
-            "run": str(meta.get("run", "")),
-            "model": meta.get("model_name", ""),
-            "step": None,
-            "epoch": meta.get("epoch"),
-            "mode": str(meta.get("state") or ""),
-            "batch_axis": None if parameter else meta.get("batch_axis", 0),
-            "index": int(meta["array_name"]) if str(meta.get("array_name", "")).isdecimal() else 0,
-        },
-        None,
-    )
 
 
 def encode_graph(graph: Graph, arrays: Mapping[str, np.ndarray] | None = None) -> bytes:

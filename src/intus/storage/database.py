@@ -6,9 +6,10 @@ change counter, so that a page learns what another process wrote to the same fil
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ import sqlalchemy as sa
 from ..core.errors import InputError, did_you_mean
 from ..core.graph import OP, Graph
 from ..core.results import COLUMNS, Results
+from ..core.score_info import ScoreInfo
 from . import labels, points, summaries
 from . import tables as t
 from .codec import decode_graph
@@ -66,6 +68,7 @@ class Database:
         self.url = read_url(where)
         self._engine = make_engine(self.url, fsync)
         self._series: points.Series = {}
+        self._infos: dict[str, ScoreInfo] = {}  # descriptions that this process has stored
         self._writing = threading.Lock()  # threads wait here rather than poll SQLite's file lock
         try:
             with self._write() as connection:
@@ -91,14 +94,15 @@ class Database:
 
     # -- scores --------------------------------------------------------------------------------------
 
-    def add(self, results: Results) -> int:
-        """Store results in one transaction.
+    def add(self, results: Results, infos: Iterable[ScoreInfo] = ()) -> int:
+        """Store results, and the descriptions of their scores, in one transaction.
 
         An existing row is replaced, and its revision number incremented if its values differ. NaN and
         infinite numbers are stored as NULL; if the value is one and the row has no note, the note names it.
 
         Args:
             results: The results.
+            infos: Descriptions of their scores; the newest of each name is kept.
 
         Returns:
             The number of new rows.
@@ -106,12 +110,21 @@ class Database:
         groups = list(points.grouped(results))
         if not groups:
             return 0
-        new = 0
+        new, changed = 0, {info.name: info for info in infos if self._infos.get(info.name) != info}
         with self._write() as connection, points.cleared_on_error(self._series):
+            rows = [{"name": name, "info": json.dumps(info.to_json())} for name, info in changed.items()]
+            upsert(connection, t.score, rows, ["name"])
             for run, model, columns in groups:
                 new += points.add(connection, self._series, _run_id(connection, run, model), columns)
             _increment_counter(connection, [("points", run, model) for run, model, _ in groups])
+        self._infos |= changed
         return new
+
+    def scores(self) -> dict[str, ScoreInfo]:
+        """Return the stored descriptions of scores, by name; databases of older versions may have none."""
+        with self._read() as connection:
+            rows = connection.execute(sa.select(t.score.c.name, t.score.c.info)).all()
+        return {name: ScoreInfo.from_json(json.loads(info)) for name, info in rows}
 
     def revise(self, run: str, model: str, mode: str, old: str, new: str, *, withdraw: bool = False) -> int:
         """Replace a text in the notes of a run's points, or withdraw these points.
@@ -208,8 +221,8 @@ class Database:
         Returns:
             One dict per run with its name, model, framework, times, number of points and ``has_graph``, and:
             ``epochs``; ``addresses``, in network order if the graph is known, else in order of first
-            appearance; ``targets``, ``scores`` and ``kinds`` of whole layers; ``units``, the pairs of score
-            and target that units have.
+            appearance; ``targets``, ``scores`` and ``kinds`` of whole layers; ``layers`` and ``units``, the
+            pairs of score and target that layers and units have, with the target ``""`` of a score without.
         """
         with self._read() as connection:
             return summaries.read(connection)
@@ -334,18 +347,21 @@ class Database:
 
     def remove(self, model: str) -> int:
         """Delete every run of a model, and return the number of runs deleted."""
-        return self._delete(t.run.c.model == model, t.notice.c.model == model, sa.false())
+        return self._delete(t.run.c.model == model, t.notice.c.model == model)
 
     def clear(self) -> int:
         """Delete everything, including targets, and return the number of runs deleted."""
-        return self._delete(sa.true(), sa.true(), sa.true())
+        return self._delete(sa.true(), sa.true(), everything=True)
 
-    def _delete(self, which_runs: Any, which_notices: Any, which_targets: Any) -> int:
+    def _delete(self, which_runs: Any, which_notices: Any, *, everything: bool = False) -> int:
         with self._write() as connection:
             gone = connection.execute(sa.select(t.run.c.run, t.run.c.model).where(which_runs)).all()
             connection.execute(sa.delete(t.run).where(which_runs))  # the rest follows by ON DELETE CASCADE
             connection.execute(sa.delete(t.notice).where(which_notices))
-            connection.execute(sa.delete(t.target).where(which_targets))
+            if everything:
+                connection.execute(sa.delete(t.target))
+                connection.execute(sa.delete(t.score))
+                self._infos = {}
             changes = [(what, run, model) for run, model in gone for what in ("points", "graph")]
             _increment_counter(connection, [*changes, ("notices", "", "")])
         return len(gone)

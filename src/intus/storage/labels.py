@@ -67,7 +67,7 @@ def read(connection: sa.Connection) -> list[dict[str, Any]]:
     rows = connection.execute(sa.select(t.target).order_by(t.target.c.name, t.target.c.registered)).mappings()
     return [
         {"targets": json.loads(row["labels"]), "runs": runs.get(row["name"], [])}
-        | {name: value for name, value in row.items() if name != "labels"}
+        | {str(name): value for name, value in row.items() if name != "labels"}
         | {"claimed": bool(row["claimed"])}
         for row in rows
     ]

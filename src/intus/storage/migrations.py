@@ -89,8 +89,11 @@ DROP TABLE target;
 ALTER TABLE label RENAME TO target
 """
 
+# What each score is, as JSON of core's ScoreInfo: results may be of scores that another process registered.
+_SCORES = "CREATE TABLE score (name TEXT PRIMARY KEY, info TEXT NOT NULL)"
+
 #: SQL of every step, in order; the first takes an empty database to version 1.
-STEPS: Sequence[str] = (_TABLES, _CHANGE_INDEX, _REVISION, _OWNERS)
+STEPS: Sequence[str] = (_TABLES, _CHANGE_INDEX, _REVISION, _OWNERS, _SCORES)
 
 
 def migrate(connection: Connection, steps: Sequence[str] = STEPS) -> int:

@@ -19,21 +19,26 @@ def read(connection: sa.Connection) -> list[dict[str, Any]]:
         .order_by(t.run.c.started.desc(), t.run.c.id.desc())
     ).mappings()
     epochs, addresses = _epochs(connection), _addresses(connection)
-    targets, scores, kinds = (_distinct(connection, name) for name in ("target", "score", "kind"))
-    units = _distinct(connection, "score", "target", units=True)
+    kinds = _distinct(connection, "kind")
+    of_layers, of_units = (_distinct(connection, "score", "target", units=units) for units in (False, True))
     return [
         {name: value for name, value in row.items() if name != "id"}
         | {
             "epochs": [epoch for (epoch,) in epochs[row["id"]]],
             "addresses": [address for (address,) in addresses[row["id"]]],
-            "targets": [target for (target,) in targets[row["id"]] if target],
-            "scores": [score for (score,) in scores[row["id"]]],
+            "targets": list(dict.fromkeys(target for _, target in of_layers[row["id"]] if target)),
+            "scores": list(dict.fromkeys(score for score, _ in of_layers[row["id"]])),
             "kinds": [kind for (kind,) in kinds[row["id"]]],
-            "units": [{"score": score, "target": target} for score, target in units[row["id"]]],
+            "layers": _pairs(of_layers[row["id"]]),
+            "units": _pairs(of_units[row["id"]]),
             "has_graph": bool(row["has_graph"]),
         }
         for row in runs
     ]
+
+
+def _pairs(rows: list[list[Any]]) -> list[dict[str, str]]:
+    return [{"score": score, "target": target} for score, target in rows]
 
 
 _ByRun = dict[int, list[list[Any]]]

@@ -32,12 +32,13 @@ target = _table(
     "target", "name", "owner", "labels", "model_pattern", "layer_pattern", "run_pattern", "registered",
     "until", "claimed",
 )  # fmt: skip
+score = _table("score", "name", "info")
 counter = _table("counter", "name", "value")
 change = _table("change", "what", "run", "model", "number")
 #: Seconds that SQLite waits for another process to end its transaction.
 BUSY_S = 20.0
 _LOCK_KEY = 0x696E747573
-TABLES = (run, series, point, epoch, graph, place, notice, target, counter, change)
+TABLES = (run, series, point, epoch, graph, place, notice, target, score, counter, change)
 
 
 def upsert(
