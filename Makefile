@@ -5,7 +5,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ENGINES := firefox-esr webkit2gtk-driver xvfb
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-postgres test-engines test-ray check bench notebooks loops gallery web web-check format clean
+.PHONY: help demo test test-slow test-postgres test-engines test-ray check bench notebooks loops gallery scores web web-check format clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -74,6 +74,9 @@ bench: .venv/.ready .venvs/peers/.ready $(OTHERS)  ## ratios to plain PyTorch, h
 	$(PYTHON) -m venv .venvs/monitors
 	.venvs/monitors/bin/python -m pip install --quiet -c constraints.txt -r benchmarks/monitors.txt -e .
 	@touch $@
+
+scores: .venv/.ready  ## write docs/scores.md from what the scores say of themselves
+	$(PY) -m intus.scores > docs/scores.md
 
 gallery: .venv/.ready  ## a site of known architectures, in out/gallery
 	$(ONE_THREAD) $(PY) -m gallery $(ARGS)

@@ -32,6 +32,7 @@ from intus.serving.data_point import DataPoint, Key
 from intus.serving.evaluation.relations import Relations
 from intus.serving.evaluation.scoring import evaluate
 from intus.serving.evaluation.targets import Target
+from intus.serving.messages import TargetRequest
 
 from . import harness
 
@@ -167,7 +168,7 @@ def measure_layer(rows: int) -> dict[str, float]:
     out = {part: min(one[part] for one in rounds) for part in rounds[0]}
     cheap = READS["statistics"] + READS["ridge"]
     out[ALONE] = _least(lambda: fed(cheap, x, labels).result())[0]
-    target, relations = Target.parse({"name": "y", "targets": y.tolist()}), Relations()
+    target, relations = Target.parse(TargetRequest(name="y", targets=y.tolist())), Relations()
     served = []
     for epoch in range(6):
         evaluate(_point(x, "before", epoch), [target], ["mean"], relations=relations)
@@ -186,7 +187,7 @@ def _read_by_part(names: list[str], x: np.ndarray, labels: dict[str, np.ndarray]
     for part, scores in READS.items():
         began = time.process_time()
         for name in scores:
-            get(name).readings(scorer.statistics)
+            get(name).results(scorer.statistics)
         out[part] = time.process_time() - began
     began = time.process_time()
     drawn = sketch(scorer.statistics)
@@ -266,12 +267,12 @@ def _report(
         f"{ROWS:,} rows, {FEATURES} features, {CLASSES} classes; CPU seconds of one thread. The scores "
         "of intus process a stream of batches, select their penalty, and include a control task and an interval.",
         harness.table(["classifier", "CPU s", "× linear_f1", "held-out F1"], rows),
-        f"Goal: scikit-learn's logistic regression takes {GOAL_LOGISTIC} × linear_f1. With max_iter=1000 it "
-        f"takes {last / base:.0f} × for one target, and {last / ten:.0f} × for each of {TARGETS} targets of a "
-        "layer, which share the most expensive part. For one target exact moments cannot reach the goal: the "
+        f"Goal: scikit-learn's logistic regression takes {GOAL_LOGISTIC} × linear_f1. With max_iter=1000 "
+        f"it takes {last / base:.0f} × for one target, and {last / ten:.0f} × for each of {TARGETS} targets "
+        "of a layer, which share the most expensive part. For one target exact moments cannot reach the goal: the "
         f"Gram matrix of the training rows and its decomposition alone take {least:.2f} s, "
-        f"1/{last / least:.0f} of the logistic regression. In float32 the Gram matrix takes half as long, but "
-        "for nearly collinear features this changes predictions by hundredths.",
+        f"1/{last / least:.0f} of the logistic regression. In float32 the Gram matrix takes half as long, "
+        "but for nearly collinear features this changes predictions by hundredths.",
         "Spearman's correlation with LogisticRegression over 5 layers × 6 epochs on digits (goal 0.9): "
         f"{correlations}.",
         "## A layer in an epoch",

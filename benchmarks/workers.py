@@ -16,11 +16,13 @@ from pathlib import Path
 import numpy as np
 
 from intus.core.record import Record
+from intus.engines import Engine, LocalEngine
+from intus.engines.ray import RayEngine
 from intus.serving.data_point import DataPoint, Key
-from intus.serving.evaluation.engine import Engine, LocalEngine
 from intus.serving.evaluation.evaluator import Evaluator
-from intus.serving.evaluation.ray_engine import RayEngine
+from intus.serving.evaluation.targets import Target
 from intus.serving.frontend import Frontend
+from intus.serving.messages import TargetRequest
 from intus.storage.database import Database
 
 from . import harness
@@ -51,9 +53,9 @@ def _seconds(engine: Engine) -> float:
     labels = np.random.default_rng(0).integers(0, 20, ROWS)
     with tempfile.TemporaryDirectory() as folder, Database(Path(folder) / "x.db") as database:
         evaluator = Evaluator(Frontend(database), engine=engine)
-        evaluator.put_target({"name": "class", "targets": labels.tolist()})
-        evaluator.put_target({"name": "half", "targets": (labels % 2).tolist()})
-        _epoch(evaluator, labels, 0)  # lets the workers import their libraries
+        evaluator.put_target(Target.parse(TargetRequest(name="class", targets=labels.tolist())))
+        evaluator.put_target(Target.parse(TargetRequest(name="half", targets=(labels % 2).tolist())))
+        _epoch(evaluator, labels, 0)  # workers load their libraries
         began = time.perf_counter()
         _epoch(evaluator, labels, 1)
         seconds = time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""The same addresses through every verb: each means the same to all, or is refused with the reason."""
+"""The same addresses in every verb: each means the same everywhere, or is refused with the reason."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Block(nn.Module):
 
 
 class Mix(nn.Module):
-    """Its result has three axes of which nothing tells what they are."""
+    """Returns three axes of unknown meaning."""
 
     def forward(self, x):
         return x.reshape(len(x), 3, -1) + 1
 
 
 class Net(nn.Module):
-    """Channels second, channels last, blocks, a layer that runs twice, names with special characters."""
+    """Channels second, channels last, blocks, a layer called twice, names with special characters."""
 
     def __init__(self):
         super().__init__()
@@ -51,13 +51,13 @@ class Net(nn.Module):
 
 @dataclass
 class Meaning:
-    """What an address means.
+    """The meaning of an address.
 
     Attributes:
         calls: The calls of modules whose outputs it means, for ``inspect``.
         units: The units; None for all.
         axis: The axis of the units.
-        ops: The labels that ``find`` gives, where these are not just the outputs of ``calls``.
+        ops: The labels that ``find`` returns, if they are not just the outputs of ``calls``.
         param: The parameter, if it is one.
     """
 
@@ -131,7 +131,7 @@ def t(net):
 
 
 def rows_of(t, meaning):
-    """The rows that the truth names."""
+    """Return the rows of the meaning."""
     if meaning.ops == ("all",):
         return set(range(len(t.graph.ops)))
     if meaning.ops is not None:
@@ -142,7 +142,7 @@ def rows_of(t, meaning):
 
 
 def units_of(value, meaning):
-    """The part of a value that the truth names, as a mask."""
+    """Return the part of a value in the meaning, as a mask."""
     mask = torch.zeros(value.shape, dtype=torch.bool)
     if meaning.units is None:
         return ~mask
@@ -166,7 +166,7 @@ def test_find(t, address):
 
 @pytest.mark.parametrize("address", MEANINGS)
 def test_index_of_a_trace(t, address):
-    """One op, or the first pass of a layer; several ops, units and parameters are refused."""
+    """Indexing returns one op or the first pass of a layer, and refuses several ops, units and parameters."""
     meaning = MEANINGS[address]
     several = len(rows_of(t, meaning)) > 1 and not address.startswith("shared")
     if meaning.units is not None or meaning.param or several:
@@ -189,7 +189,7 @@ def test_save(net, t, address):
 
 @pytest.mark.parametrize("address", [one for one in MEANINGS if one not in ("*", "**")])
 def test_rerun_and_value(t, address):
-    """What rerun sets to 7 is what the truth names, and what ``value`` returns."""
+    """Rerun sets the part in the meaning to 7, and ``value`` returns that part."""
     meaning = MEANINGS[address]
     if meaning.param:
         changed = t.rerun({address: 7.0})
@@ -212,7 +212,7 @@ def test_rerun_and_value(t, address):
 
 @pytest.mark.parametrize("address", MEANINGS)
 def test_inspect(net, t, address):
-    """The difference of means of every unit is that of the part of the value which the truth names."""
+    """The mean difference of every unit is that of the part in the meaning."""
     meaning = MEANINGS[address]
     if not meaning.calls:
         text = "is a parameter" if meaning.param else "which no module returns"
@@ -220,7 +220,7 @@ def test_inspect(net, t, address):
             intus.inspect(net, {"odd": LABELS}, "mean_difference", IDS, address)
         return
     if address in ("*", "**"):
-        with pytest.raises(AddressError, match=r"'mix' has shape .* nothing tells"):
+        with pytest.raises(AddressError, match=r"'mix' has shape .* do not determine its unit axis"):
             intus.inspect(net, {"odd": LABELS}, "mean_difference", IDS, address)
         return
     table = intus.inspect(net, {"odd": LABELS}, "mean_difference", IDS, address)
@@ -228,16 +228,16 @@ def test_inspect(net, t, address):
     for call in meaning.calls:
         value = t[call if ":" in call.replace("\\:", "") or call in t else f"{call}:1"].value
         units = meaning.units if meaning.units is not None else range(value.shape[meaning.axis])
-        mine = table[table.address == call]
-        assert mine.unit.tolist() == list(units)
+        scores_of_call = table[table.address == call]
+        assert scores_of_call.unit.tolist() == list(units)
         of_units = value.movedim(meaning.axis, 1).flatten(2).double()
         odd, even = of_units[LABELS == 1].mean((0, 2)), of_units[LABELS == 0].mean((0, 2))
-        assert mine.value.to_numpy() == pytest.approx((odd - even)[list(units)].numpy(), abs=1e-5)
+        assert scores_of_call.value.to_numpy() == pytest.approx((odd - even)[list(units)].numpy(), abs=1e-5)
 
 
 @pytest.mark.parametrize("address", MEANINGS)
 def test_probe(net, address):
-    """A probe attaches to whole modules, named before anything has run; the rest it refuses."""
+    """A probe attaches to whole modules, before anything has run, and refuses other addresses."""
     meaning = MEANINGS[address]
     named = {name for name, _ in net.named_modules()} | {r"heads.a\:b", r"heads.c\[0\]"}
     known = not any(c in address for c in ("embedding", "sigmoid", "linear", "mul", "ids"))
@@ -257,15 +257,15 @@ def test_probe(net, address):
     [
         ("nope", AddressError, "has no 'nope'"),
         ("h.*.nope", AddressError, r"has no 'h.\*.nope'"),
-        ("*.fc", AddressError, r"'\*' stays within a name. Write '\*\*.fc'"),
+        ("*.fc", AddressError, r"'\*' does not match dots. Write '\*\*.fc'"),
         ("pool[", InputError, "is not an address"),
         ("pool[x]", InputError, r"\[x\] does not name units"),
         ("pool[9]", AddressError, r"'pool\[9\]' is out of range: there are 6 units"),
         ("pool[0@3]", AddressError, "has 3 axes"),
-        ("mix[0]", AddressError, r"'mix(\[0\])?' has shape \(\d, 3, 10\), and nothing tells which axis"),
+        ("mix[0]", AddressError, r"'mix(\[0\])?' has shape \(\d, 3, 10\), .* unit axis"),
     ],
 )
-def test_what_means_nothing_is_refused_by_all(net, t, address, error, text):
+def test_unknown_addresses_are_refused_by_every_verb(net, t, address, error, text):
     verbs = [
         lambda: t.value(address),
         lambda: t.rerun({address: 0.0}),
@@ -280,10 +280,10 @@ def test_what_means_nothing_is_refused_by_all(net, t, address, error, text):
         lambda: intus.trace(net, IDS, save=address),
         lambda: intus.probe(net, which=address),
     ]
-    for verb in whole:  # which refuse units whether they exist or not
+    for verb in whole:  # these refuse units, whether they exist or not
         with pytest.raises(error, match=f"{text}|names units"):
             verb()
 
 
-def test_there_are_thirty():
+def test_at_least_thirty_addresses():
     assert len(MEANINGS) >= 30

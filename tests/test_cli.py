@@ -1,4 +1,4 @@
-"""The command line: helpful, and with the exit codes it promises."""
+"""The command line: help, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -64,22 +64,22 @@ def net(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", [[], ["demo"], ["serve"], ["view"]])
-def test_help_says_what_a_command_does(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([*command, "--help"])
     assert ended.value.code == 0
     assert len(capsys.readouterr().out.splitlines()) > 8
 
 
-def test_every_option_is_explained() -> None:
+def test_every_option_has_help() -> None:
     verbs = parser()._subparsers._group_actions[0].choices  # type: ignore[union-attr]
-    silent = [
+    without_help = [
         f"{name} {action.dest}" for name, verb in verbs.items() for action in verb._actions if not action.help
     ]  # type: ignore[union-attr]
-    assert silent == []
+    assert without_help == []
 
 
-def test_a_command_that_is_not_understood_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_command_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["vew"])
     assert ended.value.code == 2
@@ -87,7 +87,7 @@ def test_a_command_that_is_not_understood_ends_with_2(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("name", ["Net", "ready"])
-def test_view_writes_the_graph_of_a_class_or_a_module(net: Path, tmp_path: Path, name: str) -> None:
+def test_view_of_class_or_module(net: Path, tmp_path: Path, name: str) -> None:
     out = tmp_path / "out.html"
     assert main(["view", f"{net}:{name}", "--inputs", "randn(3, 4)", "--output", str(out), "--no-open"]) == 0
     text = out.read_text()
@@ -95,7 +95,7 @@ def test_view_writes_the_graph_of_a_class_or_a_module(net: Path, tmp_path: Path,
     assert "<title>Net</title>" in text
 
 
-def test_view_shows_a_saved_trace(tmp_path: Path) -> None:
+def test_view_of_saved_trace(tmp_path: Path) -> None:
     trace(torch.nn.Sequential(torch.nn.Linear(4, 2)), torch.ones(1, 4)).save(tmp_path / "net.trace")
     out = tmp_path / "out.html"
     assert main(["view", str(tmp_path / "net.trace"), "--output", str(out), "--no-open"]) == 0
@@ -108,22 +108,22 @@ def test_view_shows_a_saved_trace(tmp_path: Path) -> None:
         (["view", "nowhere.py:Net"], "no file 'nowhere.py'"),
         (["view", "{folder}/nt.py:Net"], "Did you mean 'net.py'"),
         (["view", "{folder}/net:Net"], "Did you mean {net}:Net?"),
-        (["view", "{folder}/no/net.py:Net"], "Nor is there a folder '{folder}/no'"),
+        (["view", "{folder}/no/net.py:Net"], "There is no folder '{folder}/no' either"),
         (["view", "{net}:"], "{net} needs the name of one of its 4 models: write\n"),
         (["view", "{net}::Net"], "{net}::Net does not work: SyntaxError"),
         (
             ["view", "{net}:torch"],
-            "of type module, and not a model to run. Known names: 'Net', 'ready', 'other', ",
+            "of type module, not a model to run. Known names: 'Net', 'ready', 'other', ",
         ),
         (["view", "{net}:Nett", "--no-open"], "Did you mean 'Net'?"),
         (["view", "{net}:Net", "--inputs", "rann(3)", "--no-open"], "--inputs 'rann(3)'"),
         (
             ["view", "{net}", "{folder}/other.py"],
-            "and 2 are named. For two on one page write: ",
+            "but 2 are named. For two on one page write: ",
         ),
         (
             ["view", "{net}:Net", "--inputs", "randn(3, 5)", "--no-open"],
-            "{net}:Net stopped on the way; Net.html shows where: RuntimeError: mat1 and mat2 shapes",
+            "{net}:Net raised an exception; Net.html shows where: RuntimeError: mat1 and mat2 shapes",
         ),
         (
             ["view", "{net}:Net", "--no-open"],
@@ -154,7 +154,7 @@ def test_view_shows_a_saved_trace(tmp_path: Path) -> None:
         (["demo", "--epochs", "0"], "--epochs 0 trains nothing"),
     ],
 )
-def test_what_cannot_be_done_ends_with_1_and_the_reason(
+def test_failure_exits_with_1_and_a_reason(
     net: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -170,17 +170,17 @@ def test_what_cannot_be_done_ends_with_1_and_the_reason(
 
 
 def view_as_typed(folder: Path, *words: str) -> tuple[int, str]:
-    """What a user's shell shows, in the folder of the file."""
+    """Run ``intus view`` in a folder; return the exit code and standard error."""
     asked = [sys.executable, "-m", "intus", "view", *words, "--no-open"]
     done = subprocess.run(asked, cwd=folder, capture_output=True, text=True, timeout=120)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stderr
 
 
-def test_a_file_without_a_name_lists_its_models_as_they_are_written(net: Path) -> None:
-    code, said = view_as_typed(net.parent, "net.py")
+def test_view_of_file_lists_its_models(net: Path) -> None:
+    code, text = view_as_typed(net.parent, "net.py")
     assert code == 1
-    first, *lines, last = said.splitlines()
+    first, *lines, last = text.splitlines()
     assert first == "intus: net.py needs the name of one of its 4 models: write"
     assert [re.split(" {2,}", line.strip()) for line in lines] == [
         ['net.py:ready --inputs "x"', "a Net"],
@@ -189,8 +189,8 @@ def test_a_file_without_a_name_lists_its_models_as_they_are_written(net: Path) -
         ["net.py:'Sized(size)' --inputs \"input\"", "a class that takes size"],
     ]
     assert "a value for each input" in last
-    code, said = view_as_typed(net.parent, "net.py:ready", "--inputs", "randn(3, 4)", "-o", "net.json")
-    assert (code, said) == (0, "")
+    code, text = view_as_typed(net.parent, "net.py:ready", "--inputs", "randn(3, 4)", "-o", "net.json")
+    assert (code, text) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -200,18 +200,18 @@ def test_a_file_without_a_name_lists_its_models_as_they_are_written(net: Path) -
         ("import torch\nloss = torch.nn.MSELoss()", '  some.py:loss --inputs "input, target"  a MSELoss\n'),
         (
             "def build(width=4):\n    import torch\n    return torch.nn.Linear(width, 2)",
-            "write some.py:'build()'; if it is what to show, some.py:build.",
+            "write some.py:'build()'. To show the function itself, write some.py:build.",
         ),
         (
             "from torch.nn import Linear",
-            "some.py holds nothing to show: no torch.nn.Module and no ",
+            "some.py defines nothing to show: no torch.nn.Module and no ",
         ),
         ("if __name__ == '__main__':\n    model = 1", "does not run here: make the model above it"),
         ("raise ValueError('no data')", "some.py does not run: ValueError: no data"),
     ],
     ids=["imported", "a loss", "a function", "torch's own", "below main", "raises"],
 )
-def test_a_file_without_a_name_says_what_it_holds(
+def test_view_of_file_says_what_to_write(
     net: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str, words: str
 ) -> None:
     monkeypatch.chdir(net.parent)
@@ -220,52 +220,54 @@ def test_a_file_without_a_name_says_what_it_holds(
     assert words in capsys.readouterr().err
 
 
-def test_of_many_models_some_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_view_of_file_lists_at_most_twelve_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     many = tmp_path / "many.py"
     many.write_text("import torch\nfor n in range(30):\n    globals()[f'net{n}'] = torch.nn.ReLU()\n")
     assert main(["view", str(many)]) == 1
-    said = capsys.readouterr().err
-    assert "one of its 30 models" in said
-    assert "  and 18 more\n" in said
-    assert len(said.splitlines()) == 15
+    text = capsys.readouterr().err
+    assert "one of its 30 models" in text
+    assert "  and 18 more\n" in text
+    assert len(text.splitlines()) == 15
 
 
 @pytest.mark.parametrize("depth", ["-1", "two", "1.5"])
-def test_a_depth_that_is_none_is_not_understood(depth: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_depth_exits_with_2(depth: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["view", "net.py:Net", f"--depth={depth}"])
     assert ended.value.code == 2
     assert f"{depth!r} is not a number of levels, 0 or more, or all" in capsys.readouterr().err
 
 
-def test_what_is_no_trace_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def said(name: str) -> str:
+def test_view_of_invalid_trace_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def text(name: str) -> str:
         assert main(["view", str(tmp_path / name), "--no-open"]) == 1
         return capsys.readouterr().err
 
     (tmp_path / "empty.trace").touch()
-    assert "is no trace that this intus can read. A model is written FILE.py:NAME" in said("empty.trace")
+    assert "is no trace that this version of intus can read. A model is written FILE.py:NAME" in text(
+        "empty.trace"
+    )
     torch.save({"a": torch.ones(1)}, tmp_path / "net.pt")
-    assert "It may hold weights; the model is in the code that loads them" in said("net.pt")
+    assert "It may hold weights. The model is in the code that loads them" in text("net.pt")
     save_file({"a": torch.ones(1)}, tmp_path / "new.trace", {"intus": "99", "graph": "{}"})
-    assert "in format '99'; this one reads '1'. Write it anew" in said("new.trace")
+    assert "in format '99'; this version reads format '1'. Write it again" in text("new.trace")
     (tmp_path / "folder").mkdir()
-    assert "is a folder, but none that trace(…, store=…) has finished" in said("folder")
+    assert "is a folder, but none that trace(…, store=…) has finished" in text("folder")
     trace(torch.nn.Linear(4, 2), torch.ones(4), save="none").save(tmp_path / "a.trace")
     assert main(["view", str(tmp_path / "a.trace"), "--inputs", "3"]) == 1
     assert "--inputs '3': no model runs, a trace was recorded before" in capsys.readouterr().err
 
 
 def marks(page: Path) -> dict[str, Any]:
-    """What a page of two carries of their comparison."""
+    """Return the comparison in the data of a page of two."""
     data = re.search(r'id="intus-data"[^>]*>([^<]+)<', page.read_text())
     assert data
     content = json.loads(gzip.decompress(base64.b64decode(data[1])))
     return {**content["beside"], "paint": content["paint"], "depth": content["depth"]}
 
 
-def test_two_stand_side_by_side(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A class twice is the same model twice; another module of the file has other weights."""
+def test_view_beside_of_two_models(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A class that is built twice has the same weights; another module of the file has others."""
     out = tmp_path / "both.html"
     rest = ["--inputs", "randn(3, 4)", "-o", str(out), "--no-open", "--depth", "2"]
     assert main(["view", f"{net}:Net", "--beside", f"{net}:Net()", *rest]) == 0
@@ -279,9 +281,7 @@ def test_two_stand_side_by_side(net: Path, tmp_path: Path, capsys: pytest.Captur
     assert found["first"] == ["linear_1_1", "linear_1_1"]
 
 
-def test_a_trace_stands_beside_a_trace_or_a_model(
-    net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_view_beside_of_traces(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
     model = torch.nn.Linear(4, 2)
     for name in ("a", "b"):
@@ -290,12 +290,12 @@ def test_a_trace_stands_beside_a_trace_or_a_model(
             model.bias += 1
     a, b, out = (str(tmp_path / name) for name in ("a.trace", "b.trace", "both.html"))
     assert main(["view", a, "--beside", b, "-o", out, "--no-open"]) == 0
-    assert "They part at linear_1" in marks(Path(out))["summary"]
+    assert "They diverge at linear_1" in marks(Path(out))["summary"]
     assert main(["view", a, "--beside", f"{net}:Net", "--inputs", "ones(1, 4)", "-o", out, "--no-open"]) == 0
     capsys.readouterr()
     for other, rest, words in (
         (f"{net}:Net", [], "cannot run without --inputs"),
-        (f"{net}:Net", ["--inputs", "ones(5)"], "Net stopped on the way: RuntimeError: mat1"),
+        (f"{net}:Net", ["--inputs", "ones(5)"], "Net raised an exception: RuntimeError: mat1"),
         (str(tmp_path / "c.trace"), [], "There is no file"),
         (b, ["-o", "x.svg"], "'x.svg' cannot be: two graphs side by side are a page"),
         (b, ["--dark"], "['dark'] cannot be: two graphs side by side are a page"),
@@ -306,14 +306,14 @@ def test_a_trace_stands_beside_a_trace_or_a_model(
         assert words in capsys.readouterr().err
 
 
-def test_a_model_that_stops_is_drawn_as_far_as_it_came(net: Path, tmp_path: Path) -> None:
+def test_view_of_model_that_raises(net: Path, tmp_path: Path) -> None:
     out = tmp_path / "part.svg"
     command = ["view", f"{net}:late", "--inputs", "ones(4)", "-o", str(out), "--no-open"]
     assert main(command) == 1
     assert "tanh" in out.read_text()
 
 
-def test_view_takes_a_class_with_its_arguments(net: Path, tmp_path: Path) -> None:
+def test_view_of_class_with_arguments(net: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.html"
     assert main(["view", f"{net}:Sized(3)", "--inputs", "ones(3)", "--output", str(out), "--no-open"]) == 0
     assert "<title>Sized</title>" in out.read_text()
@@ -339,15 +339,13 @@ def test_view_opens_the_page_in_the_browser(
 
 
 @pytest.mark.parametrize(("flag", "boxes"), [([], 4), (["--rolled"], 4), (["--no-rolled"], 102)])
-def test_a_long_loop_is_rolled_unless_asked_otherwise(
-    flag: list[str], boxes: int, net: Path, tmp_path: Path
-) -> None:
+def test_view_rolls_long_loops_by_default(flag: list[str], boxes: int, net: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.svg"
     assert main(["view", f"{net}:steps", "--inputs", "ones(4)", "--out", str(out), "--no-open", *flag]) == 0
     assert out.read_text().count('role="graphics-symbol"') == boxes
 
 
-def test_a_file_may_import_its_neighbours(net: Path, tmp_path: Path) -> None:
+def test_viewed_file_imports_from_its_folder(net: Path, tmp_path: Path) -> None:
     (tmp_path / "main_net.py").write_text("from net import Net\n")
     out = tmp_path / "out.svg"
     before = list(sys.path)
@@ -364,7 +362,7 @@ def test_a_file_may_import_its_neighbours(net: Path, tmp_path: Path) -> None:
     assert sys.path == before
 
 
-def test_a_file_that_does_not_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_viewed_file_that_raises(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = tmp_path / "bad.py"
     bad.write_text("raise ValueError('no data here')")
     assert main(["view", f"{bad}:Net"]) == 1
@@ -383,7 +381,7 @@ def test_a_file_that_does_not_run_is_told(tmp_path: Path, capsys: pytest.Capture
         assert words in capsys.readouterr().err
 
 
-def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_serve_on_a_port_in_use(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     import socket
 
     with socket.socket() as taken:
@@ -391,32 +389,30 @@ def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Pa
         taken.listen()
         port = taken.getsockname()[1]
         assert main(["serve", "--port", str(port), "--database", str(tmp_path / "x.db")]) == 1
-    assert f"Port {port} of 127.0.0.1" in capsys.readouterr().err
+    assert f"cannot listen on port {port} of 127.0.0.1" in capsys.readouterr().err
 
 
-def test_python_dash_m_is_the_command() -> None:
+def test_python_dash_m() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "intus", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("intus 0.")
 
 
-def test_without_a_command_it_prints_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_command_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "intus serve --port 9000" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [["serve"], ["demo"], ["examples"]])
 @pytest.mark.parametrize("port", ["99999", "-1", "x", ""])
-def test_a_port_that_is_none_is_refused(
-    command: list[str], port: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_port_exits_with_2(command: list[str], port: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([*command, f"--port={port}"])
     assert ended.value.code == 2
     assert f"{port!r} is not a port" in capsys.readouterr().err
 
 
-def test_an_address_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_frontend_url_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--role", "evaluator", "--port", "0", "--frontend-url", "elsewhere:8080"]) == 1
-    assert "Write it as http://HOST:PORT" in capsys.readouterr().err
+    assert "frontend_url must be an address such as http://HOST:PORT" in capsys.readouterr().err

@@ -1,7 +1,7 @@
 """intus: see inside any neural network.
 
-Four verbs: ``trace`` and ``view`` show what runs in a model, ``probe`` shows what each layer learns while it
-trains, ``inspect`` tells which units respond to an idea. Names load when they are first used: importing
+Four verbs: ``trace`` and ``view`` show what runs in a model, ``probe`` shows what each layer learns during
+training, ``inspect`` shows which units respond to a hypothesis. Names are loaded on first use: importing
 intus imports no framework.
 """
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: Every public name, and the module that holds it ("" for a module that is itself the name).
-_HOME = {
+#: Every public name, and the module that defines it ("" for a name that is itself a module).
+_MODULES = {
     "Address": ".core.address",
     "Graph": ".core.graph",
     "IntusError": ".core.errors",
@@ -92,11 +92,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module 'intus' has no attribute {name!r}")
-    home = _HOME[name]
-    value = importlib.import_module(home or f".{name}", __name__)
-    value = getattr(value, name) if home else value
+    module = _MODULES[name]
+    value = importlib.import_module(module or f".{name}", __name__)
+    value = getattr(value, name) if module else value
     globals()[name] = value
     return value
 

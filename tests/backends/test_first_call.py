@@ -1,4 +1,4 @@
-"""The guard of a model's first call: told however the call ends, gone after it, in nobody's way."""
+"""The callback after a model's first call."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Net(nn.Module):
         return self.linear(x)
 
 
-class Keeps(Net):
-    """Pickles all it has, as a class may."""
+class PicklesEverything(Net):
+    """A model whose pickle contains every attribute."""
 
     def __getstate__(self):
         return self.__dict__.copy()
@@ -38,10 +38,10 @@ X = torch.ones(4, 3)
 
 
 @pytest.mark.parametrize("error", [None, ValueError("v"), KeyboardInterrupt("k"), SystemExit(2)])
-def test_the_first_call_is_told_of_however_it_ends_and_the_second_is_not(error):
-    net, told = Net(), []
+def test_listener_runs_once_however_first_call_ends(error):
+    net, calls = Net(), []
     expected, before = net(X), list(vars(net))
-    after_first_call(net, lambda: told.append(list(vars(net))))
+    after_first_call(net, lambda: calls.append(list(vars(net))))
     net.error = error
     if error is None:
         assert torch.equal(net(X), expected)
@@ -49,56 +49,56 @@ def test_the_first_call_is_told_of_however_it_ends_and_the_second_is_not(error):
         with pytest.raises(type(error)) as raised:
             net(X)
         assert raised.value is error
-    assert told == [before]
+    assert calls == [before]
     net.error = None
     assert torch.equal(net(X), expected)
-    assert told == [before]
+    assert calls == [before]
 
 
-def test_it_goes_when_the_last_who_asked_takes_it_back():
-    net, told = Net(), []
+def test_cancelling_last_listener_restores_model():
+    net, calls = Net(), []
     before = list(vars(net))
-    one, other = (after_first_call(net, lambda name=name: told.append(name)) for name in "ab")
+    one, other = (after_first_call(net, lambda name=name: calls.append(name)) for name in "ab")
     one()
     assert SLOT in vars(net)
     other()
     assert list(vars(net)) == before
     net(X)
-    assert told == []
+    assert calls == []
 
 
-def test_who_takes_it_back_during_the_call_is_told_all_the_same():
-    net, told = Net(), []
-    undo = after_first_call(net, lambda: told.append(1))
+def test_cancelling_during_call_still_runs_listener():
+    net, calls = Net(), []
+    undo = after_first_call(net, lambda: calls.append(1))
     net.linear.register_forward_hook(lambda *args: undo())
     net(X)
-    assert told == [1]
+    assert calls == [1]
 
 
-@pytest.mark.parametrize("cls", [Net, Keeps])
+@pytest.mark.parametrize("cls", [Net, PicklesEverything])
 @pytest.mark.parametrize("twin", [copy.deepcopy, copy.copy, lambda net: pickle.loads(pickle.dumps(net))])
-def test_copies_are_their_own(cls, twin):
-    net, told = cls(), []
+def test_copies_have_no_first_call(cls, twin):
+    net, calls = cls(), []
     expected = net(X)
-    after_first_call(net, lambda: told.append(1))
+    after_first_call(net, lambda: calls.append(1))
     other = twin(net)
     assert torch.equal(other(X), expected)
-    if not (cls is Keeps and twin is copy.copy):  # which shares all that its original has
-        assert told == []
-    assert isinstance(vars(net).get(SLOT), FirstCall) == (not told)
+    if not (cls is PicklesEverything and twin is copy.copy):  # shares every attribute with the original
+        assert calls == []
+    assert isinstance(vars(net).get(SLOT), FirstCall) == (not calls)
     assert vars(other).get(SLOT) is None
 
 
-def test_a_replica_runs_with_its_own_parameters():
-    net, told = Net(), []
-    after_first_call(net, lambda: told.append(1))
-    replica = net._replicate_for_data_parallel()  # what DataParallel makes for each device
+def test_data_parallel_replica_uses_its_parameters():
+    net, calls = Net(), []
+    after_first_call(net, lambda: calls.append(1))
+    replica = net._replicate_for_data_parallel()  # as DataParallel does for each device
     replica.linear = nn.Linear(3, 2)
     assert torch.equal(replica(X), replica.linear(X))
-    assert told == [1]
+    assert calls == [1]
 
 
-def test_compiling_goes_through_it():
+def test_compile_with_pending_first_call():
     net = Net()
     net.register_forward_hook(lambda *args: None)
     expected = net(X)
@@ -107,7 +107,7 @@ def test_compiling_goes_through_it():
     torch._dynamo.reset()
 
 
-def test_a_model_compiled_in_place_is_left_alone():
+def test_model_compiled_in_place_is_unchanged():
     net = Net()
     net.compile(backend="eager")
     slot = vars(net)[SLOT]
@@ -121,7 +121,7 @@ def test_a_model_compiled_in_place_is_left_alone():
     assert vars(later)[SLOT] is slot
 
 
-def test_it_keeps_no_model_alive():
+def test_first_call_keeps_no_reference():
     net = Net()
     after_first_call(net, lambda: None)
     ref = weakref.ref(net)

@@ -1,4 +1,4 @@
-"""A backend is found by the model's type, and nothing is imported to find it."""
+"""The registry of backends."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from intus.backends import base
 from intus.core.errors import InputError
 
 
-def test_a_torch_module_belongs_to_torch():
+def test_torch_module_has_torch_backend():
     assert base.for_model(nn.Linear(2, 2)).name == "torch"
 
 
 @pytest.mark.parametrize("model", [[1], None, "resnet", nn.Linear])
-def test_anything_else_is_refused_with_its_type_and_what_is_known(model):
+def test_unsupported_model_error_names_type_and_frameworks(model):
     with pytest.raises(InputError, match=rf"{type(model).__qualname__} cannot be observed.*torch"):
         base.for_model(model)
 
 
-def test_no_framework_is_imported_to_find_a_backend():
+def test_lookup_imports_no_framework():
     code = (
         "import sys\n"
         "from intus.backends import base\n"
@@ -33,7 +33,7 @@ def test_no_framework_is_imported_to_find_a_backend():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_another_package_can_register_its_framework(monkeypatch):
+def test_register_class_and_import_path(monkeypatch):
     monkeypatch.setattr(base, "_BACKENDS", dict(base._BACKENDS))
 
     class Mine:
@@ -49,7 +49,7 @@ def test_another_package_can_register_its_framework(monkeypatch):
     assert isinstance(base.for_model(model), Later)
 
 
-def test_an_entry_point_declares_a_framework(monkeypatch):
+def test_entry_point_declares_framework(monkeypatch):
     class Point:
         name = "mine"
 
@@ -68,6 +68,6 @@ class Later:
 
 
 @pytest.mark.parametrize("kinds", [(), ["outputs"], "gradient"])
-def test_kinds_that_do_not_exist_are_refused(kinds):
-    with pytest.raises(InputError, match=r"kinds has .* Write one or more of: output, input"):
+def test_unknown_or_no_kinds_are_refused(kinds):
+    with pytest.raises(InputError, match=r"kinds must be one or more of output, input, .* got "):
         base.check_kinds(kinds)

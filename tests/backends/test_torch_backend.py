@@ -1,4 +1,4 @@
-"""PyTorch: what is seen is what was, and nothing is changed."""
+"""The PyTorch backend: captured tensors equal the model's, and the model is unchanged."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ def tensors(value):
 
 
 class Collect:
-    """A tap that keeps a copy of everything."""
+    """A tap that copies everything."""
 
     def __init__(self, wants=lambda operation: True):
-        self.seen, self.order, self.errors, self.asked = {}, [], [], []
-        self.decide = wants
+        self.seen, self.order, self.errors, self.offered = {}, [], [], []
+        self.predicate = wants
 
     def on_forward_start(self, inputs):
-        self.given = [tensor.shape for tensor in tensors(inputs)]
+        self.inputs_shapes = [tensor.shape for tensor in tensors(inputs)]
         self.order.append("begins")
 
     def wants(self, operation):
-        self.asked.append(operation.address)
-        return operation.address if self.decide(operation) else None
+        self.offered.append(operation.address)
+        return operation.address if self.predicate(operation) else None
 
     def on_tensor(self, ticket, seen):
         self.seen.setdefault((seen.kind, seen.address), []).append(seen.copy(None, 0))
         self.order.append(seen.address)
 
     def on_forward_end(self, output):
-        self.returned = [tensor.shape for tensor in tensors(output)]
+        self.output_shapes = [tensor.shape for tensor in tensors(output)]
         self.order.append("ends")
 
     def on_error(self, error):
@@ -77,7 +77,7 @@ class Cnn(nn.Module):
 
 
 def snapshot(model):
-    """Everything that attaching could leave behind."""
+    """Return everything that attaching could change."""
     state = {name: {k: copy.copy(v) for k, v in vars(m).items()} for name, m in model.named_modules()}
     tensors_ = {
         name: (p._backward_hooks, p._post_accumulate_grad_hooks, dict(vars(p)))
@@ -96,7 +96,7 @@ def assert_untouched(model, before):
     assert tensors_ == before[1]
 
 
-def test_operations_are_the_modules_that_can_run():
+def test_operations_are_modules_with_forward():
     operations = BACKEND.operations(Cnn())
     assert [op.address for op in operations] == [
         "", "features", "features.0", "features.1", "features.2", "features.3", "heads.0",
@@ -104,13 +104,13 @@ def test_operations_are_the_modules_that_can_run():
     assert operations[2].type == "Conv2d"
 
 
-def test_names_with_marks_are_escaped():
+def test_special_characters_of_names_are_escaped():
     model = nn.Sequential()
     model.layers = nn.ModuleDict({"a:b": nn.Linear(1, 1)})
     assert BACKEND.operations(model)[1].address == "layers.a\\:b"
 
 
-def test_outputs_and_inputs_are_what_they_were_before_in_place_writes():
+def test_arrays_are_values_before_inplace_writes():
     torch.manual_seed(0)
     model = Cnn().eval()
     x = torch.randn(4, 1, 8, 8)
@@ -128,10 +128,10 @@ def test_outputs_and_inputs_are_what_they_were_before_in_place_writes():
     assert np.array_equal(tap.seen["output", ""][0], expected)
     assert tap.order[0] == "begins"
     assert tap.order[-1] == "ends"
-    assert (tap.given, tap.returned) == ([x.shape], [(4, 10)])
+    assert (tap.inputs_shapes, tap.output_shapes) == ([x.shape], [(4, 10)])
 
 
-def test_gradients_equal_autograds():
+def test_gradients_equal_autograd():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(inplace=True), nn.Linear(4, 3))
     x = torch.randn(7, 5, requires_grad=True)
@@ -162,7 +162,7 @@ def test_gradients_equal_autograds():
     assert x._backward_hooks is None
 
 
-def test_hooks_on_tensors_that_live_on_do_not_gather():
+def test_reused_input_keeps_one_hook():
     model = nn.Sequential(nn.Identity(), nn.Linear(3, 2))
     x = torch.randn(4, 3, requires_grad=True)
     tap, handle = attach(model, ("grad_output",))
@@ -175,7 +175,7 @@ def test_hooks_on_tensors_that_live_on_do_not_gather():
 
 
 @pytest.mark.parametrize("kinds", [("output",), KINDS])
-def test_training_is_the_same_to_the_last_bit(kinds):
+def test_training_is_bitwise_identical(kinds):
     from sklearn.datasets import load_digits
 
     images = torch.tensor(load_digits().images[:256], dtype=torch.float32)[:, None] / 16
@@ -203,7 +203,7 @@ def test_training_is_the_same_to_the_last_bit(kinds):
     assert torch.equal(plain_rng, probed_rng)
 
 
-def test_nothing_stays_after_remove():
+def test_remove_restores_model():
     model = Cnn()
     before = snapshot(model)
     _, handle = attach(model)
@@ -213,14 +213,14 @@ def test_nothing_stays_after_remove():
     assert_untouched(model, before)
 
 
-def test_nothing_stays_after_an_exception_and_the_pass_ends():
+def test_exception_in_forward_ends_pass_and_restores_model():
     model = Cnn()
     before = snapshot(model)
     tap, handle = attach(model)
     with pytest.raises(RuntimeError, match="shape"):
         model(torch.randn(2, 1, 9, 9))
     assert tap.order[-1] == "ends"
-    assert tap.returned == []
+    assert tap.output_shapes == []
     tap.order.clear()
     model(torch.randn(2, 1, 8, 8))
     assert tap.order[0] == "begins"
@@ -229,7 +229,7 @@ def test_nothing_stays_after_an_exception_and_the_pass_ends():
     assert_untouched(model, before)
 
 
-def test_nothing_stays_when_attaching_fails():
+def test_failed_attach_restores_model():
     model = Cnn()
     before = snapshot(model)
     operations = [*BACKEND.operations(model), BACKEND.operations(model)[0]._replace(module="no module")]
@@ -238,7 +238,7 @@ def test_nothing_stays_when_attaching_fails():
     assert_untouched(model, before)
 
 
-def test_the_users_own_hooks_stay():
+def test_user_hooks_are_kept():
     model = Cnn()
     seen = []
     model.features.register_forward_hook(lambda *args: seen.append(1))
@@ -249,7 +249,7 @@ def test_the_users_own_hooks_stay():
 
 
 @pytest.mark.parametrize("copier", ["pickle", "deepcopy", "save"])
-def test_a_copy_of_a_probed_model_is_unprobed(copier):
+def test_copies_of_probed_model_are_not_probed(copier):
     model = nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU(inplace=True))
     tap, handle = attach(model)
     x = torch.randn(2, 1, 8, 8)
@@ -270,7 +270,7 @@ def test_a_copy_of_a_probed_model_is_unprobed(copier):
     handle.remove()
 
 
-def test_a_saved_model_loads_where_intus_is_not_installed(tmp_path):
+def test_saved_probed_model_loads_without_intus(tmp_path):
     model = nn.Linear(2, 2)
     _, handle = attach(model)
     torch.save(model, tmp_path / "model.pt")
@@ -286,7 +286,7 @@ def test_a_saved_model_loads_where_intus_is_not_installed(tmp_path):
     assert out.stdout.strip() == "(3, 2)"
 
 
-def test_a_module_called_several_times_is_told_apart():
+def test_repeated_module_calls_have_own_addresses():
     class Twice(nn.Module):
         def __init__(self):
             super().__init__()
@@ -298,7 +298,7 @@ def test_a_module_called_several_times_is_told_apart():
     model = Twice()
     tap, handle = attach(model, ("output", "input", "grad_output", "parameter"))
     x = torch.randn(2, 3)
-    for _ in range(2):  # counted anew in every pass
+    for _ in range(2):  # the count restarts in every pass
         model(x).sum().backward()
     handle.remove()
     first = model.fc(x).detach().numpy()
@@ -309,7 +309,7 @@ def test_a_module_called_several_times_is_told_apart():
     assert len(tap.seen["parameter", "fc.weight"]) == 2
 
 
-def test_tied_parameters_are_seen_once():
+def test_tied_parameters_are_captured_once():
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     model[1].weight = model[0].weight
     tap, handle = attach(model, ("parameter", "parameter_grad"))
@@ -319,7 +319,7 @@ def test_tied_parameters_are_seen_once():
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointing_does_not_show_a_module_twice(reentrant):
+def test_checkpointing_captures_each_module_once(reentrant):
     from torch.utils.checkpoint import checkpoint
 
     class Checkpointed(nn.Module):
@@ -340,7 +340,7 @@ def test_checkpointing_does_not_show_a_module_twice(reentrant):
     assert ("output", "body.0:2") not in tap.seen
 
 
-def test_no_work_on_tensors_where_the_tap_says_no():
+def test_unwanted_operations_touch_no_tensor():
     class Watched(torch.Tensor):
         touched: list[str] = []  # noqa: RUF012
 
@@ -355,12 +355,12 @@ def test_no_work_on_tensors_where_the_tap_says_no():
     Watched.touched.clear()
     model(x)
     handle.remove()
-    assert tap.asked == ["", "0", "1"]
+    assert tap.offered == ["", "0", "1"]
     assert Watched.touched == []
     assert not tap.seen
 
 
-def test_what_the_tap_raises_reaches_fails_and_not_the_model():
+def test_exceptions_of_tap_reach_on_error_only():
     class Broken(Collect):
         def on_tensor(self, ticket, seen):
             raise ZeroDivisionError(seen.address)
@@ -376,7 +376,7 @@ def test_what_the_tap_raises_reaches_fails_and_not_the_model():
     assert sum(isinstance(error, ZeroDivisionError) for error in tap.errors) >= 4
 
 
-def test_modules_run_outside_a_call_of_the_model_are_not_seen():
+def test_modules_outside_model_call_are_not_captured():
     model = Cnn()
     tap, handle = attach(model)
     model.features(torch.randn(2, 1, 8, 8)).sum().backward()
@@ -384,7 +384,7 @@ def test_modules_run_outside_a_call_of_the_model_are_not_seen():
     assert not tap.order
 
 
-def test_attaching_keeps_neither_model_nor_tensor_alive():
+def test_attachment_keeps_no_references():
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     _tap, handle = attach(model, KINDS, Collect())
     gc.collect()
@@ -404,7 +404,7 @@ def test_attaching_keeps_neither_model_nor_tensor_alive():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.int8, torch.bool])
-def test_arrays_are_copies_of_any_real_dtype(dtype):
+def test_to_numpy_copies_real_dtypes(dtype):
     tensor = torch.tensor([[0.0, 1.0], [1.0, 0.5]]).to(dtype)
     array = to_numpy(tensor)
     assert array.tolist() == tensor.float().tolist()
@@ -413,7 +413,7 @@ def test_arrays_are_copies_of_any_real_dtype(dtype):
     assert array.any()
 
 
-def test_rows_are_cut_before_copying_and_layout_is_plain():
+def test_to_numpy_selects_rows_and_is_contiguous():
     tensor = torch.arange(24.0).reshape(4, 3, 2).transpose(0, 1)
     array = to_numpy(tensor, 2, 1)
     assert array.shape == (3, 2, 2)
@@ -422,12 +422,12 @@ def test_rows_are_cut_before_copying_and_layout_is_plain():
     assert np.array_equal(array, tensor[:, :2].numpy())
 
 
-def test_complex_numbers_are_refused():
+def test_to_numpy_refuses_complex():
     with pytest.raises(TypeError, match="complex"):
         to_numpy(torch.ones(2, dtype=torch.complex64))
 
 
-def test_tensors_are_found_in_what_modules_return():
+def test_main_tensor_of_nested_outputs():
     @dataclass
     class Output:
         loss: torch.Tensor
@@ -444,7 +444,7 @@ def test_tensors_are_found_in_what_modules_return():
     assert main_tensor((None, "text", 3)) is None
 
 
-def test_a_recorder_of_operations_sees_the_models_alone():
+def test_torch_function_recorder_sees_only_model_operations():
     from torch.overrides import TorchFunctionMode
 
     class Recorder(TorchFunctionMode):
@@ -467,7 +467,7 @@ def test_a_recorder_of_operations_sees_the_models_alone():
     assert plain.names == probed.names
 
 
-def test_compiled_models_run_unharmed():
+def test_compiled_model_output_is_unchanged():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True))
     x = torch.randn(2, 3)
@@ -480,7 +480,7 @@ def test_compiled_models_run_unharmed():
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
-def test_transformers_from_a_configuration(kind):
+def test_transformers_models(kind):
     import transformers
 
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""What an optimizer's step did to the parameters, seen without a line in the training loop."""
+"""Parameter updates, captured around optimizer steps."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ KINDS = ("update",)
 
 
 class Keep:
-    """A tap that keeps what it is shown, of the passes it wants."""
+    """A tap that keeps the tensors of the passes it wants."""
 
     def __init__(self):
-        self.seen, self.errors, self.awake = [], [], True
+        self.seen, self.errors, self.wanted = [], [], True
 
     def on_forward_start(self, inputs):
-        return self.awake
+        return self.wanted
 
     def wants(self, operation):
         return operation.address
@@ -45,7 +45,7 @@ def watched(model, kinds=KINDS):
 
 
 @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.AdamW, torch.optim.Adagrad])
-def test_an_update_is_after_minus_before(make):
+def test_update_is_after_minus_before(make):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
     tap, handle = watched(model)
@@ -62,22 +62,22 @@ def test_an_update_is_after_minus_before(make):
         assert np.array_equal(shown[name, KINDS[0]], delta)
 
 
-def test_accumulated_steps_and_passes_that_nobody_wants():
+def test_accumulated_gradients_and_unwanted_passes():
     model = nn.Linear(3, 2)
     tap, handle = watched(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(3):
         model(torch.ones(1, 3)).sum().backward()
     optimizer.step()
-    assert len(tap.seen) == 2  # one step, whatever it gathered before
-    tap.awake = False
+    assert len(tap.seen) == 2  # one step, regardless of accumulation
+    tap.wanted = False
     model(torch.ones(1, 3)).sum().backward()
     optimizer.step()
     assert len(tap.seen) == 2
     handle.remove()
 
 
-def test_other_optimizers_and_parameters_are_left_alone():
+def test_other_optimizers_and_parameters_are_ignored():
     model, other = nn.Linear(3, 2), nn.Linear(3, 2)
     tap, handle = watched(model)
     model(torch.ones(1, 3)).sum().backward()
@@ -89,7 +89,7 @@ def test_other_optimizers_and_parameters_are_left_alone():
     handle.remove()
 
 
-def test_nothing_stays_in_torch_and_nothing_is_kept_alive():
+def test_remove_restores_torch_and_keeps_no_reference():
     before = [dict(h) for h in (hooks._global_optimizer_pre_hooks, hooks._global_optimizer_post_hooks)]
     model = nn.Linear(3, 2)
     _tap, handle = watched(model)
@@ -106,7 +106,7 @@ def test_nothing_stays_in_torch_and_nothing_is_kept_alive():
     handle.remove()
 
 
-def test_the_training_is_the_same_to_the_last_bit():
+def test_training_is_bitwise_identical():
     def train(kinds):
         torch.manual_seed(1)
         model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(), nn.Linear(8, 2))

@@ -1,4 +1,4 @@
-"""Rows that are too wide: projected by a matrix that keeps distances, measured as they were."""
+"""Random projection and summary of wide rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from intus.core.projection import PROJECTED, SUMMARY
 
 
 @pytest.mark.parametrize("features", [4097, 8192, 10_000])
-def test_each_feature_goes_to_one_place_with_a_sign_and_all_places_get_as_many(features):
+def test_projection_is_balanced_sparse_sign_matrix(features):
     matrix = projected(torch.eye(features)).numpy()
     assert matrix.shape == (features, PROJECTED)
     assert set(np.unique(matrix)) == {-1.0, 0.0, 1.0}
@@ -23,8 +23,8 @@ def test_each_feature_goes_to_one_place_with_a_sign_and_all_places_get_as_many(f
     np.testing.assert_allclose(projected(torch.tensor(rows)).numpy(), rows @ matrix, rtol=1e-3, atol=1e-3)
 
 
-def test_distances_are_kept():
-    """Of rows that have an image's structure, as of noise, to some per cent."""
+def test_projection_preserves_distances():
+    """Rows with the structure of images, and noise, keep their distances to a few percent."""
     rng = np.random.default_rng(0)
     smooth = np.cumsum(rng.normal(size=(40, 32, 16, 16)), axis=2).reshape(40, -1)
     for rows in (smooth, rng.normal(size=(40, 20_000))):
@@ -38,7 +38,7 @@ def test_distances_are_kept():
         assert np.abs(after / before - 1).max() < 0.15
 
 
-def test_it_is_the_same_every_time_and_draws_nothing_from_the_training():
+def test_projection_is_deterministic_and_leaves_global_rng():
     before = torch.get_rng_state()
     rows = torch.ones(2, 5001)
     assert torch.equal(projected(rows), projected(rows))
@@ -46,7 +46,7 @@ def test_it_is_the_same_every_time_and_draws_nothing_from_the_training():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_a_summary_is_of_the_rows_as_they_were(dtype):
+def test_summary_describes_rows_before_projection(dtype):
     torch.manual_seed(0)
     rows = (torch.randn(6, 8, 24, 24) + 3).relu().to(dtype)
     rows[1, 2, 3, 4], rows[4, 0, 0, 0] = float("nan"), float("inf")
@@ -69,13 +69,13 @@ def test_a_summary_is_of_the_rows_as_they_were(dtype):
         np.testing.assert_allclose(found[name][[0, 2, 3]], values, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-def test_a_large_mean_does_not_drown_the_variance():
+def test_variance_with_large_mean():
     rows = torch.randn(4, 9000) + 3000
     found = summary(rows)[:, SUMMARY.index("variance")]
     np.testing.assert_allclose(found, rows.double().var(1, correction=0), rtol=1e-3)
 
 
-def test_positions_stay_and_rows_may_lie_along_the_second_axis():
+def test_projection_of_sequences_with_batch_second():
     words = torch.randn(7, 3, 6000)
     array, measured = to_projected(words, 2, 1)
     assert array.shape == (7, 2, PROJECTED)
@@ -83,6 +83,6 @@ def test_positions_stay_and_rows_may_lie_along_the_second_axis():
     np.testing.assert_allclose(measured[:, 0], words[:, :2].mean((0, 2)).numpy(), atol=1e-6)
 
 
-def test_complex_numbers_are_refused():
+def test_to_projected_refuses_complex():
     with pytest.raises(TypeError, match="complex"):
         to_projected(torch.ones(2, 5000, dtype=torch.complex64))

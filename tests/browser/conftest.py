@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from page_server import PageServer, digits_graph, plausible
 from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
-from standin import Standin, Store, digits_graph, plausible
 from waiting import until
+
+from intus.core.graph import Graph
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 #: What each new window would begin beside its page, and no page needs: the popups of the address bar, pages
@@ -105,27 +107,27 @@ def open_graph(new_page: Callable[..., Page], tmp_path: Path) -> Callable[..., P
 
 
 @pytest.fixture(scope="module")
-def scene() -> dict[str, Any]:
+def graph() -> Graph:
     return digits_graph()
 
 
 @pytest.fixture
-def store(scene: dict[str, Any]) -> Store:
-    return plausible(scene=scene)
+def server(graph: Graph) -> PageServer:
+    return plausible(graph=graph)
 
 
 @pytest.fixture
 def visit(chromium: Browser) -> Iterator[Callable[..., Page]]:
-    """Open the page of a store. Afterwards: no error on the console, no request to another host."""
+    """Open the page of a server. Afterwards: no error on the console, no request to another host."""
     troubles: list[str] = []
-    servers: list[Standin] = []
+    servers: list[PageServer] = []
     context = chromium.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
     context.set_default_timeout(8000)
 
-    def open_page(store: Store, fragment: str = "") -> Page:
-        server = Standin(store)
-        server.__enter__()
-        servers.append(server)
+    def open_page(server: PageServer, fragment: str = "") -> Page:
+        if server not in servers:
+            server.__enter__()
+            servers.append(server)
         page = context.new_page()
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on("console", lambda message: message.type == "error" and troubles.append(message.text))

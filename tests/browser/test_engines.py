@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import urllib.request
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from html import escape
@@ -14,11 +13,12 @@ from typing import Any
 import pytest
 import torch
 from engines import KINDS, MISSING, SIZE, VIEW, Engine, with_collector
-from standin import LAYERS, STATIC, Standin, plausible
+from page_server import LAYERS, STATIC, plausible
 from torch import nn
 from zoo import MODELS, Chain, graph_of
 
 from intus import trace, view
+from intus.serving.http import page_routes
 from intus.viewing.cell import cell
 from intus.viewing.html import View
 
@@ -412,12 +412,13 @@ def test_notebook_widget(engine: Engine, tmp_path: Path) -> None:
     engine.until("window.selected === 'transformer.wte'")
 
 
-def test_server_page(engine: Engine, tmp_path: Path) -> None:
+def test_server_page(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     static = tmp_path / "static"
     shutil.copytree(STATIC, static)
     index = static / "index.html"
     index.write_text(with_collector(index.read_text(encoding="utf-8")), encoding="utf-8")
-    with Standin(plausible(), static=static) as server:
+    monkeypatch.setattr(page_routes, "STATIC", static)
+    with plausible() as server:
         engine.goto(server.url)
         engine.until(f"document.querySelectorAll('.layers li').length === {len(LAYERS)}")
         engine.until("document.querySelector('.link').textContent === 'Live'")
@@ -425,9 +426,8 @@ def test_server_page(engine: Engine, tmp_path: Path) -> None:
         painted = f"new Set({view}.boxes().map((b) => b.colour)).size"
         engine.until(f"{view}?.still && {painted} >= {len(LAYERS)}")
         epoch = "document.querySelector('.timeline .epoch').textContent"
-        request = urllib.request.Request(f"{server.url}/dev/epoch?run=digits", method="POST")
-        with urllib.request.urlopen(request):
-            engine.until(f"{epoch} === 'epoch 13 of 13'")
+        server.add_epoch("digits")
+        engine.until(f"{epoch} === 'epoch 13 of 13'")
         x, y, width, height = engine.rect(".timeline input")
         engine.click(x + 3, y + height / 2)
         engine.until(f"{epoch} === 'epoch 0 of 13' && location.hash.includes('epoch=0')")

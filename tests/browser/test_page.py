@@ -1,4 +1,4 @@
-"""The live page in a real Chromium, on the stand-in server: what a person sees, does and is told."""
+"""The live page in a real Chromium, on the real server: what a person sees, does and is told."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from page_server import LAYERS, MODEL, PageServer, plausible
 from playwright.sync_api import Page, expect
-from standin import LAYERS, Store, plausible
 from waiting import until
 from zoo import MODELS
 
-from intus.viewing.scene import scene as scene_of
+from intus.core.graph import Graph
+from intus.core.results import Results
 
 pytestmark = pytest.mark.browser
 
@@ -45,6 +45,12 @@ def colours(page: Page) -> dict[str, str | None]:
             "document.querySelector('.graph-host').intusView.boxes().map(b => [b.address, b.colour])"
         )
     )
+
+
+def of_fc1(server: PageServer, run: str) -> list[float]:
+    """What the server knows of a layer's linear probe, epoch by epoch."""
+    asked = {"score": "linear_f1", "target": "digit", "address": "fc1"}
+    return server.database.columns(run, MODEL, ["value"], **asked)["value"]
 
 
 MARKER = """() => {
@@ -83,8 +89,8 @@ def settled(page: Page, layers: int = len(LAYERS)) -> Page:
     return page
 
 
-def test_it_opens_on_the_newest_run_and_what_its_layers_know(visit: Open, store: Store) -> None:
-    page = settled(visit(store))
+def test_it_opens_on_the_newest_run_and_what_its_layers_know(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
     expect(page.get_by_label("Run", exact=True).locator("option")).to_have_text(
         ["digits · DigitsNet", "first try · DigitsNet"]
     )
@@ -97,8 +103,8 @@ def test_it_opens_on_the_newest_run_and_what_its_layers_know(visit: Open, store:
     assert marker(page) > 0.9
 
 
-def test_another_target_and_score_change_list_graph_and_address_bar(visit: Open, store: Store) -> None:
-    page = settled(visit(store))
+def test_another_target_and_score_change_list_graph_and_address_bar(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
     before, painted = rows(page), colours(page)
     page.get_by_label("Target", exact=True).select_option("ink above the middle")
     expect(page.get_by_role("heading", name="Linear probe, macro F1 of ink above the middle")).to_be_visible()
@@ -112,8 +118,61 @@ def test_another_target_and_score_change_list_graph_and_address_bar(visit: Open,
     expect(page).to_have_url(re.compile("score=sparsity.*target=ink"))
 
 
-def test_the_slider_moves_paint_list_and_marker(visit: Open, store: Store) -> None:
-    page = settled(visit(store))
+def options(page: Page, group: str) -> list[str]:
+    """The scores that a group of the picker lists."""
+    return page.locator(f"optgroup[label='{group}'] option").all_inner_texts()
+
+
+def test_a_registered_score_is_shown_as_what_it_was_registered_as(visit: Open, server: PageServer) -> None:
+    """The page has no list of scores: what one is comes with the runs."""
+    page = visit(server)
+    asked: list[str] = []
+    page.on("request", lambda request: "/api/points" in request.url and asked.append(request.url))
+    settled(page)
+    assert options(page, "What activations are like")[-1] == "Excess kurtosis"
+    assert "Excess kurtosis" not in options(page, "What layers know of a target")
+    assert options(page, "Baselines") == ["Baseline: majority class", "Baseline: shuffled labels"]
+    asked.clear()
+    page.get_by_label("Score", exact=True).first.select_option("kurtosis")
+    expect(page.get_by_role("heading", name="Excess kurtosis", exact=True)).to_be_visible()
+    expect(page.locator(".plot .heading")).to_contain_text("0 for a normal distribution.")
+    expect(page.get_by_label("Target", exact=True)).to_be_disabled()
+    page.wait_for_timeout(SETTLED)
+    assert ["target" in url for url in asked if "score=kurtosis" in url] == [False]
+    known = server.database.columns("digits", MODEL, ["value"], score="kurtosis", epoch=12)["value"]
+    shown = [float(text.replace("−", "-")) for text in rows(page).values()]
+    assert shown == pytest.approx(known, rel=0.01)
+
+
+def test_a_score_nobody_described_is_shown_by_its_name(visit: Open, server: PageServer) -> None:
+    row = {"run": "old", "model": MODEL, "address": "conv1", "value": 0.5}
+    pairs = [("linear_f1", "digit"), ("mine", ""), ("theirs", "digit"), ("a.b", "digit")]
+    for score, target in pairs:  # as an older version stored them
+        server.database.add(Results.from_rows([row | {"epoch": 0, "score": score, "target": target}]))
+    page = visit(server, "#run=old&model=DigitsNet&score=mine")
+    expect(page.get_by_role("heading", name="mine", exact=True)).to_be_visible()
+    assert options(page, "What layers know of a target") == ["Linear probe, macro F1", "theirs", "a.b"]
+    assert options(page, "What activations are like") == ["mine"]
+
+
+def test_kinds_are_shown_by_their_labels(visit: Open, server: PageServer) -> None:
+    for kind in ("grad_output", "parameter_grad", "output@eval"):
+        server.add_run("kinds", 1, change=lambda row, kind=kind: row | {"kind": kind})
+    server.add_run("kinds", 1)
+    page = settled(visit(server, "#run=kinds&model=DigitsNet"))
+    labels = page.get_by_label("Of", exact=True).locator("option").all_inner_texts()
+    assert sorted(labels) == [
+        "gradient of the output",
+        "gradient of the parameter",
+        "output",
+        "output in mode eval",
+    ]
+    page.get_by_label("Of", exact=True).select_option("grad_output")
+    expect(page.locator(".plot .heading")).to_contain_text("10 layers (gradient of the output)")
+
+
+def test_the_slider_moves_paint_list_and_marker(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
     painted, values = colours(page), rows(page)
     slide(page, 3)
     expect(page.locator(".epoch")).to_have_text("epoch 3 of 12")
@@ -124,8 +183,8 @@ def test_the_slider_moves_paint_list_and_marker(visit: Open, store: Store) -> No
     expect(page).to_have_url(re.compile("epoch=3"))
 
 
-def test_what_is_not_a_number_is_shown_as_such(visit: Open, store: Store) -> None:
-    page = settled(visit(store, "#epoch=3&run=digits&model=DigitsNet"))
+def test_what_is_not_a_number_is_shown_as_such(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server, "#epoch=3&run=digits&model=DigitsNet"))
     assert rows(page)["relu2"] == "NaN"
     assert colours(page)["relu2"] == "missing"
     expect(page.locator("[data-address=relu2] .value")).to_have_attribute(
@@ -134,21 +193,21 @@ def test_what_is_not_a_number_is_shown_as_such(visit: Open, store: Store) -> Non
     expect(page.locator(".counts [data-key=empty]")).to_have_text("1without a value")
 
 
-def test_a_new_epoch_arrives_by_itself(visit: Open, store: Store) -> None:
-    page = settled(visit(store))
+def test_a_new_epoch_arrives_by_itself(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
     expect(page.locator(".link")).to_have_text("Live")
-    store.add_epoch("digits")
+    server.add_epoch("digits")
     expect(page.locator(".epoch")).to_have_text("epoch 13 of 13", timeout=5000)
     assert "over 14 epochs" in str(page.locator(".canvas [role=img]").get_attribute("aria-label"))
     slide(page, 2)
-    store.add_epoch("digits")
+    server.add_epoch("digits")
     expect(page.locator(".epoch")).to_have_text("epoch 2 of 14", timeout=5000)
     page.get_by_role("button", name="Follow live").click()
     expect(page.locator(".epoch")).to_have_text("epoch 14 of 14")
 
 
-def test_a_line_selects_its_box_and_a_box_its_line(visit: Open, store: Store) -> None:
-    page = settled(visit(store))
+def test_a_line_selects_its_box_and_a_box_its_line(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
     box = page.locator(".canvas .over").bounding_box()
     assert box is not None
     for share in range(5, 95):
@@ -171,8 +230,8 @@ def test_a_line_selects_its_box_and_a_box_its_line(visit: Open, store: Store) ->
     expect(page).to_have_url(re.compile("address=relu2"))
 
 
-def test_the_list_and_the_player_answer_to_the_keyboard(visit: Open, store: Store) -> None:
-    page = settled(visit(store))
+def test_the_list_and_the_player_answer_to_the_keyboard(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
     page.get_by_role("listbox", name="Layers, from input to output").focus()
     page.keyboard.press("End")
     expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "fc2")
@@ -190,19 +249,19 @@ def test_the_list_and_the_player_answer_to_the_keyboard(visit: Open, store: Stor
     page.get_by_role("button", name="Pause").click()
 
 
-def test_notices_stand_in_full_and_new_ones_come(visit: Open, store: Store) -> None:
-    page = settled(visit(store))
+def test_notices_stand_in_full_and_new_ones_come(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
     notices = page.get_by_label("Notices")
     expect(notices).to_contain_text("has 1 500 labels")
     expect(notices).to_contain_text("they have 1 797")
     expect(notices).to_contain_text("13 times")
-    store.add_notice("error", "evaluator", "The score 'mine' raised ZeroDivisionError on fc1 at epoch 4.")
+    server.add_notice("error", "evaluator", "The score 'mine' raised ZeroDivisionError on fc1 at epoch 4.")
     expect(notices.locator("li.error")).to_contain_text("ZeroDivisionError on fc1")
     expect(notices.locator(".badge")).to_have_text("2")
 
 
-def test_units_are_ranked_sorted_and_lead_to_their_layer(visit: Open, store: Store) -> None:
-    page = settled(visit(store))
+def test_units_are_ranked_sorted_and_lead_to_their_layer(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
     table = page.locator(".units table")
     values = [float(text) for text in table.locator("td.figure:nth-child(3)").all_inner_texts()]
     assert values == sorted(values, reverse=True)
@@ -222,8 +281,8 @@ def test_units_are_ranked_sorted_and_lead_to_their_layer(visit: Open, store: Sto
     expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "conv1")
 
 
-def test_downloads_hold_what_is_shown(visit: Open, store: Store, tmp_path: Path) -> None:
-    page = settled(visit(store))
+def test_downloads_hold_what_is_shown(visit: Open, server: PageServer, tmp_path: Path) -> None:
+    page = settled(visit(server))
     saved = {}
     for form in ("CSV", "SVG", "PNG"):
         with page.expect_download() as download:
@@ -233,8 +292,7 @@ def test_downloads_hold_what_is_shown(visit: Open, store: Store, tmp_path: Path)
         saved[form] = (tmp_path / form).read_bytes()
     table = list(csv.DictReader(io.StringIO(saved["CSV"].decode())))
     assert len(table) == len(LAYERS) * 13
-    known = store.points({"run": "digits", "score": "linear_f1", "target": "digit", "address": "fc1"})
-    assert [float(row["value"]) for row in table if row["address"] == "fc1"] == known["value"]
+    assert [float(row["value"]) for row in table if row["address"] == "fc1"] == of_fc1(server, "digits")
     assert [row["note"] for row in table if row["value"] == ""] == ["12 of 1 797 rows hold NaN"]
     picture = ET.fromstring(saved["SVG"])
     assert "fc2" in [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
@@ -262,8 +320,8 @@ def inked(page: Page, sheet: str, token: str) -> int:
     )
 
 
-def test_what_stands_on_part_of_its_rows_is_marked_and_said(visit: Open, store: Store) -> None:
-    page = settled(visit(store, "#run=digits&model=DigitsNet&epoch=5"))
+def test_what_stands_on_part_of_its_rows_is_marked_and_said(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server, "#run=digits&model=DigitsNet&epoch=5"))
     expect(page.locator(".doubts")).to_have_text(
         "Points to doubt: 1 from part of the rows (ringed), 1 without a value (crossed)."
     )
@@ -276,19 +334,19 @@ def test_what_stands_on_part_of_its_rows_is_marked_and_said(visit: Open, store: 
     assert inked(page, ".canvas .over", "warning") == 0
 
 
-def test_a_warning_stands_above_everything(visit: Open, store: Store) -> None:
-    page = settled(visit(store))
+def test_a_warning_stands_above_everything(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
     strip = page.locator(".strip")
     expect(strip).to_contain_text("The target 'word' has 1 500 labels")
-    store.add_notice("error", "refused", "Refused: the array of fc1 has no item ids.")
+    server.add_notice("error", "refused", "Refused: the array of fc1 has no item ids.")
     expect(strip).to_contain_text("Refused: the array of fc1")
     expect(strip).to_have_class(re.compile("error"))
     strip.get_by_role("button", name="and 1 more").click()
     expect(page.get_by_label("Notices")).to_be_in_viewport()
 
 
-def test_runs_are_compared_layer_by_layer(visit: Open, store: Store, tmp_path: Path) -> None:
-    page = settled(visit(store))
+def test_runs_are_compared_layer_by_layer(visit: Open, server: PageServer, tmp_path: Path) -> None:
+    page = settled(visit(server))
     alone = page.evaluate("document.querySelector('.canvas canvas').toDataURL()")
     page.locator(".compare summary").click()
     page.get_by_label("first try · DigitsNet").check()
@@ -312,11 +370,11 @@ def test_runs_are_compared_layer_by_layer(visit: Open, store: Store, tmp_path: P
         p for p in picture.iter("{http://www.w3.org/2000/svg}path") if p.get("stroke-dasharray") == "7 4"
     ]
     assert len(dashed) == len(LAYERS)
-    store.add_epoch("first try")  # live, as the run on show is
+    server.add_epoch("first try")  # live, as the run on show is
     page.reload()
     settled(page)
     expect(page.locator(".key li")).to_have_count(2)
-    known = store.points({"run": "first try", "score": "linear_f1", "target": "digit", "address": "fc1"})
+    known = of_fc1(server, "first try")
     box = page.locator(".canvas .over").bounding_box()
     assert box is not None
     page.locator("[data-address=fc1]").click()
@@ -325,21 +383,20 @@ def test_runs_are_compared_layer_by_layer(visit: Open, store: Store, tmp_path: P
         page.mouse.move(across, box["y"] + box["height"] * share / 100)
         if re.match("fc1epoch6.*first try", str(page.locator(".tip").text_content())):
             break
-    expect(page.locator(".tip")).to_contain_text(f"first try · DigitsNet{known['value'][6]:.3f}")
+    expect(page.locator(".tip")).to_contain_text(f"first try · DigitsNet{known[6]:.3f}")
     page.get_by_role("button", name="Do not compare with first try · DigitsNet").click()
     expect(page.locator(".key")).to_be_hidden()
 
 
-def test_the_papers_figure_is_a_click_away(visit: Open, store: Store) -> None:
-    page = settled(visit(store, "#run=digits&model=DigitsNet&score=mean&epoch=3"))
+def test_the_papers_figure_is_a_click_away(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server, "#run=digits&model=DigitsNet&score=mean&epoch=3"))
     page.get_by_role("button", name="Figure 2").click()
     expect(page.get_by_role("heading", name="k-means, mutual information of digit")).to_be_visible()
     expect(page.locator(".epoch")).to_have_text("epoch 12 of 12")
 
 
 def test_the_filter_goes_for_plot_heat_map_list_and_table(visit: Open, tmp_path: Path) -> None:
-    store = plausible(200, 2)
-    page = settled(visit(store), 200)
+    page = settled(visit(plausible(200, 2)), 200)
     page.get_by_label("Filter layers by name").fill("layer.7. layer.12.mlp")
     expect(page.locator(".layers li")).to_have_count(5)
     expect(page.locator(".plot .heading")).to_contain_text("5 of 200 layers")
@@ -351,44 +408,43 @@ def test_the_filter_goes_for_plot_heat_map_list_and_table(visit: Open, tmp_path:
     assert len((tmp_path / "some.csv").read_text().splitlines()) == 11
 
 
-def test_a_link_opens_the_very_view(visit: Open, store: Store) -> None:
+def test_a_link_opens_the_very_view(visit: Open, server: PageServer) -> None:
     fragment = "#run=first+try&model=DigitsNet&score=effective_rank&target=even&epoch=2&address=pool1"
-    page = settled(visit(store, fragment))
+    page = settled(visit(server, fragment))
     expect(page.get_by_role("heading", name="Effective rank")).to_be_visible()
     expect(page.locator(".epoch")).to_have_text("epoch 2 of 5")
     expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "pool1")
     expect(page.get_by_label("Run", exact=True)).to_have_value('["first try","DigitsNet"]')
 
 
-def test_a_lost_line_is_said_and_what_was_missed_is_made_up_for(visit: Open, store: Store) -> None:
-    page = settled(visit(store))
+def test_a_lost_line_is_said_and_what_was_missed_is_made_up_for(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
     expect(page.locator(".link")).to_have_text("Live")
-    store.online = False
+    server.stop()
     expect(page.locator(".link")).to_have_text("Reconnecting", timeout=5000)
-    store.add_epoch("digits")
-    store.online = True
+    server.add_epoch("digits")
+    server.start()
     expect(page.locator(".link")).to_have_text("Live", timeout=8000)
     expect(page.locator(".epoch")).to_have_text("epoch 13 of 13")
 
 
-def test_before_the_first_run_it_says_what_to_paste(visit: Open, scene: dict[str, Any]) -> None:
-    store = Store(graph=scene)
-    page = visit(store)
+def test_before_the_first_run_it_says_what_to_paste(visit: Open, graph: Graph) -> None:
+    server = PageServer(graph=graph)
+    page = visit(server)
     expect(page.get_by_role("heading", name="Nothing has been sent yet")).to_be_visible()
     port = page.evaluate("location.port")
     expect(page.locator("pre")).to_contain_text(f'intus.probe(model, "127.0.0.1", {port})')
     expect(page.locator(".work")).to_be_hidden()
-    store.add_run("digits", 1)
+    server.add_run("digits", 1)
     settled(page)
     expect(page.get_by_role("heading", name="Nothing has been sent yet")).to_be_hidden()
     expect(page.get_by_label("Epoch", exact=True)).to_be_disabled()
-    store.add_epoch("digits")
+    server.add_epoch("digits")
     expect(page.locator(".epoch")).to_have_text("epoch 1 of 1", timeout=5000)
 
 
 def test_without_a_graph_the_layers_stand_as_bars(visit: Open) -> None:
-    store = plausible(40, 3)
-    page = settled(visit(store), 40)
+    page = settled(visit(plausible(40, 3)), 40)
     expect(page.locator(".panel.graph .layers li")).to_have_count(40)
     page.get_by_label("Filter layers by name").fill("layer.7")
     expect(page.locator(".layers li")).to_have_count(4)
@@ -396,11 +452,10 @@ def test_without_a_graph_the_layers_stand_as_bars(visit: Open) -> None:
     expect(page.get_by_text("No layer has this in its name.")).to_be_visible()
 
 
-def test_a_run_of_inspected_units_alone_shows_them(visit: Open, scene: dict[str, Any]) -> None:
-    store = Store(graph=scene)
-    store.add_run("asked later", 1, units=True)
-    store.rows = [row for row in store.rows if row["unit"] >= 0]
-    page = visit(store)
+def test_a_run_of_inspected_units_alone_shows_them(visit: Open, graph: Graph) -> None:
+    server = PageServer(graph=graph)
+    server.add_run("asked later", 1, layers=False, units=True)
+    page = visit(server)
     expect(page.get_by_text("No layer was scored in this run; its units stand below.")).to_be_visible()
     expect(page.get_by_label("Target", exact=True)).to_be_hidden()
     expect(page.locator(".units tbody tr")).to_have_count(10)
@@ -408,10 +463,10 @@ def test_a_run_of_inspected_units_alone_shows_them(visit: Open, scene: dict[str,
 
 def test_names_are_text_whatever_they_hold(visit: Open) -> None:
     nasty = '<img src=x onerror="document.title=1">'
-    store = Store((nasty, "</script>", "x" * 500, "\u202eright to left", ""))
-    store.add_run(nasty, 2)
-    store.add_notice("warning", nasty, nasty)
-    page = settled(visit(store), 5)
+    server = PageServer((nasty, "</script>", "x" * 500, "\u202eright to left", ""))
+    server.add_run(nasty, 2)
+    server.add_notice("warning", nasty, nasty)
+    page = settled(visit(server), 5)
     assert page.locator("img").count() == 0
     assert page.locator(".layers .focus").count() == 0
     page.get_by_role("option", name="(the model)").click()  # the model itself has the empty address
@@ -421,8 +476,8 @@ def test_names_are_text_whatever_they_hold(visit: Open) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_the_theme_turns_and_is_remembered(visit: Open, store: Store) -> None:
-    page = settled(visit(store))
+def test_the_theme_turns_and_is_remembered(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.get_by_role("button", name="Switch between light and dark").click()
     page.wait_for_timeout(SETTLED)
@@ -450,15 +505,15 @@ ACCESS = """() => {
 }"""
 
 
-def test_everything_has_a_name_for_those_who_do_not_see(visit: Open, store: Store) -> None:
-    page = settled(visit(store))
+def test_everything_has_a_name_for_those_who_do_not_see(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
     found = page.evaluate(ACCESS)
     assert found == {"nameless": [], "doubled": [], "inside": 0, "landmark": 1, "language": "en"}
 
 
 @pytest.mark.parametrize("size", [(1280, 800), (900, 700), (390, 800)])
-def test_nothing_sticks_out_at_any_width(visit: Open, store: Store, size: tuple[int, int]) -> None:
-    page = visit(store)
+def test_nothing_sticks_out_at_any_width(visit: Open, server: PageServer, size: tuple[int, int]) -> None:
+    page = visit(server)
     page.set_viewport_size({"width": size[0], "height": size[1]})
     settled(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
@@ -467,7 +522,7 @@ def test_nothing_sticks_out_at_any_width(visit: Open, store: Store, size: tuple[
 @pytest.mark.parametrize("wide", [1400, 1310])
 def test_the_tools_of_a_narrow_graph_stand_in_one_row(visit: Open, wide: int) -> None:
     """With every tool there is: a recurrent model has one more."""
-    page = visit(plausible(scene=scene_of(MODELS["recurrent"]())))
+    page = visit(plausible(graph=MODELS["recurrent"]()))
     page.set_viewport_size({"width": wide, "height": 800})
     settled(page)
     bar = page.locator(".panel.graph .ig-toolbar").bounding_box()

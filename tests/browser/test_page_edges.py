@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from page_server import LAYERS, PageServer, plausible
 from playwright.sync_api import Page, expect
-from standin import LAYERS, Store, plausible
 from torch import nn
 from waiting import until
 
@@ -21,7 +21,6 @@ from intus.core.results import Results
 from intus.serving.run import Server
 from intus.storage.database import Database
 from intus.tracing.run import trace
-from intus.viewing.scene import scene
 
 pytestmark = pytest.mark.browser
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
@@ -41,8 +40,8 @@ def saved(page: Page, form: str, folder: Path) -> Path:
     return folder / f"plot.{form.lower()}"
 
 
-def test_the_counts_are_those_of_the_run_on_show(visit: Open, store: Store) -> None:
-    page = settled(visit(store))
+def test_the_counts_are_those_of_the_run_on_show(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
     expect(page.locator(".counts [data-key=dropped]")).to_have_text("3dropped")
     scores = page.locator(".counts [data-key=scores]").inner_text()
     page.get_by_label("Run", exact=True).select_option('["first try","DigitsNet"]')
@@ -50,8 +49,8 @@ def test_the_counts_are_those_of_the_run_on_show(visit: Open, store: Store) -> N
     assert page.locator(".counts [data-key=scores]").inner_text() != scores
 
 
-def test_a_point_that_late_data_changed_says_so(visit: Open, store: Store, tmp_path: Path) -> None:
-    page = settled(visit(store, "#run=digits&model=DigitsNet&epoch=2"))
+def test_a_point_that_late_data_changed_says_so(visit: Open, server: PageServer, tmp_path: Path) -> None:
+    page = settled(visit(server, "#run=digits&model=DigitsNet&epoch=2"))
     expect(page.locator(".plot .heading")).to_contain_text("1 scored again when more came (in a diamond).")
     expect(page.locator("[data-address=fc2] .value")).to_have_attribute("title", "revision 1")
     table = list(csv.DictReader(io.StringIO(saved(page, "CSV", tmp_path).read_text())))
@@ -59,63 +58,63 @@ def test_a_point_that_late_data_changed_says_so(visit: Open, store: Store, tmp_p
     assert "m0 -9l9 9l-9 9l-9 -9z" in saved(page, "SVG", tmp_path).read_text()
 
 
-def test_a_score_of_few_rows_is_not_passed_off_as_one_of_all(visit: Open, store: Store) -> None:
-    for row in store.rows:
-        if row["run"] == "digits" and row["epoch"] == 12:
-            row.update(n=3, note="matched 16 of 1797 labels")
-    page = settled(visit(store))
+def test_a_score_of_few_rows_is_not_passed_off_as_one_of_all(visit: Open) -> None:
+    few = {"n": 3, "note": "matched 16 of 1797 labels"}
+    server = PageServer()
+    server.add_run("digits", 13, change=lambda row: row | few if row["epoch"] == 12 else row)
+    page = settled(visit(server))
     expect(page.locator(".doubts")).to_contain_text("11 from part of the rows (ringed)")
     expect(page.locator(".plot .heading")).to_contain_text("“matched 16 of 1797 labels” on 10 points")
     expect(page.locator(".layers .partial")).to_have_count(10)
 
 
-def test_what_is_on_its_way_is_said(visit: Open, store: Store) -> None:
-    page = settled(visit(store))
-    with store.lock:  # the server answers no more
+def test_what_is_on_its_way_is_said(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
+    with server.hold():
         page.get_by_label("Target", exact=True).select_option("even")
         expect(page.locator(".panel.plot")).to_have_attribute("aria-busy", "true")
     expect(page.locator(".panel.plot")).to_have_attribute("aria-busy", "false")
 
 
-def nothing_but_nan() -> tuple[Store, int, str]:
-    store = Store(("a", "b", "c"))
-    store.add_run("blown up", 4)
-    for row in store.rows:
-        row.update(value=None, low=None, high=None, baseline=None, note="nan")
-    return store, 3, "12 without a value (crossed)"
+def nothing_but_nan() -> tuple[PageServer, int, str]:
+    nan = dict.fromkeys(("value", "low", "high", "baseline"), None) | {"note": "nan"}
+    server = PageServer(("a", "b", "c"))
+    server.add_run("blown up", 4, change=lambda row: row | nan)
+    return server, 3, "12 without a value (crossed)"
 
 
-def one_layer_once() -> tuple[Store, int, str]:
-    store = Store(("only",))
-    store.add_run("short", 1)
-    return store, 1, "1 layer · epoch 0"
+def one_layer_once() -> tuple[PageServer, int, str]:
+    server = PageServer(("only",))
+    server.add_run("short", 1)
+    return server, 1, "1 layer · epoch 0"
 
 
-def endless_names() -> tuple[Store, int, str]:
-    store = Store(("x" * 10_000, "\u202eright to left", "שלום עולם", "block." * 40 + "leaf"))
-    store.add_run("run " * 600, 2)
-    store.add_notice("warning", "long", "w" * 5000)
-    return store, 4, "4 layers · epoch 1"
+def endless_names() -> tuple[PageServer, int, str]:
+    """As long as a server takes them."""
+    server = PageServer(("x" * 1000, "\u202eright to left", "שלום עולם", "block." * 40 + "leaf"))
+    server.add_run("run " * 250, 2)
+    server.add_notice("warning", "long", "w" * 1000)
+    return server, 4, "4 layers · epoch 1"
 
 
-def five_models() -> tuple[Store, int, str]:
-    store = Store()
-    store.add_run("five", 2)
-    store.runs = [store.runs[0] | {"model": f"model {i}"} for i in range(5)]
-    return store, len(LAYERS), "10 layers · epoch 1"
+def five_models() -> tuple[PageServer, int, str]:
+    server = PageServer()
+    for number in range(5):
+        server.add_run("five", 2, model=f"model {number}")
+    return server, len(LAYERS), "10 layers · epoch 1"
 
 
 @pytest.mark.parametrize("make", [nothing_but_nan, one_layer_once, endless_names, five_models])
 def test_extremes_fit_and_can_be_saved(
-    visit: Open, tmp_path: Path, make: Callable[[], tuple[Store, int, str]]
+    visit: Open, tmp_path: Path, make: Callable[[], tuple[PageServer, int, str]]
 ) -> None:
-    store, layers, said = make()
-    page = settled(visit(store), layers)
+    server, layers, said = make()
+    page = settled(visit(server), layers)
     expect(page.locator(".plot .heading")).to_contain_text(said)
-    expect(page.get_by_label("Run", exact=True).locator("option")).to_have_count(len(store.runs))
+    expect(page.get_by_label("Run", exact=True).locator("option")).to_have_count(len(server.database.runs()))
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     rows = csv.DictReader(io.StringIO(saved(page, "CSV", tmp_path).read_text()))
-    assert {row["address"] for row in rows} == set(store.layers)
+    assert {row["address"] for row in rows} == set(server.layers)
 
 
 @pytest.mark.parametrize(
@@ -126,9 +125,9 @@ def test_a_module_with_nothing_scored_inside_stands_closed(
 ) -> None:
     block = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     model = nn.Sequential(OrderedDict(block=block, head=nn.Linear(4, 2)))
-    store = Store(layers, graph=scene(trace(model, torch.zeros(1, 4), save="none").graph))
-    store.add_run("blocks", 2)
-    page = settled(visit(store), len(layers))
+    server = PageServer(layers, trace(model, torch.zeros(1, 4), save="none").graph)
+    server.add_run("blocks", 2)
+    page = settled(visit(server), len(layers))
     view = "document.querySelector('.graph-host').intusView"
     until(page, f"Boolean({view})")
     boxes = {box["address"]: box for box in page.evaluate(f"{view}.boxes()")}
@@ -159,9 +158,9 @@ def test_a_saved_picture_opens_whatever_the_names_hold(
     visit: Open, new_page: Callable[..., Page], tmp_path: Path
 ) -> None:
     nasty = ("<b>&amp;", "a\u0007bell", "b\uffff", "]]>")
-    store = Store(nasty)
-    store.add_run('"quoted" & <tagged>', 3)
-    page = settled(visit(store), 4)
+    server = PageServer(nasty)
+    server.add_run('"quoted" & <tagged>', 3)
+    page = settled(visit(server), 4)
     file = saved(page, "SVG", tmp_path)
     texts = [text.text for text in ET.parse(file).iter("{http://www.w3.org/2000/svg}text")]
     assert {"<b>&amp;", "a\ufffdbell", "b\ufffd", "]]>"} <= set(texts)
@@ -174,12 +173,12 @@ def test_a_saved_picture_opens_whatever_the_names_hold(
 
 @pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: run `npm ci` in web/")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(visit: Open, store: Store, scheme: str) -> None:
-    for shown in (store, plausible(40, 3), Store()):
+def test_axe_finds_nothing_serious(visit: Open, server: PageServer, scheme: str) -> None:
+    for shown in (server, plausible(40, 3), PageServer()):
         page = visit(shown)
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         expect(page.locator(".link")).to_have_text("Live")
-        settled(page, len(shown.layers) if shown.runs else 0)
+        settled(page, len(shown.layers) if shown.epochs else 0)
         page.evaluate(AXE.read_text(encoding="utf-8"))
         found = page.evaluate(
             "axe.run(document, { resultTypes: ['violations'] }).then((result) => result.violations)"

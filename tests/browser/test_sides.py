@@ -63,7 +63,7 @@ def test_first_difference_is_marked_and_one_side_follows_the_other(open_graph: O
     assert boxes["output_1"]["colour"] == ORANGE
     assert boxes["transformer.wte"]["colour"] is None
     assert (
-        "They part at addmm_11_130 in transformer.h.2.mlp.c_fc"
+        "They diverge at addmm_11_130 in transformer.h.2.mlp.c_fc"
         in page.locator(".ig-sides header").inner_text()
     )
 

@@ -1,4 +1,4 @@
-"""A port where no one listens."""
+"""An unused port."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""The real loops, in an environment that has them: see ``make loops``."""
+"""Training loops of Lightning and transformers, in an environment that has them (``make loops``)."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ def test_lightning(tmp_path):
     with Server(database=tmp_path / "x.db", port=0) as server:
         options = {"max_epochs": 3, "logger": False, "enable_checkpointing": False, "accelerator": "cpu"}
         quiet = {"enable_progress_bar": False, "enable_model_summary": False}
-        watching = LightningProbe(server.host, server.port, of="net", run="r", probe_set=SET)
+        callback = LightningProbe(server.host, server.port, of="net", run="r", probe_set=SET)
         module = Module()
-        lightning.Trainer(callbacks=[watching], **options, **quiet).fit(module, loader, loader)
+        lightning.Trainer(callbacks=[callback], **options, **quiet).fit(module, loader, loader)
         assert not any(one._forward_hooks for one in module.modules())
         passes = LightningProbe(server.host, server.port, of="net", run="passes")
         lightning.Trainer(callbacks=[passes], **options, **quiet).fit(module, loader, loader)
     with Database(tmp_path / "x.db") as database:
         probed = database.points("r", "Sequential").where(score="linear_f1", target="sign")
         assert set(probed["epoch"].tolist()) == {0, 1, 2}
-        own = database.points("passes", "Sequential").where(score="mean", address="2")
-        assert set(own["kind"].tolist()) == {"output", "output@eval"}
-        assert set(own["n"].tolist()) == {96}  # the sanity check is not seen
+        means = database.points("passes", "Sequential").where(score="mean", address="2")
+        assert set(means["kind"].tolist()) == {"output", "output@eval"}
+        assert set(means["n"].tolist()) == {96}  # the sanity check is not recorded
 
 
 @pytest.mark.filterwarnings("default")
-def test_the_trainer_of_transformers(tmp_path):
+def test_transformers_trainer(tmp_path):
     from transformers import Trainer, TrainingArguments
 
     from intus.callbacks import TrainerProbe
@@ -76,8 +76,8 @@ def test_the_trainer_of_transformers(tmp_path):
             self.net = net()
 
         def forward(self, x, labels=None):
-            said = {"logits": self.net(x)}
-            return said if labels is None else {"loss": F.cross_entropy(said["logits"], labels)} | said
+            output = {"logits": self.net(x)}
+            return output if labels is None else {"loss": F.cross_entropy(output["logits"], labels)} | output
 
     data = [{"x": x, "labels": y} for x, y in zip(ROWS, LABELS, strict=True)]
     with Server(database=tmp_path / "x.db", port=0) as server:
@@ -96,7 +96,7 @@ def test_the_trainer_of_transformers(tmp_path):
         probed = database.points("r", "Net").where(score="linear_f1", target="sign", address="net.2")
         assert probed["epoch"].tolist() == [0, 1, 2]
         assert probed["value"][-1] > 0.8
-        own = database.points("passes", "Net").where(score="mean", address="net.2")
-        assert sorted(zip(own["epoch"].tolist(), own["kind"].tolist(), own["n"].tolist(), strict=True)) == [
-            (epoch, kind, 96) for epoch in range(3) for kind in ("output", "output@eval")
-        ]
+        means = database.points("passes", "Net").where(score="mean", address="net.2")
+        assert sorted(
+            zip(means["epoch"].tolist(), means["kind"].tolist(), means["n"].tolist(), strict=True)
+        ) == [(epoch, kind, 96) for epoch in range(3) for kind in ("output", "output@eval")]

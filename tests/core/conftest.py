@@ -1,4 +1,4 @@
-"""A small graph made by hand: no framework is needed to have one."""
+"""A small graph made by hand, which needs no framework."""
 
 import numpy as np
 import pytest
@@ -25,9 +25,9 @@ def ints(*values):
 
 @pytest.fixture(scope="session")
 def graph():
-    """input -> conv2d -> relu -> conv2d (same layer, second pass) -> relu -> rand + -> output.
+    """Return input -> conv2d -> relu -> conv2d (same layer, second pass) -> relu -> rand + -> output.
 
-    ``body`` is called twice and holds conv2d and relu; ``body.conv`` the conv2d.
+    ``body`` is called twice and contains conv2d and relu; ``body.conv`` is the conv2d.
     """
     #            input    conv     relu     conv:2   relu:2   rand     add      output
     kind = ints(INPUT, OP, OP, OP, OP, OP, OP, OUTPUT)

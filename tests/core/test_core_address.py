@@ -1,4 +1,4 @@
-"""One grammar for every place in a network."""
+"""Tests of the address grammar."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ units = st.lists(st.builds(Units, which, st.none() | st.integers(-5, 5)), max_si
 
 
 @given(st.text(), calls, units)
-def test_parse_undoes_str_for_any_name(name, call, unit):
+def test_parse_inverts_str_for_any_name(name, call, unit):
     address = Address(name, call, unit)
     assert Address.parse(str(address)) == address
     assert hash(Address.parse(str(address))) == hash(address)
@@ -23,7 +23,7 @@ def test_parse_undoes_str_for_any_name(name, call, unit):
 
 
 @given(st.text(alphabet="ab:[]\\0123\n.,@-", max_size=12))
-def test_whatever_parses_prints_as_something_that_parses_the_same(text):
+def test_str_of_parsed_address_parses_to_equal_address(text):
     try:
         address = Address.parse(text)
     except InputError:
@@ -39,7 +39,7 @@ def test_whatever_parses_prints_as_something_that_parses_the_same(text):
     st.text(alphabet="a:[]\\1", max_size=6),
     st.text(alphabet="a:[]\\1", max_size=6),
 )
-def test_different_addresses_never_look_the_same(call, unit, other_call, other_unit, name, other_name):
+def test_distinct_addresses_have_distinct_strings(call, unit, other_call, other_unit, name, other_name):
     one, two = Address(name, call, unit), Address(other_name, other_call, other_unit)
     assert (one == two) == (str(one) == str(two))
 
@@ -66,32 +66,32 @@ def unit(*numbers, axis=None):
         (r"heads.a\[0\][3]", ("heads.a[0]", None, unit(3))),
     ],
 )
-def test_examples_of_the_grammar(text, parts):
+def test_grammar_examples(text, parts):
     assert Address.parse(text) == Address(*parts)
     assert str(Address(*parts)) == text
 
 
 @pytest.mark.parametrize(
-    ("text", "place"), [("a:0", 1), ("a:b", 1), ("a[", 1), ("a[1]x", 4), ("a]", 1), ("a\\", 1)]
+    ("text", "position"), [("a:0", 1), ("a:b", 1), ("a[", 1), ("a[1]x", 4), ("a]", 1), ("a\\", 1)]
 )
-def test_an_error_names_the_text_and_the_place(text, place):
+def test_syntax_error_names_text_and_position(text, position):
     with pytest.raises(InputError) as caught:
         Address.parse(text)
     assert repr(text) in str(caught.value)
-    assert f"at character {place} stands" in str(caught.value)
+    assert f"at character {position}." in str(caught.value)
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, IntusError)
 
 
 @pytest.mark.parametrize("text", ["a[x]", "a[1@x]", "a[]", "a[1,]", "a[1:2:0]", "a[1.5]"])
-def test_brackets_without_units_are_refused(text):
+def test_invalid_units_in_brackets_are_refused(text):
     for parse in (Address.parse, split_units):
         with pytest.raises(InputError, match=r"does not name units. Write \[3\]"):
             parse(text)
 
 
 @pytest.mark.parametrize("text", ["a[", "a[1][", "a]1[", "a[1]x"])
-def test_brackets_that_do_not_close_are_refused(text):
+def test_unbalanced_brackets_are_refused(text):
     with pytest.raises(InputError, match=r"is not an address. Write"):
         split_units(text)
 
@@ -116,12 +116,12 @@ NAMES = ["h", "h.0", "h.0.attn", "h.1.attn", "h.10", "a*b", "relu_1", "fc:2", ""
         ("[hr]*", []),
     ],
 )
-def test_patterns(pattern, want):
+def test_pattern_matching(pattern, want):
     assert [name for name in NAMES if matches(pattern, name)] == want
 
 
 @given(st.lists(st.sampled_from(["a", "b", ".", "*", "**", "?"]), max_size=6), st.text("ab.", max_size=8))
-def test_patterns_against_a_naive_matcher(parts, name):
+def test_pattern_matching_equals_naive_matcher(parts, name):
     pattern = "".join(parts)
 
     def naive(rest, text):
@@ -137,7 +137,7 @@ def test_patterns_against_a_naive_matcher(parts, name):
     assert matches(pattern, name) == naive(tokens(pattern), name)
 
 
-def test_an_escaped_wildcard_makes_no_pattern():
+def test_escaped_wildcard_is_not_a_pattern():
     assert [is_pattern(text) for text in ("a*", "a?", r"a\*", r"a\\*", "a[1]")] == [
         True,
         True,

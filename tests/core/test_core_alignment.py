@@ -1,4 +1,4 @@
-"""Which tensor of one pass is which of another, against a plain search and on graphs of real passes."""
+"""Alignment of two passes, compared with a plain search and on graphs of real passes."""
 
 import time
 from itertools import pairwise
@@ -39,7 +39,7 @@ programs = st.lists(st.sampled_from(list(STEPS)), max_size=9)
 
 
 def heaviest(weights):
-    """The weight of the heaviest common subsequence, searched plainly."""
+    """Return the weight of the heaviest common subsequence, found by plain search."""
     best = np.zeros((weights.shape[0] + 1, weights.shape[1] + 1), int)
     for i, row in enumerate(weights, 1):
         for j, weight in enumerate(row, 1):
@@ -49,14 +49,14 @@ def heaviest(weights):
 
 @settings(max_examples=60, deadline=None)
 @given(programs, programs)
-def test_pairs_are_the_heaviest_common_subsequence(one, other):
+def test_pairs_are_heaviest_common_subsequence(one, other):
     a, b = graph_of(one), graph_of(other)
     numbers = {}
     nothing = [np.full((len(g.ops), 3), np.nan) for g in (a, b)]
-    mine, theirs = (alignment._traits(g, numbers, n) for g, n in zip((a, b), nothing, strict=True))
+    traits_a, traits_b = (alignment._traits(g, numbers, n) for g, n in zip((a, b), nothing, strict=True))
     whole = slice(0, len(b.ops))
-    weights = np.array([alignment._weights(mine, i, theirs, whole, 0) for i in range(len(a.ops))])
-    found = alignment._heaviest(mine, theirs, (0, len(a.ops)), (0, len(b.ops)), 0)
+    weights = np.array([alignment._weights(traits_a, i, traits_b, whole, 0) for i in range(len(a.ops))])
+    found = alignment._heaviest(traits_a, traits_b, (0, len(a.ops)), (0, len(b.ops)), 0)
     assert sum(weights[i, j] for i, j in found) == heaviest(weights)
     assert all(weights[i, j] > 0 for i, j in found)
     assert all(i > k and j > m for (i, j), (k, m) in pairwise(found))
@@ -64,7 +64,7 @@ def test_pairs_are_the_heaviest_common_subsequence(one, other):
 
 @settings(max_examples=60, deadline=None)
 @given(programs, programs)
-def test_every_row_stands_once_and_kinds_agree(one, other):
+def test_every_row_appears_once_and_kinds_agree(one, other):
     a, b = graph_of(one), graph_of(other)
     pairs = align(a, b)
     assert sorted(i for i, _ in pairs if i >= 0) == list(range(len(a.ops)))
@@ -76,26 +76,26 @@ def test_every_row_stands_once_and_kinds_agree(one, other):
     assert align(a, a) == [(row, row) for row in range(len(a.ops))]
 
 
-def test_what_was_put_in_is_what_has_no_partner():
+def test_inserted_operation_has_no_partner():
     a, b = graph_of(["tanh", "mul"] * 50), graph_of([*["tanh", "mul"] * 20, "relu", *["tanh", "mul"] * 30])
     alone = [(i, j) for i, j in align(a, b) if i < 0 or j < 0]
     assert [b.label(j) for _, j in alone] == ["relu_1_3"]
 
 
-def test_values_tell_which_of_two_alike_is_new():
+def test_values_decide_which_of_two_equal_rows_is_new():
     x = torch.linspace(-1, 1, 5)
     a = intus.trace(lambda x: (x * 3).sin(), x)
     b = intus.trace(lambda x: (x * 2 * 1.5).sin(), x)
-    held = [
+    sums = [
         np.array([[float(v.abs().sum()), float(v.square().sum()), float(v.sum())] for v in t.values.values()])
         for t in (a, b)
     ]
-    assert (1, 2) in align(a.graph, b.graph, tuple(held))  # x * 3 is what x * 2 * 1.5 came to
+    assert (1, 2) in align(a.graph, b.graph, tuple(sums))  # x * 3 is what x * 2 * 1.5 came to
     assert (1, 1) in align(a.graph, b.graph)
 
 
 @pytest.mark.parametrize("size", [1000])
-def test_long_passes_are_aligned_in_time(size):
+def test_long_passes_are_aligned_within_3_seconds(size):
     a, b = graph_of(["tanh", "mul", "relu", "mul"] * size), graph_of(["tanh", "mul", "mul", "relu"] * size)
     began = time.process_time()
     pairs = align(a, b)
@@ -103,9 +103,9 @@ def test_long_passes_are_aligned_in_time(size):
     assert sum(i >= 0 and j >= 0 for i, j in pairs) >= 3 * size
 
 
-def test_a_table_that_would_be_too_large_is_cut(monkeypatch):
-    monkeypatch.setattr(alignment, "_MOST", 500)
-    monkeypatch.setattr(alignment, "_LEFT", 2)
+def test_oversized_table_is_split(monkeypatch):
+    monkeypatch.setattr(alignment, "_MOST_CELLS", 500)
+    monkeypatch.setattr(alignment, "_MARGIN", 2)
     a, b = graph_of(["tanh", "mul"] * 50), graph_of(["relu", *["tanh", "mul"] * 50, "cat"])
     pairs = align(a, b)
     assert sorted(j for _, j in pairs if j >= 0) == list(range(len(b.ops)))

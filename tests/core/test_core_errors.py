@@ -1,4 +1,4 @@
-"""Errors are sentences, and derive from what a Python user would catch."""
+"""Error classes and the helpers that phrase their messages."""
 
 import ast
 import re
@@ -24,30 +24,30 @@ from intus.core import errors
         (errors.MissingExtraError, ImportError),
     ],
 )
-def test_each_error_is_also_the_builtin_one(ours, builtin):
+def test_error_classes_derive_from_builtins(ours, builtin):
     error = ours("a sentence with 'quotes'")
     assert isinstance(error, builtin)
     assert isinstance(error, errors.IntusError)
     assert str(error) == "a sentence with 'quotes'"
 
 
-def test_the_nearest_names_come_first_and_at_most_three():
+def test_did_you_mean_suggests_nearest_three_names():
     known = ["conv2d_1_1", "conv2d_2_4", "conv2d_3_7", "conv2d_4_9", "relu_1_2"]
     sentence = errors.did_you_mean("conv2d_3", known)
     assert sentence.startswith("Did you mean 'conv2d_3_7'")
     assert sentence.count("'") == 6
 
 
-def test_many_unlike_names_are_counted():
+def test_did_you_mean_counts_names_not_shown():
     assert errors.did_you_mean("???", [f"layer{i}" for i in range(20)]).endswith("'layer7' and 12 more.")
 
 
 @given(st.text(max_size=20), st.lists(st.text(max_size=20), max_size=12))
-def test_a_hint_is_always_one_sentence(name, known):
+def test_did_you_mean_is_a_sentence(name, known):
     assert errors.did_you_mean(name, known).endswith((".", "?"))
 
 
-def test_a_missing_package_says_how_to_get_it():
+def test_missing_package_error_names_install_command():
     with pytest.raises(errors.MissingExtraError, match=r"pip install 'intus\[server\]'"):
         errors.require("no_such_package_of_ours", extra="server", why="to serve")
 
@@ -58,15 +58,16 @@ def required():
     for path in sorted(root.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "require":
-                extra = next(word.value.value for word in node.keywords if word.arg == "extra")
-                yield node.args[0].value.partition(".")[0], extra, f"{path.name}:{node.lineno}"
+                words = {word.arg: getattr(word.value, "value", "") for word in node.keywords}
+                package = words.get("package") or node.args[0].value.partition(".")[0]
+                yield package, words["extra"], f"{path.name}:{node.lineno}"
 
 
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "json": ""}
 
 
 @pytest.mark.parametrize(("package", "extra", "where"), list(required()))
-def test_an_error_for_a_missing_package_names_an_extra_that_installs_it(package, extra, where):
+def test_required_package_is_installed_by_named_extra(package, extra, where):
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     assert extra in extras, where

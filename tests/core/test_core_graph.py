@@ -1,11 +1,11 @@
-"""The graph answers questions about names, neighbours and containment."""
+"""Names, neighbors and containment in a Graph."""
 
 import pytest
 
 from intus.core.graph import CONSTANT, INPUT, OP, OUTPUT
 
 
-def test_labels_count_by_type_and_overall_and_show_passes(graph):
+def test_labels_number_types_operations_and_passes(graph):
     assert graph.labels == [
         "input_1",
         "conv2d_1_1:1",
@@ -19,31 +19,31 @@ def test_labels_count_by_type_and_overall_and_show_passes(graph):
     assert [graph.label(row) for row in range(8)] == graph.labels
 
 
-def test_neighbours(graph):
+def test_parents_and_children(graph):
     assert graph.parents(6) == [4, 5]
     assert graph.parents(0) == []
     assert graph.children(4) == [6]
     assert graph.children(7) == []
 
 
-def test_children_and_parents_are_the_same_edges(graph):
+def test_parents_and_children_are_consistent(graph):
     pairs = {(p, row) for row in range(8) for p in graph.parents(row)}
     assert pairs == {(row, c) for row in range(8) for c in graph.children(row)}
 
 
-def test_rows_of_a_kind(graph):
+def test_rows_of_kind(graph):
     assert graph.rows_of(INPUT) == [0]
     assert graph.rows_of(OP) == [1, 2, 3, 4, 5, 6]
     assert graph.rows_of(OUTPUT) == [7]
     assert graph.rows_of(CONSTANT) == []
 
 
-def test_containment_goes_from_the_model_inwards(graph):
+def test_enclosing_calls_are_outermost_first(graph):
     assert [graph.call_address(call) for call in graph.enclosing_calls(3)] == ["", "body:2", "body.conv:2"]
     assert graph.enclosing_calls(0) == []
 
 
-def test_what_modules_returned(graph):
+def test_module_outputs_and_parameters_of_rows(graph):
     assert graph.call_outputs == {0: [6], 1: [2], 2: [1], 3: [4], 4: [3]}
     assert graph.row_exits[4] == [3]
     assert graph.row_params == {1: [0], 3: [0]}
@@ -64,11 +64,11 @@ def test_what_modules_returned(graph):
         ("output_1", [7]),
     ],
 )
-def test_every_name_finds_its_rows(graph, name, rows):
+def test_rows_by_name(graph, name, rows):
     assert graph.rows(name) == rows
 
 
-def test_every_label_finds_its_own_row(graph):
+def test_rows_by_label(graph):
     for row, label in enumerate(graph.labels):
         assert graph.rows(label) == [row]
 

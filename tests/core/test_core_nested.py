@@ -1,4 +1,4 @@
-"""One rule for where values are found, against a second implementation on random containers."""
+"""Search in nested containers, compared with a second implementation on random containers."""
 
 from collections import OrderedDict, UserDict, namedtuple
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ class Box:
     second: object
 
 
-def slowly(value):
-    """By the rule as it is written down, one case after another."""
+def reference(value):
+    """Return the integers in a container, one type of container after another."""
     if isinstance(value, int):
         return [value]
     if isinstance(value, Box):
-        return slowly(value.first) + slowly(value.second)
+        return reference(value.first) + reference(value.second)
     if isinstance(value, dict | UserDict):
-        return [one for part in value.values() for one in slowly(part)]
+        return [one for part in value.values() for one in reference(part)]
     if isinstance(value, tuple | list):
-        return [one for part in value for one in slowly(part)]
+        return [one for part in value for one in reference(part)]
     return []
 
 
@@ -55,36 +55,36 @@ def depth(value):
 
 
 @given(containers)
-def test_everything_is_found_in_order(value):
-    assert leaves(value, int) == slowly(value)
+def test_leaves_are_found_in_order(value):
+    assert leaves(value, int) == reference(value)
 
 
 @pytest.mark.parametrize("foreign", [SimpleNamespace(a=1), {1, 2}, iter([1]), Box, "1", range(3)])
-def test_foreign_objects_are_not_looked_into(foreign):
+def test_foreign_objects_are_not_searched(foreign):
     assert leaves([foreign], int) == []
 
 
-def test_a_container_that_holds_itself_has_an_end():
+def test_self_containing_list_terminates():
     endless: list = [1]
     endless.append(endless)
     assert set(leaves(endless, int)) == {1}
 
 
-def test_a_field_that_was_never_set_is_none():
+def test_unset_dataclass_field_is_none():
     box = Box(1, 2)
     del box.second
     assert leaves(OrderedDict(box=box), int) == [1]
 
 
 @given(containers)
-def test_a_path_leads_to_each(value):
+def test_paths_lead_to_leaves(value):
     assert [one for _, one in paths(value, int)] == leaves(value, int)
     if all(key and "." not in key for key in keys(value)):
         assert all(follow(value, path) == one for path, one in paths(value, int))
 
 
 def keys(value):
-    """Every key in it: an empty one, or a dot in one, would be read otherwise."""
+    """Return every key: paths with an empty key, or a dot in a key, are ambiguous."""
     if isinstance(value, Box):
         value = [value.first, value.second]
     if isinstance(value, dict | UserDict):

@@ -1,4 +1,4 @@
-"""A Record refuses parts that contradict each other."""
+"""Validation and features of a Record."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ arrays = hnp.arrays(
 
 
 @given(arrays, st.none() | st.integers(0, 3))
-def test_features_keep_every_number_and_the_batch_first(array, axis):
+def test_features_have_batch_axis_first(array, axis):
     array = np.arange(array.size, dtype=np.float32).reshape(array.shape)
     if axis is not None and axis >= max(array.ndim, 1):
         with pytest.raises(InputError, match=f"batch_axis={axis}"):
@@ -30,23 +30,23 @@ def test_features_keep_every_number_and_the_batch_first(array, axis):
             np.testing.assert_array_equal(features[row], np.take(array, row, axis).ravel())
 
 
-def test_an_empty_batch_has_no_rows_and_keeps_its_features():
+def test_features_of_empty_batch():
     assert Record(np.zeros((0, 3, 2)), "a").features().shape == (0, 6)
 
 
-def test_a_parameter_has_no_batch():
+def test_parameter_is_one_row():
     record = Record(np.zeros((4, 3)), "fc.weight", kind="parameter", batch_axis=None)
     assert record.rows == 1
     assert record.features().shape == (1, 12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_is_accepted(kind):
+def test_kinds_are_accepted(kind):
     assert Record(np.zeros(2), "a", kind=kind).kind == kind
 
 
-def test_contradictions_are_named():
-    with pytest.raises(InputError, match="'outputs' of the record at 'fc1'"):
+def test_invalid_kind_and_item_count_are_refused():
+    with pytest.raises(InputError, match=r"record at 'fc1' must have a kind of .* got 'outputs'"):
         Record(np.zeros(2), "fc1", kind="outputs")
     with pytest.raises(InputError, match="has 4 rows but 3 item ids"):
         Record(np.zeros((4, 2)), "fc1", items=np.arange(3))

@@ -1,4 +1,4 @@
-"""One tidy table of scores."""
+"""The table of scores."""
 
 import math
 
@@ -28,7 +28,7 @@ def same(value, other):
 
 
 @given(rows)
-def test_rows_come_back_as_they_went_in(given_rows):
+def test_from_rows_round_trip(given_rows):
     table = Results.from_rows(given_rows)
     assert len(table) == len(given_rows)
     for row, out in zip(given_rows, table, strict=True):
@@ -40,20 +40,20 @@ def test_rows_come_back_as_they_went_in(given_rows):
 
 
 @given(rows, rows)
-def test_concat_stacks(first, second):
+def test_concat(first, second):
     table = Results.concat([Results.from_rows(first), Results(), Results.from_rows(second)])
     assert len(table) == len(first) + len(second)
     assert table["score"].tolist() == [row.get("score", "") for row in first + second]
 
 
-def test_an_empty_table_is_a_table():
+def test_concat_of_nothing_is_empty_table():
     table = Results.concat([])
     assert len(table) == 0
     assert list(table) == []
     assert list(table.to_pandas().columns) == list(COLUMNS)
 
 
-def test_where_filters_by_every_column_given():
+def test_where_filters_by_all_given_columns():
     table = Results.from_rows(
         [{"address": a, "score": s, "value": 1.0} for a in ("fc1", "fc2") for s in ("mean", "std")]
     )
@@ -62,7 +62,7 @@ def test_where_filters_by_every_column_given():
     assert len(table.where(score="nope")) == 0
 
 
-def test_pandas_holds_a_copy():
+def test_to_pandas_copies():
     table = Results.from_rows([{"score": "mean", "value": 1.0, "n": 3}])
     frame = table.to_pandas()
     frame.loc[0, "value"] = 9.0
@@ -70,7 +70,7 @@ def test_pandas_holds_a_copy():
     assert frame["n"].dtype == np.int64
 
 
-def test_unknown_columns_and_uneven_lengths_are_named():
+def test_unknown_columns_and_unequal_lengths_are_refused():
     with pytest.raises(InputError, match=r"no column 'scores'\. Did you mean 'score'"):
         Results.from_rows([{"scores": 1}])
     with pytest.raises(InputError, match="no column 'vale'"):
@@ -81,6 +81,6 @@ def test_unknown_columns_and_uneven_lengths_are_named():
         Results({"colour": ["red"]})
 
 
-def test_repr_tells_what_is_inside():
+def test_repr_summarizes_table():
     table = Results.from_rows([{"address": "fc1", "score": "mean"}, {"address": "fc2", "score": "std"}])
     assert repr(table) == "<Results: 2 rows, 2 addresses, scores mean, std>"

@@ -1,4 +1,4 @@
-"""One resolver for which places the caller means."""
+"""Resolution of addresses and selections in a graph."""
 
 import pytest
 from hypothesis import given
@@ -30,15 +30,15 @@ from intus.core.selection import resolve, select
         ((), []),
     ],
 )
-def test_every_form_of_selection(graph, selection, rows):
+def test_select_accepts_every_form(graph, selection, rows):
     assert select(graph, selection) == rows
 
 
-def test_predicates_are_called_with_the_handle(graph):
+def test_predicates_receive_handle(graph):
     assert select(graph, lambda label: label.startswith("rand"), handle=graph.label) == [5]
 
 
-def test_the_nearest_names_are_suggested(graph):
+def test_unknown_name_suggests_nearest_names(graph):
     with pytest.raises(AddressError, match=r"Net has no 'conv2d_2'\. Did you mean 'conv2d_1"):
         select(graph, "conv2d_2")
     with pytest.raises(AddressError, match=r"'body\.conv'"):
@@ -49,7 +49,7 @@ def test_the_nearest_names_are_suggested(graph):
         resolve(graph, "zzz")
 
 
-def test_an_ordinal_out_of_range_says_the_range(graph):
+def test_ordinal_out_of_range_names_valid_range(graph):
     with pytest.raises(
         AddressError, match=r"\[6\] is out of range: there are 6 operations, so write -6 to 5"
     ):
@@ -60,19 +60,19 @@ def test_an_ordinal_out_of_range_says_the_range(graph):
 
 
 @pytest.mark.parametrize("key", [True, 1.5, None, b"relu"])
-def test_what_is_no_address_is_refused(graph, key):
-    with pytest.raises(InputError, match="An address is a string or an int"):
+def test_invalid_key_type_is_refused(graph, key):
+    with pytest.raises(InputError, match="An address must be a string or an int"):
         resolve(graph, key)
 
 
 @pytest.mark.parametrize("selection", [1.5, None, [None]])
-def test_what_is_no_selection_is_refused(graph, selection):
+def test_invalid_selection_type_is_refused(graph, selection):
     with pytest.raises(InputError, match="A selection is"):
         select(graph, selection)
 
 
 @given(st.data())
-def test_a_list_selects_the_union_sorted_and_once(graph, data):
+def test_list_selects_sorted_union(graph, data):
     names = st.sampled_from([*graph.names(), "relu", "add", "b*"])
     parts = data.draw(st.lists(names | st.integers(-6, 5), max_size=6))
     assert select(graph, parts) == sorted({row for part in parts for row in select(graph, part)})

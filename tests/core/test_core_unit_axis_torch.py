@@ -1,4 +1,4 @@
-"""``core.units`` judged by torch's own table of operations and their inputs."""
+"""The tables of ``core.units``, checked with torch's own table of operations and sample inputs."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def tensors(out):
 
 
 def types_of(op):
-    """The types that a trace of the operation has."""
+    """Return the operation types in a trace of the operation."""
     sample = next(iter(samples(op)))
     trace = intus.trace(lambda x: op(x, *sample.args, **sample.kwargs), (sample.input,), save="none")
     return {one.type for one in trace.ops}
@@ -38,7 +38,7 @@ def types_of(op):
 @pytest.mark.parametrize(
     "op", [op for op in OPS if isinstance(op, UnaryUfuncInfo | BinaryUfuncInfo)], ids=lambda op: op.full_name
 )
-def test_elementwise_functions_of_torch_are_pointwise(op):
+def test_elementwise_functions_are_pointwise(op):
     """Each is known, and reordering entries along an axis reorders the result along the same axis."""
     assert types_of(op) <= _POINTWISE | {"max", "min"}
     if op.name in RANDOM or op.name in PER_CHANNEL:
@@ -61,7 +61,7 @@ def test_elementwise_functions_of_torch_are_pointwise(op):
 @pytest.mark.parametrize(
     "op", [op for op in OPS if op.name.rpartition(".")[2] in _KEEPING], ids=lambda op: op.full_name
 )
-def test_operations_that_keep_axes_move_none(op):
+def test_axis_preserving_operations_move_no_axis(op):
     """Where reordering an axis of the argument reorders an axis of the result, it is the same axis."""
     if op.name in RANDOM:
         pytest.skip("random")

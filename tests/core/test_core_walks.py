@@ -1,4 +1,4 @@
-"""Walks over a graph, against networkx."""
+"""Walks over a graph, compared with networkx."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from intus.core import walks
 
 @st.composite
 def programs(draw):
-    """A random little program: each step adds two earlier tensors, which may be the same."""
+    """Draw a random program: each step adds two earlier tensors, possibly the same one."""
     steps = draw(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=12))
 
     def run(a, b):
@@ -27,7 +27,7 @@ def programs(draw):
 
 
 @given(programs())
-def test_every_walk_is_what_networkx_finds(program):
+def test_walks_equal_networkx(program):
     graph = trace(program, (torch.ones(2), torch.ones(2)), save="none").graph
     whole = nx.DiGraph(zip(graph.edges.src.tolist(), graph.edges.dst.tolist(), strict=True))
     whole.add_nodes_from(range(len(graph.ops)))
@@ -37,12 +37,12 @@ def test_every_walk_is_what_networkx_finds(program):
         above, below = set(whole.predecessors(row)), set(whole.successors(row))
         assert walks.siblings(graph, row) == sorted({c for p in above for c in whole.successors(p)} - {row})
         assert walks.spouses(graph, row) == sorted({p for c in below for p in whole.predecessors(c)} - {row})
-    for back, source, way in ((False, 0, whole), (True, len(graph.ops) - 1, whole.reverse())):
+    for back, source, direction in ((False, 0, whole), (True, len(graph.ops) - 1, whole.reverse())):
         near, far = walks.distances(graph, [source], back=back)
-        shortest = nx.single_source_shortest_path_length(way, source)
+        shortest = nx.single_source_shortest_path_length(direction, source)
         assert near.tolist() == [shortest.get(row, -1) for row in range(len(graph.ops))]
         for row in range(len(graph.ops)):
-            longest = max((len(p) - 1 for p in nx.all_simple_paths(way, source, row)), default=-1)
+            longest = max((len(p) - 1 for p in nx.all_simple_paths(direction, source, row)), default=-1)
             assert far[row] == (0 if row == source else longest)
 
 

@@ -1,4 +1,4 @@
-"""Floating point operations, against torch's own counter where it counts, by formula elsewhere."""
+"""Floating point operations, compared with torch's counter where it counts, and with formulas elsewhere."""
 
 import pytest
 import torch
@@ -45,7 +45,7 @@ def mobilenet():
 
 
 class Products(nn.Module):
-    """Every way to write a product, with parameters on either side."""
+    """Every way to write a matrix product, with parameters on either side."""
 
     def __init__(self):
         super().__init__()
@@ -106,7 +106,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_products_are_what_torch_counts(name):
+def test_products_equal_torch_flop_counter(name):
     build, inputs = MODELS[name]
     torch.manual_seed(0)
     model = build()
@@ -142,13 +142,13 @@ def test_einsum(equation, shapes, count):
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
-def test_lstm_by_formula():
+def test_lstm_equals_formula():
     for layers, bidirectional, size in ((1, False, 0), (2, True, 0), (2, False, 3)):
         lstm = nn.LSTM(5, 7, layers, bidirectional=bidirectional, proj_size=size)
         t = intus.trace(lstm, torch.ones(11, 3, 5), save="none")
         weights = sum(p.numel() for p in lstm.parameters() if p.dim() == 2)
         assert t["lstm_1"].flops == 2 * 11 * 3 * weights  # every matrix once for each item of each step
-        assert (t["lstm_2"].flops, t["lstm_3"].flops) == (0, 0)  # of the call, once
+        assert (t["lstm_2"].flops, t["lstm_3"].flops) == (0, 0)  # counted at the first output
         assert t["lstm_1"].macs * 2 == t["lstm_1"].flops
 
 
@@ -178,14 +178,14 @@ X = torch.ones(2, 4, 6, 6)
         (lambda x: x + torch.rand(6), 288),
     ],
 )
-def test_everything_else_by_the_written_convention(function, count):
+def test_other_operations_follow_documented_convention(function, count):
     t = intus.trace(function, X.clone(), save="none")
     assert t.flops == count
     assert t.macs == 0
     assert t.flops_unknown == {}
 
 
-def test_what_no_rule_knows_is_said_and_not_counted():
+def test_types_without_rule_are_reported_and_not_counted():
     t = intus.trace(lambda x: torch.fft.rfft(x.sort().values * 2).abs(), torch.ones(8), save="none")
     assert t.flops_unknown == {"sort": 1, "fft_rfft": 1}
     assert t["sort_1"].flops is None
@@ -193,12 +193,12 @@ def test_what_no_rule_knows_is_said_and_not_counted():
     assert t.flops == 8 + 5
 
 
-def test_a_failed_op_counts_nothing():
+def test_failed_op_has_unknown_count():
     t = intus.trace(lambda x: x @ x, torch.ones(2, 3), on_error="keep")
     assert flops(t.graph).tolist() == [0, UNKNOWN]
 
 
-def test_modules_bear_the_sum():
+def test_module_flops_are_sum_of_operations():
     net = nn.Sequential(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), nn.Linear(4, 2))
     net.append(net[1])
     net[2] = nn.Linear(2, 4)
@@ -210,7 +210,7 @@ def test_modules_bear_the_sum():
     assert t.modules["1"].calls[1].flops == 2 * 5 * 4 * 2
 
 
-def test_a_mixture_of_experts_counts_what_each_token_meets():
+def test_mixture_of_experts_counts_chosen_experts():
     shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
     config = transformers.MixtralConfig(num_key_value_heads=2, num_local_experts=4, vocab_size=99, **shape)
     t = intus.trace(transformers.MixtralModel(config).eval(), IDS, save="none")

@@ -1,4 +1,4 @@
-"""The examples train, and end in a page worth looking at."""
+"""The examples train, and their scores reach the database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from intus.serving.run import Server
 from intus.storage.database import Database
 
 
-def test_the_source_is_labelled_as_tokenize_says():
+def test_python_source_labels():
     codes, kinds, brackets = read()
     assert codes.shape == (len(kinds), LENGTH)
     assert {len(window) for window in (*kinds, *brackets)} == {LENGTH}
@@ -21,13 +21,13 @@ def test_the_source_is_labelled_as_tokenize_says():
     assert 0.2 < shares["name"] < 0.5
 
 
-def test_the_lstm_ends_in_curves(tmp_path, capsys):
+def test_lstm_and_mlp_examples(tmp_path, capsys):
     with Server(database=tmp_path / "x.db", port=0) as server:
         where = ["--host", server.host, "--port", str(server.port)]
         assert main(["examples", "lstm", "mlp", "--epochs", "1", *where]) == 0
-    said = capsys.readouterr().out
-    assert "LSTM, epoch 1: loss" in said
-    assert said.rstrip().endswith(f": http://{server.host}:{server.port}/")
+    text = capsys.readouterr().out
+    assert "LSTM, epoch 1: loss" in text
+    assert text.rstrip().endswith(f": http://{server.host}:{server.port}/")
     with Database(tmp_path / "x.db") as database:
         runs = {run["model"]: run["run"] for run in database.runs()}
         assert len(set(runs.values())) == 1
@@ -37,7 +37,7 @@ def test_the_lstm_ends_in_curves(tmp_path, capsys):
         assert database.notices() == []
     assert set(lstm["target"].tolist()) == {"digit", "ink so far", "ink in this row"}
     assert set(lstm["epoch"].tolist()) == {0, 1}
-    at_the_end = lstm.where(address="say", target="digit")["value"]
+    at_the_end = lstm.where(address="head", target="digit")["value"]
     assert at_the_end[1] != at_the_end[0]
     assert set(mlp.where(score="linear_f1", kind="output")["n"].tolist()) == {455}  # every image was seen
     ratio = mlp.where(score="update_ratio")["value"]
@@ -51,10 +51,10 @@ def test_the_lstm_ends_in_curves(tmp_path, capsys):
     ("name", "model", "targets", "last"),
     [
         ("trainer", "GPT-2 (Trainer)", {"kind of word", "brackets"}, "lm_head"),
-        ("lightning", "CNN (Lightning)", {"digit", "even"}, "say"),
+        ("lightning", "CNN (Lightning)", {"digit", "even"}, "head"),
     ],
 )
-def test_the_loops_of_others_end_in_curves(tmp_path, name, model, targets, last):
+def test_trainer_and_lightning_examples(tmp_path, name, model, targets, last):
     with Server(database=tmp_path / "x.db", port=0) as server:
         where = ["--host", server.host, "--port", str(server.port)]
         assert main(["examples", name, "--epochs", "2", *where]) == 0
@@ -73,13 +73,13 @@ def test_the_loops_of_others_end_in_curves(tmp_path, name, model, targets, last)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["lstn"], "mean 'lstm'"),
         (["--epochs", "0"], "--epochs 0"),
         (["--port", "1"], "No server answers"),
     ],
 )
-def test_what_cannot_be_run_is_said(arguments, says, capsys):
+def test_example_errors(arguments, message, capsys):
     assert main(["examples", *arguments]) == 1
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Ctrl+C ends the demo even where a library swallows it."""
+"""Ctrl+C ends the demo even if a library swallows it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from intus.demo.interrupt import interruptible
 
 
-def press_unheard() -> None:
-    """As where a library has `except:` around an import that may fail."""
+def press_swallowed() -> None:
+    """Press Ctrl+C where a library has ``except:`` around an import."""
     with contextlib.suppress(BaseException):
         signal.raise_signal(signal.SIGINT)
 
@@ -23,28 +23,28 @@ def run(*steps):
             step()
 
 
-def test_what_was_swallowed_is_raised_by_the_next_check():
+def test_swallowed_interrupt_is_raised_by_the_next_check():
     reached = []
     with pytest.raises(KeyboardInterrupt):
-        run(lambda: reached.append("before"), press_unheard, lambda: reached.append("after"))
+        run(lambda: reached.append("before"), press_swallowed, lambda: reached.append("after"))
     assert reached == ["before"]
 
 
-def test_what_was_swallowed_is_raised_at_the_end():
+def test_swallowed_interrupt_is_raised_at_the_end():
     with pytest.raises(KeyboardInterrupt):
-        run(press_unheard)
+        run(press_swallowed)
 
 
-def test_what_was_turned_into_an_error_of_another_kind_is_still_an_interrupt():
+def test_interrupt_turned_into_another_exception():
     def fail():
-        press_unheard()
+        press_swallowed()
         raise ImportError("a module could not be initialised")
 
     with pytest.raises(KeyboardInterrupt):
         run(fail)
 
 
-def test_without_ctrl_c_nothing_is_raised_and_the_handler_is_as_before():
+def test_handler_is_restored():
     before = signal.getsignal(signal.SIGINT)
     with interruptible() as check:
         check()

@@ -1,4 +1,4 @@
-"""A framework that is nothing like torch goes through ``probe`` and ``inspect`` by the protocol alone."""
+"""A framework unlike torch, used by ``probe`` and ``inspect`` through the backend protocol alone."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_probe(server, eager):
     norms = points(server, run, "mean_abs")
     wide = plain_outputs()["wide"]
     found = [v for v, a in zip(norms["value"], norms["address"], strict=True) if a == "wide"]
-    assert found == pytest.approx([float(np.abs(wide).mean())] * 2, rel=1e-4)  # measured before projection
+    assert found == pytest.approx([float(np.abs(wide).mean())] * 2, rel=1e-4)  # computed before projection
 
 
 def plain_outputs(x=IMAGES):
@@ -87,7 +87,7 @@ def plain_outputs(x=IMAGES):
     return found
 
 
-def test_rows_too_wide_are_projected_alike_without_a_projection_of_the_framework(server, monkeypatch):
+def test_wide_rows_are_projected_with_numpy(server, monkeypatch):
     sent = []
     monkeypatch.setattr(
         "intus.monitoring.sender.Sender.gather",
@@ -104,7 +104,7 @@ def test_rows_too_wide_are_projected_alike_without_a_projection_of_the_framework
     np.testing.assert_array_equal(record.summary, summarize(wide))
 
 
-def test_a_probe_set_is_run_in_evaluation_mode(server):
+def test_probe_set_runs_in_evaluation_mode(server):
     network = Network(layers)
     digits = {"digit": LABELS[:100]}
     with intus.probe(network, "127.0.0.1", server.port, run="set", probe_set=(IMAGES[:100], digits)) as watch:
@@ -114,15 +114,15 @@ def test_a_probe_set_is_run_in_evaluation_mode(server):
     assert points(server, "set", "linear_f1", "digit")["kind"]
 
 
-def test_order_that_a_framework_cannot_tell_is_refused_with_the_reason(server, monkeypatch, caplog):
+def test_unknown_row_order_is_refused_with_reason(server, monkeypatch, caplog):
     monkeypatch.setattr(base, "_BACKENDS", {**base._BACKENDS, "toynet": Unordered})
     network = Network(layers)
     with intus.probe(network, "127.0.0.1", server.port, run="unordered", which="body.*"):
         network(IMAGES)
-    assert "cannot be told by their order of arrival: its framework does not tell" in caplog.text
+    assert "cannot be identified by their order of arrival: its framework cannot" in caplog.text
 
 
-def test_words_about_what_was_not_called_are_the_frameworks_own(server, caplog):
+def test_never_called_warning_has_blind_spot_of_framework(server, caplog):
     with intus.probe(Network(layers), "127.0.0.1", server.port):
         pass
     assert "Toy networks hide nothing." in caplog.text
@@ -130,7 +130,7 @@ def test_words_about_what_was_not_called_are_the_frameworks_own(server, caplog):
 
 
 def test_inspect():
-    """Every unit's correlation is numpy's; layers are found by name, number, class and pattern."""
+    """Every unit's correlation equals numpy's; layers are selected by name, number, class and pattern."""
     bright = IMAGES.mean(1)
     hypotheses = {"bright": bright}
     outputs = plain_outputs()
@@ -138,8 +138,8 @@ def test_inspect():
     table = intus.inspect(network, hypotheses, "correlation", IMAGES, ["body.*", ("wide", [7, 3])])
     assert set(table.address) == {"body.first", "body.act", "wide"}
     for row in table.itertuples():
-        mine = outputs[row.address][:, row.unit]
-        assert row.value == pytest.approx(np.corrcoef(mine, bright)[0, 1], abs=1e-5)
+        behaviour = outputs[row.address][:, row.unit]
+        assert row.value == pytest.approx(np.corrcoef(behaviour, bright)[0, 1], abs=1e-5)
     assert table[table.address == "wide"].unit.tolist() == [7, 3]
     numbered = intus.inspect(network, hypotheses, "correlation", IMAGES, [(2, [7, 3]), "tanh"])
     assert set(numbered.address) == {"wide", "body.act"}
@@ -149,15 +149,15 @@ def test_inspect():
     assert network.taps == []
 
 
-def test_inspect_asks_the_backend_for_the_unit_axis():
+def test_inspect_gets_unit_axis_from_backend():
     network, labels = Network(layers), {"odd": np.arange(300) % 2}
     assert len(intus.inspect(network, labels, "mean_difference", IMAGES, "maps")) == 4
-    with pytest.raises(AddressError, match=r"'odd' has shape \(256, 8, 512\), and nothing tells"):
+    with pytest.raises(AddressError, match=r"'odd' has shape \(256, 8, 512\), and its operations do not"):
         intus.inspect(network, labels, "mean_difference", IMAGES, "odd")
     assert len(intus.inspect(network, labels, "mean_difference", IMAGES, "odd[:@1]")) == 8
 
 
-def test_inspect_refuses_what_is_not_there():
+def test_inspect_refuses_nonexistent_units():
     network, labels = Network(layers), {"odd": np.arange(300) % 2}
     for units, error, text in (
         ("body.second", AddressError, "has no 'body.second'"),
@@ -170,7 +170,7 @@ def test_inspect_refuses_what_is_not_there():
             intus.inspect(network, labels, "mean_difference", IMAGES, units)
 
 
-def test_inspect_stores_scores_where_there_is_no_graph(tmp_path):
+def test_inspect_stores_scores_without_graph(tmp_path):
     from intus.storage.database import Database
 
     network = Network(layers)
@@ -181,7 +181,7 @@ def test_inspect_stores_scores_where_there_is_no_graph(tmp_path):
         assert database.graph("r", "Network") is None
 
 
-def test_no_torch_is_loaded_for_another_framework():
+def test_other_framework_does_not_load_torch():
     code = (
         "import sys, numpy as np; sys.path.insert(0, sys.argv[1])\n"
         "import intus, toynet, test_toy_framework as t\n"

@@ -1,7 +1,7 @@
 """A framework for the tests: a network of numpy functions, and its backend for intus.
 
-It is unlike torch on purpose: layers are plain functions with a name, a network learns its layers' names only
-when it is built by the first call, it has no graph to record, no projection, and no gradients.
+It is unlike torch on purpose: layers are plain functions with a name, a network knows its layers only once
+the first call has built it, and it has no graph to record, no projection, and no gradients.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from intus.backends.base import CapturedTensor, Operation, Tap
 
 @dataclass
 class Layer:
-    """``kind`` is "dense", "conv" (channels second), "tanh" or "mystery"; ``weights`` its arrays by name."""
+    """A layer.
+
+    Attributes:
+        name: Its address.
+        kind: "dense", "conv" (channels second), "tanh" or "mystery".
+        function: Computes its output.
+        weights: Its arrays by name.
+    """
 
     name: str
     kind: str
@@ -28,7 +35,7 @@ class Layer:
 
 
 class Network:
-    """Layers in a row; ``build`` makes them in the first call."""
+    """A sequence of layers, which ``build`` creates in the first call."""
 
     def __init__(self, build: Callable[[], list[Layer]], *, eager: bool = True) -> None:
         self._build = build
@@ -38,14 +45,14 @@ class Network:
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         self.layers = self.layers or self._build()
-        listening = [(of, tap) for of, tap in self.taps if tap.on_forward_start(x) is not False]
+        listening = [(addresses, tap) for addresses, tap in self.taps if tap.on_forward_start(x) is not False]
         out = None
         try:
             for layer in self.layers:
                 x = layer.function(x)
-                for of, tap in listening:
-                    if of is None or layer.name in of:
-                        _show(tap, layer, x)
+                for addresses, tap in listening:
+                    if addresses is None or layer.name in addresses:
+                        _capture(tap, layer, x)
             out = x
         finally:
             for _, tap in listening:
@@ -53,7 +60,7 @@ class Network:
         return x
 
 
-def _show(tap: Tap, layer: Layer, x: np.ndarray) -> None:
+def _capture(tap: Tap, layer: Layer, x: np.ndarray) -> None:
     ticket = tap.wants(Operation(layer.name, layer.kind, layer))
     if ticket is None:
         return
@@ -136,7 +143,7 @@ class ToyBackend:
 
 
 class Unordered(ToyBackend):
-    """Of its data nothing can be told."""
+    """A backend that cannot hash data."""
 
     def order(self, inputs: Any) -> None:
         return None

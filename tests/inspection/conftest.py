@@ -1,3 +1,5 @@
+"""Digits and a small CNN with its checkpoints."""
+
 from __future__ import annotations
 
 import copy
@@ -10,7 +12,7 @@ from torch import nn
 
 
 class Small(nn.Module):
-    """A CNN for digits with everything that remembers: batch norm and dropout."""
+    """A CNN for digits with state that inspect must restore: batch norm and dropout."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +31,7 @@ class Small(nn.Module):
 
 @pytest.fixture(scope="session")
 def images() -> np.ndarray:
-    """(600, 1, 8, 8) float32 in 0 to 1."""
+    """Return images (600, 1, 8, 8), float32 from 0 to 1."""
     return (load_digits().images[:600, None] / 16).astype(np.float32)
 
 
@@ -40,7 +42,7 @@ def digit() -> np.ndarray:
 
 @pytest.fixture(scope="session")
 def checkpoints(images, digit) -> list[nn.Module]:
-    """The CNN before training and after each of two epochs."""
+    """Return the CNN before training and after each of two epochs."""
     torch.manual_seed(0)
     model, x, y = Small(), torch.from_numpy(images), torch.from_numpy(digit)
     optimizer, kept = torch.optim.Adam(model.parameters(), 0.01), [copy.deepcopy(model)]

@@ -1,3 +1,5 @@
+"""Alignment of behaviors with labels."""
+
 from __future__ import annotations
 
 import numpy as np

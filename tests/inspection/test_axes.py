@@ -1,4 +1,4 @@
-"""The axes of records and units: decided once per layer, refused where nothing tells."""
+"""The axes of records and units: determined once per layer, refused if unknown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from intus.inspection.axes import arrange, batch_axis
 
 
 class TimeFirst(nn.Module):
-    """A linear layer that copies its input, which comes as (time, records, 3)."""
+    """A linear layer that copies its input, (time, records, 3)."""
 
     def __init__(self):
         super().__init__()
@@ -35,7 +35,7 @@ class Reshape(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("shape", "units", "told", "want"),
+    ("shape", "units", "declared", "want"),
     [
         ((4, 7), 1, None, 0),
         ((4,), 0, None, 0),
@@ -47,8 +47,8 @@ class Reshape(nn.Module):
         ((4, 4, 7), 2, 0, 0),
     ],
 )
-def test_batch_axis(shape, units, told, want):
-    assert batch_axis("a", shape, 4, units, told) == want
+def test_batch_axis(shape, units, declared, want):
+    assert batch_axis("a", shape, 4, units, declared) == want
     array = np.zeros(shape)
     count = shape[units] if len(shape) > 1 else 1
     assert arrange(array, 4, want, units, "a").shape[:2] == (4, count)
@@ -62,18 +62,18 @@ def test_batch_axis(shape, units, told, want):
         ((4, 5, 7), 0, "is that of the records"),
     ],
 )
-def test_batch_axis_is_refused_where_nothing_tells(shape, units, text):
+def test_batch_axis_errors(shape, units, text):
     with pytest.raises(InputError, match=text):
         batch_axis("a", shape, 4, units, None)
 
 
-def test_arrange_refuses_another_number_of_records():
+def test_arrange_refuses_other_number_of_records():
     with pytest.raises(InputError, match=r"shape \(20, 7\) for 4 records: no axis is the batch"):
         arrange(np.zeros((20, 7)), 4, 0, 1, "a")
 
 
 @pytest.mark.parametrize("layer", ["0", "1", "2", "3", "3.0"])
-def test_elementwise_layers_have_the_units_of_their_input(layer):
+def test_elementwise_layers_keep_the_unit_axis(layer):
     inner = nn.Sequential(nn.Dropout())
     model = nn.Sequential(nn.Conv1d(1, 6, 3, padding=1), nn.ReLU(), nn.Identity(), inner)
     data = np.random.default_rng(0).normal(size=(30, 1, 10)).astype(np.float32)
@@ -81,13 +81,13 @@ def test_elementwise_layers_have_the_units_of_their_input(layer):
     assert frame.unit.tolist() == list(range(6))
 
 
-def test_units_of_a_custom_module():
-    """A transposition is followed; of a reshape that mixes axes the caller names the axis."""
+def test_units_of_custom_module():
+    """A transposition is followed; after a reshape that mixes axes, the caller names the axis."""
     data = np.random.default_rng(0).normal(size=(30, 1, 10)).astype(np.float32)
     labels = {"odd": np.arange(30) % 2}
     model = nn.Sequential(nn.Conv1d(1, 6, 3, padding=1), Swap(), Reshape())
     assert len(inspect(model, labels, "correlation", data, "1")) == 6
-    with pytest.raises(AddressError, match=r"'2' has shape \(30, 3, 20\), and nothing tells.*Name the axis"):
+    with pytest.raises(AddressError, match=r"'2' has shape \(30, 3, 20\), .* unit axis. Name"):
         inspect(model, labels, "correlation", data, "2")
     assert len(inspect(model, labels, "correlation", data, "2[:@1]")) == 3
     assert len(inspect(model, labels, "correlation", data, ("2", "*@-1"))) == 20
@@ -99,21 +99,21 @@ def test_units_of_a_custom_module():
 
 
 @pytest.mark.parametrize("batch", [256, 133, 266])
-def test_the_last_block_has_the_axes_of_the_first(batch):
+def test_last_block_has_the_axes_of_the_first(batch):
     """266 records of 10 steps: with blocks of 256 the last one is 10 by 10."""
     data = np.random.default_rng(0).normal(size=(266, 10, 3)).astype(np.float32)
     frame = inspect(TimeFirst(), {"first": data[:, :, 0]}, "correlation", data, ("copy", 0), batch=batch)
     assert frame.value[0] == pytest.approx(1)
 
 
-def test_as_many_records_as_steps_are_refused():
+def test_as_many_records_as_steps_is_refused():
     data = np.random.default_rng(0).normal(size=(10, 10, 3)).astype(np.float32)
-    ask = {
+    arguments = {
         "hypotheses": {"first": data[:, :, 0]},
         "scores": "correlation",
         "data": data,
         "units": ("copy", 0),
     }
     with pytest.raises(InputError, match=r"either of two axes may be theirs"):
-        inspect(TimeFirst(), **ask)
-    assert inspect(TimeFirst(), **ask, batch=9).value[0] == pytest.approx(1)
+        inspect(TimeFirst(), **arguments)
+    assert inspect(TimeFirst(), **arguments, batch=9).value[0] == pytest.approx(1)

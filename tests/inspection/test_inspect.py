@@ -1,3 +1,5 @@
+"""inspect: scores against scipy and scikit-learn, options, errors, side effects."""
+
 from __future__ import annotations
 
 import copy
@@ -24,7 +26,7 @@ def right_edge(image):
 
 
 def maps_of(model, name, images):
-    """Oracle: a layer's maps up-sampled to pixels by torch itself."""
+    """Return a layer's maps, upsampled to pixels by torch."""
     found = []
     handle = getattr(model, name).register_forward_hook(lambda m, i, o: found.append(o))
     mode = model.training
@@ -66,7 +68,7 @@ def test_iou_and_correlation_equal_sklearn_and_scipy_on_upsampled_maps(
         assert got.value == pytest.approx(want, abs=2e-4)
 
 
-def test_the_frame_is_tidy_and_in_order(answer):
+def test_columns_and_order_of_the_table(answer):
     columns = "model address unit target score value low high baseline n note"
     assert list(answer.columns) == columns.split()
     assert set(answer.model) == {"Small"}
@@ -79,8 +81,8 @@ def test_the_frame_is_tidy_and_in_order(answer):
     assert isinstance(answer, pd.DataFrame)
 
 
-def test_a_unit_that_is_the_hypothesis_is_found(images):
-    """A planted detector: unit 2 computes exactly the ink."""
+def test_planted_unit_is_found(images):
+    """Unit 2 computes exactly the ink."""
     planted = nn.Sequential(nn.Conv2d(1, 4, 1))
     with torch.no_grad():
         planted[0].weight.normal_(0, 0.01)
@@ -93,7 +95,7 @@ def test_a_unit_that_is_the_hypothesis_is_found(images):
     assert row(frame, unit=2, score="mean_difference").value == pytest.approx(5.0, abs=1e-5)
 
 
-def test_an_address_may_name_its_unit(model, images):
+def test_address_with_units(model, images):
     from intus.core.address import Address
 
     for units in ("conv1[4]", "conv1:1[4]", Address.parse("conv1[4]"), [("conv1[4]", "*")]):
@@ -121,7 +123,7 @@ def test_checkpoints_are_epochs(checkpoints, images):
     assert "epoch" not in named.columns
 
 
-def test_loaders_are_called_in_turn_and_let_go(checkpoints, images):
+def test_loaded_models_are_freed(checkpoints, images):
     import gc
     import weakref
 
@@ -142,7 +144,7 @@ def test_loaders_are_called_in_turn_and_let_go(checkpoints, images):
     assert len(alive) == 2
 
 
-def test_hypotheses_are_asked_once_for_all_models(checkpoints, images):
+def test_hypotheses_run_once_for_all_models(checkpoints, images):
     asked = []
 
     @hypothesis("counted", kind="binary")
@@ -155,7 +157,7 @@ def test_hypotheses_are_asked_once_for_all_models(checkpoints, images):
     assert set(frame.target) == {"counted"}
 
 
-def test_batches_do_not_change_the_answer(model, images):
+def test_batch_size_does_not_change_scores(model, images):
     frames = [
         inspect(model, [ink], ["iou", "iou_max", "correlation"], images, "conv2", batch=batch)
         for batch in (600, 37)
@@ -163,7 +165,7 @@ def test_batches_do_not_change_the_answer(model, images):
     pd.testing.assert_frame_equal(*frames, rtol=1e-4, atol=1e-5)
 
 
-def test_data_may_be_arrays_tensors_lists(model, images):
+def test_data_as_array_tensor_or_list(model, images):
     want = inspect(model, ink, "correlation", images, "conv1").value
     for data in (torch.from_numpy(images), list(images), [torch.from_numpy(i) for i in images]):
         np.testing.assert_allclose(inspect(model, ink, "correlation", data, "conv1").value, want)
@@ -171,7 +173,7 @@ def test_data_may_be_arrays_tensors_lists(model, images):
     np.testing.assert_allclose(doubled, want, atol=1e-6)
 
 
-def test_labels_of_records_and_arrays(model, images, digit):
+def test_labels_as_functions_and_arrays(model, images, digit):
     frame = inspect(
         model,
         {
@@ -199,7 +201,7 @@ def test_labels_of_records_and_arrays(model, images, digit):
     assert layer.value > 2 * layer.baseline
 
 
-def test_head_answers_labels_of_records(model, images, digit):
+def test_layer_without_positions_takes_record_labels(model, images, digit):
     frame = inspect(model, {"three": digit == 3}, ["correlation", "iou_max"], images, "head")
     best = frame[frame.score == "iou_max"].sort_values("value").iloc[-1]
     assert best.unit == 3
@@ -216,7 +218,7 @@ def test_nan_is_not_annotated(model, images):
     assert (got.value, got.n) == (pytest.approx(want, abs=1e-6), maps.size)
 
 
-def test_layer_scores_and_functions_come_along(model, images, digit):
+def test_layer_scores_and_functions(model, images, digit):
     frame = inspect(model, [], ["mean", "dead", lambda b: float(b.max())], images, ["conv1", "head"])
     assert frame.unit.tolist() == [-1] * 6
     some = inspect(model, {"digit": digit}, ["linear_f1"], images, ("head", [0, 1]))
@@ -227,7 +229,7 @@ def test_layer_scores_and_functions_come_along(model, images, digit):
     "hypotheses",
     [{}, {"digit": np.arange(600) % 2}, {"grid": np.random.default_rng(0).random((600, 16, 16)) > 0.5}],
 )
-def test_scores_of_a_layer_read_it_as_it_is(images, hypotheses):
+def test_layer_scores_read_the_output_unchanged(images, hypotheses):
     """Not averaged for labels of records, not up-sampled for those of large grids: a row per record."""
     net = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU())
     with torch.no_grad():
@@ -239,7 +241,7 @@ def test_scores_of_a_layer_read_it_as_it_is(images, hypotheses):
         assert row(frame, score=name).n == 600
 
 
-def test_scores_of_a_layer_over_texts_of_unlike_length():
+def test_layer_scores_of_texts_of_different_length():
     net = nn.Sequential(nn.Embedding(9, 3))
     texts = [[1, 2, 3], [4, 5, 6], [7], [1]]
     with torch.no_grad():
@@ -252,7 +254,7 @@ def test_scores_of_a_layer_over_texts_of_unlike_length():
         inspect(net, [], ["mean_abs"], texts[::-1], "0", inputs=torch.tensor, batch=2)
 
 
-def test_seed_decides(model, images, digit):
+def test_seed(model, images, digit):
     ask = lambda seed: inspect(model, {"d": digit}, "linear_f1", images, "conv2", seed=seed)  # noqa: E731
     pd.testing.assert_frame_equal(ask(1), ask(1))
     assert ask(1).value.iloc[0] != ask(2).value.iloc[0]
@@ -285,7 +287,7 @@ def assert_unchanged(before, after):
             assert old == new
 
 
-def test_the_model_and_torch_are_left_as_they_were(checkpoints, images):
+def test_model_and_random_state_are_restored(checkpoints, images):
     model = copy.deepcopy(checkpoints[0]).train()
     model.norm.eval()
     data = images.copy()
@@ -296,7 +298,7 @@ def test_the_model_and_torch_are_left_as_they_were(checkpoints, images):
 
 
 @pytest.mark.parametrize("where", ["hypothesis", "model", "inputs"])
-def test_also_after_an_exception(checkpoints, images, where):
+def test_restored_after_an_exception(checkpoints, images, where):
     model = copy.deepcopy(checkpoints[0]).train()
     before = state_of(model)
 
@@ -323,7 +325,7 @@ def test_also_after_an_exception(checkpoints, images, where):
         handle.remove()
 
 
-def test_a_hypothesis_may_write_into_its_record(model, images):
+def test_hypothesis_writing_into_its_record(model, images):
     def greedy(image):
         image[:] = 0
         return image[0]
@@ -337,7 +339,7 @@ def test_a_hypothesis_may_write_into_its_record(model, images):
 # -- the store ---------------------------------------------------------------------------------------
 
 
-def test_results_reach_the_database(checkpoints, images, tmp_path):
+def test_store_writes_results_and_graph(checkpoints, images, tmp_path):
     from intus.storage.codec import decode_graph
     from intus.storage.database import Database
 
@@ -358,7 +360,7 @@ def test_results_reach_the_database(checkpoints, images, tmp_path):
     assert again.run.iloc[0].startswith("inspect 20")
 
 
-def test_scores_of_a_training_run_stay_in_the_database(checkpoints, images, tmp_path):
+def test_store_keeps_scores_of_a_training_run(checkpoints, images, tmp_path):
     from intus.core.results import Results
     from intus.storage.database import Database
 
@@ -402,7 +404,7 @@ def test_scores_of_a_training_run_stay_in_the_database(checkpoints, images, tmp_
         ({"data": ["a", "b"]}, InputError, "type str cannot be stacked.*inputs="),
         ({"batch": 0}, InputError, "batch=0"),
         ({"scores": "iuo"}, InputError, "Did you mean 'iou'"),
-        ({"hypotheses": []}, InputError, "no hypotheses"),
+        ({"hypotheses": []}, InputError, "no hypotheses, but the score 'iou' needs one"),
         ({"hypotheses": "ink"}, InputError, "got 'ink'"),
         ({"hypotheses": [ink, ink]}, InputError, "Two hypotheses are called 'ink'"),
         ({"hypotheses": {"short": np.zeros(7)}}, InputError, r"'short' have shape \(7,\).*600 records"),
@@ -423,13 +425,13 @@ def test_scores_of_a_training_run_stay_in_the_database(checkpoints, images, tmp_
         ),
     ],
 )
-def test_mistakes_are_sentences(checkpoints, images, change, error, text):
+def test_input_errors(checkpoints, images, change, error, text):
     given = {"models": checkpoints[0], "hypotheses": ink, "scores": "iou", "data": images, "units": (1, "*")}
     with pytest.raises(error, match=text):
         inspect(**{**given, **change})
 
 
-def test_kind_is_checked(model, images):
+def test_hypothesis_kind(model, images):
     with pytest.raises(InputError, match="'grey' is binary, but record 0 got more"):
         inspect(model, hypothesis("grey", "binary")(lambda image: image[0]), "iou", images, "conv1")
     with pytest.raises(InputError, match="kind='colour'"):
@@ -441,7 +443,7 @@ def test_kind_is_checked(model, images):
 
 
 @pytest.mark.parametrize("missing", [np.nan, None])
-def test_what_is_not_annotated_is_no_class(model, images, missing):
+def test_missing_labels_are_no_class(model, images, missing):
     def parity(image):
         return missing if image[0, 3, 3] > 0.5 else float(image.sum() > 20)
 
@@ -452,7 +454,7 @@ def test_what_is_not_annotated_is_no_class(model, images, missing):
     assert (one.n, one.value) == (other.n, pytest.approx(other.value))
 
 
-def test_a_layer_that_does_not_run(images):
+def test_layer_that_does_not_run(images):
     class Lazy(nn.Module):
         def __init__(self):
             super().__init__()
@@ -486,7 +488,7 @@ def test_maps_with_channels_last(images):
     assert frame.value.abs().tolist() == pytest.approx([1, 1, 1])
 
 
-def test_scores_are_stored_also_where_the_graph_cannot_be(checkpoints, images, tmp_path, monkeypatch, caplog):
+def test_store_without_graph(checkpoints, images, tmp_path, monkeypatch, caplog):
     from intus.storage.database import Database
 
     def fails(*_, **__):

@@ -1,4 +1,4 @@
-"""Sequences: recurrent layers and a transformer, positions and ragged texts."""
+"""inspect on sequences: recurrent layers, a transformer, ragged texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def encode(texts):
 
 
 def depth(text):
-    """Nesting depth of parentheses at each character."""
+    """Return the nesting depth of parentheses at each character."""
     return np.cumsum([(c == "(") - (c == ")") for c in text])
 
 
@@ -36,7 +36,7 @@ class Recurrent(nn.Module):
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
-def test_units_of_a_recurrent_layer_over_ragged_texts(batch_first):
+def test_recurrent_layer_with_ragged_texts(batch_first):
     torch.manual_seed(0)
     model = Recurrent(batch_first).eval()
     frame = inspect(model, depth, "correlation", TEXTS, [("lstm", "*")], inputs=encode, batch=20)
@@ -55,7 +55,7 @@ def test_units_of_a_recurrent_layer_over_ragged_texts(batch_first):
         assert frame.value[unit] == pytest.approx(want, abs=1e-5)
 
 
-def test_a_tiny_transformer_with_tuples_and_keywords():
+def test_transformer_with_keyword_inputs():
     from transformers import GPT2Config, GPT2Model
 
     torch.manual_seed(0)
@@ -87,7 +87,7 @@ def test_a_tiny_transformer_with_tuples_and_keywords():
     assert probe.low > probe.baseline > 0.6
 
 
-def test_words_as_labels_and_missing_ones():
+def test_string_labels_with_missing_ones():
     torch.manual_seed(0)
     frame = inspect(
         Recurrent(True),
@@ -102,7 +102,7 @@ def test_words_as_labels_and_missing_ones():
     assert 0.1 * every < frame.n.iloc[0] < 0.4 * every
 
 
-def test_the_second_call_of_a_module():
+def test_second_call_of_a_module():
     class Twice(nn.Module):
         def __init__(self):
             super().__init__()
@@ -122,7 +122,7 @@ def test_the_second_call_of_a_module():
     assert got == pytest.approx(stats.pearsonr(out[:, 1].astype(float), y).statistic, abs=1e-6)
 
 
-def test_one_dimensional_convolutions_have_channels_second():
+def test_conv1d_channels():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv1d(1, 3, 3, padding=1))
     x = np.random.default_rng(0).normal(size=(40, 1, 9)).astype(np.float32)
@@ -134,7 +134,7 @@ def test_one_dimensional_convolutions_have_channels_second():
     assert frame.value[2] == pytest.approx(want, abs=1e-6)
 
 
-def test_sequences_of_another_length_are_refused():
+def test_labels_of_other_length_are_refused():
     text = ["abcdef"] * 8
     with pytest.raises(
         InputError, match=r"shape \(3,\) per record, but 'lstm' has positions of shape \(6,\)"

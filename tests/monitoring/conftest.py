@@ -1,4 +1,4 @@
-"""A server that records what it gets, and can be slow, refuse, fail or die."""
+"""A fake server that records requests, and can be slow, refuse, fail or die."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Server(ThreadingHTTPServer):
     recorder: FakeServer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that vanish are part of the tests."""
+        """Ignore clients that disconnect, which is part of the tests."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -43,7 +43,7 @@ class _Handler(BaseHTTPRequestHandler):
         if status == 200:
             with recorder.lock:
                 recorder.got.append((self.path, body))
-        recorder.tries.append((self.path, status))
+        recorder.answers.append((self.path, status))
         if recorder.cut():
             self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
@@ -54,20 +54,28 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(reply)
 
     def log_message(self, *args: Any) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 class FakeServer:
-    """``got`` holds (path, body) of what was answered with 200, ``tries`` (path, status) of everything."""
+    """A server in a thread of the test.
+
+    Attributes:
+        got: (path, body) of the requests that were answered with 200.
+        answers: (path, status) of all requests.
+        delay: Seconds before each answer.
+        answer: Returns the status for a path.
+        cut: Returns whether to close the connection instead of answering.
+    """
 
     def __init__(self, port: int = 0) -> None:
         self.lock = threading.Lock()
         self.got: list[tuple[str, bytes]] = []
-        self.tries: list[tuple[str, int]] = []
+        self.answers: list[tuple[str, int]] = []
         self.sockets: set[socket.socket] = set()
         self.delay = 0.0
         self.answer: Callable[[str], int] = lambda path: 200
-        self.cut: Callable[[], bool] = lambda: False  # hang up instead of answering
+        self.cut: Callable[[], bool] = lambda: False
         self.port = port
         self.start()
 
@@ -79,36 +87,36 @@ class FakeServer:
         self._thread.start()
 
     def die(self) -> None:
-        """Stop at once, also in the middle of a conversation."""
+        """Stop at once, even during a request."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
         self.hang_up()
 
     def hang_up(self) -> None:
-        """Close the connections that are open, as a server does to idle ones."""
+        """Close all open connections, as a server does with idle ones."""
         while self.sockets:
             with contextlib.suppress(OSError):
                 self.sockets.pop().shutdown(socket.SHUT_RDWR)
 
     def batches(self) -> list[tuple[list[Record], dict[str, Any]]]:
-        """What came to /records, decoded."""
+        """Return the requests to /records, decoded."""
         with self.lock:
             return [decode_records(body) for path, body in self.got if path == "/records"]
 
     def records(self) -> list[Record]:
-        """All records in order of arrival."""
+        """Return all records in order of arrival."""
         return [record for records, _ in self.batches() for record in records]
 
     def messages(self, path: str) -> list[dict[str, Any]]:
-        """JSON that came to a path."""
+        """Return the JSON posted to a path."""
         with self.lock:
             return [json.loads(body) for where, body in self.got if where == path]
 
 
 @pytest.fixture
 def fake_server() -> type[FakeServer]:
-    """The class itself: `conftest` is a name that other folders have too, and cannot be imported."""
+    """Return the class: a module named ``conftest`` cannot be imported, since other folders have one too."""
     return FakeServer
 
 
@@ -120,34 +128,34 @@ def server() -> Iterator[FakeServer]:
 
 
 @pytest.fixture
-def nobody() -> int:
-    """A port where no one listens."""
+def unused_port() -> int:
+    """Return a port on which nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 @pytest.fixture(autouse=True)
-def no_line_outlives_its_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Senders of one test must not go on trying, and logging, during the next."""
-    made: list[sending.Sender] = []
-    fresh = sending.Sender._fresh
+def senders_end_with_their_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stop the senders of a test, so that they do not retry and log during the next."""
+    senders: list[sending.Sender] = []
+    reset = sending.Sender._reset
 
     def remember(self: sending.Sender) -> None:
-        fresh(self)
-        made.append(self)
+        reset(self)
+        senders.append(self)
 
-    monkeypatch.setattr(sending.Sender, "_fresh", remember)
-    monkeypatch.setattr(sending, "_LINES", {})
+    monkeypatch.setattr(sending.Sender, "_reset", remember)
+    monkeypatch.setattr(sending, "_SENDERS", {})
     yield
-    for one in made:
-        atexit.unregister(one._at_exit)
-        with one._changed:
-            for job in one._jobs:
+    for sender in senders:
+        atexit.unregister(sender._at_exit)
+        with sender._changed:
+            for job in sender._jobs:
                 job.state = "dropped"
-            one._jobs.clear()
-            thread = one._thread
-            one._breaker.hurry()
-            one._changed.notify_all()
+            sender._jobs.clear()
+            thread = sender._thread
+            sender._breaker.retry_now()
+            sender._changed.notify_all()
         if thread is not None:
             thread.join(0.05)

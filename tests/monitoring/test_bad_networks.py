@@ -1,4 +1,4 @@
-"""A real training and a real server with a network between them that cuts, delays, repeats and reorders."""
+"""A real training and server, with a proxy between them that cuts, delays, repeats and reorders requests."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from intus.monitoring import flush, probe
 from intus.serving.run import Server
 
 IMAGES = torch.tensor(load_digits().data[:300], dtype=torch.float32) / 16
-FAULTS = ("none", "none", "cut before", "cut after", "twice", "late", "stale", "half", "busy")
+FAULTS = ("none", "none", "cut before", "cut after", "twice", "late", "delayed", "half", "busy")
 
 
 class Proxy(ThreadingHTTPServer):
-    """Passes requests on, with faults that a seed decides. ``met`` counts them."""
+    """Forwards requests, with faults chosen from a seed and counted in ``faults``."""
 
     daemon_threads = True
 
     def __init__(self, host, port, seed) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.host, self.target, self.chance = host, port, random.Random(seed)
-        self.met = dict.fromkeys(FAULTS, 0)
-        self.calm = False
-        self.stale: list[threading.Timer] = []
+        self.host, self.target, self.random = host, port, random.Random(seed)
+        self.faults = dict.fromkeys(FAULTS, 0)
+        self.faultless = False
+        self.delayed: list[threading.Timer] = []
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     def fault(self) -> str:
-        fault = "none" if self.calm else self.chance.choice(FAULTS)
-        self.met[fault] += 1
+        fault = "none" if self.faultless else self.random.choice(FAULTS)
+        self.faults[fault] += 1
         return fault
 
-    def pass_on(self, path, headers, body):
+    def forward(self, path, headers, body):
         connection = http.client.HTTPConnection(self.host, self.target, timeout=30)
         try:
             connection.request("POST", path, body, headers)
@@ -52,7 +52,7 @@ class Proxy(ThreadingHTTPServer):
             connection.close()
 
     def handle_error(self, request, client_address) -> None:
-        """Half a conversation is the point."""
+        """Ignore aborted requests, which are part of the test."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -64,21 +64,21 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name: self.headers[name] for name in ("Content-Type", "Prefer") if name in self.headers}
         fault = proxy.fault() if self.path == "/records" else "none"
         if fault == "late":
-            time.sleep(proxy.chance.uniform(0, 0.1))
-        if fault == "stale":  # long after the sender gave up and sent it again: out of order, and repeated
-            timer = threading.Timer(proxy.chance.uniform(0.1, 1), proxy.pass_on, (self.path, headers, body))
-            proxy.stale.append(timer)
+            time.sleep(proxy.random.uniform(0, 0.1))
+        if fault == "delayed":  # long after the sender gave up and sent it again: out of order, and repeated
+            timer = threading.Timer(proxy.random.uniform(0.1, 1), proxy.forward, (self.path, headers, body))
+            proxy.delayed.append(timer)
             timer.start()
         if fault == "busy":
             return self.answer(429, b"{}")
-        if fault in ("cut before", "stale"):
+        if fault in ("cut before", "delayed"):
             return self.cut()
-        if fault == "half":  # the server gets half a body, and hears no more
+        if fault == "half":  # the server receives half a body
             with socket.create_connection((proxy.host, proxy.target)) as line:
                 text = f"POST /records HTTP/1.1\r\nHost: {proxy.host}\r\nContent-Length: {len(body)}\r\n\r\n"
                 line.sendall(text.encode() + body[: len(body) // 2])
             return self.cut()
-        answers = [proxy.pass_on(self.path, headers, body) for _ in range(1 + (fault == "twice"))]
+        answers = [proxy.forward(self.path, headers, body) for _ in range(1 + (fault == "twice"))]
         if fault == "cut after":
             return self.cut()
         return self.answer(*answers[-1])
@@ -94,11 +94,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, *args) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 def train(host, port, epochs):
-    """Train two workers of one run side by side; returns the mean of what layer 0 gave in each epoch."""
+    """Train, and return the probe and the mean output of the model in each epoch."""
     model = nn.Linear(64, 8)
     seen = {epoch: [] for epoch in range(epochs)}
     with probe(model, host, port, run="r", name="m", which=lambda m, op: op.address == "") as watch:
@@ -117,18 +117,17 @@ def check(tmp_path, seed, epochs):
         try:
             watch, means = train("127.0.0.1", proxy.server_port, epochs)
             where = "127.0.0.1", proxy.server_port
-            met = any(
-                flush(*where, timeout=60) for _ in range(15)
-            )  # false while it takes the server for gone
-            proxy.calm = True
-            done = met or flush(*where, timeout=60)
-            for timer in proxy.stale:
+            # flush returns False while the client counts the server as down
+            flushed = any(flush(*where, timeout=60) for _ in range(15))
+            proxy.faultless = True
+            done = flushed or flush(*where, timeout=60)
+            for timer in proxy.delayed:
                 timer.join()
         finally:
             proxy.shutdown()
             proxy.server_close()
         assert done
-        assert sum(count > 0 for count in proxy.met.values()) > 4
+        assert sum(count > 0 for count in proxy.faults.values()) > 4
         status = watch.status()
         assert (status["sent"], status["dropped"], status["failed"]) == (epochs * 6, 0, 0)
         with urllib.request.urlopen(
@@ -142,11 +141,11 @@ def check(tmp_path, seed, epochs):
         assert not [line for line in server.log if "Traceback" in line]
 
 
-def test_a_bad_network_loses_and_doubles_nothing(tmp_path):
+def test_no_record_is_lost_or_duplicated(tmp_path):
     check(tmp_path, seed=4, epochs=4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_nothing_is_lost_or_doubled_in_any_bad_network(tmp_path, seed):
+def test_no_record_is_lost_or_duplicated_for_many_seeds(tmp_path, seed):
     check(tmp_path, seed, epochs=15)

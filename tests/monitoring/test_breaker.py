@@ -1,4 +1,4 @@
-"""The breaker's pauses, for any history of failures."""
+"""The pauses of the breaker, for any history of failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ chances = st.lists(st.floats(0, 1), min_size=1, max_size=30)
 
 
 @given(chances)
-def test_pauses_grow_and_stay_bounded(history):
+def test_pauses_grow_up_to_bound(history):
     breaker = Breaker()
     longest = 0.0
     for number, chance in enumerate(history, start=1):
@@ -22,18 +22,18 @@ def test_pauses_grow_and_stay_bounded(history):
         assert breaker.down == (number >= PATIENCE)
         longest = max(longest, pause)
     assert longest <= MOST_S
-    breaker.worked()
+    breaker.succeeded()
     assert (breaker.wait(0.0), breaker.down, breaker.failures) == (0.0, False, 0)
 
 
 @given(st.integers(0, 6), st.floats(0, 60), st.floats(0, 1))
-def test_a_busy_server_gets_the_pause_it_asks_for_and_is_not_down(failures, asked, chance):
+def test_busy_server_gets_requested_pause(failures, requested, chance):
     breaker = Breaker()
     for _ in range(failures):
         breaker.failed(5.0, chance)
     before = breaker.wait(5.0)
-    breaker.busy(5.0, chance, asked)
-    assert breaker.wait(5.0) >= max(before, round(asked, 6)) - 1e-5
+    breaker.busy(5.0, chance, requested)
+    assert breaker.wait(5.0) >= max(before, round(requested, 6)) - 1e-5
     assert not breaker.down
-    breaker.hurry()
+    breaker.retry_now()
     assert breaker.wait(5.0) == 0.0

@@ -1,4 +1,4 @@
-"""The budget: bounded whatever the model, generous to short trainings, honest about rows."""
+"""The budget bounds the cost for any model, and leaves short trainings complete."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from intus.monitoring.budget import FREE_S, PASS_BYTES, ROWS, Budget, Seconds
 HOST = "127.0.0.1"
 
 
-def alike(seconds):
-    """A machine that nobody else uses: what goes by on the wall, one processor works."""
+def both_clocks(seconds):
+    """Return equal times on both clocks, as on a machine without other load."""
     return Seconds(seconds, seconds)
 
 
@@ -30,11 +30,11 @@ def alike(seconds):
     steps=st.floats(0.001, 1.0),
     epoch=st.integers(1, 50),
 )
-def test_what_is_spent_is_what_was_earned_and_what_is_free(share, costs, steps, epoch):
+def test_spending_is_bounded_by_share_and_free_time(share, costs, steps, epoch):
     budget, now, spent = Budget(share), 0.0, 0.0
     for number, cost in enumerate(costs):
-        if budget.allows(alike(now), number // epoch):
-            budget.pay(alike(cost))
+        if budget.allows(both_clocks(now), number // epoch):
+            budget.pay(both_clocks(cost))
             spent += cost
             now += cost
         now += steps
@@ -44,14 +44,17 @@ def test_what_is_spent_is_what_was_earned_and_what_is_free(share, costs, steps, 
 
 @pytest.mark.parametrize("others", [1, 4], ids=["alone", "of four"])
 @pytest.mark.parametrize("waits", [0.0, 0.02], ids=["never", "waiting"])
-def test_it_holds_on_either_clock(others, waits):
-    """The training has one processor in ``others``; a watched pass takes it as long as a step, waits for
-    ``waits`` seconds on the wall alone, and leaves the sender as much to do."""
+def test_budget_bounds_both_clocks(others, waits):
+    """Let the training have one processor in ``others``.
+
+    Recording a pass takes as long as a step, waits ``waits`` seconds of wall-clock time, and gives the sender
+    as much work.
+    """
     budget, wall, processor, spent, waited = Budget(0.05), 0.0, 0.0, 0.0, 0.0
     for _ in range(5000):
         if budget.allows(Seconds(wall, processor), 0):
             budget.pay(Seconds(0.01 * others + waits, 0.01))
-            budget.pay(alike(0.01))  # the sender
+            budget.pay(both_clocks(0.01))  # the sender
             spent, waited = spent + 0.02, waited + 0.01 * others + waits
             wall, processor = wall + 0.02 * others + waits, processor + 0.02
         wall, processor = wall + 0.01 * others, processor + 0.01
@@ -60,57 +63,57 @@ def test_it_holds_on_either_clock(others, waits):
     assert max((spent - FREE_S) / processor, (waited - FREE_S) / wall) > 0.03
 
 
-def test_without_a_bound_nothing_is_left_out():
+def test_infinite_budget_skips_nothing():
     budget = Budget(math.inf)
     for number in range(100):
-        assert budget.allows(alike(number), 0)
-        budget.pay(alike(9.0))
-        budget.passed(10**12, 64)
+        assert budget.allows(both_clocks(number), 0)
+        budget.pay(both_clocks(9.0))
+        budget.adapt_rows(10**12, 64)
     assert budget.rows is None
 
 
-def test_a_pass_that_is_too_large_is_cut_by_rows_at_once():
+def test_rows_are_reduced_for_large_pass():
     budget = Budget(0.05)
-    assert budget.allows(alike(0.0), 0)
-    budget.passed(4 * PASS_BYTES, 64)
+    assert budget.allows(both_clocks(0.0), 0)
+    budget.adapt_rows(4 * PASS_BYTES, 64)
     assert budget.rows == 16
 
 
-def test_a_pass_that_is_too_dear_is_cut_by_rows_and_recovers():
+def test_rows_are_reduced_for_slow_pass_and_recover():
     budget, now = Budget(0.05), 0.0
     for _ in range(2000):
         now += 0.01
-        if budget.allows(alike(now), 0):
-            budget.pay(alike(0.4 * min(budget.rows or 256, 256) / 256))
-            budget.passed(1000, 256)
+        if budget.allows(both_clocks(now), 0):
+            budget.pay(both_clocks(0.4 * min(budget.rows or 256, 256) / 256))
+            budget.adapt_rows(1000, 256)
     assert ROWS <= budget.rows <= 32
     for _ in range(2000):
         now += 0.01
-        if budget.allows(alike(now), 0):
-            budget.pay(alike(1e-5))
-            budget.passed(1000, 256)
+        if budget.allows(both_clocks(now), 0):
+            budget.pay(both_clocks(1e-5))
+            budget.adapt_rows(1000, 256)
     assert budget.rows >= 256
 
 
-def test_every_epoch_has_a_pass_while_credit_lasts():
+def test_every_epoch_has_a_pass_within_credit():
     budget, now, watched = Budget(0.05), 0.0, set()
     for epoch in range(40):
         for _ in range(10):
             now += 0.01
-            if budget.allows(alike(now), epoch):
+            if budget.allows(both_clocks(now), epoch):
                 watched.add(epoch)
-                budget.pay(alike(0.012))
+                budget.pay(both_clocks(0.012))
     assert watched == set(range(40))
 
 
 @pytest.mark.parametrize("wrong", [0, -1, "5%", True, float("nan")])
-def test_what_is_no_share_is_said(wrong):
-    with pytest.raises(InputError, match="budget="):
+def test_invalid_budget_is_refused(wrong):
+    with pytest.raises(InputError, match="budget must be"):
         probe(nn.Linear(2, 2), budget=wrong)
 
 
-def test_a_dear_probe_skips_steps_and_its_part_of_the_time_stays_small(server, monkeypatch):
-    """Copies that take 20 ms each, in steps of 2 ms."""
+def test_slow_probe_skips_passes_within_budget(server, monkeypatch):
+    """Each copy takes 20 ms, each step 2 ms."""
     monkeypatch.setattr("intus.monitoring.budget.FREE_S", 0.02)
     copies = []
 

@@ -1,4 +1,4 @@
-"""The HTTP calls, one by one."""
+"""The HTTP client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from intus.core.errors import ServeError
 from intus.monitoring.client import Client
 
 
-def test_a_connection_is_kept_and_an_answer_read(server):
+def test_connection_is_reused(server):
     client = Client("127.0.0.1", server.port)
     assert client.post("/clear", b"{}").ok
     kept = client._connection
@@ -18,7 +18,7 @@ def test_a_connection_is_kept_and_an_answer_read(server):
     client.close()
 
 
-def test_a_connection_that_the_server_closed_is_opened_again(server):
+def test_closed_connection_is_reopened(server):
     client = Client("127.0.0.1", server.port)
     for _ in range(3):
         assert client.post("/clear", b"{}").ok
@@ -26,7 +26,7 @@ def test_a_connection_that_the_server_closed_is_opened_again(server):
     client.close()
 
 
-def test_a_refusal_is_an_answer_with_the_servers_sentence(server):
+def test_refusal_has_message_of_server(server):
     server.answer = lambda path: 413
     client = Client("127.0.0.1", server.port)
     answer = client.post("/records", b"x")
@@ -35,9 +35,9 @@ def test_a_refusal_is_an_answer_with_the_servers_sentence(server):
     assert answer.why == "no thanks"
 
 
-def test_no_answer_is_an_error_that_names_the_server(server, nobody):
-    with pytest.raises(ServeError, match=f"127.0.0.1:{nobody} does not answer: ConnectionRefused"):
-        Client("127.0.0.1", nobody).post("/clear", b"{}")
+def test_no_answer_raises_error_with_server_name(server, unused_port):
+    with pytest.raises(ServeError, match=f"127.0.0.1:{unused_port} does not answer: ConnectionRefused"):
+        Client("127.0.0.1", unused_port).post("/clear", b"{}")
     server.delay = 1.0
     with pytest.raises(ServeError, match=rf"{server.port} does not answer: TimeoutError"):
         Client("127.0.0.1", server.port, timeout=0.1).post("/clear", b"{}")

@@ -1,4 +1,4 @@
-"""A training that runs compiled code is the same to the last bit: its first pass is not traced."""
+"""Models that run compiled code train identically: their first pass is not traced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RAN: list[str] = []
 
 
 def backend(graph, inputs):
-    """Runs a compiled graph as it is, and says that it was run."""
+    """Run a compiled graph unchanged, and record that it ran."""
 
     def run(*args):
         RAN.append("compiled")
@@ -73,7 +73,7 @@ def by_none(module, x):
 
 
 class Ops:
-    """An object that is no module, and holds what it runs."""
+    """An object that is not a module, and calls a function."""
 
     def __init__(self, f):
         self.f = f
@@ -89,12 +89,14 @@ class Ops:
 def net(how, f=fast):
     forward = functools.wraps(how)(lambda self, x: how(self, self.linear(x)))
     model = type("Net", (nn.Module,), {"forward": forward})()
-    model.linear = nn.Linear(3, 2).requires_grad_(False)  # dynamo warns of a gradient it asks for itself
+    model.linear = nn.Linear(3, 2).requires_grad_(
+        False
+    )  # otherwise dynamo warns about its own use of gradients
     model.table = {"f": (f,)}
     return model
 
 
-WAYS = [
+REACHABLE = [
     (by_name, plain), (by_module, plain), (by_helper, plain), (by_default, plain), (by_attribute, fast),
     (by_closure(fast), plain), (by_closure(functools.partial(fast)), plain), (by_attribute, Ops(fast)),
     (by_closure(Ops.steady), plain), (by_closure(Ops(plain)), plain),
@@ -109,8 +111,8 @@ def fresh_dynamo():
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize(("how", "f"), WAYS)
-def test_compiled_code_runs_compiled_in_every_probed_pass(server, how, f):
+@pytest.mark.parametrize(("how", "f"), REACHABLE)
+def test_compiled_code_stays_compiled_in_probed_pass(server, how, f):
     model = net(how, f)
     expected = model(torch.ones(1, 3))
     compiled = len(RAN)
@@ -124,8 +126,8 @@ def test_compiled_code_runs_compiled_in_every_probed_pass(server, how, f):
     assert not [path for path, _ in server.got if path.startswith("/graph")]
 
 
-def test_what_leads_to_nothing_compiled_keeps_its_graph(server):
-    """``plain`` itself was compiled elsewhere, and a function is kept from being compiled."""
+def test_graph_is_recorded_if_nothing_compiled_is_reachable(server):
+    """``plain`` was compiled elsewhere, and ``never_compiled`` is excluded from compilation."""
     model = net(by_none, plain)
     with probe(model, HOST, server.port):
         model(torch.ones(1, 3))
@@ -133,7 +135,7 @@ def test_what_leads_to_nothing_compiled_keeps_its_graph(server):
     assert [path for path, _ in server.got if path.startswith("/graph")]
 
 
-def test_models_that_are_compiled_lead_to_it():
+def test_compiled_models_reach_compiled():
     model = net(by_none, plain)
     assert not reaches_compiled(model)
     assert reaches_compiled(torch.compile(model, backend="eager"))
@@ -142,7 +144,7 @@ def test_models_that_are_compiled_lead_to_it():
     assert reaches_compiled(outer)
 
 
-def test_objects_that_answer_to_anything_are_not_asked():
+def test_search_does_not_access_attributes_of_objects():
     class Touchy:
         def __getattribute__(self, name):
             raise AssertionError(f"asked for {name}")
@@ -150,7 +152,7 @@ def test_objects_that_answer_to_anything_are_not_asked():
     assert not reaches_compiled(net(by_none, Touchy()))
 
 
-def test_a_model_that_leads_far_counts_as_compiled(monkeypatch):
+def test_search_limit_counts_as_compiled(monkeypatch):
     model = net(by_none, plain)
     model.table["many"] = [[k] for k in range(100)]
     assert not reaches_compiled(model)

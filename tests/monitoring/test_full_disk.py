@@ -1,4 +1,4 @@
-"""A disk that fills up under a server, and has room again."""
+"""A server whose disk fills up, and later has room again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read(server, path):
 
 
 def limit(server, nbytes) -> None:
-    """Let no file of the server's grow beyond so many bytes."""
+    """Limit the size of the server's files."""
     if not hasattr(resource, "prlimit"):
         pytest.skip("needs Linux' prlimit")
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
@@ -36,7 +36,7 @@ def wait_until(seen, seconds=20.0):
         time.sleep(0.05)
 
 
-def test_what_finds_no_room_waits_and_is_stored_when_there_is_some(tmp_path):
+def test_records_are_stored_once_disk_has_room(tmp_path):
     model = nn.Linear(10, 50)
     with Server(database=tmp_path / "x.db", port=0) as server:
         with probe(model, server.host, server.port, run="r", name="m") as watch:
@@ -49,7 +49,7 @@ def test_what_finds_no_room_waits_and_is_stored_when_there_is_some(tmp_path):
                     assert flush(server.host, server.port)
                     limit(server, 100_000)
             wait_until(lambda: read(server, "api/status")["requests"].get("http_507"))
-            assert read(server, "api/runs")["runs"][0]["epochs"][0] == 0  # it still answers
+            assert read(server, "api/runs")["runs"][0]["epochs"][0] == 0  # the server still answers
             with pytest.raises(urllib.error.HTTPError) as refused:
                 urllib.request.urlopen(f"{server.page_url}activation_output", b'{"metadata": 1}')
             assert refused.value.code == 400

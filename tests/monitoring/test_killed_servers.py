@@ -1,4 +1,4 @@
-"""kill -9 of real servers at random moments, while a real training goes on beside them."""
+"""Servers killed with SIGKILL at random moments, beside a real training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LABELS = load_digits().target[:600]
 
 
 def free_ports(count):
-    """Ports that no outgoing connection takes while their server is dead: systems give those from 32768."""
+    """Return ports below 32768, which the system gives to no outgoing connection while a server is down."""
     ports = []
     while len(ports) < count:
         with (
@@ -37,7 +37,7 @@ def free_ports(count):
 
 
 class Fleet:
-    """Server processes, each of which a thread kills and begins again, at moments that a seed decides."""
+    """Server processes that threads kill and restart at random moments, from a seed."""
 
     def __init__(self, folder, roles, seed) -> None:
         self.ports = dict(zip(("aggregator", "evaluator", "frontend"), free_ports(3), strict=True))
@@ -49,8 +49,8 @@ class Fleet:
 
     def _command(self, role, folder):
         ports = [f"--{name}-port={port}" for name, port in self.ports.items()]
-        own = [f"--role={role}", f"--database={folder}/x.db", *ports]
-        return [sys.executable, "-m", "intus.serving", *own]
+        arguments = [f"--role={role}", f"--database={folder}/x.db", *ports]
+        return [sys.executable, "-m", "intus.serving", *arguments]
 
     def _start(self, role):
         quiet = {"stderr": subprocess.DEVNULL, "text": True}
@@ -58,26 +58,27 @@ class Fleet:
         assert process.stdout.readline()
         return process
 
-    def rage(self, most, pause) -> None:
-        """Kill, and begin again, until ``calm``; each server up to ``most`` times."""
+    def start_killing(self, max_kills, pause) -> None:
+        """Kill and restart each server, up to ``max_kills`` times, until ``stop_killing``."""
         self._threads = [
             threading.Thread(
-                target=self._rage, args=(role, most, pause, random.Random(f"{self._seed}{role}"))
+                target=self._kill_repeatedly,
+                args=(role, max_kills, pause, random.Random(f"{self._seed}{role}")),
             )
             for role in self.processes
         ]
         for thread in self._threads:
             thread.start()
 
-    def _rage(self, role, most, pause, chance) -> None:
-        while self.kills[role] < most and not self._stopped.wait(chance.uniform(0.02, pause)):
+    def _kill_repeatedly(self, role, max_kills, pause, random_) -> None:
+        while self.kills[role] < max_kills and not self._stopped.wait(random_.uniform(0.02, pause)):
             self.processes[role].kill()
             self.processes[role].communicate()
             self.kills[role] += 1
-            self._stopped.wait(chance.uniform(0, pause / 4))
+            self._stopped.wait(random_.uniform(0, pause / 4))
             self.processes[role] = self._start(role)
 
-    def calm(self) -> None:
+    def stop_killing(self) -> None:
         self._stopped.set()
         for thread in self._threads:
             thread.join()
@@ -94,7 +95,7 @@ class Fleet:
 
 
 def train(fleet, epochs, pause):
-    """Train; returns the mean of what layer 0 gave in each epoch, seen with our own eyes."""
+    """Train, and return the mean output of layer 0 in each epoch, computed independently."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
@@ -115,9 +116,9 @@ def train(fleet, epochs, pause):
 
 def check(fleet, epochs, pause, kills, between):
     assert register_targets("127.0.0.1", fleet.ports["aggregator"], name="digit", targets=LABELS)
-    fleet.rage(kills, between)
+    fleet.start_killing(kills, between)
     watch, means = train(fleet, epochs, pause)
-    fleet.calm()
+    fleet.stop_killing()
     assert flush("127.0.0.1", fleet.ports["aggregator"], timeout=60)
     assert min(fleet.kills.values()) >= kills // 2
     status = watch.status()
@@ -143,7 +144,7 @@ def fleet(tmp_path, request):
 
 
 @pytest.mark.parametrize("fleet", [(["all"], 1)], indirect=True)
-def test_no_acknowledged_point_is_lost_or_doubled(fleet):
+def test_no_record_is_lost_or_duplicated(fleet):
     check(fleet, epochs=8, pause=0.03, kills=2, between=1.2)
 
 
@@ -152,7 +153,7 @@ def test_no_acknowledged_point_is_lost_or_doubled(fleet):
 @pytest.mark.parametrize(
     "roles", [["all"], ["aggregator", "evaluator", "frontend"]], ids=["together", "apart"]
 )
-def test_nothing_is_lost_in_many_deaths(tmp_path, roles, seed):
+def test_no_record_is_lost_or_duplicated_in_many_kills(tmp_path, roles, seed):
     fleet = Fleet(tmp_path, roles, seed)
     try:
         check(fleet, epochs=40, pause=0.04, kills=8, between=2.5)

@@ -1,4 +1,4 @@
-"""Targets as plain JSON, from whatever a script holds them in."""
+"""Targets as plain JSON, from any container."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from intus.monitoring.targets import check_pattern, plain_labels
         pd.Series([3, 1, 2], index=[7, 8, 9]), pd.Series([3, 1, 2], dtype="Int64"),
     ],
 )  # fmt: skip
-def test_the_same_labels_from_any_container(targets):
+def test_labels_from_any_container(targets):
     labels = plain_labels("digit", targets)
     assert labels == [3, 1, 2]
     assert {type(label) for label in labels} == {int}
@@ -35,14 +35,14 @@ def test_missing_labels_become_none():
     assert plain_labels("t", np.array([[1.0, np.nan], [2.0, 3.0]])) == [[1.0, None], [2.0, 3.0]]
 
 
-def test_kinds_of_labels_are_kept():
+def test_types_of_labels_are_kept():
     assert plain_labels("t", [True, False]) == [True, False]
     assert type(plain_labels("t", np.array([True]))[0]) is bool
     assert plain_labels("t", pd.Series(["a", "b"], dtype="category")) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
-    ("targets", "says"),
+    ("targets", "message"),
     [
         ([], "empty"),
         ([[], []], "empty"),
@@ -50,8 +50,8 @@ def test_kinds_of_labels_are_kept():
         ([[1, 2], [3]], r"ragged: entry 0 has shape \(2,\), entry 1 has \(1,\)"),
         ([[1, 2], 3], "ragged"),
         ([None, float("nan")], "no label"),
-        ([1, object()], r"\[1\] are <object.*of type object"),
-        ([[0, 1], [2, 1j]], r"\[1\]\[1\] are 1j of type complex"),
+        ([1, object()], r"got <object.* of type object at \[1\]"),
+        ([[0, 1], [2, 1j]], r"got 1j of type complex at \[1\]\[1\]"),
         ([{"a": 1}], "type dict"),
         ([math.inf], "inf"),
         ("abc", "must be a list"),
@@ -59,14 +59,14 @@ def test_kinds_of_labels_are_kept():
         (np.array(5), "must be a list"),
     ],
 )
-def test_what_cannot_be_targets_is_refused(targets, says):
-    with pytest.raises(InputError, match=says):
+def test_invalid_targets_are_refused(targets, message):
+    with pytest.raises(InputError, match=message):
         plain_labels("digit", targets)
 
 
 @pytest.mark.parametrize("pattern", ["(", None, 3, b"fc"])
-def test_patterns_are_checked(pattern):
-    with pytest.raises(InputError, match="layer_pattern="):
+def test_invalid_patterns_are_refused(pattern):
+    with pytest.raises(InputError, match="layer_pattern must be"):
         check_pattern("layer_pattern", pattern)
 
 
@@ -74,7 +74,7 @@ labels = st.one_of(st.integers(), st.booleans(), st.text(), st.floats(allow_infi
 
 
 @given(st.integers(1, 4).flatmap(lambda width: st.lists(st.lists(labels, min_size=width, max_size=width))))
-def test_whatever_is_accepted_is_rectangular_json(targets):
+def test_accepted_labels_are_rectangular_json(targets):
     try:
         out = plain_labels("t", targets)
     except InputError:

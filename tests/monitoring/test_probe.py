@@ -1,4 +1,4 @@
-"""``probe`` on real training: the records are right, the training is untouched, whatever the server does."""
+"""``probe`` on real training: the records are right, the training is unaffected, whatever the server does."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from intus.core.errors import InputError
 from intus.core.graph import Calls, Edges, Graph, Ops
 from intus.core.record import KINDS
 from intus.monitoring import Probe, flush, probe
-from intus.monitoring.sender import line
+from intus.monitoring.sender import get_sender
 from intus.storage.codec import decode_graph
 from intus.tracing.capture.recording import ROW
 
 HOST = "127.0.0.1"
 IMAGES = torch.tensor(load_digits().images[:192], dtype=torch.float32)[:, None] / 16
 LABELS = torch.tensor(load_digits().target[:192])
-#: The kinds of a pass that no optimizer's step follows.
+#: The kinds of a pass without an optimizer step.
 UNSTEPPED = {kind for kind in KINDS if "update" not in kind}
 
 
@@ -74,7 +74,7 @@ def states():
     return torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()
 
 
-def test_two_lines_record_every_operation_of_every_pass(server):
+def test_probe_records_every_operation_of_every_pass(server):
     model = digits_model()
     watch = probe(model, HOST, server.port)
     train(model, watch)
@@ -96,7 +96,7 @@ def test_two_lines_record_every_operation_of_every_pass(server):
     ]  # fmt: skip
     assert {one.array.shape for one in conv} == {(64, 6, 6, 6)}
     assert {one.batch_axis for one in conv} == {0}
-    assert len(server.batches()) == 8  # one request a pass
+    assert len(server.batches()) == 8  # one request per pass
     status = watch.status()
     assert status == {
         "passes": 8, "skipped": 0, "recorded": 64, "troubles": 0, "never_called": [],
@@ -106,19 +106,21 @@ def test_two_lines_record_every_operation_of_every_pass(server):
     assert np.array_equal([one for one in records if one.address == ""][-1].array, last)
 
 
-@pytest.mark.parametrize("world", ["up", "absent", "dying", "refusing", "failing", "full", "broken choices"])
-def test_training_is_the_same_to_the_last_bit_whatever_happens(server, nobody, world):
+@pytest.mark.parametrize(
+    "situation", ["up", "absent", "dying", "refusing", "failing", "full", "broken choices"]
+)
+def test_training_is_bitwise_identical_in_any_situation(server, unused_port, situation):
     model = digits_model()
     train(model)
     plain, plain_rng = copy.deepcopy(model.state_dict()), states()
 
     model = digits_model()
-    options = {"kinds": KINDS, "queue_mb": 0.05 if world == "full" else 256}
-    if world == "broken choices":
+    options = {"kinds": KINDS, "queue_mb": 0.05 if situation == "full" else 256}
+    if situation == "broken choices":
         options |= {"when": lambda model, operation: 1 / 0}
-    server.answer = lambda path: {"refusing": 400, "failing": 500}.get(world, 200)
-    with probe(model, HOST, nobody if world == "absent" else server.port, **options) as watch:
-        if world == "dying":
+    server.answer = lambda path: {"refusing": 400, "failing": 500}.get(situation, 200)
+    with probe(model, HOST, unused_port if situation == "absent" else server.port, **options) as watch:
+        if situation == "dying":
             train_a_little = iter(range(3))
             model.register_forward_pre_hook(
                 lambda *args: server.die() if next(train_a_little, None) == 1 else None
@@ -127,37 +129,37 @@ def test_training_is_the_same_to_the_last_bit_whatever_happens(server, nobody, w
     probed = model.state_dict()
     assert all(torch.equal(plain[name], probed[name]) for name in plain)
     assert states() == plain_rng
-    if world == "dying":
+    if situation == "dying":
         server.start()
-    if world == "full":
+    if situation == "full":
         assert watch.status()["dropped"] > 0
-    assert watch.status()["troubles"] == (8 * 8 if world == "broken choices" else 0)
+    assert watch.status()["troubles"] == (8 * 8 if situation == "broken choices" else 0)
 
 
-def test_no_server_up_says_so_once_and_raises_nothing(nobody, caplog):
+def test_absent_server_is_logged_once_and_raises_nothing(unused_port, caplog):
     model = digits_model()
     start = time.perf_counter()
-    with probe(model, HOST, nobody) as watch:
+    with probe(model, HOST, unused_port) as watch:
         train(model, watch)
-        assert not flush(HOST, nobody)
+        assert not flush(HOST, unused_port)
         train(model, watch)
     assert time.perf_counter() - start < 10
-    said = [entry for entry in caplog.records if "nothing is recorded" in entry.message]
-    assert len(said) == 1
-    assert f"{HOST}:{nobody}" in said[0].message
+    warnings = [entry for entry in caplog.records if "nothing is recorded" in entry.message]
+    assert len(warnings) == 1
+    assert f"{HOST}:{unused_port}" in warnings[0].message
     status = watch.status()
     assert status["server"] == "down"
     assert status["dropped"] >= 64
     assert status["sent"] == 0
 
 
-def test_a_slow_server_does_not_slow_the_training(server):
+def test_slow_server_does_not_slow_training(server):
     server.delay = 2.0
     model = digits_model()
     with probe(model, HOST, server.port, queue_mb=0.5) as watch:
         start = time.perf_counter()
         train(model, watch, epochs=1)
-        assert time.perf_counter() - start < server.delay  # not even one answer was waited for
+        assert time.perf_counter() - start < server.delay  # shorter than a single answer
         server.delay = 0.0
     assert flush(HOST, server.port)
     status = watch.status()
@@ -166,7 +168,7 @@ def test_a_slow_server_does_not_slow_the_training(server):
     assert server.batches()[-1][1]["dropped"] == status["dropped"]
 
 
-def test_blocking_drops_nothing(server):
+def test_block_drops_nothing(server):
     model = digits_model()
     with probe(model, HOST, server.port, queue_mb=0.3, block=True) as watch:
         train(model, watch)
@@ -175,13 +177,13 @@ def test_blocking_drops_nothing(server):
     assert watch.status()["dropped"] == 0
 
 
-def test_gradients_travel_with_the_tags_of_their_pass(server):
+def test_gradients_have_tags_of_their_pass(server):
     model = digits_model()
     with probe(model, HOST, server.port, kinds=("grad_output", "parameter_grad")) as watch:
         for epoch in range(2):
             watch.epoch = epoch
             output = model(IMAGES[:8])
-            watch.epoch = epoch + 1  # the gradients that follow belong to the pass above
+            watch.epoch = epoch + 1  # the following gradients belong to the pass above
             output.square().sum().backward()
     assert flush(HOST, server.port)
     bias = [one for one in server.records() if one.address == "classifier.bias"]
@@ -192,15 +194,15 @@ def test_gradients_travel_with_the_tags_of_their_pass(server):
     assert np.array_equal(bias[-1].array, model.classifier.bias.grad.numpy())
 
 
-def test_which_and_when_choose(server):
-    asked = []
+def test_which_and_when_select(server):
+    calls = []
 
     def which(m, operation):
         assert m is model
         return isinstance(operation.module, nn.Linear)
 
     def when(m, operation):
-        asked.append((watch.step, operation.address, operation.type))
+        calls.append((watch.step, operation.address, operation.type))
         return watch.epoch == 1
 
     model = digits_model()
@@ -208,12 +210,12 @@ def test_which_and_when_choose(server):
         train(model, watch)
     assert flush(HOST, server.port)
     assert watch.operations == ("classifier",)
-    assert len(asked) == 8
-    assert {(address, type_) for _, address, type_ in asked} == {("classifier", "Linear")}
+    assert len(calls) == 8
+    assert {(address, type_) for _, address, type_ in calls} == {("classifier", "Linear")}
     assert {(one.address, one.epoch) for one in server.records()} == {("classifier", 1)}
 
 
-def test_choices_that_raise_mean_no_and_are_said_once(server, caplog):
+def test_raising_which_and_when_count_as_false_and_warn_once(server, caplog):
     model = digits_model()
 
     def which(m, operation):
@@ -225,27 +227,27 @@ def test_choices_that_raise_mean_no_and_are_said_once(server, caplog):
         train(model, watch)
     assert "features.2" not in watch.operations
     assert len(watch.operations) == 7
-    said = [entry.message for entry in caplog.records]
-    assert [("which" in one, "when" in one) for one in said] == [(True, False), (False, True)]
-    assert "KeyError" in said[0]
-    assert "'features.2'" in said[0]
+    warnings = [entry.message for entry in caplog.records]
+    assert [("which" in one, "when" in one) for one in warnings] == [(True, False), (False, True)]
+    assert "KeyError" in warnings[0]
+    assert "'features.2'" in warnings[0]
     assert flush(HOST, server.port)
     assert not server.records()
 
 
-def test_choosing_nothing_is_said(server, caplog):
+def test_which_that_selects_nothing_warns(server, caplog):
     probe(Cnn(), HOST, server.port, which=lambda m, operation: False)
-    assert "chose no operation of Cnn" in caplog.text
+    assert "selects no operation of Cnn" in caplog.text
 
 
-def test_items_are_the_ids_of_the_next_passs_rows(server):
+def test_items_are_ids_of_next_pass(server):
     model = digits_model().eval()
     with probe(model, HOST, server.port, rows=4) as watch:
         watch.items = torch.tensor([9, 7, 5, 3, 1, 0])
         model(IMAGES[:6])
         assert watch.items is None
         model(IMAGES[:6])
-        watch.items = [1, 2]  # not the rows of what comes: no tensor has them
+        watch.items = [1, 2]  # another number of rows: ids are not used
         model(IMAGES[:6])
     assert flush(HOST, server.port)
     rows = [one for one in server.records() if one.address == "classifier"]
@@ -292,25 +294,25 @@ def test_step_epoch_and_mode_can_be_set(server):
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
-        ({"port": 0}, "port=0"),
-        ({"host": ""}, "host=''"),
-        ({"kinds": ("outputs",)}, "kinds has 'outputs'"),
-        ({"which": 5}, "which has 5"),
-        ({"which": ["0", None]}, "which has None"),
-        ({"when": 5}, "when=5"),
-        ({"rows": 0}, "rows=0"),
-        ({"batch_axis": -1}, "batch_axis=-1"),
-        ({"queue_mb": 0}, "queue_mb=0"),
-        ({"name": ""}, "name=''"),
-        ({"run": 3}, "run=3"),
+        ({"port": 0}, "port must be .*, got 0"),
+        ({"host": ""}, "host must be .*, got ''"),
+        ({"kinds": ("outputs",)}, "kinds must be one or more of .*, got 'outputs'"),
+        ({"which": 5}, "which must be .*, got 5"),
+        ({"which": ["0", None]}, "which must be .*, got None"),
+        ({"when": 5}, "when must be .*, got 5"),
+        ({"rows": 0}, "rows must be .*, got 0"),
+        ({"batch_axis": -1}, "batch_axis must be .*, got -1"),
+        ({"queue_mb": 0}, "queue_mb must be .*, got 0"),
+        ({"name": ""}, "name must be .*, got ''"),
+        ({"run": 3}, "run must be .*, got 3"),
         ({"model": [1]}, "builtins.list cannot be observed"),
     ],
 )
-def test_wrong_arguments_are_said_at_once_and_nothing_is_attached(options, says):
+def test_invalid_arguments_are_refused_before_attaching(options, message):
     model = Cnn()
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         probe(**{"model": model, **options})
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
@@ -322,12 +324,12 @@ def test_wrong_arguments_are_said_at_once_and_nothing_is_attached(options, says)
         ("items", [1.5]), ("items", [[1]]), ("items", 5), ("items", ["a"]), ("items", [[1], [2, 3]]),
     ],
 )  # fmt: skip
-def test_wrong_settings_are_said_where_they_are_written(nobody, name, value):
-    with probe(Cnn(), HOST, nobody) as watch, pytest.raises(InputError, match=name):
+def test_invalid_settings_are_refused(unused_port, name, value):
+    with probe(Cnn(), HOST, unused_port) as watch, pytest.raises(InputError, match=name):
         setattr(watch, name, value)
 
 
-def test_nothing_stays_on_the_model_after_remove(server):
+def test_remove_restores_model(server):
     model = digits_model()
     before = {name: {k: copy.copy(v) for k, v in vars(m).items()} for name, m in model.named_modules()}
     watch = probe(model, HOST, server.port, kinds=KINDS)
@@ -345,7 +347,7 @@ def test_nothing_stays_on_the_model_after_remove(server):
     assert watch.status()["recorded"] == sent
 
 
-def test_a_probed_model_can_be_copied_and_pickled_and_the_copy_is_not_probed(server):
+def test_copies_of_probed_model_are_not_probed(server):
     model = digits_model().eval()
     with probe(model, HOST, server.port, kinds=KINDS) as watch:
         for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
@@ -353,7 +355,7 @@ def test_a_probed_model_can_be_copied_and_pickled_and_the_copy_is_not_probed(ser
         assert watch.status()["passes"] == 0
 
 
-def test_a_probe_keeps_no_model_alive(server):
+def test_probe_keeps_no_reference_to_model(server):
     model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
     watch = probe(model, HOST, server.port, kinds=KINDS)
     gc.collect()
@@ -369,23 +371,23 @@ def test_a_probe_keeps_no_model_alive(server):
     assert watch.mode == ""
     watch.remove()
     assert flush(HOST, server.port)
-    assert {one.kind for one in server.records()} == UNSTEPPED  # gradients of a model that is gone, too
+    assert {one.kind for one in server.records()} == UNSTEPPED  # including gradients of a deleted model
 
 
-def test_two_models_share_a_line_and_stay_apart(server):
+def test_two_models_share_a_sender(server):
     first, second = digits_model(), nn.Sequential(nn.Linear(3, 2))
     with probe(first, HOST, server.port, run="r"), probe(second, HOST, server.port, run="r", kinds=KINDS):
         first(IMAGES[:2])
         second(torch.ones(1, 3)).sum().backward()
         first(IMAGES[:2])
     assert flush(HOST, server.port)
-    assert {envelope["client"] for _, envelope in server.batches()} == {line(HOST, server.port)._id}
+    assert {envelope["client"] for _, envelope in server.batches()} == {get_sender(HOST, server.port)._id}
     records = server.records()
     assert {one.step for one in records if one.model == "Cnn"} == {0, 1}
     assert {one.kind for one in records if one.model == "Sequential"} == UNSTEPPED - {"grad_input"}
 
 
-def test_operations_that_never_run_are_named(server):
+def test_never_called_lists_unused_operations(server):
     model = digits_model()
     model.spare = nn.Linear(2, 2)
     with probe(model, HOST, server.port) as watch:
@@ -394,13 +396,13 @@ def test_operations_that_never_run_are_named(server):
         assert watch.status()["never_called"] == ["spare"]
 
 
-def test_a_compiled_model_is_not_harmed_and_says_what_is_missing(server, caplog):
+def test_compiled_model_is_unaffected_and_warns(server, caplog):
     model = digits_model().eval()
     expected = model(IMAGES[:4])
     with probe(model, HOST, server.port):
         compiled = torch.compile(model, backend="eager", fullgraph=True)
         assert torch.equal(compiled(IMAGES[:4]), expected)
-    assert "Cnn was never called while it was probed. What runs inside torch.compile" in caplog.text
+    assert "Cnn was never called while it was probed. Modules inside torch.compile" in caplog.text
     caplog.clear()
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     with probe(compiled, HOST, server.port):
@@ -410,7 +412,7 @@ def test_a_compiled_model_is_not_harmed_and_says_what_is_missing(server, caplog)
     torch._dynamo.reset()
 
 
-def test_numbers_that_cannot_be_recorded_are_counted_and_said_once(server, caplog):
+def test_complex_outputs_are_counted_and_logged_once(server, caplog):
     class Complex(nn.Module):
         def forward(self, x):
             return torch.fft.fft(x)
@@ -422,10 +424,10 @@ def test_numbers_that_cannot_be_recorded_are_counted_and_said_once(server, caplo
     assert watch.status()["troubles"] == 9
     assert len([entry for entry in caplog.records if "complex tensors" in entry.message]) == 1
     assert flush(HOST, server.port)
-    assert line(HOST, server.port)._bytes == 0
+    assert get_sender(HOST, server.port)._bytes == 0
 
 
-def test_not_a_number_travels(server):
+def test_nan_and_inf_are_sent(server):
     model = nn.Sequential(nn.Identity())
     with probe(model, HOST, server.port):
         model(torch.tensor([[float("nan"), float("inf"), 1.0]]))
@@ -441,7 +443,7 @@ def empty_graph(name):
 
 
 class Sketch:
-    """Stands for what records a graph on the side."""
+    """A fake recorder of graphs."""
 
     def __init__(self, fail=""):
         self.log, self.fail = [], fail
@@ -460,7 +462,7 @@ class Sketch:
         return None if self.fail == "none" else empty_graph("Cnn")
 
 
-def test_the_graph_of_the_first_pass_is_sent_once(server):
+def test_graph_of_first_pass_is_sent_once(server):
     model, sketch = digits_model(), Sketch()
     with probe(model, HOST, server.port, run="a b", structure=sketch):
         model(IMAGES[:2])
@@ -472,7 +474,7 @@ def test_the_graph_of_the_first_pass_is_sent_once(server):
     assert sketch.log == ["begin", "end"]
 
 
-def test_the_graphs_recording_ends_when_the_pass_raises(server):
+def test_graph_recording_ends_if_pass_raises(server):
     model, sketch = digits_model(), Sketch()
     with probe(model, HOST, server.port, structure=sketch):
         with pytest.raises(RuntimeError):
@@ -483,7 +485,7 @@ def test_the_graphs_recording_ends_when_the_pass_raises(server):
 
 
 @pytest.mark.parametrize("fail", ["begin", "end", "none"])
-def test_a_graph_that_cannot_be_recorded_harms_nothing(server, fail):
+def test_failed_graph_recording_has_no_effect(server, fail):
     model, sketch = digits_model(), Sketch(fail)
     with probe(model, HOST, server.port, structure=sketch) as watch:
         model(IMAGES[:2])
@@ -493,48 +495,48 @@ def test_a_graph_that_cannot_be_recorded_harms_nothing(server, fail):
     assert watch.status()["troubles"] == (0 if fail == "none" else 1)
 
 
-def of_the_process():
+def process_state():
     return nn.Module.__call__.__code__, torch._C._len_torch_function_stack()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_an_interrupted_first_pass_is_undone_at_once(server, error):
+def test_interrupted_first_pass_restores_process(server, error):
     class Interrupted(nn.Module):
         def forward(self, x):
             raise error
 
-    before, model = of_the_process(), nn.Sequential(nn.Linear(3, 3), Interrupted())
+    before, model = process_state(), nn.Sequential(nn.Linear(3, 3), Interrupted())
     watch = probe(model, HOST, server.port)
     with pytest.raises(error):
         model(torch.ones(1, 3))
-    assert of_the_process() == before
+    assert process_state() == before
     model[1].forward = lambda x: x + 1
     model(torch.ones(1, 3))
     watch.remove()
-    assert of_the_process() == before
+    assert process_state() == before
     assert watch.status()["troubles"] == 0
-    assert watch.status()["recorded"] == 1 + 3  # the passes' outputs
+    assert watch.status()["recorded"] == 1 + 3  # the outputs of both passes
 
 
-def test_a_removed_probe_leaves_nothing_in_a_call_that_goes_on(server):
-    before, model = of_the_process(), nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+def test_remove_during_call_restores_process(server):
+    before, model = process_state(), nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     watch = probe(model, HOST, server.port)
     model[0].register_forward_hook(lambda *args: watch.remove())
     model(torch.ones(1, 3))
-    assert of_the_process() == before
+    assert process_state() == before
 
 
 @pytest.mark.parametrize("first_out", ["first in", "last in"])
 @pytest.mark.parametrize("removed", [False, True])
-def test_calls_on_several_threads_do_not_meet(server, first_out, removed):
-    """One thread's pass is traced; the other's comes and goes meanwhile, and so may the probe."""
+def test_concurrent_calls_are_traced_separately(server, first_out, removed):
+    """The pass of one thread is traced; a pass on another thread, and the probe, may end first."""
     inside, go_on, left = threading.Event(), threading.Event(), {}
 
     class Meeting(nn.Module):
         def forward(self, x):
             if threading.current_thread().name == "a":
                 inside.set()
-                go_on.wait(10)  # no assert: what pytest makes of it leads to all that it has collected
+                go_on.wait(10)  # no assert: the code that pytest generates for it reaches compiled code
             elif first_out == "first in":
                 go_on.set()
                 a.join(10)
@@ -544,7 +546,7 @@ def test_calls_on_several_threads_do_not_meet(server, first_out, removed):
         model(torch.ones(1, 3))
         left[threading.current_thread().name] = torch._C._len_torch_function_stack()
 
-    model, before = nn.Sequential(nn.Linear(3, 3), Meeting()), of_the_process()
+    model, before = nn.Sequential(nn.Linear(3, 3), Meeting()), process_state()
     watch = probe(model, HOST, server.port, run="r")
     a, b = (threading.Thread(target=work, name=name) for name in "ab")
     a.start()
@@ -558,7 +560,7 @@ def test_calls_on_several_threads_do_not_meet(server, first_out, removed):
     a.join(10)
     b.join(10)
     assert left == {"a": 0, "b": 0}
-    assert of_the_process() == before
+    assert process_state() == before
     watch.remove()
     assert watch.status()["troubles"] == 0
     assert flush(HOST, server.port)
@@ -568,7 +570,7 @@ def test_calls_on_several_threads_do_not_meet(server, first_out, removed):
     assert types == ["input", "linear", "mul"] + ["output"] * (not removed or first_out == "first in")
 
 
-def test_a_pass_of_too_many_operations_is_recorded_up_to_a_bound_and_has_no_graph(server, monkeypatch):
+def test_too_long_pass_has_no_graph(server, monkeypatch):
     class Long(nn.Module):
         def forward(self, x):
             for _ in range(100):
@@ -583,12 +585,12 @@ def test_a_pass_of_too_many_operations_is_recorded_up_to_a_bound_and_has_no_grap
         assert long(torch.ones(1)).item() == 101
     assert sizes == [10 * len(ROW)]
     assert flush(HOST, server.port)
-    paths = [path for path, _ in server.got]  # a removed probe says so in a request of its own if it must
+    paths = [path for path, _ in server.got]  # removing the probe may send a request of its own
     assert set(paths) == {"/records", "/flush"}
     assert paths[-1] == "/flush"
 
 
-def test_importing_it_needs_no_framework_and_no_server_package():
+def test_import_needs_no_framework_or_server_package():
     code = (
         "import sys, intus.monitoring\n"
         "heavy = {'torch', 'sklearn', 'scipy', 'pandas', 'sqlalchemy', 'starlette', 'uvicorn'}\n"
@@ -597,6 +599,6 @@ def test_importing_it_needs_no_framework_and_no_server_package():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_handle_is_a_probe(nobody):
-    assert isinstance(probe(Cnn(), HOST, nobody), Probe)
+def test_probe_returns_probe_and_leaves_logging_level(unused_port):
+    assert isinstance(probe(Cnn(), HOST, unused_port), Probe)
     assert logging.getLogger("intus.monitoring").level == logging.NOTSET

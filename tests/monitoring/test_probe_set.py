@@ -1,4 +1,4 @@
-"""A probe set is scored as it should be, and the training never notices it."""
+"""Probe sets: right records and scores, without any effect on the training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SET = (IMAGES[:32], {"digit": LABELS[:32]})
 
 
 class Net(nn.Module):
-    """Everything that a careless look would disturb."""
+    """A model with all state that running it could disturb."""
 
     def __init__(self):
         super().__init__()
@@ -67,7 +67,7 @@ def states():
 
 
 @pytest.mark.parametrize("every", [None, 1, 3])
-def test_the_training_is_the_same_to_the_last_bit(server, every):
+def test_training_is_bitwise_identical(server, every):
     model = seeded()
     train(model)
     plain, rng = copy.deepcopy(model.state_dict()), states()
@@ -84,7 +84,7 @@ def test_the_training_is_the_same_to_the_last_bit(server, every):
     assert at == {None: [0, 1], 1: [0, 1, 2, 3, 4, 5, 6, 7, 8], 3: [0, 3, 6, 7]}[every]
 
 
-def test_what_is_sent_is_what_the_model_says_in_eval_mode(server):
+def test_records_are_outputs_in_eval_mode(server):
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Dropout())
     with probe(model, HOST, server.port, run="r (1)", probe_set=SET) as watch:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -92,7 +92,7 @@ def test_what_is_sent_is_what_the_model_says_in_eval_mode(server):
         optimizer.step()
         expected = model.eval()(SET[0]).detach().numpy()
         model.train()
-        assert flush(HOST, server.port)  # the last epoch is looked at, no more is to come
+        assert flush(HOST, server.port)  # runs the probe set for the last epoch
         assert watch.status()["recorded"] == 4
     records = {one.address: one for one in server.records()}
     assert np.array_equal(records[""].array, expected)
@@ -104,8 +104,8 @@ def test_what_is_sent_is_what_the_model_says_in_eval_mode(server):
     assert len([path for path, _ in server.got if path.startswith("/graph")]) == 1
 
 
-def test_gradients_under_autocast_survive_a_look(server):
-    """Autocast keeps the weights it has cast: those cast without gradients must not be found again."""
+def test_gradients_under_autocast_are_unchanged(server):
+    """Weights that were cast without gradients must not stay in autocast's cache."""
 
     def gradient(**options):
         torch.manual_seed(0)
@@ -117,7 +117,7 @@ def test_gradients_under_autocast_survive_a_look(server):
     assert torch.equal(gradient(probe_set=SET, every=1), gradient())
 
 
-def test_a_look_in_the_midst_of_accumulation_leaves_the_gradients(server):
+def test_accumulated_gradients_are_unchanged(server):
     model = seeded()
     with probe(model, HOST, server.port, probe_set=SET) as watch:
         model(IMAGES[:8]).sum().backward()
@@ -127,7 +127,7 @@ def test_a_look_in_the_midst_of_accumulation_leaves_the_gradients(server):
         assert all(p.requires_grad for p in model.parameters())
 
 
-def test_a_model_that_is_compiled_is_looked_at_as_it_was_written(server):
+def test_compiled_model_is_recorded_uncompiled(server):
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.ReLU())
     compiled = torch.compile(model, backend="eager")
     with probe(compiled, HOST, server.port, probe_set=SET) as watch:
@@ -145,7 +145,7 @@ def test_a_model_that_is_compiled_is_looked_at_as_it_was_written(server):
     ]
 
 
-def test_an_epoch_is_looked_at_once_and_a_second_look_is_said(server, caplog):
+def test_second_run_in_an_epoch_warns(server, caplog):
     model = seeded()
     with probe(model, HOST, server.port, probe_set=SET) as watch:
         watch.run_probe_set()
@@ -155,7 +155,7 @@ def test_an_epoch_is_looked_at_once_and_a_second_look_is_said(server, caplog):
     assert "number the epochs of the training from 1" in caplog.text
 
 
-def test_another_probe_of_the_model_does_not_see_it(server):
+def test_other_probe_of_model_ignores_probe_set(server):
     model = seeded()
     with (
         probe(model, HOST, server.port, run="set", probe_set=SET) as watch,
@@ -167,7 +167,7 @@ def test_another_probe_of_the_model_does_not_see_it(server):
     assert {(one.run, one.mode) for one in server.records()} == {("set", "probe"), ("own", "train")}
 
 
-def test_keywords_and_tuples_are_passed_on(server):
+def test_inputs_as_keyword_arguments(server):
     class Two(nn.Module):
         def forward(self, x, *, scale):
             return x * scale
@@ -179,41 +179,41 @@ def test_keywords_and_tuples_are_passed_on(server):
     assert server.records()[0].array.tolist() == [[2.0, 2.0]] * 3
 
 
-def test_a_probe_set_that_fails_is_counted_and_harms_nothing(server, caplog):
+def test_failing_probe_set_is_counted(server, caplog):
     model = seeded()
     with probe(model, HOST, server.port, probe_set=(torch.ones(3, 7), {})) as watch:
         train(model, watch, epochs=1)
     assert watch.status()["troubles"] == 1
-    assert "goes on without: RuntimeError" in caplog.text
+    assert "continues without it: RuntimeError" in caplog.text
     assert model.training
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"probe_set": IMAGES}, "must be a pair"),
         ({"probe_set": (IMAGES[:3], {"digit": [1, 2]})}, "2 labels of 'digit' for 3 rows"),
         ({"probe_set": (IMAGES[:3], {"digit": []})}, "'digit'"),
         ({"probe_set": (IMAGES[:0], {})}, "at least one row"),
-        ({"probe_set": (3, {})}, "without a tensor that has rows"),
-        ({"probe_set": (IMAGES[:3], {"": [1, 2, 3]})}, "under ''"),
-        ({"probe_set": SET, "every": 0}, "every=0"),
-        ({"every": 5}, "give one"),
+        ({"probe_set": (3, {})}, "a tensor with at least one row"),
+        ({"probe_set": (IMAGES[:3], {"": [1, 2, 3]})}, "got ''"),
+        ({"probe_set": SET, "every": 0}, "every must be .*, got 0"),
+        ({"every": 5}, "every=5 requires a probe set"),
         ({"probe_set": SET, "kinds": ("output", "grad_output")}, "'grad_output'"),
     ],
 )
-def test_a_wrong_probe_set_is_said_at_once(options, says):
-    with pytest.raises(InputError, match=says):
+def test_invalid_probe_set_is_refused(options, message):
+    with pytest.raises(InputError, match=message):
         probe(Net(), **options)
 
 
-def test_there_is_nothing_to_look_at_without_one(nobody):
-    with probe(Net(), HOST, nobody) as watch, pytest.raises(InputError, match="no probe set"):
+def test_run_probe_set_without_one_is_refused(unused_port):
+    with probe(Net(), HOST, unused_port) as watch, pytest.raises(InputError, match="no probe set"):
         watch.run_probe_set()
 
 
-def test_labels_of_the_training_and_of_the_set_are_never_mixed_up(tmp_path):
-    """Both have a "digit" and rows 0 to 31; the set's rows are other images than the training's."""
+def test_labels_of_training_and_probe_set_are_separate(tmp_path):
+    """Both have a "digit" and rows 0 to 31, but the set's rows are other images."""
     with Server(database=tmp_path / "x.db", port=0) as server:
         place = server.host, server.port
         assert register_targets(*place, name="digit", targets=LABELS)
@@ -231,6 +231,6 @@ def test_labels_of_the_training_and_of_the_set_are_never_mixed_up(tmp_path):
             run: set(database.points(run, "Sequential").where(address="1")["target"].tolist()) - {""}
             for run in ("own", "set")
         }
-        told = [notice["code"] for notice in database.notices()]
+        codes = [notice["code"] for notice in database.notices()]
     assert targets == {"own": {"digit", "even"}, "set": {"digit", "side"}}
-    assert "target_replaced" not in told
+    assert "target_replaced" not in codes

@@ -1,4 +1,4 @@
-"""Two data-parallel processes: rows by their ids, refused without, and a probe set on one of them alone."""
+"""Two data-parallel processes: rows matched by ids, refused without, and a probe set on one process."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_two_ranks(tmp_path):
         assert flush(server.host, server.port)
     assert all("several processes train it" in error for error in errors)
     with Database(tmp_path / "x.db") as database:
-        told = " ".join(str(notice) for notice in database.notices())
+        notices = " ".join(str(notice) for notice in database.notices())
         by = {run: database.points(run, "Sequential").where(address="0") for run in ("ids", "none", "set")}
     f1 = {run: points.where(score="linear_f1") for run, points in by.items()}
     assert by["ids"].where(score="mean")["n"].tolist() == [40, 40]
@@ -87,6 +87,6 @@ def test_two_ranks(tmp_path):
     assert f1["ids"]["epoch"].tolist() == [0, 1]
     assert np.isfinite(f1["ids"]["value"]).all()
     assert not len(f1["none"])
-    assert "nobody knows which rows" in told
+    assert "it is unknown which rows" in notices
     assert set(f1["set"]["target"].tolist()) >= {"all"}
     assert by["set"].where(score="mean")["n"].tolist() == [40, 40]

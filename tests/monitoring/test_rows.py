@@ -1,4 +1,4 @@
-"""Which rows carry which label: right, or refused with the reason, however the data are loaded."""
+"""Labels are matched to the right rows, or refused with the reason, however the data is loaded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LABELS = torch.tensor(DIGITS.target[:100])
 
 
 class Numbered(Dataset):
-    """Images with their numbers, which is what ``Probe.items`` wants."""
+    """Images with their numbers, for ``Probe.items``."""
 
     def __len__(self):
         return len(ROWS)
@@ -33,7 +33,7 @@ class Numbered(Dataset):
 
 
 class ByHand:
-    """Batches that are drawn at random without any loader."""
+    """Random batches without a loader."""
 
     def __iter__(self):
         for items in torch.randperm(100).split(32):
@@ -54,7 +54,7 @@ def run_epochs(watch, model, loader, *, ids, epochs=2, times=1):
 
 
 def sent(server):
-    """(rows' ids or None, rows) of the first layer, by epoch."""
+    """Return (ids of rows or None, rows) of the first layer, by epoch."""
     records = [one for one in server.records() if one.address == "0"]
     return {
         epoch: (
@@ -66,7 +66,7 @@ def sent(server):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_shuffled_loader_with_ids_is_right_row_by_row(server, workers):
+def test_shuffled_loader_with_ids_matches_every_row(server, workers):
     model = net()
     loader = DataLoader(Numbered(), batch_size=32, shuffle=True, num_workers=workers, drop_last=True)
     with probe(model, HOST, server.port) as watch:
@@ -91,7 +91,7 @@ def real_server(path):
 
 @pytest.fixture
 def scores(request, real_server, path):
-    """Epochs that were scored against the labels, and what was told of them, of rows without ids."""
+    """Return a function that trains without ids, and returns values and notes by epoch, and notices."""
     run, place = request.node.name, (real_server.host, real_server.port)
 
     def scores(loader, *, times=1, epochs=2):
@@ -102,39 +102,37 @@ def scores(request, real_server, path):
             assert flush(*place)
         with Database(path) as database:
             points = database.points(run, "Sequential").where(score="linear_f1", address="0")
-            told = " ".join(str(notice) for notice in database.notices(run))
+            notices = " ".join(str(notice) for notice in database.notices(run))
         values = dict(zip(points["epoch"].tolist(), points["value"].tolist(), strict=True))
         notes = dict(zip(points["epoch"].tolist(), points["note"].tolist(), strict=True))
-        return values, notes, told
+        return values, notes, notices
 
     return scores
 
 
-def test_rows_in_order_are_known_by_their_order(scores):
-    values, notes, told = scores(DataLoader(Numbered(), batch_size=32))
+def test_unshuffled_rows_are_matched_by_order(scores):
+    values, notes, notices = scores(DataLoader(Numbered(), batch_size=32))
     assert list(values) == [0, 1]
     assert not np.isnan(list(values.values())).any()
-    assert set(notes.values()) == {"labels matched by order of arrival"}  # the second verified the first
-    assert "cannot be matched" not in told
+    assert set(notes.values()) == {"labels matched by order of arrival"}  # verified by the second epoch
+    assert "cannot be matched" not in notices
 
 
-def test_the_order_of_a_single_epoch_is_not_verified(scores):
+def test_order_of_single_epoch_is_not_verified(scores):
     values, notes, _ = scores(DataLoader(Numbered(), batch_size=32), epochs=1)
     assert list(values) == [0]
     assert notes[0] == "labels matched by order of arrival, not verified"
 
 
-def test_what_a_second_epoch_disproves_is_withdrawn(scores, caplog):
-    """Shuffled by hand: no loader tells it."""
-    values, notes, told = scores(ByHand())
+def test_scores_are_withdrawn_if_second_epoch_differs(scores, caplog):
+    """The data is shuffled by hand, which no loader reveals."""
+    values, notes, notices = scores(ByHand())
     assert list(values) == [0]
     assert np.isnan(values[0])
     assert notes[0].startswith("withdrawn: the next epoch began with other rows")
-    assert "Scores of the first epoch are withdrawn" in told
-    assert "nobody knows which rows" in told
-    assert (
-        "epoch 1 of Sequential (train) does not begin with the batch that epoch 0 began with" in caplog.text
-    )
+    assert "Scores of the first epoch are withdrawn" in notices
+    assert "it is unknown which rows" in notices
+    assert "epoch 1 of Sequential (train) does not begin with the same batch as epoch 0" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -148,7 +146,7 @@ def test_what_a_second_epoch_disproves_is_withdrawn(scores, caplog):
     ],
     ids=["plain", "drop_last", "workers", "subset", "batches"],
 )
-def test_a_shuffled_loader_without_ids_is_refused_at_once(server, caplog, options):
+def test_shuffled_loader_without_ids_is_refused(server, caplog, options):
     model = net()
     with probe(model, HOST, server.port, structure=False):
         for items, _ in DataLoader(Numbered(), **({"batch_size": 32} | options)):
@@ -163,21 +161,21 @@ def test_a_shuffled_loader_without_ids_is_refused_at_once(server, caplog, option
     assert "probe_set" in caplog.text
 
 
-def test_a_loader_that_draws_the_same_every_time_is_refused_too(scores, caplog):
-    same = torch.Generator()
+def test_reseeded_random_loader_is_refused(scores, caplog):
+    generator = torch.Generator()
 
     class Same(DataLoader):
         def __iter__(self):
-            same.manual_seed(0)
+            generator.manual_seed(0)
             return super().__iter__()
 
-    values, _, told = scores(Same(Numbered(), batch_size=32, shuffle=True, generator=same))
+    values, _, notices = scores(Same(Numbered(), batch_size=32, shuffle=True, generator=generator))
     assert values == {}
-    assert "nobody knows which rows" in told
+    assert "it is unknown which rows" in notices
     assert "draws them with RandomSampler" in caplog.text
 
 
-def test_an_evaluation_in_the_midst_of_a_shuffled_epoch_has_its_own_order(server, caplog):
+def test_evaluation_within_shuffled_epoch_has_own_order(server, caplog):
     model = net()
     with probe(model, HOST, server.port, structure=False) as watch:
         for number, (items, rows) in enumerate(DataLoader(Numbered(), batch_size=10, shuffle=True)):
@@ -194,7 +192,7 @@ def test_an_evaluation_in_the_midst_of_a_shuffled_epoch_has_its_own_order(server
     assert "random order" not in caplog.text
 
 
-def test_iterators_that_wait_or_are_done_tell_nothing():
+def test_random_loader_ignores_waiting_and_finished_iterators():
     waiting = iter(DataLoader(Numbered(), batch_size=50, shuffle=True))
     assert random_loader() is None
     next(waiting)
@@ -206,27 +204,29 @@ def test_iterators_that_wait_or_are_done_tell_nothing():
 @pytest.mark.parametrize(
     ("options", "times", "count"), [({"drop_last": True}, 1, 96), ({}, 2, 200)], ids=["dropped", "twice"]
 )
-def test_other_counts_are_refused_with_both(scores, options, times, count):
-    values, _, told = scores(DataLoader(Numbered(), batch_size=32, **options), times=times)
+def test_unequal_counts_of_rows_and_labels_are_refused(scores, options, times, count):
+    values, _, notices = scores(DataLoader(Numbered(), batch_size=32, **options), times=times)
     assert values == {}
-    assert f"has 100 labels, but '0' of 'Sequential' sent {count} rows" in told
-    assert "probe.items = ids" in told
-    assert "probe_set" in told
-    assert ("probe(budget=)" in told) == (count < 100)
+    assert f"has 100 labels, but '0' of 'Sequential' sent {count} rows" in notices
+    assert "probe.items = ids" in notices
+    assert "probe_set" in notices
+    assert ("probe(budget=...)" in notices) == (count < 100)
 
 
-def test_passes_left_out_for_the_budget_are_said_where_rows_have_no_ids(server, caplog, monkeypatch):
+def test_skipped_passes_warn_without_ids(server, caplog, monkeypatch):
     monkeypatch.setattr("intus.monitoring.budget.FREE_S", 0.0)
     model = net()
     with probe(model, HOST, server.port, budget=1e-9, structure=False) as watch:
         for _ in range(5):
             model(ROWS)
     assert watch.status()["skipped"] > 0
-    assert caplog.text.count("leaves passes out") == 1
-    assert "Probe.items = ids), let the probe run a probe_set, or give it more (budget=)" in caplog.text
+    assert caplog.text.count("the probe of Sequential skips passes") == 1
+    assert (
+        "Probe.items = ids before each call, pass a probe_set to probe(), or raise its budget=" in caplog.text
+    )
 
 
-def test_gradient_accumulation_and_checkpointing_see_each_row_once(server):
+def test_accumulation_and_checkpointing_record_each_row_once(server):
     class Twice(nn.Module):
         def __init__(self):
             super().__init__()
@@ -250,7 +250,7 @@ def test_gradient_accumulation_and_checkpointing_see_each_row_once(server):
         assert np.array_equal(np.concatenate(ids), np.arange(100))
 
 
-def test_a_shared_module_has_a_line_for_each_of_its_calls(server):
+def test_shared_module_has_an_address_per_call(server):
     class Shared(nn.Module):
         def __init__(self):
             super().__init__()
@@ -272,7 +272,7 @@ def test_a_shared_module_has_a_line_for_each_of_its_calls(server):
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 @pytest.mark.parametrize("batch_first", [False, True])
-def test_recurrent_layers_say_where_their_rows_lie(server, kind, batch_first):
+def test_batch_axis_of_recurrent_layers(server, kind, batch_first):
     model = nn.Sequential(kind(3, 5, batch_first=batch_first))
     shape = (2, 7, 3) if batch_first else (7, 2, 3)
     with probe(model, HOST, server.port, kinds=("output", "input", "grad_output"), rows=1) as watch:
@@ -287,7 +287,7 @@ def test_recurrent_layers_say_where_their_rows_lie(server, kind, batch_first):
         assert one.items.tolist() == [4]
 
 
-def test_an_item_of_time_alone_has_no_batch_axis_of_its_own(server):
+def test_batch_axis_of_unbatched_sequence(server):
     model = nn.Sequential(nn.LSTM(3, 5))
     with probe(model, HOST, server.port):
         model(torch.randn(7, 3))
@@ -299,6 +299,6 @@ def test_an_item_of_time_alone_has_no_batch_axis_of_its_own(server):
     ("name", "near"),
     [("epch", "'epoch'"), ("item", "'items'"), ("run", r"probe\(...\)"), ("model", r"probe\(...\)")],
 )
-def test_a_misspelt_setting_is_said(nobody, name, near):
-    with probe(net(), HOST, nobody) as watch, pytest.raises(InputError, match=rf"no '{name}'.*{near}"):
+def test_misspelled_setting_is_refused(unused_port, name, near):
+    with probe(net(), HOST, unused_port) as watch, pytest.raises(InputError, match=rf"no '{name}'.*{near}"):
         setattr(watch, name, 1)

@@ -1,4 +1,4 @@
-"""The line to a server that is well, slow, refusing, dying or absent."""
+"""The sender, with a server that is up, slow, refusing, dying or absent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from intus.core.errors import InputError
 from intus.core.record import Record
 from intus.monitoring import commands
-from intus.monitoring.sender import Sender, line
+from intus.monitoring.sender import Sender, get_sender
 from intus.storage.codec import decode_records
 
 MB = 1 << 20
@@ -28,7 +28,7 @@ def record(number: int = 0, nbytes: int = 4000) -> Record:
 
 
 def give(sender: Sender, number: int, nbytes: int = 4000, wait: float = 0.0) -> bool:
-    """What a pass with one layer does."""
+    """Send one record, as a pass with one layer does."""
     if not sender.reserve(nbytes, wait):
         return False
     sender.gather(record(number, nbytes), nbytes)
@@ -40,7 +40,7 @@ def steps(server) -> list[int]:
     return [one.step for one in server.records()]
 
 
-def test_what_is_gathered_goes_out_as_one_request(server):
+def test_collected_records_are_one_request(server):
     sender = Sender("127.0.0.1", server.port, MB)
     for number in range(3):
         assert sender.reserve(4000)
@@ -58,7 +58,7 @@ def test_what_is_gathered_goes_out_as_one_request(server):
     assert sender._bytes == 0
 
 
-def test_batches_are_numbered_and_keep_their_order_with_messages(server):
+def test_requests_are_numbered_and_keep_order(server):
     sender = Sender("127.0.0.1", server.port, MB)
     give(sender, 0)
     sender.send_json("/targets", {"name": "digit"})
@@ -68,7 +68,7 @@ def test_batches_are_numbered_and_keep_their_order_with_messages(server):
     assert [envelope["seq"] for _, envelope in server.batches()] == [1, 2]
 
 
-def test_a_pass_larger_than_a_batch_is_split(server, monkeypatch):
+def test_large_pass_is_split(server, monkeypatch):
     monkeypatch.setattr("intus.monitoring.sender.BATCH_BYTES", 8000)
     sender = Sender("127.0.0.1", server.port, MB)
     for number in range(5):
@@ -78,7 +78,7 @@ def test_a_pass_larger_than_a_batch_is_split(server, monkeypatch):
     assert [len(records) for records, _ in server.batches()] == [2, 2, 1]
 
 
-def test_without_room_records_are_dropped_counted_and_told(server):
+def test_full_queue_drops_and_counts_records(server):
     server.delay = 0.05
     sender = Sender("127.0.0.1", server.port, 10_000)
     start = time.perf_counter()
@@ -93,7 +93,7 @@ def test_without_room_records_are_dropped_counted_and_told(server):
     assert server.batches()[-1][1]["dropped"] == counts.dropped
 
 
-def test_blocking_loses_nothing(server):
+def test_waiting_for_room_drops_nothing(server):
     server.delay = 0.01
     sender = Sender("127.0.0.1", server.port, 10_000)
     assert all(give(sender, number, wait=5) for number in range(20))
@@ -102,7 +102,7 @@ def test_blocking_loses_nothing(server):
     assert sender.counts().dropped == 0
 
 
-def test_blocking_is_bounded_when_nothing_moves(server):
+def test_waiting_for_room_is_bounded(server):
     server.delay = 1.0
     sender = Sender("127.0.0.1", server.port, 4000)
     assert give(sender, 0)
@@ -112,35 +112,35 @@ def test_blocking_is_bounded_when_nothing_moves(server):
     assert sender.counts().dropped == 9
 
 
-def test_a_record_larger_than_the_queue_is_dropped_at_once(server):
+def test_record_larger_than_queue_is_dropped_at_once(server):
     sender = Sender("127.0.0.1", server.port, 1000)
     start = time.perf_counter()
     assert not give(sender, 0, wait=5)
     assert time.perf_counter() - start < 0.5
 
 
-def test_no_server_is_said_once_and_costs_nothing(nobody, caplog):
-    sender = Sender("127.0.0.1", nobody, 10 * MB)
+def test_absent_server_is_logged_once(unused_port, caplog):
+    sender = Sender("127.0.0.1", unused_port, 10 * MB)
     give(sender, 0)
     assert not sender.drain(10) or sender.state == "down"
     for number in range(100):
         assert not give(sender, number)
-    (said,) = [entry for entry in caplog.records if entry.levelno >= logging.WARNING]
-    assert said.name == "intus.monitoring"
-    assert "nothing is recorded" in said.message
-    assert f"127.0.0.1:{nobody}" in said.message
-    assert "intus serve" in said.message
+    (warning,) = [entry for entry in caplog.records if entry.levelno >= logging.WARNING]
+    assert warning.name == "intus.monitoring"
+    assert "nothing is recorded" in warning.message
+    assert f"127.0.0.1:{unused_port}" in warning.message
+    assert "intus serve" in warning.message
     assert sender._bytes == 0
     assert sender.counts().dropped == 101
     assert sender.counts().waiting == 0
 
 
-def test_a_server_that_comes_late_gets_the_targets_and_what_follows(nobody, fake_server, monkeypatch):
-    sender = Sender("127.0.0.1", nobody, MB)
+def test_late_server_gets_targets_and_new_records(unused_port, fake_server, monkeypatch):
+    sender = Sender("127.0.0.1", unused_port, MB)
     job = sender.send_json("/targets", {"name": "digit"})
     give(sender, 0)
     assert not sender.wait(job, 10)
-    late = fake_server(nobody)
+    late = fake_server(unused_port)
     try:
         assert sender.drain(5)
         assert late.messages("/targets") == [{"name": "digit"}]
@@ -152,7 +152,7 @@ def test_a_server_that_comes_late_gets_the_targets_and_what_follows(nobody, fake
         late.die()
 
 
-def test_a_server_that_dies_and_comes_back_gets_everything(server, caplog):
+def test_restarted_server_gets_everything(server, caplog):
     sender = Sender("127.0.0.1", server.port, MB)
     assert give(sender, 0)
     assert sender.drain(5)
@@ -167,7 +167,7 @@ def test_a_server_that_dies_and_comes_back_gets_everything(server, caplog):
     assert [entry.message for entry in caplog.records if "interrupted" in entry.message]
 
 
-def test_an_idle_connection_that_the_server_closed_is_no_failure(server, caplog):
+def test_closed_idle_connection_is_reopened(server, caplog):
     sender = Sender("127.0.0.1", server.port, MB)
     for number in range(3):
         give(sender, number)
@@ -178,7 +178,7 @@ def test_an_idle_connection_that_the_server_closed_is_no_failure(server, caplog)
     assert not caplog.records
 
 
-def test_a_batch_sent_again_bears_the_same_number(server):
+def test_retried_request_keeps_number(server):
     answers = iter([503, 429, 200])
     server.answer = lambda path: next(answers, 200)
     bodies = []
@@ -187,14 +187,14 @@ def test_a_batch_sent_again_bears_the_same_number(server):
     sender._client.post = lambda path, body, content: bodies.append(body) or post(path, body, content)
     give(sender, 0)
     assert sender.drain(5)
-    assert [status for _, status in server.tries] == [503, 429, 200]
+    assert [status for _, status in server.answers] == [503, 429, 200]
     envelopes = [decode_records(body)[1] for body in bodies]
     assert len({(one["client"], one["seq"]) for one in envelopes}) == 1
 
 
-def test_a_busy_server_is_waited_for(server, monkeypatch, caplog):
+def test_busy_server_is_retried(server, monkeypatch, caplog):
     monkeypatch.setattr("intus.monitoring.breaker.MOST_S", 0.02)
-    server.answer = lambda path: 503 if len(server.tries) < 12 else 200
+    server.answer = lambda path: 503 if len(server.answers) < 12 else 200
     sender = Sender("127.0.0.1", server.port, MB)
     give(sender, 0)
     assert sender.drain(5)
@@ -202,20 +202,20 @@ def test_a_busy_server_is_waited_for(server, monkeypatch, caplog):
     assert not caplog.records
 
 
-@pytest.mark.parametrize(("status", "tries"), [(400, 1), (413, 1), (500, 3)])
-def test_what_a_server_refuses_is_counted_and_does_not_stop_the_rest(server, caplog, status, tries):
-    server.answer = lambda path: status if len(server.tries) < tries else 200
+@pytest.mark.parametrize(("status", "attempts"), [(400, 1), (413, 1), (500, 3)])
+def test_refused_request_is_counted_and_skipped(server, caplog, status, attempts):
+    server.answer = lambda path: status if len(server.answers) < attempts else 200
     sender = Sender("127.0.0.1", server.port, MB)
     give(sender, 0)
     give(sender, 1)
     assert sender.drain(5)
-    assert len(server.tries) == tries + 1
+    assert len(server.answers) == attempts + 1
     assert steps(server) == [1]
     assert (sender.counts().failed, sender.counts().sent) == (1, 1)
     assert "refused /records: no thanks" in caplog.text
 
 
-def test_what_cannot_be_encoded_does_not_stop_the_rest(server, caplog):
+def test_unencodable_record_is_counted_and_skipped(server, caplog):
     sender = Sender("127.0.0.1", server.port, MB)
     sender.gather(Record(np.array([[object()]]), "odd"), 0)
     sender.post()
@@ -226,7 +226,7 @@ def test_what_cannot_be_encoded_does_not_stop_the_rest(server, caplog):
     assert "could not send a batch" in caplog.text
 
 
-def test_the_thread_ends_when_idle_and_starts_again(server, monkeypatch):
+def test_idle_thread_ends_and_restarts(server, monkeypatch):
     monkeypatch.setattr("intus.monitoring.sender.IDLE_S", 0.05)
     sender = Sender("127.0.0.1", server.port, MB)
     for number in range(2):
@@ -249,12 +249,12 @@ def _in_child(sender: Sender, queue) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_is_another_client_without_the_parents_queue(server):
+def test_forked_child_is_new_client_with_empty_queue(server):
     sender = Sender("127.0.0.1", server.port, MB)
     give(sender, 0)
     assert sender.drain(5)
     server.delay = 0.2
-    give(sender, 1)  # on its way while the child starts
+    give(sender, 1)  # in transit while the child starts
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     child = context.Process(target=_in_child, args=(sender, queue))
@@ -269,7 +269,7 @@ def test_a_forked_child_is_another_client_without_the_parents_queue(server):
     assert {envelope["client"] for _, envelope in server.batches()} == {client, sender._id}
 
 
-def test_many_threads_may_use_one_line(server):
+def test_concurrent_threads(server):
     sender = Sender("127.0.0.1", server.port, 10 * MB)
 
     def work(start: int) -> None:
@@ -287,7 +287,7 @@ def test_many_threads_may_use_one_line(server):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_the_server_does_every_record_is_accounted_for(server, monkeypatch, seed):
+def test_every_record_is_accounted_for_with_random_failures(server, monkeypatch, seed):
     monkeypatch.setattr("intus.monitoring.breaker.FIRST_S", 0.001)
     monkeypatch.setattr("intus.monitoring.breaker.MOST_S", 0.004)
     chance = random.Random(seed)
@@ -303,7 +303,7 @@ def test_whatever_the_server_does_every_record_is_accounted_for(server, monkeypa
     assert len(arrived) == len(set(arrived))
     assert counts.sent + counts.dropped + counts.failed == 150
     assert counts.dropped >= given.count(False)
-    # what was cut after it was stored, and refused when it came again, is stored and counts as failed
+    # a request cut after it was stored, and refused when repeated, is stored and counts as failed
     assert counts.sent <= len(arrived) <= counts.sent + counts.failed
     assert counts.waiting == sender._bytes == 0
 
@@ -312,38 +312,42 @@ SCRIPT = """
 import sys, time
 import numpy as np
 from intus.core.record import Record
-from intus.monitoring.sender import line
-sender = line("127.0.0.1", int(sys.argv[1]))
+from intus.monitoring.sender import get_sender
+sender = get_sender("127.0.0.1", int(sys.argv[1]))
 sender.reserve(8); sender.gather(Record(np.ones((1, 2), np.float32), "fc1", step=5), 8)
 """
 
 
-def test_what_waits_at_exit_is_sent(server):
+def test_queue_is_sent_at_exit(server):
     subprocess.run([sys.executable, "-c", SCRIPT, str(server.port)], check=True, timeout=20)
     assert steps(server) == [5]
 
 
-def test_exit_is_not_held_up_when_no_server_is_there(nobody):
+def test_exit_without_server_is_fast(unused_port):
     start = time.perf_counter()
     out = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(nobody)], check=True, capture_output=True, text=True, timeout=20
+        [sys.executable, "-c", SCRIPT, str(unused_port)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=20,
     )
     assert time.perf_counter() - start < 6
     assert out.stderr.count("nothing is recorded") == 1
     assert out.stdout == ""
 
 
-def test_the_first_who_asks_sets_the_queue_of_a_line_that_exists(nobody):
-    first = line("127.0.0.1", nobody)
+def test_first_requested_queue_size_replaces_default(unused_port):
+    first = get_sender("127.0.0.1", unused_port)
     assert first.capacity == 256 * MB
-    assert line("127.0.0.1", nobody, 1).capacity == MB
-    assert line("127.0.0.1", nobody).capacity == MB
-    assert line("127.0.0.1", nobody, 3).capacity == 3 * MB
-    assert line("127.0.0.1", nobody, 2).capacity == 3 * MB
+    assert get_sender("127.0.0.1", unused_port, 1).capacity == MB
+    assert get_sender("127.0.0.1", unused_port).capacity == MB
+    assert get_sender("127.0.0.1", unused_port, 3).capacity == 3 * MB
+    assert get_sender("127.0.0.1", unused_port, 2).capacity == 3 * MB
 
 
-def test_messages_take_room_and_give_it_back(server, caplog):
-    server.answer = lambda path: 503 if len(server.tries) < 3 else 200
+def test_messages_take_room_in_queue(server, caplog):
+    server.answer = lambda path: 503 if len(server.answers) < 3 else 200
     sender = Sender("127.0.0.1", server.port, 10_000)
     kept = [sender.send(f"/graph?run={number}", bytes(3000)) for number in range(5)]
     assert sender._bytes == 9000
@@ -355,15 +359,15 @@ def test_messages_take_room_and_give_it_back(server, caplog):
     assert sender._bytes == 0
 
 
-def test_with_no_server_what_waits_is_bounded_and_the_newest_of_a_topic_is_kept(nobody, fake_server):
-    sender = Sender("127.0.0.1", nobody, 10_000)
+def test_newest_message_of_topic_is_kept_without_server(unused_port, fake_server):
+    sender = Sender("127.0.0.1", unused_port, 10_000)
     for number in range(200):
         sender.send_json("/targets", {"number": number, "pad": "x" * 400}, topic="digit")
-    assert len(sender._jobs) <= 2  # one may be on its way
+    assert len(sender._jobs) <= 2  # one may be in transit
     other = sender.send_json("/targets", {"other": 1}, topic="letter")
     assert sender._bytes < 2000
     assert not sender.wait(other, 10)
-    late = fake_server(nobody)
+    late = fake_server(unused_port)
     try:
         assert sender.drain(5)
         assert late.messages("/targets")[-2:] == [{"number": 199, "pad": "x" * 400}, {"other": 1}]
@@ -372,7 +376,7 @@ def test_with_no_server_what_waits_is_bounded_and_the_newest_of_a_topic_is_kept(
         late.die()
 
 
-def test_tries_that_nobody_answered_do_not_count_against_a_batch(server, monkeypatch):
+def test_unanswered_attempts_do_not_count_as_failures(server, monkeypatch):
     monkeypatch.setattr("intus.monitoring.breaker.MOST_S", 0.01)
     sender = Sender("127.0.0.1", server.port, MB)
     assert give(sender, 0)
@@ -380,42 +384,42 @@ def test_tries_that_nobody_answered_do_not_count_against_a_batch(server, monkeyp
     server.die()
     give(sender, 1)
     assert not sender.drain(3)
-    server.tries.clear()
-    server.answer = lambda path: 500 if len(server.tries) < 2 else 200
+    server.answers.clear()
+    server.answer = lambda path: 500 if len(server.answers) < 2 else 200
     server.start()
     assert sender.drain(5)
-    assert [status for _, status in server.tries] == [500, 500, 200]
+    assert [status for _, status in server.answers] == [500, 500, 200]
     assert steps(server) == [0, 1]
 
 
-def test_there_is_one_line_to_a_server_with_the_largest_queue(nobody):
-    first = line("127.0.0.1", nobody, 1)
-    assert line("127.0.0.1", nobody, 2) is first
+def test_one_sender_per_server_with_largest_queue(unused_port):
+    first = get_sender("127.0.0.1", unused_port, 1)
+    assert get_sender("127.0.0.1", unused_port, 2) is first
     assert first.capacity == 2 * MB
-    assert line("127.0.0.1", nobody).capacity == 2 * MB
+    assert get_sender("127.0.0.1", unused_port).capacity == 2 * MB
 
 
 @pytest.mark.parametrize(
-    ("host", "port", "says"),
+    ("host", "port", "message"),
     [
-        ("", 8082, "host=''"), (None, 8082, "host=None"), ("http://x", 8082, "host='http://x'"),
-        ("localhost", 0, "port=0"), ("localhost", "8082", "port='8082'"), ("localhost", True, "port=True"),
-        ("localhost", 70000, "port=70000"),
+        ("", 8082, "host .* got ''"), (None, 8082, "host .* got None"), ("http://x", 8082, "host .* got 'http://x'"),
+        ("localhost", 0, "port .* got 0"), ("localhost", "8082", "port .* got '8082'"),
+        ("localhost", True, "port .* got True"), ("localhost", 70000, "port .* got 70000"),
     ],
 )  # fmt: skip
-def test_what_is_no_server_is_refused(host, port, says):
-    with pytest.raises(InputError, match=says):
-        line(host, port)
+def test_invalid_host_or_port_is_refused(host, port, message):
+    with pytest.raises(InputError, match=message):
+        get_sender(host, port)
 
 
-def test_commands_reach_the_server(server):
+def test_commands(server):
     assert commands.register_targets(
         "127.0.0.1", server.port, name="digit", targets=[1, 2], layer_pattern="fc.*"
     )
     patterns = {"model_pattern": ".*", "layer_pattern": "fc.*", "run_pattern": ".*"}
-    client = line("127.0.0.1", server.port).id
+    client = get_sender("127.0.0.1", server.port).id
     assert server.messages("/targets") == [{"name": "digit", "client": client, "targets": [1, 2]} | patterns]
-    give(line("127.0.0.1", server.port), 0)
+    give(get_sender("127.0.0.1", server.port), 0)
     assert commands.flush("127.0.0.1", server.port, run="r")
     assert commands.flush("127.0.0.1", server.port)
     assert commands.clear("127.0.0.1", server.port)
@@ -427,23 +431,23 @@ def test_commands_reach_the_server(server):
     assert server.messages("/remove") == [{"model": "m"}]
 
 
-def test_commands_without_a_server_only_say_so(nobody, caplog):
+def test_commands_without_server_return_false_and_warn(unused_port, caplog):
     start = time.perf_counter()
-    assert not commands.register_targets("127.0.0.1", nobody, name="digit", targets=[1, 2])
-    assert not commands.flush("127.0.0.1", nobody)
-    assert not commands.flush("127.0.0.1", nobody)
-    assert not commands.clear("127.0.0.1", nobody)
+    assert not commands.register_targets("127.0.0.1", unused_port, name="digit", targets=[1, 2])
+    assert not commands.flush("127.0.0.1", unused_port)
+    assert not commands.flush("127.0.0.1", unused_port)
+    assert not commands.clear("127.0.0.1", unused_port)
     assert time.perf_counter() - start < 8
-    assert len([entry for entry in caplog.records if "flush was not done" in entry.message]) == 1
+    assert len([entry for entry in caplog.records if "flush failed" in entry.message]) == 1
 
 
-def test_flush_that_takes_too_long_is_false(server):
+def test_flush_timeout_returns_false(server):
     server.delay = 2.0
     start = time.perf_counter()
     assert not commands.flush("127.0.0.1", server.port, timeout=0.3)
     assert time.perf_counter() - start < 1.5
 
 
-def test_register_targets_refuses_a_name_that_is_none(server):
-    with pytest.raises(InputError, match="name=''"):
+def test_register_targets_refuses_empty_name(server):
+    with pytest.raises(InputError, match=r"name must be .*, got ''"):
         commands.register_targets("127.0.0.1", server.port, name="", targets=[1])

@@ -1,4 +1,4 @@
-"""What the client says of its epochs."""
+"""The counts of records that the client reports for each epoch."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from torch import nn
 from intus.monitoring import flush, probe
 from intus.monitoring.sent_counts import REMEMBERED, EpochKey, SentCounts
 
-SPAN = EpochKey("r", "m", 0)
+KEY = EpochKey("r", "m", 0)
 
 
-def test_news_are_told_until_they_are_known():
-    tallies = SentCounts()
-    tallies.sent(SPAN)
-    (news,) = tallies.news()
+def test_counts_are_reported_until_acknowledged():
+    counts = SentCounts()
+    counts.sent(KEY)
+    (news,) = counts.unacknowledged()
     assert (news["sent"], news["ended"]) == (1, False)
-    tallies.sent(SPAN)
-    tallies.told([news])
-    assert [row["sent"] for row in tallies.news()] == [2]
-    tallies.told(tallies.news())
-    assert tallies.news() == []
-    assert [row["sent"] for row in tallies.news({SPAN})] == [2]
+    counts.sent(KEY)
+    counts.acknowledge([news])
+    assert [row["sent"] for row in counts.unacknowledged()] == [2]
+    counts.acknowledge(counts.unacknowledged())
+    assert counts.unacknowledged() == []
+    assert [row["sent"] for row in counts.unacknowledged({KEY})] == [2]
 
 
-def test_what_did_not_arrive_was_dropped():
-    tallies = SentCounts()
-    tallies.sent(SPAN)
-    tallies.sent(SPAN)
-    tallies.lost(SPAN)
-    tallies.dropped(SPAN)
-    assert [(row["sent"], row["dropped"]) for row in tallies.news()] == [(1, 2)]
+def test_lost_records_count_as_dropped():
+    counts = SentCounts()
+    counts.sent(KEY)
+    counts.sent(KEY)
+    counts.lost(KEY)
+    counts.dropped(KEY)
+    assert [(row["sent"], row["dropped"]) for row in counts.unacknowledged()] == [(1, 2)]
 
 
-def test_going_back_counts_anew():
-    tallies = SentCounts()
+def test_restarted_epoch_resets_counts():
+    counts = SentCounts()
     for epoch in range(3):
-        tallies.sent(SPAN._replace(epoch=epoch))
-        tallies.end(SPAN._replace(epoch=epoch))
-    tallies.begin(SPAN._replace(epoch=1))
-    assert [row["epoch"] for row in tallies.news()] == [0]
+        counts.sent(KEY._replace(epoch=epoch))
+        counts.end(KEY._replace(epoch=epoch))
+    counts.begin(KEY._replace(epoch=1))
+    assert [row["epoch"] for row in counts.unacknowledged()] == [0]
 
 
-def test_old_epochs_are_forgotten():
-    tallies = SentCounts()
+def test_acknowledged_epochs_are_pruned():
+    counts = SentCounts()
     for epoch in range(100):
-        tallies.sent(SPAN._replace(epoch=epoch))
-        tallies.end(SPAN._replace(epoch=epoch))
-        tallies.told(tallies.news())
-    assert len(tallies._of) == REMEMBERED
+        counts.sent(KEY._replace(epoch=epoch))
+        counts.end(KEY._replace(epoch=epoch))
+        counts.acknowledge(counts.unacknowledged())
+    assert len(counts._counts) == REMEMBERED
 
 
-def test_a_probe_says_when_an_epoch_ended_and_when_it_is_removed(server):
+def test_probe_reports_end_of_epoch_and_removal(server):
     model = nn.Linear(3, 2)
     with probe(model, "127.0.0.1", server.port, run="r", name="m", structure=False) as watch:
         for watch.epoch in range(2):
@@ -60,18 +60,18 @@ def test_a_probe_says_when_an_epoch_ended_and_when_it_is_removed(server):
                 model(torch.ones(4, 3))
         assert flush("127.0.0.1", server.port)
     assert flush("127.0.0.1", server.port)
-    said = {}
+    reported = {}
     for _, envelope in server.batches():
         for row in envelope["epochs"]:
-            said.setdefault(row["epoch"], []).append((row["sent"], row["ended"], row["left"]))
-    assert [sent for sent, *_ in said[0]] == sorted(sent for sent, *_ in said[0])
-    assert said[0][-1] == (3, True, True)
-    assert said[1][-1] == (3, True, True)
-    assert (3, True, False) in said[0]
+            reported.setdefault(row["epoch"], []).append((row["sent"], row["ended"], row["left"]))
+    assert [sent for sent, *_ in reported[0]] == sorted(sent for sent, *_ in reported[0])
+    assert reported[0][-1] == (3, True, True)
+    assert reported[1][-1] == (3, True, True)
+    assert (3, True, False) in reported[0]
 
 
-def test_a_second_try_says_the_same_as_the_first(server):
-    """The server may have heard the first: it would take the second for a repetition."""
+def test_retry_is_identical(server):
+    """The first attempt may have arrived, so the server takes the second for a repetition."""
     server.cut = iter([True, False] + [False] * 50).__next__
     model = nn.Linear(3, 2)
     with probe(model, "127.0.0.1", server.port, structure=False) as watch:
@@ -85,7 +85,7 @@ def test_a_second_try_says_the_same_as_the_first(server):
     assert all(again == first for first, *others in by_seq.values() for again in others)
 
 
-def test_records_that_were_refused_count_as_dropped(server):
+def test_refused_records_count_as_dropped(server):
     server.answer = lambda path: 400
     model = nn.Linear(3, 2)
     with probe(model, "127.0.0.1", server.port, structure=False) as watch:

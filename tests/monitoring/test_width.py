@@ -1,4 +1,4 @@
-"""Wide layers are sent projected: what is read from them stays; what would not is measured before."""
+"""Projection of wide layers: labels stay decodable, and other statistics are computed before."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from intus.monitoring import flush, probe
 from intus.serving.data_point import DataPoint, Key
 from intus.serving.evaluation.scoring import evaluate
 from intus.serving.evaluation.targets import Target
+from intus.serving.messages import TargetRequest
 
 HOST = "127.0.0.1"
 DIGITS = load_digits()
@@ -28,7 +29,7 @@ ENTRIES = ("mean", "mean_abs", "norm", "sparsity", "variance", "std", "min", "ma
 
 
 def images():
-    """Digits of 16 x 16 under noise, so that layers differ in what they tell."""
+    """Return digits of 16 x 16 with noise, so that the scores of layers differ."""
     torch.manual_seed(0)
     rows = torch.tensor(DIGITS.data / 16).float().reshape(-1, 1, 8, 8)
     rows = functional.interpolate(rows, size=(16, 16), mode="bilinear")
@@ -43,7 +44,7 @@ def net():
     )
 
 
-def test_only_rows_of_a_batch_that_are_too_wide_are_projected(server):
+def test_only_wide_rows_are_projected(server):
     model = net()
     kinds = ("output", "input", "grad_output", "parameter", "parameter_grad")
     with probe(model, HOST, server.port, kinds=kinds, rows=3) as watch:
@@ -74,13 +75,13 @@ def test_a_vocabulary_is_projected_position_by_position(server):
 
 
 @pytest.mark.parametrize("width", [0, 1023, "4096", True, float("nan"), None])
-def test_what_is_no_width_is_said(nobody, width):
-    with pytest.raises(InputError, match="width="):
-        probe(net(), HOST, nobody, width=width)
+def test_invalid_width_is_refused(unused_port, width):
+    with pytest.raises(InputError, match="width must be"):
+        probe(net(), HOST, unused_port, width=width)
 
 
 def scored(server):
-    """For layers that were sent projected, and whole: (address, epoch) -> score -> reading."""
+    """Return the readings of layers sent projected and in full: (address, epoch) -> score -> reading."""
     rows, model = images(), net()
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     layers = ("0", "3", "4", "7", "8")
@@ -109,7 +110,7 @@ def scored(server):
     for watch in watches:
         watch.epoch = 3
     assert flush(HOST, server.port)
-    target = Target.parse({"name": "digit", "targets": LABELS[:700].tolist(), "client": OF_PROBE_SET})
+    target = Target.parse(TargetRequest(name="digit", targets=LABELS[:700].tolist(), client=OF_PROBE_SET))
     found = {"projected": {}, "whole": {}}
     for record in (one for one in server.records() if one.epoch < 3):
         point = DataPoint(Key.of(record), "output", record.epoch, -1, (record,))
@@ -119,23 +120,23 @@ def scored(server):
     return found
 
 
-def test_layers_rank_as_they_did_and_no_score_is_falsified(server):
+def test_projection_keeps_ranking_of_layers_and_scores(server):
     found = scored(server)
     cells = sorted(found["whole"])
     assert len(cells) == len(found["projected"]) == 15
-    ours, theirs = ([found[run][cell]["linear_f1"][0] for cell in cells] for run in found)
-    assert spearmanr(ours, theirs)[0] >= 0.9
-    assert np.abs(np.subtract(ours, theirs)).mean() < 0.03
+    projected_f1, whole_f1 = ([found[run][cell]["linear_f1"][0] for cell in cells] for run in found)
+    assert spearmanr(projected_f1, whole_f1)[0] >= 0.9
+    assert np.abs(np.subtract(projected_f1, whole_f1)).mean() < 0.03
     for cell in cells:
-        mine, whole = (found[run][cell] for run in found)
-        for name in ENTRIES:  # measured before
-            assert mine[name][0] == pytest.approx(whole[name][0], rel=1e-4, abs=1e-6), (cell, name)
-            assert mine[name][1] == whole[name][1] == 700
-        if cell[0] in ("0", "3"):  # corrected or left out, and told
-            ratio, note = mine["participation_ratio"][0], mine["participation_ratio"][2]
+        projected, whole = (found[run][cell] for run in found)
+        for name in ENTRIES:  # computed before projection
+            assert projected[name][0] == pytest.approx(whole[name][0], rel=1e-4, abs=1e-6), (cell, name)
+            assert projected[name][1] == whole[name][1] == 700
+        if cell[0] in ("0", "3"):  # corrected or omitted, with a note
+            ratio, note = projected["participation_ratio"][0], projected["participation_ratio"][2]
             assert ratio == pytest.approx(whole["participation_ratio"][0], rel=0.1)
             assert "8192 features projected to 1024" in note
-            assert math.isnan(mine["dead"][0])
-            assert "probe(width=)" in mine["dead"][2]
+            assert math.isnan(projected["dead"][0])
+            assert "probe(width=)" in projected["dead"][2]
         else:
-            assert mine == whole
+            assert projected == whole

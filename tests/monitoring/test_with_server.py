@@ -1,4 +1,4 @@
-"""From a training script to the real server's scores, and on through the server's death."""
+"""A training script with the real server, also across a restart of the server."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def points(server, run, **equal):
 
 
 @pytest.mark.parametrize("shuffled", [False, True])
-def test_every_layer_is_scored_against_the_targets(tmp_path, shuffled):
+def test_layers_are_scored_against_targets(tmp_path, shuffled):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     with Server(database=tmp_path / "x.db", port=0) as server:
@@ -64,7 +64,7 @@ def test_every_layer_is_scored_against_the_targets(tmp_path, shuffled):
         assert run["targets"] == ["digit"]
         f1 = points(server, "r", score="linear_f1", target="digit", address="2")
         assert f1["epoch"] == [0, 1, 2]
-        assert f1["value"][-1] > max(0.7, f1["baseline"][-1] + 0.4)  # aligned rows can be told apart
+        assert f1["value"][-1] > max(0.7, f1["baseline"][-1] + 0.4)  # rows and labels are aligned
         assert points(server, "r", score="mean", address="2")["n"] == [600, 600, 600]
         mean = points(server, "r", score="mean", address="")
         assert len(mean["value"]) == 3
@@ -81,7 +81,7 @@ def free_port():
         return one.getsockname()[1]
 
 
-def test_the_server_is_killed_and_started_again_while_training_goes_on(tmp_path):
+def test_server_killed_and_restarted_during_training(tmp_path):
     torch.manual_seed(0)
     port = free_port()
     model = nn.Sequential(nn.Linear(64, 16))
@@ -102,7 +102,7 @@ def test_the_server_is_killed_and_started_again_while_training_goes_on(tmp_path)
             assert mean["n"] == [600] * 4
 
 
-def test_a_guarded_server_takes_the_token_of_the_environment(tmp_path, monkeypatch, caplog):
+def test_token_from_environment(tmp_path, monkeypatch, caplog):
     with Server(database=tmp_path / "x.db", port=0, token="open sesame") as server:
         assert not register_targets(server.host, server.port, name="digit", targets=[1, 2])
         assert "refused /targets" in caplog.text
@@ -111,7 +111,7 @@ def test_a_guarded_server_takes_the_token_of_the_environment(tmp_path, monkeypat
         assert flush(server.host, server.port)
 
 
-def test_trace_and_inspect_of_a_watched_model_are_no_part_of_its_training():
+def test_trace_and_inspect_of_probed_model_are_not_recorded():
     model = nn.Sequential(nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10))
     with probe(model, "127.0.0.1", 9) as watch:
         trace(model, IMAGES[:5])

@@ -1,4 +1,4 @@
-"""Every Python block of the README and the docs runs, the blocks of one file in one namespace."""
+"""Every Python block of the README and the docs runs, and every example in a docstring."""
 
 from __future__ import annotations
 
@@ -29,8 +29,21 @@ def server(tmp_path_factory):
         yield running
 
 
+@pytest.fixture
+def registered():
+    """Forget the scores that an example registers."""
+    from intus.scores import base
+
+    before = dict(base._SCORES)
+    yield
+    base._SCORES.clear()
+    base._SCORES.update(before)
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name)
-def test_python_blocks_run(page: Path, server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_blocks_run(
+    page: Path, server, registered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     code = "\n".join(BLOCK.findall(page.read_text()))
     code = code.replace("8082", str(server.port))  # the server of this test instead of the reader's own
@@ -43,7 +56,7 @@ def test_readme_names_every_command() -> None:
     assert [name for name in commands if f"intus {name}" not in readme] == []
 
 
-def test_links_between_pages_lead_somewhere() -> None:
+def test_links_between_pages() -> None:
     broken = [
         f"{page.name}: {target}"
         for page in PAGES
@@ -74,7 +87,7 @@ MODULES = sorted(
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_in_docstrings_run(name: str) -> None:
+def test_examples_in_docstrings_run(name: str, registered) -> None:
     module = importlib.import_module(name)
     given = {"np": numpy, "torch": torch, "intus": intus}
     assert doctest.testmod(module, extraglobs=given, optionflags=doctest.ELLIPSIS).failed == 0

@@ -1,4 +1,4 @@
-"""The plan of the house: which room may use which, and that the door opens fast."""
+"""The import law: which folder may import which, and that importing intus is fast."""
 
 import ast
 import json
@@ -12,26 +12,31 @@ import intus
 
 ROOT = Path(intus.__file__).parent
 CORE = {"core"}
-ROOMS = {
+FOLDERS = {
     "core": set(),
     "scores": CORE,
+    "engines": CORE | {"scores"},
     "storage": CORE,
-    "backends": CORE | {"tracing"},  # late: the graph of a torch model
+    "backends": CORE | {"tracing"},  # inside a function: the graph of a torch model
     "viewing": CORE,
     "tracing": CORE | {"storage", "viewing"},
     "monitoring": CORE | {"backends", "storage"},
-    "serving": CORE | {"storage", "scores", "viewing"},
+    "serving": CORE | {"storage", "scores", "engines", "viewing"},
     "inspection": CORE | {"backends", "storage", "scores"},
 }
 #: Modules at the top: they may use everything.
 TOP = {"__init__", "__main__", "callbacks", "cli", "demo", "examples"}
-#: What a room must never import, at any depth of its own code.
+#: Packages that a folder must never import, also not inside functions.
 FORBIDDEN = {
     "core": {"torch", "pandas", "sklearn", "scipy", "sqlalchemy", "starlette", "uvicorn", "safetensors"},
     "scores": {"torch", "sqlalchemy", "starlette", "uvicorn"},
+    "engines": {"torch", "sklearn", "sqlalchemy", "starlette", "uvicorn"},
     "storage": {"torch", "sklearn", "starlette", "uvicorn"},
     "viewing": {"torch", "sklearn", "sqlalchemy", "starlette"},
-    "monitoring": {"torch", "sklearn", "scipy", "pandas", "sqlalchemy", "starlette", "uvicorn"},
+    "monitoring": {
+        *("torch", "sklearn", "scipy", "pandas"),
+        *("sqlalchemy", "starlette", "uvicorn", "msgspec"),
+    },
     "serving": {"torch", "tensorflow", "jax"},
 }
 
@@ -46,8 +51,10 @@ def module_name(path):
 
 
 def imports(path):
-    """(module, line) of everything a file imports, lazily or not, intus's own as full names; of what only
-    type checkers see, intus's own alone."""
+    """Yield (module, line) for everything a file imports, also inside functions.
+
+    Modules of intus have their full names, and count also if imported for type checkers only.
+    """
     package = module_name(path) if path.stem == "__init__" else module_name(path).rpartition(".")[0]
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for_types = {
@@ -73,33 +80,35 @@ def imports(path):
                 yield arguments[0].replace("..", "intus.", 1), node.lineno
 
 
-def room_of(name):
+def folder_of(name):
     parts = name.split(".")
     return parts[1] if parts[0] == "intus" and len(parts) > 1 else ""
 
 
-def test_the_scan_sees_something():
+def test_scan_finds_imports():
     found = {name for path in files() for name, _ in imports(path)}
     assert {"torch", "numpy", "intus.core.graph", "intus.storage.codec"} <= found
     assert len(files()) > 40
 
 
 @pytest.mark.parametrize("path", files(), ids=module_name)
-def test_a_file_uses_only_the_rooms_it_may(path):
-    room = room_of(module_name(path)) or "__init__"
-    if room in TOP:
+def test_import_law(path):
+    folder = folder_of(module_name(path)) or "__init__"
+    if folder in TOP:
         return
-    assert room in ROOMS, f"{room} is not on the plan"
+    assert folder in FOLDERS, f"{folder} is not in FOLDERS"
     for name, line in imports(path):
-        used = room_of(name)
-        if used and used != room:
-            assert used in ROOMS[room] or (used in TOP and used == "__init__"), f"{path}:{line} uses {name}"
-        assert name.split(".")[0] not in FORBIDDEN.get(room, set()), f"{path}:{line} imports {name}"
+        used = folder_of(name)
+        if used and used != folder:
+            assert used in FOLDERS[folder] or (used in TOP and used == "__init__"), (
+                f"{path}:{line} uses {name}"
+            )
+        assert name.split(".")[0] not in FORBIDDEN.get(folder, set()), f"{path}:{line} imports {name}"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tracing" / "capture").rglob("*.py")), ids=module_name)
-def test_what_runs_beside_the_model_needs_nothing_of_what_is_made_of_it(path):
-    """But for one name: what a predicate may ask of an op as it runs is told by what an Op answers later."""
+def test_capture_imports_no_other_tracing_folder(path):
+    """One exception: live.py imports Op, to know which attributes a finished op has."""
     used = {name for name, _ in imports(path) if name.startswith("intus.tracing.")}
     later = {name for name in used if not name.startswith("intus.tracing.capture")}
     assert later <= (
@@ -107,15 +116,15 @@ def test_what_runs_beside_the_model_needs_nothing_of_what_is_made_of_it(path):
     )
 
 
-def test_the_plan_has_no_circle():
+def test_import_law_has_no_cycle():
     done = set()
-    while ready := {room for room, uses in ROOMS.items() if room not in done and uses <= done}:
+    while ready := {folder for folder, uses in FOLDERS.items() if folder not in done and uses <= done}:
         done |= ready
-    assert done == set(ROOMS)
+    assert done == set(FOLDERS)
 
 
-def test_no_module_needs_itself_at_import():
-    """Modules import each other in one direction only, late imports inside functions aside."""
+def test_no_import_cycles():
+    """Modules import each other in one direction only, except for imports inside functions."""
     graph = {}
     for path in files():
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -135,15 +144,17 @@ def test_no_module_needs_itself_at_import():
     names = set(graph)
     while ready := {name for name in names - done if graph[name] & names <= done | {name}}:
         done |= ready
-    assert names == done, f"a circle among {sorted(names - done)}"
+    assert names == done, f"a cycle among {sorted(names - done)}"
 
 
-HEAVY = ["torch", "tensorflow", "jax", "sklearn", "scipy", "pandas", "sqlalchemy", "starlette", "uvicorn"]
-HEAVY += ["matplotlib", "quickjs", "_quickjs"]
+HEAVY = [
+    *("torch", "tensorflow", "jax", "sklearn", "scipy", "pandas"),
+    *("sqlalchemy", "starlette", "uvicorn", "msgspec", "matplotlib", "quickjs", "_quickjs"),
+]
 
 
 def child(code):
-    """Run code in a fresh interpreter; the modules it loaded, and the CPU seconds it took."""
+    """Run code in a fresh interpreter; return the modules it loaded and the CPU seconds it took."""
     script = (
         "import sys, json, resource\n"
         "used = lambda: sum(resource.getrusage(resource.RUSAGE_SELF)[:2])\n"
@@ -174,20 +185,21 @@ def test_import_intus_is_light():
         ("import intus.scores", ["torch", "pandas", "sqlalchemy", "starlette"]),
         ("import intus.backends", HEAVY),
         ("import intus.cli", HEAVY),
+        ("import intus.engines, intus.serving.options", [*HEAVY, "numpy"]),
     ],
 )
-def test_each_door_loads_only_what_lies_behind_it(code, never):
+def test_imports_load_no_unneeded_packages(code, never):
     loaded, _ = child(code)
     assert not loaded & set(never)
 
 
-def test_at_most_twenty_five_names_each_with_a_docstring():
+def test_at_most_twenty_five_public_names_with_docstrings():
     assert len(intus.__all__) <= 25
     for name in intus.__all__:
         assert getattr(intus, name).__doc__, name
     assert {*intus.__all__, "__version__"} <= set(dir(intus))
 
 
-def test_a_name_that_is_not_there_is_an_attribute_error():
+def test_unknown_attribute():
     with pytest.raises(AttributeError, match="has no attribute 'tracer'"):
         _ = intus.tracer

@@ -1,4 +1,4 @@
-"""The laws that hold for the whole: nothing stays changed, training is never harmed, nothing is left over."""
+"""Laws of the whole package: nothing stays changed, training is bit-identical, nothing is kept alive."""
 
 import contextlib
 import gc
@@ -15,7 +15,7 @@ import intus
 
 
 class Stateful(nn.Module):
-    """Everything that a forward pass can change: statistics, a cache, a plain tensor, random state."""
+    """Changes what a forward pass can change: statistics, a cache, a plain tensor, random state."""
 
     def __init__(self, fails=False):
         super().__init__()
@@ -32,7 +32,7 @@ class Stateful(nn.Module):
         self.plain.add_(1)
         x = x + torch.rand(4) + float(np.random.rand()) + random.random()
         if self.fails:
-            raise ValueError("as it must")
+            raise ValueError("on purpose")
         return self.head(x)
 
 
@@ -41,7 +41,7 @@ def attributes(thing):
 
 
 def state_of(model):
-    """All there is to compare of a model: dicts, hooks, values, versions, gradients."""
+    """Return everything to compare of a model: dicts, hooks, values, gradients."""
     modules = dict(model.named_modules())
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers()), "plain": model.plain}
     return {
@@ -84,7 +84,7 @@ IMAGES = torch.rand(2, 1, 6, 6)
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("save", ["all", "none", "conv"])
-def test_nothing_is_changed_after_a_trace(training, fails, save):
+def test_trace_restores_model_and_process(training, fails, save):
     torch.manual_seed(3)
     model = Stateful(fails).train(training)
     loss = model.head(torch.ones(1, 4)).sum()
@@ -92,7 +92,7 @@ def test_nothing_is_changed_after_a_trace(training, fails, save):
     image = IMAGES.clone()
     before = state_of(model), state_of_the_process()
     if fails:
-        with pytest.raises(ValueError, match="as it must"):
+        with pytest.raises(ValueError, match="on purpose"):
             intus.trace(model, image, save=save, seed=1)
     else:
         intus.trace(model, image, save=save)
@@ -104,7 +104,7 @@ def test_nothing_is_changed_after_a_trace(training, fails, save):
     assert torch.equal(image, IMAGES)
 
 
-def test_inputs_written_in_place_are_put_back():
+def test_inputs_written_in_place_are_restored():
     x = torch.arange(4.0)
     trace = intus.trace(lambda x: x[:2].mul_(10).sum() + x.add_(1), x)
     assert x.tolist() == [0, 1, 2, 3]
@@ -112,7 +112,7 @@ def test_inputs_written_in_place_are_put_back():
     assert trace["add_1"].value.tolist() == [1, 11, 3, 4]
 
 
-def test_a_training_step_is_the_same_with_traces_between():
+def test_training_with_traces_between_is_bit_identical():
     def train(traced):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
@@ -133,7 +133,7 @@ def test_a_training_step_is_the_same_with_traces_between():
 
 
 class Moving(nn.Module):
-    """Scales by a running mean, and by what it keeps in a plain tensor."""
+    """Scales by a running mean and by a plain tensor that it updates."""
 
     def __init__(self):
         super().__init__()
@@ -147,18 +147,18 @@ class Moving(nn.Module):
         return self.bn(x) * self.mean * self.bn.running_mean * self.kept
 
 
-def test_gradients_flow_as_before_through_what_a_trace_restored():
-    """A restored buffer must not look changed to an autograd graph that holds it."""
+def test_backward_through_restored_buffers():
+    """A restored buffer must not count as changed for an autograd graph that uses it."""
 
     def gradient(traced):
         torch.manual_seed(0)
         model, x = Moving().eval(), torch.randn(4, 3, requires_grad=True)
-        model(x + 1).sum().backward()  # moves nothing
-        out = model(x).sum()  # holds the buffers for backward
+        model(x + 1).sum().backward()  # changes no buffer
+        out = model(x).sum()  # keeps the buffers for backward
         if traced:
             before = [one.clone() for one in (*model.buffers(), model.kept)]
             trace = intus.trace(model.train(), torch.randn(8, 3) + 5)
-            assert not torch.equal(trace["add_1"].value, before[-2])  # it was moved while it ran
+            assert not torch.equal(trace["add_1"].value, before[-2])  # the trace updated it while it ran
             assert all(map(torch.equal, (*model.buffers(), model.kept), before))
         out.backward()
         return x.grad
@@ -174,7 +174,7 @@ def no_collector():
     gc.enable()
 
 
-def test_a_trace_is_freed_when_its_last_name_goes(no_collector):
+def test_trace_is_freed_without_gc(no_collector):
     model = Stateful()
     trace = intus.trace(model, IMAGES)
     refs = [weakref.ref(trace), weakref.ref(trace.graph), weakref.ref(trace["conv2d_1"].value)]
@@ -183,7 +183,7 @@ def test_a_trace_is_freed_when_its_last_name_goes(no_collector):
     assert [ref() for ref in refs] == [None, None, None]
 
 
-def test_what_a_trace_saw_is_freed_with_nothing_saved(no_collector):
+def test_model_is_freed_with_save_none(no_collector):
     model = Stateful()
     ref = weakref.ref(model.head.weight)
     graph = intus.trace(model, IMAGES, save="none").graph
@@ -192,7 +192,7 @@ def test_what_a_trace_saw_is_freed_with_nothing_saved(no_collector):
     assert len(graph) > 0
 
 
-def test_a_trace_is_freed_after_an_exception(no_collector):
+def test_trace_is_freed_after_an_exception(no_collector):
     refs = []
     try:
         intus.trace(Stateful(fails=True), IMAGES)
@@ -204,7 +204,7 @@ def test_a_trace_is_freed_after_an_exception(no_collector):
     assert [ref() for ref in refs] == [None, None]
 
 
-def test_memory_does_not_grow_from_trace_to_trace(no_collector):
+def test_memory_does_not_grow(no_collector):
     model, x = nn.Linear(4, 4), torch.ones(2, 4)
     for _ in range(3):
         intus.trace(model, x)
@@ -214,22 +214,22 @@ def test_memory_does_not_grow_from_trace_to_trace(no_collector):
     assert len(gc.get_objects()) - before < 50
 
 
-def test_another_patch_of_module_call_stays():
+def test_other_patch_of_module_call_is_kept():
     plain = nn.Module.__call__
 
-    def theirs(self, *args, **kwargs):
+    def patched(self, *args, **kwargs):
         return plain(self, *args, **kwargs)
 
-    nn.Module.__call__ = theirs
+    nn.Module.__call__ = patched
     try:
         assert len(intus.trace(nn.Linear(2, 2), torch.ones(1, 2))) == 1
-        assert nn.Module.__call__ is theirs
+        assert nn.Module.__call__ is patched
     finally:
         nn.Module.__call__ = plain
 
 
-def unheard(model):
-    """A probe whose server is down."""
+def probe_without_server(model):
+    """Return a probe whose server is down."""
     return intus.probe(model, port=9, name="laws", kinds=("output", "grad_output", "parameter"))
 
 
@@ -237,7 +237,7 @@ def train(probed):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Linear(8, 1))
     optimizer = torch.optim.Adam(model.parameters())
-    with unheard(model) if probed else contextlib.nullcontext():
+    with probe_without_server(model) if probed else contextlib.nullcontext():
         for _ in range(4):
             x = torch.randn(16, 4)
             optimizer.zero_grad()
@@ -246,17 +246,17 @@ def train(probed):
     return model.state_dict()
 
 
-@pytest.mark.filterwarnings("ignore")  # no server is up: it says so, once
+@pytest.mark.filterwarnings("ignore")  # the probe warns once that no server is up
 def test_training_under_a_probe_is_bit_identical():
     for one, other in zip(train(False).values(), train(True).values(), strict=True):
         assert torch.equal(one, other)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_nothing_is_changed_after_a_probe():
+def test_probe_restores_model_and_process():
     plain, model = (Stateful() for _ in range(2))
     model.load_state_dict(plain.state_dict())
-    for one in (plain, model):  # what the model's own passes leave, a cache of autograd's included
+    for one in (plain, model):  # includes what the model's own passes leave, such as a cache of autograd
         one.eval()(IMAGES)
     before = state_of(model), state_of_the_process()
     rng = torch.get_rng_state(), np.random.get_state(), random.getstate()
@@ -272,7 +272,7 @@ def test_nothing_is_changed_after_a_probe():
 
     two_passes(plain)
     expected = state_of(plain), state_of_the_process()
-    with unheard(model):
+    with probe_without_server(model):
         two_passes(model)
     after = state_of(model), state_of_the_process()
     for name in ("tensors", "state_dict", "grads"):

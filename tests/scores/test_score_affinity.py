@@ -293,14 +293,14 @@ def test_registering_functions_and_estimators(digits):
 def test_scores_of_other_packages_are_found(monkeypatch, caplog, digits):
     from importlib import metadata
 
-    from intus.scores import base
+    from intus.scores import base, registry
 
     points = [
         metadata.EntryPoint("broken_t", "intus.no_such_module:score", "intus.scores"),
         metadata.EntryPoint("entry_t", "numpy:max", "intus.scores"),
     ]
-    monkeypatch.setattr(base, "entry_points", lambda group: points if group == "intus.scores" else [])
-    base._load_entry_points.cache_clear()
+    monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "intus.scores" else [])
+    registry._load_entry_points.cache_clear()
     try:
         assert read(fed("entry_t", digits[0]), "entry_t").value == 16
         assert "'broken_t'" in caplog.text
@@ -308,7 +308,7 @@ def test_scores_of_other_packages_are_found(monkeypatch, caplog, digits):
             Scorer("broken_t")
     finally:
         base._SCORES.pop("entry_t", None)
-        base._load_entry_points.cache_clear()
+        registry._load_entry_points.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["iou", "iou_max", "correlation"])

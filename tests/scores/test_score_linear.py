@@ -39,13 +39,13 @@ def in_blocks(x, y):
 def test_plane_equals_sklearn_ridge_classifier(digits, alpha, offset):
     x, y = digits[0].astype(np.float64) + offset, digits[1]
     moments = in_blocks(x, y)
-    plane = solve(factorise(moments.train), moments.classes["y"], alpha)
+    classifier = solve(factorise(moments.train), moments.classes["y"], alpha)
 
     scaler = StandardScaler().fit(x)
     ridge = RidgeClassifier(alpha=alpha * len(x)).fit(scaler.transform(x), y)
-    ours = (x - moments.shift) @ plane.coef + plane.intercept
+    ours = (x - moments.shift) @ classifier.coef + classifier.intercept
     np.testing.assert_allclose(ours, ridge.decision_function(scaler.transform(x)), atol=1e-6)
-    assert (plane.predict(x - moments.shift) == ridge.predict(scaler.transform(x))).all()
+    assert (classifier.predict(x - moments.shift) == ridge.predict(scaler.transform(x))).all()
 
 
 @pytest.mark.parametrize("alpha", [0.001, 0.1, 5.0])
@@ -53,16 +53,16 @@ def test_plane_equals_sklearn_ridge_classifier(digits, alpha, offset):
 def test_plane_equals_sklearn_linear_discriminant(digits, alpha, offset):
     x, y = digits[0].astype(np.float64) + offset, digits[1]
     moments = in_blocks(x, y)
-    plane = discriminate(factorise(moments.train), moments.classes["y"], alpha)
+    classifier = discriminate(factorise(moments.train), moments.classes["y"], alpha)
 
     z = StandardScaler().fit_transform(x)
     within = np.mean([(z[y == c] - z[y == c].mean(axis=0)).var(axis=0) * (y == c).sum() for c in range(10)])
     level = within * 10 / len(z)
     theirs = LinearDiscriminantAnalysis("lsqr", shrinkage=alpha / (alpha + level)).fit(z, y)
-    ours, wanted = (x - moments.shift) @ plane.coef + plane.intercept, theirs.decision_function(z)
+    ours, wanted = (x - moments.shift) @ classifier.coef + classifier.intercept, theirs.decision_function(z)
     centred = [table - table.mean(axis=1, keepdims=True) for table in (ours, wanted)]
     np.testing.assert_allclose(*centred, atol=1e-8)
-    assert (plane.predict(x - moments.shift) == theirs.predict(z)).all()
+    assert (classifier.predict(x - moments.shift) == theirs.predict(z)).all()
 
 
 @pytest.mark.parametrize("noise", [0, 250])
@@ -316,11 +316,11 @@ def test_partly_labelled_targets_are_solved_on_their_own_rows_and_share_them_whe
         assert moments.labelled["digit"] is moments.labelled["parity"] is not moments.train
         for target, column in labels.items():
             z, codes = x[column >= 0], column[column >= 0]
-            plane = solve(factorise(moments.labelled[target]), moments.classes[target], 0.1)
+            classifier = solve(factorise(moments.labelled[target]), moments.classes[target], 0.1)
             scaler = StandardScaler().fit(z)
             theirs = RidgeClassifier(alpha=0.1 * len(z)).fit(scaler.transform(z), codes)
             wanted = theirs.decision_function(scaler.transform(z))
-            ours = (z - moments.shift) @ plane.coef + plane.intercept
+            ours = (z - moments.shift) @ classifier.coef + classifier.intercept
             ours = ours[:, 1] if target == "parity" else ours
             np.testing.assert_allclose(ours, wanted, atol=1e-6)
 
@@ -331,8 +331,8 @@ def test_layers_of_a_few_features(method, features):
     x = np.random.default_rng(0).normal(size=(200, features))
     y = (x[:, 0] > 0).astype(int)
     moments = in_blocks(x, y)
-    plane = method(factorise(moments.train), moments.classes["y"])
-    assert (plane.predict(x - moments.shift) == y).mean() > 0.9
+    classifier = method(factorise(moments.train), moments.classes["y"])
+    assert (classifier.predict(x - moments.shift) == y).mean() > 0.9
 
 
 def test_very_wide_layers_are_projected_and_bounded_in_memory(digits):

@@ -11,7 +11,7 @@ import pytest
 
 import intus
 from intus.core.errors import InputError
-from intus.scores.adapters import as_score
+from intus.scores.registry import as_score
 
 MODULE = """
 from sklearn.cluster import AgglomerativeClustering
@@ -48,8 +48,8 @@ assert set(found) <= set(default_scores())
 x, y = load_digits(return_X_y=True)
 scorer = Scorer([*found, "mean"])
 scorer.update(x, {"digit": y})
-for reading in scorer.result():
-    print(reading.score, round(reading.value, 2), round(reading.baseline, 2))
+for result in scorer.result():
+    print(result.score, round(result.value, 2), round(result.baseline, 2))
 """
 
 
@@ -72,8 +72,8 @@ def test_an_installed_package_brings_scores_and_what_it_has_wrong_is_told(tmp_pa
     for sentence in (
         "'s_three' of stranger could not be loaded: The score 's_three' takes 3 arguments",
         "'s_none' of stranger could not be loaded: module 'stranger' has no attribute 'nothing'",
-        "'s_class' of stranger could not be loaded: A score is an estimator, not its class: "
-        "give KNeighborsClassifier()",
+        "'s_class' of stranger could not be loaded: A score is an estimator, not its class. "
+        "Give KNeighborsClassifier()",
         "'mean' of stranger is left out: the name is taken",
     ):
         assert sentence in done.stderr

@@ -8,6 +8,9 @@ import numpy as np
 
 from intus.core.record import Record
 from intus.serving.data_point import DataPoint, Key
+from intus.serving.decoding import decode, encode
+from intus.serving.evaluation.targets import Target
+from intus.serving.messages import TargetRequest
 
 
 def record(rows: int = 4, address: str = "fc1", **facts: Any) -> Record:
@@ -19,3 +22,8 @@ def record(rows: int = 4, address: str = "fc1", **facts: Any) -> Record:
 def point(*records: Record, lacks: str = "") -> DataPoint:
     """A data point of these records."""
     return DataPoint(Key.of(records[0]), records[0].kind, records[0].epoch, -1, tuple(records), lacks)
+
+
+def target_of(facts: dict[str, Any]) -> Target:
+    """A target, read as a request would be."""
+    return Target.parse(decode(encode(facts), TargetRequest))

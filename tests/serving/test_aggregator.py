@@ -171,7 +171,7 @@ def test_an_epoch_that_lost_its_beginning_to_memory_is_incomplete():
     assert "which=, when=, rows=" in notices[0].text
     (tail,) = aggregator.accept([numbered(5, epoch=1)]).ready
     assert (tail.rows, tail.complete) == (2, False)
-    assert "let go for memory" in tail.lacks
+    assert "dropped from memory" in tail.lacks
     assert aggregator.status()["incomplete"] == 1
     assert [p.complete for p in aggregator.flush()] == [True]  # the next epoch is whole
 
@@ -226,7 +226,7 @@ def test_other_trigger_fields():
     aggregator = Aggregator(trigger=("mode",))
     aggregator.accept([numbered(1)])
     assert ids(aggregator.accept([numbered(2, mode="eval")]).ready) == {("fc1", 0, "output", "train"): [1]}
-    with pytest.raises(InputError, match=r"trigger=.'colour'."):
+    with pytest.raises(InputError, match=r"must be some of epoch, step, mode, got \['colour'\]"):
         Aggregator(trigger=("colour",))
 
 
@@ -240,8 +240,8 @@ def test_trigger_fields_set_later_are_for_what_begins_then():
     (ready,) = aggregator.accept([numbered(2, mode="eval", **other)], "c", 3).ready
     assert (ready.key.run, ready.key.mode) == ("other", "train")
     again = Aggregator()
-    again.restore(("other", "m"), aggregator.state(("other", "m"), 0.0))
-    assert again.state(("other", "m"), 0.0)["trigger"] == ["epoch", "mode"]
+    again.restore(("other", "m"), aggregator.snapshot(("other", "m"), 0.0))
+    assert again.snapshot(("other", "m"), 0.0)["trigger"] == ["epoch", "mode"]
 
 
 def test_an_unknown_epoch_is_a_window_too():

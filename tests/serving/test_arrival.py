@@ -22,7 +22,7 @@ def heard(orders, *points):
     out = []
     for one in points:
         results = Results.from_rows([{"score": "x", "note": f"{UNVERIFIED}; incomplete: 3 of 4"}])
-        out.append((orders.hear(one), orders.told(one, results)["note"].tolist()[0].partition(";")[0]))
+        out.append((orders.news(one), orders.update(one, results)["note"].tolist()[0].partition(";")[0]))
     return out
 
 
@@ -45,7 +45,7 @@ def test_rows_that_nobody_knows_disprove():
 def test_what_could_not_be_told_is_heard_again():
     orders, second = ArrivalOrder(), point(record(epoch=1))
     heard(orders, point(record()))
-    assert [orders.hear(second), orders.hear(second)] == [True, True]
+    assert [orders.news(second), orders.news(second)] == [True, True]
 
 
 def test_modes_runs_and_models_are_apart_and_what_tells_nothing_is_passed_over():
@@ -86,8 +86,8 @@ def test_the_frontend_says_so_in_what_is_stored(tmp_path, holds, apart):
             assert page.post("/order", json=said).status_code == 200
             assert page.post("/order", json=said | {"holds": "yes"}).status_code == 400
         else:
-            frontend.order("r", "m", "", holds)
-        frontend.order("r", "m", "", holds)
+            frontend.arrival_order("r", "m", "", holds)
+        frontend.arrival_order("r", "m", "", holds)
         found = database.columns("r", "m", ["kind", "value", "low", "note", "revision"])
         notices = [notice["code"] for notice in database.notices()]
     stored = dict(zip(found.pop("kind"), zip(*found.values(), strict=True), strict=True))

@@ -45,7 +45,7 @@ def test_it_serves_everybody_who_has_the_token_and_keeps_its_data_in_the_volume(
         refused.value.close()
         known = urllib.request.Request(url, headers={"Authorization": "Bearer a b'c"})
         with urllib.request.urlopen(known, timeout=10) as answer:
-            assert json.load(answer) == {"runs": []}
+            assert json.load(answer) == {"runs": [], "scores": [], "kinds": {}}
         assert (tmp_path / "intus.db").exists()
     finally:
         process.terminate()

@@ -15,8 +15,10 @@ from intus.core.errors import InputError, ServeError
 from intus.serving.aggregation import aggregator
 from intus.serving.aggregation import journal as module
 from intus.serving.aggregation.aggregator import Aggregator
-from intus.serving.aggregation.journal import FullError, Journal, Log
-from intus.serving.aggregation.service import Collector
+from intus.serving.aggregation.journal import Journal, Log
+from intus.serving.aggregation.service import AggregatorService
+from intus.serving.errors import FullError
+from intus.serving.messages import IngestReply
 
 
 class Scorer:
@@ -45,7 +47,7 @@ class Scorer:
     def notices(self, notices) -> None:
         self.told += notices
 
-    def report(self, role, counts) -> None:
+    def report(self, report) -> None:
         pass
 
     def flush(self, run=None, model=None, timeout=None) -> None:
@@ -60,7 +62,7 @@ def numbered(number, **facts):
 
 
 class Machine:
-    """A collector over a folder, that can be killed and begun again."""
+    """A service over a folder, that can be killed and begun again."""
 
     def __init__(self, folder, **options) -> None:
         self.folder, self.options, self.time = folder, options, 1000.0
@@ -69,7 +71,7 @@ class Machine:
     def start(self) -> None:
         self.scorer = Scorer()
         self.journal = Journal(self.folder)
-        self.collector = Collector(
+        self.service = AggregatorService(
             self.scorer, Aggregator(**self.options), self.journal, clock=lambda: self.time
         )
 
@@ -79,11 +81,11 @@ class Machine:
         self.start()
 
     def stop(self) -> None:
-        self.collector.close()
+        self.service.close()
 
     def send(self, *numbers, seq, client="c", epochs=(), **facts):
         envelope = {"client": client, "seq": seq, "dropped": 0, "epochs": list(epochs)}
-        return self.collector.records([numbered(number, **facts) for number in numbers], envelope)
+        return self.service.records([numbered(number, **facts) for number in numbers], envelope)
 
     def on_disk(self) -> bool:
         """Whether there is an array in the journal: the state alone has none."""
@@ -148,7 +150,7 @@ def test_a_flipped_bit_ends_the_log_there(tmp_path_factory, place, flip):
 
 def test_two_servers_do_not_share_a_journal(tmp_path):
     first = Journal(tmp_path / "journal")
-    with pytest.raises(ServeError, match=r"journal.* is in use by another server"):
+    with pytest.raises(ServeError, match=r"journal.* is used by another server"):
         Journal(tmp_path / "journal")
     first.close()
     Journal(tmp_path / "journal").close()
@@ -159,11 +161,11 @@ def test_two_servers_do_not_share_a_journal(tmp_path):
 
 def test_a_full_journal_refuses_and_a_small_end_is_let_through(tmp_path):
     journal = Journal(tmp_path / "journal", max_bytes=1000)
-    collector = Collector(Scorer(), Aggregator(), journal)
+    service = AggregatorService(Scorer(), Aggregator(), journal)
     with pytest.raises(FullError, match="at most 1,000 bytes"):
-        collector.records([record(100_000)], {"client": "c", "seq": 1})
-    assert collector.records([record(4)], {"client": "c", "seq": 2})["accepted"] == 1
-    collector.close()
+        service.records([record(100_000)], {"client": "c", "seq": 1})
+    assert service.records([record(4)], {"client": "c", "seq": 2}).accepted == 1
+    service.close()
 
 
 # -- killed, and begun again -------------------------------------------------------------------------
@@ -172,7 +174,7 @@ def test_a_full_journal_refuses_and_a_small_end_is_let_through(tmp_path):
 def test_an_open_epoch_outlives_the_server(machine):
     machine.send(1, 2, seq=1)
     machine.kill()
-    assert machine.send(1, 2, seq=1) == {"accepted": 0, "duplicate": True}
+    assert machine.send(1, 2, seq=1) == IngestReply(0, True)
     machine.send(3, seq=2)
     machine.kill()
     machine.send(4, seq=3, epoch=1)
@@ -188,7 +190,7 @@ def test_what_was_handed_on_and_not_stored_is_handed_on_again(machine):
     machine.scorer.store()
     machine.kill()
     assert machine.scorer.got == []
-    machine.collector.flush()
+    machine.service.flush()
     assert machine.scorer.last() == {("fc1", 1): [2]}
 
 
@@ -196,22 +198,22 @@ def test_arrays_leave_the_disk_when_they_are_scored(machine):
     machine.send(1, seq=1)
     machine.send(2, seq=2, address="fc2")
     assert machine.on_disk()
-    machine.collector.flush()
+    machine.service.flush()
     machine.scorer.store(1)
     assert machine.on_disk()
     machine.scorer.store()
     assert not machine.on_disk()
     machine.kill()
-    assert machine.send(1, seq=1)["duplicate"]  # its number is known after its arrays are gone
+    assert machine.send(1, seq=1).duplicate  # its number is known after its arrays are gone
 
 
 def test_late_arrays_join_the_whole_and_the_whole_is_on_disk_again(machine):
     machine.send(1, seq=1)
     machine.send(2, seq=2, epoch=1)
     machine.scorer.store()
-    assert machine.send(3, seq=3)["accepted"] == 1
+    assert machine.send(3, seq=3).accepted == 1
     machine.kill()
-    machine.collector.flush()
+    machine.service.flush()
     assert machine.scorer.last() == {("fc1", 0): [1, 3], ("fc1", 1): [2]}
 
 
@@ -220,17 +222,17 @@ def test_a_part_that_comes_after_a_restart_does_not_replace_the_whole(machine):
     machine.send(2, seq=2, epoch=1)
     machine.scorer.store()
     machine.kill()
-    assert machine.send(3, seq=3)["accepted"] == 0
+    assert machine.send(3, seq=3).accepted == 0
     assert [notice.code for notice in machine.scorer.told] == ["too_late"]
 
 
 def test_one_request_of_two_runs_is_known_by_both(machine):
     envelope = {"client": "c", "seq": 1, "dropped": 0}
     records = [numbered(1), numbered(2, run="s"), numbered(3)]
-    assert machine.collector.records(records, envelope)["accepted"] == 3
+    assert machine.service.records(records, envelope).accepted == 3
     machine.kill()
-    assert machine.collector.records(records, envelope)["duplicate"]
-    machine.collector.flush()
+    assert machine.service.records(records, envelope).duplicate
+    machine.service.flush()
     assert [[int(r.array.flat[0]) for r in p.records] for p in machine.scorer.got] in (
         [[1, 3], [2]],
         [[2], [1, 3]],
@@ -242,18 +244,18 @@ def test_what_was_let_go_for_memory_stays_incomplete_after_a_restart(tmp_path):
     for seq in range(1, 6):  # four fit
         machine.send(seq, seq=seq)
     machine.kill()
-    machine.collector.flush()
+    machine.service.flush()
     (point,) = machine.scorer.got
     assert not point.complete
-    machine.collector.close()
+    machine.service.close()
 
 
 def test_a_model_that_was_removed_does_not_come_back(machine):
     machine.send(1, seq=1)
-    machine.collector.evaluator.remove = lambda model: None
-    machine.collector.remove("m")
+    machine.service.evaluator.remove = lambda model: None
+    machine.service.remove("m")
     machine.kill()
-    machine.collector.flush()
+    machine.service.flush()
     assert machine.scorer.got == []
 
 
@@ -268,15 +270,15 @@ def test_a_disk_that_is_full_is_survived(machine, monkeypatch):
     monkeypatch.setattr(module, "_write", full)
     with pytest.raises(FullError, match="No space left"):
         machine.send(2, seq=2)
-    machine.collector.flush()
+    machine.service.flush()
     machine.scorer.store()  # nothing can be let go of, and nothing breaks
     assert machine.on_disk()
     monkeypatch.setattr(module, "_write", whole)
-    machine.collector.tick()
+    machine.service.tick()
     assert not machine.on_disk()
-    assert machine.send(2, seq=2, epoch=1)["accepted"] == 1
+    assert machine.send(2, seq=2, epoch=1).accepted == 1
     machine.kill()
-    machine.collector.flush()
+    machine.service.flush()
     assert machine.scorer.last() == {("fc1", 1): [2]}
 
 
@@ -291,7 +293,7 @@ def test_many_threads_and_a_kill_lose_nothing(machine):
     for thread in threads:
         thread.join()
     machine.kill()
-    machine.collector.flush()
+    machine.service.flush()
     assert machine.scorer.last() == {(name, 0): list(range(20)) for name in "abcd"}
 
 
@@ -320,23 +322,23 @@ def test_whatever_happens_each_array_counts_once(tmp_path_factory, steps):
                 number = len(sent)
                 facts = {"seq": number, "epoch": max(epoch - back, 0), "address": address}
                 sent.append((number, facts))
-                if machine.send(number, **facts)["accepted"]:
+                if machine.send(number, **facts).accepted:
                     accepted.setdefault((address, facts["epoch"]), []).append(number)
             case ("again",) if sent:
-                assert machine.send(sent[-1][0], **sent[-1][1])["duplicate"]
+                assert machine.send(sent[-1][0], **sent[-1][1]).duplicate
             case ("next",):
                 epoch += 1
             case ("kill",):
                 machine.kill()
             case ("flush",):
-                machine.collector.flush()
+                machine.service.flush()
             case ("store", most):
                 for point, _ in machine.scorer.waiting[:most]:
                     stored[point.key.address, point.epoch] = [int(r.array.flat[0]) for r in point.records]
                 machine.scorer.store(most)
     assert stored == accepted
     assert not machine.on_disk()
-    machine.collector.close()
+    machine.service.close()
 
 
 COUNTED = st.lists(st.sampled_from(["send", "send", "next", "kill", "again", "lost", "store"]), max_size=40)
@@ -369,12 +371,12 @@ def test_epochs_of_a_client_that_counts_are_whole_through_any_deaths(tmp_path_fa
                 machine.send(*said[-1][0], **said[-1][1])
                 if step == "lost":  # the answer: the server died before it could give it
                     machine.kill()
-                    assert machine.send(*said[-1][0], **said[-1][1])["duplicate"]
+                    assert machine.send(*said[-1][0], **said[-1][1]).duplicate
             case "next" if sent[epoch]:
                 epoch += 1
                 sent[epoch] = []
             case "again" if said:
-                assert machine.send(*said[-1][0], **said[-1][1])["duplicate"]
+                assert machine.send(*said[-1][0], **said[-1][1]).duplicate
             case "kill":
                 machine.kill()
             case "store":
@@ -392,16 +394,39 @@ def test_runs_that_are_long_over_are_forgotten_and_their_files_too(machine, monk
     monkeypatch.setattr(aggregator, "MAX_RUNS", 10)
     for number in range(10):
         machine.send(1, seq=number, run=f"run {number}")
-    with pytest.raises(InputError, match=r"Run 'one more' of 'm' is refused: 10 runs"):
+    with pytest.raises(InputError, match=r"Run 'one more' of model 'm' is refused: 10 runs"):
         machine.send(1, seq=99, run="one more")
-    machine.collector.flush()
+    machine.service.flush()
     machine.scorer.store()
-    machine.collector.tick()
+    machine.service.tick()
     assert len(list(machine.folder.glob("*/"))) == 10
     assert machine.journal.nbytes > 0
     machine.time += 10_000
-    machine.collector.tick()
-    machine.collector.tick()
+    machine.service.tick()
+    machine.service.tick()
     assert len(list(machine.folder.glob("*/"))) == 3
-    assert machine.collector.aggregator.nbytes == 0
-    assert machine.send(1, seq=99, run="one more")["accepted"] == 1
+    assert machine.service.aggregator.nbytes == 0
+    assert machine.send(1, seq=99, run="one more").accepted == 1
+
+
+def test_a_snapshot_of_an_older_version_is_restored():
+    """As version 0.1.0 wrote it; its names for things are part of the journal's format."""
+    key = ["r", "m", "fc1", "output", 0, "train"]
+    window = {"mark": [0, 0], "epoch": 0, "step": -1, "lacks": "", "closed": False, "over": False}
+    client = {"seqs": [[0, 3]], "left": False, "states": True, "newest": 1, "dropped": 2, "heard": 5.0}
+    written = {
+        "group": ["r", "m"],
+        "began": 1.5,
+        "trigger": ["epoch"],
+        "main_mode": "train",
+        "members": {"c": client},
+        "shares": [[0, "c", 2, 3, 0, False, 3]],
+        "windows": [window | {"lost": [key], "scored": []}],
+        "leaving": [],
+        "finished": [[7, 7]],
+    }
+    restored = Aggregator()
+    restored.restore(("r", "m"), written)
+    assert restored.snapshot(("r", "m"), 0.0) == written
+    assert restored.knows(("r", "m"), "c", 3)
+    assert not restored.knows(("r", "m"), "c", 4)

@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from serving_help import point, record
+from serving_help import point, record, target_of
 
-from intus.core.errors import InputError
-from intus.serving.evaluation.targets import Misfit, Target, fit
+from intus.core.errors import CodecError, InputError
+from intus.serving.decoding import decode
+from intus.serving.errors import MisfitError
+from intus.serving.evaluation.targets import fit
+from intus.serving.messages import TargetRequest
 
 
 def target(labels, **facts):
-    return Target.parse({"name": "digit", "targets": labels} | facts)
+    return target_of({"name": "digit", "targets": labels} | facts)
 
 
 def test_labels_by_order_of_arrival():
@@ -24,7 +27,9 @@ def test_labels_by_order_of_arrival():
 
 
 def test_a_count_that_differs_is_refused_with_both():
-    with pytest.raises(Misfit, match=r"'digit' has 3 labels, but 'fc1' of 'm' sent 4 rows without item ids"):
+    with pytest.raises(
+        MisfitError, match=r"'digit' has 3 labels, but 'fc1' of 'm' sent 4 rows without item ids"
+    ):
         fit(target([1, 2, 3]), point(record(4)))
 
 
@@ -36,14 +41,16 @@ def test_labels_by_item():
 
 
 def test_an_item_without_a_label_is_refused_with_both():
-    with pytest.raises(Misfit, match=r"2 labels, for items 0 to 1, but 'fc1' of 'm' sent item ids 1 to 7"):
+    with pytest.raises(
+        MisfitError, match=r"2 labels, for items 0 to 1, but 'fc1' of 'm' sent item ids 1 to 7"
+    ):
         fit(target([1, 2]), point(record(2, items=np.array([1, 7]))))
-    with pytest.raises(Misfit, match="item ids -1 to 0"):
+    with pytest.raises(MisfitError, match="item ids -1 to 0"):
         fit(target([1, 2]), point(record(2, items=np.array([-1, 0]))))
 
 
 def test_ids_on_some_arrays_only_are_refused():
-    with pytest.raises(Misfit, match="1 of the 2 arrays of 'fc1' of 'm' have item ids"):
+    with pytest.raises(MisfitError, match="1 of the 2 arrays of 'fc1' of 'm' have item ids"):
         fit(target([1, 2]), point(record(1, items=np.array([0])), record(1)))
 
 
@@ -92,7 +99,9 @@ def test_a_label_per_position():
 
 @pytest.mark.parametrize("shape", [(3, 1, 5), (3, 5), (3, 2, 2, 2)])
 def test_positions_that_do_not_fit_are_refused(shape):
-    with pytest.raises(Misfit, match=r"up to 2 positions of an item, but 'fc1' of 'm' sent arrays of shape"):
+    with pytest.raises(
+        MisfitError, match=r"up to 2 positions of an item, but 'fc1' of 'm' sent arrays of shape"
+    ):
         fit(target([["a", "b"], ["c"], ["d"]]), point(record(array=np.zeros(shape, np.float32))))
 
 
@@ -109,28 +118,43 @@ def test_labels_keep_their_type(labels, kind):
 @pytest.mark.parametrize(
     ("facts", "complaint"),
     [
-        ({"targets": []}, "at least one"),
-        ({"targets": "abc"}, "list of labels"),
-        ({"targets": None}, "list of labels"),
+        ({"targets": []}, "targets must be a list of labels, .*not empty, got a list of 0"),
+        ({"targets": "abc"}, "targets must be a list of labels, .*, got 'abc'"),
+        ({"targets": None}, "targets must be a list of labels, .*, got null"),
         ({"targets": [None, None]}, "2 labels, and all of them are null"),
         ({"targets": [[], [None]]}, "all of them are null"),
         ({"targets": [1, [2]]}, "mixes single labels with lists"),
-        ({"targets": [[[1]]]}, "labels are numbers"),
-        ({"targets": [{}]}, "labels are numbers"),
-        ({"targets": [float("inf")]}, "label inf"),
-        ({"targets": ["\ud800"]}, "half a surrogate"),
-        ({"name": ""}, "must not be empty"),
-        ({"name": 3}, "must be a string, got int"),
-        ({"name": "x" * 1001}, "1001 characters"),
+        ({"targets": [[[1]]]}, r"targets\[0\]\[0\] must be a label \(a number, .*, got a list of 1"),
+        ({"targets": [{}]}, r"targets\[0\] must be a label \(.*, got an object of 0"),
+        ({"targets": ["a\0"]}, "'digit' has a label with a NUL character"),
+        ({"targets": [["a"], ["b\0"]]}, "'digit' has a label with a NUL character"),
+        ({"name": ""}, r"name must be a string .* that is not empty \(the target's name.*, got ''"),
+        ({"name": 3}, r"name must be a string .*, got 3\.$"),
+        ({"name": "x" * 1001}, "name must be a string of at most 1,000 characters .* of 1,003 characters"),
         ({"model_pattern": "("}, r"model_pattern='\(' of target 'digit' is not a regular expression"),
-        ({"layer_pattern": None}, "layer_pattern of target 'digit' must be a string"),
+        ({"layer_pattern": None}, r"layer_pattern must be a string .*RE2's syntax\), got null"),
         ({"run_pattern": "a(?!b)"}, r"bounded time: invalid perl operator: \(\?!\. Lookarounds"),
         ({"layer_pattern": "(x{1000}){1000}"}, "layer_pattern=.* invalid repetition size"),
     ],
 )
 def test_bad_targets_are_refused_in_a_sentence(facts, complaint):
     with pytest.raises(InputError, match=complaint):
-        Target.parse({"name": "digit", "targets": [1]} | facts)
+        target_of({"name": "digit", "targets": [1]} | facts)
+
+
+@pytest.mark.parametrize(
+    ("labels", "complaint"),
+    [
+        (b"[1, 1e999]", r"targets\[1\] must be a label .*, got inf"),
+        (b"[1, NaN]", "NaN is not JSON; write null"),
+        (b"[-Infinity]", "-Infinity is not JSON; write null"),
+        (rb'["\ud800"]', "half a surrogate pair"),
+        (b"[1,", "Malformed JSON: Expecting value"),
+    ],
+)
+def test_labels_that_json_cannot_hold_are_refused(labels, complaint):
+    with pytest.raises((InputError, CodecError), match=complaint):
+        decode(b'{"name": "digit", "targets": ' + labels + b"}", TargetRequest)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 from serving_help import point, record
 
 from intus.core.errors import ServeError
-from intus.serving.data_point import Notice
 from intus.serving.http import remote as links
 from intus.serving.http.remote import RemoteEvaluator, RemoteFrontend
+from intus.serving.messages import AggregatorCounts, Notice, StatusReport
 from intus.serving.worker import Worker
 from intus.storage.codec import decode_records
 
@@ -82,7 +82,7 @@ def test_data_points_are_sent_in_order_and_flush_waits_for_them(server):
     evaluator = RemoteEvaluator(server.url)
     evaluator.points([point(record(address="a")), point(record(address="b"))])
     evaluator.notices([Notice("code", "text")])
-    evaluator.report("aggregator", {"received": 2})
+    evaluator.report(StatusReport(AggregatorCounts(received=2)))
     evaluator.flush("r", None)
     evaluator.close()
     paths = [path for path, _, _ in server.got]
@@ -90,7 +90,7 @@ def test_data_points_are_sent_in_order_and_flush_waits_for_them(server):
     sent = [decode_records(body) for _, body, _ in server.got[:2]]
     assert [records[0].address for records, _ in sent] == ["a", "b"]
     assert [envelope["last"] for _, envelope in sent] == [False, True]
-    assert json.loads(server.got[-1][1]) == {"run": "r", "model": None}
+    assert json.loads(server.got[-1][1]) == {"run": "r", "model": None, "client": None}
 
 
 def test_what_cannot_be_sent_does_not_stop_the_rest(server, caplog):

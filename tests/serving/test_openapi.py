@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from starlette.testclient import TestClient
 
-from intus.serving.aggregation.service import Collector
+from intus.serving.aggregation.service import AggregatorService
 from intus.serving.evaluation.evaluator import Evaluator
 from intus.serving.frontend import Frontend
-from intus.serving.http.app import build
-from intus.serving.http.openapi import _ROUTES
+from intus.serving.http.app import build, endpoints
 from intus.serving.roles import Roles
 from intus.storage.database import Database
 
@@ -22,20 +23,30 @@ PAGES = {"/", "/static/{name}", "/api/stream", "/openapi.json"}
 
 
 @pytest.fixture
-def app(tmp_path):
+def roles(tmp_path):
     frontend = Frontend(Database(tmp_path / "x.db"))
     evaluator = Evaluator(frontend, ["mean"])
-    roles = Roles(Collector(evaluator), evaluator, frontend)
-    yield build(roles, max_body=1 << 20)
+    roles = Roles(AggregatorService(evaluator), evaluator, frontend)
+    yield roles
     roles.close()
 
 
-def test_every_route_is_in_the_document_and_none_that_is_not_served(app):
+@pytest.fixture
+def app(roles):
+    return build(roles, max_body=1 << 20)
+
+
+def stated(roles):
+    """(method, path) of every endpoint."""
+    return {(each.method, each.path) for each in endpoints(roles)}
+
+
+def test_every_route_is_in_the_document_and_none_that_is_not_served(app, roles):
     served = {(method, route.path) for route in app.routes for method in route.methods - {"HEAD"}}
     with TestClient(app) as client:
         document = client.get("/openapi.json").json()
     described = {(m.upper(), path) for path, of_path in document["paths"].items() for m in of_path}
-    assert described == {(m, path) for m, path in served if path not in PAGES} == set(_ROUTES)
+    assert described == {(m, path) for m, path in served if path not in PAGES} == stated(roles)
 
 
 def test_one_role_describes_its_own_routes_alone(tmp_path):
@@ -47,9 +58,20 @@ def test_one_role_describes_its_own_routes_alone(tmp_path):
     frontend.close()
 
 
+def test_every_reference_of_the_document_leads_somewhere(app):
+    with TestClient(app) as client:
+        document = client.get("/openapi.json").json()
+    schemas, text = document["components"]["schemas"], json.dumps(document)
+    named = set(re.findall(r'"#/components/schemas/(.*?)"', text))
+    assert named <= set(schemas)
+    assert {"TargetRequest", "RunSummary", "ErrorReply"} <= named
+    assert schemas["ClaimRequest"]["required"] == ["name", "owner"]
+    assert schemas["Notice"]["properties"]["level"]["enum"] == ["error", "info", "warning"]
+
+
 @pytest.mark.filterwarnings("ignore")  # of the tool's own libraries
 @pytest.mark.slow
-def test_a_tool_that_reads_the_document_finds_no_failure(app):
+def test_a_tool_that_reads_the_document_finds_no_failure(app, roles):
     schemathesis = pytest.importorskip("schemathesis", reason="part of the extra dev")
     schema = schemathesis.openapi.from_asgi("/openapi.json", app)
     seen = set()
@@ -66,5 +88,5 @@ def test_a_tool_that_reads_the_document_finds_no_failure(app):
             checks = settings(max_examples=EXAMPLES, database=None, suppress_health_check=list(HealthCheck))
             with contextlib.suppress(Unsatisfiable):  # a route that takes nothing cannot be given too little
                 checks(given(case=cases)(attempt))()
-    assert {(method, path) for method, path, _ in seen} == set(_ROUTES)
+    assert {(method, path) for method, path, _ in seen} == stated(roles)
     assert {status for *_, status in seen} >= {200, 400}

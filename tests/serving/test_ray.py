@@ -11,12 +11,12 @@ import urllib.request
 
 import numpy as np
 import pytest
-from serving_help import point, record
+from serving_help import point, record, target_of
 from sklearn.datasets import load_digits
 
+from intus.engines import LocalEngine
 from intus.scores import base
-from intus.serving.aggregation.service import Collector
-from intus.serving.evaluation.engine import LocalEngine
+from intus.serving.aggregation.service import AggregatorService
 from intus.serving.evaluation.evaluator import Evaluator
 from intus.serving.frontend import Frontend
 from intus.serving.run import Server
@@ -32,7 +32,7 @@ LAYERS, EPOCHS = [f"layer{number}" for number in range(8)], 3
 
 @pytest.fixture(scope="module")
 def engine():
-    from intus.serving.evaluation.ray_engine import RayEngine
+    from intus.engines.ray import RayEngine
 
     engine = RayEngine(workers=2)
     yield engine
@@ -45,10 +45,10 @@ def database(tmp_path):
         yield database
 
 
-def train(collector, epochs=EPOCHS):
+def train(service, epochs=EPOCHS):
     """Layers that learn the digits, each a random projection less noisy every epoch; two hold the same."""
-    collector.put_target({"name": "digit", "targets": DIGITS.target[:600].tolist()})
-    collector.put_target({"name": "parity", "targets": [f"{d % 2}" for d in DIGITS.target[:600]]})
+    service.put_target(target_of({"name": "digit", "targets": DIGITS.target[:600].tolist()}))
+    service.put_target(target_of({"name": "parity", "targets": [f"{d % 2}" for d in DIGITS.target[:600]]}))
     for epoch in range(epochs):
         for number, address in enumerate(LAYERS):
             rng = np.random.default_rng(min(number, 6))
@@ -57,10 +57,10 @@ def train(collector, epochs=EPOCHS):
             )
             for rows in np.array_split(ROWS, 3):
                 block = array[rows].astype(np.float32)
-                collector.records([record(array=block, items=rows, address=address, epoch=epoch)], {})
+                service.records([record(array=block, items=rows, address=address, epoch=epoch)], {})
         weights = np.random.default_rng(epoch).normal(size=(5, 5)).astype(np.float32)
         for kind in ("parameter", "update"):
-            collector.records([record(array=weights, kind=kind, epoch=epoch, batch_axis=None)], {})
+            service.records([record(array=weights, kind=kind, epoch=epoch, batch_axis=None)], {})
 
 
 def stored(database):
@@ -71,9 +71,9 @@ def stored(database):
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
     with Database(tmp_path_factory.mktemp("local") / "intus.db") as database:
-        collector = Collector(Evaluator(Frontend(database), engine=LocalEngine()))
-        train(collector)
-        collector.close()
+        service = AggregatorService(Evaluator(Frontend(database), engine=LocalEngine()))
+        train(service)
+        service.close()
         return stored(database)
 
 
@@ -86,9 +86,9 @@ def processes(engine):
 
 def test_workers_find_what_this_process_finds_to_the_last_bit(engine, database, expected):
     evaluator = Evaluator(Frontend(database), engine=engine)
-    collector = Collector(evaluator)
-    train(collector)
-    collector.flush()
+    service = AggregatorService(evaluator)
+    train(service)
+    service.flush()
     assert stored(database) == expected
     assert len(expected) > 500
     assert evaluator.status() == {"scored": 30, "failed": 0, "pending": 0}
@@ -96,16 +96,16 @@ def test_workers_find_what_this_process_finds_to_the_last_bit(engine, database, 
 
 def test_a_killed_workers_share_is_done_by_another(engine, database, expected):
     evaluator = Evaluator(Frontend(database), engine=engine)
-    collector = Collector(evaluator)
+    service = AggregatorService(evaluator)
     done, results = threading.Semaphore(0), evaluator.frontend.results
 
-    def counted(found):
-        results(found)
+    def counted(found, infos):
+        results(found, infos)
         done.release()
 
     evaluator.frontend.results = counted
-    train(collector)
-    handed_on = threading.Thread(target=collector.flush)
+    train(service)
+    handed_on = threading.Thread(target=service.flush)
     handed_on.start()
     pids = processes(engine)
     for _ in range(3):

@@ -7,18 +7,19 @@ import time
 
 import numpy as np
 import pytest
-from serving_help import point, record
+from serving_help import point, record, target_of
 
 from intus.core.errors import InputError
 from intus.serving import worker
 from intus.serving.aggregation.aggregator import Aggregator
 from intus.serving.aggregation.journal import Journal
-from intus.serving.aggregation.service import Collector
-from intus.serving.evaluation import engine
+from intus.serving.aggregation.service import AggregatorService
+from intus.serving.errors import AwayError
+from intus.serving.evaluation import evaluator as module
 from intus.serving.evaluation.evaluator import Evaluator
 from intus.serving.evaluation.targets import Target
 from intus.serving.frontend import Frontend
-from intus.serving.interfaces import AwayError
+from intus.serving.messages import IngestReply
 from intus.storage.database import Database
 
 
@@ -29,10 +30,10 @@ def database(tmp_path):
 
 
 @pytest.fixture
-def collector(database):
-    collector = Collector(Evaluator(Frontend(database), ["mean", "linear_f1"]))
-    yield collector
-    collector.close()
+def service(database):
+    service = AggregatorService(Evaluator(Frontend(database), ["mean", "linear_f1"]))
+    yield service
+    service.close()
 
 
 def elsewhere(work, timeout=None):
@@ -43,19 +44,19 @@ def elsewhere(work, timeout=None):
     return thread
 
 
-def test_a_target_may_arrive_while_the_targets_are_gone_through(collector, monkeypatch):
+def test_a_target_may_arrive_while_the_targets_are_gone_through(service, monkeypatch):
     applies, names = Target.applies, iter("abcdefgh")
 
     def slow(self, point):
-        elsewhere(lambda: collector.put_target({"name": next(names), "targets": [1, 2]}), 5)
+        elsewhere(lambda: service.put_target(target_of({"name": next(names), "targets": [1, 2]})), 5)
         return applies(self, point)
 
-    collector.put_target({"name": "first", "targets": [1, 2]})
-    collector.put_target({"name": "second", "targets": [1, 2]})
+    service.put_target(target_of({"name": "first", "targets": [1, 2]}))
+    service.put_target(target_of({"name": "second", "targets": [1, 2]}))
     monkeypatch.setattr(Target, "applies", slow)
-    collector.records([record()], {})
-    collector.flush()
-    assert collector.evaluator.status() == {"scored": 1, "failed": 0, "pending": 0}
+    service.records([record()], {})
+    service.flush()
+    assert service.evaluator.status() == {"scored": 1, "failed": 0, "pending": 0}
 
 
 def test_a_target_that_arrives_while_the_stored_ones_are_fetched_is_kept(database):
@@ -66,7 +67,7 @@ def test_a_target_that_arrives_while_the_stored_ones_are_fetched_is_kept(databas
             found = super().targets()
             if self.putting is None:
                 self.putting = threading.current_thread()
-                self.putting = elsewhere(lambda: evaluator.put_target(facts), 0.3)
+                self.putting = elsewhere(lambda: evaluator.put_target(target_of(facts)), 0.3)
             return found
 
     facts = {"name": "new", "targets": [0, 1] * 10}
@@ -80,12 +81,12 @@ def test_a_target_that_arrives_while_the_stored_ones_are_fetched_is_kept(databas
     assert "new" in database.points("r", "m")["target"].tolist()
 
 
-def test_labels_of_an_earlier_life_are_for_the_runs_that_have_scores_of_them(collector, database):
+def test_labels_of_an_earlier_life_are_for_the_runs_that_have_scores_of_them(service, database):
     block = np.random.default_rng(0).normal(size=(20, 2))
-    collector.put_target({"name": "digit", "targets": [0, 1] * 10})
-    collector.records([record(20, array=block)], {})
-    collector.flush()
-    later = Collector(Evaluator(Frontend(database), ["linear_f1"]))
+    service.put_target(target_of({"name": "digit", "targets": [0, 1] * 10}))
+    service.records([record(20, array=block)], {})
+    service.flush()
+    later = AggregatorService(Evaluator(Frontend(database), ["linear_f1"]))
     for run, epoch in (("r", 1), ("new", 0), ("new", 1)):
         later.records([record(20, array=block, run=run, epoch=epoch)], {})
     later.flush()
@@ -94,7 +95,7 @@ def test_labels_of_an_earlier_life_are_for_the_runs_that_have_scores_of_them(col
     (notice,) = database.notices()
     assert (notice["code"], notice["run"], notice["count"]) == ("target_kept", "new", 1)
     assert "(digit) are not used for this run" in notice["text"]
-    later.put_target({"name": "digit", "targets": [1, 0] * 10})
+    later.put_target(target_of({"name": "digit", "targets": [1, 0] * 10}))
     later.records([record(20, array=block, run="new", epoch=2)], {})
     later.close()
     assert database.points("new", "m", score="linear_f1")["epoch"].tolist() == [2]
@@ -102,44 +103,44 @@ def test_labels_of_an_earlier_life_are_for_the_runs_that_have_scores_of_them(col
 
 def test_labels_that_an_older_intus_took_and_this_one_does_not_are_left_out(database, caplog):
     database.put_target("old", [0, 1], layer_pattern="(?=fc)")
-    collector = Collector(Evaluator(Frontend(database), ["mean"]))
-    collector.records([record()], {})
-    collector.close()
+    service = AggregatorService(Evaluator(Frontend(database), ["mean"]))
+    service.records([record()], {})
+    service.close()
     assert database.points("r", "m")["score"].tolist() == ["mean"]
-    assert "kept from before is not used: layer_pattern='(?=fc)' of target 'old'" in caplog.text
+    assert "A stored target is not used: layer_pattern='(?=fc)' of target 'old'" in caplog.text
 
 
 def test_a_clock_put_back_ends_no_wait_and_prolongs_none(database, monkeypatch):
     aggregator = Aggregator(grace=60)
-    collector = Collector(Evaluator(Frontend(database), ["mean"]), aggregator)
+    service = AggregatorService(Evaluator(Frontend(database), ["mean"]), aggregator)
     said = {"run": "r", "model": "m", "epoch": 0, "sent": 2}
-    collector.records([record()], {"client": "c", "seq": 0, "epochs": [said]})
+    service.records([record()], {"client": "c", "seq": 0, "epochs": [said]})
     for leap in (-1e6, 1e6):
         monkeypatch.setattr(time, "time", lambda leap=leap: 1.8e9 + leap)
-        collector.tick()
+        service.tick()
         assert aggregator.status()["incomplete"] == 0
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 700)
-    collector.tick()
+    service.tick()
     monkeypatch.undo()
     assert aggregator.status()["incomplete"] == 1
-    collector.close()
+    service.close()
 
 
 class RunState:
     """A process that registers labels and sends records."""
 
-    def __init__(self, collector, name) -> None:
-        self.collector, self.name, self.seq = collector, name, 0
+    def __init__(self, service, name) -> None:
+        self.service, self.name, self.seq = service, name, 0
 
     def register(self, labels, **facts) -> None:
-        self.collector.put_target({"name": "digit", "targets": labels, "client": self.name} | facts)
+        self.service.put_target(target_of({"name": "digit", "targets": labels, "client": self.name} | facts))
 
     def send(self, epoch, **facts) -> None:
         self.seq += 1
         block = np.random.default_rng(epoch).normal(size=(20, 2))
         batch = [record(20, array=block, epoch=epoch, run=self.name, **facts)]
-        self.collector.records(batch, {"client": self.name, "seq": self.seq})
+        self.service.records(batch, {"client": self.name, "seq": self.seq})
 
 
 def scored(database, run):
@@ -148,30 +149,30 @@ def scored(database, run):
     return points["epoch"].tolist(), points["baseline"].round(2).tolist()
 
 
-def test_trainings_side_by_side_are_scored_on_their_own_labels(collector, database):
-    collector.evaluator.scores = ["linear_accuracy"]
-    a, b, c = (RunState(collector, name) for name in "abc")
+def test_trainings_side_by_side_are_scored_on_their_own_labels(service, database):
+    service.evaluator.scores = ["linear_accuracy"]
+    a, b, c = (RunState(service, name) for name in "abc")
     a.register([0, 1] * 10)
     b.register([0, 0, 0, 1] * 5)
     for epoch in range(2):
         for one in (a, b, c):
             one.send(epoch)
-    collector.flush()
+    service.flush()
     assert scored(database, "a") != scored(database, "b")
     assert scored(database, "a")[0] == scored(database, "b")[0] == [0, 1]
     assert scored(database, "c")[0] == []  # it has no labels, and those of others are not for it
     assert database.notices() == []
 
 
-def test_who_trains_nothing_registers_for_all_who_have_no_labels_of_their_own(collector, database):
-    collector.evaluator.scores = ["linear_accuracy"]
-    a, b, notebook = (RunState(collector, name) for name in ("a", "b", "notebook"))
+def test_who_trains_nothing_registers_for_all_who_have_no_labels_of_their_own(service, database):
+    service.evaluator.scores = ["linear_accuracy"]
+    a, b, notebook = (RunState(service, name) for name in ("a", "b", "notebook"))
     a.register([0, 1] * 10)
     notebook.register([0, 0, 0, 1] * 5, run_pattern="^[ab]")
-    other = RunState(collector, "other")
+    other = RunState(service, "other")
     for one in (a, b, other):
         one.send(0)
-    collector.flush()
+    service.flush()
     assert scored(database, "a") != scored(database, "b")
     assert scored(database, "b")[0] == [0]
     assert scored(database, "other")[0] == []
@@ -180,17 +181,17 @@ def test_who_trains_nothing_registers_for_all_who_have_no_labels_of_their_own(co
 def test_labels_go_on_where_the_server_is_begun_again(database, tmp_path):
     def server():
         evaluator = Evaluator(Frontend(database), ["linear_accuracy"])
-        return Collector(evaluator, journal=Journal(tmp_path / "journal"))
+        return AggregatorService(evaluator, journal=Journal(tmp_path / "journal"))
 
     first = server()
     a, old = RunState(first, "a"), RunState(first, "old")
     a.register([0, 1] * 10)
-    first.put_target({"name": "digit", "targets": [0, 0, 0, 1] * 5})  # by nobody in particular
+    first.put_target(target_of({"name": "digit", "targets": [0, 0, 0, 1] * 5}))  # by nobody in particular
     old.send(0)
     first.journal.close()  # and nobody scored anything
     first.evaluator.close()
     second = server()
-    a.collector = old.collector = second
+    a.service = old.service = second
     new = RunState(second, "new")
     for one in (a, old, new):
         one.send(1)
@@ -201,19 +202,19 @@ def test_labels_go_on_where_the_server_is_begun_again(database, tmp_path):
 
 
 @pytest.mark.parametrize("facts", [{"array": np.zeros((1,) * 9, np.float32)}, {"run": "a\0b"}, {"step": -5}])
-def test_one_odd_record_does_not_take_the_others_with_it(collector, database, facts):
+def test_one_odd_record_does_not_take_the_others_with_it(service, database, facts):
     odd = record(**({"address": "odd"} | facts))
     envelope = {"client": "c", "seq": 1}
-    assert collector.records([odd, record()], envelope)["accepted"] == 1
-    assert collector.records([odd, record()], envelope) == {"accepted": 0, "duplicate": True}
-    collector.flush()
+    assert service.records([odd, record()], envelope).accepted == 1
+    assert service.records([odd, record()], envelope) == IngestReply(0, True)
+    service.flush()
     assert set(database.points("r", "m")["address"]) == {"fc1"}
-    assert collector.status()["refused"] == 1
+    assert service.status()["refused"] == 1
     (notice,) = database.notices()
     assert (notice["code"], notice["count"]) == ("refused", 1)
     assert notice["run"] == ("" if "run" in facts else "r")
     with pytest.raises(InputError):
-        collector.records([odd, odd], {})
+        service.records([odd, odd], {})
 
 
 def test_the_status_waits_until_a_request_is_placed(database):
@@ -230,15 +231,15 @@ def test_the_status_waits_until_a_request_is_placed(database):
             self.seen = (*self.seen, self.inside)
             return super().status()
 
-    collector = Collector(Evaluator(Frontend(database), ["mean"]), Slow())
-    thread = threading.Thread(target=collector.records, args=([record()], {}))
+    service = AggregatorService(Evaluator(Frontend(database), ["mean"]), Slow())
+    thread = threading.Thread(target=service.records, args=([record()], {}))
     thread.start()
     while thread.is_alive():
-        collector.status()
+        service.status()
         time.sleep(0.01)
-    collector.close()
-    assert collector.aggregator.seen
-    assert not any(collector.aggregator.seen)
+    service.close()
+    assert service.aggregator.seen
+    assert not any(service.aggregator.seen)
 
 
 class Full(Frontend):
@@ -246,11 +247,11 @@ class Full(Frontend):
 
     away = 3
 
-    def results(self, results):
+    def results(self, results, infos):
         if self.away:
             self.away -= 1
             raise AwayError("The database cannot be written now: disk full.")
-        super().results(results)
+        super().results(results, infos)
 
 
 def test_scores_wait_for_a_disk_that_has_no_room(database, monkeypatch):
@@ -272,7 +273,7 @@ def test_a_flush_says_what_it_waits_for(database, monkeypatch):
     frontend.away = 10**9
     evaluator, stored = Evaluator(frontend, ["mean"]), []
     evaluator.points([point(record())], stored.append)
-    with pytest.raises(AwayError, match=r"disk full\. 1 data points wait to be scored, and are kept"):
+    with pytest.raises(AwayError, match=r"disk full\. 1 data points wait to be scored and are kept"):
         evaluator.flush()
     evaluator.close()
     assert stored == []
@@ -280,7 +281,7 @@ def test_a_flush_says_what_it_waits_for(database, monkeypatch):
 
 def test_a_flush_ends_when_its_time_is_over(database, monkeypatch):
     go = threading.Event()
-    monkeypatch.setattr(engine, "measure", lambda *rest, **options: go.wait(10) and 1 / 0)
+    monkeypatch.setattr(module, "measure", lambda *rest: go.wait(10) and 1 / 0)
     evaluator, stored = Evaluator(Frontend(database), ["mean"]), []
     evaluator.points([point(record())], stored.append)
     with pytest.raises(AwayError, match="Not done after 0 s: 1 data points wait"):
@@ -295,7 +296,7 @@ def test_an_evaluator_whose_frontend_is_away_ends_at_once(database):
     class Away(Full):
         tries = 0
 
-        def results(self, results):
+        def results(self, results, infos):
             self.tries += 1
             time.sleep(0.05)
             raise AwayError("away")

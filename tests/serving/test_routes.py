@@ -18,7 +18,8 @@ from starlette.testclient import TestClient
 from intus.core.errors import ServeError
 from intus.core.results import Results
 from intus.serving.aggregation.aggregator import Aggregator
-from intus.serving.aggregation.service import Collector
+from intus.serving.aggregation.service import AggregatorService
+from intus.serving.evaluation import evaluator
 from intus.serving.evaluation.evaluator import Evaluator
 from intus.serving.frontend import Frontend
 from intus.serving.http import page_routes
@@ -40,8 +41,8 @@ def batch(number: int = 0, **facts):
 def served(tmp_path_factory):
     """One server for the module; a test that looks at what it stored uses its own run."""
     frontend = Frontend(Database(tmp_path_factory.mktemp("routes") / "scores.db"))
-    evaluator = Evaluator(frontend)
-    roles = Roles(Collector(evaluator, Aggregator()), evaluator, frontend)
+    scoring = Evaluator(frontend)
+    roles = Roles(AggregatorService(scoring, Aggregator()), scoring, frontend)
     with TestClient(build(roles, max_body=1 << 20), raise_server_exceptions=False) as client:
         yield client, roles
     roles.close()
@@ -173,7 +174,7 @@ def test_the_client_of_2018_is_served(fresh):
     assert means["value"] == pytest.approx([data.mean(), data.mean() + 1], abs=1e-6)
     assert fresh.get(where + "kmeans_mi&target=parity").json()["n"] == [40, 40]
     post_as_2018(fresh, "/remove", {"model_name": "PyTorch MLP"})
-    assert fresh.get("/api/runs").json() == {"runs": []}
+    assert fresh.get("/api/runs").json() == {"runs": [], "scores": [], "kinds": {}}
     post_as_2018(fresh, "/set_trigger_fields", ["epoch"])
 
 
@@ -199,21 +200,19 @@ def test_remove_forgets_a_model_and_clear_everything(fresh):
     post(fresh, "/targets", {"name": "parity", "targets": LABELS})
     assert len(fresh.get("/targets").json()["targets"]) == 1
     post(fresh, "/clear", {})
-    assert fresh.get("/api/runs").json() == {"runs": []}
+    assert fresh.get("/api/runs").json() == {"runs": [], "scores": [], "kinds": {}}
     assert fresh.get("/targets").json() == {"targets": []}
 
 
 def test_a_score_that_fails_is_a_notice_and_the_next_is_scored(fresh, monkeypatch):
-    from intus.serving.evaluation import engine
+    real = evaluator.measure
 
-    real = engine.measure
-
-    def fails(point, *rest, **options):
+    def fails(point, *rest):
         if point.key.address == "bad":
             raise ZeroDivisionError("a score went wrong")
-        return real(point, *rest, **options)
+        return real(point, *rest)
 
-    monkeypatch.setattr(engine, "measure", fails)
+    monkeypatch.setattr(evaluator, "measure", fails)
     post(fresh, "/records", encode_records([record(address="bad"), record(address="good")]))
     post(fresh, "/flush", {})
     assert fresh.get("/api/runs").json()["runs"][0]["addresses"] == ["good"]
@@ -264,51 +263,139 @@ def test_no_other_file_is_served(client, path):
 
 # -- what is refused ---------------------------------------------------------------------------------
 
+POINT = {"kind": "output", "step": -1, "lacks": "", "last": True}
 BAD = [
     ("/records", b"", "Not a safetensors blob"),
     ("/records", b"\xff" * 100, "Not a safetensors blob"),
-    ("/records", (65 << 20).to_bytes(8, "little") + b"{}", "header of 68,157,440 bytes; the most is"),
-    ("/records", encode_records([record()], {"epochs": 1}), "epochs must be a list"),
-    ("/records", encode_records([record()], {"epochs": [{"run": "r"}]}), "model .* must be a string"),
-    ("/claim", {"name": "a"}, "owner must be a string"),
-    ("/records", encode_records([record(epoch=float("1e999"))]), "Malformed JSON|epoch inf"),
-    ("/records", encode_records([record(epoch=1e300)]), "epoch 1e.300"),
-    ("/records", encode_records([record(run="a\0b")]), "A record's run .* NUL"),
-    ("/records", encode_records([record(address="x" * 2000)]), "2000 characters"),
-    ("/records", encode_records([record(step=-5)]), "step -5"),
+    ("/records", (65 << 20).to_bytes(8, "little") + b"{}", "header of 68,157,440 bytes exceeds the maximum"),
+    (
+        "/records",
+        encode_records([record()], {"epochs": 1}),
+        "envelope of the records: epochs must be a list.* got 1",
+    ),
+    (
+        "/records",
+        encode_records([record()], {"epochs": [{"run": "r"}]}),
+        r"epochs\[0\]\.model is missing; it must be a string",
+    ),
+    ("/claim", {"name": "a"}, r"^owner is missing; it must be a string .* \(the id of the client"),
+    ("/claim", {"name": "a", "owner": 3}, r"^owner must be a string .*, got 3\.$"),
+    ("/records", encode_records([record(epoch=float("1e999"))]), "Malformed JSON: Infinity is not JSON"),
+    (
+        "/records",
+        encode_records([record(epoch=1e300)]),
+        r"epoch must be a number from -1e\+15 to 1e\+15 or null, got 1e\+300",
+    ),
+    (
+        "/records",
+        encode_records([record(run="a\0b")]),
+        r"record at 'fc1': run must be a string .* without NUL .*, got 'a\\x00b'",
+    ),
+    (
+        "/records",
+        encode_records([record(address="x" * 2000)]),
+        "address must be a string of at most 1,000 characters .* of 2,002 characters",
+    ),
+    (
+        "/records",
+        encode_records([record(step=-5)]),
+        "step must be a whole number of at least -1 or null, got -5",
+    ),
     ("/records", encode_records([record(array=np.zeros((1,) * 9))]), "9 axes"),
-    ("/records", encode_records([record()], {"seq": "a"}), "seq must be a count, got 'a'"),
-    ("/records", encode_records([record()], {"dropped": True}), "dropped must be a count"),
-    ("/records", encode_records([record()], {"client": 5}), "client must be a string"),
+    (
+        "/records",
+        encode_records([record()], {"seq": "a"}),
+        "seq must be a whole number of at least 0 or null.*, got 'a'",
+    ),
+    (
+        "/records",
+        encode_records([record()], {"dropped": True}),
+        "dropped must be a whole number .*, got true",
+    ),
+    ("/records", encode_records([record()], {"client": 5}), "client must be a string .*, got 5"),
     ("/graph?run=a&model=b", encode_records([record()]), "not of intus format"),
-    ("/targets", {"name": "a"}, "at least one"),
+    ("/targets", {"name": "a"}, "targets is missing; it must be a list of labels"),
     ("/targets", {"name": "a", "targets": [1], "layer_pattern": "("}, "not a regular expression"),
     ("/targets", {"name": "a", "targets": [1], "model_pattern": "(?=a)"}, "Lookarounds"),
-    ("/set_trigger_fields", ["epoch", "colour"], "must name some of epoch, step, mode"),
-    ("/set_trigger_fields", [], "must name some of"),
-    ("/set_trigger_fields", [3], "must be a string"),
-    ("/set_trigger_fields", {"fields": []}, "Expected a JSON list of names, got dict"),
+    (
+        "/set_trigger_fields",
+        ["epoch", "colour"],
+        r"must be some of epoch, step, mode, got \['epoch', 'colour'\]",
+    ),
+    ("/set_trigger_fields", [], "must be some of"),
+    ("/set_trigger_fields", [3], r"^message\[0\] must be a string .*, got 3"),
+    ("/set_trigger_fields", {"fields": []}, "The message must be a list of field names, got an object of 1"),
     ("/set_trigger_fields", b"[NaN", "Malformed JSON"),
     ("/register_clustering_targets", {"name": "a", "values": [[1], 2]}, "mixes single labels"),
     ("/targets", b"[" * 100_000, "Malformed JSON"),
     ("/targets", b"\xff\xfe", "Malformed JSON"),
     ("/targets", b'{"name": NaN}', "NaN is not JSON"),
-    ("/targets", [1], "Expected a JSON object, got list"),
-    ("/flush", {"run": 3}, "run must be a string"),
-    ("/remove", {}, "model must be a string"),
-    ("/activation_output", {"metadata": 3}, "Expected"),
-    ("/datapoint", encode_records([record(), record(address="fc2")]), "one address and kind, got 2"),
-    ("/datapoint", encode_records([record()]), "kind must be a string"),
-    ("/datapoint", encode_records([record()], {"kind": "output"}), "envelope has a step"),
-    ("/results", {"columns": {"value": ["a"]}}, "expected float or null"),
+    ("/targets", [1], "The message must be an object with the fields name, .*, got a list of 1"),
+    ("/flush", {"run": 3}, r"^run must be a string .*the run's name\), got 3"),
+    ("/remove", {}, r"^model is missing; it must be a string"),
+    ("/remove", {"model": [1]}, r"^model must be a string .*, got a list of 1"),
+    (
+        "/activation_output",
+        {"metadata": 3},
+        r"^metadata must be an object with the fields model_name, .*, got 3",
+    ),
+    ("/parameter", {"metadata": {}, "array": [[1], 2]}, "array must be a rectangular list of numbers"),
+    ("/parameter", {"metadata": {}}, "array is missing; it must be a rectangular list of numbers"),
+    ("/activation_input", {"metadata": {"batch_axis": 5}, "array": [[1]]}, "has no batch_axis=5"),
+    (
+        "/datapoint",
+        encode_records([record(), record(address="fc2")], POINT),
+        "must have one address, kind, mode and output, got 2",
+    ),
+    (
+        "/datapoint",
+        encode_records([record()]),
+        r"envelope of the data point: kind is missing; it must be a string",
+    ),
+    (
+        "/datapoint",
+        encode_records([record()], {"kind": "output"}),
+        "step is missing; it must be a whole number",
+    ),
+    ("/results", {"columns": {"value": ["a"]}}, r"^columns\.value\[0\] must be a number or null, got 'a'"),
     ("/results", {"columns": {"value": [1], "n": [1, 2]}}, "equally long"),
-    ("/results", {"columns": {"colour": [1]}}, "no column 'colour'"),
-    ("/results", {"columns": {"n": [10**30]}}, "expected int or null"),
+    ("/results", {"columns": {"colour": [1]}}, "no field 'columns.colour'. Did you mean"),
+    ("/results", {"columns": {"n": [10**30]}}, r"^columns\.n\[0\] must be a whole number or null, got 1000"),
     ("/results", b'{"columns": {"run": ["\\ud800"]}}', "surrogate"),
-    ("/results", b'{"columns": {"\\ud800": [1]}}', "no column"),
-    ("/results", {}, "Expected"),
-    ("/notices", {"notices": [{"code": "a", "text": "b", "level": "loud"}]}, "level info, warning or error"),
-    ("/status", {"role": "king", "counts": {}}, "role='king'"),
+    ("/results", b'{"columns": {"\\ud800": [1]}}', "surrogate"),
+    ("/results", {"columns": {}, "scores": [{}]}, r"^scores\[0\]\.name is missing; it must be a string"),
+    (
+        "/results",
+        {"columns": {}, "scores": [{"name": "a", "level": "row"}]},
+        r"level must be one of 'layer', 'unit'",
+    ),
+    (
+        "/results",
+        {"columns": {}, "scores": [{"name": "a", "low": "b"}]},
+        r"low must be a number or null, got 'b'",
+    ),
+    (
+        "/results",
+        {"columns": {}, "scores": [3]},
+        r"^scores\[0\] must be an object with the fields name, label",
+    ),
+    (
+        "/results",
+        {"columns": {}, "scores": [{"name": "x" * 1001}]},
+        "must be text of at most 1,000 characters",
+    ),
+    ("/results", {}, "columns is missing; it must be an object with the fields run, model"),
+    (
+        "/notices",
+        {"notices": [{"code": "a", "text": "b", "level": "loud"}]},
+        r"^notices\[0\]\.level must be one of 'error', 'info', 'warning', got 'loud'",
+    ),
+    ("/status", {"aggregator": {"king": 1}}, "no field 'aggregator.king'"),
+    (
+        "/status",
+        {"aggregator": {"received": "all"}},
+        r"^aggregator\.received must be a whole number .*, got 'all'",
+    ),
 ]
 
 
@@ -411,17 +498,17 @@ def test_a_swamped_server_asks_to_come_back(tmp_path):
         def backlog(self) -> int:
             return 1000
 
-    with TestClient(build(Roles(Collector(Swamped(), Aggregator(max_bytes=999))))) as client:
+    with TestClient(build(Roles(AggregatorService(Swamped(), Aggregator(max_bytes=999))))) as client:
         answer = post(client, "/records", batch(0))
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
 
 
 def test_a_next_server_that_is_away_is_a_502(tmp_path):
     class Away:
-        def put_target(self, facts) -> None:
+        def put_target(self, target) -> None:
             raise ServeError("http://127.0.0.1:8081 cannot be reached")
 
-    with TestClient(build(Roles(Collector(Away())))) as client:
+    with TestClient(build(Roles(AggregatorService(Away())))) as client:
         answer = post(client, "/targets", {"name": "digit", "targets": [1]})
     assert (answer.status_code, answer.json()["error"]) == (502, "http://127.0.0.1:8081 cannot be reached")
 

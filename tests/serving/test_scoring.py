@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from serving_help import point, record
+from serving_help import point, record, target_of
 from sklearn.datasets import load_digits
 
 from intus.scores import base, register
 from intus.serving.evaluation.scoring import default_scores, evaluate
-from intus.serving.evaluation.targets import Target
 
 DIGITS = load_digits()
 
@@ -21,7 +20,7 @@ def digits(**facts):
 
 
 def target(name, labels, **facts):
-    return Target.parse({"name": name, "targets": labels} | facts)
+    return target_of({"name": name, "targets": labels} | facts)
 
 
 def values(results):
@@ -143,7 +142,7 @@ def test_labels_of_texts_of_different_lengths_stay_with_their_items():
     row = next(row for row in found.results if row["score"] == "linear_accuracy")
     assert row["value"] > 0.97
     assert 8 < row["n"] < 30  # held-out items, not positions
-    assert "filled up with zeros" in row["note"]
+    assert "padded with zeros" in row["note"]
 
 
 def test_of_a_parameter_only_its_entries_are_described():

@@ -190,7 +190,7 @@ def test_three_servers_apart_do_what_one_does(tmp_path):
         assert status["aggregator"]["received"] == 2
         assert status["evaluator"]["scored"] == 2
         assert ask(aggregator, "/remove", {"model": "m"})[0] == 200
-        assert ask(frontend, "/api/runs")[1] == {"runs": []}
+        assert ask(frontend, "/api/runs")[1] == {"runs": [], "scores": [], "kinds": {}}
     finally:
         for process in processes:
             process.terminate()
@@ -256,7 +256,7 @@ def test_windows_may_be_steps_and_a_token_may_be_asked(tmp_path):
         assert ask(running.page_url, "/api/runs")[0] == 401
         frontend = RemoteFrontend(running.page_url, "s3cret")
         for step in (10, 20):
-            frontend._post("/records", encode_records([record(step=step)]))
+            frontend._ask("/records", encode_records([record(step=step)]))
         frontend.flush()
         points = frontend._ask("/api/points?run=r&model=m&score=mean")
         assert (points["epoch"], points["step"]) == ([0, 0], [10, 20])
@@ -269,7 +269,10 @@ def test_one_process_listens_on_three_ports(tmp_path):
         assert running.port == ports[0]
         assert running.page_url == f"http://127.0.0.1:{ports[2]}/"
         for port in ports:
-            assert ask(f"http://127.0.0.1:{port}", "/api/runs") == (200, {"runs": []})
+            assert ask(f"http://127.0.0.1:{port}", "/api/runs") == (
+                200,
+                {"runs": [], "scores": [], "kinds": {}},
+            )
 
 
 # -- what cannot be started --------------------------------------------------------------------------
@@ -278,33 +281,55 @@ def test_one_process_listens_on_three_ports(tmp_path):
 def test_a_port_in_use_is_named(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ServeError, match=f"Port {port} of 127.0.0.1 cannot be listened on: .*in use"):
+        with pytest.raises(ServeError, match=f"cannot listen on port {port} of 127.0.0.1: .*in use"):
             serve(port=port, database=tmp_path / "x.db")
-        with pytest.raises(ServeError, match=f"The server did not start: Port {port} of"):
+        with pytest.raises(
+            ServeError, match=f"The server did not start: The server cannot listen on port {port} of"
+        ):
             Server(port=port, database=tmp_path / "x.db")
 
 
 @pytest.mark.parametrize(
     ("options", "error", "complaint"),
     [
-        ({"engine": "dask"}, InputError, "engine='dask' is not one of local, ray"),
-        ({"workers": 2}, InputError, "are of Ray: say engine"),
-        ({"engine": "ray", "workers": 0}, InputError, "workers=0 is not more than nothing"),
-        ({"host": "0.0.0.0"}, ServeError, "0.0.0.0 lets other machines in, so a token is needed"),
-        ({"role": "king"}, InputError, "role='king' is not one of all, aggregator"),
+        ({"engine": "dask"}, InputError, "engine must be one of local, ray, got 'dask'"),
+        ({"workers": 2}, InputError, "are options of the engine 'ray'"),
+        ({"engine": "ray", "workers": 0}, InputError, "workers must be a positive whole number, got 0"),
+        ({"host": "0.0.0.0"}, ServeError, "A token is required to listen on 0.0.0.0"),
+        ({"role": "king"}, InputError, "role must be one of all, aggregator, .*, got 'king'"),
         ({"port": 0, "database": "/nowhere/at/all.db"}, InputError, "Could not open the database"),
-        ({"port": 0, "trigger": "epoch,colour"}, InputError, "must name some of epoch, step, mode"),
-        ({"port": 99999}, InputError, "port=99999 is not a port"),
-        ({"port": 0, "grace": float("nan")}, InputError, "grace=nan is not more than nothing"),
-        ({"port": 0, "max_bytes": 0}, InputError, "max_bytes=0"),
-        ({"port": 0, "journal_bytes": -1}, InputError, "journal_bytes=-1"),
+        (
+            {"port": 0, "trigger": "epoch,colour"},
+            InputError,
+            "trigger must be some of epoch, step, mode, .*, got 'epoch,colour'",
+        ),
+        ({"port": 99999}, InputError, "port must be a whole number from 0 to 65535, got 99999"),
+        (
+            {"port": 0, "grace": float("nan")},
+            InputError,
+            "grace must be a positive number of seconds, got nan",
+        ),
+        ({"port": 0, "max_bytes": 0}, InputError, "max_bytes must be a positive number of bytes, got 0"),
+        (
+            {"port": 0, "journal_bytes": -1},
+            InputError,
+            "journal_bytes must be a positive number of bytes, got -1",
+        ),
         ({"port": 0, "database": "postgresql:///:::"}, (InputError, MissingExtraError), "postgres"),
         (
             {"host": "no.such.host.invalid", "token": "t", "port": 0},
             ServeError,
-            "'no.such.host.invalid' is no address",
+            "'no.such.host.invalid' is not an address",
         ),
         ({"host": "0.0.0.0", "token": "токен"}, InputError, "token must be of ASCII"),
+        ({"prot": 8080}, InputError, "There is no option 'prot'. Did you mean 'port'"),
+        ({"fsync": "yes"}, InputError, "fsync must be True or False, got 'yes'"),
+        ({"port": True}, InputError, "port must be a whole number .*, got True"),
+        (
+            {"evaluator_url": "localhost"},
+            InputError,
+            "evaluator_url must be an address such as http://HOST:PORT",
+        ),
         ({"token": " padded"}, InputError, "token must be of ASCII"),
     ],
 )

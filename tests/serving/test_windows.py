@@ -12,7 +12,9 @@ from serving_help import record
 
 from intus.core.errors import InputError
 from intus.serving.aggregation.aggregator import Aggregator
-from intus.serving.aggregation.run_state import EpochReport, IntRanges, read_epoch_reports
+from intus.serving.aggregation.run_state import IntRanges
+from intus.serving.decoding import read
+from intus.serving.messages import EpochReport, RecordsEnvelope
 
 
 def numbered(number, **facts):
@@ -171,8 +173,8 @@ def test_who_flushes_does_not_cut_into_the_epochs_of_others(aggregator):
     report = EpochReport("s", "m", 0, 1)
     aggregator.accept([numbered(2, run="s")], "other", 1, 0, reports=[report])
     aggregator.accept([numbered(3, run="2018")])
-    assert {p.key.run for p in aggregator.flush(client="mine")} == {"r", "2018"}
-    assert {p.key.run for p in aggregator.flush(client="a notebook")} == {"s"}
+    assert {p.key.run for p in aggregator.flush(client_id="mine")} == {"r", "2018"}
+    assert {p.key.run for p in aggregator.flush(client_id="a notebook")} == {"s"}
 
 
 def test_a_step_that_ends_does_not_lack_what_is_on_its_way_of_later_steps():
@@ -217,21 +219,22 @@ def test_in_whatever_order_requests_come_and_however_often_the_last_word_is_the_
 # -- what clients say, and what is no such thing -----------------------------------------------------
 
 
-def test_statements_are_read_and_checked():
+def test_epoch_reports_are_read_and_checked():
     row = {"run": "r", "model": "m", "epoch": 0.5, "sent": 3, "dropped": 1, "ended": True}
-    assert read_epoch_reports({"epochs": [row]}) == [EpochReport("r", "m", 0.5, 3, 1, True, False)]
-    assert read_epoch_reports({}) == []
+    assert read({"epochs": [row]}, RecordsEnvelope).epochs == [EpochReport("r", "m", 0.5, 3, 1, True, False)]
+    assert read({}, RecordsEnvelope) == RecordsEnvelope(None, None, None, [])
     for bad, complaint in [
-        ("all", "must be a list of objects"),
-        ([[1]], "must be a list of objects"),
-        ([row | {"sent": -1}], "sent in the envelope's epochs must be a count, got -1"),
-        ([row | {"ended": 1}], "true or false"),
-        ([row | {"epoch": 10**400}], "finite number"),
-        ([row | {"epoch": "x"}], "finite number, got 'x'"),
-        ([row | {"run": None}], "must be a string"),
+        ("all", r"^epochs must be a list, each entry an object with the fields run, model.*, got 'all'\.$"),
+        ([[1]], r"^epochs\[0\] must be an object with the fields run, .*, got a list of 1\.$"),
+        ([row | {"sent": -1}], r"^epochs\[0\]\.sent must be a whole number of at least 0 .*, got -1\.$"),
+        ([row | {"ended": 1}], r"^epochs\[0\]\.ended must be true or false .*, got 1\.$"),
+        ([row | {"epoch": 10**400}], r"^epochs\[0\]\.epoch must be a number from -1e\+15 to 1e\+15 or null"),
+        ([row | {"epoch": "x"}], r"epoch must be a number .*, got 'x'\.$"),
+        ([row | {"run": None}], r"run must be a string of at most 1,000 characters .*, got null\.$"),
+        ([{"run": "r"}], r"^epochs\[0\]\.model is missing; it must be a string"),
     ]:
         with pytest.raises(InputError, match=complaint):
-            read_epoch_reports({"epochs": bad})
+            read({"epochs": bad}, RecordsEnvelope)
 
 
 @given(st.lists(st.integers(0, 60), max_size=60))

@@ -1,4 +1,4 @@
-"""A graph made by hand, for tests of what keeps graphs."""
+"""A graph made by hand, for tests of storage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from intus.core.graph import Calls, Edges, Graph, Meta, ModuleInfo, Ops
 
 
 def small_graph() -> Graph:
-    """input, then fc.a twice and act inside fc: calls model, fc, fc.a, act, fc.a."""
+    """Return a graph of an input, then fc.a twice and act inside fc: calls model, fc, fc.a, act, fc.a."""
     return Graph(
         model="Net",
         types=("linear", "relu"),

@@ -1,4 +1,4 @@
-"""The database: what goes in comes out, once, whoever else writes."""
+"""The database of scores, graphs, targets and notices."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sqlalchemy.dialects import postgresql
 
 from intus.core.errors import CodecError, InputError
 from intus.core.results import COLUMNS, Results
+from intus.core.score_info import ScoreInfo
 from intus.storage import migrations, tables
 from intus.storage.codec import encode_graph
 from intus.storage.database import Database, network_order
@@ -22,7 +23,7 @@ from intus.storage.database import Database, network_order
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def place(request, tmp_path):
-    """Where a new database may be: a path, or with ``-m postgres`` the URL of one in PostgreSQL."""
+    """Return a place for a new database: a path, or with ``-m postgres`` the URL of a PostgreSQL database."""
     if request.param == "sqlite":
         return str(tmp_path / "scores.db")
     return request.getfixturevalue("new_postgres")()
@@ -35,7 +36,7 @@ def database(place):
 
 
 def raw(database, query):
-    """Rows of a query, past all that is ours."""
+    """Return the rows of a query, bypassing ``Database``."""
     with database._engine.connect() as connection:
         return [tuple(row) for row in connection.execute(sa.text(query))]
 
@@ -45,25 +46,25 @@ def rows(**changes):
     return Results.from_rows([base | changes])
 
 
-def test_a_database_that_another_program_holds_is_told_apart(tmp_path, monkeypatch):
+def test_locked_database_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "BUSY_S", 0.1)
     holder = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
     holder.execute("PRAGMA journal_mode=WAL")
     holder.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(InputError, match=r"database is locked\. Another program holds it"):
+    with pytest.raises(InputError, match=r"database is locked\. Another program has locked it"):
         Database(tmp_path / "x.db")
     holder.close()
     Database(tmp_path / "x.db").close()
 
 
-def test_labels_registered_last_are_the_newest_whatever_the_clock_says(database, monkeypatch):
+def test_last_registered_target_is_newest_if_clock_goes_back(database, monkeypatch):
     database.put_target("digit", [1], owner="a")
     monkeypatch.setattr("intus.storage.labels.time.time", lambda: 5.0)
     database.put_target("digit", [2], owner="b")
     assert [target["owner"] for target in database.targets()] == ["a", "b"]
 
 
-def test_results_come_back_as_they_went_in(database):
+def test_results_round_trip(database):
     table = Results.from_rows(
         [
             {"run": "r", "model": "m", "epoch": 0.5, "step": 3, "address": "fc1", "unit": 7, "kind": "input",
@@ -77,7 +78,7 @@ def test_results_come_back_as_they_went_in(database):
     assert got == {row["score"]: row for row in table}
 
 
-def test_the_same_row_again_replaces_and_is_not_counted_twice(database):
+def test_existing_row_is_replaced_and_counted_once(database):
     assert database.add(rows(value=1.0)) == 1
     assert database.add(rows(value=2.0, note="revised")) == 0
     points = database.points("r", "m")
@@ -86,30 +87,30 @@ def test_the_same_row_again_replaces_and_is_not_counted_twice(database):
     assert database.runs()[0]["points"] == 1
 
 
-def test_a_table_that_holds_a_row_twice_keeps_the_last(database):
+def test_last_of_duplicate_rows_is_stored(database):
     assert database.add(Results.concat([rows(value=1.0), rows(value=3.0), rows(epoch=1)])) == 2
     assert database.points("r", "m", epoch=0)["value"].tolist() == [3.0]
 
 
 @pytest.mark.parametrize(("value", "note"), [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "-inf")])
-def test_what_is_not_a_number_is_null_with_a_note(database, value, note):
+def test_nonfinite_value_is_null_with_note(database, value, note):
     database.add(rows(value=value, low=np.inf))
     assert raw(database, "SELECT value, low, note FROM point") == [(None, None, note)]
     assert np.isnan(database.points("r", "m")["value"]).all()
 
 
-def test_a_note_is_kept_where_the_value_is_missing(database):
+def test_given_note_of_missing_value_is_stored(database):
     database.add(rows(value=np.nan, note="one class"))
     assert database.points("r", "m")["note"].tolist() == ["one class"]
 
 
-def test_an_unknown_epoch_is_unknown_again(database):
+def test_unknown_epoch_round_trip(database):
     database.add(Results.concat([rows(epoch=None), rows(epoch=-1)]))
     assert np.isnan(database.points("r", "m")["epoch"][0])
     assert database.runs()[0]["epochs"] == [-1.0]
 
 
-def test_points_are_picked_by_column_and_level(database):
+def test_points_filtered_by_column_and_level(database):
     database.add(
         Results.concat([rows(), rows(score="std"), rows(unit=3, target="loop", score="iou"), rows(epoch=1)])
     )
@@ -129,13 +130,13 @@ def test_points_are_ordered_by_epoch(database):
     assert database.points("r", "m")["epoch"].tolist() == [0.5, 2, 10]
 
 
-def test_runs_tell_what_there_is(database):
+def test_runs_summarize_contents(database):
     database.add(Results.concat([rows(address="b"), rows(address="a", target="digit", score="linear_f1")]))
     database.add(rows(run="later", kind="input"))
     database.add(rows(run="later", unit=1, score="iou", target="loop"))
     later, earlier = database.runs()
     assert (later["run"], earlier["run"]) == ("later", "r")
-    assert earlier["addresses"] == ["b", "a"]  # as first seen: there is no graph
+    assert earlier["addresses"] == ["b", "a"]  # in order of first appearance: there is no graph
     assert (earlier["targets"], earlier["scores"]) == (["digit"], ["mean", "linear_f1"])
     assert (later["kinds"], later["scores"]) == (["input"], ["mean"])
     assert later["units"] == [{"score": "iou", "target": "loop"}]
@@ -143,7 +144,7 @@ def test_runs_tell_what_there_is(database):
     assert earlier["points"] == 2
 
 
-def test_a_graph_orders_the_addresses(database):
+def test_graph_orders_addresses(database):
     graph = small_graph()
     for address in ("", "act", "fc", "fc.a:2", "fc.a", "elsewhere"):
         database.add(rows(address=address))
@@ -157,7 +158,7 @@ def test_a_graph_orders_the_addresses(database):
     assert (run["has_graph"], run["framework"]) == (True, "torch")
 
 
-def test_network_order_knows_operations_too():
+def test_network_order_includes_operations():
     order = network_order(small_graph())
     assert (
         order["linear_1_1"] < order["fc.a"] < order["relu_1_2"] < order["act"] < order["fc.a:2"] < order[""]
@@ -165,13 +166,13 @@ def test_network_order_knows_operations_too():
     assert order["fc.a"] == order["fc.a:1"]
 
 
-def test_bytes_that_are_no_graph_are_refused(database):
+def test_put_graph_refuses_other_bytes(database):
     with pytest.raises(CodecError):
         database.put_graph("r", "m", b"nothing")
     assert database.runs() == []
 
 
-def test_the_same_notice_is_counted(database):
+def test_repeated_notice_is_counted(database):
     for _ in range(3):
         database.add_notice("misfit", "3 labels, 5 rows", run="r", model="m")
     database.add_notice("other", "all runs", level="info")
@@ -186,7 +187,7 @@ def test_the_same_notice_is_counted(database):
         database.add_notice("a", "b", level="loud")
 
 
-def test_labels_survive(place):
+def test_targets_persist(place):
     with Database(place) as first:
         first.put_target("digit", [1, 2.5, "a", True, None], "M.*", "conv")
         first.put_target("digit", [1, None, [1, None]], "M.*", "conv")
@@ -217,7 +218,7 @@ def test_labels_survive(place):
         ]
 
 
-def test_labels_have_an_owner_and_an_end(database, monkeypatch):
+def test_targets_have_owner_and_end(database, monkeypatch):
     database.put_target("digit", [1])
     database.put_target("digit", [2], owner="a", run_pattern="x")
     database.end_targets()
@@ -240,7 +241,7 @@ def test_labels_have_an_owner_and_an_end(database, monkeypatch):
     assert [facts["owner"] for facts in database.targets()] == ["a", "c"]
 
 
-def test_a_score_that_is_found_again_is_no_revision(database):
+def test_revision_counts_changed_values(database):
     def revision():
         with database._read() as connection:
             return connection.execute(sa.text("SELECT revision FROM point")).scalars().all()
@@ -271,7 +272,7 @@ def test_remove_and_clear(database):
         assert raw(database, f"SELECT count(*) FROM {table}") == [(0,)]
 
 
-def test_changes_tell_what_is_new_and_only_that(database):
+def test_changes_since_a_number(database):
     start = database.changes()
     assert start.what == []
     database.add(rows())
@@ -287,12 +288,12 @@ def test_changes_tell_what_is_new_and_only_that(database):
     assert {("r", "m"), ("s", "m")} == set(database.changes(second.number).runs)
 
 
-def test_nothing_added_is_no_change(database):
+def test_empty_results_are_no_change(database):
     assert database.add(Results()) == 0
     assert database.changes().number == 0
 
 
-def test_threads_write_together(database):
+def test_concurrent_threads(database):
     def write(number: int) -> None:
         for epoch in range(10):
             database.add(
@@ -320,7 +321,7 @@ with Database(sys.argv[1]) as database:
 """
 
 
-def test_two_processes_create_and_write_one_database(place):
+def test_two_processes_share_a_database(place):
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, place, name]) for name in ("a", "b")]
     assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
     with Database(place) as database:
@@ -329,10 +330,60 @@ def test_two_processes_create_and_write_one_database(place):
         assert database.changes().number == 80
 
 
+# -- what scores are -------------------------------------------------------------------------------------
+
+
+def test_what_scores_are_is_kept_with_their_results(place):
+    kurtosis = ScoreInfo(name="kurtosis", label="Kurtosis", about="Excess kurtosis.", low=-2.0)
+    with Database(place) as database:
+        assert database.scores() == {}
+        database.add(rows(score="kurtosis"), [kurtosis])
+        database.add(rows(score="kurtosis", epoch=1), [kurtosis])
+    with Database(place) as later:
+        assert later.scores() == {"kurtosis": kurtosis}
+        (run,) = later.runs()
+        assert run["layers"] == [{"score": "kurtosis", "target": ""}]
+        newer = ScoreInfo(name="kurtosis", label="Excess kurtosis")
+        later.add(rows(score="kurtosis", epoch=2), [newer])
+        assert later.scores() == {"kurtosis": newer}
+        later.remove("m")
+        assert later.scores() == {"kurtosis": newer}
+        later.clear()
+        assert later.scores() == {}
+        later.add(rows(score="kurtosis", epoch=2), [newer])
+        assert later.scores() == {"kurtosis": newer}
+
+
+def test_results_that_cannot_be_stored_leave_no_word_of_their_scores(database, monkeypatch):
+    info = ScoreInfo(name="mean", label="Mean")
+
+    def fails(*arguments):
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("intus.storage.points.add", fails)
+        with pytest.raises(ZeroDivisionError):
+            database.add(rows(), [info])
+    assert database.scores() == {}
+    database.add(rows(), [info])
+    assert database.scores() == {"mean": info}
+
+
+def test_the_pairs_of_score_and_target_are_told(database):
+    for score, target in (("mean", ""), ("linear_f1", "digit"), ("linear_f1", "even"), ("r2", "age")):
+        database.add(rows(score=score, target=target))
+    (run,) = database.runs()
+    assert run["scores"] == ["mean", "linear_f1", "r2"]
+    assert run["targets"] == ["digit", "even", "age"]
+    assert [(pair["score"], pair["target"]) for pair in run["layers"]] == [
+        ("mean", ""), ("linear_f1", "digit"), ("linear_f1", "even"), ("r2", "age"),
+    ]  # fmt: skip
+
+
 # -- opening and migrations --------------------------------------------------------------------------
 
 
-def test_the_tables_are_those_that_queries_see(database):
+def test_tables_equal_migrated_schema(database):
     engine = sa.create_engine(database.url)
     found = sa.inspect(engine)
     for table in tables.TABLES:
@@ -340,7 +391,7 @@ def test_the_tables_are_those_that_queries_see(database):
     engine.dispose()
 
 
-def test_a_database_of_version_1_is_brought_up_to_date(place):
+def test_database_of_version_1_is_migrated(place):
     engine = tables.make_engine(tables.read_url(place))
     with engine.connect().execution_options(writes=True) as connection, connection.begin():
         assert migrations.migrate(connection, migrations.STEPS[:1]) == 1
@@ -356,7 +407,7 @@ def test_a_database_of_version_1_is_brought_up_to_date(place):
         assert raw(database, "SELECT max(version) FROM schema_version") == [(len(migrations.STEPS),)]
 
 
-def test_a_plot_reads_only_the_series_of_its_score_and_news_only_what_is_new(tmp_path):
+def test_queries_of_plot_and_changes_use_indexes(tmp_path):
     with Database(tmp_path / "x.db") as database:
         plan = raw(database, "EXPLAIN QUERY PLAN SELECT * FROM series WHERE run = 1 AND score = 'x'")
         assert "run=? AND score=?" in str(plan)
@@ -364,7 +415,7 @@ def test_a_plot_reads_only_the_series_of_its_score_and_news_only_what_is_new(tmp
         assert "change_by_number" in str(plan)
 
 
-def test_a_newer_database_is_refused(place):
+def test_newer_database_is_refused(place):
     with Database(place) as database, database._write() as connection:
         connection.execute(sa.text("INSERT INTO schema_version VALUES (99)"))
     newest = len(migrations.STEPS)
@@ -372,7 +423,7 @@ def test_a_newer_database_is_refused(place):
         Database(place)
 
 
-def test_a_failed_migration_leaves_the_old_database(place):
+def test_failed_migration_is_rolled_back(place):
     engine = tables.make_engine(tables.read_url(place))
     broken = (*migrations.STEPS, "CREATE TABLE more (id {identity});\nCREATE TABLE nonsense nonsense")
     with engine.connect().execution_options(writes=True) as connection:  # noqa: SIM117
@@ -382,7 +433,7 @@ def test_a_failed_migration_leaves_the_old_database(place):
     engine.dispose()
 
 
-def test_what_cannot_be_opened_says_so(tmp_path):
+def test_unopenable_database_error_names_reason(tmp_path):
     (tmp_path / "text.db").write_text("this is not a database, and long enough to be read as one" * 10)
     with pytest.raises(InputError, match=r"Could not open the database .*text\.db: file is not a database"):
         Database(tmp_path / "text.db")
@@ -394,13 +445,13 @@ def test_what_cannot_be_opened_says_so(tmp_path):
         Database(":memory:")
 
 
-def test_a_url_and_a_path_are_the_same_place(tmp_path):
+def test_url_and_path_open_same_database(tmp_path):
     with Database(f"sqlite:///{tmp_path}/x.db") as one, Database(str(tmp_path / "x.db")) as two:
         one.add(rows())
         assert len(two.points("r", "m")) == 1
 
 
-def test_upsert_and_the_steps_are_words_that_postgresql_knows():
+def test_upsert_and_migrations_compile_for_postgresql():
     insert = postgresql.insert(tables.notice)
     text = str(insert.on_conflict_do_nothing(index_elements=["run"]).compile(dialect=postgresql.dialect()))
     assert "ON CONFLICT (run) DO NOTHING" in text
@@ -408,6 +459,6 @@ def test_upsert_and_the_steps_are_words_that_postgresql_knows():
         assert "{" not in step.format(**migrations._WORDS["postgresql"])
 
 
-def test_all_columns_of_results_have_a_place():
+def test_all_result_columns_are_stored():
     kept = {c.name for c in (*tables.series.columns, *tables.point.columns)} | {"run", "model"}
     assert set(COLUMNS) <= kept

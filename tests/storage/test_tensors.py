@@ -1,4 +1,4 @@
-"""Safetensors files written tensor by tensor are what the library itself reads."""
+"""Safetensors files written tensor by tensor, read by the safetensors library."""
 
 import json
 
@@ -20,11 +20,11 @@ ARRAYS = arrays.arrays(KINDS, arrays.array_shapes(min_dims=0, min_side=0, max_si
 @given(
     st.dictionaries(st.text(min_size=1, max_size=9).filter(lambda s: s != "__metadata__"), ARRAYS, max_size=5)
 )
-def test_what_is_written_is_read(tmp_path_factory, named):
+def test_written_tensors_are_read_and_renamed(tmp_path_factory, named):
     path = tmp_path_factory.mktemp("t") / "a.safetensors"
     try:
         [name.encode() for name in named]
-    except UnicodeEncodeError:  # half a surrogate pair is no text
+    except UnicodeEncodeError:  # a lone surrogate cannot be encoded
         return
     write_tensors(path, [array_entry(name, array) for name, array in named.items()], {"a": "b"}, spare=100)
     read = load_file(path)
@@ -39,7 +39,7 @@ def test_what_is_written_is_read(tmp_path_factory, named):
         assert file.metadata() == {"a": "b"}
 
 
-def test_names_that_have_no_room_are_refused_and_change_nothing(tmp_path):
+def test_rename_without_room_changes_nothing(tmp_path):
     path = tmp_path / "a.safetensors"
     write_tensors(path, [array_entry("a", np.ones(3))])
     before = path.read_bytes()
@@ -48,7 +48,7 @@ def test_names_that_have_no_room_are_refused_and_change_nothing(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_what_fails_leaves_nothing(tmp_path):
+def test_failed_write_leaves_old_file(tmp_path):
     def fails():
         raise OSError(28, "No space left on device")
 
@@ -61,21 +61,21 @@ def test_what_fails_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_has_no_place_in_such_a_file_is_named():
+def test_unsupported_dtype_is_refused():
     with pytest.raises(CodecError, match="'a' has dtype complex128"):
         array_entry("a", np.ones(2, complex))
     with pytest.raises(CodecError, match="'a' has dtype <U1"):
         array_entry("a", np.array(["b"]))
 
 
-def test_a_header_begins_as_safetensors_wants_it(tmp_path):
+def test_header_and_data_are_aligned(tmp_path):
     path = tmp_path / "a.safetensors"
     write_tensors(path, [array_entry("b", np.ones(3, np.uint8)), array_entry("a", np.ones(2))])
     raw = path.read_bytes()
     length = int.from_bytes(raw[:8], "little")
     assert length % 8 == 0
     header = json.loads(raw[8 : 8 + length])
-    assert header["a"]["data_offsets"] == [0, 16]  # so that each number lies at a multiple of its size
+    assert header["a"]["data_offsets"] == [0, 16]  # aligned to the item size
     path.write_bytes(raw[:-1])
     with pytest.raises(SafetensorError):
         load_file(path)

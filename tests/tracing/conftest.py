@@ -6,5 +6,5 @@ from zoo_models import ZOO, make
 
 @pytest.fixture(params=list(ZOO))
 def zoo(request):
-    """(model in eval mode, its input)."""
+    """Return each model of the zoo in eval mode, with its inputs."""
     return make(request.param)

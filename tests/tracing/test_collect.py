@@ -1,4 +1,4 @@
-"""Many batches through one selection into one file."""
+"""Tests of ``collect``: the activations of many batches in one file."""
 
 import inspect as source_of
 import json
@@ -21,7 +21,7 @@ from intus.core.errors import AddressError, CodecError, InputError
 
 
 def hooked(model, name, batches):
-    """The oracle: a plain forward hook."""
+    """Return the outputs that a forward hook on a module sees; the reference."""
     kept = []
     hook = model.get_submodule(name).register_forward_hook(
         lambda m, args, out: kept.append(out.detach().clone())
@@ -38,7 +38,7 @@ def cnn():
     return nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10)).eval()
 
 
-def test_digits(tmp_path):
+def test_collect_digits(tmp_path):
     digits = load_digits()
     images, labels = torch.tensor(digits.images[:, None] / 16).float(), torch.tensor(digits.target)
     loader, model = DataLoader(TensorDataset(images, labels), batch_size=256), cnn()
@@ -50,8 +50,8 @@ def test_digits(tmp_path):
     assert acts.parts["0"] == [(n, 256) for n in range(7)] + [(7, 5)]
     assert torch.equal(acts["0"], hooked(model, "0", images.split(256)))
     assert torch.equal(acts["linear_1_4"], hooked(model, "3", images.split(256)))
-    told = LogisticRegression(max_iter=200).fit(acts["relu_1"].flatten(1)[:1000], labels[:1000])
-    assert told.score(acts["relu_1"].flatten(1)[1000:], labels[1000:]) > 0.85
+    classifier = LogisticRegression(max_iter=200).fit(acts["relu_1"].flatten(1)[:1000], labels[:1000])
+    assert classifier.score(acts["relu_1"].flatten(1)[1000:], labels[1000:]) > 0.85
     plain = load_file(tmp_path / "a.safetensors")
     assert np.array_equal(plain["0"], acts["0"].numpy())
     again = pickle.loads(pickle.dumps(acts))
@@ -59,7 +59,7 @@ def test_digits(tmp_path):
     assert repr(acts) == "<Collected in a.safetensors, rows: 0 1,797, relu_1 1,797, linear_1_4 1,797>"
 
 
-def test_gpt2_over_text(tmp_path):
+def test_collect_gpt2_with_transform(tmp_path):
     torch.manual_seed(0)
     config = transformers.GPT2Config(n_layer=3, n_head=2, n_embd=16, vocab_size=128, n_positions=32)
     model = transformers.GPT2Model(config).eval()
@@ -75,7 +75,7 @@ def test_gpt2_over_text(tmp_path):
 
 
 class Steps(nn.Module):
-    """As many passes of a cell as the batch has rows."""
+    """Runs a cell once for each row of the batch."""
 
     def __init__(self):
         super().__init__()
@@ -88,14 +88,14 @@ class Steps(nn.Module):
         return h
 
 
-def test_the_modules_of_a_class_are_called_by_their_addresses(tmp_path):
+def test_collect_by_module_class(tmp_path):
     model, x = cnn(), torch.rand(3, 1, 8, 8)
     acts = intus.collect(model, [x], ["ReLU", "Linear"], tmp_path / "a.safetensors")
     assert list(acts) == ["1", "3"]
     assert torch.equal(acts["3"], model(x))
 
 
-def test_passes_that_some_batches_do_not_reach(tmp_path):
+def test_passes_missing_in_some_batches(tmp_path):
     torch.manual_seed(0)
     model = Steps()
     batches = [torch.randn(1, 3), torch.randn(3, 3), torch.randn(2, 3)]
@@ -115,7 +115,7 @@ def test_passes_that_some_batches_do_not_reach(tmp_path):
     assert torch.equal(once["cell:1"], once["cell"])
 
 
-def test_one_name_for_each_that_was_asked_and_none_for_several_outputs(tmp_path):
+def test_addresses_of_aliases_and_multiple_outputs(tmp_path):
     model = nn.Sequential(nn.Sequential(nn.Linear(3, 3)), nn.LSTM(3, 4))
     acts = intus.collect(model, [torch.randn(2, 5, 3)], ["0", "0.0", "linear_1_1", "1"], tmp_path / "a")
     assert list(acts)[:3] == ["0.0", "0", "linear_1_1"]
@@ -141,25 +141,25 @@ def test_memory_holds_one_batch(tmp_path):
         return y
 
     acts = intus.collect(model, batches(), "mul_1", tmp_path / "a")
-    assert max(most) <= 4  # this batch and what it gave, and the one before
+    assert max(most) <= 4  # this batch with its result, and the previous one
     assert acts["mul_1"].shape == (600, 50)
 
 
-def test_nothing_is_written_when_something_fails(tmp_path):
+def test_failure_leaves_the_old_file(tmp_path):
     file = tmp_path / "a"
     intus.collect(cnn(), [torch.ones(1, 1, 8, 8)], "0", file)
     before = file.read_bytes()
-    for batches, said in (
+    for batches, message in (
         ([torch.ones(2, 1, 8, 8), torch.ones(2, 1, 9, 8)], "mat1 and mat2|shapes"),
         ([torch.ones(2, 1, 8, 8), 3], "3|conv2d"),
     ):
-        with pytest.raises((RuntimeError, TypeError), match=said):
+        with pytest.raises((RuntimeError, TypeError), match=message):
             intus.collect(cnn(), batches, "0", file)
     assert file.read_bytes() == before
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_what_cannot_be_put_together_is_said(tmp_path):
+def test_batches_that_cannot_be_concatenated_raise(tmp_path):
     file, double = tmp_path / "a", nn.Identity()
     with pytest.raises(
         InputError, match=r"'0' is F32 of shape \(2, 4\) in batch 1 and was F32 of shape \(2, 3\) in"
@@ -182,7 +182,7 @@ def test_what_cannot_be_put_together_is_said(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_file_is_read_later_and_by_others(tmp_path):
+def test_file_is_readable_later_and_by_safetensors(tmp_path):
     from intus.tracing.collect import Collected
 
     intus.collect(
@@ -199,7 +199,7 @@ def test_the_file_is_read_later_and_by_others(tmp_path):
         Collected(tmp_path / "b")
 
 
-def test_each_batch_draws_its_own_noise_and_the_same_again(tmp_path):
+def test_random_numbers_per_batch_are_reproducible(tmp_path):
     state = torch.get_rng_state()
     model = nn.Sequential(nn.Dropout())
     one, other = (intus.collect(model, [torch.ones(9, 9)] * 2, "0", tmp_path / name) for name in "ab")

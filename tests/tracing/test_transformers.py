@@ -1,4 +1,4 @@
-"""Tiny transformers of the kinds people use: outputs bit-equal, nothing cut off, residuals in place."""
+"""Tests of small transformers: outputs, connections, layers and residuals."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def test_outputs_are_bit_equal(pass_of):
         assert any(torch.equal(op.value, value) for op in trace.outputs if op.shape == tuple(value.shape))
 
 
-def test_the_output_descends_from_every_input_and_every_parameter_that_ran(pass_of):
+def test_output_descends_from_all_inputs_and_used_parameters(pass_of):
     _, model, _, trace = pass_of
     found, todo = set(), [trace.outputs[0]]
     while todo:
@@ -42,8 +42,8 @@ def test_the_output_descends_from_every_input_and_every_parameter_that_ran(pass_
     assert len(used) >= 0.9 * len(list(model.named_parameters()))
 
 
-def test_layers_of_different_parameters_are_never_one(pass_of):
-    """A transformer has no loop but Mamba's scan over time: its layers look alike and are not."""
+def test_layers_with_different_parameters_are_separate(pass_of):
+    """Layers with equal shapes but different parameters must not become passes of one layer."""
     _, _, _, trace = pass_of
     by_layer = {}
     for op in trace.ops:
@@ -54,7 +54,7 @@ def test_layers_of_different_parameters_are_never_one(pass_of):
     assert all(len(params) == 1 for params in by_layer.values())
 
 
-def test_the_residual_goes_around_the_norm():
+def test_residual_bypasses_the_norm():
     torch.manual_seed(0)
     model, inputs = llama()
     trace = intus.trace(model.eval(), inputs)

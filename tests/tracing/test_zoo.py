@@ -1,4 +1,4 @@
-"""Every model of the zoo beside eyes that know nothing of intus: hooks, autograd, the dispatcher."""
+"""Tests of every model of the zoo against forward hooks, autograd and the dispatcher."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from zoo_models import ZOO, make, tensors
 import intus
 
 
-def test_the_outputs_are_the_models_own_bit_by_bit(zoo):
+def test_outputs_are_bit_equal(zoo):
     model, x = zoo
     expected = tensors(model(x))
     trace = intus.trace(model, x)
@@ -18,7 +18,7 @@ def test_the_outputs_are_the_models_own_bit_by_bit(zoo):
         assert (op.shape, op.dtype) == (tuple(value.shape), str(value.dtype).removeprefix("torch."))
 
 
-def test_module_outputs_equal_what_forward_hooks_see(zoo):
+def test_module_outputs_equal_forward_hooks(zoo):
     model, x = zoo
     seen, calls = {}, {}
 
@@ -47,7 +47,7 @@ def test_module_outputs_equal_what_forward_hooks_see(zoo):
 
 
 class Ran(TorchDispatchMode):
-    """Notes every ATen operation that ran, and what it returned."""
+    """Records every ATen operation that ran, and what it returned."""
 
     def __init__(self):
         super().__init__()
@@ -61,7 +61,7 @@ class Ran(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("name", ["mlp", "residual", "shared", "cnn", "loop_lstm", "nested"])
-def test_everything_the_dispatcher_saw_is_in_the_trace(name):
+def test_dispatched_operations_are_in_the_trace(name):
     model, x = make(name)
     with torch.no_grad():
         with Ran() as ran:
@@ -69,17 +69,17 @@ def test_everything_the_dispatcher_saw_is_in_the_trace(name):
         trace = intus.trace(model, x)
     counts = {kind: sum(op.type == kind for op in trace.ops) for kind in {op.type for op in trace.ops}}
     aten = {"linear": "addmm", "relu": "relu", "tanh": "tanh", "sigmoid": "sigmoid", "conv2d": "convolution"}
-    for ours, theirs in aten.items():
-        assert counts.get(ours, 0) == sum(n.strip("_") == theirs for n in ran.names), ours
-    ours = [op.value for op in trace.ops]
+    for type_, aten_name in aten.items():
+        assert counts.get(type_, 0) == sum(n.strip("_") == aten_name for n in ran.names), type_
+    recorded = [op.value for op in trace.ops]
     for names, values in zip(ran.names, ran.values, strict=True):
         if names in ("addmm", "convolution", "relu", "tanh", "sigmoid", "mul", "add"):
-            assert any(torch.equal(values[0], value) for value in ours if value.shape == values[0].shape)
+            assert any(torch.equal(values[0], value) for value in recorded if value.shape == values[0].shape)
 
 
 @pytest.mark.parametrize("name", ["mlp", "residual", "shared", "loop_lstm", "attention", "cnn"])
-def test_who_feeds_whom_is_what_autograd_says(name):
-    """The tensors whose gradient is not zero everywhere are those from which the graph has a way out."""
+def test_connections_equal_autograd(name):
+    """The ops with a path to an output are those that autograd reaches from the output."""
     model, x = make(name)
     kept = []
 
@@ -94,7 +94,7 @@ def test_who_feeds_whom_is_what_autograd_says(name):
         out = tensors(model(x))[0]
     trace = intus.trace(model, x)
     reachable, todo = set(), [out.grad_fn]
-    while todo:  # the nodes autograd would walk through
+    while todo:  # the nodes that autograd reaches
         node = todo.pop()
         if node is not None and node not in reachable:
             reachable.add(node)
@@ -106,15 +106,15 @@ def test_who_feeds_whom_is_what_autograd_says(name):
             leads_out.add(op)
             todo += op.parents
     assert trace.inputs[0] in leads_out
-    assert sum(op.kind == "op" for op in leads_out) == len(trace.ops)  # a forward pass without dead ends
+    assert sum(op.kind == "op" for op in leads_out) == len(trace.ops)  # every op has a path to an output
     used = {param.address for op in leads_out for param in op.params}
     accumulated = {id(node.variable) for node in reachable if type(node).__name__ == "AccumulateGrad"}
     assert used == {n for n, p in model.named_parameters() if id(p) in accumulated}
 
 
 @pytest.mark.parametrize("name", ["mlp", "residual", "shared"])
-def test_edges_are_autograds_edges(name):
-    """Node by node: the parents of an operation are the nodes its grad_fn points at."""
+def test_edges_equal_autograd(name):
+    """The parents of each operation are the nodes that its grad_fn points to."""
     model, x = make(name)
     made = {}
 
@@ -130,19 +130,19 @@ def test_edges_are_autograds_edges(name):
     trace = intus.trace(model, x)
     assert len(made) == len(trace.ops)
     for number, (node, _) in enumerate(made.items()):
-        theirs, todo = set(), [parent for parent, _ in node.next_functions]
-        while todo:  # through what autograd adds by itself: a weight's transposition, its accumulation
+        expected, todo = set(), [parent for parent, _ in node.next_functions]
+        while todo:  # skip nodes that autograd adds: transposed weights, accumulation
             parent = todo.pop()
             if parent in made:
-                theirs.add(made[parent])
+                expected.add(made[parent])
             elif parent is not None:
                 todo += [above for above, _ in parent.next_functions]
-        ours = {trace.ops.index(parent) for parent in trace.ops[number].parents if parent.kind == "op"}
-        assert ours == theirs
+        recorded = {trace.ops.index(parent) for parent in trace.ops[number].parents if parent.kind == "op"}
+        assert recorded == expected
 
 
 @pytest.mark.parametrize("name", list(ZOO))
-def test_a_saved_trace_comes_back(name, tmp_path):
+def test_save_and_load(name, tmp_path):
     model, x = make(name)
     trace = intus.trace(model, x)
     trace.save(tmp_path / "a.trace")
@@ -155,14 +155,14 @@ def test_a_saved_trace_comes_back(name, tmp_path):
         assert back.values[row].dtype == value.dtype
 
 
-def test_a_view_of_one_element_is_saved_whatever_its_stride(tmp_path):
+def test_save_a_view_of_one_element_with_a_stride(tmp_path):
     trace = intus.trace(lambda x: x[::6], torch.arange(6.0))
     trace.save(tmp_path / "a.trace")
     assert intus.load(tmp_path / "a.trace")["getitem_1"].value.tolist() == [0]
 
 
 @pytest.mark.parametrize("name", list(ZOO))
-def test_training_mode_is_traced_too(name):
+def test_outputs_in_training_mode(name):
     model, x = make(name, training=True)
     torch.manual_seed(7)
     expected = tensors(model(x))

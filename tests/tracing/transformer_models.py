@@ -1,4 +1,4 @@
-"""Tiny transformers of the kinds people use, with inputs."""
+"""Small transformers, with inputs."""
 
 import torch
 import transformers

@@ -1,4 +1,4 @@
-"""A small zoo of models, and eyes that see a forward pass without intus."""
+"""A small zoo of models, with inputs."""
 
 import warnings
 from collections import namedtuple
@@ -92,7 +92,7 @@ class Scripted(nn.Module):
     def __init__(self):
         super().__init__()
         self.before = nn.Linear(4, 4)
-        with warnings.catch_warnings():  # deprecated, and in the wild for years to come
+        with warnings.catch_warnings():  # deprecated, but still in use
             warnings.simplefilter("ignore", DeprecationWarning)
             self.inner = torch.jit.trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.ones(1, 4))
 
@@ -101,7 +101,7 @@ class Scripted(nn.Module):
 
 
 def alexnet():
-    """AlexNet's order of layers, narrow."""
+    """Return the convolutional layers of AlexNet with few channels."""
     return nn.Sequential(
         *(nn.Conv2d(3, 4, 11, 4, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2)),
         *(nn.Conv2d(4, 4, 5, padding=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2)),
@@ -128,7 +128,7 @@ def encoder_layer():
     return nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
 
 
-#: name -> (makes the model, makes its inputs)
+#: By name: functions that make the model and its inputs.
 ZOO = {
     "mlp": (mlp, lambda: torch.randn(2, 4)),
     "cnn": (Cnn, lambda: torch.randn(2, 1, 8, 8)),
@@ -151,7 +151,7 @@ def make(name, training=False):
 
 
 def tensors(value):
-    """Every tensor in nested containers, in order."""
+    """Return every tensor in nested containers, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
     if hasattr(value, "__dataclass_fields__"):

@@ -1,1 +1,1 @@
-"""How intus attaches to a live model: a small protocol, and one module per framework behind it."""
+"""Backends: attach to live models of each framework, behind one protocol (``base``)."""

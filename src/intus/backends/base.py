@@ -1,7 +1,7 @@
-"""The protocol that makes a framework observable, and the registry that finds it by a model's type.
+"""The protocol that makes a framework observable, and the registry that finds its backend by a model's type.
 
-A backend lists a model's operations, runs it, records its graph, and lets a *tap* see the tensors that pass
-through. The monitor (``probe``) and ``inspect`` reach models through this protocol alone. A backend knows
+A backend lists a model's operations, runs it, records its graph, and passes the tensors of a forward pass to
+a *tap*. The monitor (``probe``) and ``inspect`` reach models only through this protocol. A backend knows
 nothing of schedules, queues or servers: the tap decides, the backend observes.
 """
 
@@ -27,9 +27,9 @@ class Operation(NamedTuple):
     """A place in a model that can be observed.
 
     Attributes:
-        address: Its address (``features.0``, ``""`` for the model itself).
+        address: Its address (``features.0``; ``""`` for the model itself).
         type: The name of its class or kind.
-        module: The framework's own object; only its backend looks inside.
+        module: The framework's own object, which only its backend accesses.
     """
 
     address: str
@@ -39,19 +39,19 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapturedTensor:
-    """A tensor as it passes by: valid only inside ``Tap.on_tensor``, copied only if asked.
+    """A tensor of a forward or backward pass, valid only inside ``Tap.on_tensor`` and copied only on request.
 
     Attributes:
         address: The operation with its call (``fc1:2``), or the parameter (``fc1.weight``).
         kind: One of ``core.record.KINDS``.
-        index: Which of several tensors it is.
+        index: The index among several tensors of one module call.
         shape: Its shape.
-        nbytes: The size of the whole copy.
-        copy: ``copy(rows, axis)`` returns a numpy array, cut to at most ``rows`` along ``axis`` before
-            anything is copied; ``rows`` None for all.
-        batch_axis: The axis of its rows, if the operation tells; else None.
-        project: ``project(rows, axis)`` of the same returns the rows projected to ``PROJECTED`` features, and
-            their ``SUMMARY``; None where the framework has no way of its own, so that numpy does it.
+        nbytes: The size of a complete copy, in bytes.
+        copy: ``copy(rows, axis)`` returns a numpy array of at most the first ``rows`` along ``axis``,
+            selected before anything is copied; None for all rows.
+        batch_axis: The axis of its rows if the operation determines it, else None.
+        project: ``project(rows, axis)`` of the same rows returns them projected to ``PROJECTED`` features,
+            and their ``SUMMARY``. None if the framework has no implementation, so that numpy is used.
     """
 
     address: str
@@ -65,71 +65,93 @@ class CapturedTensor:
 
     @property
     def has_batch(self) -> bool:
-        """Whether the tensor can have a batch axis: parameters and scalars cannot."""
+        """Whether the tensor can have a batch axis, which parameters and scalars cannot."""
         return bool(self.shape) and self.kind not in ("parameter", "parameter_grad", "update")
 
 
 class Tap(Protocol):
-    """What observes the tensors. Its exceptions never reach the model: they come back to ``on_error``."""
+    """The observer of a model's tensors.
+
+    Its exceptions never reach the model; the backend passes them to ``on_error``.
+    """
 
     def on_forward_start(self, inputs: Any) -> bool | None:
-        """Called before each call of the model, with its arguments nested as the framework passes them.
+        """Handle the start of a call of the model.
+
+        Args:
+            inputs: The arguments of the call, nested as the framework passes them.
 
         Returns:
-            False if nothing of this call is wanted: the tap is then not told of its end either.
+            False to skip this call: its end is then not reported either.
         """
 
     def wants(self, operation: Operation) -> Any | None:
-        """Called once per call of an operation, before any work on tensors.
+        """Decide whether a call of an operation is observed, before any work on its tensors.
+
+        Args:
+            operation: The operation.
 
         Returns:
-            None if it is not wanted; anything else is a ticket, which comes back with each tensor of that
-            call, also later with its gradients.
+            None to skip the call. Anything else is a ticket, which is passed to ``on_tensor`` with each
+            tensor of that call, including its gradients later.
         """
 
     def on_tensor(self, ticket: Any, tensor: CapturedTensor) -> None:
-        """Called with each tensor of a call that was wanted."""
+        """Receive a tensor of a call that ``wants`` accepted.
+
+        Args:
+            ticket: The value that ``wants`` returned.
+            tensor: The tensor.
+        """
 
     def on_forward_end(self, output: Any) -> None:
-        """Called after the model's call, with what it returned; None if it raised or was interrupted.
+        """Handle the end of a call of the model.
 
-        Runs on the thread of ``on_forward_start``; calls on several threads may overlap.
+        It runs on the thread of ``on_forward_start``. Calls on several threads may overlap.
+
+        Args:
+            output: The value it returned; None if it raised or was interrupted.
         """
 
     def on_error(self, error: Exception) -> None:
-        """Called when one of the above, or reading a tensor, raised. Must not raise itself."""
+        """Handle an exception of another method, or of reading a tensor. Must not raise."""
 
 
 class Handle(Protocol):
-    """What ``Backend.attach`` returns."""
+    """The result of ``Backend.attach``."""
 
     def remove(self) -> None:
-        """Take everything off the model again. Doing so twice is harmless."""
+        """Detach from the model. Calling it again has no effect."""
 
 
 class GraphRecorder(Protocol):
-    """Records the graph of one call of a model that runs anyway."""
+    """Records the graph of one call of a model that runs in any case."""
 
     def begin(self, model: Any, inputs: Any) -> None:
-        """Start recording; called from ``Tap.on_forward_start`` with the same inputs."""
+        """Start recording; called from ``Tap.on_forward_start``.
+
+        Args:
+            model: The model.
+            inputs: The inputs passed to ``Tap.on_forward_start``.
+        """
 
     def end(self, output: Any) -> Graph | None:
         """Stop recording, on the thread that began.
 
         Args:
-            output: What the call returned; None if it raised.
+            output: The value that the call returned; None if it raised.
 
         Returns:
-            The graph, or None if nothing can be told.
+            The graph, or None if it could not be recorded.
         """
 
 
 class Backend(Protocol):
-    """One framework.
+    """The adapter of one framework.
 
     Attributes:
         name: The framework's name.
-        blind_spot: A sentence for the user whose operations were never called: what this framework hides
+        blind_spot: A sentence for a user whose operations were never called, on what this framework hides
             from observers; ``""`` if nothing.
     """
 
@@ -140,72 +162,94 @@ class Backend(Protocol):
         """Return whether this is a model of the framework that can be attached to."""
 
     def operations(self, model: Any) -> list[Operation]:
-        """Return the operations known before the first call, in declaration order, the model itself first.
+        """Return the operations known before the first call, in order of declaration, the model itself first.
 
-        A framework that learns of operations only while they run may return none: a tap is asked about
-        each as it is met.
+        The list is empty for a framework that creates operations during the first call. ``Tap.wants`` is then
+        called for each of them as it runs.
         """
 
     def parameters(self, operation: Operation) -> Sequence[str]:
-        """Return the names of the parameters that an operation holds itself (``weight``)."""
+        """Return the names of an operation's own parameters (``weight``)."""
 
     def unit_axis(self, operation: Operation, shape: tuple[int, ...]) -> int | None:
-        """Return the axis of the units of an operation's output of this shape, from its kind alone.
+        """Return the unit axis of an operation's output, as determined by its type alone.
 
-        Asked where no graph tells. None if the kind does not tell: it must not guess.
+        It is used if no graph determines the axis.
+
+        Args:
+            operation: The operation.
+            shape: The shape of its output.
+
+        Returns:
+            The axis, or None if the type does not determine it. It must not be a guess.
         """
 
     def mode(self, model: Any) -> str:
         """Return ``"train"`` or ``"eval"``."""
 
     def inner(self, model: Any, *, compiled: bool) -> Any:
-        """Return the model itself, without the wrapper of data parallelism or, with ``compiled``, a
-        compiler.
-        """
-
-    def rows(self, inputs: Any, axis: int) -> int | None:
-        """Return the length of the first tensor in these arguments along ``axis``; None if there is none."""
-
-    def order(self, inputs: Any) -> bytes | str | None:
-        """Return what identifies the data in these arguments, to see whether epochs begin alike.
-
-        Returns:
-            A hash; or, as text, the reason why the order of arrival tells nothing, to follow "its rows
-            cannot be told by their order of arrival: "; or None if the framework cannot tell.
-        """
-
-    def shuffled(self) -> str | None:
-        """Return what brings rows in random order now, in words; None if nothing is known to."""
-
-    def version(self, model: Any) -> int:
-        """Return a number that changes when the parameters do."""
-
-    def inputs(self, model: Any, data: Any) -> Any:
-        """Return data as the model takes them: arrays as tensors on its device, floats in its dtype.
+        """Return the model without wrappers.
 
         Args:
             model: The model.
-            data: An array or tensor, a tuple of positional arguments, or a mapping of keywords.
+            compiled: Whether to unwrap a compiled model too, and not only data parallelism.
+        """
+
+    def rows(self, inputs: Any, axis: int) -> int | None:
+        """Return the length along ``axis`` of the first tensor in these arguments, or None."""
+
+    def order(self, inputs: Any) -> bytes | str | None:
+        """Return a hash of the data in these arguments, to test whether epochs begin with the same batch.
+
+        Returns:
+            A hash; or the reason why rows cannot be identified by their order of arrival, as text; or None if
+            the framework cannot compute one.
+        """
+
+    def shuffled(self) -> str | None:
+        """Return a description of what shuffles the rows at present, or None if nothing is known to."""
+
+    def version(self, model: Any) -> int:
+        """Return a number that changes if the parameters change."""
+
+    def inputs(self, model: Any, data: Any) -> Any:
+        """Return data as inputs of the model: arrays become tensors on its device, floats in its dtype.
+
+        Args:
+            model: The model.
+            data: An array or tensor, a tuple of positional arguments, or a mapping of keyword arguments.
         """
 
     def evaluation(self, model: Any) -> AbstractContextManager[Callable[[Any], Any]]:
         """Return a context in which the model is in evaluation mode, without gradients.
 
-        It yields a function that calls the model with inputs (one, a tuple of arguments, or a mapping
-        of keywords) and returns the output. Modes, buffers and random states are restored at the end.
+        It yields a function that calls the model with inputs (a tensor, a tuple of positional arguments, or a
+        mapping of keyword arguments) and returns the output. Modes, buffers and random states are restored at
+        the end.
         """
 
     def graph_recorder(self, model: Any) -> GraphRecorder | None:
-        """Return what records the graph of the next call; None if the framework or model cannot be
-        recorded.
-        """
+        """Return a recorder for the graph of the next call, or None if it cannot be recorded."""
 
     def attach(self, model: Any, operations: Iterable[Operation], kinds: Collection[str], tap: Tap) -> Handle:
-        """Let ``tap`` see the tensors of ``kinds`` at ``operations`` until the handle is removed."""
+        """Pass the tensors of some operations to a tap, until the handle is removed.
+
+        Args:
+            model: The model.
+            operations: The operations to observe.
+            kinds: The kinds of tensors, of ``core.record.KINDS``.
+            tap: The observer.
+        """
 
 
 def modules_graph(backend: Backend, model: str, operations: Sequence[Operation]) -> Graph:
-    """Return a graph of a model's operations by name alone, to look addresses up in before it has run."""
+    """Return a graph of a model's operations by name alone, to look up addresses before the model has run.
+
+    Args:
+        backend: The model's backend.
+        model: The model's name.
+        operations: Its operations.
+    """
     return Graph.of_modules(
         model,
         [(operation.address, operation.type) for operation in operations],
@@ -218,31 +262,40 @@ _BACKENDS: dict[str, Callable[[], Backend] | str] = {"torch": f"{__package__}.to
 
 
 def register(framework: str, load: Callable[[], Backend] | str) -> None:
-    """Register a framework; the last registration of a name wins.
+    """Register the backend of a framework for ``probe`` and ``inspect``.
 
-    Packages may instead declare an entry point of that name in the group ``intus.backends``.
+    The last registration of a name is used.
+
+    A package may instead declare an entry point with that name in the group ``intus.backends``.
 
     Args:
-        framework: The framework's top package (``"mxnet"``); a model belongs to it if a class that it
-            derives from does.
-        load: Makes the backend, or names it as ``"package.module:Class"``, which is imported when the
-            first such model appears.
+        framework: The name of the framework's top-level package (``"mxnet"``). A model belongs to it if its
+            class or a base class is defined in that package.
+        load: A function without arguments that returns the backend (see ``Backend``), or its location as
+            ``"package.module:Class"``, which is imported when the first such model is used.
+
+    Example:
+        >>> register("mxnet", "intus_mxnet.backend:MxnetBackend")
+        >>> "mxnet" in known()
+        True
+        >>> del _BACKENDS["mxnet"]
     """
     _BACKENDS[framework] = load
 
 
 def known() -> list[str]:
-    """Return the names of the frameworks that can be observed, including those that other packages
-    declare.
-    """
+    """Return the names of the supported frameworks, including those declared by other packages."""
     return sorted({*_BACKENDS, *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
 
 def for_model(model: Any) -> Backend:
-    """Return the backend of a model, found by the model's type; no framework is imported to find it.
+    """Return the backend of a model, without importing any framework to find it.
+
+    Args:
+        model: The model.
 
     Raises:
-        InputError: If no backend knows the type; the message names the frameworks known.
+        InputError: If no backend supports its type. The message names the supported frameworks.
     """
     tops = {cls.__module__.partition(".")[0] for cls in type(model).__mro__}
     for framework in known():
@@ -255,10 +308,16 @@ def for_model(model: Any) -> Backend:
 
 
 def check_kinds(kinds: Collection[str]) -> tuple[str, ...]:
-    """Return the kinds that a caller wrote, each once.
+    """Validate kinds of tensors.
+
+    Args:
+        kinds: A kind or several, of ``core.record.KINDS``.
+
+    Returns:
+        The kinds, without duplicates.
 
     Raises:
-        InputError: If one does not exist, or there are none.
+        InputError: If a kind does not exist, or there are none.
 
     Example:
         >>> check_kinds(["output", "output"])
@@ -268,8 +327,8 @@ def check_kinds(kinds: Collection[str]) -> tuple[str, ...]:
         kinds = (kinds,)
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown or not kinds:
-        wrote = repr(unknown[0]) if unknown else "nothing"
-        raise InputError(f"kinds has {wrote}. Write one or more of: {', '.join(KINDS)}.")
+        got = repr(unknown[0]) if unknown else "nothing"
+        raise InputError(f"kinds must be one or more of {', '.join(KINDS)}, got {got}.")
     return tuple(dict.fromkeys(kinds))
 
 

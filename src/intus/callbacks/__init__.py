@@ -1,6 +1,6 @@
-"""``probe`` in others' training loops: ``TrainerProbe`` for Hugging Face, ``LightningProbe`` for Lightning.
+"""``probe`` for training loops: ``TrainerProbe`` for Hugging Face, ``LightningProbe`` for Lightning.
 
-Each is imported when it is first asked for, and needs its framework only then.
+Each is imported on first access, and only then requires its framework.
 """
 
 from __future__ import annotations

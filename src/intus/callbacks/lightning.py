@@ -1,4 +1,4 @@
-"""A callback for the ``Trainer`` of Lightning, under its new name or its old one."""
+"""A callback for the ``Trainer`` of Lightning, from ``lightning`` or ``pytorch_lightning``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,25 @@ def _callback() -> Any:
 
 
 class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
-    """Watches a ``LightningModule``; takes the options of ``probe``. Epochs are Lightning's, passes of the
-    validation have the mode "eval", and the sanity check before the training is not seen.
+    """A callback that probes a ``LightningModule``.
 
-    ``of`` is the module inside it that the training step calls, such as ``"net"``, where the step does
-    not call the LightningModule itself. Of several processes the first one alone watches.
+    Epochs are Lightning's. Validation passes have the mode ``"eval"``, and the sanity check before the
+    training is not recorded. With several processes, only the first one is probed.
 
-    ``lightning.Trainer(callbacks=[LightningProbe(of="net", probe_set=(images, {"digit": labels}))])``
+    Args:
+        host: The server's host name.
+        port: The server's port for probes, 8082 by default.
+        of: The address of the module to probe, such as ``"net"``, if the training step calls that module and
+            not the LightningModule itself. By default the LightningModule.
+        **options: Options of ``probe``, such as ``run``, ``which``, ``kinds``, ``budget`` and ``probe_set``.
+
+    Raises:
+        InputError: If ``probe`` has no such option; when the training starts, if an option or ``of`` is
+            invalid.
+
+    Example:
+        callback = LightningProbe(of="net", probe_set=(images, {"digit": labels}))
+        lightning.Trainer(callbacks=[callback]).fit(module, loader)
     """
 
     def __init__(self, host: str = HOST, port: int = PORT, *, of: str = "", **options: Any) -> None:
@@ -35,7 +47,7 @@ class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
         self.prepare(host, port, options)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Attach."""
+        """Attach the probe."""
         if not trainer.is_global_zero:
             return
         try:
@@ -43,17 +55,17 @@ class LightningProbe(ProbeCallback, _callback()):  # type: ignore[misc]
         except AttributeError:
             names = ", ".join(repr(name) for name, _ in pl_module.named_children())
             kind = type(pl_module).__name__
-            raise InputError(f"of={self.of!r} is no module of {kind}. Its modules are: {names}.") from None
+            raise InputError(f"of={self.of!r} is not a module of {kind}. Its modules are: {names}.") from None
         self.begin(model, trainer.current_epoch)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Say which epoch it is."""
+        """Set the probe's epoch."""
         self.at(trainer.current_epoch)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Detach."""
+        """Remove the probe."""
         self.end()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Detach, and wait for the scores."""
+        """Remove the probe, and wait for the scores."""
         self.finish()

@@ -1,4 +1,4 @@
-"""What the callbacks of all training loops share: one probe from the training's begin to its end."""
+"""The part that the callbacks of all training loops share."""
 
 from __future__ import annotations
 
@@ -9,12 +9,26 @@ from ..monitoring import Probe, flush, probe
 
 
 class ProbeCallback:
-    """Holds the probe of the training that runs, None before and after."""
+    """Manages one probe from the start of a training to its end.
+
+    Attributes:
+        watch: The probe of the current training; None before and after.
+    """
 
     watch: Probe | None = None
 
     def prepare(self, host: str, port: int, options: dict[str, Any]) -> None:
-        """Take what ``probe`` will be called with; a misspelt option is said now, not at the beginning."""
+        """Store the arguments of ``probe``.
+
+        Args:
+            host: The server's host name.
+            port: The server's port for probes.
+            options: Options of ``probe``.
+
+        Raises:
+            InputError: If there is no such option, so that a misspelling is reported before the training
+                starts.
+        """
         known = set(probe.__annotations__) - {"model", "host", "port", "return"}
         for name in options:
             if name not in known:
@@ -22,24 +36,29 @@ class ProbeCallback:
         self._host, self._port, self._options = host, port, options
 
     def begin(self, model: Any, epoch: float) -> None:
-        """The training begins, in a new run or one that goes on."""
+        """Attach a probe at the start of a training, or when it continues.
+
+        Args:
+            model: The model.
+            epoch: The number of the first epoch.
+        """
         self.end()
         self.watch = probe(model, self._host, self._port, **self._options)
         self.watch.epoch = epoch
 
     def at(self, epoch: float) -> None:
-        """An epoch begins, which ends the one before."""
+        """Set the epoch, which ends the one before."""
         if self.watch is not None:
             self.watch.epoch = epoch
 
     def end(self) -> None:
-        """The training is over, however it ended: nothing stays on the model."""
+        """Remove the probe, however the training ended."""
         watch, self.watch = self.watch, None
         if watch is not None:
             watch.remove()
 
     def finish(self) -> None:
-        """It came to its end: wait until all is scored."""
+        """Remove the probe at the normal end of a training, and wait until everything is scored."""
         if self.watch is not None:
             self.end()
             flush(self._host, self._port)

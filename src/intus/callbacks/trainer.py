@@ -19,13 +19,22 @@ def _callback() -> Any:
 
 
 class TrainerProbe(ProbeCallback, _callback()):  # type: ignore[misc]
-    """Watches the model of a ``Trainer``; takes the options of ``probe``. Epochs are the Trainer's, passes of
-    ``evaluate`` have the mode "eval". The Trainer shuffles, so labels are best given with a ``probe_set``.
+    """A callback that probes the model of a Hugging Face ``Trainer``.
 
-    Of several processes the first one alone watches.
+    Epochs are the Trainer's. Passes of ``evaluate`` have the mode ``"eval"``. The Trainer shuffles the data,
+    so labels are best passed with a ``probe_set``. With several processes, only the first one is probed.
 
-    >>> trainer = Trainer(model, arguments, train_dataset=data,  # doctest: +SKIP
-    ...     callbacks=[TrainerProbe(probe_set=({"input_ids": ids}, {"pos": tags}))])
+    Args:
+        host: The server's host name.
+        port: The server's port for probes, 8082 by default.
+        **options: Options of ``probe``, such as ``run``, ``which``, ``kinds``, ``budget`` and ``probe_set``.
+
+    Raises:
+        InputError: If ``probe`` has no such option; when the training starts, if an option is invalid.
+
+    Example:
+        >>> callback = TrainerProbe(probe_set=({"input_ids": ids}, {"pos": tags}))  # doctest: +SKIP
+        >>> Trainer(model, arguments, train_dataset=data, callbacks=[callback]).train()  # doctest: +SKIP
     """
 
     def __init__(self, host: str = HOST, port: int = PORT, **options: Any) -> None:
@@ -33,14 +42,14 @@ class TrainerProbe(ProbeCallback, _callback()):  # type: ignore[misc]
         self.prepare(host, port, options)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **others: Any) -> None:
-        """Attach."""
+        """Attach the probe."""
         if state.is_world_process_zero:
             self.begin(model, round(state.epoch or 0))
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """Say which epoch it is."""
+        """Set the probe's epoch."""
         self.at(round(state.epoch or 0))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """Detach, and wait for the scores."""
+        """Remove the probe, and wait for the scores."""
         self.finish()

@@ -1,4 +1,4 @@
-"""The ``intus`` command: demo, serve, view."""
+"""The command ``intus`` with its subcommands: demo, examples, serve, view."""
 
 from __future__ import annotations
 
@@ -15,23 +15,31 @@ from . import view
 _EXAMPLES = """\
 examples:
   intus demo                                   train a small network on real digits and watch it learn
-  intus demo --no-wait                         the same, and end
-  intus examples --epochs 5                    train three networks that fill the page of a server
-  intus serve                                  the page on 8080, the server that probe() sends to on 8082
+  intus demo --no-wait                         the same, but exit when it is done
+  intus examples --epochs 5                    train three networks and send their layers to a server
+  intus serve                                  the page on port 8080, the server for probe() on 8082
   intus serve --port 9000 --database runs.db   everything on one port, scores in runs.db
-  intus serve --role evaluator --port 8081     one of the three alone
+  intus serve --role evaluator --port 8081     only one of the three servers
   intus view net.py:Net --inputs "randn(1, 3, 224, 224)"
   intus view saved.trace --out net.svg --rolled
   intus view before.trace --beside after.trace
 
-exit codes: 0 done, 1 it could not be done (the reason is printed), 2 the command was not understood,
-130 interrupted by Ctrl+C
+exit codes: 0 success, 1 failure (the reason is printed), 2 invalid command line, 130 interrupted by Ctrl+C
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code: 0 done, 1 refused with a reason, 2 not understood, 130
-    interrupted."""
+    """Run a command.
+
+    Args:
+        arguments: The command line, without the name of the program. Default: ``sys.argv[1:]``.
+
+    Returns:
+        The exit code: 0 success, 1 failure with a reason on standard error, 2 no command, 130 interrupted.
+
+    Raises:
+        SystemExit: With code 2 if the command line is invalid, and with 0 after ``--help`` and ``--version``.
+    """
     grammar = parser()
     if not (sys.argv[1:] if arguments is None else arguments):
         grammar.print_help(sys.stderr)
@@ -48,10 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line's grammar."""
+    """Return the parser of the command line."""
     top = argparse.ArgumentParser(
         prog="intus",
-        description="See inside any neural network: what runs, what layers learn, what units mean.",
+        description="See inside any neural network: what runs, what layers learn, what units respond to.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -69,21 +77,21 @@ def _demo(verbs: Any) -> None:
         verbs,
         "demo",
         "train a small network on real digits and watch it learn",
-        "Trains a small convolutional network on scikit-learn's 1,797 handwritten digits with probe, "
-        "register_targets and flush in its script; scores every layer after every epoch on three targets; "
-        "shows the graph, painted, and the curves on a page; then asks which units answer to three ideas "
-        "about the stroke. Nothing is downloaded.",
+        "Trains a small convolutional network on scikit-learn's 1,797 handwritten digits, with probe, "
+        "register_targets and flush in its script. Scores every layer after every epoch on three targets, "
+        "and shows the colored graph and the curves on a page. Then inspects which units respond to three "
+        "hypotheses about the stroke. Nothing is downloaded.",
     )
     verb.add_argument("--host", default="127.0.0.1", help="address to serve on (default: %(default)s)")
     verb.add_argument(
-        "--port", type=port, default=8080, help="port, or a free one if it is taken (default: 8080)"
+        "--port", type=port, default=8080, help="port; a free one is used if it is taken (default: 8080)"
     )
     verb.add_argument(
-        "--epochs", type=int, default=10, metavar="N", help="how long to train (default: %(default)s)"
+        "--epochs", type=int, default=10, metavar="N", help="number of epochs to train (default: %(default)s)"
     )
-    verb.add_argument("--database", help="keep the scores in this file (default: a temporary one)")
+    verb.add_argument("--database", help="file for the scores (default: a temporary one)")
     verb.add_argument(
-        "--no-wait", dest="wait", action="store_false", help="end when done instead of serving on"
+        "--no-wait", dest="wait", action="store_false", help="exit when done instead of keeping the page up"
     )
     verb.set_defaults(run=_run_demo)
 
@@ -95,7 +103,7 @@ def _run_demo(chosen: argparse.Namespace) -> int:
         from ..demo.run import demo
 
     if chosen.epochs < 1:
-        raise InputError(f"--epochs {chosen.epochs} trains nothing; write 1 or more.")
+        raise InputError(f"--epochs {chosen.epochs} trains nothing. Write 1 or more.")
     return demo(
         host=chosen.host, port=chosen.port, epochs=chosen.epochs, database=chosen.database, wait=chosen.wait
     )
@@ -105,18 +113,18 @@ def _examples(verbs: Any) -> None:
     verb = _verb(
         verbs,
         "examples",
-        "run training scripts that fill the page of a server",
-        "Trains, beside `intus serve`: mlp and lstm on scikit-learn's handwritten digits, and a small "
-        "transformer on the characters of Python's standard library, each with a few lines of intus in its "
-        "script (intus/examples). trainer and lightning do it in the loops of Hugging Face and Lightning, "
-        "where these are installed. Nothing is downloaded.",
+        "run training scripts that send their layers to a server",
+        "Needs a running `intus serve`. Trains mlp and lstm on scikit-learn's handwritten digits, and a "
+        "small transformer on the characters of Python's standard library, each with a few lines of intus in "
+        "its script (intus/examples). trainer and lightning use the training loops of Hugging Face and "
+        "Lightning, if these are installed. Nothing is downloaded.",
     )
-    known = "mlp, lstm, transformer (these by default), trainer, lightning"
+    known = "mlp, lstm, transformer (these three by default), trainer, lightning"
     verb.add_argument("names", nargs="*", metavar="NAME", help=known)
-    verb.add_argument("--host", default="127.0.0.1", help="where the server is (default: %(default)s)")
-    verb.add_argument("--port", type=port, default=8082, help="the port that probes send to (default: 8082)")
+    verb.add_argument("--host", default="127.0.0.1", help="host of the server (default: %(default)s)")
+    verb.add_argument("--port", type=port, default=8082, help="the server's port for probes (default: 8082)")
     verb.add_argument(
-        "--epochs", type=int, default=5, metavar="N", help="how long each trains (default: %(default)s)"
+        "--epochs", type=int, default=5, metavar="N", help="number of epochs for each (default: %(default)s)"
     )
     verb.set_defaults(run=_run_examples)
 
@@ -125,7 +133,7 @@ def _run_examples(chosen: argparse.Namespace) -> int:
     from ..examples.run import examples
 
     if chosen.epochs < 1:
-        raise InputError(f"--epochs {chosen.epochs} trains nothing; write 1 or more.")
+        raise InputError(f"--epochs {chosen.epochs} trains nothing. Write 1 or more.")
     return examples(chosen.names, chosen.host, chosen.port, chosen.epochs)
 
 
@@ -133,9 +141,10 @@ def _serve(verbs: Any) -> None:
     verb = _verb(
         verbs,
         "serve",
-        "receive what probe() sends, score it, and show the page",
-        "Runs the aggregator (8082, where probe() sends), the evaluator (8081) and the frontend (8080, the "
-        "page) as one process, or one of them alone. Scores are kept in a SQLite file; activations are not.",
+        "receive the records of probe(), score them, and show the page",
+        "Runs the aggregator (port 8082, receives from probe()), the evaluator (8081) and the frontend "
+        "(8080, the page) in one process, or only one of them. Scores are stored in a SQLite file, "
+        "activations are not stored.",
     )
     add_options(verb)
     verb.set_defaults(run=_run_serve)

@@ -1,4 +1,4 @@
-"""What a Python file holds that ``intus view`` could show, where the caller named nothing of it."""
+"""List what a Python file contains that ``intus view`` can show, if the caller named nothing."""
 
 from __future__ import annotations
 
@@ -7,50 +7,56 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-MOST = 12  # listed
+MOST = 12  # names that are listed
 
 
 def choice(source: Path, names: Mapping[str, Any], functions: list[str]) -> str:
-    """What to write, of a file that defines ``names``, of which ``functions`` are its own that might be run.
+    """Return the message that tells the caller what to write for a file.
 
-    >>> import torch
-    >>> print(choice(Path("net.py"), {"head": torch.nn.Linear(2, 1)}, []))
-    net.py needs the name of its model: write
-      net.py:head --inputs "input"  a Linear
-    with a value for each input, in Python, such as --inputs "randn(1, 3, 8, 8), ones(2)".
+    Args:
+        source: The file.
+        names: What it defines.
+        functions: The names of its own functions and classes.
+
+    Example:
+        >>> import torch
+        >>> print(choice(Path("net.py"), {"head": torch.nn.Linear(2, 1)}, []))
+        net.py needs the name of its model: write
+          net.py:head --inputs "input"  a Linear
+        with a value for each input, in Python, such as --inputs "randn(1, 3, 8, 8), ones(2)".
     """
     found = list(_modules(source, names))
     if found:
-        width = max(len(words) for words, _ in found[:MOST])
-        lines = [f"  {words:{width}}  {what}" for words, what in found[:MOST]]
+        width = max(len(argument) for argument, _ in found[:MOST])
+        lines = [f"  {argument:{width}}  {kind}" for argument, kind in found[:MOST]]
         if len(found) > MOST:
             lines.append(f"  and {len(found) - MOST} more")
-        several = f"one of its {len(found)} models" if len(found) > 1 else "its model"
-        such = 'with a value for each input, in Python, such as --inputs "randn(1, 3, 8, 8), ones(2)".'
-        return "\n".join([f"{source} needs the name of {several}: write", *lines, such])
+        models = f"one of its {len(found)} models" if len(found) > 1 else "its model"
+        end = 'with a value for each input, in Python, such as --inputs "randn(1, 3, 8, 8), ones(2)".'
+        return "\n".join([f"{source} needs the name of {models}: write", *lines, end])
     if functions:
         listed = ", ".join(functions[:MOST])
         return (
-            f"{source} holds no torch.nn.Module, neither a class nor one that is made. If a function of it "
-            f"makes the model, write {source}:'{functions[0]}()'; if it is what to show, {source}:"
-            f"{functions[0]}. Its functions and classes: {listed}."
+            f"{source} defines no torch.nn.Module, neither a class nor an instance. If a function of it "
+            f"makes the model, write {source}:'{functions[0]}()'. To show the function itself, write "
+            f"{source}:{functions[0]}. Its functions and classes: {listed}."
         )
-    nothing = f"{source} holds nothing to show: no torch.nn.Module and no function."
+    nothing = f"{source} defines nothing to show: no torch.nn.Module and no function."
     if "__main__" not in source.read_text(encoding="utf-8", errors="replace"):
         return nothing
-    below = "What stands below `if __name__ == '__main__'` does not run here"
-    return f"{nothing} {below}: make the model above it, or in a function."
+    guarded = "Code below `if __name__ == '__main__'` does not run here"
+    return f"{nothing} {guarded}: make the model above it, or in a function."
 
 
 def _modules(source: Path, names: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What to write for each class of modules and each module, those made first, and what it is."""
+    """Yield the argument to write for each module and each module class, and what it is; modules first."""
     from torch.nn import Module
 
-    own = {name: value for name, value in names.items() if not name.startswith("_")}
-    for name, value in own.items():
+    public = {name: value for name, value in names.items() if not name.startswith("_")}
+    for name, value in public.items():
         if isinstance(value, Module):
             yield f"{source}:{name}{_inputs(value.forward)}", f"a {type(value).__name__}"
-    for name, value in own.items():
+    for name, value in public.items():
         if isinstance(value, type) and issubclass(value, Module) and not _is_torch(value):
             takes = ", ".join(_required(value))
             called = f"'{name}({takes})'" if takes else name
@@ -68,12 +74,12 @@ def _inputs(forward: Callable[..., Any], skip: int = 0) -> str:
 
 
 def _required(call: Callable[..., Any]) -> list[str]:
-    """The names of the arguments that have no default."""
+    """Return the names of the arguments that have no default."""
     try:
-        given = inspect.signature(call).parameters.values()
+        parameters = inspect.signature(call).parameters.values()
     except (TypeError, ValueError):
         return []
-    needed = [one for one in given if one.default is one.empty]
+    needed = [one for one in parameters if one.default is one.empty]
     return [
         f"{one.name}=…" if one.kind is one.KEYWORD_ONLY else one.name
         for one in needed

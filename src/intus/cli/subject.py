@@ -1,4 +1,4 @@
-"""What a command line names: a model in a Python file, or a saved trace."""
+"""Resolve what a command line names: a model in a Python file, or a saved trace."""
 
 from __future__ import annotations
 
@@ -18,43 +18,62 @@ if TYPE_CHECKING:
     from ..tracing.results.trace import Trace
 
 _HOW = "Write FILE.py:NAME, or the path of a saved trace."
-_RUN = "__intus_view__"  # the __name__ of a file that is run
-_SUCH = '--inputs "randn(1, 3, 8, 8), ones(2)"'
+_RUN = "__intus_view__"  # __name__ of the file while it runs
+_EXAMPLE = '--inputs "randn(1, 3, 8, 8), ones(2)"'
 _WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".onnx", ".h5", ".keras")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model with the ``names`` of its file, or a trace; ``name`` is what the caller wrote."""
+    """A model of a Python file, or a trace.
+
+    Attributes:
+        name: What the caller wrote.
+        what: The model or the trace.
+        names: What the file defines; empty for a trace.
+    """
 
     name: str
     what: Callable[..., Any] | Trace
     names: Mapping[str, Any]
 
     def traced(self, values: Any, written: str | None, *, save: str) -> Trace:
-        """The trace, read or taken now; where the model raises, as far as it came.
+        """Return the trace: the one that was read, or one taken now, up to an exception of the model.
 
-        Raises InputError where it did not begin; ``written`` is what stood after ``--inputs``.
+        Args:
+            values: The inputs of the model.
+            written: What the caller wrote after ``--inputs``; None if nothing.
+            save: What to save, as in ``trace``.
+
+        Raises:
+            InputError: If the model raised before it ran any operation.
         """
         from ..tracing.results.trace import Trace
         from ..tracing.run import trace
 
         if isinstance(self.what, Trace):
             return self.what
-        found = trace(self.what, values, save=save, seed=0, on_error="keep")
-        if not found.graph.error or len(found.ops):
-            return found
+        result = trace(self.what, values, save=save, seed=0, on_error="keep")
+        if not result.graph.error or len(result.ops):
+            return result
         on = "without --inputs" if written is None else f"on --inputs {written!r}"
-        raised = found.graph.facts.get("raised")
+        raised = result.graph.facts.get("raised")
         if raised:  # in the model's own code
             more = f" ({raised['file']}, line {raised['line']})"
         else:
             more = f". It takes {_signature(self.what)}: {_advice(self)}"
-        raise InputError(f"{self.name} cannot run {on}: {found.graph.error}{more}.")
+        raise InputError(f"{self.name} cannot run {on}: {result.graph.error}{more}.")
 
 
 def subject(written: str) -> Subject:
-    """What ``FILE.py:NAME`` or a trace's path means; raises InputError with what to write instead."""
+    """Return what ``FILE.py:NAME`` or the path of a trace means.
+
+    Args:
+        written: What the caller wrote.
+
+    Raises:
+        InputError: If it means nothing; the message says what to write instead.
+    """
     path, colon, name = written.partition(".py:")
     source = Path(f"{path}.py" if colon else written)
     if not source.exists():
@@ -69,7 +88,18 @@ def subject(written: str) -> Subject:
 
 
 def inputs(written: str | None, *subjects: Subject) -> Any:
-    """The value of ``--inputs``, with the names of torch and of the files, the first before the second."""
+    """Evaluate ``--inputs`` with the names of torch and of the files, of which the first takes precedence.
+
+    Args:
+        written: The expression; None if there is none.
+        *subjects: The models or traces.
+
+    Returns:
+        The inputs, as ``trace`` takes them.
+
+    Raises:
+        InputError: If the expression does not work, or there is no model to run.
+    """
     import torch
 
     from ..tracing.results.trace import Trace
@@ -82,7 +112,7 @@ def inputs(written: str | None, *subjects: Subject) -> Any:
     for one in reversed(subjects):
         names |= one.names
     with _seeded():
-        return _evaluate(written, names, f"--inputs {written!r}", f"Write Python, such as {_SUCH}.")
+        return _evaluate(written, names, f"--inputs {written!r}", f"Write Python, such as {_EXAMPLE}.")
 
 
 def _loaded(source: Path) -> Trace:
@@ -94,9 +124,9 @@ def _loaded(source: Path) -> Trace:
         advice = f"A model is written FILE.py:NAME. {error}"
         if source.suffix in _WEIGHTS:
             advice = (
-                f"It may hold weights; the model is in the code that loads them: write FILE.py:NAME. {error}"
+                f"It may hold weights. The model is in the code that loads them: write FILE.py:NAME. {error}"
             )
-        raise InputError(f"{source} is no trace that this intus can read. {advice}") from None
+        raise InputError(f"{source} is no trace that this version of intus can read. {advice}") from None
 
 
 def _model(source: Path, name: str, names: Mapping[str, Any]) -> Callable[..., Any]:
@@ -108,16 +138,17 @@ def _model(source: Path, name: str, names: Mapping[str, Any]) -> Callable[..., A
         raise InputError(f"{source} has no {name!r}. {did_you_mean(name, known)}")
     model = _evaluate(name, names, written, f"Write {source}:NAME, or {source}:'NAME(…)' with arguments.")
     if isinstance(model, type):
-        takes = f"{model.__name__} takes {_signature(model)}: write {source}:'{name}(…)' with its arguments."
-        model = _evaluate(f"({name})()", names, written, takes)
+        takes = _signature(model)
+        advice = f"{model.__name__} takes {takes}: write {source}:'{name}(…)' with its arguments."
+        model = _evaluate(f"({name})()", names, written, advice)
     if isinstance(model, ModuleType | torch.Tensor) or not callable(model):
         kind = type(model).__name__
-        raise InputError(f"{written} is of type {kind}, and not a model to run. {did_you_mean(name, known)}")
+        raise InputError(f"{written} is of type {kind}, not a model to run. {did_you_mean(name, known)}")
     return model  # type: ignore[no-any-return]
 
 
 def _callables(names: Mapping[str, Any]) -> list[str]:
-    """Names of what might be run, those that the file itself defines."""
+    """Return the names of callables that the file itself defines."""
     return [
         key
         for key, value in names.items()
@@ -126,7 +157,7 @@ def _callables(names: Mapping[str, Any]) -> list[str]:
 
 
 def _names_of(source: Path) -> dict[str, Any]:
-    """What a file defines, run with its own folder to import from, as ``python FILE.py`` would."""
+    """Run a file as ``python FILE.py`` would, with its folder on the path, and return what it defines."""
     import runpy
 
     from ..tracing.failure import raised_at
@@ -136,10 +167,12 @@ def _names_of(source: Path) -> dict[str, Any]:
     try:
         return runpy.run_path(str(source), run_name=_RUN)
     except (Exception, SystemExit) as error:
-        at = None if isinstance(error, SyntaxError) else raised_at(error, None)  # which says it itself
+        at = None if isinstance(error, SyntaxError) else raised_at(error, None)  # SyntaxError has the line
         where = f" ({at['file']}, line {at['line']})" if at else ""
-        lacks = isinstance(error, ModuleNotFoundError)
-        advice = f" Install it for {sys.executable}, or run intus where it is." if lacks else ""
+        is_missing = isinstance(error, ModuleNotFoundError)
+        advice = (
+            f" Install it for {sys.executable}, or run intus where it is installed." if is_missing else ""
+        )
         raise InputError(f"{source} does not run: {type(error).__name__}: {error}{where}.{advice}") from error
     finally:
         if folder in sys.path:
@@ -147,20 +180,20 @@ def _names_of(source: Path) -> dict[str, Any]:
 
 
 def _near(source: Path) -> str:
-    """What lies in that folder under a similar name."""
+    """Return a sentence that suggests files of a similar name, or ``""``."""
     module = Path(str(source).partition(":")[0] + ".py")
     if ":" in source.name and module.is_file():
         return f"Did you mean {module}:{source.name.partition(':')[2]}? "
     folder = source.parent
     if not folder.is_dir():
-        return f"Nor is there a folder {str(folder)!r}. "
-    there = [one.name for one in folder.iterdir() if one.suffix in (".py", ".trace")]
-    near = did_you_mean(source.name, there) if there else ""
-    return f"{near} " if near.startswith("Did") else ""
+        return f"There is no folder {str(folder)!r} either. "
+    files = [one.name for one in folder.iterdir() if one.suffix in (".py", ".trace")]
+    suggestion = did_you_mean(source.name, files) if files else ""
+    return f"{suggestion} " if suggestion.startswith("Did") else ""
 
 
 def _signature(what: Any) -> str:
-    """The arguments as its definition has them."""
+    """Return the signature of a model's forward, a function or a class, as text."""
     try:
         forward = getattr(what, "forward", what) if not isinstance(what, type) else what
         return str(inspect.signature(forward))
@@ -169,22 +202,22 @@ def _signature(what: Any) -> str:
 
 
 def _advice(subject: Subject) -> str:
-    """How to write what a model takes."""
-    every = f"write a value for each, such as {_SUCH}"
+    """Return how to write the inputs that a model takes."""
+    advice = f"write a value for each, such as {_EXAMPLE}"
     try:
         what: Any = getattr(subject.what, "forward", subject.what)
-        taken = inspect.signature(what).parameters.values()
+        parameters = inspect.signature(what).parameters.values()
     except (TypeError, ValueError):
-        return every
-    if not taken:
+        return advice
+    if not parameters:
         return f"if it makes the model, write {subject.name}()"
-    by_name = any(one.kind is one.KEYWORD_ONLY for one in taken)
-    named = ", ".join(f"{one.name}=…" for one in taken)
-    return f'{every}, or by name: "dict({named})"' if by_name else every
+    by_name = any(one.kind is one.KEYWORD_ONLY for one in parameters)
+    named = ", ".join(f"{one.name}=…" for one in parameters)
+    return f'{advice}, or by name: "dict({named})"' if by_name else advice
 
 
 def _evaluate(expression: str, names: Mapping[str, Any], what: str, advice: str) -> Any:
-    """The value of what the caller wrote as Python, or what is wrong with it in a sentence."""
+    """Return the value of a Python expression, or raise InputError with the exception and the advice."""
     try:
         return eval(expression.strip(), dict(names))
     except (Exception, SystemExit) as error:
@@ -193,7 +226,7 @@ def _evaluate(expression: str, names: Mapping[str, Any], what: str, advice: str)
 
 @contextmanager
 def _seeded() -> Iterator[None]:
-    """Random numbers from seed 0, so that a model built twice is the same twice."""
+    """Seed torch with 0, so that a model that is built twice is the same twice; restore the state on exit."""
     import torch
 
     with torch.random.fork_rng(devices=[]):

@@ -1,4 +1,4 @@
-"""``intus view``: a model's graph as a page or a picture, or two side by side."""
+"""``intus view``: show a model's graph as a page or a picture, or two graphs side by side."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
 
 
 def add(verbs: Any) -> None:
-    """Add the command to the command line's grammar."""
+    """Add the command to the command line."""
     verb = verbs.add_parser(
         "view",
         help="show a model's graph as a page or a picture",
-        description="Runs FILE.py and the model in it once, and writes the graph as one page that works "
-        "offline or as a picture; or shows a trace that Trace.save wrote. With --beside, two of them on one "
-        "page, with what differs marked. Random numbers begin at seed 0. A page or SVG is opened in the "
-        "browser where there is one.",
+        description="Runs FILE.py and the model in it once, and writes the graph as a page that works "
+        "offline, or as a picture. Also shows a trace that Trace.save wrote. With --beside, shows two of "
+        "them on one page and marks the differences. Random numbers start at seed 0. A page or SVG is opened "
+        "in the browser if there is one.",
     )
     verb.add_argument(
         "what",
         metavar="FILE.py:NAME",
-        help="a module, its class, such as 'Net(width=8)' with arguments, or a function; or FILE.trace",
+        help="a module, a class ('Net(width=8)' with arguments), or a function; or FILE.trace",
     )
-    verb.add_argument("more", nargs="*", help=argparse.SUPPRESS)  # refused in words: see _run
+    verb.add_argument("more", nargs="*", help=argparse.SUPPRESS)  # _run refuses more with a message
     verb.add_argument(
         "--inputs",
         metavar="EXPR",
-        help='such as "randn(1, 3, 224, 224)": Python, with the names of torch and of the file',
+        help='inputs in Python, with the names of torch and of the file, such as "randn(1, 3, 224, 224)"',
     )
     verb.add_argument(
         "--beside",
         metavar="OTHER",
-        help="a second one to show beside it, FILE.py:NAME (run on the same inputs) or FILE.trace",
+        help="a second model or trace to show beside it, FILE.py:NAME (on the same inputs) or FILE.trace",
     )
     verb.add_argument(
         *("-o", "--out", "--output"),
@@ -51,15 +51,17 @@ def add(verbs: Any) -> None:
     verb.add_argument(
         "--depth",
         type=_levels,
-        help="levels of modules that stand open, or all (default: what stays readable)",
+        help="levels of modules that are open, or all (default: as many as stay readable)",
     )
-    verb.add_argument("--overlay", help=f"what colours the boxes: {', '.join((*BUILT_IN, *OF_VALUES))}")
+    verb.add_argument("--overlay", help=f"what colors the boxes: {', '.join((*BUILT_IN, *OF_VALUES))}")
     verb.add_argument(
         "--rolled",
         action=argparse.BooleanOptionalAction,
-        help="a recurrent layer's passes as one box (default: where they are too many to read)",
+        help="show the passes of a recurrent layer as one box (default: if there are too many to read)",
     )
-    verb.add_argument("--direction", help="where the data flows, down or right (pictures; default: down)")
+    verb.add_argument(
+        "--direction", help="direction of the data flow, down or right (pictures; default: down)"
+    )
     verb.add_argument("--dark", action="store_true", help="the dark theme (pictures)")
     verb.add_argument("--no-open", dest="open", action="store_false", help="do not open a browser")
     verb.set_defaults(run=_run)
@@ -68,33 +70,33 @@ def add(verbs: Any) -> None:
 def _run(chosen: argparse.Namespace) -> int:
     if chosen.more:
         raise InputError(
-            f"intus view shows one model or trace at a time, and {1 + len(chosen.more)} are named. For two "
+            f"intus view shows one model or trace at a time, but {1 + len(chosen.more)} are named. For two "
             f"on one page write: intus view {chosen.what} --beside {chosen.more[0]}"
         )
-    shown = _sides(chosen) if chosen.beside else _one(chosen)
-    look = {name: value for name in ("direction", "dark") if (value := getattr(chosen, name))}
+    shown = _two(chosen) if chosen.beside else _one(chosen)
+    options = {name: value for name in ("direction", "dark") if (value := getattr(chosen, name))}
     output = chosen.output or Path(f"{shown.title}.html")
     try:
-        shown.save(output, rolled=chosen.rolled, **look)
+        shown.save(output, rolled=chosen.rolled, **options)
     except OSError as error:
         raise InputError(f"--out {output} cannot be written: {error.strerror}.") from None
     print(f"{shown.title}: {output}")
     if chosen.open and output.suffix in (".html", ".svg"):
         webbrowser.open(output.resolve().as_uri())
-    if shown.graph.error and ".py:" in chosen.what:  # and no trace, whose failure is what one came to see
-        raise InputError(f"{chosen.what} stopped on the way; {output} shows where: {shown.graph.error}")
+    if shown.graph.error and ".py:" in chosen.what:  # not for a saved trace
+        raise InputError(f"{chosen.what} raised an exception; {output} shows where: {shown.graph.error}")
     return 0
 
 
 def _one(chosen: argparse.Namespace) -> View:
-    """The view of what the caller named; of a model that raises, as far as it came."""
+    """Return the view of the model or trace; of a model that raises, up to the exception."""
     one = subject(chosen.what)
     found = one.traced(inputs(chosen.inputs, one), chosen.inputs, save=to_save(chosen.overlay))
     return found.show(depth=chosen.depth, overlay=chosen.overlay)
 
 
-def _sides(chosen: argparse.Namespace) -> View:
-    """The view of both that the caller named, run on the same inputs where they are models."""
+def _two(chosen: argparse.Namespace) -> View:
+    """Return the view of two models or traces; models run on the same inputs."""
     from ..tracing.view import view
 
     both = subject(chosen.what), subject(chosen.beside)
@@ -102,7 +104,7 @@ def _sides(chosen: argparse.Namespace) -> View:
     a, b = (one.traced(values, chosen.inputs, save="all") for one in both)
     for one, found in zip(both, (a, b), strict=True):
         if found.graph.error:
-            raise InputError(f"{one.name} stopped on the way: {found.graph.error}")
+            raise InputError(f"{one.name} raised an exception: {found.graph.error}")
     return view(a, depth=chosen.depth, overlay=chosen.overlay, beside=b)
 
 

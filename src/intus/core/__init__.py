@@ -1,2 +1,4 @@
-"""The five nouns that cross the borders between packages: Address, Graph, Record, Score's Results, and
-the Selection that picks among them. Needs numpy and the standard library alone."""
+"""The concepts that every package shares: addresses, selections, graphs, records, results and errors.
+
+Needs only numpy and the standard library.
+"""

@@ -1,4 +1,4 @@
-"""The address language: one grammar for every place in a network.
+r"""The address language: one grammar for every place in a network.
 
     conv2d_3_7         the third conv2d and seventh operation of a forward pass
     conv2d_3           the same, without the overall number
@@ -15,12 +15,12 @@ Brackets select units of the value, counted from 0 (negative from the end), as l
     conv1[3,5:8]       units 3, 5, 6 and 7
     ln_f[-1@1][0:64]   the last position (axis 1), and of it the first 64 units
 
-``@`` names the axis; without it, units lie along the axis that ``core.units`` finds.
+``@`` names the axis. Without it, the units are those of the axis that ``core.units`` finds.
 
 The same text names a node of a trace, a box on the page, a line of the plot, a row of a DataFrame and a key
-of the database. A module's name may contain any character but a dot, so a backslash escapes the characters
-with a meaning here: ``\\``, ``:``, ``[``, ``]``, and ``*`` and ``?`` in patterns. ``core.selection`` finds
-what an address means in a graph.
+of the database. A module's name may contain any character but a dot, so a backslash escapes the special
+characters: ``\``, ``:``, ``[``, ``]``, and ``*`` and ``?`` in patterns. ``core.selection`` resolves an
+address to rows of a graph.
 """
 
 from __future__ import annotations
@@ -45,7 +45,13 @@ _WILDCARDS = {"**": ".*", "*": r"[^.]*", "?": r"[^.]"}
 
 
 class UnitRange(NamedTuple):
-    """A range of units, as ``slice`` has it; None where an end is left open."""
+    """A range of units, with the bounds of a ``slice``.
+
+    Attributes:
+        start: The first unit; None for the beginning.
+        stop: The end, exclusive; None for all the rest.
+        step: The step; None for 1.
+    """
 
     start: int | None = None
     stop: int | None = None
@@ -57,7 +63,12 @@ class UnitRange(NamedTuple):
 
 
 class Units(NamedTuple):
-    """The units in one pair of brackets: numbers and ranges, along ``axis`` (None: the unit axis)."""
+    """The units in one pair of brackets.
+
+    Attributes:
+        which: Unit numbers and ranges.
+        axis: The axis they select along; None for the unit axis.
+    """
 
     which: tuple[int | UnitRange, ...]
     axis: int | None = None
@@ -68,13 +79,17 @@ class Units(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Units:
-        """Read what stands between brackets.
+        """Parse the text between a pair of brackets.
 
         Args:
-            text: Numbers and ranges with commas, then perhaps ``@`` and an axis: ``"0,4:8@1"``.
+            text: Unit numbers and ranges, separated by commas, optionally followed by ``@`` and an axis:
+                ``"0,4:8@1"``.
+
+        Returns:
+            The units.
 
         Raises:
-            InputError: If the text is not of that form.
+            InputError: If the text does not have that form.
 
         Example:
             >>> Units.parse("3,5:8@-1")
@@ -91,11 +106,12 @@ class Units(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A place in a network: a name, perhaps which of its calls, perhaps which of its units.
+    """A place in a network: an operation, module or parameter, and optionally one call and some units of it.
 
     Args:
-        name: An operation's label or a module's path, unescaped; ``""`` for the model itself.
-        call: Which call or pass, counted from 1; None for all.
+        name: An operation's label, a module's path or a parameter's path, unescaped; ``""`` for the model
+            itself.
+        call: The number of the call or pass, counted from 1; None for all.
         units: The units in each pair of brackets; empty for the whole value.
 
     Example:
@@ -112,24 +128,24 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Read an address.
+        """Parse an address.
 
         Args:
-            text: The address, its name escaped.
+            text: The address, with special characters of the name escaped.
 
         Returns:
-            The address, its name unescaped.
+            The address, with its name unescaped.
 
         Raises:
-            InputError: If the text does not follow the grammar; the message names the position.
+            InputError: If the text does not follow the grammar. The message names the position of the error.
         """
         match = _GRAMMAR.match(text)
         end = match.end() if match else 0
         if match is None or end != len(text):
             raise InputError(
-                f"{text!r} is not an address: at character {end} stands {text[end : end + 1]!r}. "
-                "Write NAME, NAME:CALL, NAME[UNIT] or NAME:CALL[UNIT], calls counted from 1, units from 0; "
-                "put a backslash before ':', '[' or ']' inside a name."
+                f"{text!r} is not an address: unexpected {text[end : end + 1]!r} at character {end}. "
+                "Write NAME, NAME:CALL, NAME[UNIT] or NAME:CALL[UNIT], with calls counted from 1 and units "
+                "from 0. Put a backslash before ':', '[' or ']' inside a name."
             )
         call = int(match["call"]) if match["call"] else None
         return cls(_ESCAPED.sub(r"\1", match["name"]), call, _units(match["units"], text))
@@ -145,34 +161,44 @@ class Address:
 
 
 def split_units(text: str) -> tuple[str, tuple[Units, ...]]:
-    """Split an address or pattern into its place, as it was written, and its units.
+    r"""Split an address or pattern into its place, as written, and its units.
+
+    Args:
+        text: An address or pattern, with or without brackets.
+
+    Returns:
+        The text before the brackets, still escaped, and the units of each pair of brackets.
 
     Raises:
-        InputError: If what stands in brackets does not name units, or the brackets are not at the end.
+        InputError: If the brackets do not name units, or are not at the end.
 
     Example:
-        >>> place, units = split_units(r"h.*.a\\[0\\]:2[1,4:6]")
+        >>> place, units = split_units(r"h.*.a\[0\]:2[1,4:6]")
         >>> place, "".join(map(str, units))
-        ('h.*.a\\\\[0\\\\]:2', '[1,4:6]')
+        ('h.*.a\\[0\\]:2', '[1,4:6]')
     """
-    found = _PLACE.fullmatch(text)
-    if found is None:
+    match = _PLACE.fullmatch(text)
+    if match is None:
         raise InputError(
-            f"{text!r} is not an address. Write NAME, NAME[3], NAME[0,4:8] or NAME[-1@1]; put a backslash "
+            f"{text!r} is not an address. Write NAME, NAME[3], NAME[0,4:8] or NAME[-1@1]. Put a backslash "
             "before '[' or ']' inside a name."
         )
-    return found["place"], _units(found["units"], text)
+    return match["place"], _units(match["units"], text)
 
 
 def is_pattern(text: str) -> bool:
-    """Return whether a text has wildcards: an unescaped ``*`` or ``?``."""
+    """Return whether a text contains wildcards (an unescaped ``*`` or ``?``)."""
     return any(token in _WILDCARDS for token in _TOKENS.findall(text))
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Return whether a name, as addresses are written, matches a pattern.
+    """Return whether a name matches a pattern.
 
-    ``*`` stands for any characters but a dot, ``?`` for one of these, ``**`` for any characters at all.
+    ``*`` matches any characters except a dot, ``?`` a single such character, ``**`` any characters.
+
+    Args:
+        pattern: The pattern.
+        name: The name, escaped as in an address.
 
     Example:
         >>> [matches("h.*", name) for name in ("h.0", "h.0.attn", "wte")]
@@ -184,18 +210,19 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def tokens(pattern: str) -> list[str]:
-    """Split a pattern into wildcards (``*``, ``**``, ``?``) and single literal characters, escaped as
-    ``\\c``.
+    r"""Split a pattern into wildcards and single literal characters.
+
+    Wildcards are ``*``, ``**`` and ``?``. An escaped character stays escaped (``\c``).
     """
-    found: list[str] = []
+    parts: list[str] = []
     for token in _TOKENS.findall(pattern):
-        found += [token] if token in _WILDCARDS or token.startswith("\\") else list(token)
-    return found
+        parts += [token] if token in _WILDCARDS or token.startswith("\\") else list(token)
+    return parts
 
 
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """The pattern as a regular expression; an escaped wildcard is itself, other escapes stay as written."""
+    """Compile a pattern. An escaped wildcard is literal; other escapes are kept as written."""
     expression = ""
     for token in _TOKENS.findall(pattern):
         if token in _WILDCARDS:
@@ -207,6 +234,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _units(brackets: str, text: str) -> tuple[Units, ...]:
+    """Parse each pair of brackets; errors name the whole address."""
     try:
         return tuple(Units.parse(inner) for inner in _BRACKETS.findall(brackets))
     except InputError as error:
@@ -215,4 +243,4 @@ def _units(brackets: str, text: str) -> tuple[Units, ...]:
 
 def _unit(text: str) -> int | UnitRange:
     match = _RANGE.fullmatch(text)
-    return UnitRange(*(int(end) if end else None for end in match.groups())) if match else int(text)
+    return UnitRange(*(int(bound) if bound else None for bound in match.groups())) if match else int(text)

@@ -1,10 +1,10 @@
-"""Which tensor of one pass is which of another: pairs of rows of two graphs.
+"""Align the tensors of two forward passes: pairs of rows of two graphs.
 
-Two passes of one architecture fall together row by row. Two implementations share what their tensors are:
-type, shape, the module they ran in or are the output of, parameters, and, where values are at hand, what
-they hold. Each common trait weighs, and the pairs are the heaviest common subsequence of the two (Needleman
-and Wunsch, J. Mol. Biol. 1970, without a price for gaps); what ran in another order is then found as the
-children of what is paired.
+Two passes of one architecture match row by row. Two implementations of it share traits of their tensors:
+type, shape, the module they ran in or are the output of, parameters and, where values were saved, sums over
+the values. Each shared trait adds a weight, and the pairs are the heaviest common subsequence of the two
+passes (Needleman and Wunsch, J. Mol. Biol. 1970, without a gap penalty). Operations that ran in a different
+order are then paired if their parents are paired.
 """
 
 from __future__ import annotations
@@ -17,15 +17,29 @@ import numpy as np
 
 from .graph import INPUT, OUTPUT, Graph
 
-_NEAREST = 1e-6
-_LEFT = 64
-_MOST = 200_000_000  # cells of one table: a second or two, and 50 MB of bits
+_EQUAL = 1e-6  # relative difference below which two sums count as equal
+_MARGIN = 64  # equal rows next to a difference that are aligned by weight
+_MOST_CELLS = 200_000_000  # of one table: a second or two, and 50 MB of bits
 
 
 @dataclass(frozen=True, slots=True)
 class _Traits:
-    """Columns, one row per tensor. Equal numbers mean the same in both graphs, -1 that there is none;
-    ``size`` is the number of elements, ``held`` what it holds (see ``align``), NaN where unknown."""
+    """The traits of every tensor of a graph, as columns with one entry per row.
+
+    Equal numbers mean the same in both graphs; -1 means that the trait is absent.
+
+    Attributes:
+        kind: Index into ``OP_KINDS``.
+        type: The operation type.
+        shape: The shape.
+        module: The module call it ran in.
+        inner: The innermost module call that returned it.
+        outer: The outermost module call that returned it.
+        params: The addresses of the parameters that its operation used.
+        param_shapes: The shapes of these parameters, regardless of the order of their axes.
+        size: The number of elements.
+        sums: See ``align``; NaN where the value was not saved.
+    """
 
     kind: np.ndarray
     type: np.ndarray
@@ -34,38 +48,46 @@ class _Traits:
     inner: np.ndarray
     outer: np.ndarray
     params: np.ndarray
-    taken: np.ndarray
+    param_shapes: np.ndarray
     size: np.ndarray
-    held: np.ndarray
+    sums: np.ndarray
 
 
 def align(
-    a: Graph, b: Graph, held: tuple[np.ndarray, np.ndarray] | None = None, *, near: float = 1e-3
+    a: Graph, b: Graph, sums: tuple[np.ndarray, np.ndarray] | None = None, *, near: float = 1e-3
 ) -> list[tuple[int, int]]:
-    """Pairs (row of ``a``, row of ``b``); -1 stands where one has no partner. Every row stands once.
+    """Align the rows of two graphs.
 
-    ``held`` are two float arrays (rows, 3) with Σ|x|, Σx² and Σx of every saved tensor (NaN: not saved),
-    which tell equal tensors whatever made them; ``near`` is how far apart, relatively, these may be. Pairs
-    come in the order of ``a``, and what is only in ``b`` before what it led to.
+    Args:
+        a: The first graph.
+        b: The second graph.
+        sums: For each graph a float array of shape (rows, 3) with Σ|x|, Σx² and Σx of every saved tensor, NaN
+            where it was not saved. Equal sums identify equal tensors, whichever operation made them. None if
+            no values are known.
+        near: The largest relative difference of sums that count as close.
+
+    Returns:
+        Pairs (row of ``a``, row of ``b``), with -1 where a row has no partner. Every row appears once. Pairs
+        are in the order of ``a``; rows that only ``b`` has come before the pair that follows them in ``b``.
     """
-    numbers: dict[object, int] = {}
-    if held is None:
-        held = np.full((len(a.ops), 3), np.nan), np.full((len(b.ops), 3), np.nan)
-    mine, theirs = _traits(a, numbers, held[0]), _traits(b, numbers, held[1])
+    ids: dict[object, int] = {}
+    if sums is None:
+        sums = np.full((len(a.ops), 3), np.nan), np.full((len(b.ops), 3), np.nan)
+    traits_a, traits_b = _traits(a, ids, sums[0]), _traits(b, ids, sums[1])
     partner = np.full(len(a.ops), -1)
-    if _same(mine, theirs):
+    if _same(traits_a, traits_b):
         partner = np.arange(len(a.ops))
     else:
-        for i, j in _between(mine, theirs, near):
+        for i, j in _between(traits_a, traits_b, near):
             partner[i] = j
-        _by_structure(a, b, mine, theirs, partner)
+        _by_structure(a, b, traits_a, traits_b, partner)
     return _in_order(partner.tolist(), len(b.ops))
 
 
-def _traits(graph: Graph, numbers: dict[object, int], held: np.ndarray) -> _Traits:
+def _traits(graph: Graph, ids: dict[object, int], sums: np.ndarray) -> _Traits:
     def column(values: list[object]) -> np.ndarray:
-        found = [-1 if v in ("", ()) else numbers.setdefault(v, len(numbers)) for v in values]
-        return np.array(found, dtype=np.int64)
+        numbers = [-1 if v in ("", ()) else ids.setdefault(v, len(ids)) for v in values]
+        return np.array(numbers, dtype=np.int64)
 
     ops, rows = graph.ops, range(len(graph.ops))
     addresses = [graph.call_address(call) for call in range(len(graph.calls))]
@@ -80,45 +102,54 @@ def _traits(graph: Graph, numbers: dict[object, int], held: np.ndarray) -> _Trai
         inner=column([("of", addresses[calls[0]]) if calls else "" for calls in exits]),
         outer=column([("of", addresses[calls[-1]]) if calls else "" for calls in exits]),
         params=column([tuple(graph.params[p].address for p in used) for used in params]),
-        taken=column([tuple(sorted(tuple(sorted(graph.params[p].shape)) for p in used)) for used in params]),
+        param_shapes=column(
+            [tuple(sorted(tuple(sorted(graph.params[p].shape)) for p in used)) for used in params]
+        ),
         size=np.array([int(np.prod(shape)) for shape in shapes], dtype=np.int64),
-        held=held,
+        sums=sums,
     )
 
 
 def _same(a: _Traits, b: _Traits) -> bool:
-    """Whether both are passes of one architecture on one way through it."""
+    """Return whether both graphs are passes of one architecture along the same branches."""
     return len(a.kind) == len(b.kind) and all(
         bool((getattr(a, name) == getattr(b, name)).all()) for name in ("kind", "type", "module", "inner")
     )
 
 
 def _between(a: _Traits, b: _Traits, near: float) -> list[tuple[int, int]]:
-    """The heaviest common subsequence; what is wholly alike at both ends, or only once in each, is fixed."""
+    """Return the heaviest common subsequence, approximately for long passes.
+
+    Equal rows at both ends are fixed first. If the rest is still too large for one table, it is cut at rows
+    that are unique in both.
+    """
     columns = ("kind", "type", "shape", "module", "inner")
     keys = [list(zip(*(getattr(t, name).tolist() for name in columns), strict=True)) for t in (a, b)]
-    found: list[tuple[int, int]] = []
-    waiting = [(0, len(keys[0]), 0, len(keys[1]))]
-    while waiting:
-        low, high, first, last = waiting.pop()
-        head, tail = _alike_at_both_ends(keys[0][low:high], keys[1][first:last])
-        found += [(low + n, first + n) for n in range(head)]
-        found += [(high - 1 - n, last - 1 - n) for n in range(tail)]
-        low, first, high, last = low + head, first + head, high - tail, last - tail
-        if (high - low) * (last - first) <= _MOST:
-            found += _heaviest(a, b, (low, high), (first, last), near)
+    pairs: list[tuple[int, int]] = []
+    pending = [(0, len(keys[0]), 0, len(keys[1]))]
+    while pending:
+        start_a, stop_a, start_b, stop_b = pending.pop()
+        head, tail = _equal_ends(keys[0][start_a:stop_a], keys[1][start_b:stop_b])
+        pairs += [(start_a + n, start_b + n) for n in range(head)]
+        pairs += [(stop_a - 1 - n, stop_b - 1 - n) for n in range(tail)]
+        start_a, start_b, stop_a, stop_b = start_a + head, start_b + head, stop_a - tail, stop_b - tail
+        if (stop_a - start_a) * (stop_b - start_b) <= _MOST_CELLS:
+            pairs += _heaviest(a, b, (start_a, stop_a), (start_b, stop_b), near)
             continue
-        fixed = _anchors(keys[0][low:high], keys[1][first:last]) or [((high - low) // 2, (last - first) // 2)]
-        cuts = [(low, first), *((low + i, first + j) for i, j in fixed), (high, last)]
-        waiting += [(i, k, j, m) for (i, j), (k, m) in pairwise(cuts)]
-    return found
+        halves = (stop_a - start_a) // 2, (stop_b - start_b) // 2
+        fixed = _anchors(keys[0][start_a:stop_a], keys[1][start_b:stop_b]) or [halves]
+        cuts = [(start_a, start_b), *((start_a + i, start_b + j) for i, j in fixed), (stop_a, stop_b)]
+        pending += [(i, k, j, m) for (i, j), (k, m) in pairwise(cuts)]
+    return pairs
 
 
-def _alike_at_both_ends(a: list[tuple[int, ...]], b: list[tuple[int, ...]]) -> tuple[int, int]:
-    """How many are alike from the beginning, and from the end of the rest. Next to what is not alike a few
-    are left, since values may tell better: of three alike where there were two, which is new?
+def _equal_ends(a: list[tuple[int, ...]], b: list[tuple[int, ...]]) -> tuple[int, int]:
+    """Count the equal rows at the beginning, and at the end of the rest.
 
-    >>> _alike_at_both_ends([(1,)] * 100, [(1,)] * 100), _alike_at_both_ends([(1,)] * 100, [(1,)] * 101)
+    ``_MARGIN`` equal rows next to a difference are not counted: their values may decide better which row was
+    inserted (of three equal rows where there were two, say).
+
+    >>> _equal_ends([(1,)] * 100, [(1,)] * 100), _equal_ends([(1,)] * 100, [(1,)] * 101)
     ((100, 0), (36, 0))
     """
     least = min(len(a), len(b))
@@ -126,11 +157,13 @@ def _alike_at_both_ends(a: list[tuple[int, ...]], b: list[tuple[int, ...]]) -> t
     if head == len(a) == len(b):
         return head, 0
     tail = next((n for n in range(least - head) if a[-1 - n] != b[-1 - n]), least - head)
-    return max(0, head - _LEFT), max(0, tail - _LEFT)
+    return max(0, head - _MARGIN), max(0, tail - _MARGIN)
 
 
 def _anchors(a: list[tuple[int, ...]], b: list[tuple[int, ...]]) -> list[tuple[int, int]]:
-    """Places of what is once in each, as many as stand in the same order (patience sorting).
+    """Return the positions of keys that are unique in both, as many as have the same order.
+
+    Uses patience sorting.
 
     >>> _anchors([(1,), (2,), (2,), (3,)], [(2,), (3,), (1,), (4,)])
     [(3, 1)]
@@ -142,7 +175,7 @@ def _anchors(a: list[tuple[int, ...]], b: list[tuple[int, ...]]) -> list[tuple[i
             counts.setdefault(key, []).append(place)
         once.append({key: places[0] for key, places in counts.items() if len(places) == 1})
     both = sorted((place, once[1][key]) for key, place in once[0].items() if key in once[1])
-    ends: list[int] = []  # the least end of an increasing run of each length
+    ends: list[int] = []  # the smallest end of an increasing run of each length
     tops: list[int] = []
     before: list[int] = []
     for number, (_, j) in enumerate(both):
@@ -157,78 +190,80 @@ def _anchors(a: list[tuple[int, ...]], b: list[tuple[int, ...]]) -> list[tuple[i
 
 
 def _heaviest(
-    a: _Traits, b: _Traits, rows: tuple[int, int], others: tuple[int, int], near: float
+    a: _Traits, b: _Traits, rows_a: tuple[int, int], rows_b: tuple[int, int], near: float
 ) -> list[tuple[int, int]]:
-    """The heaviest common subsequence of two stretches, by the whole table of the stretches' beginnings."""
-    (low, high), (first, last) = rows, others
-    best = np.zeros(last - first + 1, dtype=np.int64)
-    ups, lefts = [], []  # whether a cell is as heavy as the one above, and as the one on its left
-    for i in range(low, high):
-        weight = _weights(a, i, b, slice(first, last), near)
+    """Return the heaviest common subsequence of two ranges of rows, by dynamic programming."""
+    (start_a, stop_a), (start_b, stop_b) = rows_a, rows_b
+    best = np.zeros(stop_b - start_b + 1, dtype=np.int64)
+    same_as_above, same_as_left = [], []  # whether a cell equals the one above, and the one on its left
+    for i in range(start_a, stop_a):
+        weight = _weights(a, i, b, slice(start_b, stop_b), near)
         above, best = best, best.copy()
         np.maximum(above[1:], np.where(weight > 0, above[:-1] + weight, 0), out=best[1:])
         np.maximum.accumulate(best, out=best)
-        ups.append(np.packbits(best[1:] == above[1:]))
-        lefts.append(np.packbits(best[1:] == best[:-1]))
-    found, i, j = [], high - low - 1, last - first - 1
+        same_as_above.append(np.packbits(best[1:] == above[1:]))
+        same_as_left.append(np.packbits(best[1:] == best[:-1]))
+    pairs, i, j = [], stop_a - start_a - 1, stop_b - start_b - 1
     while i >= 0 and j >= 0:
-        if ups[i][j >> 3] >> (7 - (j & 7)) & 1:
+        if same_as_above[i][j >> 3] >> (7 - (j & 7)) & 1:
             i -= 1
-        elif lefts[i][j >> 3] >> (7 - (j & 7)) & 1:
+        elif same_as_left[i][j >> 3] >> (7 - (j & 7)) & 1:
             j -= 1
         else:
-            found.append((low + i, first + j))
+            pairs.append((start_a + i, start_b + j))
             i, j = i - 1, j - 1
-    return found
+    return pairs
 
 
 def _weights(a: _Traits, i: int, b: _Traits, part: slice, near: float) -> np.ndarray:
-    """How much speaks for row ``i`` of ``a`` being each of these rows of ``b``; 0 where it cannot be."""
+    """Return the weight of pairing row ``i`` of ``a`` with each of these rows of ``b``; 0 where excluded."""
 
     def same(name: str) -> np.ndarray:
-        mine = getattr(a, name)[i]
-        found: np.ndarray = (getattr(b, name)[part] == mine) & (mine >= 0)
-        return found
+        value = getattr(a, name)[i]
+        equal: np.ndarray = (getattr(b, name)[part] == value) & (value >= 0)
+        return equal
 
     kind, type_, shape, module = same("kind"), same("type"), same("shape"), same("module")
     returned = same("inner") | same("outer")
     size = b.size[part] == a.size[i]
-    alike = np.zeros(len(size), dtype=np.int64)  # 1 where near, 2 where nearer than any change would be
-    if not np.isnan(a.held[i, 0]):
-        apart, scale = np.abs(b.held[part] - a.held[i]), a.held[i, [0, 1, 0]]
-        alike = size * sum((apart <= by * scale).all(axis=1).astype(int) for by in (near, _NEAREST))
+    close = np.zeros(len(size), dtype=np.int64)  # 1 if close, 2 if equal up to rounding
+    if not np.isnan(a.sums[i, 0]):
+        difference, scale = np.abs(b.sums[part] - a.sums[i]), a.sums[i, [0, 1, 0]]
+        close = size * sum((difference <= by * scale).all(axis=1).astype(int) for by in (near, _EQUAL))
     if a.kind[i] in (INPUT, OUTPUT):
-        can = kind
+        allowed = kind
     else:
         ends = (b.kind[part] == INPUT) | (b.kind[part] == OUTPUT)
-        can = (kind & (type_ | returned | (same("taken") & size)) | ((alike > 0) & shape)) & ~ends
-    weight = 2 * type_ + shape + 3 * module + 3 * returned + 4 * same("params") + 3 * alike + 1
-    return np.where(can, weight, 0)
+        allowed = (kind & (type_ | returned | (same("param_shapes") & size)) | ((close > 0) & shape)) & ~ends
+    weight = 2 * type_ + shape + 3 * module + 3 * returned + 4 * same("params") + 3 * close + 1
+    return np.where(allowed, weight, 0)
 
 
-def _by_structure(a: Graph, b: Graph, mine: _Traits, theirs: _Traits, partner: np.ndarray) -> None:
-    """Pair what is left with an alike child of its parents' partners: it ran in another order."""
-    taken = set(partner[partner >= 0].tolist())
-    for row in np.flatnonzero((partner < 0) & (mine.kind != INPUT) & (mine.kind != OUTPUT)).tolist():
+def _by_structure(a: Graph, b: Graph, traits_a: _Traits, traits_b: _Traits, partner: np.ndarray) -> None:
+    """Pair each remaining row with an equal child of its parents' partners."""
+    used = set(partner[partner >= 0].tolist())
+    for row in np.flatnonzero((partner < 0) & (traits_a.kind != INPUT) & (traits_a.kind != OUTPUT)).tolist():
         parents = [int(partner[parent]) for parent in a.parents(row)]
         if not parents or min(parents) < 0:
             continue
         free = [
             other
             for other in b.children(parents[0])
-            if other not in taken
-            and (theirs.type[other], theirs.shape[other]) == (mine.type[row], mine.shape[row])
+            if other not in used
+            and (traits_b.type[other], traits_b.shape[other]) == (traits_a.type[row], traits_a.shape[row])
             and b.parents(other) == parents
         ]
         if free:
             with np.errstate(invalid="ignore"):
-                apart = np.nan_to_num(np.abs(theirs.held[free] - mine.held[row]).sum(axis=1), nan=np.inf)
-            partner[row] = free[int(apart.argmin())]
-            taken.add(int(partner[row]))
+                difference = np.nan_to_num(
+                    np.abs(traits_b.sums[free] - traits_a.sums[row]).sum(axis=1), nan=np.inf
+                )
+            partner[row] = free[int(difference.argmin())]
+            used.add(int(partner[row]))
 
 
 def _in_order(partner: list[int], count: int) -> list[tuple[int, int]]:
-    """All rows as pairs: those of the first in order, and what only the second has before its next pair.
+    """Return all rows as pairs: the first graph's in order, unpaired rows of the second in between.
 
     >>> _in_order([0, -1, 2], 4)
     [(0, 0), (1, -1), (-1, 1), (2, 2), (-1, 3)]

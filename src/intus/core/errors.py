@@ -1,7 +1,7 @@
-"""The exceptions intus raises, and the sentences they share.
+"""The exceptions intus raises, and helpers that phrase their messages.
 
 Every error names what the caller wrote, the value, and what to do. Each class also derives from the
-built-in exception a Python user would expect, so ``except KeyError`` keeps working.
+built-in exception a Python user would expect, so that ``except KeyError`` works.
 """
 
 from __future__ import annotations
@@ -13,46 +13,69 @@ from types import ModuleType
 
 
 class IntusError(Exception):
-    """Base class of all errors raised by intus."""
+    """Base class of all errors raised by intus.
+
+    Every subclass also derives from a built-in exception:
+
+    - ``AddressError`` (``KeyError``): a name or address that does not exist.
+    - ``InputError`` (``ValueError``): an argument with an invalid value.
+    - ``CaptureError`` (``RuntimeError``): a model that cannot be recorded.
+    - ``CodecError`` (``ValueError``): a file or message that cannot be decoded.
+    - ``ServeError`` (``OSError``): a server that cannot be started or reached.
+    - ``MissingExtraError`` (``ImportError``): an optional package that is not installed.
+
+    Example:
+        >>> try:
+        ...     intus.trace(torch.nn.Linear(2, 2), torch.ones(1, 2))["fc9"]
+        ... except intus.IntusError as error:
+        ...     print(type(error).__name__)
+        AddressError
+    """
 
 
 class AddressError(IntusError, KeyError):
-    """No layer, module or unit answers to the name the caller wrote."""
+    """Raised if no layer, module, parameter or unit has the address that the caller wrote."""
 
-    __str__ = Exception.__str__  # KeyError shows the repr of its message, which would quote our sentence
+    __str__ = Exception.__str__  # KeyError.__str__ would show the message quoted
 
 
 class InputError(IntusError, ValueError):
-    """An argument has a value that cannot work."""
+    """Raised if an argument has an invalid value."""
 
 
 class CaptureError(IntusError, RuntimeError):
-    """The model cannot be recorded as asked."""
+    """Raised if a model cannot be recorded with the options given."""
 
 
 class CodecError(IntusError, ValueError):
-    """Bytes or JSON that do not hold what they should."""
+    """Raised if bytes, JSON or a file cannot be decoded, or a value cannot be encoded."""
 
 
 class ServeError(IntusError, OSError):
-    """A server could not be started or reached."""
+    """Raised if a server cannot be started or reached."""
 
 
 class MissingExtraError(IntusError, ImportError):
-    """An optional package is needed for what was asked."""
+    """Raised if an optional package is needed but not installed."""
 
 
 def did_you_mean(name: str, known: Iterable[str], *, most: int = 3) -> str:
-    """Return the sentence that names the nearest valid names.
+    """Return a sentence that suggests the nearest valid names.
 
-    >>> did_you_mean("conv_3", ["conv2d_3", "relu_1"])
-    "Did you mean 'conv2d_3'?"
-    >>> did_you_mean("h.0", ["model.h.0.attn", "model.h.0"])
-    "Did you mean 'model.h.0' or 'model.h.0.attn'?"
-    >>> did_you_mean("zzz", ["conv2d_3", "relu_1"])
-    "Known names: 'conv2d_3', 'relu_1'."
-    >>> did_you_mean("x", [])
-    'There are no names to choose from.'
+    Args:
+        name: The name that the caller wrote.
+        known: The valid names.
+        most: The maximum number of suggestions.
+
+    Example:
+        >>> did_you_mean("conv_3", ["conv2d_3", "relu_1"])
+        "Did you mean 'conv2d_3'?"
+        >>> did_you_mean("h.0", ["model.h.0.attn", "model.h.0"])
+        "Did you mean 'model.h.0' or 'model.h.0.attn'?"
+        >>> did_you_mean("zzz", ["conv2d_3", "relu_1"])
+        "Known names: 'conv2d_3', 'relu_1'."
+        >>> did_you_mean("x", [])
+        'There are no names to choose from.'
     """
     names = list(dict.fromkeys(known))
     if not names:
@@ -66,12 +89,23 @@ def did_you_mean(name: str, known: Iterable[str], *, most: int = 3) -> str:
 
 
 def require(module: str, *, extra: str, why: str, package: str = "") -> ModuleType:
-    """Import an optional package, or say in one sentence how to get it.
+    """Import an optional package, or raise an error that names the extra to install.
 
-    ``package`` is its name where the module has another.
+    Args:
+        module: The module to import.
+        extra: The extra of intus that installs it.
+        why: What the package is needed for, as the end of the sentence "X is needed ...".
+        package: The name of the package, if the module has another.
 
-    >>> require("json", extra="server", why="to read JSON").__name__
-    'json'
+    Returns:
+        The module.
+
+    Raises:
+        MissingExtraError: If the module cannot be imported.
+
+    Example:
+        >>> require("json", extra="server", why="to read JSON").__name__
+        'json'
     """
     try:
         return importlib.import_module(module)

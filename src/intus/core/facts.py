@@ -1,5 +1,8 @@
-"""Facts about every tensor of a pass that follow from the graph: columns over its rows, worked out once, when
-someone asks. Pure functions of a Graph, so that a trace read from a file answers like a fresh one."""
+"""Facts about the tensors and module calls of a forward pass that follow from its graph.
+
+Most are columns with one entry per row of ``graph.ops``, computed on first access. They are pure functions
+of a Graph, so a trace loaded from a file has the same facts as a fresh one.
+"""
 
 from __future__ import annotations
 
@@ -13,32 +16,38 @@ from .flops import flops, products
 from .graph import BUFFER, CREATED, INPLACE, INPUT, OP, OUTPUT, Graph
 from .walks import ancestors, distances
 
-#: Kinds of Branch that send the model one way or another; ``read`` and ``assert`` do not.
+#: Kinds of Branch that decide which code runs next; ``read`` and ``assert`` do not.
 WAYS = frozenset({"if", "elif", "while", "ternary", "comprehension", "guard"})
 
 
 class Facts:
-    """What follows from a graph; rows are numbers of ``graph.ops``, calls of ``graph.calls``.
+    """Facts that follow from a graph.
 
-    >>> from intus import trace
-    >>> facts = Facts(trace(lambda x: (x + 1).relu(), torch.ones(2)).graph)
-    >>> facts.from_input[0].tolist(), facts.number.tolist()
-    ([0, 1, 2, 3], [0, 1, 2, 2])
+    Rows are indices into ``graph.ops``, calls indices into ``graph.calls``.
+
+    Args:
+        graph: The graph.
+
+    Example:
+        >>> from intus import trace
+        >>> facts = Facts(trace(lambda x: (x + 1).relu(), torch.ones(2)).graph)
+        >>> facts.from_input[0].tolist(), facts.number.tolist()
+        ([0, 1, 2, 3], [0, 1, 2, 2])
     """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
 
-    # -- where a row stands in the order ---------------------------------------------------------------
+    # -- order and names -------------------------------------------------------------------------------
 
     @cached_property
     def number(self) -> np.ndarray:
-        """How many operations had run when the row's had, itself included."""
+        """The number of operations that had run after each row, itself included."""
         return np.cumsum(self.graph.ops.kind == OP)
 
     @cached_property
     def layer_rows(self) -> list[list[int]]:
-        """The rows of each layer, its passes in order."""
+        """The rows of each layer, in the order of its passes."""
         found: list[list[int]] = [[] for _ in range(int(self.graph.ops.layer.max(initial=-1)) + 1)]
         for row, layer in enumerate(self.graph.ops.layer.tolist()):
             found[layer].append(row)
@@ -46,7 +55,7 @@ class Facts:
 
     @cached_property
     def event_rows(self) -> dict[int, list[int]]:
-        """The rows that each function call returned together, by the call's number."""
+        """The rows returned by each function call, by the number of the call."""
         found: dict[int, list[int]] = {}
         for row, event in enumerate(self.graph.ops.event.tolist()):
             if event >= 0:
@@ -55,7 +64,7 @@ class Facts:
 
     @cached_property
     def keys(self) -> dict[int, list[str]]:
-        """For each row, the names that find it first."""
+        """For each row, the names whose first row it is."""
         found: dict[int, list[str]] = {}
         for name in self.graph.names():
             for row in (self.graph.rows(name) or ())[:1]:
@@ -66,54 +75,56 @@ class Facts:
 
     @cached_property
     def from_input(self) -> tuple[np.ndarray, np.ndarray]:
-        """The least and the greatest number of steps from an input; -1 where none leads to the row."""
+        """The shortest and longest distance of each row from an input, in steps; -1 if unreachable."""
         return distances(self.graph, self.graph.rows_of(INPUT))
 
     @cached_property
     def to_output(self) -> tuple[np.ndarray, np.ndarray]:
-        """The least and the greatest number of steps to an output; -1 where the row leads to none."""
+        """The shortest and longest distance of each row to an output, in steps; -1 if unreachable."""
         return distances(self.graph, self.graph.rows_of(OUTPUT), back=True)
 
     @cached_property
     def childless(self) -> np.ndarray:
-        """Which rows nothing was computed from, outputs aside: they end inside the model."""
+        """A mask of rows that no operation consumed, except outputs."""
         found: np.ndarray = self.graph.ops.kind != OUTPUT
         found[self.graph.edges.src] = False
         return found
 
     def roots(self, row: int) -> list[int]:
-        """The ancestors that have no parents themselves: inputs, buffers, constants, tensors made inside."""
+        """Return the ancestors without parents: inputs, buffers, constants and factory results."""
         return [above for above in ancestors(self.graph, [row]) if not self.graph.parents(above)]
 
     def made_inside(self, rows: Iterable[int]) -> list[int]:
-        """Those of the rows that were made out of nothing (torch.rand, torch.ones)."""
+        """Return those of the rows that factory functions created (``torch.rand``, ``torch.ones``)."""
         return [row for row in rows if self.graph.ops.flags[row] & CREATED]
 
-    # -- decisions -----------------------------------------------------------------------------------------
+    # -- branches ------------------------------------------------------------------------------------------
 
     @cached_property
     def terminal_bools(self) -> list[int]:
-        """Rows that hold one truth, that nothing is computed from, and that Python asked for."""
-        asked = sorted({branch.row for branch in self.graph.branches})
-        return [row for row in asked if self.childless[row] and self._is_one_truth(row)]
+        """The boolean scalars read by Python (``if t:``) that no operation consumes."""
+        read = sorted({branch.row for branch in self.graph.branches})
+        return [row for row in read if self.childless[row] and self._is_boolean_scalar(row)]
 
-    def _is_one_truth(self, row: int) -> bool:
+    def _is_boolean_scalar(self, row: int) -> bool:
         meta = self.graph.metas[self.graph.ops.meta[row]]
         return bool(meta.dtype == "bool") and math.prod(meta.shape) == 1
 
     @cached_property
     def deciding(self) -> frozenset[int]:
-        """Rows that served a decision alone: from them comes what was decided on, and no output."""
-        graph, leads = self.graph, self.to_output[0] >= 0
-        asked = {branch.row for branch in graph.branches if branch.kind in WAYS}
-        return frozenset(row for row in (*asked, *ancestors(graph, asked)) if not leads[row])
+        """The rows that lead to a branch decision and to no output."""
+        graph, reaches_output = self.graph, self.to_output[0] >= 0
+        deciding = {branch.row for branch in graph.branches if branch.kind in WAYS}
+        return frozenset(row for row in (*deciding, *ancestors(graph, deciding)) if not reaches_output[row])
 
     # -- modules -----------------------------------------------------------------------------------------
 
     @cached_property
     def call_ops(self) -> np.ndarray:
-        """How many operations ran in each module call, at any depth; a function that returned several tensors
-        is one."""
+        """The number of operations that ran in each module call, at any depth.
+
+        A function call that returned several tensors counts once.
+        """
         ops, calls = self.graph.ops, self.graph.calls
         first = ops.kind == OP
         first[1:] &= (ops.event[1:] != ops.event[:-1]) | (ops.event[1:] < 0)
@@ -131,26 +142,30 @@ class Facts:
 
     @cached_property
     def call_children(self) -> dict[int, list[int]]:
-        """The calls made right inside each call, in order; those outside any under -1."""
+        """The calls made directly inside each call, in order; top-level calls under -1."""
         found: dict[int, list[int]] = {}
         for call, parent in enumerate(self.graph.calls.parent.tolist()):
             found.setdefault(parent, []).append(call)
         return found
 
     def entered(self, row: int) -> list[int]:
-        """The module calls that the row's tensor went into from outside, in the order they began; the model's
-        own call is none."""
+        """Return the module calls that received the row's tensor from outside, in the order they began.
+
+        The model's own call is not included.
+        """
         graph = self.graph
         inside = set(graph.enclosing_calls(row))
         into = {call for child in graph.children(row) for call in graph.enclosing_calls(child)} - inside
-        for call in graph.row_exits.get(row, ()):  # one that returned what it was given (Identity)
+        for call in graph.row_exits.get(row, ()):  # a call that returned its argument (Identity)
             if not graph.calls.start[call] <= row < graph.calls.stop[call]:
                 into.add(call)
         return sorted(call for call in into if graph.calls.parent[call] >= 0)
 
     def alone_in(self, row: int) -> list[int]:
-        """The module calls of which the row is the output and its operation the only one, innermost first:
-        a ReLU of a module of its own."""
+        """Return the module calls whose only operation is the row's and whose output it is, innermost first.
+
+        An example is the call of an ``nn.ReLU``.
+        """
         if self.graph.ops.kind[row] != OP:
             return []
         exits, chain = self.graph.row_exits.get(row, ()), set(self.graph.enclosing_calls(row))
@@ -159,7 +174,7 @@ class Facts:
     # -- buffers -----------------------------------------------------------------------------------------
 
     def writers(self, row: int) -> list[int]:
-        """The operations that later wrote into the row's tensor itself, in order: ``x.add_(1)``."""
+        """Return the operations that later wrote to the row's tensor in place, in order (``x.add_(1)``)."""
         graph, found = self.graph, list[int]()
         while True:
             later = [row_ for row_ in graph.children(row) if self._wrote_into(row_, row)]
@@ -184,45 +199,54 @@ class Facts:
 
     @cached_property
     def flops(self) -> np.ndarray:
-        """The floating point operations of each row's call, at the first tensor that it returned; see
-        ``flops.py``."""
+        """The floating point operations of each row's call; see ``flops.py``.
+
+        They are counted at the first tensor that the call returned, and are 0 at the others.
+        """
         return flops(self.graph)
 
     @cached_property
     def macs(self) -> np.ndarray:
-        """Half of them where the call is a product: its multiply-adds; 0 where it is none."""
+        """The multiply-adds of each row's call.
+
+        They are half of ``flops`` for the types in ``products.PRODUCTS``, 0 for other types, and UNKNOWN
+        where ``flops`` is.
+        """
         return np.where(products(self.graph) & (self.flops > 0), self.flops // 2, np.minimum(self.flops, 0))
 
     # -- totals ------------------------------------------------------------------------------------------
 
     @cached_property
     def tensors(self) -> np.ndarray:
-        """Which rows are tensors of their own: outputs are not, they were returned by an operation."""
-        own: np.ndarray = self.graph.ops.kind != OUTPUT
-        return own
+        """A mask of rows that are distinct tensors, which outputs are not."""
+        mask: np.ndarray = self.graph.ops.kind != OUTPUT
+        return mask
 
     @cached_property
     def nbytes(self) -> np.ndarray:
-        """The bytes of each row's tensor."""
+        """The size of each row's tensor, in bytes."""
         sizes = np.array([meta.nbytes for meta in self.graph.metas], dtype=np.int64)
         column: np.ndarray = sizes[self.graph.ops.meta]
         return column
 
     @cached_property
     def is_branching(self) -> bool:
-        """Whether any tensor went into more than one operation; what is returned besides is not counted."""
+        """Whether any input or activation is consumed by more than one operation.
+
+        Being returned as an output does not count.
+        """
         graph = self.graph
-        on = graph.ops.kind[graph.edges.dst] == OP
+        to_op = graph.ops.kind[graph.edges.dst] == OP
         pairs = {
             (src, event)
             for src, event in zip(
-                graph.edges.src[on].tolist(), graph.ops.event[graph.edges.dst[on]].tolist(), strict=True
+                graph.edges.src[to_op].tolist(), graph.ops.event[graph.edges.dst[to_op]].tolist(), strict=True
             )
             if graph.ops.kind[src] in (OP, INPUT)
         }
         return len({src for src, _ in pairs}) < len(pairs)
 
     def buffer_address(self, row: int) -> str | None:
-        """The address of the buffer that the row is, None where it is none."""
+        """Return the address of the buffer that a row is, or None if it is not a buffer."""
         ops = self.graph.ops
         return self.graph.types[ops.type[row]] if ops.kind[row] == BUFFER else None

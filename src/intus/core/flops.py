@@ -1,10 +1,15 @@
-"""How many floating point operations each call took, from its type and the shapes of what went in and out.
+"""Count the floating point operations of each call, from its type and the shapes of its inputs and outputs.
 
-Products (``products.py``) count their multiply-adds alone, two for each. An elementwise function counts one
-for each number it returns, whatever it computes; a reduction one for each it reads; the few in
-``_PER_ELEMENT`` what stands there; pooling one for each number under its window; a norm 5 for each with
-weight and bias and 4 without, ``batch_norm`` in eval 2 and 1; interpolation two for each of its taps. Moving
-numbers, looking them up, making and drawing them is free.
+The conventions are:
+
+- products (``products.py``): two for each multiply-add, nothing else
+- elementwise functions: one for each element of the result, whatever the function computes
+- reductions: one for each element of the argument; vector norms 2, variances and ``logsumexp`` 4
+- the functions in ``_PER_ELEMENT``: that many for each element of the result
+- pooling: one for each element under each window
+- norms: 5 per element with weight and bias, 4 without; ``batch_norm`` in eval mode 2 and 1
+- interpolation: two for each tap
+- copies, views, lookups, factory functions and random numbers: none
 """
 
 from __future__ import annotations
@@ -16,19 +21,26 @@ from math import prod
 import numpy as np
 
 from .graph import CREATED, FAILED, OP, Graph
-from .products import PRODUCTS, Given, first_setting
+from .products import PRODUCTS, CallShapes, first_setting
 
-#: Stands for a count that is not known.
+#: The count of a call whose type has no rule.
 UNKNOWN = -1
 
 
 def flops(graph: Graph) -> np.ndarray:
-    """The operations of each row's call, at the first tensor that it returned, 0 at the others; UNKNOWN where
-    no rule knows the type.
+    """Return the floating point operations of each row's call.
 
-    >>> from intus import trace
-    >>> flops(trace(torch.nn.Linear(4, 3), torch.ones(2, 4)).graph).tolist()
-    [0, 48, 0]
+    Args:
+        graph: The graph of a forward pass.
+
+    Returns:
+        int64 of shape (rows,): the count at the first tensor that a call returned, 0 at its other tensors,
+        UNKNOWN if no rule covers the type.
+
+    Example:
+        >>> from intus import trace
+        >>> flops(trace(torch.nn.Linear(4, 3), torch.ones(2, 4)).graph).tolist()
+        [0, 48, 0]
     """
     ops, edges = graph.ops, graph.edges
     inputs: list[list[tuple[int, int]]] = [[] for _ in range(len(ops))]
@@ -36,93 +48,93 @@ def flops(graph: Graph) -> np.ndarray:
     for src, dst, arg in zip(*(c.tolist() for c in (edges.src, edges.dst, edges.arg)), strict=True):
         inputs[dst].append((arg, metas[src]))
     settings = ops.setting.tolist()
-    out = np.zeros(len(ops), dtype=np.int64)
-    seen: dict[tuple[object, ...], int] = {}
+    result = np.zeros(len(ops), dtype=np.int64)
+    counts: dict[tuple[object, ...], int] = {}
     for row in np.flatnonzero(_first_of_calls(graph)).tolist():
         params, flags = graph.row_params.get(row, ()), int(ops.flags[row])
         key = (ops.type[row], flags & (CREATED | FAILED), metas[row], settings[row], *params, *inputs[row])
-        if key not in seen:
-            given = Given(
+        if key not in counts:
+            call = CallShapes(
                 {graph.args[arg]: graph.metas[meta].shape for arg, meta in inputs[row]},
                 tuple(graph.params[param].shape for param in params),
                 graph.metas[metas[row]].shape,
                 graph.settings[settings[row]] if settings[row] >= 0 else "",
             )
-            seen[key] = _count(graph.types[ops.type[row]], given, flags)
-        out[row] = seen[key]
-    return out
+            counts[key] = _count(graph.types[ops.type[row]], call, flags)
+        result[row] = counts[key]
+    return result
 
 
 def _first_of_calls(graph: Graph) -> np.ndarray:
-    """Which rows are the first tensor that a function call returned."""
+    """Return a mask of rows that are the first tensor returned by a function call."""
     event, first = graph.ops.event, graph.ops.kind == OP
     first[1:] &= (event[1:] != event[:-1]) | (event[1:] < 0)
-    chosen: np.ndarray = first
-    return chosen
+    mask: np.ndarray = first
+    return mask
 
 
 def products(graph: Graph) -> np.ndarray:
-    """Which rows are of types whose count is twice their multiply-adds."""
-    which: np.ndarray = np.isin(graph.ops.type, [n for n, name in enumerate(graph.types) if name in PRODUCTS])
-    return which
+    """Return a mask of rows whose type counts two operations per multiply-add."""
+    mask: np.ndarray = np.isin(graph.ops.type, [n for n, name in enumerate(graph.types) if name in PRODUCTS])
+    return mask
 
 
-def _count(type_: str, given: Given, flags: int) -> int:
-    if flags & FAILED or any(-1 in shape for shape in (given.out, *given.all())):
-        return UNKNOWN  # what failed returned nothing; a length below zero differs from item to item
+def _count(type_: str, call: CallShapes, flags: int) -> int:
+    if flags & FAILED or any(-1 in shape for shape in (call.out, *call.all())):
+        return UNKNOWN  # a failed call returned nothing; -1 is a length that differs between items
     if flags & CREATED or type_ in _MOVES:
         return 0
     rule = PRODUCTS.get(type_) or _OTHERS.get(type_)
-    count = None if rule is None else rule(given)
+    count = None if rule is None else rule(call)
     return UNKNOWN if count is None else count
 
 
-def _read(given: Given) -> int | None:
-    x = given.find("0", "input", "self")
-    return prod(x) if x is not None else prod(given.params[0]) if given.params else None
+def _read(call: CallShapes) -> int | None:
+    x = call.find("0", "input", "self")
+    return prod(x) if x is not None else prod(call.params[0]) if call.params else None
 
 
-def _each(factor: int) -> Callable[[Given], int]:
-    return lambda given: factor * prod(given.out)
+def _each(factor: int) -> Callable[[CallShapes], int]:
+    return lambda call: factor * prod(call.out)
 
 
-def _each_read(factor: int) -> Callable[[Given], int | None]:
-    def rule(given: Given) -> int | None:
-        count = _read(given)
+def _each_read(factor: int) -> Callable[[CallShapes], int | None]:
+    def rule(call: CallShapes) -> int | None:
+        count = _read(call)
         return None if count is None else factor * count
 
     return rule
 
 
-def _norm(given: Given) -> int:
-    return (5 if len(given.params) or given.find("weight", "2") is not None else 4) * prod(given.out)
+def _norm(call: CallShapes) -> int:
+    return (5 if len(call.params) or call.find("weight", "2") is not None else 4) * prod(call.out)
 
 
-def _batch_norm(given: Given) -> int:
-    if "training=True" in given.settings:
-        return (5 if given.params else 4) * prod(given.out)
-    return (2 if given.params else 1) * prod(given.out)
+def _batch_norm(call: CallShapes) -> int:
+    if "training=True" in call.settings:
+        return (5 if call.params else 4) * prod(call.out)
+    return (2 if call.params else 1) * prod(call.out)
 
 
-def _pool(axes: int) -> Callable[[Given], int | None]:
-    def rule(given: Given) -> int | None:
-        kernel = first_setting(given.settings)
+def _pool(axes: int) -> Callable[[CallShapes], int | None]:
+    def rule(call: CallShapes) -> int | None:
+        kernel = first_setting(call.settings)
         if isinstance(kernel, int):
             kernel = (kernel,) * axes
-        return prod(given.out) * prod(kernel) if isinstance(kernel, tuple) else None
+        return prod(call.out) * prod(kernel) if isinstance(kernel, tuple) else None
 
     return rule
 
 
-def _interpolate(given: Given) -> int | None:
-    mode = re.search(r"mode='([a-z-]+)'", given.settings)
+def _interpolate(call: CallShapes) -> int | None:
+    mode = re.search(r"mode='([a-z-]+)'", call.settings)
     taps = {"nearest": 0, "nearest-exact": 0, "linear": 2, "bilinear": 4, "trilinear": 8, "bicubic": 16}
     name = mode[1] if mode else "nearest"
-    return _read(given) if name == "area" else 2 * taps[name] * prod(given.out) if name in taps else None
+    return _read(call) if name == "area" else 2 * taps[name] * prod(call.out) if name in taps else None
 
 
-def _dropout(given: Given) -> int:
-    return 0 if "training=False" in given.settings else prod(given.out)
+def _dropout(call: CallShapes) -> int:
+    return 0 if "training=False" in call.settings else prod(call.out)
 
 
 _PER_ELEMENT = {"softmax": 5, "log_softmax": 5, "softmin": 5, "glu": 2, "addcmul": 2, "addcdiv": 2, "lerp": 2}
@@ -142,7 +154,7 @@ _REDUCTIONS = """
     count_nonzero adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
     adaptive_max_pool2d adaptive_max_pool3d
 """
-#: What only moves, names or makes numbers.
+#: Types that copy, view, look up or create values, at no cost.
 _FREE = """
     view reshape view_as reshape_as flatten unflatten ravel permute transpose t T mT H mH swapaxes swapdims
     movedim moveaxis squeeze unsqueeze expand expand_as broadcast_to broadcast_tensors getitem setitem
@@ -157,7 +169,7 @@ _FREE = """
     view_as_complex lift_fresh normal uniform bernoulli nonzero identity resolve_conj resolve_neg pin_memory
     repeat_kv item
 """
-_OTHERS: dict[str, Callable[[Given], int | None]] = {
+_OTHERS: dict[str, Callable[[CallShapes], int | None]] = {
     **{name: _each(factor) for name, factor in _PER_ELEMENT.items()},
     **dict.fromkeys(_ELEMENTWISE.split(), _each(1)),
     **dict.fromkeys(_REDUCTIONS.split(), _each_read(1)),

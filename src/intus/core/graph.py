@@ -1,10 +1,10 @@
-"""The Graph: what ran in a model, as plain columns; it knows no framework.
+"""The Graph: the operations of a forward pass as plain columns, independent of any framework.
 
-Rows of ``ops`` are the tensors that a forward pass met: its inputs, buffers, constants (tensors that came
-from outside, a closure or a plain attribute), what each operation returned (an operation that returns
-three tensors has three rows) and its outputs. A hundred thousand operations are
-common, so everything is a numpy column and names are interned; ``Op`` is a handle made when someone looks.
-Modules are seen as *calls*: an interval of rows in time. That makes every level of nesting a DAG.
+Rows of ``ops`` are the tensors of a forward pass: its inputs, buffers, constants (tensors from outside, such
+as a closure or a plain attribute), the results of operations (an operation that returns three tensors has
+three rows) and its outputs. Graphs with a hundred thousand operations are common, so everything is a numpy
+column and names are interned; ``Op`` objects are created on access. Modules appear as *calls*: intervals of
+rows, so that the graph is acyclic at every level of nesting.
 """
 
 from __future__ import annotations
@@ -22,13 +22,20 @@ OP_KINDS = ("op", "input", "output", "buffer", "constant")
 OP, INPUT, OUTPUT, BUFFER, CONSTANT = range(5)
 
 #: Bits of ``Ops.flags``.
-INPLACE = 1  # it wrote into one of its arguments
-CREATED = 2  # it made a tensor out of nothing: torch.rand, torch.ones
-FAILED = 4  # it raised: the last thing that ran
+INPLACE = 1  # it wrote to one of its arguments
+CREATED = 2  # a factory function created it: torch.rand, torch.ones
+FAILED = 4  # it raised, and ended the pass
 
 
 class Meta(NamedTuple):
-    """What a tensor looks like: its shape, dtype (``"float32"``), device (``"cpu"``) and size in bytes."""
+    """The properties of a tensor that are known without its values.
+
+    Attributes:
+        shape: Its shape; -1 for a length that differs between items.
+        dtype: Its dtype, as ``"float32"``.
+        device: Its device, as ``"cpu"``.
+        nbytes: Its size in bytes.
+    """
 
     shape: tuple[int, ...]
     dtype: str
@@ -37,7 +44,13 @@ class Meta(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The line of the user's code that ran an operation; ``line`` 0 means unknown."""
+    """The line of the user's code that ran an operation.
+
+    Attributes:
+        file: The path of the file.
+        line: The line number, from 1; 0 if unknown.
+        function: The function.
+    """
 
     file: str
     line: int
@@ -45,7 +58,15 @@ class Source(NamedTuple):
 
 
 class Param(NamedTuple):
-    """A parameter: its address (``features.0.weight``), shape, dtype, bytes and whether it is trained."""
+    """A parameter or buffer.
+
+    Attributes:
+        address: Its address, as ``features.0.weight``.
+        shape: Its shape.
+        dtype: Its dtype, as ``"float32"``.
+        nbytes: Its size in bytes.
+        trainable: Whether it requires a gradient.
+    """
 
     address: str
     shape: tuple[int, ...]
@@ -55,9 +76,17 @@ class Param(NamedTuple):
 
 
 class ModuleInfo(NamedTuple):
-    """A module: its address (``""`` is the model), class name and the arguments its repr shows; whether it
-    was in training mode; where its ``forward`` is written (index into ``Graph.sites``, -1 unknown); and what
-    it holds itself, submodules aside: indices into ``Graph.params`` and ``Graph.buffers``."""
+    """A module.
+
+    Attributes:
+        address: Its address; ``""`` for the model.
+        type: The name of its class.
+        args: The arguments that its repr shows.
+        training: Whether it was in training mode.
+        site: Where its ``forward`` is defined: index into ``Graph.sites``, -1 if unknown.
+        params: Its own parameters, without those of submodules: indices into ``Graph.params``.
+        buffers: Its own buffers: indices into ``Graph.buffers``.
+    """
 
     address: str
     type: str
@@ -69,12 +98,14 @@ class ModuleInfo(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """A tensor's plain value that Python asked for, and what it decided.
+    """A tensor whose plain value Python read, and the branch it decided.
 
-    ``row`` is the tensor's row in Ops; ``kind`` one of ``if``, ``elif``, ``while``, ``ternary``, ``assert``,
-    ``comprehension``, ``guard``, or ``read`` where it decided nothing that can be told; ``way`` is True where
-    the condition held, False where it did not, None where that cannot be told; ``how`` the method that asked:
-    ``bool``, ``item``, ``equal``.
+    Attributes:
+        row: The tensor's row in ``Graph.ops``.
+        kind: ``if``, ``elif``, ``while``, ``ternary``, ``assert``, ``comprehension`` or ``guard``; ``read``
+            if no branch is known to depend on it.
+        way: True if the condition held, False if not, None if unknown.
+        how: The method that read it: ``bool``, ``item`` or ``equal``.
     """
 
     row: int
@@ -84,10 +115,18 @@ class Branch(NamedTuple):
 
 
 def end_names(kinds: Iterable[int], facts: Mapping[str, Any]) -> dict[int, str]:
-    """What the model's own code calls its inputs and outputs, by row; those without a name are left out.
+    """Return the names that the model's code gives to its inputs and outputs.
 
-    >>> end_names([INPUT, INPUT, OP, OUTPUT], {"inputs": ["image", ""], "outputs": ["logits"]})
-    {0: 'image', 3: 'logits'}
+    Args:
+        kinds: The kind of every row.
+        facts: ``Graph.facts``, with names of ``inputs`` and ``outputs`` in order.
+
+    Returns:
+        Names by row, without rows that have none.
+
+    Example:
+        >>> end_names([INPUT, INPUT, OP, OUTPUT], {"inputs": ["image", ""], "outputs": ["logits"]})
+        {0: 'image', 3: 'logits'}
     """
     called = {INPUT: iter(facts.get("inputs", ())), OUTPUT: iter(facts.get("outputs", ()))}
     names = {row: next(called[kind], "") for row, kind in enumerate(kinds) if kind in called}
@@ -99,23 +138,23 @@ def _ints(*values: int) -> np.ndarray:
 
 
 class OpColumn(NamedTuple):
-    """A column of ``Ops``: one fact of every row, as an integer.
+    """A column of ``Ops``: one fact about every row, as an integer.
 
-    The recorder, ``assemble``, files, the page and the tests' builders read the columns from ``OP_COLUMNS``;
+    The recorder, ``assemble``, files, the page and the tests' builders read the columns from ``OP_COLUMNS``.
     ``CONTRIBUTING.md`` shows how to add one.
 
     Attributes:
         name: Its name in ``Ops``, in files and on the page.
-        dtype: How it is kept.
-        default: The value where nothing is known.
-        low: The least value.
-        below: What it indexes, a name of ``Graph.limits``; ``""`` for a number without a bound.
+        dtype: Its dtype.
+        default: The value if unknown.
+        low: The smallest valid value.
+        below: What it indexes, a name in ``Graph.limits``; ``""`` if it has no upper bound.
         recorded: ``"tensor"`` if the recorder writes it for each tensor, ``"call"`` if once for all tensors
             that a call returned, ``""`` if ``assemble`` derives it.
-        rolled: How the passes of a layer that is shown as one are put together: ``"first"``, ``"sum"`` or
+        rolled: How the passes of a layer that is shown as one are combined: ``"first"``, ``"sum"`` or
             ``"any"`` (of bits).
-        on_page: Whether the page gets it.
-        required: Whether a file without it is refused; a file of an older version has the default.
+        on_page: Whether it is sent to the page.
+        required: Whether a file without it is refused; otherwise it takes its default.
     """
 
     name: str
@@ -134,9 +173,9 @@ OP_COLUMNS = (
     OpColumn("kind", np.int8, OP, 0, "kinds", "tensor"),
     # index into ``Graph.types``: ``conv2d``
     OpColumn("type", np.int32, 0, 0, "types", "tensor"),
-    # number of the layer; rows that are passes of one layer share it
+    # number of the layer, shared by the passes of one layer
     OpColumn("layer", np.int32, 0, 0, "ops"),
-    # which pass of its layer, from 1
+    # number of the pass of its layer, from 1
     OpColumn("passno", np.int32, 1, 1, "passes"),
     # row of ``Calls`` it ran in, -1 outside any module
     OpColumn("call", np.int32, -1, -1, "calls", "tensor"),
@@ -144,28 +183,29 @@ OP_COLUMNS = (
     OpColumn("meta", np.int32, 0, 0, "metas", "tensor"),
     # number of the function call, shared by the tensors that one call returned; -1 for none
     OpColumn("event", np.int32, -1, -1, "", "tensor"),
-    # which of the call's tensors, -1 when it returned just one
+    # index among the tensors that the call returned, -1 if it returned one
     OpColumn("output", np.int16, -1, -1, "", "tensor", on_page=False),
-    # nanoseconds that the function took, on its first row
+    # duration of the call in nanoseconds, at its first row
     OpColumn("time", np.int64, 0, 0, "", "tensor", rolled="sum"),
     # index into ``Graph.sites``, -1 unknown
     OpColumn("site", np.int32, -1, -1, "sites", "call"),
     # bits INPLACE, CREATED, FAILED
     OpColumn("flags", np.int8, 0, 0, "", "call", rolled="any"),
-    # index into ``Graph.settings``: what the call was given besides tensors; -1 for nothing, or not known
+    # index into ``Graph.settings``: the arguments that are not tensors; -1 if none or unknown
     OpColumn("setting", np.int32, -1, -1, "settings", required=False),
 )
 
 
 class Ops:
-    """The columns of ``OP_COLUMNS``, one row per tensor, in the order of execution.
+    """The columns of ``OP_COLUMNS``, one row per tensor, in order of execution.
 
     Args:
-        rows: How many rows there are.
-        **columns: Integer arrays, kept as they are, or lists, by name; a column left out has its default.
+        rows: The number of rows.
+        **columns: Integer arrays (not copied) or lists, by name. Omitted columns are filled with their
+            default.
 
     Raises:
-        InputError: If a column is not as long, or there is no such column.
+        InputError: If a column has another length, or there is no such column.
 
     Example:
         >>> ops = Ops(2, kind=[INPUT, OP], layer=[0, 1])
@@ -183,10 +223,12 @@ class Ops:
             else:
                 column = given if isinstance(given, np.ndarray) else np.array(given, dtype)
             if column.shape != (rows,):
-                raise InputError(f"The column {name!r} has shape {column.shape}, for {rows} rows.")
+                raise InputError(f"The column {name!r} must have shape {(rows,)}, got {column.shape}.")
             setattr(self, name, column)
         if columns:
-            raise InputError(f"Ops has no column {next(iter(columns))!r}: {', '.join(self.__slots__)}.")
+            raise InputError(
+                f"Ops has no column {next(iter(columns))!r}. Known columns: {', '.join(self.__slots__)}."
+            )
 
     if TYPE_CHECKING:
 
@@ -196,15 +238,20 @@ class Ops:
         return len(self.kind)
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Return every column by name."""
+        """Return all columns, by name."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edges:
-    """Columns, one row per tensor passed on: ``src`` and ``dst`` are rows of Ops, sorted by ``dst``;
-    ``arg`` indexes ``Graph.args``: ``"0"`` the first positional argument, ``"1.2"`` the third of a list,
-    ``"weight"`` a keyword."""
+    """The arguments of operations, as columns with one row per tensor passed, sorted by ``dst``.
+
+    Attributes:
+        src: The row of Ops that was passed.
+        dst: The row of Ops that received it.
+        arg: Index into ``Graph.args``: ``"0"`` is the first positional argument, ``"1.2"`` the third element
+            of the second, ``"weight"`` a keyword argument.
+    """
 
     src: np.ndarray
     dst: np.ndarray
@@ -216,10 +263,14 @@ class Edges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calls:
-    """Columns, one row per call of a module, in the order they began; row 0 is the model's own call.
+    """The module calls, as columns with one row per call, in the order they began; row 0 is the model's call.
 
-    ``module`` index into ``Graph.modules``; ``passno`` which call of it, from 1; ``parent`` the enclosing
-    call, -1 for the model's; ``start`` and ``stop`` the rows of Ops that ran inside, half open.
+    Attributes:
+        module: Index into ``Graph.modules``.
+        passno: The number of the call of that module, from 1.
+        parent: The enclosing call; -1 for the model's.
+        start: The first row of Ops that ran inside.
+        stop: The end of these rows, exclusive.
     """
 
     module: np.ndarray
@@ -234,14 +285,34 @@ class Calls:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Everything known of one forward pass but the values.
+    """Everything known about one forward pass except the values.
 
-    ``op_params`` holds pairs (row of Ops, index into ``params``); ``exits`` pairs (row of Ops, row of
-    Calls): that tensor was what that call returned. ``branches`` are the tensors whose plain value Python
-    asked for, in order. ``buffers`` are the model's, read or not. ``settings`` are texts of what a call was
-    given besides tensors (``"(3, 3), stride=2"``), which ``ops.setting`` indexes. ``error`` is the text of
-    the exception that ended the pass, ``""`` if none did. ``facts`` is a small JSON-able dict for whatever is
-    known once: seconds, seed, mode, versions.
+    Attributes:
+        model: The model's name.
+        types: Operation types, which ``ops.type`` indexes; for a buffer its address.
+        metas: Shapes, dtypes and devices, which ``ops.meta`` indexes.
+        sites: Source lines, which ``ops.site`` indexes.
+        args: Argument names, which ``edges.arg`` indexes.
+        params: The model's parameters.
+        modules: The model's modules.
+        ops: The tensors.
+        edges: The tensors passed to operations.
+        calls: The module calls.
+        op_params: Pairs (row of Ops, index into ``params``): the parameters that an operation used.
+        exits: Pairs (row of Ops, row of Calls): the tensors that a call returned.
+        branches: The tensors whose plain value Python read, in order.
+        buffers: The model's buffers, whether read or not.
+        settings: The arguments of calls that are not tensors, as text (``"(3, 3), stride=2"``), which
+            ``ops.setting`` indexes.
+        error: The text of the exception that ended the pass; ``""`` if it completed.
+        facts: A small JSON-serializable dict of facts about the whole pass: seconds, seed, mode, versions.
+
+    Example:
+        >>> graph = intus.trace(torch.nn.Linear(3, 2), torch.ones(1, 3)).graph
+        >>> graph
+        <Graph of Linear: 1 operations, 1 modules>
+        >>> graph.labels, graph.parents(1), graph.rows("linear_1")
+        (['input_1', 'linear_1_1', 'output_1'], [0], [1])
     """
 
     model: str
@@ -266,14 +337,17 @@ class Graph:
     def of_modules(
         cls, model: str, modules: Iterable[tuple[str, str]], params: Iterable[tuple[int, str]] = ()
     ) -> Graph:
-        """Return the graph of modules of which nothing is known but their names, as if each ran once.
+        """Return the graph of modules of which only the names are known, as if each ran once.
 
-        Addresses can be looked up in it before a model has run, or where its graph cannot be recorded.
+        Addresses can be looked up in it before a model has run, or if its graph cannot be recorded.
 
         Args:
             model: The model's name.
-            modules: Pairs of an address and a class.
-            params: Pairs of a module's position and the name of a parameter that it holds.
+            modules: Pairs of an address and a class name.
+            params: Pairs of a module's position in ``modules`` and the name of a parameter of that module.
+
+        Returns:
+            The graph: one row and one call per module, without edges.
 
         Example:
             >>> graph = Graph.of_modules("Net", [("", "Net"), ("fc", "Linear")], [(1, "weight")])
@@ -282,10 +356,10 @@ class Graph:
         """
         named = list(modules)
         owned: dict[int, list[int]] = {}
-        known: list[Param] = []
-        for at, name in params:
-            owned.setdefault(at, []).append(len(known))
-            known.append(Param(f"{named[at][0]}.{name}".lstrip("."), (), "", 0, True))
+        parameters: list[Param] = []
+        for position, name in params:
+            owned.setdefault(position, []).append(len(parameters))
+            parameters.append(Param(f"{named[position][0]}.{name}".lstrip("."), (), "", 0, True))
         count = len(named)
         rows, zeros, ones = np.arange(count), np.zeros(count, np.int64), np.ones(count, np.int64)
         root = np.where(rows > 0, 0, -1) if named and named[0][0] == "" else zeros - 1
@@ -295,10 +369,10 @@ class Graph:
             metas=(Meta((), "", "", 0),),
             sites=(),
             args=(),
-            params=tuple(known),
+            params=tuple(parameters),
             modules=tuple(
-                ModuleInfo(address, type_, "", params=tuple(owned.get(at, ())))
-                for at, (address, type_) in enumerate(named)
+                ModuleInfo(address, type_, "", params=tuple(owned.get(position, ())))
+                for position, (address, type_) in enumerate(named)
             ),
             ops=Ops(count, layer=rows, call=rows, event=rows),
             edges=Edges(zeros[:0], zeros[:0], zeros[:0]),
@@ -309,7 +383,7 @@ class Graph:
 
     @property
     def limits(self) -> dict[str, int]:
-        """How many there are of what ``OpColumn.below`` names."""
+        """The number of entries in each table that an ``OpColumn`` can index (``OpColumn.below``)."""
         return {
             "kinds": len(OP_KINDS),
             "types": len(self.types),
@@ -322,7 +396,7 @@ class Graph:
         }
 
     def setting(self, row: int) -> str:
-        """Return what a row's call was given besides tensors, as text; ``""`` if nothing, or not known."""
+        """Return the arguments of a row's call that are not tensors, as text; ``""`` if none or unknown."""
         number = int(self.ops.setting[row])
         return self.settings[number] if number >= 0 else ""
 
@@ -330,19 +404,19 @@ class Graph:
 
     @cached_property
     def _layer_names(self) -> tuple[list[str], list[str], np.ndarray]:
-        """(full name, short name) of every layer, and how many passes it has."""
+        """The full and short name of every layer, and its number of passes."""
         count = int(self.ops.layer.max()) + 1 if len(self.ops) else 0
         passes = np.bincount(self.ops.layer, minlength=count)
         _, first = np.unique(self.ops.layer, return_index=True)
         kinds, types = self.ops.kind[first].tolist(), self.ops.type[first].tolist()
         full, short = [""] * count, [""] * count
-        seen: dict[str, int] = {}
+        counts: dict[str, int] = {}
         overall = 0
         for layer, (kind, type_) in enumerate(zip(kinds, types, strict=True)):
             name = self.types[type_] if kind == OP else OP_KINDS[kind]
-            seen[name] = number = seen.get(name, 0) + 1
+            counts[name] = number = counts.get(name, 0) + 1
             short[layer] = f"{name}_{number}"
-            if kind == OP:  # only operations are numbered overall: conv2d_3_7 is the seventh to run
+            if kind == OP:  # only operations have an overall number: conv2d_3_7 is the seventh to run
                 overall += 1
                 full[layer] = f"{short[layer]}_{overall}"
             else:
@@ -350,19 +424,19 @@ class Graph:
         return full, short, passes
 
     def label(self, row: int) -> str:
-        """The row's own address: ``conv2d_3_7``, or ``conv2d_3_7:2`` where its layer has several passes."""
+        """Return a row's label: ``conv2d_3_7``, or ``conv2d_3_7:2`` if its layer has several passes."""
         layer = int(self.ops.layer[row])
         full, _, passes = self._layer_names
         return f"{full[layer]}:{int(self.ops.passno[row])}" if passes[layer] > 1 else full[layer]
 
     def layer_label(self, layer: int) -> str:
-        """The label that a layer's passes share: ``conv2d_3_7``."""
+        """Return the label shared by the passes of a layer: ``conv2d_3_7``."""
         return self._layer_names[0][layer]
 
     def layer_numbers(self, layer: int) -> tuple[int, int]:
-        """Which of its type a layer is and which of all, from 1: (3, 7); the latter 0 for no operation.
+        """Return the number of a layer among those of its type and among all operations.
 
-        They are read off its names, which are made of them.
+        Both count from 1: ``conv2d_3_7`` has (3, 7). The second is 0 for rows that are not operations.
         """
         full, short, _ = (names[layer] for names in self._layer_names)
         overall = full[len(short) + 1 :]
@@ -370,7 +444,7 @@ class Graph:
 
     @cached_property
     def labels(self) -> list[str]:
-        """Every row's label, in order."""
+        """The label of every row, in order."""
         full, _, passes = self._layer_names
         many = passes > 1
         return [
@@ -379,7 +453,7 @@ class Graph:
         ]
 
     def call_address(self, call: int) -> str:
-        """The address of a module's call: ``features.6``, or ``features.6:2`` where it is called again."""
+        """Return the address of a module call: ``features.6``, or ``features.6:2`` if called repeatedly."""
         module = int(self.calls.module[call])
         address = self.modules[module].address
         return f"{address}:{int(self.calls.passno[call])}" if self._module_calls[module] > 1 else address
@@ -388,34 +462,35 @@ class Graph:
     def _module_calls(self) -> np.ndarray:
         return np.bincount(self.calls.module, minlength=len(self.modules))
 
-    # -- neighbours ----------------------------------------------------------------------------------
+    # -- neighbors -----------------------------------------------------------------------------------
 
     @cached_property
     def _into(self) -> np.ndarray:
-        """Start of each row's parents in ``edges``, which is sorted by ``dst``."""
+        """The start of each row's incoming edges in ``edges``, which is sorted by ``dst``."""
         return np.searchsorted(self.edges.dst, np.arange(len(self.ops) + 1))
 
     @cached_property
     def _out_of(self) -> tuple[np.ndarray, np.ndarray]:
+        """The edges sorted by ``src``, and the start of each row's outgoing edges in that order."""
         order = np.argsort(self.edges.src, kind="stable")
         return order, np.searchsorted(self.edges.src[order], np.arange(len(self.ops) + 1))
 
     def parents(self, row: int) -> list[int]:
-        """Rows whose tensors this one was computed from, in argument order, each once."""
+        """Return the rows that a row was computed from, in argument order, without duplicates."""
         start, stop = self._into[row], self._into[row + 1]
         return list(dict.fromkeys(self.edges.src[start:stop].tolist()))
 
     def children(self, row: int) -> list[int]:
-        """Rows computed from this one, in order of execution, each once."""
+        """Return the rows computed from a row, in order of execution, without duplicates."""
         order, start = self._out_of
         return sorted(set(self.edges.dst[order[start[row] : start[row + 1]]].tolist()))
 
     def rows_of(self, kind: int) -> list[int]:
-        """Rows of one kind: OP, INPUT, OUTPUT, BUFFER or CONSTANT."""
+        """Return the rows of one kind: OP, INPUT, OUTPUT, BUFFER or CONSTANT."""
         return np.flatnonzero(self.ops.kind == kind).tolist()
 
     def enclosing_calls(self, row: int) -> list[int]:
-        """The module calls the row ran in, from the model's own inwards."""
+        """Return the module calls that a row ran in, outermost first."""
         chain, call = [], int(self.ops.call[row])
         while call >= 0:
             chain.append(call)
@@ -424,33 +499,33 @@ class Graph:
 
     @cached_property
     def call_outputs(self) -> dict[int, list[int]]:
-        """For each module call, the rows it returned."""
-        out: dict[int, list[int]] = {}
+        """The rows returned by each module call."""
+        outputs: dict[int, list[int]] = {}
         for row, call in self.exits.tolist():
-            out.setdefault(call, []).append(row)
-        return out
+            outputs.setdefault(call, []).append(row)
+        return outputs
 
     @cached_property
     def row_exits(self) -> dict[int, list[int]]:
-        """For each row, the module calls that returned it, innermost first."""
-        out: dict[int, list[int]] = {}
+        """The module calls that returned each row, innermost first."""
+        exits: dict[int, list[int]] = {}
         for row, call in self.exits.tolist():
-            out.setdefault(row, []).append(call)
-        return {row: sorted(calls, reverse=True) for row, calls in out.items()}
+            exits.setdefault(row, []).append(call)
+        return {row: sorted(calls, reverse=True) for row, calls in exits.items()}
 
     @cached_property
     def row_params(self) -> dict[int, list[int]]:
-        """For each row that used parameters, which ones."""
-        out: dict[int, list[int]] = {}
+        """The parameters that each row's operation used; rows without any are absent."""
+        used: dict[int, list[int]] = {}
         for row, param in self.op_params.tolist():
-            out.setdefault(row, []).append(param)
-        return out
+            used.setdefault(row, []).append(param)
+        return used
 
     # -- lookup --------------------------------------------------------------------------------------
 
     @cached_property
     def _names(self) -> dict[str, list[int]]:
-        """Every name the graph answers to, with its rows: labels, short labels, passes, modules."""
+        """The rows of every name: labels, short labels, passes, buffers and modules."""
         names: dict[str, list[int]] = {}
         full, short, _ = self._layer_names
         for row, (layer, passno) in enumerate(
@@ -467,25 +542,29 @@ class Graph:
             address = self.modules[module].address
             for name in (address, f"{address}:{passno}"):
                 modules.setdefault(name, []).extend(rows)
-        return names | modules  # a module called linear_1 is what probe and inspect mean by that name
+        return names | modules  # a module named linear_1 takes precedence, as in probe and inspect
 
     @cached_property
     def ends(self) -> dict[str, list[int]]:
-        """Inputs and outputs by what the model's own code calls them, where that means nothing else."""
-        found: dict[str, list[int]] = {}
+        """The rows of inputs and outputs by the name the model's code gives them, if unambiguous."""
+        ends: dict[str, list[int]] = {}
         for row, name in end_names(self.ops.kind.tolist(), self.facts).items():
             of_type = np.flatnonzero(self.ops.type == self.types.index(name)) if name in self.types else [row]
             if name not in self._names and list(of_type) == [row]:
-                found.setdefault(name, []).append(row)
-        return {name: rows for name, rows in found.items() if len(rows) == 1}
+                ends.setdefault(name, []).append(row)
+        return {name: rows for name, rows in ends.items() if len(rows) == 1}
 
     def rows(self, name: str) -> list[int] | None:
-        """Rows that answer to a label, short label, pass or module address, or to what the model's own code
-        calls its inputs and outputs; None if nothing does."""
+        """Return the rows that a name means, or None if there is no such name.
+
+        Args:
+            name: A label, short label, pass, module address, buffer address, or the name of an input or
+                output in the model's code.
+        """
         return self._names.get(name) or self.ends.get(name)
 
     def names(self) -> Iterator[str]:
-        """Every name that ``rows`` knows, ``ends`` aside."""
+        """Return an iterator over all names that ``rows`` knows, except ``ends``."""
         return iter(self._names)
 
     def __len__(self) -> int:

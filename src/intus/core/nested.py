@@ -1,4 +1,7 @@
-"""What stands inside containers: one rule for what a model takes and returns, whoever looks."""
+"""Find values in nested containers.
+
+One rule defines what counts as a container of a model's inputs and outputs, for every caller.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,24 @@ from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-_DEPTH = 8  # a container that holds itself has no end
+_MAX_DEPTH = 8  # a container may contain itself
 _SEQUENCES = (tuple, list)
-_CONTAINERS = (*_SEQUENCES, dict, Mapping)  # dict by itself, since an abstract class takes long to ask
+_CONTAINERS = (*_SEQUENCES, dict, Mapping)  # dict separately: isinstance with an abstract class is slow
 
 
-def leaves(value: Any, wanted: type[T], depth: int = _DEPTH) -> list[T]:
-    """Every ``wanted`` inside tuples, lists, mappings and dataclasses, eight deep, in order.
+def leaves(value: Any, wanted: type[T], depth: int = _MAX_DEPTH) -> list[T]:
+    """Return all values of a type inside tuples, lists, mappings and dataclasses, in order.
 
-    Any other object is foreign and not looked into.
+    Other objects are not searched.
 
-    >>> leaves({"a": (1, [2, "b"]), "c": 3.0}, int)
-    [1, 2]
+    Args:
+        value: The container, or a single value.
+        wanted: The type to find.
+        depth: The maximum nesting depth.
+
+    Example:
+        >>> leaves({"a": (1, [2, "b"]), "c": 3.0}, int)
+        [1, 2]
     """
     if isinstance(value, wanted):
         return [value]
@@ -32,11 +41,21 @@ def leaves(value: Any, wanted: type[T], depth: int = _DEPTH) -> list[T]:
     ]
 
 
-def paths(value: Any, wanted: type[T], path: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, T]]:
-    """What ``leaves`` finds, each with the way to it: keys, fields and places, joined by dots.
+def paths(value: Any, wanted: type[T], path: str = "", depth: int = _MAX_DEPTH) -> Iterator[tuple[str, T]]:
+    """Yield the values that ``leaves`` returns, each with its path: keys, fields and indices joined by dots.
 
-    >>> list(paths({"a": (1, [2, "b"]), "c": 3.0}, int))
-    [('a.0', 1), ('a.1.0', 2)]
+    Args:
+        value: The container, or a single value.
+        wanted: The type to find.
+        path: The path of ``value`` itself.
+        depth: The maximum nesting depth.
+
+    Yields:
+        Pairs of a path and a value.
+
+    Example:
+        >>> list(paths({"a": (1, [2, "b"]), "c": 3.0}, int))
+        [('a.0', 1), ('a.1.0', 2)]
     """
     if isinstance(value, wanted):
         yield path, value
@@ -48,7 +67,7 @@ def paths(value: Any, wanted: type[T], path: str = "", depth: int = _DEPTH) -> I
 
 
 def _parts(value: Any) -> tuple[Any, ...] | list[Any] | Mapping[Any, Any]:
-    """What a container holds, by place or by name; nothing where it is foreign."""
+    """Return the elements of a container, by index or by name; empty for other objects."""
     if isinstance(value, _CONTAINERS):
         return value
     if is_dataclass(value) and not isinstance(value, type):

@@ -1,33 +1,35 @@
-"""Looking at a model without being looked at: while ``trace`` or ``inspect`` runs a model that a probe
-watches, the probe looks away, for what they run is no part of the training."""
+"""Disable probes in this thread while ``trace`` or ``inspect`` runs a model."""
 
 from __future__ import annotations
 
 from contextvars import ContextVar, Token
 
-_unwatched: ContextVar[bool] = ContextVar("intus_unwatched", default=False)
+_disabled: ContextVar[bool] = ContextVar("intus_probes_disabled", default=False)
 
 
 class probes_disabled:  # noqa: N801 - used like a function
-    """Probes look away, in this thread, until the block ends. A class, since contextlib's way of leaving a
-    block would touch an exception that passes through.
+    """Context manager that disables probes in the current thread (or asynchronous task).
 
-    >>> with probes_disabled():
-    ...     are_probes_disabled()
-    True
-    >>> are_probes_disabled()
-    False
+    What runs inside is not part of the training. It is a class because ``contextlib.contextmanager`` would
+    modify the traceback of an exception that passes through.
+
+    Example:
+        >>> with probes_disabled():
+        ...     are_probes_disabled()
+        True
+        >>> are_probes_disabled()
+        False
     """
 
     __slots__ = ("_token",)
 
     def __enter__(self) -> None:
-        self._token: Token[bool] = _unwatched.set(True)
+        self._token: Token[bool] = _disabled.set(True)
 
     def __exit__(self, *error: object) -> None:
-        _unwatched.reset(self._token)
+        _disabled.reset(self._token)
 
 
 def are_probes_disabled() -> bool:
-    """Whether probes should look away."""
-    return _unwatched.get()
+    """Return whether probes are disabled in the current thread."""
+    return _disabled.get()

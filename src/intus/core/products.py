@@ -1,7 +1,7 @@
-"""Floating point operations of products: linear maps, matrices, convolutions, attention, recurrent layers.
+"""Count the floating point operations of matrix products, convolutions, attention and recurrent layers.
 
-A multiplication and an addition are two. What is counted is what ``torch.utils.flop_counter`` counts: no
-bias, no mask, no softmax within attention, a causal half as if it were whole.
+A multiplication and an addition count as two. The convention is that of ``torch.utils.flop_counter``: bias,
+mask and the softmax within attention are not counted, and causal attention counts as full attention.
 """
 
 from __future__ import annotations
@@ -15,9 +15,15 @@ from typing import NamedTuple
 Shape = tuple[int, ...]
 
 
-class Given(NamedTuple):
-    """What a count is made from: tensors by the argument's name (``"0"``, ``"1.2"``, ``"weight"``),
-    parameters in the graph's order, what came out first, and the other arguments as text."""
+class CallShapes(NamedTuple):
+    """What the operations of a call are counted from.
+
+    Attributes:
+        tensors: The shapes of tensor arguments, by argument name (``"0"``, ``"1.2"``, ``"weight"``).
+        params: The shapes of the parameters it used, in the graph's order.
+        out: The shape of the first tensor it returned.
+        settings: The other arguments, as text.
+    """
 
     tensors: dict[str, Shape]
     params: tuple[Shape, ...]
@@ -25,69 +31,72 @@ class Given(NamedTuple):
     settings: str
 
     def find(self, *names: str) -> Shape | None:
-        """The first tensor of one of these names."""
+        """Return the shape of the first tensor argument with one of these names, or None."""
         return next((self.tensors[name] for name in names if name in self.tensors), None)
 
     def all(self) -> list[Shape]:
-        """Every shape that went in."""
+        """Return the shapes of all tensor arguments and parameters."""
         return [*self.tensors.values(), *self.params]
 
 
-def _matmul(first: int, *names: str) -> Callable[[Given], int | None]:
-    """Of the arguments at ``first`` and after it; one that is no tensor of the graph is a parameter."""
+def _matmul(first: int, *names: str) -> Callable[[CallShapes], int | None]:
+    """Return the rule of a matrix product of the arguments at ``first`` and ``first + 1``.
 
-    def rule(given: Given) -> int | None:
-        left = given.find(str(first), *names[:1])
+    An argument that is not a tensor of the graph is a parameter.
+    """
+
+    def rule(call: CallShapes) -> int | None:
+        left = call.find(str(first), *names[:1])
         if left is None:
-            right = given.find(str(first + 1), *names[1:])
+            right = call.find(str(first + 1), *names[1:])
             if right is None:
                 return None
             inner = right[-2] if len(right) > 1 else right[0]
         else:
             inner = left[-1]
-        return 2 * prod(given.out) * inner
+        return 2 * prod(call.out) * inner
 
     return rule
 
 
-def _addbmm(given: Given) -> int | None:
-    left = given.find("1", "batch1")
-    return None if left is None else 2 * prod(given.out) * left[0] * left[-1]
+def _addbmm(call: CallShapes) -> int | None:
+    left = call.find("1", "batch1")
+    return None if left is None else 2 * prod(call.out) * left[0] * left[-1]
 
 
-def _dot(given: Given) -> int | None:
-    return 2 * prod(given.all()[0]) if given.all() else None
+def _dot(call: CallShapes) -> int | None:
+    return 2 * prod(call.all()[0]) if call.all() else None
 
 
-def _linear(given: Given) -> int | None:
-    x = given.find("0", "input")
-    return None if x is None else 2 * prod(given.out) * x[-1]
+def _linear(call: CallShapes) -> int | None:
+    x = call.find("0", "input")
+    return None if x is None else 2 * prod(call.out) * x[-1]
 
 
-def _weight(given: Given) -> Shape | None:
-    return given.find("1", "weight") or next((p for p in given.params if len(p) > 2), None)
+def _weight(call: CallShapes) -> Shape | None:
+    return call.find("1", "weight") or next((p for p in call.params if len(p) > 2), None)
 
 
-def _conv(given: Given) -> int | None:
-    weight = _weight(given)  # (out, in / groups, *kernel)
-    return None if weight is None else 2 * prod(given.out) * prod(weight[1:])
+def _conv(call: CallShapes) -> int | None:
+    weight = _weight(call)  # (out, in / groups, *kernel)
+    return None if weight is None else 2 * prod(call.out) * prod(weight[1:])
 
 
-def _conv_transpose(given: Given) -> int | None:
-    weight, x = _weight(given), given.find("0", "input")  # (in, out / groups, *kernel)
+def _conv_transpose(call: CallShapes) -> int | None:
+    weight, x = _weight(call), call.find("0", "input")  # (in, out / groups, *kernel)
     return None if weight is None or x is None else 2 * prod(x) * prod(weight[1:])
 
 
-def _attention(given: Given) -> int | None:
-    q, k, v = given.find("0", "query"), given.find("1", "key"), given.find("2", "value")
+def _attention(call: CallShapes) -> int | None:
+    q, k, v = call.find("0", "query"), call.find("1", "key"), call.find("2", "value")
     if q is None or k is None or v is None:
         return None
     return 2 * prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
 
 
-def _multi_head(given: Given) -> int | None:
-    """Three projections, attention, and the one back; shapes are (length, batch, width)."""
-    q, k, v = given.find("0", "query"), given.find("1", "key"), given.find("2", "value")
+def _multi_head(call: CallShapes) -> int | None:
+    """Count three projections, attention, and the output projection; shapes are (length, batch, width)."""
+    q, k, v = call.find("0", "query"), call.find("1", "key"), call.find("2", "value")
     if q is None or k is None or v is None or (len(q) == 3 and not q[1]):
         return None
     width, length = q[-1], k[0]
@@ -95,18 +104,18 @@ def _multi_head(given: Given) -> int | None:
     return into + 4 * prod(q) * length + 2 * prod(q) * width
 
 
-def _recurrent(given: Given) -> int | None:
-    """Every weight matrix is applied to every item of every step."""
-    x = given.find("0", "input")
-    weights = [shape for name, shape in given.tensors.items() if re.match(r"[23](\.|$)", name)]
-    weights = [shape for shape in (*weights, *given.params) if len(shape) == 2]
+def _recurrent(call: CallShapes) -> int | None:
+    """Count every weight matrix once for each item of each step."""
+    x = call.find("0", "input")
+    weights = [shape for name, shape in call.tensors.items() if re.match(r"[23](\.|$)", name)]
+    weights = [shape for shape in (*weights, *call.params) if len(shape) == 2]
     return 2 * (prod(x) // x[-1]) * sum(map(prod, weights)) if x and x[-1] and weights else None
 
 
-def _einsum(given: Given) -> int | None:
-    """Of two operands; more are contracted in an order that is not known here."""
-    equation = first_setting(given.settings)
-    if not isinstance(equation, str) or not 1 <= len(operands := _operands(given)) <= 2:
+def _einsum(call: CallShapes) -> int | None:
+    """Count one or two operands; the order in which more are contracted is not known here."""
+    equation = first_setting(call.settings)
+    if not isinstance(equation, str) or not 1 <= len(operands := _operands(call)) <= 2:
         return None
     left, _, right = equation.replace(" ", "").partition("->")
     parts = left.split(",")
@@ -123,26 +132,26 @@ def _einsum(given: Given) -> int | None:
 
 
 def _free_indices(left: str, sizes: list[dict[str, int]]) -> set[str]:
-    """What is kept where the equation does not say: letters that stand once, and an ellipsis."""
+    """Return the indices kept by an equation without ``->``: letters that occur once, and an ellipsis."""
     return {index for part in sizes for index in part if index[0] == "." or left.count(index) == 1}
 
 
-def _operands(given: Given) -> list[Shape]:
-    """The tensors after the equation in their order; a place that no edge leads to is a parameter's."""
-    places = {
-        int(name.rpartition(".")[2]): shape for name, shape in given.tensors.items() if name[-1:].isdigit()
+def _operands(call: CallShapes) -> list[Shape]:
+    """Return the tensors after the equation, in order; a position without an edge is a parameter."""
+    positions = {
+        int(name.rpartition(".")[2]): shape for name, shape in call.tensors.items() if name[-1:].isdigit()
     }
-    begin = 0 if any("." in name for name in given.tensors) else 1
-    params, found = list(given.params), list[Shape]()
-    for place in range(begin, begin + len(places) + len(params)):
-        if place not in places and not params:
+    start = 0 if any("." in name for name in call.tensors) else 1
+    params, operands = list(call.params), list[Shape]()
+    for position in range(start, start + len(positions) + len(params)):
+        if position not in positions and not params:
             return []
-        found.append(places[place] if place in places else params.pop(0))
-    return found
+        operands.append(positions[position] if position in positions else params.pop(0))
+    return operands
 
 
 def _indices(part: str, shape: Shape) -> dict[str, int]:
-    """The size of each index: letters, and ``.1``, ``.2`` … for an ellipsis, from the right."""
+    """Return the size of each index: letters, and ``.1``, ``.2`` ... for an ellipsis, from the right."""
     before, dots, after = part.partition("...")
     sizes = dict(zip(before, shape, strict=False))
     if dots:
@@ -153,17 +162,17 @@ def _indices(part: str, shape: Shape) -> dict[str, int]:
 
 
 def first_setting(settings: str) -> object:
-    """The first positional argument that is no tensor; None where there is none or it is no literal."""
+    """Return the first positional argument that is not a tensor, or None if it is absent or not a literal."""
     try:
-        call = ast.parse(f"f({settings})", mode="eval").body
-        return ast.literal_eval(call.args[0]) if isinstance(call, ast.Call) and call.args else None
+        node = ast.parse(f"f({settings})", mode="eval").body
+        return ast.literal_eval(node.args[0]) if isinstance(node, ast.Call) and node.args else None
     except (SyntaxError, ValueError):
         return None
 
 
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-#: A rule for each type: what the call took, or None where that cannot be told.
-PRODUCTS: dict[str, Callable[[Given], int | None]] = {
+#: The rule of each type; a rule returns None if the count cannot be determined.
+PRODUCTS: dict[str, Callable[[CallShapes], int | None]] = {
     **dict.fromkeys(("matmul", "mm", "bmm", "mv", "grouped_mm"), _matmul(0, "input", "other")),
     **dict.fromkeys(("addmm", "addmv"), _matmul(1, "mat1", "mat2")),
     "baddbmm": _matmul(1, "batch1", "batch2"),

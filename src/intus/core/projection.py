@@ -1,7 +1,8 @@
-"""Random projection of rows too wide to be sent or scored as they are, the same in every framework.
+"""Random projection of rows too wide to be sent or scored in full, identical in every framework.
 
-The projection keeps distances between rows, whatever their layout, so labels are as easy to read from them
-and layers rank as they did (``docs/probing.md`` has the figures). What it would falsify is measured first.
+The projection approximately preserves distances between rows of any layout, so labels stay as decodable and
+layers keep their ranking (``docs/probing.md`` has the figures). Statistics that it would distort are
+computed first (``SUMMARY``).
 """
 
 from __future__ import annotations
@@ -10,22 +11,28 @@ from functools import lru_cache
 
 import numpy as np
 
-#: Features that a row which is too wide is projected to; a probe's ranking of layers survives down to 128.
+#: The number of features that wide rows are projected to. A probe's ranking of layers is stable down to 128.
 PROJECTED = 1024
-#: What is measured of each row before it is projected.
+#: The statistics computed for each row before it is projected.
 SUMMARY = ("mean", "mean_abs", "variance", "norm", "sparsity", "low", "high", "nonfinite")
 
 
 @lru_cache(maxsize=32)
 def signs(features: int) -> np.ndarray:
-    """Return the signs of the projection of rows of so many features, float32 of shape (features,).
+    """Return the random signs used to project rows with the given number of features.
 
-    They depend on the number of features alone, so every process and framework projects alike.
+    They depend only on that number, so every process and framework projects identically.
+
+    Args:
+        features: The number of features of a row.
+
+    Returns:
+        float32 of shape (features,), each 1 or -1, read-only.
     """
     drawn: np.ndarray = np.random.Generator(np.random.PCG64(features)).integers(0, 2, features)
-    signs = (drawn * 2 - 1).astype(np.float32)
-    signs.setflags(write=False)
-    return signs
+    values = (drawn * 2 - 1).astype(np.float32)
+    values.setflags(write=False)
+    return values
 
 
 def project(rows: np.ndarray) -> np.ndarray:
@@ -35,7 +42,7 @@ def project(rows: np.ndarray) -> np.ndarray:
     "Finding frequent items in data streams").
 
     Args:
-        rows: Shape (..., features), with at least ``PROJECTED`` features.
+        rows: Array of shape (..., features), with at least ``PROJECTED`` features.
 
     Returns:
         float32 of shape (..., PROJECTED).
@@ -53,7 +60,14 @@ def project(rows: np.ndarray) -> np.ndarray:
 
 
 def summarize(rows: np.ndarray) -> np.ndarray:
-    """Return what ``SUMMARY`` names, float32 of shape (rows, 8), of rows of shape (rows, numbers)."""
+    """Compute the statistics of ``SUMMARY`` for each row.
+
+    Args:
+        rows: Array of shape (rows, numbers).
+
+    Returns:
+        float32 of shape (rows, 8).
+    """
     rows = rows.astype(np.float32)
     with np.errstate(invalid="ignore", over="ignore"):
         mean, norm = rows.mean(1), np.sqrt(np.square(rows).sum(1))

@@ -1,6 +1,6 @@
-"""A Record: one array that a probe recorded, and where it came from.
+"""A Record: one array that a probe recorded, and its origin.
 
-It is what travels from the training process to the servers, and what the aggregator collects.
+Records are sent from the training process to the server and collected by the aggregator.
 """
 
 from __future__ import annotations
@@ -13,35 +13,49 @@ import numpy as np
 from .errors import InputError
 from .projection import SUMMARY
 
-KINDS = (
-    "output",
-    "input",
-    "grad_output",
-    "grad_input",
-    "parameter",
-    "parameter_grad",
-    "update",
-)
+#: What a record may hold, and how people call it.
+KIND_LABELS = {
+    "output": "output",
+    "input": "input",
+    "grad_output": "gradient of the output",
+    "grad_input": "gradient of the input",
+    "parameter": "parameter",
+    "parameter_grad": "gradient of the parameter",
+    "update": "update of the parameter",
+}
+KINDS = tuple(KIND_LABELS)
 
-#: The mode of a probe set's passes, and what stands in the owner of its labels before the run's name.
+#: The mode of passes of a probe set, and the separator before the run's name in the owner of its labels.
 PROBE_SET_MODE, OF_PROBE_SET = "probe", "/probe set of "
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Record:
-    """One array with its origin.
+    """One array and its origin.
 
-    ``array`` has the batch along ``batch_axis``; ``None`` means that it has no batch (a parameter).
-    ``items`` are the ids of the batch's rows, int64 of shape (rows,); without them rows are known by
-    their order of arrival. ``index`` tells a module's first output from its second.
+    Args:
+        array: The values, with the rows of the batch along ``batch_axis``.
+        address: The operation with its call (``fc1:2``), or the parameter (``fc1.weight``).
+        kind: One of ``KINDS``.
+        run: The name of the training run.
+        model: The name of the model.
+        step: The number of the model's call, from 0; None if unknown.
+        epoch: The epoch; None if unknown.
+        mode: ``"train"``, ``"eval"`` or the caller's own word.
+        batch_axis: The axis of the rows; None if there is none (a parameter).
+        index: The index among several tensors of one module call, 0 for the first.
+        items: The ids of the rows, int64 of shape (rows,). Without them, rows are identified by their order
+            of arrival.
+        projected_from: The number of features of a row (or of each position) before random projection; None
+            if the values were not projected.
+        summary: The statistics ``SUMMARY`` of the rows before projection, float32 of shape (rows, 8).
 
-    Of rows too wide to be sent, ``projected_from`` is how many numbers each had (each position, where there
-    are some) before they were projected at random to those in ``array``; ``summary``, float32 of shape
-    (rows, 8), has what ``SUMMARY`` names of them as they were.
-    Raises InputError when the parts contradict each other.
+    Raises:
+        InputError: If the arguments contradict each other.
 
-    >>> Record(np.zeros((4, 3), np.float32), "fc1", items=np.arange(4)).rows
-    4
+    Example:
+        >>> Record(np.zeros((4, 3), np.float32), "fc1", items=np.arange(4)).rows
+        4
     """
 
     array: np.ndarray
@@ -60,34 +74,40 @@ class Record:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise InputError(f"kind={self.kind!r} of the record at {self.address!r} is not one of {KINDS}.")
+            raise InputError(
+                f"The record at {self.address!r} must have a kind of {KINDS}, got {self.kind!r}."
+            )
         if self.batch_axis is not None and not 0 <= self.batch_axis < max(self.array.ndim, 1):
             raise InputError(
-                f"batch_axis={self.batch_axis} of the record at {self.address!r} does not fit its shape "
-                f"{self.array.shape}."
+                f"The record at {self.address!r} has shape {self.array.shape}, which has no "
+                f"batch_axis={self.batch_axis}."
             )
         if self.items is not None and self.items.shape != (self.rows,):
             raise InputError(
-                f"The record at {self.address!r} has {self.rows} rows but {self.items.size} item ids."
+                f"The record at {self.address!r} has {self.rows} rows but {self.items.size} item ids. Give "
+                "one id per row."
             )
         if self.summary is not None and self.summary.shape != (self.rows, len(SUMMARY)):
             raise InputError(
-                f"The summary at {self.address!r} has shape {self.summary.shape}; of {self.rows} rows it has "
-                f"{(self.rows, len(SUMMARY))}."
+                f"The summary of the record at {self.address!r} must have shape "
+                f"{(self.rows, len(SUMMARY))}, got {self.summary.shape}."
             )
 
     @property
     def rows(self) -> int:
-        """How many items the array holds: the length of its batch axis, 1 where it has none."""
+        """The number of rows: the length of the batch axis, or 1 without one."""
         return self.array.shape[self.batch_axis] if self.batch_axis is not None and self.array.ndim else 1
 
     def features(self) -> np.ndarray:
-        """The array as (rows, features), the batch first and everything else flattened.
+        """Return the array as (rows, features), with the batch axis first and all other axes flattened.
 
-        >>> Record(np.zeros((2, 3, 4)), "x").features().shape
-        (2, 12)
+        Example:
+            >>> Record(np.zeros((2, 3, 4)), "x").features().shape
+            (2, 12)
         """
         if self.batch_axis is None or self.array.ndim == 0:
             return self.array.reshape(1, -1)
         moved = np.moveaxis(self.array, self.batch_axis, 0)
-        return moved.reshape(self.rows, math.prod(moved.shape[1:]))  # reshape cannot infer it of no rows
+        return moved.reshape(
+            self.rows, math.prod(moved.shape[1:])
+        )  # reshape cannot infer -1 if there are no rows

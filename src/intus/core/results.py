@@ -1,4 +1,4 @@
-"""Results: one tidy table of scores, columns in and columns out."""
+"""Results: a tidy table of scores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .errors import InputError, did_you_mean, require
 if TYPE_CHECKING:
     import pandas
 
-#: Every column with the value that stands for "does not apply".
+#: Every column with the value that means "does not apply".
 COLUMNS: dict[str, Any] = {
     "run": "",
     "model": "",
@@ -33,38 +33,67 @@ COLUMNS: dict[str, Any] = {
 
 
 class Results:
-    """One row per score of one address: who, where, when, how much, how sure, against what.
+    """A table of scores with one row per score of one address.
 
-    ``unit`` is -1 for a score of the whole layer, ``step`` -1 and ``epoch`` NaN where unknown; ``low`` and
-    ``high`` bound a 95 % interval; ``baseline`` is what the same score gives without knowledge;
-    ``n`` is how many rows were seen; ``note`` says why ``value`` is NaN.
+    The columns are:
 
-    >>> table = Results.from_rows([{"address": "fc1", "score": "mean", "value": 0.5, "n": 10}])
-    >>> len(table), table["value"].tolist(), table["unit"].tolist()
-    (1, [0.5], [-1])
+    - ``run``, ``model``: the training run (or inspection) and the model
+    - ``epoch``, ``step``: when; NaN and -1 if unknown
+    - ``address``: the operation or module
+    - ``unit``: the unit, counted from 0; -1 for a score of the whole layer
+    - ``kind``: the kind of array that was scored, such as ``"output"``
+    - ``target``: the labels that it was scored against; ``""`` if none
+    - ``score``: the name of the score
+    - ``value``: the score; NaN if it could not be computed
+    - ``low``, ``high``: bounds of the 95 % confidence interval
+    - ``baseline``: the value that the same score has without information about the labels
+    - ``n``: the number of rows it was computed from
+    - ``note``: the reason why ``value`` is NaN, or a caveat
+
+    ``table[column]`` returns a column as a numpy array, ``len(table)`` the number of rows, and iteration
+    yields the rows as dicts, with None for what does not apply.
+
+    Args:
+        columns: Arrays or lists of equal length, by column name. Missing columns are filled with the value
+            that means "does not apply".
+
+    Raises:
+        InputError: If there is no such column, or the columns differ in length.
+
+    Example:
+        >>> table = Results.from_rows([{"address": "fc1", "score": "mean", "value": 0.5, "n": 10}])
+        >>> len(table), table["value"].tolist(), table["unit"].tolist()
+        (1, [0.5], [-1])
     """
 
     __slots__ = ("_columns",)
 
     def __init__(self, columns: Mapping[str, Any] | None = None) -> None:
-        given = dict(columns or {})
-        for name in given:
+        columns = dict(columns or {})
+        for name in columns:
             if name not in COLUMNS:
                 raise InputError(f"Results has no column {name!r}. {did_you_mean(name, COLUMNS)}")
-        sizes = {len(values) for values in given.values()}
-        if len(sizes) > 1:
-            raise InputError(f"Columns of Results must be equally long, got lengths {sorted(sizes)}.")
-        size = sizes.pop() if sizes else 0
+        lengths = {len(values) for values in columns.values()}
+        if len(lengths) > 1:
+            raise InputError(f"Columns of Results must be equally long, got lengths {sorted(lengths)}.")
+        length = lengths.pop() if lengths else 0
         self._columns = {
-            name: np.asarray(given[name], dtype=_dtype(missing))
-            if name in given
-            else np.full(size, missing, dtype=_dtype(missing))
+            name: np.asarray(columns[name], dtype=_dtype(missing))
+            if name in columns
+            else np.full(length, missing, dtype=_dtype(missing))
             for name, missing in COLUMNS.items()
         }
 
     @classmethod
     def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> Results:
-        """Build from dicts; a missing key or None means "does not apply"."""
+        """Build a table from dicts, one per row.
+
+        Args:
+            rows: Dicts by column name. A missing key or None means "does not apply".
+
+        Raises:
+            InputError: If there is no such column.
+        """
         rows = list(rows)
         for row in rows:
             for name in row:
@@ -79,7 +108,7 @@ class Results:
 
     @classmethod
     def concat(cls, tables: Iterable[Results]) -> Results:
-        """Stack tables; an empty sequence gives an empty table."""
+        """Concatenate tables. An empty sequence gives an empty table."""
         tables = list(tables)
         if not tables:
             return cls()
@@ -94,7 +123,7 @@ class Results:
         return self._columns[column]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The rows, as dicts of Python values; what does not apply is None."""
+        """Yield the rows as dicts of Python values; what does not apply is None."""
         names = list(COLUMNS)
         for values in zip(*(self._columns[name].tolist() for name in names), strict=True):
             yield {
@@ -103,10 +132,17 @@ class Results:
             }
 
     def where(self, **equal: Any) -> Results:
-        """The rows whose columns equal the values given.
+        """Return the rows whose columns equal the given values.
 
-        >>> Results.from_rows([{"score": "mean"}, {"score": "std"}]).where(score="std")["score"].tolist()
-        ['std']
+        Args:
+            **equal: A value for each column to compare.
+
+        Raises:
+            InputError: If there is no such column.
+
+        Example:
+            >>> Results.from_rows([{"score": "mean"}, {"score": "std"}]).where(score="std")["score"].tolist()
+            ['std']
         """
         keep = np.ones(len(self), dtype=bool)
         for name, value in equal.items():
@@ -114,7 +150,11 @@ class Results:
         return Results({name: column[keep] for name, column in self._columns.items()})
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The table as a DataFrame, every column present."""
+        """Return the table as a DataFrame with every column; its arrays are copies.
+
+        Raises:
+            MissingExtraError: If pandas is not installed.
+        """
         pd = require("pandas", extra="inspect", why="to turn Results into a DataFrame")
         return pd.DataFrame({name: column.copy() for name, column in self._columns.items()})
 

@@ -1,7 +1,7 @@
-"""Find what the caller means by an address or a selection, in a graph: one resolver for every verb.
+"""Resolve addresses and selections in a graph, for every function that accepts them.
 
-``trace[...]``, ``find``, ``save=``, ``rerun``, ``inspect(units=)`` and ``probe(which=)`` all ask here, so an
-address means the same to each, or is refused with the reason.
+``trace[...]``, ``find``, ``save=``, ``rerun``, ``inspect(units=)`` and ``probe(which=)`` all use this module,
+so an address has the same meaning everywhere, or is refused with the reason.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from .address import Address, Units, is_pattern, matches, split_units, tokens
 from .errors import AddressError, InputError, did_you_mean
 from .graph import OP, Graph
 
-#: What a caller may write to select operations: an address or pattern (label, short label, pass, module
-#: address, name of an input or output, operation type, module class), an int (the ordinal of an operation,
-#: negative from the end), a slice of these, a predicate on an op, or a list of selections.
+#: The ways to select operations: an address or pattern (label, short label, pass, module address, name of an
+#: input or output, operation type, module class), an int (the ordinal of an operation, negative from the
+#: end), a slice of ordinals, a predicate on an op, or a list of selections.
 Selection = str | int | slice | Address | Callable[[Any], Any] | Iterable[Any]
 
 
 class Match(NamedTuple):
-    """What an address means in a graph.
+    """The meaning of an address in a graph.
 
     Attributes:
-        names: The names of the graph that it means: itself, or the labels of a type, the modules of a class,
-            the labels and addresses that match a pattern.
-        rows: Rows of ``graph.ops``, sorted; empty where the address names parameters.
-        params: Indices into ``graph.params``; empty where it names rows.
-        units: The units it selects of each of them; empty for whole values.
+        names: The names of the graph that it matches: itself, the labels of an operation type, the modules of
+            a class, or the labels and addresses that match a pattern.
+        rows: Rows of ``graph.ops``, sorted; empty if the address names parameters.
+        params: Indices into ``graph.params``; empty if the address names rows.
+        units: The units selected of each of them; empty for whole values.
     """
 
     names: list[str]
@@ -39,18 +39,21 @@ class Match(NamedTuple):
 
 
 def match(graph: Graph, text: str) -> Match:
-    """Find what an address means.
+    """Resolve an address or pattern.
 
-    A name means, in this order: a label, module address, or pass; an input or output as the model's code
-    calls it; an operation type; a module class; a parameter; and if it has wildcards, every label and
-    module address (else parameter) that the pattern matches, the model itself excluded.
+    A name means the first of these that exists: a label, module address or pass; an input or output as the
+    model's code names it; an operation type; a module class; a parameter. A pattern means every label and
+    module address that it matches, the model itself excluded, or else every parameter.
 
     Args:
-        graph: The graph to look in.
+        graph: The graph to search.
         text: An address or pattern, with or without units.
 
+    Returns:
+        The rows or parameters that it means.
+
     Raises:
-        AddressError: If nothing matches; the message suggests the nearest names.
+        AddressError: If nothing matches. The message suggests the nearest names.
         InputError: If the text does not follow the grammar of ``core.address``.
     """
     rows = graph.rows(text)
@@ -66,33 +69,37 @@ def match(graph: Graph, text: str) -> Match:
         return Match([place], [], [params[place]], units)
     if not names and pattern:
         names = [name for name in graph.names() if name and name[0] != ":" and matches(place, name)]
-        found = [name for name in params if matches(place, name)]
-        if not names and found:
-            return Match(found, [], sorted({params[name] for name in found}), units)
+        matching = [name for name in params if matches(place, name)]
+        if not names and matching:
+            return Match(matching, [], sorted({params[name] for name in matching}), units)
     if names:
         rows = sorted({row for name in names for row in graph.rows(name) or ()})
         return Match(names, rows, [], units)
     if pattern and (wider := _wider(graph, place)):
-        raise AddressError(f"{graph.model} has no {place!r}: '*' stays within a name. Write {wider!r}.")
-    known = [*speakable(graph), *graph.types, *(module.type for module in graph.modules), *params]
+        raise AddressError(f"{graph.model} has no {place!r}: '*' does not match dots. Write {wider!r}.")
+    known = [*_suggestions(graph), *graph.types, *(module.type for module in graph.modules), *params]
     raise AddressError(f"{graph.model} has no {place!r}. {did_you_mean(place, known)}")
 
 
 def resolve(graph: Graph, key: str | int | Address, *, ordinals: Sequence[int] | None = None) -> list[int]:
-    """Return the rows that a key of a trace means: one name, or an ordinal.
+    """Return the rows of a single name or ordinal.
 
     Args:
-        graph: The graph to look in.
+        graph: The graph to search.
         key: A label, pass, module address, the name of an input or output, or an ordinal.
-        ordinals: The rows that integers count over; all operations by default.
+        ordinals: The rows that integers count; all operations by default.
+
+    Returns:
+        The rows: one, or one for each pass of a layer or output of a module.
 
     Raises:
-        AddressError: If there is no such name (with the nearest ones) or ordinal (with the valid range), or
-            the key means several ops, parameters, or units of an op.
+        AddressError: If there is no such name (the message suggests the nearest ones) or ordinal (the message
+            has the valid range), or if the key means several ops, parameters, or units of an op.
+        InputError: If the key is neither a string nor an int.
     """
     key = str(key) if isinstance(key, Address) else key
     if isinstance(key, bool) or not isinstance(key, str | int):
-        raise InputError(f"An address is a string or an int, got {key!r} of type {type(key).__name__}.")
+        raise InputError(f"An address must be a string or an int, got {key!r} of type {type(key).__name__}.")
     if isinstance(key, int):
         rows = graph.rows_of(OP) if ordinals is None else ordinals
         if not -len(rows) <= key < len(rows):
@@ -103,12 +110,12 @@ def resolve(graph: Graph, key: str | int | Address, *, ordinals: Sequence[int] |
         return [rows[key]]
     found = graph.rows(key)
     if found is None:
-        meant = whole_rows(graph, key)
-        if len(meant) == 1:
-            return meant
+        matching = whole_rows(graph, key)
+        if len(matching) == 1:
+            return matching
         found = None if is_pattern(key) else graph.rows(Address.parse(key).place)
         if found is None:
-            labels = [repr(graph.label(row)) for row in meant]
+            labels = [repr(graph.label(row)) for row in matching]
             more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
             raise AddressError(
                 f"{key!r} means {len(labels)} ops, not one: {', '.join(labels[:3])}{more}. "
@@ -118,25 +125,29 @@ def resolve(graph: Graph, key: str | int | Address, *, ordinals: Sequence[int] |
 
 
 def select(graph: Graph, selection: Selection, *, handle: Callable[[int], Any] | None = None) -> list[int]:
-    """Return the rows that a selection means, sorted and each once.
+    """Return the rows of a selection, sorted and without duplicates.
 
     Args:
-        graph: The graph to look in.
-        selection: See ``Selection``; ``"all"`` and ``"none"`` mean what they say.
-        handle: Makes, from a row, what predicates are called with; the row itself by default.
+        graph: The graph to search.
+        selection: See ``Selection``. ``"all"`` selects all rows, ``"none"`` no row.
+        handle: Converts a row to the argument of predicates; by default they receive the row itself.
 
     Raises:
         AddressError: If a name or pattern matches nothing, or names parameters or units.
-        InputError: If it is no selection at all.
+        InputError: If the selection is of another type.
     """
     return sorted(set(_select(graph, selection, handle or (lambda row: row))))
 
 
 def whole_rows(graph: Graph, text: str) -> list[int]:
-    """Return the rows that an address means, where only whole values of operations will do.
+    """Return the rows of an address that must name whole values of operations.
+
+    Args:
+        graph: The graph to search.
+        text: An address or pattern.
 
     Raises:
-        AddressError: If it means nothing, or parameters, or units of a value.
+        AddressError: If it matches nothing, or names parameters or units.
     """
     found = match(graph, text)
     if found.params:
@@ -150,23 +161,27 @@ def whole_rows(graph: Graph, text: str) -> list[int]:
 
 
 def units_refused(text: str) -> AddressError:
-    """Return the error for an address with units where only whole operations can be selected."""
+    """Return the error for an address with units if only whole operations can be selected."""
     return AddressError(
-        f"{text!r} names units, and only whole operations can be selected here. Write "
-        f"{split_units(text)[0]!r}; trace.value, rerun and inspect take units."
+        f"{text!r} names units, but only whole operations can be selected here. Write "
+        f"{split_units(text)[0]!r}. trace.value, rerun and inspect accept units."
     )
 
 
-def speakable(graph: Graph) -> list[str]:
-    """Return the names worth suggesting: without pass numbers unless nothing else exists, without the
-    root.
+def _suggestions(graph: Graph) -> list[str]:
+    """Return the names worth suggesting in an error message.
+
+    The root is excluded, and so are names with a pass number unless there are no others.
     """
     names = [name for name in graph.names() if name and ":" not in name] or list(graph.names())
     return [*graph.ends, *names]
 
 
 def param_addresses(graph: Graph) -> dict[str, int]:
-    """Return the index of every parameter by address; a tied one answers to each module that holds it."""
+    """Return the index of every parameter by address.
+
+    A tied parameter has one address for each module that holds it.
+    """
     tied = {
         f"{module.address}.{graph.params[number].address.rpartition('.')[2]}".lstrip("."): number
         for module in graph.modules
@@ -197,14 +212,14 @@ def _select(graph: Graph, selection: Selection, handle: Callable[[int], Any]) ->
 
 
 def _wider(graph: Graph, pattern: str) -> str | None:
-    """The pattern with ``**`` for ``*``, if it then matches something."""
+    """Return the pattern with ``**`` for ``*`` if it then matches something, else None."""
     wider = "".join("**" if token == "*" else token for token in tokens(pattern))
     names = (*graph.names(), *param_addresses(graph))
     return wider if any(name and matches(wider, name) for name in names) else None
 
 
 def _names_of_kind(graph: Graph, name: str) -> list[str]:
-    """Labels of an operation type, or else the modules of a class that ran."""
+    """Return the labels of an operation type, or else the modules of a class that ran."""
     if name and name in graph.types:
         rows = np.flatnonzero(graph.ops.type == graph.types.index(name)).tolist()
         return [graph.label(row) for row in rows]

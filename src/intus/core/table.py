@@ -1,4 +1,4 @@
-"""The facts about a pass as columns, one entry per tensor: what a DataFrame and a networkx graph show."""
+"""The facts about a forward pass as columns for a DataFrame or a networkx graph, one entry per tensor."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from .graph import CREATED, FAILED, INPLACE, OP_KINDS, Graph, Param
 
 
 def columns(facts: Facts) -> dict[str, list[Any]]:
-    """Every fact that is one number, text or short list, by its name, in the order worth reading.
+    """Return every fact that is a single number, text or short list, as columns by name.
 
-    Bytes, seconds; None where a fact is not known or does not apply.
+    Args:
+        facts: The facts of a graph.
+
+    Returns:
+        Lists with one entry per row of the graph, by column name. Sizes are in bytes and times in seconds;
+        None means unknown or not applicable.
     """
     graph = facts.graph
     ops = graph.ops
@@ -22,7 +27,7 @@ def columns(facts: Facts) -> dict[str, list[Any]]:
     metas = [graph.metas[meta] for meta in ops.meta.tolist()]
     layers = ops.layer.tolist()
     calls = [graph.call_address(call) for call in range(len(graph.calls))]
-    own = [graph.row_params.get(row, ()) for row in rows]
+    row_params = [graph.row_params.get(row, ()) for row in rows]
     sizes = _sizes(graph.params)
     return {
         "label": graph.labels,
@@ -40,8 +45,8 @@ def columns(facts: Facts) -> dict[str, list[Any]]:
         "macs": _known(facts.macs),
         "module": [calls[call] if call >= 0 else None for call in ops.call.tolist()],
         "output_of": [[calls[call] for call in graph.row_exits.get(row, ())] for row in rows],
-        "parameters": [sum(sizes[param] for param in params) for params in own],
-        "parameter_bytes": [sum(graph.params[param].nbytes for param in params) for params in own],
+        "parameters": [sum(sizes[param] for param in params) for params in row_params],
+        "parameter_bytes": [sum(graph.params[param].nbytes for param in params) for params in row_params],
         "non_tensor_args": _settings(graph),
         "parents": _parents(graph),
         "num_consumers": np.bincount(graph.edges.src, minlength=len(ops)).tolist(),
@@ -56,7 +61,7 @@ def columns(facts: Facts) -> dict[str, list[Any]]:
 
 
 _FLAGS = {"in_place": INPLACE, "is_factory": CREATED, "failed": FAILED}
-#: Columns whose entries may be None beside whole numbers.
+#: Integer columns whose entries may be None.
 NUMBERS = (
     "flops",
     "macs",
@@ -65,6 +70,7 @@ NUMBERS = (
 
 
 def _known(column: np.ndarray) -> list[int | None]:
+    """Replace negative numbers, which mean unknown, by None."""
     return [number if number >= 0 else None for number in column.tolist()]
 
 

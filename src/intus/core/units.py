@@ -1,8 +1,8 @@
-"""The units of a value: the axis they lie along, and the index that selects some of them.
+"""The units of a value: the axis that enumerates them, and the index that selects some of them.
 
-``UnitAxes`` follows each axis through the graph: a convolution gives its channels second, a linear layer its
+``UnitAxes`` follows this axis through the graph: a convolution has its channels second, a linear layer its
 features last, an elementwise operation keeps the axes of its arguments, ``transpose`` and ``permute`` move
-them. Where the operations do not tell, it refuses: a wrong axis would give plausible numbers.
+them. If the operations do not determine the axis, it is refused: a wrong axis would give plausible numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .graph import OP, Graph
 
 Index = int | slice | list[int]
 
-#: Operations over k spatial axes, the last ones; the channels come before these.
+#: Operations over the last k axes, which are spatial; the channels are the axis before these.
 _SPATIAL = re.compile(
     r"(?:conv|conv_transpose|(?:adaptive_)?(?:avg|max)_pool|lp_pool|max_unpool|fractional_max_pool|dropout)([123])d"
     r"(?:_with_indices)?"
@@ -41,7 +41,7 @@ _LAST = _names("""
     linear addmm mm embedding embedding_bag bilinear lstm gru rnn_tanh rnn_relu lstm_cell gru_cell
     rnn_tanh_cell rnn_relu_cell multi_head_attention_forward
 """)
-#: Operations on each element by itself.
+#: Elementwise operations.
 _POINTWISE = _names("""
     abs acos acosh add addcdiv addcmul alpha_dropout angle asin asinh atan atan2 atanh bernoulli bfloat16
     bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bool byte cdouble
@@ -58,7 +58,7 @@ _POINTWISE = _names("""
     softsign sqrt square sub subtract tan tanh tanhshrink threshold to true_divide trunc type type_as where
     xlogy xor zeros_like
 """)
-#: Operations that keep the number and the meaning of the axes, whatever they do along one of them.
+#: Operations that keep the number and meaning of the axes, whatever they compute along one of them.
 _KEEPING = _POINTWISE | _names("""
     all amax amin any logsumexp max mean median min norm prod std sum var
     cat chunk concat concatenate constant_pad_nd cummax cummin cumprod cumsum flip glu index_select
@@ -73,11 +73,15 @@ _NUMBER = re.compile(r"(?<![\w.])-?\d+(?![\w.])")
 
 
 class UnitAxes:
-    """The axis along which the units of each value of a graph lie.
+    """The unit axis of each value of a graph.
 
-    Values of one or two axes have their units last. Of more axes, the operation tells that gave the value its
-    form: the channels of a convolution, the features of a linear layer, a norm or an embedding, the heads
-    of a fused attention; elementwise operations keep the axis of their arguments, transpositions move it.
+    The operation that produced the value determines it: the channels of a convolution, the features of a
+    linear layer, a norm or an embedding, the heads of fused attention. Elementwise operations keep the axis
+    of their arguments; transpositions move it. If no operation determines it, values with one or two axes
+    have their units along the last.
+
+    Args:
+        graph: The graph of a forward pass.
 
     Example:
         >>> from intus import trace
@@ -94,10 +98,11 @@ class UnitAxes:
 
         Args:
             row: A row of ``graph.ops``.
-            key: The address that the caller wrote, for the message.
+            key: The address that the caller wrote, for the error message; the row's label by default.
 
         Raises:
-            AddressError: If no operation tells, or two tell different axes; ``@`` then names one.
+            AddressError: If the operations do not determine the axis, or contradict each other. The caller
+                can then name an axis with ``@``.
         """
         axis = self.find(row)
         if axis is None:
@@ -106,46 +111,47 @@ class UnitAxes:
         return axis
 
     def find(self, row: int) -> int | None:
-        """Return the unit axis of a row's value; None if nothing tells it."""
-        return self._known[row]
+        """Return the unit axis of a row's value, or None if the operations do not determine it."""
+        return self._axes[row]
 
     @cached_property
-    def _known(self) -> list[int | None]:
-        """The axis of every row, None where it is not known: one sweep in the order of execution."""
+    def _axes(self) -> list[int | None]:
+        """The axis of every row, None if not determined: one sweep in order of execution."""
         graph = self._graph
         shapes = [graph.metas[meta].shape for meta in graph.ops.meta.tolist()]
-        known: list[int | None] = []
+        axes: list[int | None] = []
         for row, shape in enumerate(shapes):
-            axis = _tells(graph, row, shape, shapes)
+            axis = _axis_of_operation(graph, row, shape, shapes)
             if axis is None:
-                parents = [(shapes[parent], known[parent]) for parent in graph.parents(row)]
-                axis = _follows(graph, row, shape, parents)
+                parents = [(shapes[parent], axes[parent]) for parent in graph.parents(row)]
+                axis = _axis_of_arguments(graph, row, shape, parents)
             if axis is None and 1 <= len(shape) <= 2:
                 axis = len(shape) - 1
-            known.append(axis)
-        return known
+            axes.append(axis)
+        return axes
 
 
 def unknown_axis(key: str, shape: tuple[int, ...]) -> AddressError:
-    """Return the error for a value whose operations do not tell its unit axis."""
+    """Return the error for a value whose unit axis is not determined by its operations."""
     if not shape:
         return AddressError(f"{key!r}: the value is a scalar and has no units.")
     name = key.partition("[")[0]
     return AddressError(
-        f"{key!r} has shape {tuple(shape)}, and nothing tells which axis its units lie along. Name the axis: "
-        f"'{name}[0@1]' is unit 0 along axis 1, '{name}[:@{len(shape) - 1}]' all units along the last axis."
+        f"{key!r} has shape {tuple(shape)}, and its operations do not determine its unit axis. "
+        f"Name the axis: '{name}[0@1]' is unit 0 along axis 1, '{name}[:@{len(shape) - 1}]' all units "
+        "along the last axis."
     )
 
 
 def axis_of_type(type_: str, axes: int) -> int | None:
-    """Return the unit axis that an operation's type tells of its result.
+    """Return the unit axis of an operation's result, if its type determines it.
 
     Args:
-        type_: The type of the operation, as ``conv2d``.
-        axes: How many axes the result has.
+        type_: The type of the operation, such as ``conv2d``.
+        axes: The number of axes of the result.
 
     Returns:
-        The axis; None if the type alone does not tell.
+        The axis, or None if the type does not determine it.
     """
     last = axes - 1
     spatial = _SPATIAL.fullmatch(type_)
@@ -158,8 +164,10 @@ def axis_of_type(type_: str, axes: int) -> int | None:
     return last if type_ in _LAST and last >= 0 else None
 
 
-def _tells(graph: Graph, row: int, shape: tuple[int, ...], shapes: list[tuple[int, ...]]) -> int | None:
-    """The axis that the row's own operation tells."""
+def _axis_of_operation(
+    graph: Graph, row: int, shape: tuple[int, ...], shapes: list[tuple[int, ...]]
+) -> int | None:
+    """Return the axis that the row's own operation determines, or None."""
     type_, last = graph.types[int(graph.ops.type[row])], len(shape) - 1
     if type_ == "multi_head_attention_forward" and int(graph.ops.output[row]) > 0:
         return None  # attention weights
@@ -177,30 +185,29 @@ def _tells(graph: Graph, row: int, shape: tuple[int, ...], shapes: list[tuple[in
     return None
 
 
-def _follows(
+def _axis_of_arguments(
     graph: Graph, row: int, shape: tuple[int, ...], parents: Iterable[tuple[tuple[int, ...], int | None]]
 ) -> int | None:
-    """The axis that the arguments' axes become; None where that is not known, or they disagree."""
+    """Return the axis that the unit axes of the arguments become, or None if unknown or contradictory."""
     type_, settings = graph.types[int(graph.ops.type[row])], graph.setting(row)
-    found: set[int] = set()
-    for was, axis in parents:
+    axes: set[int] = set()
+    for before, axis in parents:
         if axis is None:
             continue
         if type_ in _KEEPING or graph.ops.kind[row] != OP:
-            if len(was) == len(shape) and (
-                was[axis] == shape[axis] or was[axis] > 1
-            ):  # else it was broadcast
-                found.add(axis)
+            # An axis of length 1 that grew was broadcast.
+            if len(before) == len(shape) and (before[axis] == shape[axis] or before[axis] > 1):
+                axes.add(axis)
         else:
-            order = _order(type_, settings, was, shape)
+            order = _order(type_, settings, before, shape)
             if order is not None and axis in order:
-                found.add(order.index(axis))
-    return found.pop() if len(found) == 1 else None
+                axes.add(order.index(axis))
+    return axes.pop() if len(axes) == 1 else None
 
 
-def _order(type_: str, settings: str, was: tuple[int, ...], shape: tuple[int, ...]) -> list[int] | None:
-    """For every axis of the result, the axis of the argument that it was (-1: none); None if not known."""
-    axes, numbers, n = list(range(len(was))), _numbers(settings), len(was)
+def _order(type_: str, settings: str, before: tuple[int, ...], shape: tuple[int, ...]) -> list[int] | None:
+    """Return for every axis of the result the axis of the argument (-1: none), or None if unknown."""
+    axes, numbers, n = list(range(len(before))), _numbers(settings), len(before)
     if type_ in ("T", "t", "H") and (n == 2 or type_ == "T"):
         return axes[::-1]
     if type_ in ("mT", "mH", "H", "adjoint") and n >= 2:
@@ -217,16 +224,17 @@ def _order(type_: str, settings: str, was: tuple[int, ...], shape: tuple[int, ..
         axes.insert(numbers[1] % n, axes.pop(numbers[0] % n))
         return axes
     if type_ in _RESHAPING:
-        return _reshaped(was, shape)
+        return _reshaped(before, shape)
     return None
 
 
-def _reshaped(was: tuple[int, ...], shape: tuple[int, ...]) -> list[int]:
-    """For every axis of a row-major reshape, the axis that it was: of equal length, with as much behind
-    it.
+def _reshaped(before: tuple[int, ...], shape: tuple[int, ...]) -> list[int]:
+    """Return for every axis of a row-major reshape the axis of the argument, or -1.
+
+    An axis is kept if it has equal length and the same number of elements after it.
     """
-    behind = {(length, prod(was[at + 1 :])): at for at, length in enumerate(was) if length > 1}
-    return [behind.get((length, prod(shape[at + 1 :])), -1) for at, length in enumerate(shape)]
+    kept = {(length, prod(before[axis + 1 :])): axis for axis, length in enumerate(before) if length > 1}
+    return [kept.get((length, prod(shape[axis + 1 :])), -1) for axis, length in enumerate(shape)]
 
 
 def _numbers(text: str) -> list[int]:
@@ -234,55 +242,60 @@ def _numbers(text: str) -> list[int]:
 
 
 def _arguments(graph: Graph, row: int) -> list[tuple[int, str]]:
-    """Pairs of a parent and the name of the argument that it is."""
+    """Return pairs of a parent and the name of the argument that it is."""
     start, stop = np.searchsorted(graph.edges.dst, [row, row + 1])
     pairs = zip(graph.edges.src[start:stop].tolist(), graph.edges.arg[start:stop].tolist(), strict=True)
     return [(src, graph.args[arg]) for src, arg in pairs]
 
 
 def needs_axis(units: Sequence[Units]) -> bool:
-    """Return whether any brackets leave the axis to ``UnitAxes``."""
+    """Return whether any pair of brackets leaves out the axis, so that ``UnitAxes`` has to find it."""
     return any(part.axis is None for part in units)
 
 
 def index(shape: Sequence[int], units: Sequence[Units], axis: int | None, key: str) -> list[Index]:
-    """Return what selects some units of a value, an entry per axis.
+    """Return the index that selects some units of a value.
 
     Args:
         shape: The value's shape.
-        units: The units, as ``Address.units`` holds them.
-        axis: The axis of those without ``@``; None where all of them have one.
-        key: The address that the caller wrote, for messages.
+        units: The units, as in ``Address.units``.
+        axis: The axis of brackets without ``@``; None if all of them have one.
+        key: The address that the caller wrote, for error messages.
+
+    Returns:
+        One int, slice or list of ints per axis.
 
     Raises:
         AddressError: If there is no such unit or axis.
-        InputError: If two brackets name the same axis.
+        InputError: If two pairs of brackets name the same axis.
 
     Example:
         >>> from intus.core.address import Address
         >>> index((2, 8, 5), Address.parse("conv1[3,5][:2@2]").units, 1, "conv1[3,5][:2@2]")
         [slice(None, None, None), [3, 5], slice(None, 2, None)]
     """
-    found: list[Index] = [slice(None)] * len(shape)
+    selected: list[Index] = [slice(None)] * len(shape)
     taken: set[int] = set()
     for part in units:
-        at = axis if part.axis is None else part.axis
-        assert at is not None
-        if not -len(shape) <= at < len(shape):
-            raise AddressError(f"{key!r}: the value has {len(shape)} axes, of shape {tuple(shape)}; no {at}.")
-        at %= len(shape)
-        if at in taken:
-            raise InputError(f"{key!r} selects along axis {at} twice: write [3,5] for several units.")
-        taken.add(at)
-        count = shape[at]
+        along = axis if part.axis is None else part.axis
+        assert along is not None
+        if not -len(shape) <= along < len(shape):
+            raise AddressError(
+                f"{key!r}: the value has {len(shape)} axes (shape {tuple(shape)}), no axis {along}."
+            )
+        along %= len(shape)
+        if along in taken:
+            raise InputError(f"{key!r} selects along axis {along} twice. Write [3,5] for several units.")
+        taken.add(along)
+        count = shape[along]
         for unit in part.which:
             if isinstance(unit, int) and not -count <= unit < count:
-                where = "" if part.axis is None else f" along axis {at}"
+                where = "" if part.axis is None else f" along axis {along}"
                 raise AddressError(
                     f"{key!r} is out of range: there are {count} units{where}, counted from 0."
                 )
-        found[at] = _indices(part.which, count)
-    return found
+        selected[along] = _indices(part.which, count)
+    return selected
 
 
 def _indices(units: tuple[int | UnitRange, ...], count: int) -> Index:
@@ -290,7 +303,7 @@ def _indices(units: tuple[int | UnitRange, ...], count: int) -> Index:
         return units[0]
     if len(units) == 1 and isinstance(units[0], UnitRange) and (units[0].step or 1) > 0:
         return slice(*units[0])
-    found: list[int] = []
+    numbers: list[int] = []
     for unit in units:
-        found += range(count)[slice(*unit)] if isinstance(unit, UnitRange) else [unit]
-    return found
+        numbers += range(count)[slice(*unit)] if isinstance(unit, UnitRange) else [unit]
+    return numbers

@@ -1,5 +1,8 @@
-"""Walking a graph: who feeds whom, how far apart. Rows are numbers of ``Graph.ops``; time only moves on, so a
-parent's number is below its child's and every walk is one sweep."""
+"""Walks over a graph: ancestors, descendants and distances.
+
+Rows are indices into ``Graph.ops``. They are in order of execution, so a parent's index is below its
+child's, and every walk is one sweep.
+"""
 
 from __future__ import annotations
 
@@ -11,29 +14,35 @@ from .graph import Graph
 
 
 def ancestors(graph: Graph, rows: Iterable[int]) -> list[int]:
-    """Everything the rows were computed from, directly or not, in order of execution."""
+    """Return all rows that the given rows were computed from, directly or not, in order of execution."""
     return _reach(rows, graph.parents)
 
 
 def descendants(graph: Graph, rows: Iterable[int]) -> list[int]:
-    """Everything computed from the rows, directly or not, in order of execution."""
+    """Return all rows computed from the given rows, directly or not, in order of execution."""
     return _reach(rows, graph.children)
 
 
 def siblings(graph: Graph, row: int) -> list[int]:
-    """Rows that share a parent with the row."""
+    """Return the rows that share a parent with a row."""
     return sorted({other for parent in graph.parents(row) for other in graph.children(parent)} - {row})
 
 
 def spouses(graph: Graph, row: int) -> list[int]:
-    """Rows that share a child with the row."""
+    """Return the rows that share a child with a row."""
     return sorted({other for child in graph.children(row) for other in graph.parents(child)} - {row})
 
 
 def distances(graph: Graph, sources: Iterable[int], *, back: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """How many steps every row is from a source, at the least and at the most; -1 where none leads to it.
+    """Return the shortest and the longest distance of every row from the sources.
 
-    Steps follow the computation, or with ``back`` go against it. Returns two int64 arrays (rows,).
+    Args:
+        graph: The graph.
+        sources: The rows with distance 0.
+        back: Follow the edges backwards.
+
+    Returns:
+        Two int64 arrays of shape (rows,), in steps; -1 if no source reaches the row.
     """
     near, far = [-1] * len(graph.ops), [-1] * len(graph.ops)
     for row in sources:
@@ -49,11 +58,12 @@ def distances(graph: Graph, sources: Iterable[int], *, back: bool = False) -> tu
 
 
 def _reach(rows: Iterable[int], step: Callable[[int], list[int]]) -> list[int]:
-    seen: set[int] = set()
-    waiting = [other for row in rows for other in step(row)]
-    while waiting:
-        row = waiting.pop()
-        if row not in seen:
-            seen.add(row)
-            waiting += step(row)
-    return sorted(seen)
+    """Return all rows reachable by repeated steps, sorted."""
+    reached: set[int] = set()
+    pending = [other for row in rows for other in step(row)]
+    while pending:
+        row = pending.pop()
+        if row not in reached:
+            reached.add(row)
+            pending += step(row)
+    return sorted(reached)

@@ -1,1 +1,1 @@
-"""The main job in one command: a network trains, every layer is scored as it does, its units are asked."""
+"""The demo: train a network, score every layer after every epoch, and inspect its units."""

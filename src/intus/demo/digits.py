@@ -1,6 +1,6 @@
-"""A plain PyTorch training script, with intus's few lines in it: a small network learns handwritten digits.
+"""A plain PyTorch training script with a few lines of intus: a small network learns handwritten digits.
 
-Run it beside ``intus serve``:  python -m intus.demo.digits --epochs 10
+Start ``intus serve``, then run:  python -m intus.demo.digits --epochs 10
 """
 
 import argparse
@@ -15,6 +15,8 @@ from intus import flush, probe, register_targets
 
 
 class DigitsNet(nn.Module):
+    """A small convolutional network for images of 8 by 8 pixels and ten classes."""
+
     def __init__(self) -> None:
         super().__init__()
         self.features = nn.Sequential(
@@ -24,13 +26,25 @@ class DigitsNet(nn.Module):
         self.classifier = nn.Sequential(nn.Flatten(), nn.Linear(32 * 4 * 4, 32), nn.ReLU(), nn.Linear(32, 10))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the logits (n, 10) of images (n, 1, 8, 8)."""
         return self.classifier(self.features(images))
 
 
 def train(
     host: str, port: int, epochs: int, run: str | None = None, checkpoints: Path | None = None
 ) -> float:
-    """Train for some epochs; returns the accuracy on images the network was not trained on."""
+    """Train the network.
+
+    Args:
+        host: The host of the server.
+        port: The server's port for probes.
+        epochs: The number of epochs.
+        run: The name of the run. Default: chosen by ``probe``.
+        checkpoints: The folder to save a checkpoint in after each epoch. Default: none.
+
+    Returns:
+        The accuracy on images that the network was not trained on.
+    """
     torch.manual_seed(0)
     digits = load_digits()
     images, labels = (
@@ -42,7 +56,7 @@ def train(
     model = DigitsNet()
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
 
-    # Watch the model whenever it looks at all images at the end of an epoch; rather wait than miss one.
+    # Probe the evaluation pass over all images at the end of each epoch. block=True waits rather than drops.
     watch = probe(model, host, port, run=run, when=lambda model, operation: not model.training, block=True)
     ink = images.flatten(1)
     register_targets(host, port, name="digit", targets=labels)
@@ -56,21 +70,22 @@ def train(
         if epoch:
             model.train()
             for rows in learn[torch.randperm(len(learn))].split(64):
-                watch.items = rows  # which images these are: they are shuffled
+                watch.items = rows  # the ids of these images, which are shuffled
                 optimizer.zero_grad()
                 F.cross_entropy(model(images[rows]), labels[rows]).backward()
                 optimizer.step()
         model.eval()
         watch.items = range(len(images))
         with torch.no_grad():
-            right = model(images).argmax(1) == labels
+            correct = model(images).argmax(1) == labels
         print(
-            f"epoch {epoch:2d}: {right[held_out].float().mean():.1%} of the unseen digits right", flush=True
+            f"epoch {epoch:2d}: {correct[held_out].float().mean():.1%} of the unseen digits correct",
+            flush=True,
         )
         if checkpoints:
             torch.save(model.state_dict(), checkpoints / f"{epoch}.pt")
     flush(host, port)
-    return float(right[held_out].float().mean())
+    return float(correct[held_out].float().mean())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Ideas to ask units about: each is a mask over the image of a digit.
+"""Hypotheses about handwritten digits: functions from an image to a mask of its pixels.
 
 ``image`` is (1, 8, 8) with ink from 0 to 1; each function returns (8, 8) of zeros and ones.
 """
@@ -10,24 +10,24 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
-INK = 0.3  # from here on a pixel counts as ink
+INK = 0.3  # a pixel above this value is ink
 
 
 def upright_stroke(image: np.ndarray) -> Any:
-    """Ink that stands upright: at least four pixels of it on top of one another."""
+    """Mark ink in vertical strokes: at least four pixels of ink on top of one another."""
     return ndimage.binary_opening(image[0] > INK, np.ones((4, 1))).astype(np.float32)
 
 
 def open_to_the_left(image: np.ndarray) -> Any:
-    """The bay of a 3 or a 5: paper with ink above, below and to the right, and none to the left."""
+    """Mark the bay of a 3 or a 5: paper with ink above, below and to the right, and none to the left."""
     ink = image[0] > INK
-    above, below = _seen_before(ink), _seen_before(ink[::-1])[::-1]
-    left, right = _seen_before(ink.T).T, _seen_before(ink.T[::-1])[::-1].T
+    above, below = _ink_above(ink), _ink_above(ink[::-1])[::-1]
+    left, right = _ink_above(ink.T).T, _ink_above(ink.T[::-1])[::-1].T
     return (~ink & above & below & right & ~left).astype(np.float32)
 
 
 def upper_loop(image: np.ndarray) -> Any:
-    """The loop in the upper half of the stroke, as an 8 or a 9 has it: the hole and its rim."""
+    """Mark the loop in the upper half of the stroke, as in an 8 or a 9: the hole and its rim."""
     ink = image[0] > INK
     holes, count = ndimage.label(~ink)
     mask = np.zeros(ink.shape, dtype=np.float32)
@@ -39,6 +39,6 @@ def upper_loop(image: np.ndarray) -> Any:
     return mask
 
 
-def _seen_before(ink: np.ndarray) -> Any:
-    """Whether some row above has ink in the same column."""
+def _ink_above(ink: np.ndarray) -> Any:
+    """Return whether some row above has ink in the same column."""
     return (np.cumsum(ink, axis=0) - ink) > 0

@@ -1,4 +1,4 @@
-"""Ctrl+C that ends the demo whatever code it falls into."""
+"""Let Ctrl+C end the demo even if a library swallows it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from types import FrameType
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], None]]:
-    """Raise KeyboardInterrupt where Ctrl+C is pressed, as ever, and again by what it yields and at the end:
-    libraries that are being imported swallow it (``except:`` around an import of theirs), or turn it into an
-    error of another kind. Only for the main thread.
+    """Raise KeyboardInterrupt for Ctrl+C reliably inside the context; only for the main thread.
+
+    Libraries that are being imported may swallow it (``except:`` around an import) or turn it into another
+    exception. It is therefore raised again at the end of the context, and by the function that the context
+    yields.
+
+    Yields:
+        A function that raises KeyboardInterrupt if Ctrl+C was pressed.
     """
     pressed = False
 
@@ -25,12 +30,12 @@ def interruptible() -> Iterator[Callable[[], None]]:
         if pressed:
             raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, press)
+    previous = signal.signal(signal.SIGINT, press)
     try:
         yield check
     except Exception:
         check()
         raise
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)
     check()

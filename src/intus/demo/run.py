@@ -1,4 +1,4 @@
-"""``intus demo``: serve, train, ask, tell."""
+"""``intus demo``: start a server, train, inspect, and report."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .summary import sentences
 
 MODEL = "DigitsNet"
 _NEXT = """\
-Next: put probe, register_targets and flush in your own script, as intus/demo/digits.py does, beside
-`intus serve`; or look at a model at once: intus view FILE.py:Net --inputs "randn(1, 3, 224, 224)"."""
-#: Every process of the demo computes on one core: a small network gains nothing from more.
+Next: start `intus serve`, and put probe, register_targets and flush in your own script, as
+intus/demo/digits.py does. Or view a model: intus view FILE.py:Net --inputs "randn(1, 3, 224, 224)"."""
+#: Every process of the demo computes on one core, because a small network gains nothing from more.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -38,8 +38,22 @@ def demo(
     database: str | None = None,
     wait: bool = True,
 ) -> int:
-    """Run the main job on real data; returns an exit code. With ``wait`` the page stays up until Ctrl+C;
-    before that it raises KeyboardInterrupt."""
+    """Run the demo: train a network on real digits with a probe, inspect its units, and print what was found.
+
+    Args:
+        host: The address to serve on.
+        port: The port of the page; a free one is used if it is taken.
+        epochs: The number of epochs.
+        database: The file for the scores. Default: a temporary one.
+        wait: Whether to keep the page up until Ctrl+C.
+
+    Returns:
+        The exit code, 0.
+
+    Raises:
+        KeyboardInterrupt: If Ctrl+C is pressed before the demo is done.
+        ServeError: If the server cannot start, or the training script fails.
+    """
     began = time.monotonic()
     run = f"digits {time.strftime('%H:%M:%S')}"
     with tempfile.TemporaryDirectory(prefix="intus-demo-") as folder:
@@ -49,10 +63,10 @@ def demo(
                 with interruptible() as check:
                     print(f"Watch it learn: {server.page_url}\n", flush=True)
                     accuracy = _train(server, epochs, run, Path(folder))
-                    table = _ask(Path(folder), epochs, store, run, check)
-                    _tell(store, run, accuracy, table, server.page_url, time.monotonic() - began)
+                    table = _inspect_units(Path(folder), epochs, store, run, check)
+                    _report(store, run, accuracy, table, server.page_url, time.monotonic() - began)
             except KeyboardInterrupt:
-                server.process.kill()  # it would finish scoring what nobody waits for
+                server.process.kill()  # without waiting for the scores that are left
                 raise
             if wait:
                 print("\nThe page stays up; press Ctrl+C to end.", flush=True)
@@ -62,7 +76,7 @@ def demo(
 
 
 def _train(server: Server, epochs: int, run: str, folder: Path) -> str:
-    """Run the training script as a user would; returns the accuracy it printed last."""
+    """Run the training script as a user would, and return the accuracy that it printed last."""
     command = [sys.executable, "-m", "intus.demo.digits", "--host", server.host, "--port", str(server.port)]
     command += ["--epochs", str(epochs), "--run", run, "--checkpoints", str(folder)]
     accuracy = "an unknown share of the unseen digits"
@@ -71,7 +85,7 @@ def _train(server: Server, epochs: int, run: str, folder: Path) -> str:
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, **ONE_THREAD},
-        start_new_session=True,  # Ctrl+C is for the demo, which ends the script in turn
+        start_new_session=True,  # Ctrl+C reaches the demo only, which then ends the script
     )
     try:
         assert script.stdout is not None
@@ -85,13 +99,13 @@ def _train(server: Server, epochs: int, run: str, folder: Path) -> str:
         script.communicate()
     if script.returncode:
         raise ServeError(
-            f"The training script ended with exit code {script.returncode}; its output stands above."
+            f"The training script ended with exit code {script.returncode}. Its output is above."
         )
     return accuracy
 
 
-def _ask(folder: Path, epochs: int, store: str, run: str, check: Callable[[], None]) -> Any:
-    """Which units answer to each idea, over three checkpoints."""
+def _inspect_units(folder: Path, epochs: int, store: str, run: str, check: Callable[[], None]) -> Any:
+    """Return the scores of units for each hypothesis at three checkpoints."""
     import torch
     from sklearn.datasets import load_digits
 
@@ -120,13 +134,13 @@ def _ask(folder: Path, epochs: int, store: str, run: str, check: Callable[[], No
     )
 
 
-def _tell(store: str, run: str, accuracy: str, table: Any, page: str, seconds: float) -> None:
+def _report(store: str, run: str, accuracy: str, table: Any, page: str, seconds: float) -> None:
     from ..storage.database import Database
 
     with Database(store) as database:
         points = database.points(run, MODEL, level="layer", kind="output")
         units = database.points(run, MODEL, level="unit")
-    print(f"\nThe units that answer best at epoch {table['epoch'].max():g}:\n")
+    print(f"\nThe units that respond best at epoch {table['epoch'].max():g}:\n")
     print(_best(table).to_string(index=False, float_format="{:.3f}".format))
     print()
     for sentence in sentences(points, units, accuracy):
@@ -136,7 +150,7 @@ def _tell(store: str, run: str, accuracy: str, table: Any, page: str, seconds: f
 
 
 def _best(table: Any, each: int = 2) -> Any:
-    """The best units for each idea at the last checkpoint."""
+    """Return the best units for each hypothesis at the last checkpoint."""
     last = table[table["epoch"] == table["epoch"].max()].sort_values("value", ascending=False)
     shown = ["target", "address", "unit", "value", "low", "high", "baseline"]
     return last.groupby("target", sort=False).head(each).sort_values("target")[shown]

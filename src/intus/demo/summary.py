@@ -1,4 +1,4 @@
-"""What the demo tells at its end: three sentences with figures, out of the scores."""
+"""The demo's summary: three sentences with figures from the scores."""
 
 from __future__ import annotations
 
@@ -8,49 +8,56 @@ from ..core.results import Results
 
 
 def sentences(points: Results, units: Results, accuracy: str) -> list[str]:
-    """What the layers know of the task, what they keep of the surface, which units answer."""
-    return [_learned(points, accuracy), _surface(points), _answers(units)]
+    """Return three sentences: on the task, on a property of the input, and on units that match hypotheses.
+
+    Args:
+        points: The scores of layers.
+        units: The scores of units.
+        accuracy: The accuracy of the network, in words.
+    """
+    return [_task(points, accuracy), _input_property(points), _responses(units)]
 
 
-def _learned(points: Results, accuracy: str) -> str:
+def _task(points: Results, accuracy: str) -> str:
     digit = points.where(target="digit", score="linear_f1")
     first, last = float(digit["epoch"].min()), float(digit["epoch"].max())
     before, after = digit.where(epoch=first), digit.where(epoch=last)
     shallow, deep = _ends(after)
     return (
-        f"Over {last:g} epochs a linear classifier of the digit on the last layer, {deep}, rose from "
-        f"{_at(before, deep):.2f} to {_at(after, deep):.2f} held-out macro F1, on the first, {shallow}, from "
-        f"{_at(before, shallow):.2f} to {_at(after, shallow):.2f} (shuffled labels: "
-        f"{_at(after, deep, 'baseline'):.2f}); the network itself is right on {accuracy}."
+        f"Over {last:g} epochs, the held-out macro F1 of a linear classifier of the digit on the last layer, "
+        f"{deep}, rose from {_at(before, deep):.2f} to {_at(after, deep):.2f}, and on the first layer, "
+        f"{shallow}, from {_at(before, shallow):.2f} to {_at(after, shallow):.2f} (shuffled labels: "
+        f"{_at(after, deep, 'baseline'):.2f}). The network itself classifies {accuracy} correctly."
     )
 
 
-def _surface(points: Results) -> str:
+def _input_property(points: Results) -> str:
     ink = points.where(target="ink above the middle", score="linear_f1")
     after = ink.where(epoch=float(ink["epoch"].max()))
     shallow, deep = _ends(after)
     here, there, chance = _at(after, shallow), _at(after, deep), _at(after, deep, "baseline")
-    verdict = "fades with depth" if there < here - 0.02 else "is still there at the end"
+    verdict = "lost with depth" if there < here - 0.02 else "kept to the end"
     return (
-        f"Whether there is more ink above the middle, which nobody asked the network, reads {here:.2f} at "
-        f"{shallow} and {there:.2f} at {deep} (baseline {chance:.2f}): the surface {verdict}."
+        "Whether there is more ink above the middle, which the network was not trained on, is predicted with "
+        f"{here:.2f} from {shallow} and {there:.2f} from {deep} (baseline {chance:.2f}): this property of "
+        f"the input is {verdict}."
     )
 
 
-def _answers(units: Results) -> str:
-    """For each idea the unit that answers best at the last checkpoint, and how it came to."""
+def _responses(units: Results) -> str:
+    """Return, for each hypothesis, the unit with the best score at the last checkpoint."""
     epochs = sorted(set(units["epoch"].tolist()))
     count = len(set(zip(units["address"].tolist(), units["unit"].tolist(), strict=True)))
     parts = [
-        _answer(units.where(target=idea), epochs[-1]) for idea in dict.fromkeys(units["target"].tolist())
+        _response(units.where(target=name), epochs[-1]) for name in dict.fromkeys(units["target"].tolist())
     ]
     return (
-        f"Of {count} units, asked at epochs {', '.join(f'{epoch:g}' for epoch in epochs)} (IoU; in brackets "
-        f"the best a shuffled mask gets): {'; '.join(parts)}."
+        f"Of {count} units, inspected at epochs {', '.join(f'{epoch:g}' for epoch in epochs)}, the best for "
+        f"each hypothesis (IoU; in brackets the best for a shuffled mask): {'; '.join(parts)}."
     )
 
 
-def _answer(units: Results, epoch: float) -> str:
+def _response(units: Results, epoch: float) -> str:
     last = units.where(epoch=epoch)
     best = int(np.nanargmax(last["value"]))
     address, unit, chance = last["address"][best], int(last["unit"][best]), float(last["baseline"][best])
@@ -61,7 +68,7 @@ def _answer(units: Results, epoch: float) -> str:
 
 
 def _ends(table: Results) -> tuple[str, str]:
-    """The first and the last layer, in the network's order; modules that only hold others aside."""
+    """Return the first and the last layer in the order of the network, leaving out containers."""
     names = [name for name in dict.fromkeys(table["address"].tolist()) if name]
     leaves = [name for name in names if not any(other.startswith(f"{name}.") for other in names)]
     return leaves[0], leaves[-1]

@@ -1,1 +1,1 @@
-"""Training scripts as a user would write them, with intus's few lines; ``intus examples`` runs them."""
+"""Training scripts as a user would write them, with a few lines of intus; ``intus examples`` runs them."""

@@ -1,6 +1,6 @@
-"""A convolutional network on handwritten digits in Lightning, watched by one callback.
+"""A convolutional network on handwritten digits in Lightning, probed by one callback.
 
-Needs lightning. Run it beside ``intus serve``:  python -m intus.examples.lightning
+Needs lightning. Start ``intus serve``, then run:  python -m intus.examples.lightning
 """
 
 from collections import OrderedDict
@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5, run: str | None = None) -> None:
+    """Train for some epochs, and send every layer to the server."""
     import lightning
 
     from intus.callbacks import LightningProbe
@@ -29,7 +30,7 @@ def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5, run: str |
                     relu2=nn.ReLU(),
                     pool=nn.MaxPool2d(2),
                     flatten=nn.Flatten(),
-                    say=nn.Linear(96, 10),
+                    head=nn.Linear(96, 10),
                 )
             )
 

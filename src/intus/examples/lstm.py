@@ -1,6 +1,6 @@
-"""An LSTM that reads a handwritten digit row by row; what it knows is looked at on a probe set.
+"""An LSTM that reads a handwritten digit row by row, scored on a probe set.
 
-Run it beside ``intus serve``:  python -m intus.examples.lstm
+Start ``intus serve``, then run:  python -m intus.examples.lstm
 """
 
 import torch
@@ -12,24 +12,28 @@ from intus import flush, probe
 
 
 class Reader(nn.Module):
+    """An LSTM over the eight rows of an image."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.look = nn.Linear(8, 24)
+        self.embed = nn.Linear(8, 24)
         self.lstm = nn.LSTM(24, 48, num_layers=2, batch_first=True)
-        self.say = nn.Linear(48, 10)
+        self.head = nn.Linear(48, 10)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        states, _ = self.lstm(self.look(images))
-        return self.say(states[:, -1])
+        """Return the logits (n, 10) of images (n, 8, 8)."""
+        states, _ = self.lstm(self.embed(images))
+        return self.head(states[:, -1])
 
 
 def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5, run: str | None = None) -> None:
+    """Train for some epochs; after each, run the probe set and send its layers to the server."""
     torch.manual_seed(0)
     digits = load_digits()
     images, labels = torch.tensor(digits.images, dtype=torch.float32) / 16, torch.tensor(digits.target)
     ink = images.sum(2)
     targets: dict[str, list[object]] = {
-        "digit": labels.tolist(),  # one label per image, and one per row of it: what was read so far?
+        "digit": labels.tolist(),  # one label per image; the other targets have one per row of the image
         "ink so far": (ink.cumsum(1) > ink.sum(1, keepdim=True) / 2).tolist(),
         "ink in this row": (ink > ink.mean()).tolist(),
     }

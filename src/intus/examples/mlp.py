@@ -1,6 +1,6 @@
-"""A multilayer perceptron on handwritten digits, shuffled: each batch says which images it holds.
+"""A multilayer perceptron on shuffled handwritten digits: each batch declares the ids of its images.
 
-Run it beside ``intus serve``:  python -m intus.examples.mlp
+Start ``intus serve``, then run:  python -m intus.examples.mlp
 """
 
 from collections import OrderedDict
@@ -14,6 +14,7 @@ from intus import flush, probe, register_targets
 
 
 def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5, run: str | None = None) -> None:
+    """Train for some epochs, and send every layer with its gradients and updates to the server."""
     torch.manual_seed(0)
     digits = load_digits()
     images, labels = torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target)
@@ -25,13 +26,13 @@ def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5, run: str |
             relu2=nn.ReLU(),
             hidden3=nn.Linear(32, 16),
             relu3=nn.ReLU(),
-            say=nn.Linear(16, 10),
+            head=nn.Linear(16, 10),
         )
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
 
     kinds = ("output", "grad_output", "parameter", "update")
-    # So small a network can wait for its probe: every pass is seen, whatever that costs (block=True).
+    # Training a small network may wait for the probe: with block=True no pass is left out.
     watch = probe(model, host, port, name="MLP", run=run, kinds=kinds, block=True)
     register_targets(host, port, name="digit", targets=labels, model_pattern="MLP")
     register_targets(host, port, name="even", targets=labels % 2 == 0, model_pattern="MLP")

@@ -1,4 +1,4 @@
-"""Python's standard library as text, with what every character belongs to, from ``tokenize``."""
+"""Python's standard library as text, with labels for every character from ``tokenize``."""
 
 import io
 import keyword
@@ -13,7 +13,12 @@ CHARACTERS = [chr(code) for code in range(32, 127)] + ["\n"]
 
 
 def read() -> tuple[torch.Tensor, list[list[str]], list[list[str]]]:
-    """Windows of characters (windows, 64), what kind of word each is in, and how deep in brackets it is."""
+    """Read the source files.
+
+    Returns:
+        The codes of the characters, (windows, 64); the kind of token that each character belongs to; and
+        whether it is inside brackets; both as lists of windows.
+    """
     folder = Path(tokenize.__file__).parent
     text, kinds, depths = "", [], []
     for name in FILES:
@@ -34,7 +39,7 @@ def read() -> tuple[torch.Tensor, list[list[str]], list[list[str]]]:
 
 
 def _kinds(source: str) -> list[str]:
-    """What kind of word each character belongs to; "space" between words."""
+    """Return the kind of token that each character belongs to; "space" between tokens."""
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
@@ -50,7 +55,7 @@ def _kinds(source: str) -> list[str]:
 
 
 def _depths(source: str, kinds: list[str]) -> list[str]:
-    """Whether each character stands in brackets that count."""
+    """Return whether each character is inside brackets, without counting those in strings and comments."""
     depth, out = 0, []
     for character, kind in zip(source, kinds, strict=True):
         depth += (kind == "op") * ((character in "([{") - (character in ")]}"))

@@ -1,6 +1,6 @@
-"""The same task in Hugging Face: a GPT-2 of random weights, trained by ``Trainer`` with one callback.
+"""A small GPT-2 that learns to write Python, trained by Hugging Face's ``Trainer`` with one callback.
 
-Needs transformers and accelerate. Run it beside ``intus serve``:  python -m intus.examples.trainer
+Needs transformers and accelerate. Start ``intus serve``, then run:  python -m intus.examples.trainer
 """
 
 import tempfile
@@ -13,6 +13,7 @@ from intus.examples.python_source import CHARACTERS, LENGTH, read
 
 
 def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5, run: str | None = None) -> None:
+    """Train for some epochs; after each, run the probe set and send its layers to the server."""
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
     torch.manual_seed(0)

@@ -1,9 +1,9 @@
 """A small transformer that learns to write Python, character by character, from the standard library.
 
-What each layer knows of every character, which nobody tells the network: is it in a keyword, a name, a
-string, a comment, and does it stand in brackets?
+Its layers are scored on properties that it is not trained on: the kind of token that each character belongs
+to (keyword, name, string, comment), and whether it is inside brackets.
 
-Run it beside ``intus serve``:  python -m intus.examples.transformer
+Start ``intus serve``, then run:  python -m intus.examples.transformer
 """
 
 import torch
@@ -15,11 +15,13 @@ from intus.examples.python_source import CHARACTERS, LENGTH, read
 
 
 class Writer(nn.Module):
+    """A decoder-only transformer over characters."""
+
     mask: torch.Tensor
 
     def __init__(self, width: int = 64, depth: int = 3) -> None:
         super().__init__()
-        self.characters, self.places = nn.Embedding(len(CHARACTERS), width), nn.Embedding(LENGTH, width)
+        self.characters, self.positions = nn.Embedding(len(CHARACTERS), width), nn.Embedding(LENGTH, width)
         self.blocks = nn.ModuleList(
             nn.TransformerEncoderLayer(width, 4, 2 * width, 0.0, batch_first=True, norm_first=True)
             for _ in range(depth)
@@ -28,13 +30,15 @@ class Writer(nn.Module):
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(LENGTH))
 
     def forward(self, codes: torch.Tensor) -> torch.Tensor:
-        x = self.characters(codes) + self.places.weight[: codes.shape[1]]
+        """Return the logits (n, t, characters) of the next character for codes (n, t)."""
+        x = self.characters(codes) + self.positions.weight[: codes.shape[1]]
         for block in self.blocks:
             x = block(x, src_mask=self.mask[: codes.shape[1], : codes.shape[1]], is_causal=True)
         return self.next(x)
 
 
 def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5, run: str | None = None) -> None:
+    """Train for some epochs; after each, run the probe set and send its layers to the server."""
     torch.manual_seed(0)
     codes, kinds, brackets = read()
     order = torch.randperm(len(codes))
@@ -59,8 +63,8 @@ def train(host: str = "127.0.0.1", port: int = 8082, epochs: int = 5, run: str |
     for watch.epoch in range(1, epochs + 1):
         for items in learn[torch.randperm(len(learn))].split(64):
             optimizer.zero_grad()
-            said = model(codes[items])[:, :-1]
-            loss = F.cross_entropy(said.flatten(0, 1), codes[items][:, 1:].flatten())
+            logits = model(codes[items])[:, :-1]
+            loss = F.cross_entropy(logits.flatten(0, 1), codes[items][:, 1:].flatten())
             loss.backward()
             optimizer.step()
         print(f"Transformer, epoch {watch.epoch}: loss {loss.item():.3f}", flush=True)

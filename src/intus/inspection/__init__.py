@@ -1,4 +1,4 @@
-"""Which units respond to which idea: models × hypotheses × scores over data, answered by one table."""
+"""Find which units of a model respond to a hypothesis: models × hypotheses × scores, in one table."""
 
 from .execute import inspect
 from .hypotheses import hypothesis

@@ -1,4 +1,4 @@
-"""Bringing behaviours and labels onto one grid of symbols: pure functions of arrays."""
+"""Bring behaviors and labels onto one grid of symbols; pure functions of arrays."""
 
 from __future__ import annotations
 
@@ -12,10 +12,22 @@ Grid = tuple[int, ...]
 
 
 def onto(behaviours: np.ndarray, grid: Grid, address: str, hypothesis: str) -> np.ndarray:
-    """Behaviours (records, units, …positions) on a hypothesis's grid: (records, units, …grid).
+    """Return behaviors on the grid of a hypothesis's labels.
 
-    Records without positions are averaged over them; a map is resized bilinearly (corners not aligned, as
-    images are), a sequence must be as long as its labels. Raises InputError naming both shapes.
+    Behaviors are averaged over their positions if there is one label per record. A map is resized bilinearly;
+    a sequence must be as long as its labels.
+
+    Args:
+        behaviours: The behaviors, (records, units, …positions).
+        grid: The shape of the labels of one record; empty for one label.
+        address: The address of the layer, for the message.
+        hypothesis: The name of the hypothesis, for the message.
+
+    Returns:
+        An array (records, units, …grid).
+
+    Raises:
+        InputError: If the two shapes do not fit.
     """
     positions = behaviours.shape[2:]
     if positions == grid:
@@ -24,18 +36,30 @@ def onto(behaviours: np.ndarray, grid: Grid, address: str, hypothesis: str) -> n
         return np.asarray(behaviours.mean(axis=tuple(range(2, behaviours.ndim))))
     if len(positions) == len(grid) == 2:
         return resize(behaviours, grid)
-    what = f"positions of shape {positions}" if positions else "one value per record"
+    found = f"positions of shape {positions}" if positions else "one value per record"
     raise InputError(
-        f"The hypothesis {hypothesis!r} gives labels of shape {grid} per record, but {address!r} has {what}. "
-        "Give labels that fit the layer, or one label for the whole record."
+        f"The hypothesis {hypothesis!r} gives labels of shape {grid} per record, but {address!r} has "
+        f"{found}. Return labels of that shape, or one label for the whole record."
     )
 
 
 def resize(maps: np.ndarray, grid: Grid) -> np.ndarray:
-    """Maps (…, h, w) to (…, H, W), bilinearly, corners not aligned (Dissection's and torch's default).
+    """Resize maps bilinearly, without aligning corners (as torch's ``interpolate`` does by default).
 
-    >>> resize(np.array([[0.0, 1.0]]), (1, 4))
-    array([[0.  , 0.25, 0.75, 1.  ]])
+    Args:
+        maps: An array (…, h, w).
+        grid: The new height and width.
+
+    Returns:
+        An array (…, H, W).
+
+    Example:
+        >>> resize(np.array([[0.0, 1.0]]), (1, 4))
+        array([[0.  , 0.25, 0.75, 1.  ]])
+
+    References:
+        Bau et al. (2017), "Network Dissection: Quantifying Interpretability of Deep Visual Representations",
+        CVPR.
     """
     down, across = (_weights(old, new) for old, new in zip(maps.shape[-2:], grid, strict=True))
     return np.asarray(down.astype(maps.dtype) @ maps @ across.T.astype(maps.dtype))
@@ -43,7 +67,7 @@ def resize(maps: np.ndarray, grid: Grid) -> np.ndarray:
 
 @lru_cache(maxsize=32)
 def _weights(old: int, new: int) -> np.ndarray:
-    """(new, old): how much each old place counts at each new one."""
+    """Return the interpolation matrix (new, old) along one axis."""
     place = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
     left = np.floor(place).astype(int)
     out = np.zeros((new, old))
@@ -53,13 +77,21 @@ def _weights(old: int, new: int) -> np.ndarray:
 
 
 def rows(aligned: np.ndarray) -> np.ndarray:
-    """(records, units, …grid) to (records · symbols, units), symbols of a record together."""
+    """Return aligned behaviors (records, units, …grid) as a matrix (records · symbols, units).
+
+    The symbols of a record stay together.
+    """
     units = aligned.shape[1]
     return np.asarray(np.moveaxis(aligned, 1, -1).reshape(-1, units))
 
 
 def fill(labels: np.ndarray, length: int) -> np.ndarray:
-    """Labels (records, t) of ragged sequences, filled up to ``length`` with "not annotated"."""
+    """Return labels of shorter sequences padded to ``length`` as not annotated.
+
+    Args:
+        labels: The labels, (records, t).
+        length: The new number of positions.
+    """
     text = labels.dtype.kind in "USO"
     out = np.full((len(labels), length), None if text else np.nan, dtype=object if text else float)
     out[:, : labels.shape[1]] = labels

@@ -1,4 +1,4 @@
-"""Bring what a layer returned into one layout: records first, then units, then positions."""
+"""Arrange the output of a layer as (records, units, …positions)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from ..core.errors import InputError
 Shape = tuple[int, ...]
 
 
-def batch_axis(address: str, shape: Shape, records: int, units: int, told: int | None) -> int:
+def batch_axis(address: str, shape: Shape, records: int, units: int, declared: int | None) -> int:
     """Return the axis of the records in a layer's output.
 
-    It is the first, or the second in a sequence (positions, records, features): the layer tells (``told``),
-    or the number of records does. If both fit it is refused, for a wrong axis gives plausible numbers.
+    It is the first axis, or the second in a sequence (positions, records, features). The layer determines it
+    (``declared``), or else the number of records. If both axes fit, it is an error, because a wrong axis
+    gives plausible numbers.
 
     Args:
-        address: The layer.
+        address: The address of the layer, for the message.
         shape: The shape of its output for the first block.
-        records: How many records the block has.
+        records: The number of records in the block.
         units: The axis of the units.
-        told: The batch axis that the layer itself tells (``batch_first``); None if it does not.
+        declared: The batch axis that the layer declares (``batch_first``); None if it does not.
 
     Raises:
         InputError: If no axis fits, or two do.
@@ -29,19 +30,20 @@ def batch_axis(address: str, shape: Shape, records: int, units: int, told: int |
         fits = [0] if shape[0] == records else []
     else:
         fits = [axis for axis in (0, 1) if shape[axis] == records]
-        if told is not None and len(fits) == 2:
-            return told
+        if declared is not None and len(fits) == 2:
+            return declared
     if not fits:
         raise no_batch(address, shape, records)
     if len(fits) == 2 and records > 1:
         raise InputError(
             f"{address!r} has shape {shape} for {records} records, so either of two axes may be theirs. "
-            f"Inspect with another batch=, such as batch={records - 1}, or name the axis of the units, as in "
+            f"Pass another batch=, such as batch={records - 1}, or name the axis of the units, as in "
             f"'{address}[:@1]'."
         )
     if fits[0] == units and len(shape) > 1:
         raise InputError(
-            f"Axis {units} of {address!r}, of shape {shape}, is that of the records, not of units."
+            f"Axis {units} of {address!r}, of shape {shape}, is that of the records, not of units. Name "
+            "another axis after the @."
         )
     return fits[0]
 
@@ -51,10 +53,10 @@ def arrange(array: np.ndarray, records: int, batch: int, units: int, address: st
 
     Args:
         array: The output for a block.
-        records: How many records the block has.
+        records: The number of records in the block.
         batch: The axis of the records.
         units: The axis of the units.
-        address: The layer, for the message.
+        address: The address of the layer, for the message.
 
     Raises:
         InputError: If the batch axis has another length.
@@ -70,5 +72,5 @@ def no_batch(address: str, shape: Shape, records: int) -> InputError:
     """Return the error for an output without a batch axis."""
     return InputError(
         f"{address!r} has shape {shape} for {records} records: no axis is the batch, so it cannot be "
-        "inspected. Choose a layer that keeps the records apart."
+        "inspected. Choose a layer whose output has an axis for the records."
     )

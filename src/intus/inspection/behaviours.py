@@ -1,4 +1,4 @@
-"""Extract behaviours: the outputs of chosen layers, block by block, through the backend protocol alone."""
+"""Extract behaviors: the outputs of chosen layers, block by block, through the backend protocol alone."""
 
 from __future__ import annotations
 
@@ -20,10 +20,15 @@ Inputs = Callable[[list[Any]], Any]
 
 
 class Records:
-    """The data, a record at a time for hypotheses and a block at a time for the model.
+    """The data: one record at a time for hypotheses, and one block at a time for the model.
 
-    ``inputs`` makes the model's input from a list of records: a tensor, a tuple of positional arguments or
-    a mapping passed as keywords. Without it records are stacked.
+    Args:
+        data: An array, a tensor, or a sequence of records.
+        inputs: Turns a list of records into the model's input: a tensor, a tuple of positional arguments, or
+            a mapping of keyword arguments. Default: records are stacked.
+
+    Raises:
+        InputError: If ``data`` is not of that kind, or empty.
     """
 
     def __init__(self, data: Any, inputs: Inputs | None = None) -> None:
@@ -32,18 +37,18 @@ class Records:
                 f"data must be an array, a tensor or a sequence of records, got a {type(data).__name__}."
             )
         if not len(data):
-            raise InputError("There is nothing to inspect on: data is empty.")
+            raise InputError("data is empty. Pass at least one record.")
         self.data, self.inputs = data, inputs
 
     def __len__(self) -> int:
         return len(self.data)
 
     def block(self, start: int, size: int) -> list[Any]:
-        """Records as hypotheses see them: tensors as numpy copies, all else as it is."""
+        """Return records for hypotheses: tensors and arrays as numpy copies, anything else unchanged."""
         return [_as_numpy(self.data[i]) for i in range(start, min(start + size, len(self)))]
 
     def model_input(self, start: int, size: int) -> Any:
-        """The same records as the model sees them."""
+        """Return the same records as the model's input."""
         stop = min(start + size, len(self))
         if self.inputs is not None:
             return self.inputs([self.data[i] for i in range(start, stop)])
@@ -61,8 +66,8 @@ class Records:
 
 def _how_to_stack(record: Any) -> str:
     return (
-        f"Records of type {type(record).__name__} cannot be stacked into the model's input; pass "
-        "inputs=, a function that turns a list of records into it."
+        f"Records of type {type(record).__name__} cannot be stacked into the model's input. Pass inputs=, a "
+        "function that turns a list of records into it."
     )
 
 
@@ -73,7 +78,7 @@ def _as_numpy(value: Any) -> Any:
 
 
 class _GraphTap:
-    """A tap that records the graph of one call, and no tensor."""
+    """A tap that records the graph of one call and no tensors."""
 
     def __init__(self, model: Any, recorder: GraphRecorder) -> None:
         self._model, self._recorder = model, recorder
@@ -97,11 +102,11 @@ class _GraphTap:
 
 
 class _OutputTap:
-    """A tap that keeps the outputs of the wanted addresses in one forward pass."""
+    """A tap that keeps the outputs of the requested addresses in one forward pass."""
 
-    def __init__(self, wanted: Collection[str]) -> None:
-        self.wanted = frozenset(wanted)
-        self.operations = {str(Address(Address.parse(address).name)) for address in wanted}
+    def __init__(self, requested: Collection[str]) -> None:
+        self.requested = frozenset(requested)
+        self.operations = {str(Address(Address.parse(address).name)) for address in requested}
         self.found: dict[str, Output] = {}
         self.error: Exception | None = None
 
@@ -112,7 +117,7 @@ class _OutputTap:
         return operation if operation.address in self.operations else None
 
     def on_tensor(self, ticket: Operation, tensor: CapturedTensor) -> None:
-        if tensor.address in self.wanted:
+        if tensor.address in self.requested:
             self.found[tensor.address] = Output(tensor.copy(None, 0), tensor.batch_axis, ticket)
 
     def on_forward_end(self, output: Any) -> None:
@@ -123,12 +128,12 @@ class _OutputTap:
 
 
 class Output(NamedTuple):
-    """What a layer returned for a block of records.
+    """The output of a layer for a block of records.
 
     Attributes:
         array: The output, a copy.
-        batch_axis: The axis of the records, if the layer tells; else None.
-        operation: The operation, as the backend showed it.
+        batch_axis: The axis of the records, if the layer declares it; else None.
+        operation: The operation, as the backend describes it.
     """
 
     array: np.ndarray
@@ -137,7 +142,16 @@ class Output(NamedTuple):
 
 
 def record_graph(model: Any, backend: Backend, records: Records) -> Graph | None:
-    """Run the first record and return the graph of that pass; None if the backend cannot record one."""
+    """Run the first record and return the graph of that pass.
+
+    Args:
+        model: The model.
+        backend: Its backend.
+        records: The data.
+
+    Returns:
+        The graph; None if the backend cannot record one.
+    """
     recorder = backend.graph_recorder(model)
     if recorder is None:
         return None
@@ -154,17 +168,19 @@ def record_graph(model: Any, backend: Backend, records: Records) -> Graph | None
 def behaviours(
     model: Any, backend: Backend, addresses: Sequence[str], records: Records, batch: int
 ) -> Iterator[tuple[int, dict[str, Output]]]:
-    """Run the model over all records in evaluation mode, and leave it as it was, also after an exception.
+    """Run the model over all records and yield the outputs of layers, block by block.
+
+    The model runs in evaluation mode without gradients, and is restored at the end, also after an exception.
 
     Args:
         model: The model.
         backend: Its backend.
         addresses: The layers to read, with their calls.
         records: The data.
-        batch: How many records are run at a time.
+        batch: The number of records that are run at a time.
 
     Yields:
-        The number of each block's first record, and what every address returned.
+        The number of the first record of each block, and the output of every address.
 
     Raises:
         CaptureError: If an address was not reached, or its output cannot be read.

@@ -1,4 +1,4 @@
-"""``inspect``: one pass over the data per model, shared by all hypotheses, scores and units."""
+"""Inspect models: the function ``inspect``, one pass over the data per model."""
 
 from __future__ import annotations
 
@@ -46,36 +46,72 @@ def inspect(
     seed: int = 0,
     progress: bool = False,
 ) -> pandas.DataFrame:
-    """Which units respond to which hypothesis? One row per model, unit, hypothesis and score.
+    """Score how well each unit of a model responds to each hypothesis.
 
-    ``models``      a module, a list of checkpoints (epochs 0, 1, 2 …), a dict by epoch or name; each may
-                    be a function of no arguments that loads one
-    ``hypotheses``  functions of one record giving a label per symbol (pixel, position) or one label,
-                    or labelled arrays; one, a list, or a dict by name; NaN is "not annotated"
-    ``scores``      names (``"iou"``, ``"correlation"``, ``"linear_f1"`` …), scores or functions
-    ``data``        a tensor, an array or a sequence of records; ``inputs`` turns a list of records into
-                    the model's input where stacking them does not
-    ``units``       ``(layer, units)``, a layer, or a list: ``[(1, "*")]`` all units of the first layer
-                    with parameters, ``("conv2", [0, 3])``, ``"conv2[0,3]"``, ``"features.*"``, ``"act[:@1]"``
-                    where nothing tells the axis; by default all units of all layers with parameters
-    ``store``       also write the rows, and the network's graph, into this database (a path or URL)
-    ``run``         under this name, by default one with the time; beside a training run of that name, whose
-                    layers' scores are kept: those of ``inspect`` have the kind "inspect"
+    Models run in evaluation mode without gradients and are restored afterwards. Each model runs over the data
+    once, for all hypotheses, scores and units. If labels have positions, maps are resized to their grid; if
+    there is one label per record, behaviors are averaged over the positions. Scores of a whole layer that
+    need no labels read its output as it is, one row per record.
 
-    Models run in evaluation mode without gradients, ``batch`` records at a time, and are left as they were.
-    Maps are resized to the labels' grid; layers without positions answer labels of whole records; scores of
-    a layer alone read what it gave as it is, a row per record. Low and high bound a 95 % interval over
-    records; the baseline is what hypotheses of other records reach; unit -1 is the layer as a whole.
-    Raises InputError or AddressError where the parts do not fit.
+    Args:
+        models: A model; a list of checkpoints, whose epochs are 0, 1, 2 …; or a dict by epoch or by name.
+            Each may be a function without arguments that loads one, so that only one is in memory.
+        hypotheses: Functions of one record that return a label for each symbol (pixel, position) or one
+            label; or labeled arrays with an entry per record. One, a list, or a dict by name. NaN, or None
+            among strings, means not annotated. ``hypothesis`` names a function and declares the kind of its
+            labels. May be empty for scores of whole layers.
+        scores: Names of scores (``"iou"``, ``"correlation"``, ``"linear_f1"``, see ``intus.scores.names()``),
+            scores, functions or scikit-learn estimators; one or a list.
+        data: A tensor, an array, or a sequence of records.
+        units: A pair ``(layer, units)``, a layer, or a list of these. A layer is an address or pattern
+            (``"features.*"``), which may name its units (``"conv2[0,3]"``), or a number that counts the
+            layers with parameters from 1. Units are ``"*"`` for all, a number, a slice, a list, a mask, or
+            text (``"0,4:8"``). ``"act[:@1]"`` names the axis of the units where it is not known. Default: all
+            units of all layers with parameters.
+        inputs: Turns a list of records into the model's input: a tensor, a tuple of positional arguments, or
+            a mapping of keyword arguments. Default: records are stacked.
+        store: Also write the rows and the graph of the model to this database, a path or URL. Default: no.
+        run: The name of the run in the database and the table. Default: with ``store`` the current time.
+            Under the name of a training run both sets of scores are kept: those of ``inspect`` for whole
+            layers have the kind ``"inspect"``.
+        batch: The number of records that are run at a time. Default: 256.
+        seed: The seed that decides which rows are sampled, held out and shuffled. Default: 0.
+        progress: Whether to show the progress on standard error. Default: False.
+
+    Returns:
+        A DataFrame with one row per model, unit, hypothesis and score: ``model``, ``address``, ``unit`` (-1
+        for the layer as a whole), ``target`` (the hypothesis), ``score``, ``value``, ``low`` and ``high`` (a
+        95 % interval over records), ``baseline`` (what the score reaches without knowledge; for most scores,
+        with the labels of other records), ``n`` (the number of rows) and, unless they are empty, ``run``,
+        ``epoch`` and ``note``.
+
+    Raises:
+        InputError: If an argument has an impossible value, or labels and layers do not fit.
+        AddressError: If a layer or unit does not exist, or the axis of its units is not known.
+        CaptureError: If a layer did not run, or its output cannot be read.
+        MissingExtraError: If pandas, or SQLAlchemy for ``store``, is not installed.
+        Exception: Whatever a model or hypothesis raised.
+
+    Example:
+        >>> net = torch.nn.Linear(2, 3)
+        >>> data = torch.tensor([[0.0, 1.0], [1.0, 1.0], [2.0, 0.0], [3.0, 0.0]])
+        >>> table = inspect(net, {"first": lambda record: record[0]}, "correlation", data)
+        >>> table[["address", "unit", "target", "score"]].values.tolist()
+        [['', 0, 'first', 'correlation'], ['', 1, 'first', 'correlation'], ['', 2, 'first', 'correlation']]
+
+    References:
+        Sellam, Lin, Huang, Yang, Vondrick and Wu (2019), "DeepBase: Deep Inspection of Neural Networks",
+        SIGMOD: ``inspect(models, hypotheses, scores, data, units)``.
     """
     require("pandas", extra="inspect", why="to return a DataFrame")
     if batch < 1:
         raise InputError(f"batch={batch!r} must be 1 or more.")
     records, checkpoints = Records(data, inputs), as_checkpoints(models)
     labels = Labels(as_hypotheses(hypotheses, len(records)))
-    wished = Scorer(scores, seed=seed).scores
-    if not labels.hypotheses and any(score.per != "layer" for score in wished):
-        raise InputError("There are no hypotheses, and these scores need one.")
+    requested = Scorer(scores, seed=seed).scores
+    needy = [score.name for score in requested if score.per != "layer"]
+    if not labels.hypotheses and needy:
+        raise InputError(f"There are no hypotheses, but the score {needy[0]!r} needs one.")
     database = _open(store)
     run = run if run is not None else time.strftime("inspect %Y-%m-%d %H:%M:%S") if store else ""
     tables: list[Results] = []
@@ -83,13 +119,16 @@ def inspect(
         for checkpoint in checkpoints:
             name, model = checkpoint.open()
             graph = record_graph(model, for_model(model), records)
-            readings = _one(model, name, graph, units, records, labels, wished, batch, seed, progress)
-            tables.append(_table(readings, run, name, checkpoint.epoch))
+            results = _inspect_model(
+                model, name, graph, units, records, labels, requested, batch, seed, progress
+            )
+            tables.append(_table(results, run, name, checkpoint.epoch))
             if database is not None:
-                database.add(_apart(tables[-1]))
+                infos = [info for score in requested for info in score.infos]
+                database.add(_for_database(tables[-1]), infos)
                 if graph is not None and database.graph(run, name) is None:
                     database.put_graph(run, name, encode_graph(graph))
-            del model  # before the next is loaded
+            del model  # free it before the next is loaded
     finally:
         if database is not None:
             database.close()
@@ -105,7 +144,7 @@ def _open(store: str | Path | None) -> Any:
     return Database(store)
 
 
-def _one(
+def _inspect_model(
     model: Any,
     name: str,
     graph: Graph | None,
@@ -117,7 +156,7 @@ def _one(
     seed: int,
     progress: bool,
 ) -> list[tuple[str, ScoreResult]]:
-    """The results of one model, each with its address; ``graph`` is None if it could not be recorded."""
+    """Return the results of one model, each with its address; ``graph`` is None if it is not known."""
     backend = for_model(model)
     operations = backend.operations(model)
     axes = None if graph is None else UnitAxes(graph)
@@ -126,55 +165,55 @@ def _one(
     groups = resolve(units, graph, operations, backend)
     feeds = [BlockFeed(group, scores, seed, _SAMPLES // len(groups)) for group in groups]
     addresses = list(dict.fromkeys(group.address for group in groups))
-    layouts: dict[UnitGroup, tuple[int, int]] = {}  # the axes of the records and of the units
+    layouts: dict[UnitGroup, tuple[int, int]] = {}  # the axis of the records, and that of the units
     began = time.monotonic()
-    for start, found in behaviours(model, backend, addresses, records, batch):
-        given = labels.of(start, partial(records.block, start, batch))
+    for start, outputs in behaviours(model, backend, addresses, records, batch):
+        block_labels = labels.of(start, partial(records.block, start, batch))
         done = min(start + batch, len(records))
         for feed in feeds:
-            group, output = feed.group, found[feed.group.address]
+            group, output = feed.group, outputs[feed.group.address]
             if group not in layouts:
                 shape = output.array.shape
-                told = backend.unit_axis(output.operation, shape)
-                of_units = group.unit_axis(axes, told, shape)
-                of_records = batch_axis(group.address, shape, done - start, of_units, output.batch_axis)
-                layouts[group] = of_records, of_units
+                by_kind = backend.unit_axis(output.operation, shape)
+                units_axis = group.unit_axis(axes, by_kind, shape)
+                records_axis = batch_axis(group.address, shape, done - start, units_axis, output.batch_axis)
+                layouts[group] = records_axis, units_axis
             array = arrange(output.array, done - start, *layouts[group], group.address)
-            feed.update(array, given, labels.ragged, start)
+            feed.update(array, block_labels, labels.ragged, start)
         if progress:
             took = time.monotonic() - began
             print(f"\r{name}: {done} of {len(records)} records, {took:.0f} s", end="", file=sys.stderr)
     if progress:
         print(file=sys.stderr)
-    return [(feed.group.address, reading) for feed in feeds for reading in feed.result()]
+    return [(feed.group.address, result) for feed in feeds for result in feed.result()]
 
 
-def _table(readings: list[tuple[str, ScoreResult]], run: str, model: str, epoch: float) -> Results:
-    count = len(readings)
+def _table(results: list[tuple[str, ScoreResult]], run: str, model: str, epoch: float) -> Results:
+    count = len(results)
     columns: dict[str, Any] = {
         "run": [run] * count,
         "model": [model] * count,
         "epoch": [epoch] * count,
-        "address": [address for address, _ in readings],
+        "address": [address for address, _ in results],
     }
     for name in ScoreResult._fields:
-        columns[name] = [getattr(reading, name) for _, reading in readings]
+        columns[name] = [getattr(result, name) for _, result in results]
     return Results(columns)
 
 
-def _apart(table: Results) -> Results:
-    """For the store: scores of layers of a kind of their own, so that those of a training run stay."""
+def _for_database(table: Results) -> Results:
+    """Give scores of whole layers the kind ``inspect``, so that they do not replace a training run's."""
     kinds = np.where(table["unit"] == -1, "inspect", table["kind"])
     return Results({name: table[name] for name in COLUMNS} | {"kind": kinds})
 
 
 def _tidy(results: Results) -> pandas.DataFrame:
-    """The table without columns that say nothing."""
+    """Return the table without the columns that are empty."""
     frame = results.to_pandas()
-    says = [
+    informative = [
         name
         for name, missing in COLUMNS.items()
         if name in _ALWAYS
         or (frame[name].notna().any() if missing != missing else (frame[name] != missing).any())
     ]
-    return frame[says]
+    return frame[informative]

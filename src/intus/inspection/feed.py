@@ -1,4 +1,4 @@
-"""From what a layer gave, block by block, to rows that scorers read."""
+"""Turn the outputs of a layer, block by block, into rows for scorers."""
 
 from __future__ import annotations
 
@@ -12,31 +12,46 @@ from ..scores import Score, Scorer, ScoreResult
 from . import align
 from .units import UnitGroup
 
-_CHUNK = 64 << 20  # bytes of behaviours brought onto a grid at once
-_LEAST = 1 << 20  # bytes of a sample
+_CHUNK = 64 << 20  # bytes of behaviors that are resized at once
+_LEAST = 1 << 20  # smallest sample, in bytes
 
 
 class BlockFeed:
-    """One group of units: a scorer for each grid of labels that hypotheses give, and one for the scores of
-    the layer alone, which read what it gave as it is, a row per record."""
+    """The scorers of one group of units.
+
+    There is one scorer for each shape of labels, and one for the scores of a whole layer, which read its
+    output as it is, one row per record.
+
+    Args:
+        group: The units.
+        scores: The scores.
+        seed: The seed of sampling and of held-out rows.
+        room: The bytes that the samples of all scorers may take.
+    """
 
     def __init__(self, group: UnitGroup, scores: Sequence[Score], seed: int, room: int) -> None:
         self.group, self.seed, self.room = group, seed, room
         self.scores = [score for score in scores if score.per != "layer"]
-        alone = [score for score in scores if score.per == "layer"]
-        self.alone = Scorer(alone, seed=seed, sample_bytes=max(room, _LEAST)) if alone else None
+        of_layer = [score for score in scores if score.per == "layer"]
+        self.layer_scorer = Scorer(of_layer, seed=seed, sample_bytes=max(room, _LEAST)) if of_layer else None
         self.shape: tuple[int, ...] = ()
         self.picked, self.count = np.empty(0, dtype=np.int64), 0
         self.scorers: dict[Any, Scorer] = {}
 
     def update(self, array: np.ndarray, labels: dict[str, np.ndarray], ragged: set[str], start: int) -> None:
-        """Add what the layer gave for a block of records, (records, units, …positions), and their labels by
-        hypothesis."""
+        """Add the outputs of a block.
+
+        Args:
+            array: The output of the layer, (records, units, …positions).
+            labels: The labels of the block by hypothesis, (records, …grid).
+            ragged: The hypotheses whose records differ in length.
+            start: The number of the first record.
+        """
         self.count = array.shape[1]
         self.picked = self.group.pick(self.count)
         array = array[:, self.picked]
-        if self.alone is not None:
-            self.alone.update(self._as_wide(array), items=np.arange(start, start + len(array)))
+        if self.layer_scorer is not None:
+            self.layer_scorer.update(self._padded(array), items=np.arange(start, start + len(array)))
         shapes: dict[Any, dict[str, np.ndarray]] = {}
         for name, column in labels.items() if self.scores else ():
             if name in ragged and array.ndim == 3 and column.shape[1] < array.shape[2]:
@@ -46,15 +61,15 @@ class BlockFeed:
         for key, columns in shapes.items():
             self._add(self._scorer(key, len(shapes)), array, columns, start)
 
-    def _as_wide(self, array: np.ndarray) -> np.ndarray:
-        """The array as wide as the first block's: zeros fill up shorter texts, as the evaluator does."""
+    def _padded(self, array: np.ndarray) -> np.ndarray:
+        """Pad the array with zeros to the shape of the first block, as the evaluator does."""
         self.shape = self.shape or array.shape[1:]
         gaps = [most - size for most, size in zip(self.shape, array.shape[1:], strict=True)]
         if min(gaps, default=0) < 0:
             raise InputError(
                 f"{self.group.address!r} gave records of shape {self.shape} at first and of "
-                f"{array.shape[1:]} later, and scores of a layer alone need one width. Fill "
-                "all records up to one length (inputs= may), or ask for scores of units and hypotheses only."
+                f"{array.shape[1:]} later, and scores of a whole layer need one shape. Pad all records to "
+                "one length (inputs= may do that), or leave out the scores of whole layers."
             )
         return np.pad(array, [(0, 0), *((0, gap) for gap in gaps)]) if any(gaps) else array
 
@@ -65,7 +80,7 @@ class BlockFeed:
         return self.scorers[key]
 
     def _add(self, scorer: Scorer, array: np.ndarray, columns: dict[str, np.ndarray], start: int) -> None:
-        """In chunks, since a small map on a large grid takes much room."""
+        """Align and add rows in chunks, because a small map on a large grid takes much memory."""
         first = next(iter(columns))
         grid = columns[first].shape[1:]
         symbols = int(np.prod(grid)) if grid else 1
@@ -78,17 +93,17 @@ class BlockFeed:
             scorer.update(align.rows(aligned), flat, items)
 
     def result(self) -> list[ScoreResult]:
-        """All readings, units by their own numbers, in their order."""
-        scorers = ([] if self.alone is None else [self.alone]) + list(self.scorers.values())
-        found = [self._renamed(reading) for scorer in scorers for reading in scorer.result()]
+        """Return all results, by unit in the order requested, with the units' numbers in the layer."""
+        scorers = ([] if self.layer_scorer is None else [self.layer_scorer]) + list(self.scorers.values())
+        found = [self._with_unit(result) for scorer in scorers for result in scorer.result()]
         order = {unit: place for place, unit in enumerate([-1, *self.picked.tolist()])}
-        return sorted(found, key=lambda reading: order[reading.unit])
+        return sorted(found, key=lambda result: order[result.unit])
 
-    def _renamed(self, reading: ScoreResult) -> ScoreResult:
-        """With the unit's own number; a reading of the layer says when it is of some units only."""
-        if reading.unit >= 0:
-            return reading._replace(unit=int(self.picked[reading.unit]))
+    def _with_unit(self, result: ScoreResult) -> ScoreResult:
+        """Return a result with the number of its unit in the layer, or a note on the units it covers."""
+        if result.unit >= 0:
+            return result._replace(unit=int(self.picked[result.unit]))
         if len(self.picked) < self.count:
-            some = f"{len(self.picked)} of {self.count} units"
-            return reading._replace(note=f"{reading.note}, {some}" if reading.note else some)
-        return reading
+            part = f"{len(self.picked)} of {self.count} units"
+            return result._replace(note=f"{result.note}, {part}" if result.note else part)
+        return result

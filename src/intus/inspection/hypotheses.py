@@ -17,14 +17,31 @@ _CACHE = 256 << 20  # bytes of labels kept between models
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A name and how to label record number i: ``label(i, record)``; ``kind`` is one of KINDS or ""."""
+    """A named function that labels records.
+
+    Attributes:
+        name: The name.
+        label: ``label(number, record)`` returns the labels of a record.
+        kind: One of ``KINDS``, or ``""`` if the labels determine it.
+    """
 
     name: str
     label: Callable[[int, Any], Any]
     kind: str = ""
 
     def of(self, number: int, record: Any) -> np.ndarray:
-        """The labels of one record, of any shape; NaN (None for strings) where not annotated."""
+        """Return the labels of one record.
+
+        Args:
+            number: The number of the record.
+            record: The record.
+
+        Returns:
+            An array of any shape; NaN (None among strings) where not annotated.
+
+        Raises:
+            InputError: If the labels are no numbers, booleans or strings, or not of the declared kind.
+        """
         try:
             labels = np.asarray(self.label(number, record))
         except Exception as error:
@@ -32,8 +49,8 @@ class Hypothesis:
             raise
         if labels.dtype.kind not in "fiubUSO":
             raise InputError(
-                f"The hypothesis {self.name!r} gave {labels.dtype} for record {number}; give numbers, bools "
-                "or strings."
+                f"The hypothesis {self.name!r} gave {labels.dtype} for record {number}. Return numbers, "
+                "booleans or strings."
             )
         if self.kind == "categorical" and labels.dtype.kind != "O":
             named = labels.astype(str).astype(object)
@@ -41,25 +58,42 @@ class Hypothesis:
             return named
         if self.kind == "binary" and not np.isin(labels[labels == labels], (0, 1)).all():
             raise InputError(
-                f"The hypothesis {self.name!r} is binary, but record {number} got more than 0 and 1."
+                f"The hypothesis {self.name!r} is binary, but record {number} got more than 0 and 1. Return "
+                "0, 1 or NaN, or leave out kind='binary'."
             )
         return labels
 
 
 def hypothesis(name: str | None = None, kind: str = "") -> Callable[[_F], _F]:
-    """Name a hypothesis function, and say what its labels are.
+    """Name a hypothesis function and declare the kind of its labels; a decorator.
 
-    ``kind`` is ``"binary"`` (0, 1 and NaN alone: checked), ``"categorical"`` (labels are names, also where
-    they are numbers) or ``"real"``; without it labels speak for themselves.
+    A hypothesis is a function of one record that returns a label for each of its symbols (an array of the
+    shape of the pixels or positions) or one label for the record. NaN, or None among strings, means not
+    annotated. ``inspect`` takes plain functions too; the decorator is for a name or a kind.
 
-    >>> @hypothesis("ink", kind="binary")
-    ... def f(image):
-    ...     return image > 0
-    >>> as_hypotheses(f, 0)[0].name
-    'ink'
+    Args:
+        name: The name in the table, column ``target``. Default: the name of the function.
+        kind: ``"binary"`` (0, 1 and NaN only, which is checked), ``"categorical"`` (labels are names, even if
+            they are numbers) or ``"real"``. Default: the labels determine it.
+
+    Returns:
+        A decorator that returns the function unchanged.
+
+    Raises:
+        InputError: If ``kind`` is not one of these.
+
+    Example:
+        >>> @hypothesis("ink", kind="binary")
+        ... def f(image):
+        ...     return image > 0
+        >>> as_hypotheses(f, 0)[0].name
+        'ink'
+
+    References:
+        Sellam et al. (2019), "DeepBase: Deep Inspection of Neural Networks", SIGMOD: hypothesis functions.
     """
     if kind and kind not in KINDS:
-        raise InputError(f"kind={kind!r} of the hypothesis is not one of {', '.join(KINDS)}.")
+        raise InputError(f"kind={kind!r} of the hypothesis is not one of {', '.join(map(repr, KINDS))}.")
 
     def mark(function: _F) -> _F:
         function.__dict__["__hypothesis__"] = (name or function.__name__, kind)
@@ -68,19 +102,27 @@ def hypothesis(name: str | None = None, kind: str = "") -> Callable[[_F], _F]:
     return mark
 
 
-def as_hypotheses(wrote: Any, records: int) -> list[Hypothesis]:
-    """What the caller wrote, one or many functions or labelled arrays, as hypotheses with unlike names."""
-    if isinstance(wrote, Mapping):
-        made = [_one(what, str(name), records) for name, what in wrote.items()]
-    elif callable(wrote) or hasattr(wrote, "__array__"):
-        made = [_one(wrote, "", records)]
-    elif isinstance(wrote, Sequence) and not isinstance(wrote, str):
-        parts = [wrote] if wrote and all(np.isscalar(part) for part in wrote) else wrote
+def as_hypotheses(given: Any, records: int) -> list[Hypothesis]:
+    """Return the hypotheses that the caller passed.
+
+    Args:
+        given: One or several functions or labeled arrays; several as a list, or as a dict by name.
+        records: The number of records.
+
+    Raises:
+        InputError: If it is something else, an array has another length, or two have the same name.
+    """
+    if isinstance(given, Mapping):
+        made = [_one(what, str(name), records) for name, what in given.items()]
+    elif callable(given) or hasattr(given, "__array__"):
+        made = [_one(given, "", records)]
+    elif isinstance(given, Sequence) and not isinstance(given, str):
+        parts = [given] if given and all(np.isscalar(part) for part in given) else given
         made = [_one(part, "", records, number) for number, part in enumerate(parts)]
     else:
         raise InputError(
-            "Hypotheses are functions of a record, labelled arrays, a list or a dict of these; "
-            f"got {wrote!r}."
+            "hypotheses must be functions of a record, labeled arrays, or a list or dict of these, "
+            f"got {given!r}."
         )
     names = [h.name for h in made]
     for name in names:
@@ -101,7 +143,9 @@ def _one(what: Any, name: str, records: int, number: int = 0) -> Hypothesis:
     try:
         labels = np.asarray(what)
     except ValueError:
-        raise InputError(f"The labels {name!r} are ragged; give a function of the record instead.") from None
+        raise InputError(
+            f"The labels {name!r} are ragged. Pass a function of the record that returns them instead."
+        ) from None
     if labels.ndim == 0 or len(labels) != records:
         raise InputError(
             f"The labels {name!r} have shape {labels.shape}, but there are {records} records; give one label "
@@ -111,44 +155,61 @@ def _one(what: Any, name: str, records: int, number: int = 0) -> Hypothesis:
 
 
 class Labels:
-    """Labels of blocks of records, remembered up to 256 MB, so that a second model costs none.
+    """The labels of blocks of records, cached up to 256 MB so that they are computed once for all models.
 
-    ``ragged`` names the hypotheses whose records were seen to differ in length.
+    Args:
+        hypotheses: The hypotheses.
+
+    Attributes:
+        ragged: The names of hypotheses whose records were found to differ in length.
     """
 
     def __init__(self, hypotheses: Sequence[Hypothesis]) -> None:
         self.hypotheses = list(hypotheses)
         self._blocks: dict[int, dict[str, np.ndarray]] = {}
-        self._room = _CACHE
+        self._free = _CACHE  # bytes
         self._lengths: dict[str, int] = {}
         self.ragged: set[str] = set()
 
     def of(self, start: int, block: Callable[[], Sequence[Any]]) -> dict[str, np.ndarray]:
-        """``{name: (records, …)}`` for the block whose first record has that number; ``block()`` gives
-        its records where they are needed."""
+        """Return the labels of a block.
+
+        Args:
+            start: The number of the first record.
+            block: Returns the records; called only if the labels are not cached.
+
+        Returns:
+            An array (records, …) by the name of the hypothesis.
+        """
         if start in self._blocks:
             return self._blocks[start]
-        records, made = block(), {}
+        records, columns = block(), {}
         for h in self.hypotheses:
-            found = [h.of(start + i, one) for i, one in enumerate(records)]
-            self._compare_lengths(h.name, found)
-            made[h.name] = stack(h.name, start, found)
-        size = sum(column.nbytes for column in made.values())
-        if size <= self._room:
-            self._room -= size
-            self._blocks[start] = made
-        return made
+            labels = [h.of(start + i, record) for i, record in enumerate(records)]
+            self._compare_lengths(h.name, labels)
+            columns[h.name] = stack(h.name, start, labels)
+        size = sum(column.nbytes for column in columns.values())
+        if size <= self._free:
+            self._free -= size
+            self._blocks[start] = columns
+        return columns
 
-    def _compare_lengths(self, name: str, found: Sequence[np.ndarray]) -> None:
-        lengths = {len(one) for one in found if one.ndim == 1}
+    def _compare_lengths(self, name: str, labels: Sequence[np.ndarray]) -> None:
+        lengths = {len(one) for one in labels if one.ndim == 1}
         if lengths and lengths != {self._lengths.setdefault(name, min(lengths))}:
             self.ragged.add(name)
 
 
 def stack(name: str, start: int, labels: Sequence[np.ndarray]) -> np.ndarray:
-    """Labels of several records as one array; sequences of unlike length are filled up with NaN (None).
+    """Return the labels of several records as one array; shorter sequences are padded with NaN or None.
 
-    Raises InputError, naming both shapes, where records disagree otherwise.
+    Args:
+        name: The name of the hypothesis, for the message.
+        start: The number of the first record, for the message.
+        labels: The labels of each record.
+
+    Raises:
+        InputError: If the shapes of two records do not agree otherwise.
     """
     shapes = [one.shape for one in labels]
     odd = next((i for i, shape in enumerate(shapes) if len(shape) != len(shapes[0])), None)
@@ -157,7 +218,7 @@ def stack(name: str, start: int, labels: Sequence[np.ndarray]) -> np.ndarray:
     if odd is not None:
         raise InputError(
             f"The hypothesis {name!r} gave labels of shape {shapes[0]} for record {start} and {shapes[odd]} "
-            f"for record {start + odd}; the shape must be the same for all (sequences may differ in length)."
+            f"for record {start + odd}. Return the same shape for all (sequences may differ in length)."
         )
     if len(set(shapes)) <= 1:
         return np.stack(labels)

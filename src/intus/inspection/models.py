@@ -1,4 +1,4 @@
-"""The models of an inspection: one, checkpoints, or loaders of them."""
+"""The models of an inspection: one, several checkpoints, or functions that load them."""
 
 from __future__ import annotations
 
@@ -14,51 +14,65 @@ NO_EPOCH = float("nan")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A model still to be loaded: its name ("" for its class's) and its epoch (NaN where it has none)."""
+    """A model, not yet loaded.
+
+    Attributes:
+        name: Its name; ``""`` for the name of its class.
+        epoch: Its epoch; NaN if it has none.
+        load: Loads and returns the model.
+    """
 
     name: str
     epoch: float
     load: Callable[[], Any]
 
     def open(self) -> tuple[str, Any]:
-        """Load it: its name and the model."""
+        """Load the model and return its name and the model.
+
+        Raises:
+            InputError: If model was loaded is not a model of a known framework.
+        """
         model = self.load()
-        for_model(model)  # raises a sentence for what is no model
+        for_model(model)  # raises InputError if it is not a model
         return self.name or type(model).__name__, model
 
 
-def as_checkpoints(wrote: Any) -> list[Checkpoint]:
-    """What the caller wrote as checkpoints.
+def as_checkpoints(given: Any) -> list[Checkpoint]:
+    """Return the checkpoints that the caller passed.
 
-    A model; a list of them (epochs 0, 1, 2 …); a dict by epoch or by name; each a model or a function
-    of no arguments that loads one, which is called when its turn comes.
+    Args:
+        given: A model; a list of models, of epochs 0, 1, 2 …; or a dict by epoch or by name. Each may be a
+            function without arguments that loads a model; it is called when its turn comes.
+
+    Raises:
+        InputError: If there are none, or a key is neither an epoch nor a name.
     """
-    if isinstance(wrote, Mapping):
-        made = [_by_key(key, what) for key, what in wrote.items()]
-    elif isinstance(wrote, Sequence) and not isinstance(wrote, str):
-        many = len(wrote) > 1
-        made = [Checkpoint("", float(i) if many else NO_EPOCH, _load(w)) for i, w in enumerate(wrote)]
+    if isinstance(given, Mapping):
+        made = [_by_key(key, model) for key, model in given.items()]
+    elif isinstance(given, Sequence) and not isinstance(given, str):
+        many = len(given) > 1
+        made = [Checkpoint("", float(i) if many else NO_EPOCH, _load(model)) for i, model in enumerate(given)]
     else:
-        made = [Checkpoint("", NO_EPOCH, _load(wrote))]
+        made = [Checkpoint("", NO_EPOCH, _load(given))]
     if not made:
-        raise InputError("There are no models to inspect: models is empty.")
+        raise InputError("models is empty. Pass at least one model.")
     return made
 
 
-def _by_key(key: Any, what: Any) -> Checkpoint:
+def _by_key(key: Any, model: Any) -> Checkpoint:
     if isinstance(key, str):
-        return Checkpoint(key, NO_EPOCH, _load(what))
+        return Checkpoint(key, NO_EPOCH, _load(model))
     try:
-        return Checkpoint("", float(key), _load(what))
+        return Checkpoint("", float(key), _load(model))
     except (TypeError, ValueError):
-        raise InputError(f"A key of models is an epoch or a name, got {key!r}.") from None
+        raise InputError(f"A key of models must be an epoch or a name, got {key!r}.") from None
 
 
-def _load(what: Any) -> Callable[[], Any]:
+def _load(model: Any) -> Callable[[], Any]:
     try:
-        for_model(what)
+        for_model(model)
     except InputError:
-        if callable(what):
-            return lambda: what()
+        if callable(model):
+            return lambda: model()
         raise
-    return lambda: what
+    return lambda: model

@@ -1,4 +1,4 @@
-"""Resolve ``units=``: which layers, and which of their units."""
+"""Resolve ``units=`` of ``inspect``: which layers, and which of their units."""
 
 from __future__ import annotations
 
@@ -23,48 +23,51 @@ class UnitGroup:
 
     Attributes:
         address: The module, with its call from the second on: ``conv1``, ``conv1:2``.
-        units: Which units: brackets of an address, a mask or list of numbers; None for all.
+        units: Which units: brackets of an address, or a mask or tuple of numbers; None for all.
         axis: The axis that the caller named; None to find it.
         row: The row of the graph that the module returned; -1 if its graph is not known.
-        wrote: What the caller wrote, for messages.
+        written: What the caller wrote, for messages.
     """
 
     address: str
     units: Units | tuple[int, ...] | tuple[bool, ...] | None
     axis: int | None
     row: int
-    wrote: str
+    written: str
 
-    def unit_axis(self, axes: UnitAxes | None, told: int | None, shape: tuple[int, ...]) -> int:
+    def unit_axis(self, axes: UnitAxes | None, by_kind: int | None, shape: tuple[int, ...]) -> int:
         """Return the axis of the units in an output of this shape.
 
         Args:
-            axes: The unit axes of the model's graph, if it is known.
-            told: The axis that the backend tells from the layer's kind; None if it does not.
+            axes: The unit axes of the model's graph; None if it is not known.
+            by_kind: The axis that the backend derives from the kind of the layer; None if it cannot.
             shape: The shape of the output.
 
         Raises:
-            AddressError: If there is no such axis, or nothing tells it.
+            AddressError: If there is no such axis, or it is not known.
         """
         if self.axis is not None:
             if not -len(shape) <= self.axis < len(shape):
-                raise AddressError(f"{self.wrote!r}: the output has {len(shape)} axes, of shape {shape}.")
+                raise AddressError(
+                    f"{self.written!r} names axis {self.axis}, but the output has {len(shape)} axes, of "
+                    f"shape {shape}."
+                )
             return self.axis % len(shape)
         axis = axes.find(self.row) if axes is not None and self.row >= 0 else None
-        axis = told if axis is None else axis
+        axis = by_kind if axis is None else axis
         if axis is None or not 0 <= axis < len(shape):
             raise unknown_axis(self.address, shape)
         return axis
 
     def pick(self, count: int) -> np.ndarray:
-        """Return the numbers of the units out of ``count``, int64, as they were written.
+        """Return the numbers of the units out of ``count``, int64, in the order written.
 
         Raises:
             AddressError: If there is no such unit.
         """
-        every = np.arange(count)
+        numbers = np.arange(count)
         if self.units is None:
-            return every
+            return numbers
         if not isinstance(self.units, Units):
             if self.units and isinstance(self.units[0], bool):
                 if len(self.units) != count:
@@ -76,32 +79,35 @@ class UnitGroup:
             brackets = Units(tuple(self.units))
         else:
             brackets = self.units._replace(axis=None)
-        return np.atleast_1d(every[index((count,), (brackets,), 0, f"{self.address}{brackets}")[0]])
+        return np.atleast_1d(numbers[index((count,), (brackets,), 0, f"{self.address}{brackets}")[0]])
 
 
-def resolve(wrote: Any, graph: Graph, operations: Sequence[Operation], backend: Backend) -> list[UnitGroup]:
-    """Resolve what the caller wrote, in the order written.
+def resolve(given: Any, graph: Graph, operations: Sequence[Operation], backend: Backend) -> list[UnitGroup]:
+    """Resolve what the caller passed as ``units``, in the order written.
 
     Args:
-        wrote: None for all units of all layers with parameters; or ``(layer, units)``, or just the layer, one
-        or
-            a list. A layer is an address or pattern, which may name its units itself (``"features.6[14]"``),
-            or a number that counts the layers with parameters from 1. Units are ``"*"``, a number, a slice, a
-            list, a mask, or text as in brackets (``"0,4:8@1"``).
+        given: A pair ``(layer, units)``, a layer, or a list of these; None for all units of all layers with
+            parameters. A layer is an address or pattern, which may name its units itself
+            (``"features.6[14]"``), or a number that counts the layers with parameters from 1. Units are
+            ``"*"``, a number, a slice, a list, a mask, or text as in brackets (``"0,4:8@1"``).
         graph: The graph of the model's pass, or of its modules if that is not known.
         operations: The model's operations.
         backend: Their backend.
 
+    Returns:
+        The groups, each once.
+
     Raises:
         AddressError: If there is no such layer; the message suggests the nearest.
+        CaptureError: If the layer did not run.
         InputError: If it is not of that form.
     """
     numbered = [op.address for op in operations if backend.parameters(op)]
-    if wrote is None:
+    if given is None:
         if not numbered:
             raise AddressError(_unnumbered(graph.model))
-        wrote = [(address, "*") for address in numbered]
-    parts = wrote if isinstance(wrote, list) else [wrote]
+        given = [(address, "*") for address in numbered]
+    parts = given if isinstance(given, list) else [given]
     if not parts:
         raise InputError("units is empty. Write units=[(1, '*')] for all units of the first layer.")
     groups: list[UnitGroup] = []
@@ -114,10 +120,10 @@ def resolve(wrote: Any, graph: Graph, operations: Sequence[Operation], backend: 
 
 
 def _read(part: Any) -> tuple[int | str, Any, int | None]:
-    """The layer, the units and the axis that a part names."""
+    """Return the layer, the units and the axis that a part names."""
     layer, units = part if isinstance(part, tuple) and len(part) == 2 else (part, "*")
     if isinstance(part, tuple) and len(part) != 2:
-        raise InputError(f"Units are written (layer, units), for example (1, '*'), got {part!r}.")
+        raise InputError(f"units must be written (layer, units), for example (1, '*'), got {part!r}.")
     if isinstance(layer, Integral) and not isinstance(layer, bool):
         return int(layer), *_units(layer, units)
     if not isinstance(layer, str | Address):
@@ -126,14 +132,17 @@ def _read(part: Any) -> tuple[int | str, Any, int | None]:
     if not named:
         return place, *_units(layer, units)
     if not (isinstance(units, str) and units == "*"):
-        raise InputError(f"{str(layer)!r} names units already, so write it alone, without {units!r}.")
+        raise InputError(f"{str(layer)!r} names units already. Write it alone, without {units!r}.")
     if len(named) > 1:
-        raise InputError(f"{str(layer)!r} selects along {len(named)} axes; inspect takes units along one.")
+        raise InputError(
+            f"{str(layer)!r} selects along {len(named)} axes, but inspect takes units along one. Write one "
+            "pair of brackets."
+        )
     return place, named[0], named[0].axis
 
 
 def _units(layer: Any, units: Any) -> tuple[Any, int | None]:
-    """The units in the second place of a pair, and the axis that they name."""
+    """Return the units in the second place of a pair, and the axis that they name."""
     if isinstance(units, str):
         try:
             found = Units.parse(":" + units[1:] if units[:1] == "*" else units)
@@ -150,13 +159,13 @@ def _units(layer: Any, units: Any) -> tuple[Any, int | None]:
 
 def _no_units(layer: Any, units: Any) -> InputError:
     return InputError(
-        f"The units of layer {layer!r} are '*', numbers, a slice or a mask, or text such as '0,4:8', got "
+        f"The units of layer {layer!r} must be '*', numbers, a slice or a mask, or text such as '0,4:8', got "
         f"{units!r}."
     )
 
 
 def _calls(graph: Graph, layer: str) -> list[tuple[str, int]]:
-    """The module calls that an address means, each with the row that it returned."""
+    """Return the module calls that an address means, each with the row that it returned."""
     try:
         found = match(graph, layer)
     except AddressError:
@@ -167,9 +176,9 @@ def _calls(graph: Graph, layer: str) -> list[tuple[str, int]]:
             ) from None
         raise
     if found.params:
-        raise AddressError(f"{layer!r} is a parameter; inspect reads what modules return. Name a module.")
+        raise AddressError(f"{layer!r} is a parameter, but inspect reads what modules return. Name a module.")
     names = found.names
-    if is_pattern(layer):  # it may match labels too, most of which are no module's output
+    if is_pattern(layer):  # it may match labels too, most of which no module returned
         addresses = {module.address for module in graph.modules}
         names = [name for name in names if name in addresses or _is_call(name, addresses)] or names
     calls: dict[int, None] = {}
@@ -179,7 +188,7 @@ def _calls(graph: Graph, layer: str) -> list[tuple[str, int]]:
 
 
 def _calls_of(graph: Graph, name: str, layer: str, found: Match) -> list[int]:
-    """The module calls that a name of the graph means."""
+    """Return the module calls that a name of the graph means."""
     place = Address.parse(name)
     address = str(Address(place.name))
     for number, module in enumerate(graph.modules):
@@ -192,8 +201,8 @@ def _calls_of(graph: Graph, name: str, layer: str, found: Match) -> list[int]:
         if not exits:
             inside = graph.call_address(int(graph.ops.call[row])) if graph.ops.call[row] >= 0 else ""
             raise AddressError(
-                f"{layer!r} means {graph.label(row)!r}, which no module returns; inspect reads what modules "
-                f"return. It ran in {inside or 'the model itself'!r}."
+                f"{layer!r} means {graph.label(row)!r}, which no module returns, but inspect reads what "
+                f"modules return. It ran in {inside or 'the model itself'!r}."
             )
         innermost.append(exits[0])
     return innermost
@@ -205,14 +214,14 @@ def _is_call(name: str, addresses: set[str]) -> bool:
 
 
 def _address(graph: Graph, call: int) -> str:
-    """The address under which a module's call is observed: from the second on with its number."""
+    """Return the address of a module's call: from the second on with its number."""
     number = int(graph.calls.passno[call])
     address = graph.modules[int(graph.calls.module[call])].address
     return address if number == 1 else f"{address}:{number}"
 
 
 def _row(graph: Graph, call: int) -> int:
-    """The row of a call's main output: the first that is no scalar."""
+    """Return the row of a call's main output: the first that is not a scalar."""
     rows = graph.call_outputs.get(call, [])
     shaped = [row for row in rows if graph.metas[int(graph.ops.meta[row])].shape]
     return (shaped or rows or [-1])[0]
@@ -230,4 +239,4 @@ def _numbered(number: int, layers: list[str], model: str) -> str:
 
 
 def _unnumbered(model: str) -> str:
-    return f"{model} has no layer with parameters to count; name a module instead, such as ('relu', '*')."
+    return f"{model} has no layer with parameters to count. Name a module instead, such as ('relu', '*')."

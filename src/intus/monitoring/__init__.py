@@ -1,6 +1,7 @@
-"""What lives in the training process: hooks, a schedule, a queue, a thread that talks to the server.
+"""Monitoring of a training: hooks, a schedule, a queue, and a thread that sends records to the server.
 
-Needs the standard library, numpy and safetensors alone; training is never harmed.
+It runs in the training process, which it must never harm, and needs only the standard library, numpy and
+safetensors.
 """
 
 from .commands import clear, flush, register_targets, remove

@@ -1,4 +1,4 @@
-"""The HTTP calls: one kept-alive connection, no third-party package."""
+"""HTTP requests to the server over one persistent connection, without third-party packages."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ from ..core.errors import ServeError
 
 BINARY, JSON = "application/octet-stream", "application/json"
 CONNECT_S = 5.0
-TOKEN = "INTUS_TOKEN"  # the environment variable that holds what a guarded server asks for
+TOKEN = "INTUS_TOKEN"  # environment variable with the token of a server that requires one
 
 
 class Answer(NamedTuple):
-    """Status, the JSON object in the body (``{}`` if it holds none) and the seconds of ``Retry-After``."""
+    """The answer to a request.
+
+    Attributes:
+        status: The HTTP status.
+        reply: The JSON object in the body; ``{}`` if there is none.
+        retry_after: The seconds of the ``Retry-After`` header; 0 if absent.
+    """
 
     status: int
     reply: dict[str, Any]
@@ -25,35 +31,49 @@ class Answer(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether the server did what was asked."""
+        """Whether the request succeeded."""
         return 200 <= self.status < 300
 
     @property
     def why(self) -> str:
-        """The server's own sentence, or its status."""
+        """The server's error message, or the status."""
         return str(self.reply.get("error") or f"HTTP status {self.status}")
 
 
 class Client:
-    """Posts to one server, one request at a time."""
+    """Posts to one server, one request at a time.
+
+    Args:
+        host: The server's host name.
+        port: Its port.
+        timeout: Seconds to wait for an answer.
+    """
 
     def __init__(self, host: str, port: int, timeout: float = 10.0) -> None:
         self.host, self.port, self.timeout = host, port, timeout
         self._connection: http.client.HTTPConnection | None = None
 
     def post(self, path: str, body: bytes, content: str = JSON, wait: float | None = None) -> Answer:
-        """Send one request and read its answer; raises ServeError when none comes. The server is asked to
-        answer within ``wait`` seconds, if only to say what it waits for.
+        """Send a request and return its answer.
 
-        A server may close an idle connection at any moment, so a request that fails on a used one is
-        sent again on a new one: what the server does must be idempotent.
+        A server may close an idle connection at any time, so a request that fails on a reused connection is
+        sent again on a new one. Requests must therefore be idempotent.
+
+        Args:
+            path: The path.
+            body: The body.
+            content: The content type.
+            wait: Ask the server to answer within this many seconds, even if it is not done.
+
+        Raises:
+            ServeError: If no answer comes.
         """
-        used = self._connection is not None
+        reused = self._connection is not None
         try:
             return self._post(path, body, content, wait)
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            if not used or isinstance(error, TimeoutError):
+            if not reused or isinstance(error, TimeoutError):
                 raise self._unreachable(error) from error
         try:
             return self._post(path, body, content, wait)
@@ -62,7 +82,7 @@ class Client:
             raise self._unreachable(error) from error
 
     def close(self) -> None:
-        """Close the connection; the next request opens a new one."""
+        """Close the connection. The next request opens a new one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The clocks of the training process, as the budget wants them."""
+"""The clocks of the training process, for the budget."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import time
 from .budget import Seconds
 
 
-def of_process() -> Seconds:
-    """Now, with what all threads of the process have worked."""
+def process_seconds() -> Seconds:
+    """Return the current time, with the processor time of all threads."""
     return Seconds(time.perf_counter(), time.process_time())
 
 
-def of_thread() -> Seconds:
-    """Now, with what this thread has worked."""
+def thread_seconds() -> Seconds:
+    """Return the current time, with the processor time of this thread."""
     return Seconds(time.perf_counter(), time.thread_time())
 
 
-def since(began: Seconds) -> Seconds:
-    """What this thread has taken since."""
+def thread_seconds_since(began: Seconds) -> Seconds:
+    """Return the time since ``began``, with the processor time of this thread."""
     return Seconds(time.perf_counter() - began.wall, time.thread_time() - began.processor)

@@ -1,4 +1,4 @@
-"""What a script tells the server besides records: targets, flush, clear, remove."""
+"""Commands to the server other than records: targets, flush, clear and remove."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from ..core.errors import InputError, ServeError
 from .client import Client
 from .jobs import Job
-from .sender import Sender, line
+from .sender import Sender, get_sender
 from .targets import check_pattern, plain_labels
 
 HOST, PORT = "127.0.0.1", 8082
@@ -26,22 +26,39 @@ def register_targets(
     layer_pattern: str = ".*",
     run_pattern: str = ".*",
 ) -> bool:
-    """Tell the server what the rows are labelled with; every layer of fitting size is then scored on it.
+    """Register labels with the server, which then scores every matching layer of fitting size against them.
 
-    ``targets`` is one label per row, or nested lists of one label per position with None for padding; a
-    list, numpy array, torch tensor or pandas Series. A label belongs to the row of that number: of the
-    batch's ``Probe.items``, else in order of arrival within an epoch, which needs an unshuffled loader.
-    The patterns are regular expressions (RE2's: no lookarounds, no back-references) on a model's name, a
-    layer's address and a run's name. What a training registers is for its own runs; what a process
-    registers that trains nothing is for every run that has no labels of that name from its own.
+    Label ``i`` belongs to item ``i``: to the row with this id in ``Probe.items``, or else to the ``i``-th row
+    of the epoch in order of arrival, which requires a data loader that does not shuffle. Labels that a
+    training process registers apply to its own runs. Labels of a process without a probe apply to all runs
+    that have no labels of that name from their own process.
 
-    Returns whether the server has them; if it is down they stay queued, while
-    there is room, and arrive when it comes up.
-    Raises InputError for targets that are empty, ragged or no labels.
+    Args:
+        host: The server's host name.
+        port: The server's port for probes, 8082 by default.
+        name: The name of the target, shown on the page.
+        targets: A list, numpy array, torch tensor or pandas Series with one label per row (int, float, str or
+            bool), or nested lists with one label per position. None and NaN mean no label.
+        model_pattern: Regular expression for the names of models, in RE2 syntax (no lookarounds or
+            back-references). All by default.
+        layer_pattern: Regular expression for the addresses of layers. All by default.
+        run_pattern: Regular expression for the names of runs. All by default.
+
+    Returns:
+        Whether the server has received them. If it is down, they stay in the queue while there is room, and
+        are sent when it comes up.
+
+    Raises:
+        InputError: If the name is empty, a pattern is not a regular expression, or the targets are empty,
+            ragged or not labels.
+
+    Example:
+        >>> register_targets("127.0.0.1", 8082, name="digit", targets=[3, 1, 4])  # doctest: +SKIP
+        True
     """
     if not isinstance(name, str) or not name:
-        raise InputError(f"name={name!r} is not a name for targets. Write a word such as 'digit'.")
-    sender = line(host, port)
+        raise InputError(f"name must be a non-empty string such as 'digit', got {name!r}.")
+    sender = get_sender(host, port)
     patterns = {
         "model_pattern": check_pattern("model_pattern", model_pattern),
         "layer_pattern": check_pattern("layer_pattern", layer_pattern),
@@ -60,8 +77,20 @@ def queue_targets(
     run_pattern: str = ".*",
     owner: str = "",
 ) -> Job:
-    """Put labels that are checked on their way; they replace those of the same name, patterns and owner, this
-    process by default."""
+    """Queue validated labels. They replace those of the same name, patterns and owner.
+
+    Args:
+        sender: The sender for the server.
+        name: The name of the target.
+        labels: The labels, from ``plain_labels``.
+        model_pattern: Regular expression for the names of models.
+        layer_pattern: Regular expression for the addresses of layers.
+        run_pattern: Regular expression for the names of runs.
+        owner: The client that owns them; this process by default.
+
+    Returns:
+        The queued request.
+    """
     topic = json.dumps([name, model_pattern, layer_pattern, run_pattern, owner])
     message = {
         "name": name,
@@ -82,38 +111,80 @@ def flush(
     model: str | None = None,
     timeout: float = 120.0,
 ) -> bool:
-    """Wait, up to ``timeout`` seconds, until the server has scored all that this process recorded, or, where
-    it recorded nothing, all that there is.
+    """Wait until the server has scored everything that this process recorded.
 
-    Call it at the end of a script: the last epoch never sees a next one that would complete it. Returns
-    False, and logs why once, when the server is down or the time ran out; never raises because of that.
+    If the process recorded nothing, wait for everything that the server has. Call it at the end of a script:
+    the last epoch is complete only when the server knows that no other follows.
+
+    Args:
+        host: The server's host name.
+        port: The server's port for probes, 8082 by default.
+        run: Wait only for this run.
+        model: Wait only for this model.
+        timeout: The maximum number of seconds to wait.
+
+    Returns:
+        Whether all is scored. False if the server is down or the time ran out; the reason is logged once and
+        no exception is raised.
+
+    Raises:
+        InputError: If the host or port is invalid.
+
+    Example:
+        >>> flush("127.0.0.1", 8082)  # doctest: +SKIP
+        True
     """
     deadline = time.monotonic() + timeout
-    sender = line(host, port)
+    sender = get_sender(host, port)
     for tap in list(sender.before_flush):
         tap.probe_runs.training_ends()
     drained = sender.drain(timeout)
-    left = max(deadline - time.monotonic(), 0.1)
-    only = {key: value for key, value in (("run", run), ("model", model)) if value is not None}
-    return _call(sender, "/flush", only | {"client": sender.id}, left) and drained
+    remaining = max(deadline - time.monotonic(), 0.1)
+    selection = {key: value for key, value in (("run", run), ("model", model)) if value is not None}
+    return _call(sender, "/flush", selection | {"client": sender.id}, remaining) and drained
 
 
 def clear(host: str = HOST, port: int = PORT) -> bool:
-    """Make the server forget all runs, scores and targets. False, logged once, when it is down."""
-    return _after_all(line(host, port), "/clear", {})
+    """Delete all runs, scores and targets of a server.
+
+    Args:
+        host: The server's host name.
+        port: The server's port for probes, 8082 by default.
+
+    Returns:
+        Whether it was done. If the server is down, False, and the reason is logged once.
+
+    Raises:
+        InputError: If the host or port is invalid.
+    """
+    return _call_after_drain(get_sender(host, port), "/clear", {})
 
 
 def remove(host: str, port: int, model: str) -> bool:
-    """Make the server forget all runs of a model. False, logged once, when it is down."""
-    return _after_all(line(host, port), "/remove", {"model": model})
+    """Delete all runs of a model from a server.
+
+    Args:
+        host: The server's host name.
+        port: The server's port for probes.
+        model: The name of the model.
+
+    Returns:
+        Whether it was done. If the server is down, False, and the reason is logged once.
+
+    Raises:
+        InputError: If the host or port is invalid.
+    """
+    return _call_after_drain(get_sender(host, port), "/remove", {"model": model})
 
 
-def _after_all(sender: Sender, path: str, message: dict[str, Any]) -> bool:
+def _call_after_drain(sender: Sender, path: str, message: dict[str, Any]) -> bool:
+    """Send a request after everything in the queue."""
     sender.drain(ANSWER_S)
     return _call(sender, path, message, ANSWER_S)
 
 
 def _call(sender: Sender, path: str, message: dict[str, Any], timeout: float) -> bool:
+    """Send a request, and return whether it succeeded; a failure is logged once per path."""
     client = Client(sender.host, sender.port, timeout)
     try:
         answer = client.post(path, json.dumps(message).encode(), wait=0.9 * timeout)
@@ -123,5 +194,5 @@ def _call(sender: Sender, path: str, message: dict[str, Any], timeout: float) ->
     finally:
         client.close()
     if not ok:
-        sender.troubles.count(path, "intus: %s was not done: %s", path[1:], why)
+        sender.troubles.count(path, "intus: %s failed: %s", path[1:], why)
     return ok

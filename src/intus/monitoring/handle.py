@@ -1,4 +1,4 @@
-"""``probe``: attach to a model in training and ship what its layers do."""
+"""``probe``: attach to a model in training and send what its layers compute to a server."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .budget import Budget, check_share
 from .commands import HOST, PORT, queue_targets
 from .probe_set import check_probe_set
 from .schedule import Choice, Schedule, Which
-from .sender import BLOCK_S, line
+from .sender import BLOCK_S, get_sender
 from .tap import ModelTap
 from .warn_once import WarningLog, logger
 
 _SETTINGS = ("epoch", "step", "mode", "items")
-#: Numbers of a row that is sent as it is, unless the caller says otherwise.
+#: The default of ``width``: rows with more features are projected.
 WIDTH = 4096
-#: What a call without gradients and without an optimizer shows.
+#: The kinds of tensors that exist without gradients and without an optimizer.
 WITHOUT_TRAINING = ("output", "input", "parameter")
 
 
@@ -48,40 +48,65 @@ def probe(
     probe_set: tuple[Any, Mapping[str, Any]] | None = None,
     every: int | None = None,
 ) -> Probe:
-    """Watch a model while it trains: each call of it sends what its operations did to a server.
+    """Attach to a model in training: each call of the model sends the outputs of its operations to a server.
 
-    ``name``   what the model is called on the page, by default its class
-    ``run``    names this training; by default the time and four letters
-    ``which``  which operations are attached to: a function ``which(model, operation)``, asked once for each,
-    or
-        module addresses: ``"fc1"``, ``"h.*.attn"``, ``["conv1", "Linear"]``. All by default
-    ``when``   ``when(model, operation)``, asked at each call before any work: is it sent? Always by default
-    ``kinds``  of ``output``, ``input``, ``grad_output``, ``grad_input``, ``parameter``, ``parameter_grad``
-        and ``update``: parameters after an optimizer's step minus before
-    ``rows``   at most so many rows of each batch; targets then need ``Probe.items``
-    ``width``  rows of more numbers than this, 4,096 by default, are projected at random to 1,024, which keeps
-        what can be read from them; their mean, norm and the like are measured before. ``math.inf`` for never
-    ``block``  when the queue is full: wait, up to 30 s at a standstill, instead of dropping
-    ``queue_mb``  megabytes of the queue, 256 by default; probes to one server share it, the largest counts
-    ``budget``  the share of the training's time that watching may take, 0.02 by default; by passes left out,
-        then by rows. The first second is free. No bound with ``block``, or as ``math.inf``
-    ``probe_set``  ``(inputs, {"digit": labels})``, a fixed batch, as the model is called with it, and what
-        its rows are: watched instead of the training's own passes. It is run in eval mode at the end of each
-        epoch (when ``Probe.epoch`` is set, in ``flush``, and at ``remove``), or before every
-        ``every``-th call of the model, where its points then stand at the number of the call
-    ``structure``  whether the first call's graph is recorded on the side, for the page to show; a model
-        that leads to a function made by ``torch.compile`` is left alone, and has no graph: watched, such code
-        would run uncompiled (so does what is only compiled during the first call: then say False)
+    The training is not affected. Monitoring errors are never raised into it, its results stay bitwise
+    identical, and without a server it continues while one warning says that nothing is recorded. An operation
+    of a PyTorch model is a module. Modules that run outside a call of ``model`` itself, or inside
+    ``torch.compile``, are not recorded.
 
-    The training is never harmed: nothing raises into it, results are the same to the last bit, and with
-    no server up it goes on while one warning says that nothing is recorded. An operation is a module; one
-    that runs outside a call of ``model`` itself is not seen, nor is anything inside ``torch.compile``.
+    Args:
+        model: The model. Of a wrapper for data parallelism, the module inside is probed, and with a
+            ``probe_set`` also that of a compiled model.
+        host: The server's host name.
+        port: The server's port for probes, 8082 by default.
+        name: The name of the model on the page; the name of its class by default.
+        run: The name of this training; by default the time and four random characters.
+        which: The operations to attach to: a function ``which(model, operation)``, called once for each, or
+            one or several module addresses, patterns or classes (``"fc1"``, ``"h.*.attn"``, ``["conv1",
+            "Linear"]``). All by default.
+        when: A function ``when(model, operation)``, called at each call of an operation, that returns whether
+            to record it. Always by default.
+        kinds: One or more of ``"output"``, ``"input"``, ``"grad_output"``, ``"grad_input"``, ``"parameter"``,
+            ``"parameter_grad"`` and ``"update"`` (parameters after an optimizer's step minus before).
+        rows: The maximum number of rows of each batch to record; targets then require ``Probe.items``. All by
+            default.
+        width: Rows with more features than this, 4,096 by default, are randomly projected to 1,024, which
+            nearly preserves how well labels can be decoded. Mean, norm and similar statistics are computed
+            before. ``math.inf`` for never.
+        batch_axis: The axis of the rows, 0 by default. Recurrent layers and attention of PyTorch determine
+            their own.
+        block: Whether to wait if the queue is full, instead of dropping records. It waits for at most 30 s if
+            nothing moves. False by default.
+        queue_mb: The size of the queue in megabytes, 256 by default. Probes to one server share a queue of
+            the largest size requested.
+        structure: Whether to record the graph of the first call for the page, True by default, or a recorder
+            to use. A model that reaches a function made by ``torch.compile`` is not traced, because tracing
+            would run that function uncompiled. Pass False if something is compiled only during the first
+            call.
+        budget: The share of the training's time that monitoring may take, 0.02 by default. Beyond it, passes
+            are skipped and then rows. The first second is free. ``math.inf`` for no bound, the default with
+            ``block``.
+        probe_set: A fixed batch ``(inputs, {"digit": labels})`` to record instead of the training's own
+            passes: inputs as the model is called with (a tensor, a tuple of positional arguments or a dict of
+            keyword arguments), and one label per row for each target. It is run in evaluation mode at the end
+            of each epoch: when ``Probe.epoch`` is set, in ``flush``, and in ``Probe.remove``.
+        every: Run the probe set before every ``every``-th call of the model instead, and record it under the
+            number of that call instead of the epoch.
 
-    Raises InputError when the arguments, not the training, are at fault.
+    Returns:
+        The probe, which is also a context manager that removes it.
 
-    >>> with probe(model, "127.0.0.1", 8082) as watch:  # doctest: +SKIP
-    ...     for watch.epoch in range(5):
-    ...         train(model)
+    Raises:
+        InputError: If an argument is invalid, or the model's framework is not supported.
+        AddressError: If an address of ``which`` does not exist, or is not a whole module.
+
+    Example:
+        >>> with probe(model, "127.0.0.1", 8082) as watch:  # doctest: +SKIP
+        ...     for watch.epoch in range(5):
+        ...         train(model)
+        >>> flush("127.0.0.1", 8082)  # doctest: +SKIP
+        True
     """
     backend = for_model(model)
     model = backend.inner(model, compiled=probe_set is not None)
@@ -89,48 +114,66 @@ def probe(
     schedule = Schedule(which, when, rows, batch_axis, troubles, width)
     is_size = isinstance(queue_mb, int | float) and not isinstance(queue_mb, bool) and queue_mb > 0
     if queue_mb is not None and not is_size:
-        raise InputError(f"queue_mb={queue_mb!r} is not a size. Write the megabytes that may wait.")
+        raise InputError(f"queue_mb must be a positive number of megabytes, got {queue_mb!r}.")
     kinds = check_kinds(kinds)
     share = check_share(budget, block=block)
-    fixed = check_probe_set(probe_set, every, lambda inputs: backend.rows(inputs, batch_axis))
-    if fixed is not None and (lost := [kind for kind in kinds if kind not in WITHOUT_TRAINING]):
-        raise InputError(f"kinds has {lost[0]!r}, which a probe set has not: it is run without gradients.")
-    sender = line(host, port, queue_mb or 0.0)
+    checked_set = check_probe_set(probe_set, every, lambda inputs: backend.rows(inputs, batch_axis))
+    if checked_set is not None and (unavailable := [kind for kind in kinds if kind not in WITHOUT_TRAINING]):
+        raise InputError(
+            f"kinds must be of {', '.join(WITHOUT_TRAINING)} with a probe set, which runs without gradients, "
+            f"got {unavailable[0]!r}."
+        )
+    sender = get_sender(host, port, queue_mb or 0.0)
     tap = ModelTap(
         model,
         backend,
         sender,
         schedule,
         troubles,
-        run=_word("run", run) or f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}",
-        name=_word("name", name) or type(model).__name__,
+        run=_check_name("run", run) or f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}",
+        name=_check_name("name", name) or type(model).__name__,
         wait=BLOCK_S if block else 0.0,
         structure=backend.graph_recorder(model) if structure is True else structure or None,
         budget=Budget(share),
-        probe_set=fixed,
+        probe_set=checked_set,
     )
     known = backend.operations(model)
     operations = schedule.chosen(model, known, modules_graph(backend, tap.name, known))
     if known and not operations:
-        logger.warning("intus: which chose no operation of %s: nothing is recorded.", tap.name)
+        logger.warning("intus: which= selects no operation of %s, so nothing is recorded.", tap.name)
     tap.attach(known, operations)
     watch = Probe(tap, backend.attach(model, operations, kinds, tap))
-    for target, labels in (fixed.labels if fixed else {}).items():
-        whose = {"model_pattern": f"^{re.escape(tap.name)}$", "run_pattern": f"^{re.escape(tap.run)}$"}
-        owner = f"{sender.id}{OF_PROBE_SET}{tap.run} {tap.name}"  # the process may train others beside
-        queue_targets(sender, target, labels, owner=owner, **whose)
-    if fixed is not None:
+    for target, labels in (checked_set.labels if checked_set else {}).items():
+        patterns = {"model_pattern": f"^{re.escape(tap.name)}$", "run_pattern": f"^{re.escape(tap.run)}$"}
+        owner = f"{sender.id}{OF_PROBE_SET}{tap.run} {tap.name}"  # the process may train other models too
+        queue_targets(sender, target, labels, owner=owner, **patterns)
+    if checked_set is not None:
         sender.before_flush.add(tap)
     return watch
 
 
 class Probe:
-    """A probe at work; made by ``probe``, removed by ``remove`` or at the end of a ``with``.
+    """A probe attached to a model; returned by ``probe``.
 
-    ``epoch``  number of the epoch, 0 until set; a complete data point is one epoch
-    ``step``   number of the next call of the model, from 0; counts by itself
-    ``mode``   ``"train"`` or ``"eval"`` from the model's training flag, unless set
-    ``items``  ids of the next call's rows, ints; taken by that call, then None again
+    ``epoch``, ``step``, ``mode`` and ``items`` may be set at any time and apply to the next call of the
+    model. As a context manager it removes itself at the end of the ``with`` block.
+
+    Attributes:
+        epoch: The number of the epoch, 0 until set. A complete data point is one epoch.
+        step: The number of the next call of the model, from 0. It increases automatically.
+        mode: ``"train"`` or ``"eval"``, from the model's training flag, unless set.
+        items: The integer ids of the next call's rows, or None. That call resets them to None.
+        run: The name of this training.
+        model: The name of the model on the page.
+        operations: The addresses of the recorded operations.
+
+    Example:
+        >>> watch = probe(model, "127.0.0.1", 8082)  # doctest: +SKIP
+        >>> for watch.epoch in range(5):  # doctest: +SKIP
+        ...     for items, rows in loader:
+        ...         watch.items = items
+        ...         train_step(model, rows)
+        >>> watch.remove()  # doctest: +SKIP
     """
 
     def __init__(self, tap: ModelTap, attachment: Handle) -> None:
@@ -139,8 +182,8 @@ class Probe:
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and name not in _SETTINGS:
             raise InputError(
-                f"A probe has no {name!r} that can be set. {did_you_mean(name, _SETTINGS)}"
-                + (f" {name!r} is given to probe(...) when it begins." if name in ("run", "model") else "")
+                f"A Probe has no {name!r} that can be set. {did_you_mean(name, _SETTINGS)}"
+                + (f" Pass the name of the {name} to probe(...)." if name in ("run", "model") else "")
             )
         super().__setattr__(name, value)
 
@@ -151,60 +194,68 @@ class Probe:
 
     @property
     def model(self) -> str:
-        """What the model is called on the page."""
+        """The name of the model on the page."""
         return self._tap.name
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """Addresses of what is watched."""
+        """The addresses of the recorded operations."""
         return self._tap.operations
 
     @property
     def epoch(self) -> float:
-        """Number of the epoch."""
+        """The number of the epoch. Setting another one ends the current epoch."""
         return self._tap.epoch
 
     @epoch.setter
     def epoch(self, value: float) -> None:
-        self._tap.epoch = _number("epoch", value)
+        self._tap.epoch = _check_number("epoch", value)
 
     @property
     def step(self) -> int:
-        """Number of the next call of the model."""
+        """The number of the next call of the model."""
         return self._tap.step
 
     @step.setter
     def step(self, value: int) -> None:
-        self._tap.step = int(_number("step", value))
+        self._tap.step = int(_check_number("step", value))
 
     @property
     def mode(self) -> str:
-        """``"train"``, ``"eval"`` or the caller's own word; set None to follow the model again."""
+        """``"train"``, ``"eval"`` or a word of your own; set None to follow the model's training flag."""
         return self._tap.current_mode()
 
     @mode.setter
     def mode(self, value: str | None) -> None:
         if value is not None and not isinstance(value, str):
-            raise InputError(f"mode={value!r} is not a word. Write 'train', 'eval', your own, or None.")
+            raise InputError(f"mode must be a string such as 'train' or 'eval', or None, got {value!r}.")
         if value == PROBE_SET_MODE:
-            raise InputError(f"mode={value!r} is the word for passes of a probe set. Write another.")
+            raise InputError(f"mode={value!r} is reserved for passes of a probe set. Write another word.")
         self._tap.mode = value
 
     @property
     def items(self) -> np.ndarray | None:
-        """Ids of the next call's rows."""
+        """The ids of the next call's rows."""
         return self._tap.items
 
     @items.setter
     def items(self, value: Any) -> None:
-        self._tap.items = None if value is None else _ids(value)
+        self._tap.items = None if value is None else _check_ids(value)
 
     def status(self) -> dict[str, Any]:
-        """What became of the records: of this probe ``passes`` (calls of the model), ``skipped`` (those left
-        out for the budget), ``recorded`` and ``troubles`` (hooks, which
-        or when that raised) and ``never_called``, the operations that never ran; of the line to the server,
-        which all probes of the process share, ``sent``, ``dropped``, ``failed``, ``waiting`` and
-        ``server``."""
+        """Return the state of the probe.
+
+        Returns:
+            A dict. About this probe: ``passes``, the calls of the model; ``skipped``, those skipped for the
+            budget; ``recorded``, the records made; ``troubles``, the errors in hooks, ``which`` or ``when``;
+            ``never_called``, the addresses of operations that never ran. About the queue to the server, which
+            all probes of the process share: ``sent``, ``dropped``, ``failed`` and ``waiting``, in records;
+            ``server``, ``"up"``, ``"down"`` or ``"untried"``.
+
+        Example:
+            >>> watch.status()["dropped"]  # doctest: +SKIP
+            0
+        """
         tap, counts = self._tap, self._tap.sender.counts()
         return {
             "passes": tap.passes,
@@ -220,15 +271,25 @@ class Probe:
         }
 
     def run_probe_set(self) -> None:
-        """Run the probe set now, as this epoch's; once an epoch, for two states of a model are not one.
-        Looked at before the training, the untrained model is epoch 0, and the first epoch is 1.
-        Raises InputError where there is no probe set."""
-        if not self._tap.probe_runs.instead:
-            raise InputError("There is no probe set to look at: probe(model, probe_set=(inputs, labels)).")
+        """Run the probe set now, for the current epoch.
+
+        It runs once per epoch, because two states of the model cannot share an epoch. To record the untrained
+        model, run it as epoch 0 before the training, and number the epochs of the training from 1.
+
+        Raises:
+            InputError: If the probe has no probe set.
+        """
+        if not self._tap.probe_runs.replaces_training:
+            raise InputError(
+                "This probe has no probe set to run. Pass probe_set=(inputs, labels) to probe()."
+            )
         self._tap.probe_runs.run()
 
     def remove(self) -> None:
-        """Take every hook off the model; what was recorded still goes out. Twice is harmless."""
+        """Remove all hooks from the model.
+
+        Records in the queue are still sent. Calling it again has no effect.
+        """
         self._tap.probe_runs.training_ends()
         self._attachment.remove()
         self._tap.close()
@@ -244,28 +305,29 @@ class Probe:
         return f"<Probe of {self.model}: {len(self.operations)} operations to {where}, run {self.run!r}>"
 
 
-def _word(what: str, value: str | None) -> str | None:
+def _check_name(what: str, value: str | None) -> str | None:
+    """Return the name, or raise InputError unless it is a non-empty string or None."""
     if value is not None and (not isinstance(value, str) or not value):
-        raise InputError(f"{what}={value!r} is not a name. Write some text, or None for the default.")
+        raise InputError(f"{what} must be a non-empty string, or None for the default, got {value!r}.")
     return value
 
 
-def _number(what: str, value: Any) -> float:
-    """A finite number, also out of a numpy scalar or a tensor."""
+def _check_number(what: str, value: Any) -> float:
+    """Return a finite number as a plain one; numpy scalars and tensors are accepted."""
     plain = value.item() if hasattr(value, "item") else value
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not abs(plain) < 2**53:
-        raise InputError(f"{what}={value!r} is not a number. Count it from 0.")
+        raise InputError(f"{what} must be a number, counted from 0, got {value!r}.")
     return plain
 
 
-def _ids(value: Any) -> np.ndarray:
-    """Item ids as int64 of shape (rows,), from a list, an array or a tensor on any device."""
+def _check_ids(value: Any) -> np.ndarray:
+    """Return item ids as int64 of shape (rows,), from a list, an array or a tensor on any device."""
     try:
         ids = np.asarray(value.tolist() if hasattr(value, "tolist") else list(value))
     except (TypeError, ValueError) as error:
-        raise InputError(f"items={value!r} is not a list of ids: {error}.") from None
+        raise InputError(f"items must be a list of integer ids, got {value!r}: {error}.") from None
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise InputError(
-            f"items must be the rows' ids, one int each, got shape {ids.shape} of dtype {ids.dtype}."
+            f"items must be a list of integer ids, one per row, got shape {ids.shape} and dtype {ids.dtype}."
         )
     return ids.astype(np.int64)

@@ -1,4 +1,4 @@
-"""What waits on the line to a server: requests, and what became of their records."""
+"""The requests in the queue to a server, and the counts of their records."""
 
 from __future__ import annotations
 
@@ -13,10 +13,20 @@ from .sent_counts import EpochKey
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One request. ``records`` counts those inside; a job without any is a message: kept until the server
-    has it, or a newer one takes its place. ``answers`` counts the tries that the server answered; ``spans``
-    are the epochs of its records, ``said`` what it tells of them. ``state`` becomes ``"sent"``, ``"failed"``
-    or ``"dropped"``."""
+    """A request. Without records it is a message, kept until the server has it or a newer one replaces it.
+
+    Attributes:
+        path: The path of the request.
+        body: Returns its body.
+        content: The content type.
+        nbytes: The room it takes in the queue, in bytes.
+        records: The number of records in it.
+        answers: The number of attempts that the server answered.
+        topic: Messages with the same path and topic replace each other; ``""`` for none.
+        state: ``"waiting"``, then ``"sent"``, ``"failed"`` or ``"dropped"``.
+        epochs: The epochs of its records.
+        epoch_counts: The counts of epochs that it reports, set at the first attempt.
+    """
 
     path: str
     body: Callable[[], bytes]
@@ -26,18 +36,24 @@ class Job:
     answers: int = 0
     topic: str = ""
     state: str = "waiting"
-    spans: list[EpochKey] = field(default_factory=list)
-    said: list[dict[str, Any]] | None = None
+    epochs: list[EpochKey] = field(default_factory=list)
+    epoch_counts: list[dict[str, Any]] | None = None
 
     def is_replaced_by(self, other: Job) -> bool:
-        """Whether ``other`` says anew what this message says."""
+        """Return whether ``other`` is a newer version of this message."""
         return not self.records and bool(other.topic) and (self.path, self.topic) == (other.path, other.topic)
 
 
 @dataclass(slots=True)
 class Counts:
-    """Records so far: acknowledged by the server, dropped for want of room or of a server, refused by the
-    server or impossible to encode, and still on their way."""
+    """The number of records so far.
+
+    Attributes:
+        sent: Acknowledged by the server.
+        dropped: Dropped because the queue was full or there was no server.
+        failed: Refused by the server, or impossible to encode.
+        waiting: In the queue.
+    """
 
     sent: int = 0
     dropped: int = 0
@@ -47,7 +63,12 @@ class Counts:
 
 @dataclass(slots=True)
 class OpenRequest:
-    """The batch that records are joining."""
+    """The request that records are added to.
+
+    Attributes:
+        records: The records so far.
+        nbytes: The room reserved for them, in bytes.
+    """
 
     records: list[Record] = field(default_factory=list)
     nbytes: int = 0

@@ -1,4 +1,4 @@
-"""A probe set: a fixed batch with labels that the monitor runs through the model itself, now and then."""
+"""A probe set: a fixed batch with labels that the monitor runs through the model at intervals."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ from .targets import plain_labels
 
 
 class ProbeSet(NamedTuple):
-    """``inputs`` as the model is called with, ``labels`` by name, the rows' ``items``; ``every`` is how many
-    calls lie between two runs, None for once an epoch."""
+    """A fixed batch with labels.
+
+    Attributes:
+        inputs: The inputs of the model.
+        labels: Labels by name, one per row.
+        items: The ids of the rows.
+        every: The number of calls of the model between two runs; None for once per epoch.
+    """
 
     inputs: Any
     labels: dict[str, list[Any]]
@@ -22,16 +28,26 @@ class ProbeSet(NamedTuple):
 
 
 def check_probe_set(given: Any, every: Any, rows_of: Callable[[Any], int | None]) -> ProbeSet | None:
-    """What the caller wrote as ``probe_set`` and ``every``, checked: every label has its row."""
+    """Validate the caller's ``probe_set`` and ``every``.
+
+    Args:
+        given: The caller's ``probe_set``, or None.
+        every: The caller's ``every``, or None.
+        rows_of: Returns the number of rows of inputs.
+
+    Returns:
+        The probe set, or None if there is none.
+
+    Raises:
+        InputError: If one of them is invalid, or a target has not one label per row.
+    """
     if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
         raise InputError(
-            f"every={every!r} is not a number of calls. Write 1 or more, or None for each epoch."
+            f"every must be a number of calls of at least 1, or None for once per epoch, got {every!r}."
         )
     if given is None:
         if every is not None:
-            raise InputError(
-                f"every={every} says when a probe set is run; give one: probe_set=(inputs, labels)."
-            )
+            raise InputError(f"every={every} requires a probe set. Pass probe_set=(inputs, labels).")
         return None
     if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[1], Mapping):
         raise InputError(
@@ -41,11 +57,11 @@ def check_probe_set(given: Any, every: Any, rows_of: Callable[[Any], int | None]
     inputs, named = given
     rows = rows_of(inputs)
     if not rows:
-        raise InputError("probe_set has inputs without a tensor that has rows; give at least one row.")
+        raise InputError("The inputs of probe_set must have a tensor with at least one row.")
     labels = {}
     for name, values in named.items():
         if not isinstance(name, str) or not name:
-            raise InputError(f"probe_set has labels under {name!r}. Write a word such as 'digit'.")
+            raise InputError(f"The labels of probe_set must have names such as 'digit', got {name!r}.")
         labels[name] = plain_labels(name, values)
         if len(labels[name]) != rows:
             raise InputError(

@@ -1,4 +1,4 @@
-"""When the monitor itself runs the probe set through the model, and what these passes are tagged with."""
+"""Run the probe set through the model at the right times, and tag these passes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,22 @@ from .probe_set import ProbeSet
 from .warn_once import WarningLog
 
 _TWICE = (
-    "intus: the probe set was run in epoch %s already; what was learned in it since is not shown. Where the "
-    "untrained model is looked at as epoch 0, number the epochs of the training from 1."
+    "intus: the probe set has already run in epoch %s, so later changes in that epoch are not shown. If you "
+    "ran it on the untrained model as epoch 0, number the epochs of the training from 1."
 )
 
 
 class PassTags(NamedTuple):
-    """What one pass is tagged with; its gradients, which come later, carry the same."""
+    """The tags of one pass; its gradients, which come later, have the same.
+
+    Attributes:
+        epoch: The epoch, or the number of the call for a probe set with ``every``.
+        step: The number of the model's call.
+        mode: The mode.
+        items: The ids of the rows, or None.
+        rows: The maximum number of rows to record; None for all.
+        ordered: Whether rows without ids can be identified by their order of arrival.
+    """
 
     epoch: float
     step: int
@@ -32,82 +41,93 @@ class PassTags(NamedTuple):
 
 
 class Host(Protocol):
-    """The tap that looks are for."""
+    """The part of a tap that ``ProbeSetRunner`` uses."""
 
     epoch: float
     passes: int
     troubles: WarningLog
 
-    def turn(self, old: float, new: float) -> None: ...
-    def on_error(self, error: Exception) -> None: ...
+    def change_epoch(self, old: float, new: float) -> None:
+        """End an epoch of the records and begin another."""
+
+    def on_error(self, error: Exception) -> None:
+        """Count and log an error."""
 
 
 class ProbeSetRunner:
-    """Runs a probe set. Without one it never does anything."""
+    """Runs a probe set. Without one it does nothing.
+
+    Args:
+        host: The tap that records the passes.
+        model: The model.
+        backend: The model's backend.
+        probe_set: The probe set, or None.
+    """
 
     def __init__(self, host: Host, model: Any, backend: Backend, probe_set: ProbeSet | None) -> None:
         self.running = False
         self._host, self._model = weakref.proxy(host), weakref.ref(model)
         self._backend, self._set = backend, probe_set
-        self._at: float = 0  # the step, where looks are by steps
-        self._epoch = math.nan  # that was looked at last
-        self._since = (0, backend.version(model)) if probe_set is not None else (0, 0)
+        self._step: float = 0  # the call before which it ran last, with ``every``
+        self._last_epoch = math.nan  # the epoch in which it ran last
+        self._last_state = (0, backend.version(model)) if probe_set is not None else (0, 0)
 
     @property
-    def instead(self) -> bool:
-        """Whether only the probe set is watched, and not the training's own passes."""
+    def replaces_training(self) -> bool:
+        """Whether only the probe set is recorded, and not the training's own passes."""
         return self._set is not None
 
-    def facts(self, step: int) -> PassTags | None:
-        """What the pass that runs is tagged with; None where it is the training's."""
+    def tags(self, step: int) -> PassTags | None:
+        """Return the tags of the pass in progress, or None if it belongs to the training."""
         if not self.running or self._set is None:
             return None
-        epoch = self._host.epoch if self._set.every is None else self._at
+        epoch = self._host.epoch if self._set.every is None else self._step
         return PassTags(epoch, step, PROBE_SET_MODE, self._set.items)
 
     def epoch_ends(self) -> None:
-        """An epoch is over: look, if anything was learned in it."""
+        """Run the probe set at the end of an epoch, if the model was called or trained since it last ran."""
         if self._set is not None and self._set.every is None and self._is_due():
             self.run()
 
     def step_begins(self, step: int) -> None:
-        """A call of the training begins: look if it is one of ``every``."""
+        """Run the probe set before every ``every``-th call of the training."""
         if self._set is not None and self._set.every is not None and step % self._set.every == 0:
-            self._host.turn(self._at, step)
-            self._at = step
+            self._host.change_epoch(self._step, step)
+            self._step = step
             self.run()
 
     def training_ends(self) -> None:
-        """Nothing more may come: look at what came of it."""
+        """Run the probe set at the end of the training, if the model changed since it last ran."""
         if self._set is None or not self._is_due():
             return
         if self._set.every is not None:
-            self._host.turn(self._at, self._at + 1)
-            self._at += 1
+            self._host.change_epoch(self._step, self._step + 1)
+            self._step += 1
         self.run()
 
     def run(self) -> None:
-        """Run the probe set now, unless this epoch has been looked at: two states of a model are not one."""
+        """Run the probe set now, unless it has already run in this epoch."""
         model = self._model()
         if self._set is None or model is None or self.running:
             return
-        if self._set.every is None and self._host.epoch == self._epoch:
-            self._host.troubles.say(_TWICE, f"{self._epoch:g}")
+        if self._set.every is None and self._host.epoch == self._last_epoch:
+            self._host.troubles.warn_once(_TWICE, f"{self._last_epoch:g}")
             return
-        self._epoch = self._host.epoch
-        self._since = self._now(model)
+        self._last_epoch = self._host.epoch
+        self._last_state = self._state(model)
         self.running = True
         try:
-            with probes_disabled(), self._backend.evaluation(model) as run:  # not a part of the training
+            with probes_disabled(), self._backend.evaluation(model) as run:  # not part of the training
                 run(self._set.inputs)
         except Exception as error:
             self._host.on_error(error)
         finally:
             self.running = False
 
-    def _now(self, model: Any) -> tuple[int, int]:
+    def _state(self, model: Any) -> tuple[int, int]:
+        """Return a value that changes when the model is called or trained."""
         return self._host.passes, self._backend.version(model)
 
     def _is_due(self) -> bool:
         model = self._model()
-        return model is not None and self._now(model) != self._since
+        return model is not None and self._state(model) != self._last_state

@@ -1,5 +1,8 @@
-"""Whether rows without ids may be known by their order of arrival. Never a guess: where the data do not come
-in the same order in every epoch, or only some of them come, their rows get ids that no label has.
+"""Decide whether rows without ids can be identified by their order of arrival.
+
+Rows count as ordered until something shows otherwise: a random sampler, several processes that share the
+data, or an epoch that does not begin with the same batch. From then on they get ids that no label has. The
+server marks scores of the first epoch as not verified until a second begins with the same batch.
 """
 
 from __future__ import annotations
@@ -11,60 +14,68 @@ import numpy as np
 from .warn_once import WarningLog
 
 _ADVICE = (
-    "Labels by order of arrival then belong to no row. Say which rows come (Probe.items = ids), or let the "
-    "probe run a probe_set."
+    "Labels cannot be matched to rows by order of arrival. Set Probe.items = ids before each call, or pass a "
+    "probe_set to probe()."
 )
-_MOVED = "intus: epoch %s of %s (%s) does not begin with the batch that epoch %s began with: the data are "
-_MOVED += "shuffled, or changed at random. " + _ADVICE
+_REORDERED = (
+    "intus: epoch %s of %s (%s) does not begin with the same batch as epoch %s: the data is shuffled or "
+    "randomly augmented. " + _ADVICE
+)
 _DRAWN = "intus: the rows of %s come in random order: %s. " + _ADVICE
-_UNKNOWN = "intus: the rows of %s cannot be told by their order of arrival: %s. " + _ADVICE
-_SILENT = "its framework does not tell whether epochs begin alike"
+_UNKNOWN = "intus: the rows of %s cannot be identified by their order of arrival: %s. " + _ADVICE
+_NO_HASH = "its framework cannot compare the first batches of epochs"
 
 
-class Order:
-    """What is known of the order in which one model's rows arrive."""
+class RowOrder:
+    """The order in which the rows of one model arrive, as far as known.
+
+    Args:
+        name: The model's name, for warnings.
+        troubles: The log for warnings.
+    """
 
     def __init__(self, name: str, troubles: WarningLog) -> None:
         self._name, self._troubles = name, troubles
         self._first: dict[str, tuple[float, bytes | str | None]] = {}
-        self._moved: set[str] = set()
-        self._part: tuple[float, str] | None = None
+        self._unordered: set[str] = set()
+        self._period: tuple[float, str] | None = None
         self._count = 0
 
     def is_new(self, epoch: float, mode: str) -> bool:
-        """Whether the pass is the first of its epoch in its mode."""
-        new, self._part = (epoch, mode) != self._part, (epoch, mode)
+        """Return whether the pass is the first of its epoch in its mode."""
+        new, self._period = (epoch, mode) != self._period, (epoch, mode)
         return new
 
     def on_forward_start(
         self, epoch: float, mode: str, first: bytes | str | None, shuffled: Callable[[], str | None]
     ) -> None:
-        """Note the batch that an epoch begins with.
+        """Register the batch that an epoch begins with.
 
         Args:
             epoch: The epoch.
             mode: The mode of its passes.
-            first: What ``Backend.order`` tells of the batch.
-            shuffled: ``Backend.shuffled``, asked in the first epoch; from then on the batch tells.
+            first: The result of ``Backend.order`` for the batch.
+            shuffled: ``Backend.shuffled``, called only in the first epoch of each mode; later the batches are
+                compared.
         """
         drawn = shuffled() if mode not in self._first else None
         began, before = self._first.setdefault(mode, (epoch, first))
         if drawn is not None:
-            self._moved.add(mode)
-            self._troubles.say(_DRAWN, self._name, drawn)
+            self._unordered.add(mode)
+            self._troubles.warn_once(_DRAWN, self._name, drawn)
             return
         if not isinstance(first, bytes):
-            self._moved.add(mode)
-            self._troubles.say(_UNKNOWN, self._name, first or _SILENT)
+            self._unordered.add(mode)
+            self._troubles.warn_once(_UNKNOWN, self._name, first or _NO_HASH)
         elif first != before:
-            self._moved.add(mode)
-            self._troubles.say(_MOVED, f"{epoch:g}", self._name, mode, f"{began:g}")
+            self._unordered.add(mode)
+            self._troubles.warn_once(_REORDERED, f"{epoch:g}", self._name, mode, f"{began:g}")
 
-    def holds(self, mode: str) -> bool:
-        """Whether rows of that mode are known by their order of arrival."""
-        return mode not in self._moved
+    def is_known(self, mode: str) -> bool:
+        """Return whether rows of that mode can be identified by their order of arrival."""
+        return mode not in self._unordered
 
-    def unknown(self, rows: int) -> np.ndarray:
-        """Ids for rows that nobody knows: below zero, each once."""
+    def unknown_ids(self, rows: int) -> np.ndarray:
+        """Return unique negative ids for rows that cannot be identified."""
         self._count += rows
         return np.arange(-self._count, rows - self._count)

@@ -21,13 +21,13 @@ _FLOAT = 4  # bytes
 
 
 class Cut(NamedTuple):
-    """What is copied of a tensor.
+    """The part of a tensor that is copied.
 
     Attributes:
         axis: Its batch axis; None if it has none.
-        rows: How many rows; None for all.
-        nbytes: The bytes that they take.
-        projected_from: The number of features that are projected; None if they stay.
+        rows: The number of rows; None for all.
+        nbytes: The bytes of the copy.
+        projected_from: The number of features to project; None if they are not projected.
     """
 
     axis: int | None
@@ -37,12 +37,13 @@ class Cut(NamedTuple):
 
 
 def width_of(shape: tuple[int, ...], axis: int) -> int:
-    """Return how many numbers of a row can be projected; 0 if the rows lie otherwise.
+    """Return the number of features of a row that can be projected; 0 for other layouts.
 
-    Of (rows, positions, features) it is a position's features, since labels may be of positions.
+    For (rows, positions, features) these are the features of a position, since labels may be per position.
 
-    >>> width_of((8, 32, 16, 16), 0), width_of((8, 512, 128), 0), width_of((9, 8, 50000), 1)
-    (8192, 128, 50000)
+    Example:
+        >>> width_of((8, 32, 16, 16), 0), width_of((8, 512, 128), 0), width_of((9, 8, 50000), 1)
+        (8192, 128, 50000)
     """
     if len(shape) == 3:
         return shape[2] if axis < 2 else 0
@@ -50,19 +51,19 @@ def width_of(shape: tuple[int, ...], axis: int) -> int:
 
 
 class Schedule:
-    """What the caller wants recorded.
+    """The caller's choice of what to record.
 
     Args:
-        which: A function ``which(model, operation)``, asked once for each operation, or a selection of
+        which: A function ``which(model, operation)``, called once for each operation, or a selection of
             module addresses (``"h.*.attn"``, ``["fc1", "Linear"]``); None for all operations.
-        when: A function ``when(model, operation)``, asked at each call; None for always.
-        rows: The most rows of a batch that are copied, the first ones; None for all.
+        when: A function ``when(model, operation)``, called at each call; None for always.
+        rows: The maximum number of rows of a batch to copy, from its start; None for all.
         batch_axis: The axis of the rows.
-        troubles: Where a ``which`` or ``when`` that raises is reported; it then counts as no.
-        width: Rows of more numbers than this are projected.
+        troubles: The log for errors in ``which`` or ``when``, which then count as False.
+        width: Rows with more features than this are projected.
 
     Raises:
-        InputError: If an argument cannot be used.
+        InputError: If an argument is invalid.
     """
 
     def __init__(
@@ -75,17 +76,17 @@ class Schedule:
         width: float = math.inf,
     ) -> None:
         if when is not None and not callable(when):
-            raise InputError(f"when={when!r} cannot be called. Write a function when(model, operation).")
+            raise InputError(f"when must be a function when(model, operation), got {when!r}.")
         if which is not None and not callable(which):
             _check_selection(which)
         if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
-            raise InputError(f"rows={rows!r} is not a number of rows. Write 1 or more, or None for all.")
+            raise InputError(f"rows must be a number of rows of at least 1, or None for all, got {rows!r}.")
         if isinstance(batch_axis, bool) or not isinstance(batch_axis, int) or batch_axis < 0:
-            raise InputError(f"batch_axis={batch_axis!r} is not an axis. Write 0 or more.")
+            raise InputError(f"batch_axis must be an integer of at least 0, got {batch_axis!r}.")
         if isinstance(width, bool) or not isinstance(width, int | float) or not width >= PROJECTED:
             raise InputError(
-                f"width={width!r} cannot be the most numbers of a row. Wider rows are projected to "
-                f"{PROJECTED}: write that or more, or math.inf to send all rows as they are."
+                f"width must be at least {PROJECTED}, got {width!r}. Wider rows are projected to {PROJECTED} "
+                "features. Write math.inf to send all rows in full."
             )
         self._which, self._when, self._troubles = which, when, troubles
         self.rows, self.batch_axis, self.width = rows, batch_axis, width
@@ -95,14 +96,14 @@ class Schedule:
 
         Args:
             model: The model.
-            operations: Those known before the first call.
+            operations: The operations known before the first call.
             graph: Their ``backends.base.modules_graph``.
 
         Raises:
-            AddressError: If an address of ``which`` means no module, or not a whole one.
+            AddressError: If an address of ``which`` matches no module, or not a whole one.
         """
         if self._which is None or callable(self._which):
-            return [op for op in operations if self._ask("which", self._which, model, op)]
+            return [op for op in operations if self._call("which", self._which, model, op)]
         wanted = {
             address
             for part in _parts(self._which)
@@ -111,9 +112,9 @@ class Schedule:
         return [op for op in operations if op.address in wanted]
 
     def chooses(self, model: Any, operation: Operation) -> bool:
-        """Return whether an operation that was not known before the first call is attached to."""
+        """Return whether to attach to an operation that was not known before the first call."""
         if self._which is None or callable(self._which):
-            return self._ask("which", self._which, model, operation)
+            return self._call("which", self._which, model, operation)
         graph = Graph.of_modules("", [(operation.address, operation.type)])
         for part in _parts(self._which):
             with suppress(AddressError):
@@ -122,20 +123,20 @@ class Schedule:
         return False
 
     def wants(self, model: Any, operation: Operation) -> bool:
-        """Return whether this call is recorded; asked each time, before any work on tensors."""
-        return self._ask("when", self._when, model, operation)
+        """Return whether to record this call of an operation."""
+        return self._call("when", self._when, model, operation)
 
-    def cut(self, seen: CapturedTensor, most: int | None) -> Cut:
-        """Return what is copied of a tensor, at most ``most`` rows."""
-        axis = self.batch_axis if seen.batch_axis is None else seen.batch_axis
-        if not seen.has_batch or axis >= len(seen.shape):
-            return Cut(None, None, seen.nbytes, None)
-        length = seen.shape[axis]
-        rows = min((bound for bound in (self.rows, most) if bound is not None), default=length)
-        features = width_of(seen.shape, axis)
-        nbytes = seen.nbytes
+    def cut(self, tensor: CapturedTensor, max_rows: int | None) -> Cut:
+        """Return the part of a tensor to copy, with at most ``max_rows`` rows."""
+        axis = self.batch_axis if tensor.batch_axis is None else tensor.batch_axis
+        if not tensor.has_batch or axis >= len(tensor.shape):
+            return Cut(None, None, tensor.nbytes, None)
+        length = tensor.shape[axis]
+        rows = min((bound for bound in (self.rows, max_rows) if bound is not None), default=length)
+        features = width_of(tensor.shape, axis)
+        nbytes = tensor.nbytes
         if features > self.width:
-            nbytes = math.prod(seen.shape) // features * (PROJECTED + len(SUMMARY)) * _FLOAT
+            nbytes = math.prod(tensor.shape) // features * (PROJECTED + len(SUMMARY)) * _FLOAT
         return Cut(
             axis,
             rows if rows < length else None,
@@ -143,7 +144,7 @@ class Schedule:
             features if features > self.width else None,
         )
 
-    def _ask(self, name: str, choice: Choice | None, model: Any, operation: Operation) -> bool:
+    def _call(self, name: str, choice: Choice | None, model: Any, operation: Operation) -> bool:
         if choice is None:
             return True
         try:
@@ -151,7 +152,7 @@ class Schedule:
         except Exception as error:
             self._troubles.count(
                 name,
-                f"intus: {name}(model, operation) raised %s: %s at %r; that counts as no.",
+                f"intus: {name}(model, operation) raised %s: %s for %r. This counts as False.",
                 type(error).__name__,
                 error,
                 operation.address,
@@ -160,11 +161,12 @@ class Schedule:
 
 
 def _check_selection(which: Any) -> None:
+    """Raise InputError unless ``which`` is an address or a collection of addresses."""
     for part in _parts(which):
         if not isinstance(part, str | Address):
             raise InputError(
-                f"which has {part!r}. Write a function which(model, operation), a module's address such as "
-                "'features.0', a pattern such as 'h.*', a class such as 'Linear', or a list of these."
+                "which must be a function which(model, operation), a module's address such as 'features.0', "
+                f"a pattern such as 'h.*', a class such as 'Linear', or a list of these, got {part!r}."
             )
 
 
@@ -173,7 +175,7 @@ def _parts(which: Any) -> list[Any]:
 
 
 def _modules(graph: Graph, part: str | Address) -> list[str]:
-    """The addresses of the modules that a part of a selection means."""
+    """Return the addresses of the modules that a part of a selection matches."""
     text = str(part)
     modules = {module.address for module in graph.modules}
     try:
@@ -181,17 +183,17 @@ def _modules(graph: Graph, part: str | Address) -> list[str]:
     except AddressError as error:
         raise AddressError(
             f"which={text!r}: {error} A probe selects modules, whose addresses are known before the model "
-            "runs; labels such as 'conv2d_3_7' and calls such as 'fc:2' are not."
+            "runs, unlike labels such as 'conv2d_3_7' and calls such as 'fc:2'."
         ) from None
     if found.units or found.params:
-        whole = "units" if found.units else "a parameter"
+        part_of = "units" if found.units else "a parameter"
         raise AddressError(
-            f"which={text!r} names {whole}, and a probe records whole operations. Write the module's "
-            "address; kinds=('parameter',) records the parameters of the modules chosen."
+            f"which={text!r} names {part_of}, but a probe records whole operations. Write the module's "
+            "address. kinds=('parameter',) records the parameters of the selected modules."
         )
     if not is_pattern(text) and Address.parse(text).call is not None:
         raise AddressError(
-            f"which={text!r} names one call of a module, and a probe attaches to the module. Write "
-            f"{str(Address(Address.parse(text).name))!r}, and choose calls with when=."
+            f"which={text!r} names one call of a module, but a probe attaches to the module. Write "
+            f"{str(Address(Address.parse(text).name))!r}, and select calls with when=."
         )
     return [name for name in found.names if name in modules]

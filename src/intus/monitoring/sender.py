@@ -1,8 +1,8 @@
-"""The line to a server: a byte-bounded queue and one background thread that empties it.
+"""The queue to a server, and one background thread that sends it.
 
-The training process is sacred. Room in the queue is reserved before a tensor is copied, so memory is
-bounded; without room a record is dropped and counted. The thread alone talks to the network. Every batch
-bears the client's id and a number, so sending one twice does no harm.
+Nothing here may harm the training. Room in the queue is reserved before a tensor is copied, so memory is
+bounded; without room a record is dropped and counted. Only the thread uses the network. Every request has the
+client's id and a sequence number, so sending it twice has no effect.
 """
 
 from __future__ import annotations
@@ -27,62 +27,78 @@ from .jobs import Counts, Job, OpenRequest
 from .sent_counts import EpochKey, SentCounts
 from .warn_once import WarningLog, logger
 
-BATCH_BYTES = 32 << 20  # a pass larger than this goes out in several requests
-BLOCK_S = 30.0  # the longest that ``block`` may hold the training up while nothing moves
+BATCH_BYTES = 32 << 20  # a larger pass is sent in several requests
+BLOCK_S = 30.0  # the longest that ``block`` waits while nothing is sent
 EXIT_S = 5.0
-IDLE_S = 5.0  # an idle thread ends; the next batch starts another
-ATTEMPTS = 3  # answers to a request, after which the server's own failure is its last word
+IDLE_S = 5.0  # the thread ends after this time without requests; the next request starts another
+ATTEMPTS = 3  # server errors after which a request has failed
 
 
 class Sender:
-    """All that one process sends to one server. Thread-safe; starts afresh in a forked child."""
+    """Sends the records and messages of one process to one server.
+
+    It is thread-safe, and starts empty in a forked child.
+
+    Args:
+        host: The server's host name.
+        port: Its port.
+        capacity: The size of the queue in bytes.
+    """
 
     def __init__(self, host: str, port: int, capacity: int) -> None:
         self.host, self.port, self.capacity = host, port, capacity
-        self.asked = False  # whether the capacity is what a caller asked for
-        self._chance = random.Random()  # its own: the global generator belongs to the training
-        self.before_flush: weakref.WeakSet[Any] = weakref.WeakSet()  # taps whose probe set may be due
-        self.worked = 0.0  # seconds of the processor that sending took
-        self._fresh()
+        self.capacity_requested = False  # whether a caller chose the capacity
+        self._random = random.Random()  # not the global generator, which the training uses
+        self.before_flush: weakref.WeakSet[Any] = weakref.WeakSet()  # taps whose probe set may have to run
+        self.busy_seconds = 0.0  # processor time that sending took
+        self._reset()
         atexit.register(self._at_exit)
 
-    def _fresh(self) -> None:
+    def _reset(self) -> None:
         self._pid = os.getpid()
         self._changed = threading.Condition()
         self._client = Client(self.host, self.port)
         self._id, self._seq = str(uuid.uuid4()), 0
         self._jobs: deque[Job] = deque()
-        self._trying: Job | None = None  # what the thread is at, or was last
-        self._gathering = OpenRequest()
+        self._in_flight: Job | None = None  # the request that the thread sends or sent last
+        self._open_request = OpenRequest()
         self._bytes = 0
         self._counts = Counts()
-        self._tallies = SentCounts()
+        self._sent_counts = SentCounts()
         self._breaker = Breaker()
-        self._reached = False  # whether the server ever answered
-        self._stuck = False  # whether a wait for room ended without any
+        self._ever_answered = False
+        self._stuck = False  # whether the last wait for room timed out
         self._thread: threading.Thread | None = None
         self.troubles = WarningLog()
 
-    def _own(self) -> None:
-        """A forked child has the parent's queue but not its thread: it starts with nothing."""
+    def _reset_if_forked(self) -> None:
+        """Start empty in a forked child, which has the parent's queue but not its thread."""
         if os.getpid() != self._pid:
-            self._fresh()
+            self._reset()
 
     @property
     def id(self) -> str:
-        """What the server knows this process by."""
-        self._own()
+        """The id of this process for the server."""
+        self._reset_if_forked()
         return self._id
 
-    # -- from the training thread --------------------------------------------------------------------
+    # -- called by the training ------------------------------------------------------------------------
 
-    def reserve(self, nbytes: int, wait: float = 0.0, span: EpochKey | None = None) -> bool:
-        """Take room for a record of ``nbytes``, waiting up to ``wait`` seconds; False counts it dropped, of
-        the epoch ``span``."""
-        self._own()
+    def reserve(self, nbytes: int, wait: float = 0.0, epoch: EpochKey | None = None) -> bool:
+        """Reserve room in the queue for a record.
+
+        Args:
+            nbytes: The size of the record.
+            wait: The maximum number of seconds to wait for room.
+            epoch: The epoch of the record.
+
+        Returns:
+            Whether there is room. If not, the record is counted as dropped.
+        """
+        self._reset_if_forked()
         with self._changed:
             if not self._has_room(nbytes):
-                self._post()  # what is gathered can only make room once it is on its way
+                self._post()  # collected records free their room only once they are sent
                 if wait and not self._stuck and nbytes <= self.capacity and not self._breaker.down:
                     moved = self._changed.wait_for(
                         lambda: self._has_room(nbytes) or self._breaker.down, timeout=wait
@@ -90,95 +106,106 @@ class Sender:
                     self._stuck = not moved
             if not self._has_room(nbytes):
                 self._counts.dropped += 1
-                if span is not None:
-                    self._tallies.dropped(span)
+                if epoch is not None:
+                    self._sent_counts.dropped(epoch)
                 return False
             self._bytes += nbytes
             return True
 
     def _has_room(self, nbytes: int) -> bool:
-        absent = self._breaker.down and not self._reached and self._breaker.wait(time.monotonic()) > 0
+        absent = self._breaker.down and not self._ever_answered and self._breaker.wait(time.monotonic()) > 0
         return not absent and self._bytes + nbytes <= self.capacity
 
     def release(self, nbytes: int) -> None:
-        """Give back room that no record came for."""
+        """Release room that was reserved but is not used."""
         with self._changed:
             self._bytes = max(0, self._bytes - nbytes)
 
     def gather(self, record: Record, nbytes: int) -> None:
-        """Let a record, for which room was reserved, join the next batch."""
-        self._own()
+        """Add a record, for which room was reserved, to the next request."""
+        self._reset_if_forked()
         with self._changed:
-            self._gathering.records.append(record)
-            self._gathering.nbytes += nbytes
+            self._open_request.records.append(record)
+            self._open_request.nbytes += nbytes
             self._counts.waiting += 1
-            self._tallies.sent(_span(record))
-            if self._gathering.nbytes >= BATCH_BYTES:
+            self._sent_counts.sent(_epoch_key(record))
+            if self._open_request.nbytes >= BATCH_BYTES:
                 self._post()
 
     def post(self) -> None:
-        """Put what was gathered on its way, as one request."""
-        self._own()
+        """Queue the collected records as one request."""
+        self._reset_if_forked()
         with self._changed:
             self._post()
 
     def _post(self) -> None:
-        batch, self._gathering = self._gathering, OpenRequest()
+        batch, self._open_request = self._open_request, OpenRequest()
         if batch.records:
             self._push(self._batch(batch.records, batch.nbytes))
 
     def _batch(self, records: list[Record], nbytes: int = 0) -> Job:
-        """A request with these records, and news of the epochs."""
+        """Return a request with these records, and the counts of their epochs."""
         self._seq += 1
-        job = Job("/records", bytes, nbytes=nbytes, records=len(records), spans=[_span(r) for r in records])
+        job = Job(
+            "/records", bytes, nbytes=nbytes, records=len(records), epochs=[_epoch_key(r) for r in records]
+        )
         facts = {"client": self._id, "seq": self._seq}
 
         def encode() -> bytes:
             with self._changed:
-                if job.said is None:  # a second try must say the same: the first may have been heard
-                    job.said = self._tallies.news(set(job.spans))
+                if job.epoch_counts is None:  # a retry must be identical: the first may have arrived
+                    job.epoch_counts = self._sent_counts.unacknowledged(set(job.epochs))
                     facts["dropped"] = self._counts.dropped
-            return encode_records(records, facts | {"epochs": job.said})
+            return encode_records(records, facts | {"epochs": job.epoch_counts})
 
         job.body = encode
         return job
 
-    def begin(self, span: EpochKey) -> None:
-        """An epoch begins."""
-        self._own()
+    def begin(self, epoch: EpochKey) -> None:
+        """Register the start of an epoch."""
+        self._reset_if_forked()
         with self._changed:
-            self._tallies.begin(span)
+            self._sent_counts.begin(epoch)
 
-    def end(self, span: EpochKey) -> None:
-        """An epoch has ended; the next batch tells it."""
-        self._own()
+    def end(self, epoch: EpochKey) -> None:
+        """Register the end of an epoch, which the next request reports."""
+        self._reset_if_forked()
         with self._changed:
-            self._tallies.end(span)
+            self._sent_counts.end(epoch)
 
-    def leave(self, run: str, model: str) -> None:
-        """A model is watched no more, which the server should know now."""
-        self._own()
+    def close_model(self, run: str, model: str) -> None:
+        """Report to the server that a model is no longer recorded."""
+        self._reset_if_forked()
         with self._changed:
             self._post()
-            self._tallies.leave(run, model)
-            self._tell()
+            self._sent_counts.close(run, model)
+            self._send_counts()
 
-    def _tell(self) -> None:
-        """Send the news that no batch has told; to a server that was never there it means nothing."""
-        if self._reached and not self._jobs and self._tallies.news():
+    def _send_counts(self) -> None:
+        """Report changed counts without records, unless the server never answered."""
+        if self._ever_answered and not self._jobs and self._sent_counts.unacknowledged():
             self._push(self._batch([]))
 
     def send(self, path: str, body: bytes, content: str = BINARY, topic: str = "") -> Job:
-        """Queue a message behind what was gathered; it is kept until the server has it.
+        """Queue a message behind the collected records; it is kept until the server has it.
 
-        It replaces one of the same path and ``topic`` that still waits. A message takes room like records;
-        without room it is dropped, said, and its job comes back as such.
+        It replaces a waiting message of the same path and ``topic``. A message takes room like records.
+        Without room it is dropped with a warning, and its state is ``"dropped"``.
+
+        Args:
+            path: The path of the request.
+            body: The body.
+            content: The content type.
+            topic: Identifies messages that replace each other; ``""`` for none.
+
+        Returns:
+            The queued request.
         """
-        self._own()
+        self._reset_if_forked()
         job = Job(path, lambda: body, content, nbytes=len(body), topic=topic)
         with self._changed:
             self._post()
-            for old in [one for one in self._jobs if one is not self._trying and one.is_replaced_by(job)]:
+            for old in [one for one in self._jobs if one is not self._in_flight and one.is_replaced_by(job)]:
                 self._finish(old, "dropped")
             if self._bytes + job.nbytes > self.capacity:
                 job.state = "dropped"
@@ -186,7 +213,10 @@ class Sender:
                 self._bytes += job.nbytes
                 self._push(job)
         if job.state == "dropped":
-            text = "intus: no room for %s (%s bytes): it is not sent. A larger queue_mb gives more."
+            text = (
+                "intus: the queue has no room for %s (%s bytes), which is not sent. Pass a larger queue_mb= "
+                "to probe()."
+            )
             self.troubles.count(f"room {path}", text, path, job.nbytes)
         return job
 
@@ -195,19 +225,35 @@ class Sender:
         return self.send(path, json.dumps(value, allow_nan=False).encode(), JSON, topic)
 
     def wait(self, job: Job, timeout: float) -> bool:
-        """Wait until a job is done, the server counts as absent or the time is up: was it delivered?"""
+        """Wait until a request is done, the server counts as down, or the time is up.
+
+        Args:
+            job: The request.
+            timeout: The maximum number of seconds to wait.
+
+        Returns:
+            Whether the server has received it.
+        """
         with self._changed:
             self._changed.wait_for(lambda: job.state != "waiting" or self._breaker.down, timeout)
             return job.state == "sent"
 
     def drain(self, timeout: float) -> bool:
-        """Send everything; False when the time ran out or the server is gone, at once if it stays gone."""
-        self._own()
+        """Send everything in the queue.
+
+        Args:
+            timeout: The maximum number of seconds to wait.
+
+        Returns:
+            Whether everything was sent. False if the time ran out, or the server is down after another
+            attempt.
+        """
+        self._reset_if_forked()
         with self._changed:
             self._post()
-            self._tell()
+            self._send_counts()
             before = self._breaker.failures
-            self._breaker.hurry()
+            self._breaker.retry_now()
             self._changed.notify_all()
             self._changed.wait_for(
                 lambda: not self._jobs or (self._breaker.down and self._breaker.failures > before), timeout
@@ -215,18 +261,18 @@ class Sender:
             return not self._jobs
 
     def counts(self) -> Counts:
-        """What became of the records."""
-        self._own()
+        """Return the numbers of records sent, dropped, failed and waiting."""
+        self._reset_if_forked()
         with self._changed:
-            c = self._counts
-            return Counts(c.sent, c.dropped, c.failed, c.waiting)
+            counts = self._counts
+            return Counts(counts.sent, counts.dropped, counts.failed, counts.waiting)
 
     @property
     def state(self) -> str:
         """``"up"``, ``"down"``, or ``"untried"`` before the first answer."""
         if self._breaker.down:
             return "down"
-        return "up" if self._reached else "untried"
+        return "up" if self._ever_answered else "untried"
 
     # -- the thread ----------------------------------------------------------------------------------
 
@@ -247,15 +293,15 @@ class Sender:
                 self._attempt(job)
             except Exception as error:
                 self.troubles.count(
-                    "send", "intus could not send a batch: %s: %s", type(error).__name__, error
+                    "send", "intus could not send a batch, which is lost: %s: %s", type(error).__name__, error
                 )
                 self._finish(job, "failed")
             del job
             now = time.thread_time()
-            self.worked, before = self.worked + now - before, now
+            self.busy_seconds, before = self.busy_seconds + now - before, now
 
     def _next(self) -> Job | None:
-        """The job at the head once a try is due; None, and the end of the thread, after idling."""
+        """Return the first request once an attempt is due, or None to end the thread after idling."""
         with self._changed:
             while True:
                 if not self._jobs and not self._changed.wait_for(lambda: self._jobs, IDLE_S):
@@ -264,8 +310,8 @@ class Sender:
                     return None
                 pause = self._breaker.wait(time.monotonic())
                 if not pause:
-                    self._trying = self._jobs[0]
-                    return self._trying
+                    self._in_flight = self._jobs[0]
+                    return self._in_flight
                 self._changed.wait(pause)
 
     def _attempt(self, job: Job) -> None:
@@ -273,28 +319,28 @@ class Sender:
         try:
             answer = self._client.post(job.path, body, job.content)
         except ServeError as error:
-            self._unreachable(str(error))
+            self._handle_no_answer(str(error))
             return
         with self._changed:
-            self._reached = True
+            self._ever_answered = True
             job.answers += 1
         if answer.status in (429, 503, 507) or (answer.status >= 500 and job.answers < ATTEMPTS):
             with self._changed:
-                self._breaker.busy(time.monotonic(), self._chance.random(), answer.retry_after)
+                self._breaker.busy(time.monotonic(), self._random.random(), answer.retry_after)
         else:
-            self._answered(job, answer)
+            self._handle_answer(job, answer)
 
-    def _answered(self, job: Job, answer: Answer) -> None:
+    def _handle_answer(self, job: Job, answer: Answer) -> None:
         if not answer.ok:
-            text = "intus: %s:%s refused %s: %s"
+            text = "intus: the server %s:%s refused %s: %s"
             code = f"refused {answer.status}"
             self.troubles.count(code, text, self.host, self.port, job.path, answer.why)
         with self._changed:
-            self._breaker.worked()
-            self.troubles.again("line")
+            self._breaker.succeeded()
+            self.troubles.reset("connection")
             self._finish(job, "sent" if answer.ok else "failed")
-            if self._tallies.leaving():
-                self._tell()
+            if self._sent_counts.has_unacknowledged_close():
+                self._send_counts()
 
     def _finish(self, job: Job, state: str) -> None:
         with self._changed:
@@ -302,10 +348,10 @@ class Sender:
                 return
             job.state = state
             if state == "sent":
-                self._tallies.told(job.said or [])
+                self._sent_counts.acknowledge(job.epoch_counts or [])
             else:
-                for span in job.spans:
-                    self._tallies.lost(span)
+                for epoch in job.epochs:
+                    self._sent_counts.lost(epoch)
             self._jobs.remove(job)
             self._bytes -= job.nbytes
             self._counts.waiting -= job.records
@@ -313,20 +359,20 @@ class Sender:
             self._stuck = False
             self._changed.notify_all()
 
-    def _unreachable(self, why: str) -> None:
+    def _handle_no_answer(self, why: str) -> None:
         with self._changed:
-            self._breaker.failed(time.monotonic(), self._chance.random())
+            self._breaker.failed(time.monotonic(), self._random.random())
             down = self._breaker.down
         if down:
-            what = "recording is interrupted" if self._reached else "nothing is recorded"
+            what = "recording is interrupted" if self._ever_answered else "nothing is recorded"
             self.troubles.count(
-                "line",
-                f"intus: {what}: %s. Start a server with `intus serve`; the training goes on unharmed, and "
-                "recording starts when the server answers.",
+                "connection",
+                f"intus: {what}, because %s. The training is not affected. Start a server with `intus serve` "
+                "and recording starts when it answers.",
                 why,
             )
         with self._changed:
-            if down and not self._reached:  # nobody has been there yet: what waits would only grow stale
+            if down and not self._ever_answered:  # never up: drop records, which would only become outdated
                 for job in [job for job in self._jobs if job.records]:
                     self._finish(job, "dropped")
             self._changed.notify_all()
@@ -336,37 +382,47 @@ class Sender:
             return
         with self._changed:
             self._post()
-            self._tallies.leave()
+            self._sent_counts.close()
         if self.drain(EXIT_S):
             return
         left = self.counts().waiting
         if left:
-            logger.warning("intus: %s records could not be sent to %s:%s.", left, self.host, self.port)
+            logger.warning(
+                "intus: %s records could not be sent to %s:%s before exit.", left, self.host, self.port
+            )
 
 
-def _span(record: Record) -> EpochKey:
+def _epoch_key(record: Record) -> EpochKey:
     return EpochKey(record.run, record.model, record.epoch)
 
 
-_LINES: dict[tuple[str, int], Sender] = {}  # one line per server in a process: flush(host, port) must find it
-_LINES_LOCK = threading.Lock()
+#: One sender per server in a process, so that flush(host, port) finds it.
+_SENDERS: dict[tuple[str, int], Sender] = {}
+_SENDERS_LOCK = threading.Lock()
 
 
-def line(host: str, port: int, queue_mb: float = 0.0) -> Sender:
-    """This process's line to a server; its queue is the largest that was asked for, 256 MB if nobody asked.
+def get_sender(host: str, port: int, queue_mb: float = 0.0) -> Sender:
+    """Return the sender of this process for a server, created on first use.
 
-    Raises InputError for what cannot be a host or a port.
+    Args:
+        host: The server's host name.
+        port: Its port.
+        queue_mb: The size of the queue in megabytes; 0 if the caller has no preference. The largest size
+            requested is used, or 256 if none was.
+
+    Raises:
+        InputError: If the host or port is invalid.
     """
     if not isinstance(host, str) or not host or any(mark in host for mark in "/ \r\n"):
-        raise InputError(f"host={host!r} is not a host name. Write one such as '127.0.0.1'.")
+        raise InputError(f"host must be a host name such as '127.0.0.1', got {host!r}.")
     if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
-        raise InputError(f"port={port!r} is not a port. Write a number from 1 to 65535, 8082 by default.")
-    with _LINES_LOCK:
-        sender = _LINES.get((host, port))
+        raise InputError(f"port must be a number from 1 to 65535 (8082 by default), got {port!r}.")
+    with _SENDERS_LOCK:
+        sender = _SENDERS.get((host, port))
         if sender is None:
-            sender = _LINES[host, port] = Sender(host, port, int((queue_mb or 256) * 2**20))
+            sender = _SENDERS[host, port] = Sender(host, port, int((queue_mb or 256) * 2**20))
         elif queue_mb:
             wanted = int(queue_mb * 2**20)
-            sender.capacity = max(sender.capacity, wanted) if sender.asked else wanted
-        sender.asked |= bool(queue_mb)
+            sender.capacity = max(sender.capacity, wanted) if sender.capacity_requested else wanted
+        sender.capacity_requested |= bool(queue_mb)
         return sender

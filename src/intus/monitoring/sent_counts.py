@@ -1,16 +1,22 @@
-"""What was sent and dropped of each epoch, for the server to know when it has all. Pure."""
+"""Count the records sent and dropped of each epoch, so that the server knows when an epoch is complete."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-#: Epochs of a (run, model) that are remembered once the server knows that they ended.
+#: The number of epochs of a (run, model) that are kept after the server has acknowledged their end.
 REMEMBERED = 4
 
 
 class EpochKey(NamedTuple):
-    """One epoch of one (run, model)."""
+    """One epoch of one (run, model).
+
+    Attributes:
+        run: The run.
+        model: The model.
+        epoch: The epoch, or None.
+    """
 
     run: str
     model: str
@@ -19,98 +25,116 @@ class EpochKey(NamedTuple):
 
 @dataclass(slots=True)
 class EpochCounts:
-    """Of one epoch so far: records put on their way, records dropped, and whether there will be more."""
+    """The counts of one epoch so far.
+
+    Attributes:
+        sent: Records added to requests.
+        dropped: Records dropped.
+        ended: Whether the epoch has ended.
+        left: Whether the model is no longer recorded.
+        acknowledged: The last (sent, dropped, ended, left) that the server has received.
+    """
 
     sent: int = 0
     dropped: int = 0
     ended: bool = False
     left: bool = False
-    told: tuple[int, int, bool, bool] = (0, 0, False, False)
+    acknowledged: tuple[int, int, bool, bool] = (0, 0, False, False)
 
     @property
-    def now(self) -> tuple[int, int, bool, bool]:
-        """What there is to tell."""
+    def current(self) -> tuple[int, int, bool, bool]:
+        """The current (sent, dropped, ended, left)."""
         return self.sent, self.dropped, self.ended, self.left
 
 
 class SentCounts:
-    """The tallies of all that a process sends to one server.
+    """The counts of everything that a process sends to one server. It is pure.
 
-    >>> tallies = SentCounts()
-    >>> span = EpochKey("r", "m", 0)
-    >>> tallies.sent(span), tallies.end(span)
-    (None, None)
-    >>> tallies.news()
-    [{'run': 'r', 'model': 'm', 'epoch': 0, 'sent': 1, 'dropped': 0, 'ended': True, 'left': False}]
+    Example:
+        >>> counts = SentCounts()
+        >>> key = EpochKey("r", "m", 0)
+        >>> counts.sent(key), counts.end(key)
+        (None, None)
+        >>> counts.unacknowledged()
+        [{'run': 'r', 'model': 'm', 'epoch': 0, 'sent': 1, 'dropped': 0, 'ended': True, 'left': False}]
     """
 
     def __init__(self) -> None:
-        self._of: dict[EpochKey, EpochCounts] = {}
+        self._counts: dict[EpochKey, EpochCounts] = {}
 
-    def sent(self, span: EpochKey) -> None:
-        """A record joined a batch."""
-        self._at(span).sent += 1
+    def sent(self, key: EpochKey) -> None:
+        """Count a record that was added to a request."""
+        self._counts_of(key).sent += 1
 
-    def dropped(self, span: EpochKey) -> None:
-        """A record was dropped."""
-        self._at(span).dropped += 1
+    def dropped(self, key: EpochKey) -> None:
+        """Count a record that was dropped."""
+        self._counts_of(key).dropped += 1
 
-    def lost(self, span: EpochKey) -> None:
-        """A record that was on its way will not arrive."""
-        tally = self._at(span)
-        tally.sent, tally.dropped = max(tally.sent - 1, 0), tally.dropped + 1
+    def lost(self, key: EpochKey) -> None:
+        """Count a record as dropped that was added to a request but will not arrive."""
+        counts = self._counts_of(key)
+        counts.sent, counts.dropped = max(counts.sent - 1, 0), counts.dropped + 1
 
-    def begin(self, span: EpochKey) -> None:
-        """An epoch begins. Where it ended before, the training goes back: all is counted anew from there."""
-        tally = self._of.get(span)
-        if tally is not None and tally.ended:
-            for other in [other for other in self._of if other[:2] == span[:2] and not _before(other, span)]:
-                del self._of[other]
+    def begin(self, key: EpochKey) -> None:
+        """Register the start of an epoch.
 
-    def end(self, span: EpochKey) -> None:
-        """No more records of an epoch are expected."""
-        if span in self._of:
-            self._of[span].ended = True
+        If it ended before, the training went back: the counts of this and later epochs restart.
+        """
+        counts = self._counts.get(key)
+        if counts is not None and counts.ended:
+            for other in [
+                other for other in self._counts if other[:2] == key[:2] and not _before(other, key)
+            ]:
+                del self._counts[other]
 
-    def leave(self, run: str | None = None, model: str | None = None) -> None:
-        """No more records of a (run, model), or of any, are expected."""
-        for span, tally in self._of.items():
-            if run in (None, span.run) and model in (None, span.model):
-                tally.ended = tally.left = True
+    def end(self, key: EpochKey) -> None:
+        """Register the end of an epoch."""
+        if key in self._counts:
+            self._counts[key].ended = True
 
-    def news(self, spans: set[EpochKey] | None = None) -> list[dict[str, Any]]:
-        """What to tell the server, as JSON: of these epochs, and of all where something changed."""
+    def close(self, run: str | None = None, model: str | None = None) -> None:
+        """Register that a (run, model), or everything, is no longer recorded."""
+        for key, counts in self._counts.items():
+            if run in (None, key.run) and model in (None, key.model):
+                counts.ended = counts.left = True
+
+    def unacknowledged(self, keys: set[EpochKey] | None = None) -> list[dict[str, Any]]:
+        """Return the counts to report to the server, as JSON-serializable dicts.
+
+        Args:
+            keys: Epochs to include in any case, besides those with changed counts.
+        """
         return [
-            span._asdict() | dict(zip(("sent", "dropped", "ended", "left"), tally.now, strict=True))
-            for span, tally in self._of.items()
-            if tally.now != tally.told or (spans is not None and span in spans)
+            key._asdict() | dict(zip(("sent", "dropped", "ended", "left"), counts.current, strict=True))
+            for key, counts in self._counts.items()
+            if counts.current != counts.acknowledged or (keys is not None and key in keys)
         ]
 
-    def leaving(self) -> bool:
-        """Whether the server has yet to hear that a (run, model) is left."""
-        return any(tally.left and tally.now != tally.told for tally in self._of.values())
+    def has_unacknowledged_close(self) -> bool:
+        """Return whether the server has not yet received that a (run, model) is closed."""
+        return any(counts.left and counts.current != counts.acknowledged for counts in self._counts.values())
 
-    def told(self, news: list[dict[str, Any]]) -> None:
-        """The server knows this now."""
-        for row in news:
-            span = EpochKey(row["run"], row["model"], row["epoch"])
-            if span in self._of:
-                self._of[span].told = (row["sent"], row["dropped"], row["ended"], row["left"])
+    def acknowledge(self, reported: list[dict[str, Any]]) -> None:
+        """Register that the server has received these counts."""
+        for row in reported:
+            key = EpochKey(row["run"], row["model"], row["epoch"])
+            if key in self._counts:
+                self._counts[key].acknowledged = (row["sent"], row["dropped"], row["ended"], row["left"])
         self._prune()
 
-    def _at(self, span: EpochKey) -> EpochCounts:
-        if span not in self._of:
-            self._of[span] = EpochCounts()
-        return self._of[span]
+    def _counts_of(self, key: EpochKey) -> EpochCounts:
+        if key not in self._counts:
+            self._counts[key] = EpochCounts()
+        return self._counts[key]
 
     def _prune(self) -> None:
         done: dict[tuple[str, str], list[EpochKey]] = {}
-        for span, tally in self._of.items():
-            if tally.ended and tally.now == tally.told:
-                done.setdefault(span[:2], []).append(span)
-        for spans in done.values():
-            for span in spans[:-REMEMBERED]:
-                del self._of[span]
+        for key, counts in self._counts.items():
+            if counts.ended and counts.current == counts.acknowledged:
+                done.setdefault(key[:2], []).append(key)
+        for keys in done.values():
+            for key in keys[:-REMEMBERED]:
+                del self._counts[key]
 
 
 def _before(one: EpochKey, other: EpochKey) -> bool:

@@ -1,4 +1,4 @@
-"""What the hooks talk to: tags every tensor that is wanted and hands its copy to the line."""
+"""The tap: tags the tensors to record, copies them, and passes the records to the sender."""
 
 from __future__ import annotations
 
@@ -17,24 +17,38 @@ from ..core.projection import project, summarize
 from ..core.record import Record
 from ..storage.codec import encode_graph
 from .budget import Budget, Seconds
-from .clocks import of_process, of_thread, since
+from .clocks import process_seconds, thread_seconds, thread_seconds_since
 from .probe_set import ProbeSet
 from .probe_set_runner import PassTags, ProbeSetRunner
-from .row_order import Order
+from .row_order import RowOrder
 from .schedule import Cut, Schedule
 from .sender import Sender
 from .sent_counts import EpochKey
 from .warn_once import WarningLog, logger
 
-_LEFT_OUT = (
-    "intus: to take at most %s of the time, the probe of %s leaves passes out. Labels by order of arrival "
-    "then fit no epoch: say which rows come (Probe.items = ids), let the probe run a probe_set, "
-    "or give it more (budget=)."
+_SKIPPED = (
+    "intus: the probe of %s skips passes to take at most %s of the training time, so labels cannot be "
+    "matched to rows by order of arrival. Set Probe.items = ids before each call, pass a probe_set to "
+    "probe(), or raise its budget=."
 )
 
 
 class ModelTap:
-    """One probe's eye. Holds the model weakly: a probe keeps nothing alive."""
+    """The tap of one probe. It has only a weak reference to the model.
+
+    Args:
+        model: The model.
+        backend: Its backend.
+        sender: Receives the records.
+        schedule: Decides what is recorded.
+        troubles: Counts and logs errors.
+        run: The name of the training.
+        name: The name of the model.
+        wait: The maximum number of seconds to wait for room in the queue.
+        structure: Records the graph of the first pass; None for no graph.
+        budget: Decides which passes are recorded.
+        probe_set: The fixed batch to record instead of the training's passes; None for the training's.
+    """
 
     def __init__(
         self,
@@ -52,28 +66,28 @@ class ModelTap:
         probe_set: ProbeSet | None,
     ) -> None:
         self.operations: tuple[str, ...] = ()
-        self._chosen: dict[str, bool] = {}  # by address, also of operations that are met while they run
+        self._chosen: dict[str, bool] = {}  # by address, including operations discovered during a pass
         self.sender, self.troubles = sender, troubles
         self.run, self.name = run, name
         self._epoch: float = 0
         self.step = self.passes = self.recorded = 0
         self.mode: str | None = None
         self.items: np.ndarray | None = None
-        self.heard: set[str] = set()
+        self.called: set[str] = set()
         self._model = weakref.ref(model)
         self._backend, self._schedule, self._wait = backend, schedule, wait
-        self._structure = structure  # until the first pass begins
+        self._structure = structure  # None once the first pass has begun
         self._first = True  # no pass has ended yet
         self._traced: GraphRecorder | None = None
-        self._tracer: int | None = None  # the thread whose pass is traced
-        self._facts = PassTags(0, 0, "", None)
+        self._traced_thread: int | None = None
+        self._tags = PassTags(0, 0, "", None)
         self.budget, self.probe_runs = budget, ProbeSetRunner(self, model, backend, probe_set)
-        self._order = Order(name, troubles)
-        self._held = self._most = 0  # bytes and rows of the pass watched last
-        self._known = sender.worked  # when the budget last heard of it
+        self._order = RowOrder(name, troubles)
+        self._pass_bytes = self._pass_rows = 0  # of the last recorded pass
+        self._busy_before = sender.busy_seconds  # at the last payment to the budget
 
     def attach(self, known: Iterable[Operation], chosen: Iterable[Operation]) -> None:
-        """Note the operations known before the first call, and those of them that are attached to."""
+        """Store the operations known before the first call, and those of them to record."""
         self.operations = tuple(operation.address for operation in chosen)
         self._chosen = {operation.address: False for operation in known} | dict.fromkeys(
             self.operations, True
@@ -81,172 +95,184 @@ class ModelTap:
 
     @property
     def epoch(self) -> float:
-        """Number of the epoch; to set another ends it."""
+        """The number of the epoch. Setting another one ends the current epoch."""
         return self._epoch
 
     @epoch.setter
     def epoch(self, value: float) -> None:
         if value != self._epoch:
             self.probe_runs.epoch_ends()
-            self.turn(self._epoch, value)
+            self.change_epoch(self._epoch, value)
         self._epoch = value
 
-    def turn(self, old: float, new: float) -> None:
-        """One span of the records ends and another begins."""
+    def change_epoch(self, old: float, new: float) -> None:
+        """End an epoch of the records and begin another."""
         self.sender.end(EpochKey(self.run, self.name, old))
         self.sender.begin(EpochKey(self.run, self.name, new))
 
     def current_mode(self) -> str:
-        """The caller's word, else what the model is in."""
+        """Return the caller's mode, or else that of the model."""
         model = self._model()
         return self.mode or (self._backend.mode(model) if model is not None else "")
 
-    # -- what the backend calls ----------------------------------------------------------------------
+    # -- called by the backend ------------------------------------------------------------------------
 
     def on_forward_start(self, inputs: Any) -> bool:
-        if are_probes_disabled() and not self.probe_runs.running:  # trace or inspect: no part of the training
+        """Tag a pass; False if it is not recorded."""
+        if are_probes_disabled() and not self.probe_runs.running:  # trace or inspect
             return False
         if not self.probe_runs.running:
             self.probe_runs.step_begins(self.step)
-        facts = self.probe_runs.facts(self.step) or self._of_training(inputs)
-        if facts is None:
+        tags = self.probe_runs.tags(self.step) or self._training_tags(inputs)
+        if tags is None:
             return False
-        began = of_thread()
-        self._facts = facts
-        self._held = self._most = 0
-        self._end_structure(None)  # of a pass that was interrupted
+        began = thread_seconds()
+        self._tags = tags
+        self._pass_bytes = self._pass_rows = 0
+        self._end_structure(None)  # left by an interrupted pass
         structure, self._structure = self._structure, None
         if structure is not None:
-            self._traced, self._tracer = structure, threading.get_ident()
+            self._traced, self._traced_thread = structure, threading.get_ident()
             structure.begin(self._model(), inputs)
         else:
-            self.budget.pay(since(began))
+            self.budget.pay(thread_seconds_since(began))
         return True
 
-    def _of_training(self, inputs: Any) -> PassTags | None:
-        """What a call of the training is tagged with; None where it is not watched."""
-        facts = PassTags(self.epoch, self.step, self.current_mode(), self.items)
+    def _training_tags(self, inputs: Any) -> PassTags | None:
+        """Return the tags of a call of the training, or None if it is not recorded."""
+        tags = PassTags(self.epoch, self.step, self.current_mode(), self.items)
         self.step += 1
         self.passes += 1
         self.items = None
-        if self.probe_runs.instead:
+        if self.probe_runs.replaces_training:
             return None
-        worked, self._known = self.sender.worked - self._known, self.sender.worked
-        self.budget.pay(Seconds(worked, worked))
-        self.budget.passed(self._held, self._most)
-        watched = self.budget.allows(of_process(), (facts.epoch, facts.mode))
-        if facts.items is None and self._order.is_new(facts.epoch, facts.mode):
+        busy, self._busy_before = self.sender.busy_seconds - self._busy_before, self.sender.busy_seconds
+        self.budget.pay(Seconds(busy, busy))
+        self.budget.adapt_rows(self._pass_bytes, self._pass_rows)
+        watched = self.budget.allows(process_seconds(), (tags.epoch, tags.mode))
+        if tags.items is None and self._order.is_new(tags.epoch, tags.mode):
             first = self._backend.order(inputs)
-            self._order.on_forward_start(facts.epoch, facts.mode, first, self._backend.shuffled)
-        if not watched and facts.items is None:
-            self.troubles.say(_LEFT_OUT, f"{self.budget.share:.0%}", self.name)
-        ordered = facts.items is not None or self._order.holds(facts.mode)
-        return facts._replace(rows=self.budget.rows, ordered=ordered) if watched else None
+            self._order.on_forward_start(tags.epoch, tags.mode, first, self._backend.shuffled)
+        if not watched and tags.items is None:
+            self.troubles.warn_once(_SKIPPED, self.name, f"{self.budget.share:.0%}")
+        ordered = tags.items is not None or self._order.is_known(tags.mode)
+        return tags._replace(rows=self.budget.rows, ordered=ordered) if watched else None
 
     def wants(self, operation: Operation) -> PassTags | None:
+        """Return the tags of the pass if the operation is recorded."""
         chosen = self._chosen.get(operation.address)
-        if chosen is None:  # its framework did not know it before it ran
+        if chosen is None:  # discovered during the pass
             chosen = self._chosen[operation.address] = self._schedule.chooses(self._model(), operation)
             self.operations += (operation.address,) if chosen else ()
-        self.heard.add(operation.address)
-        return self._facts if chosen and self._schedule.wants(self._model(), operation) else None
+        self.called.add(operation.address)
+        return self._tags if chosen and self._schedule.wants(self._model(), operation) else None
 
-    def on_tensor(self, ticket: PassTags, seen: CapturedTensor) -> None:
-        began = of_thread()
-        cut = self._schedule.cut(seen, ticket.rows)
+    def on_tensor(self, ticket: PassTags, tensor: CapturedTensor) -> None:
+        """Copy a tensor and pass the record to the sender, if the queue has room."""
+        began = thread_seconds()
+        cut = self._schedule.cut(tensor, ticket.rows)
         if cut.axis is not None:
-            self._most = max(self._most, seen.shape[cut.axis])
-            self._held += math.ceil(
-                cut.nbytes * seen.shape[cut.axis] / (cut.rows or seen.shape[cut.axis] or 1)
+            self._pass_rows = max(self._pass_rows, tensor.shape[cut.axis])
+            self._pass_bytes += math.ceil(
+                cut.nbytes * tensor.shape[cut.axis] / (cut.rows or tensor.shape[cut.axis] or 1)
             )
         if not self.sender.reserve(cut.nbytes, self._wait, EpochKey(self.run, self.name, ticket.epoch)):
             return
         try:
-            record = self._record(ticket, seen, cut)
+            record = self._record(ticket, tensor, cut)
         except Exception:
             self.sender.release(cut.nbytes)
             raise
         self.sender.gather(record, cut.nbytes)
         self.recorded += 1
-        self.budget.pay(since(began))
+        self.budget.pay(thread_seconds_since(began))
 
     def on_forward_end(self, output: Any) -> None:
+        """Send the records of the pass, and the graph of the first one."""
         if self._first and output is not None:
             self._first = False
-            self._say_silent()
+            self._warn_never_called()
         try:
             self._end_structure(output)
         finally:
-            began = of_thread()
+            began = thread_seconds()
             self.sender.post()
-            self.budget.pay(since(began))
+            self.budget.pay(thread_seconds_since(began))
 
     def on_error(self, error: Exception) -> None:
-        text = "intus could not record something and goes on without: %s: %s"
+        """Count an error, and log the first of its kind."""
+        text = "intus could not record part of a pass and continues without it: %s: %s"
         self.troubles.count(f"hook {type(error).__name__}", text, type(error).__name__, error)
 
     # ------------------------------------------------------------------------------------------------
 
     def never_called(self) -> list[str]:
-        """The operations that are attached to and never ran."""
-        return [address for address in self.operations if address not in self.heard]
+        """Return the addresses of recorded operations that never ran."""
+        return [address for address in self.operations if address not in self.called]
 
-    def _say_silent(self) -> None:
-        silent = self.never_called()
-        if 2 * len(silent) > len(self.operations):
-            text = "intus: %s of %s operations of %s did not run in its first call, such as %r. %s"
+    def _warn_never_called(self) -> None:
+        """Warn if most operations did not run in the first pass."""
+        never_called = self.never_called()
+        if 2 * len(never_called) > len(self.operations):
+            text = "intus: %s of %s operations of %s did not run in its first call, for example %r. %s"
             logger.warning(
-                text, len(silent), len(self.operations), self.name, silent[0], self._backend.blind_spot
+                text,
+                len(never_called),
+                len(self.operations),
+                self.name,
+                never_called[0],
+                self._backend.blind_spot,
             )
 
     def close(self) -> None:
-        """Send what was gathered; a pass that was being traced ends."""
+        """Send the collected records, and end the recording of a graph."""
         if not self.passes and self.operations and self._first:
             logger.warning(
                 "intus: %s was never called while it was probed. %s", self.name, self._backend.blind_spot
             )
         try:
             self.on_forward_end(None)
-            self.sender.leave(self.run, self.name)
+            self.sender.close_model(self.run, self.name)
         except Exception as error:
             self.on_error(error)
 
-    def _record(self, facts: PassTags, seen: CapturedTensor, cut: Cut) -> Record:
-        items, axis, summary = facts.items, cut.axis, None
-        if cut.projected_from is not None and seen.project is not None:
-            array, summary = seen.project(cut.rows, axis or 0)
+    def _record(self, tags: PassTags, tensor: CapturedTensor, cut: Cut) -> Record:
+        """Copy a tensor into a record."""
+        items, axis, summary = tags.items, cut.axis, None
+        if cut.projected_from is not None and tensor.project is not None:
+            array, summary = tensor.project(cut.rows, axis or 0)
         else:
-            array = seen.copy(cut.rows, axis or 0)
+            array = tensor.copy(cut.rows, axis or 0)
             if cut.projected_from is not None:
                 summary = summarize(np.moveaxis(array, axis or 0, 0).reshape(array.shape[axis or 0], -1))
                 array = project(array if array.ndim == 3 else array.reshape(len(array), -1))
-        if items is not None:  # ids belong to rows: a tensor with another number of rows has none of them
-            fits = axis is not None and seen.shape[axis] == len(items)
+        if items is not None:  # a tensor with another number of rows has no ids
+            fits = axis is not None and tensor.shape[axis] == len(items)
             items = items[: array.shape[axis]] if fits and axis is not None else None
-        elif not facts.ordered and axis is not None:
-            items = self._order.unknown(array.shape[axis])
+        elif not tags.ordered and axis is not None:
+            items = self._order.unknown_ids(array.shape[axis])
         return Record(
             array,
-            seen.address,
-            kind=seen.kind,
+            tensor.address,
+            kind=tensor.kind,
             run=self.run,
             model=self.name,
-            step=facts.step,
-            epoch=facts.epoch,
-            mode=facts.mode,
+            step=tags.step,
+            epoch=tags.epoch,
+            mode=tags.mode,
             batch_axis=axis,
-            index=seen.index,
+            index=tensor.index,
             items=items,
             projected_from=cut.projected_from,
             summary=summary,
         )
 
     def _end_structure(self, output: Any) -> None:
-        """Send the graph of the pass that was traced, the first; later ones are not traced."""
-        if self._traced is None or self._tracer != threading.get_ident():
-            return  # another thread's pass is its own to end
+        """Send the graph of the first pass."""
+        if self._traced is None or self._traced_thread != threading.get_ident():
+            return  # a pass on another thread is in progress
         structure, self._traced = self._traced, None
         graph = structure.end(output)
         if graph is not None:
-            where = urlencode({"run": self.run, "model": self.name})
-            self.sender.send(f"/graph?{where}", encode_graph(graph), topic="graph")
+            query = urlencode({"run": self.run, "model": self.name})
+            self.sender.send(f"/graph?{query}", encode_graph(graph), topic="graph")

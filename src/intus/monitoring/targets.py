@@ -1,4 +1,4 @@
-"""Targets: what the rows are labelled with, as plain JSON. Pure."""
+"""Convert targets to plain JSON, and validate them. It is pure."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ from typing import Any
 
 from ..core.errors import InputError
 
-_MOST_AXES = 8
+_MAX_AXES = 8
 
 
 def plain_labels(name: str, targets: Any) -> list[Any]:
-    """Labels as nested lists of ints, floats, strings, bools and None, rectangular.
+    """Convert labels to rectangular nested lists of ints, floats, strings, bools and None.
 
-    Takes lists, numpy arrays, torch tensors and pandas Series (anything with ``tolist``). NaN and pandas'
-    missing values become None: no label. Raises InputError for anything empty, ragged or of another kind,
-    and where not one label is left.
+    Args:
+        name: The name of the target, for error messages.
+        targets: A list, numpy array, torch tensor, pandas Series, or anything else with ``tolist``. NaN and
+            pandas' missing values become None, which means no label.
 
-    >>> plain_labels("pos", [["N", "V"], ["V", float("nan")]])
-    [['N', 'V'], ['V', None]]
+    Raises:
+        InputError: If the targets are empty, ragged or of another type, or contain no label.
+
+    Example:
+        >>> plain_labels("pos", [["N", "V"], ["V", float("nan")]])
+        [['N', 'V'], ['V', None]]
     """
     given = targets.tolist() if hasattr(targets, "tolist") else targets
     if not isinstance(given, list | tuple):
@@ -31,50 +36,61 @@ def plain_labels(name: str, targets: Any) -> list[Any]:
     if 0 in shape:
         raise InputError(f"targets of {name!r} are empty: shape {shape}. Give one label per row.")
     if not _any_label(labels):
-        raise InputError(f"targets of {name!r} hold no label: every one of shape {shape} is missing.")
+        raise InputError(f"targets of {name!r} contain no label: all entries (shape {shape}) are missing.")
     return labels
 
 
 def check_pattern(name: str, pattern: Any) -> str:
-    """A regular expression the caller wrote; raises InputError when it is none."""
+    """Validate a regular expression.
+
+    Args:
+        name: The name of the argument, for error messages.
+        pattern: The caller's value.
+
+    Returns:
+        The pattern.
+
+    Raises:
+        InputError: If it is not a regular expression.
+    """
     try:
         re.compile(pattern)
     except (re.error, TypeError) as error:
-        raise InputError(f"{name}={pattern!r} is not a regular expression: {error}.") from None
+        raise InputError(f"{name} must be a regular expression, got {pattern!r}: {error}.") from None
     if not isinstance(pattern, str):
-        raise InputError(f"{name}={pattern!r} must be text.")
+        raise InputError(f"{name} must be a string, got {pattern!r}.")
     return pattern
 
 
-def _plain(name: str, label: Any, place: tuple[int, ...]) -> Any:
+def _plain(name: str, label: Any, position: tuple[int, ...]) -> Any:
     if hasattr(label, "tolist"):  # a numpy scalar, an array in a list, a tensor
         label = label.tolist()
     if isinstance(label, list | tuple):
-        if len(place) >= _MOST_AXES:
-            raise InputError(f"targets of {name!r} are nested deeper than {_MOST_AXES} lists.")
-        return [_plain(name, part, (*place, number)) for number, part in enumerate(label)]
+        if len(position) >= _MAX_AXES:
+            raise InputError(f"targets of {name!r} must be nested at most {_MAX_AXES} lists deep.")
+        return [_plain(name, part, (*position, number)) for number, part in enumerate(label)]
     if label is None or type(label).__name__ in ("NAType", "NaTType"):
         return None
     if isinstance(label, float):
         if math.isinf(label):
-            raise InputError(f"targets of {name!r} at {_at(place)} are {label!r}, which is no label.")
+            raise InputError(f"targets of {name!r} must be finite, got {label!r} at {_brackets(position)}.")
         return None if math.isnan(label) else float(label)
     if isinstance(label, bool | int | str):
         return label
     raise InputError(
-        f"targets of {name!r} at {_at(place)} are {label!r} of type {type(label).__name__}. A label is an "
-        "int, a float, a string or a bool; None stands for no label."
+        f"targets of {name!r} must be int, float, str or bool, or None for no label, got {label!r} of type "
+        f"{type(label).__name__} at {_brackets(position)}."
     )
 
 
 def _shape(name: str, labels: list[Any]) -> tuple[int, ...]:
-    """Shape of nested lists; raises InputError, naming the rows, where they are ragged."""
+    """Return the shape of nested lists; InputError names the rows if they are ragged."""
     parts = [_shape(name, part) if isinstance(part, list) else () for part in labels]
     for row, part in enumerate(parts):
         if part != parts[0]:
             raise InputError(
                 f"targets of {name!r} are ragged: entry 0 has shape {parts[0]}, entry {row} has {part}. "
-                "Pad the shorter ones with None, which stands for no label."
+                "Pad the shorter ones with None, which means no label."
             )
     return (len(labels), *(parts[0] if parts else ()))
 
@@ -83,5 +99,5 @@ def _any_label(labels: list[Any]) -> bool:
     return any(_any_label(part) if isinstance(part, list) else part is not None for part in labels)
 
 
-def _at(place: tuple[int, ...]) -> str:
-    return "".join(f"[{number}]" for number in place)
+def _brackets(position: tuple[int, ...]) -> str:
+    return "".join(f"[{number}]" for number in position)

@@ -1,14 +1,18 @@
 """Scores: pure functions of mergeable statistics, the same for a layer in training and a single unit.
 
-scorer = Scorer(["mean", "linear_f1", "kmeans_ami"])
-scorer.update(behaviours, {"digit": labels}, items)
-scorer.result()                                      # a list of ScoreResult, the rows of Results
+    scorer = Scorer(["mean", "linear_f1", "kmeans_ami"])
+    scorer.update(behaviours, {"digit": labels}, items)
+    scorer.result()                          # a list of ScoreResult, the rows of Results
+
+``docs/scores.md`` says what each score is; it is made from what is said here (``python -m intus.scores``).
 """
 
-from . import affinity, cluster, intrinsic, linear, mdl, regression, steps  # noqa: F401  (registered)
-from .adapters import register
-from .base import Score, ScoreResult, get, names
+# The order of registration is the order in which scores are listed to people.
+from . import linear, logistic, regression, cluster, intrinsic, steps, affinity, overlap  # noqa: F401, I001
+from ..core.score_info import ScoreInfo
+from .base import Score, ScoreResult
 from .overlap import iou
+from .registry import get, infos, names, register
 from .scorer import Scorer
 
-__all__ = ["ScoreResult", "Score", "Scorer", "get", "iou", "names", "register"]
+__all__ = ["Score", "ScoreInfo", "ScoreResult", "Scorer", "get", "infos", "iou", "names", "register"]

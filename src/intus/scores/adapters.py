@@ -1,85 +1,49 @@
-"""Anything usable as a score: plain functions and scikit-learn estimators, over the bounded sample."""
+"""Scores from plain functions and scikit-learn estimators, computed from the bounded sample."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from ..core.errors import InputError
-from .affinity import of_pairs
-from .base import NAN, Score, ScoreResult, add_score, get, score
-from .cluster import adjusted, agreement
+from .base import NAN, Need, Score, ScoreResult, info_of, summary
+from .cluster import INTERVAL as CLUSTER_INTERVAL
+from .cluster import SHUFFLED, adjusted, agreement
 from .judging import judge, majority_f1
-from .labelled import TOO_MANY, complete, labelled_rows, shuffled, too_few
-from .mdl import logistic
+from .labelled import CLASSES, TOO_MANY, complete, labelled_rows, shuffled, too_few
+from .linear import MAJORITY_OR_SHUFFLED
 from .statistics.statistics import Statistics
 
-
-def register(name: str, what: Any = None, *, per: Literal["layer", "unit"] = "layer") -> Any:
-    """Make a function or a scikit-learn estimator a score by that name, directly or as a decorator.
-
-    A function of ``(behaviours)`` gives a layer's number, one of ``(behaviours, labels)`` a number for
-    each target, from behaviours (rows, features) and whole-number classes (rows,); its baseline is the same
-    function on shuffled labels. ``per="unit"``: the function gets one unit's behaviours (rows,) and one
-    hypothesis (rows,). A classifier's number is its macro F1 on held-out rows, a clusterer's its
-    adjusted mutual information with the labels. All of them see the bounded sample.
-
-    >>> @register("spread_doc")
-    ... def spread(behaviours):
-    ...     return float(behaviours.max() - behaviours.min())
-    >>> from intus.scores import Scorer
-    >>> scorer = Scorer("spread_doc")
-    >>> scorer.update(np.array([[1.0], [4.0]]))
-    >>> scorer.result()[0].value
-    3.0
-    """
-    if what is None:
-
-        def decorate(function: Any) -> Any:
-            return register(name, function, per=per)
-
-        return decorate
-    if per == "unit":
-        add_score(of_pairs(what, name))
-    else:
-        add_score(as_score(what, name))
-    return what
+#: What is said of the score of any classifier, and of any clusterer.
+CLASSIFIER: dict[str, Any] = {
+    "formula": "the mean over classes of 2 TP / (2 TP + FP + FN), on held-out rows",
+    "low": 0.0,
+    "high": 1.0,
+    "baseline": MAJORITY_OR_SHUFFLED,
+    "interval": "95 %, bootstrap of the held-out rows; what was trained is held fixed",
+    "requires": CLASSES,
+}
+CLUSTERER: dict[str, Any] = {
+    "formula": "(MI - E[MI]) / (mean of the two entropies - E[MI]), E over random labellings",
+    "high": 1.0,
+    "baseline": SHUFFLED,
+    "interval": CLUSTER_INTERVAL,
+    "requires": CLASSES,
+}
 
 
-def as_score(what: Any, name: str = "") -> Score:
-    """The Score that a name, a Score, a function or an estimator means; raises InputError otherwise."""
-    if isinstance(what, str):
-        return get(what)
-    if isinstance(what, Score):
-        return what
-    name = name or getattr(what, "__name__", type(what).__name__)
-    if not isinstance(what, type):
-        if hasattr(what, "fit_predict"):
-            return _of_clusterer(what, name)
-        if hasattr(what, "fit") and hasattr(what, "predict"):
-            return _of_classifier(what, name)
-        if callable(what):
-            return _of_function(what, name)
-    if isinstance(what, type):
-        raise InputError(
-            f"A score is an estimator, not its class: give {what.__name__}(), or one with settings."
-        )
-    raise InputError(
-        f"A score is a name, a function of behaviours (and labels) or a scikit-learn estimator, got {what!r} "
-        f"of type {type(what).__name__}."
-    )
-
-
-def _of_function(function: Callable[..., Any], name: str) -> Score:
+def of_function(function: Callable[..., Any], name: str, **said: Any) -> Score:
+    """Return the score of a function of (behaviours) or (behaviours, labels), else raise InputError."""
     wants = len([p for p in inspect.signature(function).parameters.values() if p.default is p.empty])
     if wants not in (1, 2):
         raise InputError(
-            f"The score {name!r} takes {wants} arguments; write it as a function of (behaviours) or of "
+            f"The score {name!r} takes {wants} arguments. Write it as a function of (behaviours) or of "
             "(behaviours, labels)."
         )
+    said = {"about": summary(function), **said}
 
     def of_layer(statistics: Statistics) -> Iterable[ScoreResult]:
         x = statistics.drawn()[1]
@@ -96,15 +60,15 @@ def _of_function(function: Callable[..., Any], name: str) -> Score:
         yield ScoreResult(name, value, target, baseline=base, n=len(x), note=statistics.note)
 
     if wants == 1:
-        return Score(name, of_layer, frozenset({"sample"}))
-    return Score(name, of_target, frozenset({"sample", "classes"}), per="target")
+        return Score(name, of_layer, frozenset({"sample"}), info=info_of(name, "layer", **said))
+    said = {"requires": CLASSES, "baseline": SHUFFLED, **said}
+    needs: frozenset[Need] = frozenset({"sample", "classes"})
+    return Score(name, of_target, needs, per="target", info=info_of(name, "target", **said))
 
 
-def _number(function: Callable[..., Any], *arguments: np.ndarray) -> float:
-    return float(function(*arguments)) if len(arguments[0]) else NAN
+def of_classifier(estimator: Any, name: str, **said: Any) -> Score:
+    """Return the score of a scikit-learn classifier: its macro F1 on held-out rows."""
 
-
-def _of_classifier(estimator: Any, name: str) -> Score:
     def compute(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
         places, x, codes = labelled_rows(statistics, target)
         held = places.held
@@ -118,16 +82,14 @@ def _of_classifier(estimator: Any, name: str) -> Score:
         low, high = value.interval("f1", statistics.seed)
         return [ScoreResult(name, value.f1, target, -1, low, high, base, int(held.sum()))]
 
-    return Score(name, compute, frozenset({"sample", "classes"}), per="target")
+    about = f"Macro F1 of {type(estimator).__name__}, on held-out rows."
+    info = info_of(name, "target", **{"about": about} | CLASSIFIER | said)
+    return Score(name, compute, frozenset({"sample", "classes"}), per="target", info=info)
 
 
-@score("logistic_f1", "sample", "classes", per="target", default=False)
-def logistic_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    """Held-out macro F1 of scikit-learn's logistic regression on standardised rows of the sample."""
-    return _of_classifier(logistic(), "logistic_f1").compute(statistics, target)
+def of_clusterer(estimator: Any, name: str, **said: Any) -> Score:
+    """Return the score of a scikit-learn clusterer: its adjusted mutual information with the labels."""
 
-
-def _of_clusterer(estimator: Any, name: str) -> Score:
     def compute(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
         places, x, codes = labelled_rows(statistics, target)
         if note := too_few(statistics, target, codes):
@@ -135,7 +97,13 @@ def _of_clusterer(estimator: Any, name: str) -> Score:
         found = _clone(estimator).fit_predict(x)
         return [agreement(name, target, adjusted, codes, found, places.group, statistics)]
 
-    return Score(name, compute, frozenset({"sample", "classes"}), per="target")
+    about = f"Adjusted mutual information of the labels and the clusters of {type(estimator).__name__}."
+    info = info_of(name, "target", **{"about": about} | CLUSTERER | said)
+    return Score(name, compute, frozenset({"sample", "classes"}), per="target", info=info)
+
+
+def _number(function: Callable[..., Any], *arguments: np.ndarray) -> float:
+    return float(function(*arguments)) if len(arguments[0]) else NAN
 
 
 def _fitted(estimator: Any, x: np.ndarray, y: np.ndarray) -> Any:

@@ -1,32 +1,48 @@
 """Affinity of single units with hypotheses: does this unit respond to that idea?
 
-Baseline of every pair is the best any unit reaches, by absolute value, when hypotheses are moved to other
-items in a seeded order: position and texture within an item stay, only the link is broken. (For
-``mean_difference`` it is the best of that unit, since each unit has its own scale.)
+The baseline of each pair is the best that any unit reaches, by absolute value, when hypotheses are moved to
+other items in a seeded order. Position and texture within an item stay; only the link is broken. For
+``mean_difference`` it is the best of the same unit, since each unit has its own scale.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
-from .base import NAN, Score, ScoreResult, score
+from .base import NAN, Score, ScoreResult, info_of, score, summary
 from .statistics import pairs
 from .statistics.jackknife import jackknife, leave_one_out
 from .statistics.split import Places
 from .statistics.statistics import Statistics
 
-ROLLS = 3  #: how often hypotheses are moved to other items for the control
+ROLLS = 3  #: how often hypotheses are moved to other items for the baseline
 BLOCK = 1 << 14
+#: What the baseline and the interval of an affinity are.
+MOVED = "the largest absolute value of any unit when hypotheses are moved to other items"
+INTERVAL = "95 %, jackknife over groups of items"
 
 
 # -- from sums over all rows -------------------------------------------------------------------------
 
 
-@score("correlation", "pairs", "sample", per="unit")
+@score(
+    "correlation",
+    "pairs",
+    "sample",
+    per="unit",
+    label="Correlation",
+    formula="Pearson's r",
+    low=-1.0,
+    high=1.0,
+    baseline=MOVED,
+    interval=f"{INTERVAL}, of atanh r",
+    requires="hypotheses that are numbers",
+)
 def correlation(statistics: Statistics) -> Iterable[ScoreResult]:
-    """Pearson's r of each unit and hypothesis; the interval is a jackknife over items, on atanh r."""
+    """Correlation of a unit's behaviour with a hypothesis."""
     sums = statistics.pairs.sums
     value = pairs.correlation(sums.sum(axis=1))
     with np.errstate(all="ignore"):
@@ -36,9 +52,19 @@ def correlation(statistics: Statistics) -> Iterable[ScoreResult]:
     return spread("correlation", statistics, value, low, high, base)
 
 
-@score("mean_difference", "pairs", "sample", per="unit")
+@score(
+    "mean_difference",
+    "pairs",
+    "sample",
+    per="unit",
+    label="Difference of means",
+    formula="mean of the unit where the hypothesis is 1, minus its mean where the hypothesis is 0",
+    baseline="the largest absolute value of the same unit when hypotheses are moved to other items",
+    interval=INTERVAL,
+    requires="hypotheses of 0 and 1",
+)
 def mean_difference(statistics: Statistics) -> Iterable[ScoreResult]:
-    """Mean of the unit where the hypothesis is 1 less where it is 0, in the unit's own unit."""
+    """How much larger a unit is where a hypothesis holds, in the unit's own scale."""
     sums = statistics.pairs.sums
     value = np.where(statistics.pairs.binary, pairs.mean_difference(sums.sum(axis=1)), NAN)
     without = np.array([pairs.mean_difference(one) for one in leave_one_out(sums, 1)])
@@ -48,7 +74,7 @@ def mean_difference(statistics: Statistics) -> Iterable[ScoreResult]:
 
 
 def _control(statistics: Statistics, measure: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """The best |measure| (units, hypotheses) when hypotheses belong to other items."""
+    """Return the best |measure| (units, hypotheses) when hypotheses are moved to other items."""
 
     def sums_of_rolls() -> list[np.ndarray]:
         out, x = [], drawn(statistics)[1]
@@ -69,8 +95,9 @@ def _control(statistics: Statistics, measure: Callable[[np.ndarray], np.ndarray]
 # -- from the sample --------------------------------------------------------------------------------
 
 
-def of_pairs(function: Callable[[np.ndarray, np.ndarray], float], name: str) -> Score:
-    """A score from a function of one unit's behaviours (rows,) and one hypothesis (rows,)."""
+def of_pairs(function: Callable[[np.ndarray, np.ndarray], float], name: str, **said: Any) -> Score:
+    """Return the score of a function of one unit's behaviours (rows,) and one hypothesis (rows,)."""
+    said = {"about": summary(function), "baseline": MOVED, "interval": INTERVAL, **said}
 
     def table(x: np.ndarray, values: np.ndarray) -> np.ndarray:
         out = np.full((x.shape[1], values.shape[1]), NAN)
@@ -92,14 +119,14 @@ def of_pairs(function: Callable[[np.ndarray, np.ndarray], float], name: str) -> 
         rows = np.isfinite(values).sum(axis=0)
         return spread(name, statistics, value, low, high, base, rows=rows)
 
-    return Score(name, compute, frozenset({"pairs", "sample"}), "unit")
+    return Score(name, compute, frozenset({"pairs", "sample"}), "unit", info=info_of(name, "unit", **said))
 
 
 def rolls(statistics: Statistics) -> list[np.ndarray]:
-    """The sample's hypotheses moved to other items, ROLLS times: (rows, hypotheses) each.
+    """Return the sample's hypotheses moved to other items, ROLLS times: (rows, hypotheses) each.
 
-    Items are put in a seeded order and each row gets the hypotheses of the row in the same position of the
-    item some places on, NaN where that item has no such row. Empty where there are fewer than two items.
+    Items are put in a seeded order, and each row gets the hypotheses of the row in the same position of
+    another item, NaN if that item has no such row. The list is empty if there are fewer than two items.
     """
     return statistics.once("rolls", lambda: _rolls(*drawn(statistics)[::2], statistics.seed))
 
@@ -120,16 +147,16 @@ def _rolls(places: Places, values: np.ndarray, seed: int) -> list[np.ndarray]:
 
 
 def drawn(statistics: Statistics) -> tuple[Places, np.ndarray, np.ndarray]:
-    """The sample: places, behaviours (rows, units) and hypotheses (rows, hypotheses)."""
+    """Return the sample: places, behaviours (rows, units) and hypotheses (rows, hypotheses)."""
     places, x, _, values = statistics.drawn()
     return places, x, values.reshape(len(x), len(statistics.targets))
 
 
-# -- readings ----------------------------------------------------------------------------------------
+# -- results -----------------------------------------------------------------------------------------
 
 
 def best(table: np.ndarray) -> np.ndarray:
-    """The greatest absolute value along axis 0, NaN only where all are."""
+    """Return the greatest absolute value along axis 0, NaN only where all are."""
     filled = np.where(np.isfinite(table), np.abs(table), -1).max(axis=0, initial=-1)
     return np.where(filled >= 0, filled, NAN)
 
@@ -146,8 +173,10 @@ def spread(
     notes: np.ndarray | None = None,
     rows: np.ndarray | None = None,
 ) -> Iterator[ScoreResult]:
-    """One reading per hypothesis and unit of tables (units, hypotheses); ``base`` may be (hypotheses,),
-    ``rows`` is."""
+    """Yield a result for each hypothesis and unit of tables (units, hypotheses).
+
+    ``base`` may be (hypotheses,); ``rows`` is.
+    """
     base = np.broadcast_to(base, value.shape)
     sampled = rows is not None and not statistics.sample.complete
     for h, target in enumerate(statistics.targets):
@@ -169,7 +198,7 @@ def spread(
 
 
 def _unfit(statistics: Statistics, target: str, column: int, binary: bool) -> str:
-    """Why no affinity can be had with these labels, "" if it can."""
+    """Return why there is no affinity with these labels, "" if there is."""
     if target in statistics.not_numbers:
         return "the labels are not numbers"
     if binary and not statistics.pairs.binary[column]:

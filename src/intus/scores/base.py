@@ -1,34 +1,61 @@
-"""What a score is, what it reads out, and the registry of scores by name.
+"""What a score is, what it returns, and the scores that are registered.
 
-A score is a pure function of statistics: nothing here sees a tensor twice, so the same score serves a
-live training run, a file and a million symbols.
+A score is a pure function of statistics. It never sees the behaviours themselves, so the same score serves a
+training that runs, a file, and a million symbols.
 """
 
 from __future__ import annotations
 
-import logging
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..core.errors import InputError, did_you_mean
+from ..core.errors import InputError
+from ..core.score_info import ScoreInfo
 
 if TYPE_CHECKING:
     from .statistics.statistics import Statistics
 
+#: The statistics that a score may need (see ``statistics.Statistics``); only those that are needed are
+#: computed.
+#:
+#: ``tally``    counts, extremes and the means of per-row scalars of all entries (``Statistics.tally``)
+#: ``moments``  sums and products of features over the training rows, by class (``Statistics.moments``)
+#: ``whole``    the moments of the held-out rows as well
+#: ``classes``  the labels of each target as classes (``Statistics.classes``)
+#: ``values``   the labels of each target as numbers
+#: ``pairs``    sums of products of each unit and each target's numbers (``Statistics.pairs``)
+#: ``sample``   a bounded random sample of the rows with their labels (``Statistics.drawn``)
+#: ``steps``    the sum of the rows and of their squares, each row being one step (``Statistics.steps``)
 Need = Literal["tally", "moments", "whole", "classes", "values", "pairs", "sample", "steps"]
-ENTRY_POINTS = "intus.scores"
+
+#: How a score is called, and so what it is a score of.
+#:
+#: ``layer``   ``compute(statistics)``, once: a score of the layer that needs no target
+#: ``target``  ``compute(statistics, target)``, once for each target: a score of the layer and the target
+#: ``unit``    ``compute(statistics)``, once: scores of all pairs of a unit and a target
+Per = Literal["layer", "target", "unit"]
+
 NAN = float("nan")
-_log = logging.getLogger(__name__)
 
 
 class ScoreResult(NamedTuple):
-    """One row of Results, less who and when: ``unit`` -1 means the whole layer, ``low`` and ``high``
-    bound a 95 % interval, ``baseline`` is what the score gives without knowledge, ``n`` counts rows."""
+    """One row of Results, without the columns that say of whom and when.
+
+    Attributes:
+        score: The name of the score.
+        value: The value, NaN where there is none.
+        target: The target, "" for a score that needs none.
+        unit: The unit, -1 for the whole layer.
+        low: Lower bound of a 95 % interval.
+        high: Upper bound of a 95 % interval.
+        baseline: What the score gives without knowledge.
+        n: Number of rows.
+        note: Why there is no value, or what to know about it.
+    """
 
     score: str
     value: float
@@ -43,27 +70,55 @@ class ScoreResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A named pure function from statistics to readings.
+    """A named pure function from statistics to results.
 
-    ``needs`` are the statistics it reads, so that nothing else is accumulated. ``per`` says how it is
-    called: ``"layer"``: ``compute(statistics)``; ``"target"``: ``compute(statistics, target)`` once for
-    every target; ``"unit"``: ``compute(statistics)`` once, for every unit and target. ``default`` is whether
-    servers read it unasked; ``kinds`` are the kinds of record that it means something for, all if empty.
+    Attributes:
+        name: The name.
+        compute: The function; ``per`` says how it is called.
+        needs: The statistics that it reads.
+        per: How it is called.
+        default: Whether servers compute it unless told otherwise; False for expensive scores.
+        kinds: The kinds of record that it applies to, all if empty.
+        info: What it is, for people.
+        beside: The same for each further row that it returns under another name.
     """
 
     name: str
     compute: Callable[..., Iterable[ScoreResult]]
     needs: frozenset[Need]
-    per: Literal["layer", "target", "unit"] = "layer"
+    per: Per = "layer"
     default: bool = True
     kinds: frozenset[str] = frozenset()
+    info: ScoreInfo | None = None
+    beside: tuple[ScoreInfo, ...] = ()
 
-    def readings(self, statistics: Statistics) -> list[ScoreResult]:
-        """Everything this score has to say."""
-        with np.errstate(all="ignore"):  # what overflows is shown as infinite, not warned of
+    def results(self, statistics: Statistics) -> list[ScoreResult]:
+        """Return all that this score finds."""
+        with np.errstate(all="ignore"):  # an overflow is shown as infinite
             if self.per == "target":
                 return [r for target in statistics.targets for r in self.compute(statistics, target)]
             return list(self.compute(statistics))
+
+    @property
+    def infos(self) -> tuple[ScoreInfo, ...]:
+        """What each of its rows is."""
+        return (self.info or info_of(self.name, self.per), *self.beside)
+
+
+def info_of(name: str, per: Per, **said: Any) -> ScoreInfo:
+    """Return the ScoreInfo of a score that is called so, with what else is said of it."""
+    return ScoreInfo(
+        name=name, level="unit" if per == "unit" else "layer", needs_target=per != "layer", **said
+    )
+
+
+def summary(function: Callable[..., Any]) -> str:
+    """Return the first paragraph of a function's docstring, on one line.
+
+    >>> summary(summary)
+    "Return the first paragraph of a function's docstring, on one line."
+    """
+    return " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())[:1000]
 
 
 _SCORES: dict[str, Score] = {}
@@ -72,55 +127,29 @@ _SCORES: dict[str, Score] = {}
 def score(
     name: str,
     *needs: Need,
-    per: Literal["layer", "target", "unit"] = "layer",
+    per: Per = "layer",
     default: bool = True,
     kinds: Iterable[str] = (),
+    beside: Iterable[ScoreInfo] = (),
+    **said: Any,
 ) -> Callable[[Callable[..., Iterable[ScoreResult]]], Callable[..., Iterable[ScoreResult]]]:
-    """Register a function of statistics as a score; see ``intus.scores.register`` for plain functions."""
+    """Register a function of statistics as a score; for plain functions see ``intus.scores.register``.
+
+    The arguments are the fields of Score; ``said`` are those of ScoreInfo. What the score measures is said by
+    the first paragraph of the function's docstring.
+    """
 
     def add(compute: Callable[..., Iterable[ScoreResult]]) -> Callable[..., Iterable[ScoreResult]]:
-        add_score(Score(name, compute, frozenset(needs), per, default, frozenset(kinds)))
+        info = info_of(name, per, **{"about": summary(compute), **said})
+        add_score(Score(name, compute, frozenset(needs), per, default, frozenset(kinds), info, tuple(beside)))
         return compute
 
     return add
 
 
 def add_score(new: Score) -> Score:
-    """Put a score into the registry; a name can be taken once only."""
+    """Register a score; raises InputError if its name is taken."""
     if new.name in _SCORES:
-        raise InputError(f"A score named {new.name!r} is registered already; choose another name.")
+        raise InputError(f"A score named {new.name!r} is registered already. Choose another name.")
     _SCORES[new.name] = new
     return new
-
-
-def names() -> list[str]:
-    """Names of all registered scores, those of installed packages included."""
-    _load_entry_points()
-    return sorted(_SCORES)
-
-
-def get(name: str) -> Score:
-    """The score of that name; raises InputError with the nearest names."""
-    if name not in _SCORES:
-        _load_entry_points()
-    if name not in _SCORES:
-        raise InputError(f"There is no score {name!r}. {did_you_mean(name, _SCORES)}")
-    return _SCORES[name]
-
-
-@cache
-def _load_entry_points() -> None:
-    """Let other packages add theirs, once: an entry point of the group ``intus.scores`` names anything that
-    ``register`` takes. One that fails to load is logged and left out, for the others must go on."""
-    from .adapters import as_score
-
-    for point in entry_points(group=ENTRY_POINTS):
-        package = point.dist.name if point.dist else "another package"
-        if point.name in _SCORES:
-            _log.warning("The score %r of %s is left out: the name is taken.", point.name, package)
-            continue
-        try:
-            _SCORES[point.name] = as_score(point.load(), point.name)
-        except Exception as error:
-            _log.warning("The score %r of %s could not be loaded: %s", point.name, package, error)
-            _log.debug("Loading %r failed", point.value, exc_info=True)

@@ -1,4 +1,4 @@
-"""Do clusters, found without labels, agree with the labels?"""
+"""How clusters that are found without labels agree with the labels."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ import numpy as np
 
 from ..core.errors import require
 from .base import NAN, ScoreResult, score
-from .labelled import labelled_rows, shuffled, too_few
+from .labelled import CLASSES, labelled_rows, shuffled, too_few
 from .statistics.jackknife import jackknife, leave_one_out
 from .statistics.split import GROUPS
 from .statistics.statistics import Statistics
 
-MOST_ROWS = 2000  #: k-means sees at most so many rows
-LEAST_ROWS = 3  #: for each cluster; with fewer they are hardly clusters, and a thousand of them take long
+MOST_ROWS = 2000  #: rows that k-means sees at most
+LEAST_ROWS = 3  #: rows for each cluster; with fewer there are hardly clusters, and it takes long
+#: What the baseline and the interval of an agreement are.
+SHUFFLED = "the same with shuffled labels"
+INTERVAL = "95 %, jackknife over groups of items; the clusters are held fixed"
 
 #: A measure of agreement, from how often each class (rows) meets each cluster (columns).
 Measure = Callable[[np.ndarray], float]
 
 
 def mutual_information(table: np.ndarray) -> float:
-    """Mutual information of classes and clusters in nats; random ones do not give 0.
+    """Return the mutual information of classes and clusters in nats; random clusters do not give 0.
 
     >>> round(mutual_information(np.eye(4)), 4) == round(float(np.log(4)), 4)
     True
@@ -34,23 +37,26 @@ def mutual_information(table: np.ndarray) -> float:
 
 
 def normalised(table: np.ndarray) -> float:
-    """Mutual information divided by the mean of the two entropies: 1 for equal labellings. It is the
-    V-measure, the harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg 2007)."""
+    """Return mutual information divided by the mean of the two entropies: 1 for equal labellings.
+
+    It is the V-measure, the harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg 2007).
+    """
     mean = _mean_entropy(table)
     return mutual_information(table) / mean if mean > 0 else 1.0
 
 
 def adjusted(table: np.ndarray, chance: float | None = None) -> float:
-    """Adjusted mutual information: 0 for random labellings, 1 for equal ones (Vinh et al. 2010).
+    """Return adjusted mutual information: 0 for random labellings, 1 for equal ones (Vinh et al. 2010).
 
-    ``chance`` is what random labellings of these sizes have in common, worked out where it is not given."""
+    ``chance`` is the mutual information of random labellings of these sizes; by default it is computed.
+    """
     chance = _expected(table) if chance is None else chance
     gap = _mean_entropy(table) - chance
     return (mutual_information(table) - chance) / gap if abs(gap) > 1e-15 else 1.0
 
 
 def _expected(table: np.ndarray) -> float:
-    """The mutual information of random labellings of the same sizes."""
+    """Return the expected mutual information of random labellings of the same sizes."""
     metrics = require("sklearn.metrics.cluster", extra="server", why="to compare clusters with labels")
     whole = table[table.any(axis=1)][:, table.any(axis=0)].astype(np.int64)
     return float(metrics.expected_mutual_information(whole, int(whole.sum())))
@@ -74,8 +80,7 @@ def agreement(
     group: np.ndarray,
     statistics: Statistics,
 ) -> ScoreResult:
-    """How clusters agree with classes by that measure, with the interval of leaving out groups of items and
-    the agreement of shuffled labels."""
+    """Return the agreement of clusters and classes, with a jackknife interval and that of shuffled labels."""
     tables = _tables(truth, cluster, group)
     table = tables.sum(axis=0)
     near = _near(measure, table)
@@ -88,8 +93,11 @@ def agreement(
 
 
 def _near(measure: Measure, table: np.ndarray) -> Measure:
-    """The measure for a table and for large parts of it. What chance gives goes with 1/n to the first order
-    (Vinh et al. 2010), so it is worked out once: it costs more than all the rest."""
+    """Return the measure for a table and for large parts of it.
+
+    To first order the agreement of random labellings goes with 1/n (Vinh et al. 2010), so it is computed
+    once: it costs more than all the rest.
+    """
     if measure is not adjusted:
         return measure
     chance = _expected(table) * float(table.sum())
@@ -97,7 +105,7 @@ def _near(measure: Measure, table: np.ndarray) -> Measure:
 
 
 def _tables(truth: np.ndarray, cluster: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """How often each class meets each cluster, by group of items: (GROUPS, classes, clusters)."""
+    """Return how often each class meets each cluster, by group of items: (GROUPS, classes, clusters)."""
     rows, columns = (np.unique(codes, return_inverse=True)[1] for codes in (truth, cluster))
     out = np.zeros((GROUPS, int(rows.max(initial=0)) + 1, int(columns.max(initial=0)) + 1))
     np.add.at(out, (group, rows, columns), 1)
@@ -119,21 +127,21 @@ def _kmeans(name: str, measure: Measure, statistics: Statistics, target: str) ->
 
 
 def _clusters(x: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """k-means, k the number of classes; fewer distinct rows than k give fewer clusters, not a warning."""
+    """Return the clusters of k-means; fewer than ``count`` if there are fewer distinct rows."""
     cluster = require("sklearn.cluster", extra="server", why="to cluster behaviours")
 
     def seeds(x: np.ndarray, count: int, random_state: Any) -> np.ndarray:
-        """k-means++ as scikit-learn's, which turns float32 into float64 block by block: at half the cost."""
+        """Choose centres by k-means++ in float64 at once, at half the cost of scikit-learn's way."""
         centres, _ = cluster.kmeans_plusplus(x.astype(np.float64), count, random_state=random_state)
         return np.asarray(centres, x.dtype)
 
     means = cluster.KMeans(_distinct(x, count), init=seeds, n_init=2, max_iter=100, random_state=seed)
-    x = np.ldexp(x, -np.frexp(np.abs(x).max())[1])  # so that squares stay in range; changes no digit
+    x = np.ldexp(x, -np.frexp(np.abs(x).max())[1])  # a power of two: squares stay in range, digits the same
     return np.asarray(means.fit_predict(x - x.mean(axis=0)))
 
 
 def _distinct(x: np.ndarray, most: int) -> int:
-    """How many distinct rows there are, counted up to ``most``."""
+    """Count distinct rows, up to ``most``."""
     found: set[bytes] = set()
     for row in x + 0.0:  # which makes -0.0 the same as 0.0
         found.add(row.tobytes())
@@ -142,19 +150,58 @@ def _distinct(x: np.ndarray, most: int) -> int:
     return len(found)
 
 
-@score("kmeans_mi", "sample", "classes", per="target")
-def kmeans_mi(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    """Mutual information in nats of k-means clusters and classes."""
-    return [_kmeans("kmeans_mi", mutual_information, statistics, target)]
+_SAID: dict[str, Any] = {
+    "low": 0.0,
+    "baseline": SHUFFLED,
+    "interval": INTERVAL,
+    "requires": f"{CLASSES}, with at least {LEAST_ROWS} rows for each",
+}
+_KMEANS = f"k-means with as many clusters as there are classes, on at most {MOST_ROWS:,} rows of the sample"
 
 
-@score("kmeans_ami", "sample", "classes", per="target")
+@score(
+    "kmeans_ami",
+    "sample",
+    "classes",
+    per="target",
+    label="k-means, adjusted mutual information",
+    formula=f"(MI - E[MI]) / (mean of the two entropies - E[MI]), E over random labellings; {_KMEANS}",
+    source="Vinh, Epps and Bailey 2010",
+    **_SAID | {"low": None, "high": 1.0},
+)
 def kmeans_ami(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    """Adjusted mutual information of k-means clusters and classes."""
+    """How well clusters of the layer's rows agree with the classes; about 0 if they are random."""
     return [_kmeans("kmeans_ami", adjusted, statistics, target)]
 
 
-@score("kmeans_nmi", "sample", "classes", per="target")
+@score(
+    "kmeans_mi",
+    "sample",
+    "classes",
+    per="target",
+    label="k-means, mutual information",
+    formula=f"Σ p(c, k) ln(p(c, k) / (p(c) p(k))) over classes c and clusters k, in nats; {_KMEANS}",
+    source="Vivisect 2018, Figure 2",
+    **_SAID,
+)
+def kmeans_mi(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
+    """Mutual information, in nats, of the classes and clusters of the layer's rows.
+
+    Random clusters do not give 0: compare it with its baseline.
+    """
+    return [_kmeans("kmeans_mi", mutual_information, statistics, target)]
+
+
+@score(
+    "kmeans_nmi",
+    "sample",
+    "classes",
+    per="target",
+    label="k-means, normalized mutual information",
+    formula=f"mutual information divided by the mean of the two entropies (the V-measure); {_KMEANS}",
+    source="Rosenberg and Hirschberg 2007",
+    **_SAID | {"high": 1.0},
+)
 def kmeans_nmi(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    """Normalised mutual information of k-means clusters and classes: the V-measure."""
+    """How well clusters of the layer's rows agree with the classes, not adjusted for chance."""
     return [_kmeans("kmeans_nmi", normalised, statistics, target)]

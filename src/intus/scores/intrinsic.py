@@ -1,9 +1,10 @@
-"""Scores of a layer that need no labels."""
+"""Scores of a layer that need no target."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
@@ -13,38 +14,49 @@ from .statistics.moments import HUGE
 from .statistics.row_statistics import ROW_SCALARS
 from .statistics.statistics import Statistics
 
+_FINITE = "rows that are finite; the others are left out and counted"
 
-def _row_mean(name: str, meaning: str) -> None:
-    """Register the mean over rows of one number per row; the interval is a jackknife over items."""
+
+def _row_mean(
+    name: str, label: str, about: str, formula: str, low: float | None = None, high: float | None = None
+) -> None:
+    """Register the mean over rows of one number per row."""
     place = ROW_SCALARS.index(name)
 
     def compute(statistics: Statistics) -> Iterable[ScoreResult]:
         tally = statistics.tally
         if not tally.rows:
-            return [_reading(name, NAN, statistics)]
+            return [_result(name, NAN, statistics)]
         value = tally.mean()[place]
         sums = np.stack([tally.counts, tally.counts * tally.means[:, place]])
         with np.errstate(all="ignore"):
             without = np.array([total / rows for rows, total in leave_one_out(sums, 1)])
-            low, high = jackknife(value, without)
-        return [_reading(name, float(value), statistics, float(low), float(high))]
+            bounds = jackknife(value, without)
+        return [_result(name, float(value), statistics, *map(float, bounds))]
 
-    compute.__doc__ = meaning
-    score(name, "tally")(compute)
-
-
-def _simple(name: str, read: Callable[[Statistics], float]) -> None:
-    score(name, "tally")(lambda statistics: [_reading(name, read(statistics), statistics)])
+    interval = "95 %, jackknife over groups of items"
+    said: dict[str, Any] = {"label": label, "about": about, "formula": formula, "low": low, "high": high}
+    score(name, "tally", requires=_FINITE, interval=interval, **said)(compute)
 
 
-_row_mean("mean", "Mean of all entries.")
-_row_mean("mean_abs", "Mean absolute value of all entries.")
-_row_mean("norm", "Mean Euclidean norm of the rows.")
-_row_mean("sparsity", "Share of entries that are exactly zero.")
+def _scalar(
+    name: str,
+    label: str,
+    about: str,
+    formula: str,
+    compute: Callable[[Statistics], float],
+    low: float | None = None,
+) -> None:
+    """Register one number of all entries."""
+
+    def results(statistics: Statistics) -> Iterable[ScoreResult]:
+        return [_result(name, compute(statistics), statistics)]
+
+    score(name, "tally", label=label, about=about, formula=formula, low=low, requires=_FINITE)(results)
 
 
 def _variance(statistics: Statistics) -> float:
-    """Variance of all entries: that within rows and that of the rows' means."""
+    """Return the variance of all entries: that within rows plus that of the rows' means."""
     tally = statistics.tally
     if not tally.rows:
         return NAN
@@ -52,34 +64,90 @@ def _variance(statistics: Statistics) -> float:
     return float(within + between / tally.rows)
 
 
-_simple("variance", _variance)
-_simple("std", lambda statistics: math.sqrt(_variance(statistics)))
-_simple("min", lambda statistics: statistics.tally.low if statistics.tally.rows else NAN)
-_simple("max", lambda statistics: statistics.tally.high if statistics.tally.rows else NAN)
+_row_mean("mean", "Mean", "Mean of all entries.", "mean over rows of the mean of a row", None, None)
+_row_mean(
+    "mean_abs", "Mean magnitude", "Mean absolute value of all entries.", "mean over rows of mean |x|", 0, None
+)
+_scalar(
+    "std",
+    "Standard deviation",
+    "Standard deviation of all entries.",
+    "square root of the variance",
+    lambda statistics: math.sqrt(_variance(statistics)),
+    low=0,
+)
+_scalar(
+    "variance",
+    "Variance",
+    "Variance of all entries.",
+    "mean variance within rows plus the variance of the rows' means",
+    _variance,
+    low=0,
+)
+_scalar(
+    "min",
+    "Minimum",
+    "Smallest entry.",
+    "min x",
+    lambda statistics: statistics.tally.low if statistics.tally.rows else NAN,
+)
+_scalar(
+    "max",
+    "Maximum",
+    "Largest entry.",
+    "max x",
+    lambda statistics: statistics.tally.high if statistics.tally.rows else NAN,
+)
+_row_mean("norm", "Norm", "Mean Euclidean norm of the rows.", "mean over rows of sqrt(Σ x²)", 0, None)
+_row_mean(
+    "sparsity",
+    "Sparsity (share of zeros)",
+    "Fraction of entries that are exactly zero.",
+    "mean over rows of the fraction of zeros",
+    0,
+    1,
+)
 
 
-@score("dead", "tally")
+@score(
+    "dead",
+    "tally",
+    label="Dead units",
+    formula="1 - (features with an entry other than 0) / features",
+    low=0.0,
+    high=1.0,
+    requires="rows that were not projected; probe(width=) sends wide ones whole",
+)
 def dead(statistics: Statistics) -> Iterable[ScoreResult]:
-    """Share of features that are zero in every row; unknown where a layer came projected."""
+    """Fraction of features that are zero in every row."""
     if statistics.projected_from is not None:
         note = f"not where rows are projected: probe(width=) of {statistics.whole} or more sends them whole"
         return [ScoreResult("dead", NAN, n=statistics.tally.rows, note=note)]
     value = float(1 - statistics.tally.alive.mean()) if statistics.tally.rows else NAN
-    return [_reading("dead", value, statistics)]
+    return [_result("dead", value, statistics)]
 
 
-@score("nonfinite", "tally")
+@score("nonfinite", "tally", label="NaN and infinite values", formula="a count of entries", low=0.0)
 def nonfinite(statistics: Statistics) -> Iterable[ScoreResult]:
-    """How many entries are NaN or infinite."""
+    """Number of entries that are NaN or infinite."""
     tally = statistics.tally
     return [ScoreResult("nonfinite", float(tally.nonfinite), n=tally.seen)]
 
 
-@score("participation_ratio", "moments", "whole")
+@score(
+    "participation_ratio",
+    "moments",
+    "whole",
+    label="Participation ratio",
+    formula="(tr C)² / tr(C²), with C the covariance of the features",
+    low=1.0,
+    requires="two rows or more",
+    source="Gao et al. 2017",
+)
 def participation_ratio(statistics: Statistics) -> Iterable[ScoreResult]:
-    """(tr C)² / tr(C²) of the covariance C: how many directions the layer uses, without an eigenvalue.
+    """Number of directions that a layer uses.
 
-    A random projection to m features gives 1/PR + 1/m instead of 1/PR on average: that is taken off.
+    A random projection to m features gives 1/PR + 1/m instead of 1/PR on average; that is taken off.
     """
     scatter, n = _scatter(statistics)
     square = float((scatter * scatter).sum())
@@ -89,12 +157,18 @@ def participation_ratio(statistics: Statistics) -> Iterable[ScoreResult]:
     return [_of_covariance("participation_ratio", value, n, statistics)]
 
 
-@score("effective_rank", "moments", "whole")
+@score(
+    "effective_rank",
+    "moments",
+    "whole",
+    label="Effective rank",
+    formula="exp(-Σ p ln p), with p the singular values of the centred rows divided by their sum",
+    low=1.0,
+    requires="two rows or more; layers that are not so wide that they are projected",
+    source="Roy and Vetterli 2007",
+)
 def effective_rank(statistics: Statistics) -> Iterable[ScoreResult]:
-    """exp of the entropy of the normalised singular values of the centred rows (Roy and Vetterli 2007).
-
-    NaN for layers so wide that they are projected: small singular values do not survive that.
-    """
+    """Number of directions that a layer uses, by the entropy of its singular values."""
     if statistics.projected:
         note = f"not for more than {statistics.width} features"
         return [ScoreResult("effective_rank", NAN, n=_scatter(statistics)[1], note=note)]
@@ -109,7 +183,7 @@ def effective_rank(statistics: Statistics) -> Iterable[ScoreResult]:
 
 
 def _scatter(statistics: Statistics) -> tuple[np.ndarray, int]:
-    """Scatter of all rows, trained on or held out, and how many they are."""
+    """Return the scatter of all rows, training and held out, and their number."""
     moments = statistics.moments
     every = statistics.once("every", lambda: moments.train.plus(moments.held))
     return statistics.once("scatter", every.scatter), every.n
@@ -124,7 +198,7 @@ def _of_covariance(name: str, value: float, n: int, statistics: Statistics) -> S
     return ScoreResult(name, value, n=n, note=note)
 
 
-def _reading(
+def _result(
     name: str, value: float, statistics: Statistics, low: float = NAN, high: float = NAN
 ) -> ScoreResult:
     tally = statistics.tally

@@ -1,4 +1,4 @@
-"""How right guesses of classes are, with intervals that resample whole items."""
+"""How right predictions of classes are, with intervals that resample whole items."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import numpy as np
 from .base import NAN
 
 _REPLICATES = 200
+#: What the interval of a classifier's score is.
+INTERVAL = "95 %, bootstrap of the held-out items; what was trained is held fixed"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConfusionCounts:
-    """Right, predicted and true counts by item and class, (items, classes) each: all that accuracy and
-    macro F1 need, also of a resampled set of items."""
+    """Right, predicted and true counts by item and class, (items, classes) each.
+
+    That is all that accuracy and macro F1 need, also those of a resampled set of items.
+    """
 
     right: np.ndarray
     predicted: np.ndarray
@@ -23,19 +27,19 @@ class ConfusionCounts:
 
     @property
     def f1(self) -> float:
-        """Macro F1 over the classes that occur or are predicted, as scikit-learn's."""
+        """Macro F1 over the classes that occur or are predicted, as scikit-learn computes it."""
         parts = (self.right, self.predicted, self.true)
         return float(_f1(*(part.sum(axis=0, dtype=np.float64) for part in parts)))
 
     @property
     def accuracy(self) -> float:
-        """Share of rows predicted right."""
+        """Fraction of rows predicted right."""
         return float(self.right.sum(dtype=np.float64) / self.true.sum(dtype=np.float64))
 
     def interval(self, what: str, seed: int) -> tuple[float, float]:
-        """A seeded bootstrap 95 % interval of ``"f1"`` or ``"accuracy"``, resampling whole items.
+        """Return a seeded bootstrap 95 % interval of ``"f1"`` or ``"accuracy"``, resampling whole items.
 
-        Where nothing (or everything) was wrong a bootstrap is blind: there the bound is what so many items
+        If nothing (or everything) was wrong, a bootstrap says nothing. Then the bound is what that many items
         in a row allow (the rule of three, Hanley and Lippman-Hand 1983).
         """
         items = len(self.true)
@@ -47,7 +51,7 @@ class ConfusionCounts:
         return float(1 - unseen if right_rows == rows else low), float(high if right_rows else unseen)
 
     def above(self, other: ConfusionCounts, what: str, seed: int) -> tuple[float, float, float]:
-        """By how much this is better than ``other``, judged on the same items, with a bootstrap interval."""
+        """Return by how much this is better than ``other``, on the same items, with a bootstrap interval."""
         gap = float(getattr(self, what) - getattr(other, what))
         if len(self.true) < 2:
             return gap, NAN, NAN
@@ -56,7 +60,7 @@ class ConfusionCounts:
         return gap, float(low), float(high)
 
     def _resampled(self, what: str, seed: int) -> np.ndarray:
-        """The measure on items drawn with replacement, (replicates,)."""
+        """Return the measure on items drawn with replacement, (replicates,)."""
         weights = resamples(len(self.true), seed)
         right, predicted, true = (weights @ part for part in (self.right, self.predicted, self.true))
         if what == "f1":
@@ -66,8 +70,10 @@ class ConfusionCounts:
 
 @lru_cache(maxsize=2)
 def resamples(items: int, seed: int) -> np.ndarray:
-    """How often each item is drawn in each replicate of a seeded bootstrap, (replicates, items) float32; the
-    last ones are remembered, since all layers hold out the same items."""
+    """Return how often a seeded bootstrap draws each item in each replicate, (replicates, items) float32.
+
+    The last ones are cached, since all layers hold out the same items.
+    """
     draws = np.random.default_rng(seed).integers(0, items, (_REPLICATES, items))
     draws += items * np.arange(_REPLICATES)[:, None]
     out = np.bincount(draws.ravel(), minlength=_REPLICATES * items).astype(np.float32)
@@ -76,7 +82,7 @@ def resamples(items: int, seed: int) -> np.ndarray:
 
 
 def judge(truth: np.ndarray, guess: np.ndarray, items: np.ndarray | None = None) -> ConfusionCounts:
-    """Compare classes (rows,), both of them numbers from 0; without ``items`` each row is one."""
+    """Compare classes (rows,), numbered from 0; without ``items`` each row is an item of its own."""
     items = np.arange(len(truth)) if items is None else np.unique(items, return_inverse=True)[1]
     shape = (int(items.max()) + 1, int(max(truth.max(), guess.max())) + 1)
     right, predicted, true = (np.zeros(shape, np.float32) for _ in range(3))
@@ -87,12 +93,12 @@ def judge(truth: np.ndarray, guess: np.ndarray, items: np.ndarray | None = None)
 
 
 def majority_f1(train: np.ndarray, held: np.ndarray) -> float:
-    """Macro F1 on held-out rows of always guessing the commonest training class."""
+    """Return the macro F1, on held-out rows, of always guessing the commonest training class."""
     return judge(held, np.full_like(held, np.bincount(train).argmax())).f1
 
 
 def _f1(right: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> np.ndarray:
-    """Macro F1 over the last axis; classes neither occurring nor predicted do not count."""
+    """Return macro F1 over the last axis; classes that neither occur nor are predicted do not count."""
     sizes = predicted + true
     each = 2 * right / np.maximum(sizes, 1)
     return np.asarray(each.sum(axis=-1) / np.maximum((sizes > 0).sum(axis=-1), 1))

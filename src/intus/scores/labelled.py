@@ -1,21 +1,25 @@
-"""The sample's rows that have a label of a target, as clusterings, estimators and functions see them."""
+"""The rows of the sample that have a label of a target, for clusterings, estimators and functions."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from .statistics.labels import MISSING
+from .statistics.labels import MISSING, MOST
 from .statistics.split import Places
 from .statistics.statistics import Statistics
 
 MOST_ROWS = 40_000  #: rows of the sample that estimators and functions of labels see
+#: What scores of classes need.
+CLASSES = f"labels that are classes, at most {MOST:,} of them"
 TOO_MANY = "too many different labels to be classes"
 NO_FEATURES = "no features"
 
 
 def labelled_rows(statistics: Statistics, target: str) -> tuple[Places, np.ndarray, np.ndarray]:
-    """Rows of the sample that have a label, MOST_ROWS at most: where they belong, behaviours (rows, width),
-    and their classes numbered in the order of the labels."""
+    """Return the rows of the sample that have a label, MOST_ROWS at most.
+
+    That is their places, behaviours (rows, width), and classes, numbered in the order of the labels.
+    """
     return statistics.once(("labelled", target), lambda: _labelled_rows(statistics, target))
 
 
@@ -35,17 +39,17 @@ def _labelled_rows(statistics: Statistics, target: str) -> tuple[Places, np.ndar
 
 
 def complete(x: np.ndarray) -> np.ndarray:
-    """Which rows (rows, features) hold no NaN."""
+    """Return which rows of (rows, features) are finite."""
     return np.asarray(np.isfinite(x).all(axis=1))
 
 
 def shuffled(codes: np.ndarray, seed: int) -> np.ndarray:
-    """The labels in a seeded random order."""
+    """Return the labels in a seeded random order."""
     return np.random.default_rng(seed).permutation(codes)
 
 
 def too_few(statistics: Statistics, target: str, codes: np.ndarray, held: np.ndarray | None = None) -> str:
-    """Why nothing can be learnt from these labels, "" if something can."""
+    """Return why nothing can be learnt from these labels, "" if something can."""
     note = _too_few(statistics, target, codes, held)
     return "; ".join(filter(None, [note, statistics.note])) if note else ""
 

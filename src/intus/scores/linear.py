@@ -1,27 +1,27 @@
-"""Linear classifiers from moments: what of a target can be read off a layer by hyperplanes.
+"""Linear classifiers from moments: how well a target can be read off a layer by hyperplanes.
 
-``linear``: ridge regression on ±1 codes of the classes, as scikit-learn's RidgeClassifier; one decomposition
-per layer serves all targets. ``lda``: linear discriminant analysis with a shrunk covariance, as
-scikit-learn's with the solver "lsqr". Both of standardised features and solved from streamed moments: exact.
-They are trained on one part of the items and judged on the other; beside them stand what guessing the
-commonest class and what learning random labels (the control task of Hewitt and Liang 2019) would give.
+``linear`` is ridge regression on ±1 codes of the classes, as scikit-learn's RidgeClassifier; one
+decomposition of a layer serves all targets. ``lda`` is linear discriminant analysis with a shrunk covariance,
+as scikit-learn's with the solver "lsqr". Both use standardised features and are solved exactly from streamed
+moments. They are trained on one part of the items and judged on the other. Their baselines are guessing the
+commonest class, and learning random labels.
 
-The penalty is chosen for each layer and target by generalised cross-validation (Golub, Heath and Wahba
-1979), which moments suffice for. No fixed one will do: where features are noise it must be high, and where
-most of a layer's spread lies in a few directions, as in trained networks, low. A penalty of 0.1 per row gives
-a macro F1 of .58 where the one chosen here gives .90 (768 features whose spread falls as 1/k).
+The penalty is chosen for each layer and target by generalised cross-validation (Golub, Heath and Wahba 1979),
+which needs only moments. No fixed penalty works: it must be high if features are noise, and low if most of a
+layer's variance lies in a few directions, as in trained networks. With 768 features whose variance falls as
+1/k, a penalty of 0.1 per row gives a macro F1 of .58 and the chosen one .90.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .base import NAN, ScoreResult, score
-from .judging import ConfusionCounts, judge
-from .labelled import NO_FEATURES, TOO_MANY, labelled_rows
+from .base import NAN, Need, ScoreResult, info_of, score
+from .judging import INTERVAL, ConfusionCounts, judge
+from .labelled import CLASSES, NO_FEATURES, TOO_MANY, labelled_rows
 from .statistics.moments import HUGE, Gram, Sums
 from .statistics.ridge import Factor, factorise, penalty, regress
 from .statistics.split import BUCKETS
@@ -29,18 +29,18 @@ from .statistics.statistics import Statistics
 
 
 class LinearClassifier(NamedTuple):
-    """``coef`` (features, classes) and ``intercept`` (classes,) for rows less the moments' shift."""
+    """``coef`` (features, classes) and ``intercept`` (classes,), for rows minus the moments' shift."""
 
     coef: np.ndarray
     intercept: np.ndarray
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """The class of each row (rows, features)."""
+        """Return the class of each row of (rows, features)."""
         return np.asarray(np.argmax(x @ self.coef + self.intercept, axis=1))
 
 
 def solve(factor: Factor, sums: Sums, alpha: float | None = None) -> LinearClassifier:
-    """The ridge classifier of these class sums; a class without rows is never predicted.
+    """Return the ridge classifier of these class sums; a class without rows is never predicted.
 
     ``alpha`` is the penalty per row, by default the one that generalised cross-validation chooses.
     """
@@ -52,12 +52,13 @@ def solve(factor: Factor, sums: Sums, alpha: float | None = None) -> LinearClass
 
 
 def discriminate(factor: Factor, sums: Sums, alpha: float | None = None) -> LinearClassifier:
-    """The linear discriminant of these class sums; a class without rows is never predicted.
+    """Return the linear discriminant of these class sums; a class without rows is never predicted.
 
-    To the variances within classes ``alpha`` is added, relative to the covariance's scale (Friedman 1989):
-    scikit-learn's LinearDiscriminantAnalysis("lsqr", shrinkage=alpha / (alpha + v)) of standardised rows,
-    with v their mean variance within classes; by default it is the penalty chosen for ``solve``. The
-    covariance within classes is that of all rows less that of the means, W Wᵀ: Woodbury's identity solves it.
+    ``alpha`` is added to the variances within classes, relative to the covariance's scale (Friedman 1989).
+    That is scikit-learn's LinearDiscriminantAnalysis("lsqr", shrinkage=alpha / (alpha + v)) of standardised
+    rows, with v their mean variance within classes. By default it is the penalty chosen for ``solve``. The
+    covariance within classes is that of all rows minus that of the means, W Wᵀ, so Woodbury's identity solves
+    it.
     """
     turned = _turned(factor, sums)
     alpha = _chosen(factor, sums, turned) if alpha is None else alpha
@@ -75,7 +76,7 @@ def discriminate(factor: Factor, sums: Sums, alpha: float | None = None) -> Line
 
 
 def penalty_of(factor: Factor, sums: Sums) -> float:
-    """The penalty per row that generalised cross-validation chooses for these classes."""
+    """Return the penalty per row that generalised cross-validation chooses for these classes."""
     return _chosen(factor, sums, _turned(factor, sums))
 
 
@@ -85,7 +86,7 @@ def _chosen(factor: Factor, sums: Sums, turned: np.ndarray) -> float:
 
 
 def _turned(factor: Factor, sums: Sums) -> np.ndarray:
-    """Qᵀ Σ z·y (features, classes) of standardised features and ±1 codes of the classes."""
+    """Return Qᵀ Σ z·y (features, classes), of standardised features and ±1 codes of the classes."""
     centred = sums.totals - sums.counts[:, None] * factor.mean
     return factor.turn(2 * centred.T / factor.scale[:, None])
 
@@ -94,7 +95,7 @@ def _turned(factor: Factor, sums: Sums) -> np.ndarray:
 
 
 class ClassifierResult(NamedTuple):
-    """How the classifier, the majority and the control did on held-out rows; ``note`` why they did not."""
+    """How the classifier, the majority class and the control did on held-out rows, or a ``note`` why not."""
 
     real: ConfusionCounts | None
     majority: ConfusionCounts | None
@@ -103,14 +104,14 @@ class ClassifierResult(NamedTuple):
     note: str
 
 
-#: How to train: from the decomposed moments of the rows and their class sums.
+#: Trains a classifier on the decomposed moments of the rows and their class sums.
 Method = Callable[[Factor, Sums], LinearClassifier]
 
 METHODS: dict[str, Method] = {"linear": solve, "lda": discriminate}
 
 
 def outcome(statistics: Statistics, target: str, method: str = "linear") -> ClassifierResult:
-    """Fit and judge, once for all scores that read it."""
+    """Train and judge a classifier, once for all scores that use it."""
     return statistics.once((method, target), lambda: _outcome(statistics, target, METHODS[method]))
 
 
@@ -138,12 +139,12 @@ def _outcome(statistics: Statistics, target: str, fit: Method) -> ClassifierResu
 
 
 def _factor(statistics: Statistics, gram: Gram) -> Factor:
-    """The decomposition, once for all targets that have labels of the same rows."""
+    """Return the decomposition, computed once for all targets that label the same rows."""
     return statistics.once(("factor", id(gram)), lambda: factorise(gram))
 
 
 def _why_not(statistics: Statistics, target: str, sums: Sums, held: int) -> str:
-    """Why a classifier cannot be trained or judged, "" if it can."""
+    """Return why a classifier cannot be trained or judged, "" if it can."""
     if statistics.classes[target].overflowed:
         return TOO_MANY
     if not statistics.width:
@@ -157,7 +158,7 @@ def _why_not(statistics: Statistics, target: str, sums: Sums, held: int) -> str:
 
 
 def _ranked(sums: Sums, order: np.ndarray) -> Sums:
-    """Class sums in the order of their labels."""
+    """Return class sums in the order of their labels."""
     sums.grow(len(order))
     out = Sums(0, sums.totals.shape[1])
     out.counts, out.totals = sums.counts[order], sums.totals[order]
@@ -165,7 +166,7 @@ def _ranked(sums: Sums, order: np.ndarray) -> Sums:
 
 
 def _of_buckets(buckets: Sums, draw: np.ndarray, classes: int) -> Sums:
-    """Class sums if every row had the random label of its bucket."""
+    """Return the class sums as if every row had the random label of its bucket."""
     out = Sums(classes, buckets.totals.shape[1])
     np.add.at(out.counts, draw, buckets.counts)
     np.add.at(out.totals, draw, buckets.totals)
@@ -173,11 +174,11 @@ def _of_buckets(buckets: Sums, draw: np.ndarray, classes: int) -> Sums:
 
 
 def _evenly(count: int, seed: int) -> np.ndarray:
-    """Evenly spaced points of (0, 1) in a seeded random order: each class gets its share of buckets."""
+    """Return evenly spaced points of (0, 1) in a seeded random order, so that classes get their shares."""
     return (np.random.default_rng(seed).permutation(count) + 0.5) / count
 
 
-def _readings(method: str, what: str, statistics: Statistics, target: str) -> Iterable[ScoreResult]:
+def _results(method: str, what: str, statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     found = outcome(statistics, target, method)
     parts = {"": found.real, ".majority": found.majority, ".shuffled": found.control}
     values = {suffix: NAN if part is None else float(getattr(part, what)) for suffix, part in parts.items()}
@@ -188,22 +189,88 @@ def _readings(method: str, what: str, statistics: Statistics, target: str) -> It
         yield ScoreResult(name, values[suffix], target, -1, low, high, under, found.n, found.note)
 
 
-@score("linear_f1", "moments", "classes", "sample", per="target")
+_NEEDS: tuple[Need, ...] = ("moments", "classes", "sample")
+#: What the baseline of a classifier is.
+MAJORITY_OR_SHUFFLED = (
+    "the higher of guessing the commonest class and of training the same classifier on random labels"
+)
+_RIDGE = "ridge regression on ±1 codes of the classes; the penalty is chosen by generalised cross-validation"
+_LDA = "linear discriminant analysis with a shrunk covariance, by the penalty chosen for the linear probe"
+_F1 = "the mean over classes of 2 TP / (2 TP + FP + FN), on held-out rows"
+_ACCURACY = "the fraction of held-out rows whose class is predicted right"
+_PROBES = "Alain and Bengio 2016; scikit-learn's RidgeClassifier"
+_BOUNDS: dict[str, Any] = {"low": 0.0, "high": 1.0, "interval": INTERVAL, "requires": CLASSES}
+_BESIDE = [
+    info_of(
+        "linear_f1.majority",
+        "target",
+        label="Baseline: majority class",
+        about="Macro F1 of guessing the commonest training class on the held-out rows.",
+        formula=_F1,
+        baseline_of="linear_f1",
+        **_BOUNDS,
+    ),
+    info_of(
+        "linear_f1.shuffled",
+        "target",
+        label="Baseline: shuffled labels",
+        about="Macro F1 of the same classifier, trained and judged on random labels.",
+        formula=f"{_F1}; labels are drawn at random for groups of rows, in the proportions of the classes",
+        baseline_of="linear_f1",
+        **_BOUNDS,
+    ),
+]
+
+
+@score(
+    "linear_f1",
+    *_NEEDS,
+    per="target",
+    beside=_BESIDE,
+    label="Linear probe, macro F1",
+    formula=f"{_F1}; {_RIDGE}",
+    baseline=MAJORITY_OR_SHUFFLED,
+    source=_PROBES,
+    **_BOUNDS,
+)
 def linear_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    """Held-out macro F1, with rows ``linear_f1.majority`` and ``linear_f1.shuffled`` beside it."""
-    return _readings("linear", "f1", statistics, target)
+    """Macro F1 of a linear classifier that predicts the target from the layer, on held-out rows.
+
+    Its two baselines are rows of their own, ``linear_f1.majority`` and ``linear_f1.shuffled``.
+    """
+    return _results("linear", "f1", statistics, target)
 
 
-@score("linear_accuracy", "moments", "classes", "sample", per="target")
+@score(
+    "linear_accuracy",
+    *_NEEDS,
+    per="target",
+    label="Linear probe, accuracy",
+    formula=f"{_ACCURACY}; {_RIDGE}",
+    baseline=MAJORITY_OR_SHUFFLED,
+    source=_PROBES,
+    **_BOUNDS,
+)
 def linear_accuracy(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    """Held-out accuracy; its baseline is the higher of majority and control."""
-    return list(_readings("linear", "accuracy", statistics, target))[:1]
+    """Accuracy of a linear classifier that predicts the target from the layer, on held-out rows."""
+    return list(_results("linear", "accuracy", statistics, target))[:1]
 
 
-@score("linear_selectivity", "moments", "classes", "sample", per="target")
+@score(
+    "linear_selectivity",
+    *_NEEDS,
+    per="target",
+    label="Linear probe, selectivity (accuracy above shuffled labels)",
+    formula="accuracy on the target minus accuracy on random labels, both on held-out rows",
+    baseline="0",
+    source="after Hewitt and Liang 2019, who draw random labels for each word type instead of for rows",
+    **_BOUNDS | {"low": -1.0, "interval": "95 %, paired bootstrap of the held-out items"},
+)
 def linear_selectivity(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    """Accuracy on the target less that on the control task (Hewitt and Liang 2019): what the layer, not the
-    classifier, knows."""
+    """Accuracy of a linear classifier on the target minus its accuracy on random labels.
+
+    The random labels are drawn for groups of rows, so that they cannot be learnt from the layer.
+    """
     found = outcome(statistics, target)
     if found.real is None or found.control is None:
         return [ScoreResult("linear_selectivity", NAN, target, n=found.n, note=found.note)]
@@ -211,13 +278,31 @@ def linear_selectivity(statistics: Statistics, target: str) -> Iterable[ScoreRes
     return [ScoreResult("linear_selectivity", gap, target, -1, low, high, 0.0, found.n, found.note)]
 
 
-@score("lda_f1", "moments", "classes", "sample", per="target")
+@score(
+    "lda_f1",
+    *_NEEDS,
+    per="target",
+    label="Discriminant analysis, macro F1",
+    formula=f"{_F1}; {_LDA}",
+    baseline=MAJORITY_OR_SHUFFLED,
+    source="Friedman 1989; scikit-learn's LinearDiscriminantAnalysis",
+    **_BOUNDS,
+)
 def lda_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    """Held-out macro F1 of the linear discriminant; its baseline is the higher of majority and control."""
-    return list(_readings("lda", "f1", statistics, target))[:1]
+    """Macro F1 of a linear discriminant that predicts the target from the layer, on held-out rows."""
+    return list(_results("lda", "f1", statistics, target))[:1]
 
 
-@score("lda_accuracy", "moments", "classes", "sample", per="target")
+@score(
+    "lda_accuracy",
+    *_NEEDS,
+    per="target",
+    label="Discriminant analysis, accuracy",
+    formula=f"{_ACCURACY}; {_LDA}",
+    baseline=MAJORITY_OR_SHUFFLED,
+    source="Friedman 1989; scikit-learn's LinearDiscriminantAnalysis",
+    **_BOUNDS,
+)
 def lda_accuracy(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    """Held-out accuracy of the linear discriminant; its baseline is the higher of majority and control."""
-    return list(_readings("lda", "accuracy", statistics, target))[:1]
+    """Accuracy of a linear discriminant that predicts the target from the layer, on held-out rows."""
+    return list(_results("lda", "accuracy", statistics, target))[:1]

@@ -1,26 +1,35 @@
-"""How far the rows where a unit is on and those where a hypothesis is true are the same rows."""
+"""How far the rows where a unit is active and those where a hypothesis holds are the same rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
-from .affinity import BLOCK, best, drawn, rolls, spread
-from .base import NAN, Score, ScoreResult, add_score, score
+from .affinity import BLOCK, INTERVAL, MOVED, best, drawn, rolls, spread
+from .base import NAN, Score, ScoreResult, add_score, info_of, score
 from .statistics.jackknife import jackknife, leave_one_out
 from .statistics.split import GROUPS
 from .statistics.statistics import Statistics
 
-QUANTILE = 0.005  #: NetDissect's: a unit is "on" for its top 0.5 % (Bau et al. 2017)
+QUANTILE = 0.005  #: NetDissect's: a unit is active for its top 0.5 % (Bau et al. 2017)
+_SAID: dict[str, Any] = {
+    "low": 0.0,
+    "high": 1.0,
+    "baseline": MOVED,
+    "interval": INTERVAL,
+    "requires": "hypotheses of 0 and 1",
+}
+_JACCARD = "rows where the unit is active and the hypothesis holds, divided by rows where either is so"
 
 
 def iou(quantile: float = QUANTILE, name: str | None = None) -> Score:
-    """Jaccard index of a unit's top ``quantile`` of rows and the rows where the hypothesis is 1.
+    """Return the score "intersection over union" of a unit's top ``quantile`` of rows and a hypothesis.
 
-    The rule of NetDissect, and DeepBase's LocalIOU. It cannot reach 1 unless the hypothesis is as frequent
-    as the quantile: the note says the most that was possible, beside the threshold. Exact while all
-    rows fit the sample.
+    This is the rule of NetDissect, and DeepBase's LocalIOU. It cannot reach 1 unless the hypothesis is as
+    frequent as the quantile: the note of a result says the threshold and the largest value that was possible.
+    It is exact as long as all rows fit the sample.
 
     >>> iou(0.01).name
     'iou_0.01'
@@ -34,14 +43,33 @@ def iou(quantile: float = QUANTILE, name: str | None = None) -> Score:
         counts = _counts(on, finite, values, places.group)
         value = np.where(np.isfinite(threshold)[:, None], jaccard(counts.sum(axis=1)), NAN)
         base = _control(statistics, lambda moved: _counts(on, finite, moved).sum(axis=1))
-        return _told(called, statistics, value, counts, base, threshold[:, None], values, capped=True)
+        return _with_notes(called, statistics, value, counts, base, threshold[:, None], values, capped=True)
 
-    return Score(called, compute, frozenset({"pairs", "sample"}), "unit")
+    info = info_of(
+        called,
+        "unit",
+        label="Intersection over union" + ("" if quantile == QUANTILE else f", top {quantile:g}"),
+        about=f"Overlap of the {100 * quantile:g} % of rows where a unit is largest with those where a "
+        "hypothesis holds.",
+        formula=_JACCARD,
+        source="Bau et al. 2017 (NetDissect); DeepBase's LocalIOU",
+        **_SAID,
+    )
+    return Score(called, compute, frozenset({"pairs", "sample"}), "unit", info=info)
 
 
-@score("iou_max", "pairs", "sample", per="unit")
+@score(
+    "iou_max",
+    "pairs",
+    "sample",
+    per="unit",
+    label="Intersection over union, best threshold",
+    formula=f"{_JACCARD}; the threshold is chosen on one part of the items and judged on the other",
+    source="after Bau et al. 2017, whose threshold is fixed",
+    **_SAID,
+)
 def iou_max(statistics: Statistics) -> Iterable[ScoreResult]:
-    """Jaccard index at the best threshold of a pair, chosen on one part of the items, judged on the other."""
+    """Overlap of the rows where a unit is above its best threshold with those where a hypothesis holds."""
     places, x, values = drawn(statistics)
     held = places.held
     ranked, judged, group = _ranked(x[~held]), x[held], places.group[held]
@@ -54,20 +82,21 @@ def iou_max(statistics: Statistics) -> Iterable[ScoreResult]:
         return np.asarray(_counts_at(judged, moved[held], chosen).sum(axis=1))
 
     base = _control(statistics, control)
-    return _told("iou_max", statistics, value, counts, base, threshold, values[held], capped=False)
+    return _with_notes("iou_max", statistics, value, counts, base, threshold, values[held], capped=False)
 
 
 def _control(statistics: Statistics, count: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """The best index of any unit, per hypothesis, with the hypotheses of other items."""
+    """Return the best index of any unit, per hypothesis, with hypotheses moved to other items."""
     found = [best(jaccard(count(moved))) for moved in rolls(statistics)]
     return best(np.stack(found)) if found else np.full(len(statistics.targets), NAN)
 
 
 def _top(x: np.ndarray, quantile: float) -> tuple[np.ndarray, np.ndarray]:
-    """Each unit's threshold, NaN where it is constant, and which rows lie above it.
+    """Return each unit's threshold, NaN if the unit is constant, and which rows are above it.
 
-    A unit that saturates has its top tied: then the tied rows count, since none lies above. Rows where the
-    unit is NaN do not count."""
+    If a unit saturates, its top rows are tied and none is above the threshold: then the tied rows count. Rows
+    where the unit is NaN do not count.
+    """
     known = np.isfinite(x)
     whole, some = known.all(axis=0), known.any(axis=0)
     levels = np.full(x.shape[1], NAN, dtype=x.dtype)
@@ -86,8 +115,10 @@ def _top(x: np.ndarray, quantile: float) -> tuple[np.ndarray, np.ndarray]:
 def _counts(
     on: np.ndarray, finite: np.ndarray, values: np.ndarray, group: np.ndarray | None = None
 ) -> np.ndarray:
-    """Rows on and in the hypothesis, on, and in it: (3, groups, units, hypotheses), only of annotated rows
-    where the unit is finite."""
+    """Count rows that are active and in the hypothesis, active, and in it: (3, groups, units, hypotheses).
+
+    Only annotated rows count where the unit is finite.
+    """
     group = np.zeros(len(on), dtype=np.int64) if group is None else group
     out = np.zeros((3, GROUPS, on.shape[1], values.shape[1]))
     given, yes = np.isfinite(values).astype(np.float32), (values == 1).astype(np.float32)
@@ -107,22 +138,21 @@ def _counts(
 def _counts_at(
     x: np.ndarray, values: np.ndarray, threshold: np.ndarray, group: np.ndarray | None = None
 ) -> np.ndarray:
-    """As _counts, with a threshold (units, hypotheses) for each pair; a row at it is on."""
+    """Count as _counts does, with a threshold (units, hypotheses) for each pair; a row at it is active."""
     finite, columns = np.isfinite(x), range(values.shape[1])
     parts = [_counts(x >= threshold[:, h], finite, values[:, h : h + 1], group) for h in columns]
     return np.concatenate(parts, axis=3) if parts else np.zeros((3, GROUPS, x.shape[1], 0))
 
 
 def jaccard(counts: np.ndarray) -> np.ndarray:
-    """Intersection over union of counts (3, …); NaN where nothing is on and nothing is true."""
+    """Return intersection over union of counts (3, …); NaN if nothing is active and nothing is true."""
     both, on, true = counts
     with np.errstate(all="ignore"):
         return np.asarray(both / (on + true - both))
 
 
 def _ranked(x: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For each unit: its finite rows from the highest value down, where each run of equal values ends in that
-    order, and the values there."""
+    """Return for each unit its finite rows by falling value, the ends of runs of equal values, and these."""
     out = []
     for unit in x.T:
         order = np.argsort(-unit, kind="stable").astype(np.int32)[: int(np.isfinite(unit).sum())]
@@ -135,9 +165,10 @@ def _ranked(x: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
 def best_thresholds(
     ranked: list[tuple[np.ndarray, np.ndarray, np.ndarray]], values: np.ndarray
 ) -> np.ndarray:
-    """For each pair the threshold t for which x >= t has the highest Jaccard index, (units, hypotheses).
+    """Return for each pair (units, hypotheses) the threshold t for which x >= t has the best Jaccard index.
 
-    ``ranked`` as _ranked gives it. NaN where no row is true or the unit is constant."""
+    ``ranked`` is what _ranked returns. NaN if no row is true or the unit is constant.
+    """
     out = np.full((len(ranked), values.shape[1]), NAN)
     given, yes = np.isfinite(values), values == 1
     for h in np.flatnonzero(yes.any(axis=0)):
@@ -150,7 +181,7 @@ def best_thresholds(
     return out
 
 
-def _told(
+def _with_notes(
     name: str,
     statistics: Statistics,
     value: np.ndarray,
@@ -161,7 +192,7 @@ def _told(
     *,
     capped: bool,
 ) -> Iterable[ScoreResult]:
-    """Readings of an index with the jackknife's interval and its notes."""
+    """Yield results with the jackknife's interval and their notes."""
     without = np.array([jaccard(one) for one in leave_one_out(counts, 1)])
     low, high = jackknife(value, without) if len(without) else (value * NAN, value * NAN)
     notes = _iou_notes(threshold, counts.sum(axis=1), capped=capped)
@@ -171,7 +202,7 @@ def _told(
 
 
 def _iou_notes(threshold: np.ndarray, counts: np.ndarray, *, capped: bool) -> np.ndarray:
-    """For each pair the threshold, and the most that could be reached where the quantile decides."""
+    """Return notes: the threshold of each pair and, if the quantile decides, the largest value possible."""
     _, on, true = counts
     threshold = np.broadcast_to(threshold, on.shape)
     notes = np.empty(on.shape, dtype=object)

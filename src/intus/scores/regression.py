@@ -1,4 +1,4 @@
-"""A linear regression: how much of a number that was measured can be read off a layer."""
+"""A linear regression: how well a measured number can be predicted from a layer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from .base import NAN, ScoreResult, score
-from .judging import resamples
+from .judging import INTERVAL, resamples
 from .labelled import MOST_ROWS, complete, shuffled
 from .statistics.moments import Gram
 from .statistics.ridge import factorise, penalty, regress
@@ -15,9 +15,10 @@ from .statistics.statistics import Statistics
 
 
 def predicted(x: np.ndarray, y: np.ndarray, new: np.ndarray, alpha: float | None = None) -> np.ndarray:
-    """What ridge regression on (x, y) says of ``new`` rows: standardised features, a penalty of ``alpha`` per
-    row, as scikit-learn's Ridge(alpha * rows) after StandardScaler; by default the one that generalised
-    cross-validation chooses.
+    """Return what a ridge regression on (x, y) predicts for ``new`` rows.
+
+    Features are standardised and ``alpha`` is the penalty per row, as in scikit-learn's Ridge(alpha * rows)
+    after StandardScaler. By default generalised cross-validation chooses it.
 
     >>> x = np.arange(6.0)[:, None]
     >>> predicted(x, 2 * x[:, 0] + 1, np.array([[10.0]]), alpha=0.0).round(6)
@@ -34,12 +35,25 @@ def predicted(x: np.ndarray, y: np.ndarray, new: np.ndarray, alpha: float | None
     return np.asarray((new - shift) @ coef + level)
 
 
-@score("r2", "sample", "classes", "values", per="target")
+@score(
+    "r2",
+    "sample",
+    "classes",
+    "values",
+    per="target",
+    label="Linear regression, R²",
+    formula="1 - Σ (y - ŷ)² / Σ (y - mean of the training rows)², on held-out rows; ŷ by ridge regression "
+    "whose penalty is chosen by generalised cross-validation",
+    high=1.0,
+    baseline="0, which the mean of the training rows gives, or what shuffled numbers give if that is higher",
+    interval=INTERVAL,
+    requires="labels that are measurements: not whole numbers, or more than 50 different ones",
+    source="scikit-learn's Ridge and r2_score",
+)
 def r2(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    """Held-out R² of a ridge regression, for targets that are measurements (``Classes.are_measured``).
+    """How much of a measured number's variance a linear regression on the layer explains, on held-out rows.
 
-    0 is what the mean of the trained rows gives; the baseline is that or what shuffled numbers give. It is
-    computed from the sample, so of at most 40,000 rows.
+    It is computed from the sample, so of at most 40,000 rows.
     """
     if target in statistics.not_numbers or not statistics.classes[target].are_measured:
         return []
@@ -62,7 +76,7 @@ def r2(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
 def _explained(
     x: np.ndarray, y: np.ndarray, held: np.ndarray, items: np.ndarray, seed: int
 ) -> tuple[float, float, float]:
-    """R² on the held-out rows with a seeded bootstrap 95 % interval that resamples whole items."""
+    """Return R² on the held-out rows, with a seeded bootstrap 95 % interval that resamples whole items."""
     missed = (y[held] - predicted(x[~held], y[~held], x[held])) ** 2
     spread = (y[held] - y[~held].mean()) ** 2
     item = np.unique(items[held], return_inverse=True)[1]

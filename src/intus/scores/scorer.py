@@ -1,22 +1,24 @@
-"""The Scorer: feed it behaviours and labels block by block, then ask."""
+"""The Scorer: takes behaviours and labels block by block, and returns scores."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from .adapters import as_score
 from .base import Score, ScoreResult
+from .registry import as_score
 from .statistics.statistics import Statistics
 
 
 class Scorer:
-    """Scores of one layer, from a stream.
+    """Computes scores of one layer from a stream.
 
-    ``scores`` are registered names, Score objects, plain functions or scikit-learn estimators (see
-    ``register``), one or many. ``seed`` decides what is held out, sampled and shuffled: two scorers of
-    one seed agree on every item. ``sample_bytes`` bounds the memory of the sample that clusterings,
-    plain functions and IoU read; a layer's moments take at most 34 MB more, and C·D numbers per target.
+    Args:
+        scores: Registered names, Score objects, plain functions or scikit-learn estimators (see
+            ``register``), one or many.
+        seed: Decides what is held out, sampled and shuffled; two scorers with one seed agree on every item.
+        sample_bytes: Most bytes of the sample that clusterings, plain functions and IoU read. A layer's
+            moments take at most 34 MB more, and classes times features numbers per target.
 
     >>> import numpy as np
     >>> scorer = Scorer(["mean", "linear_accuracy"])
@@ -50,29 +52,33 @@ class Scorer:
         projected_from: int | None = None,
         summary: Any = None,
     ) -> None:
-        """Add rows.
+        """Add rows. Rows with NaN or infinite values are counted, and left out.
 
-        ``behaviours`` (rows, features), anything more is flattened. ``labels`` is a mapping of target to
-        one label per row (ints, floats, strings, bools; None or NaN for none), one such column (it is
-        called "target"), or a matrix (rows, hypotheses). ``items`` int64 (rows,) are the ids by which
-        rows are held out together; without them each row is an item, numbered in order of arrival.
-        ``projected_from`` is how many features there were before the behaviours were projected at random,
-        ``summary`` (rows, 8) what ``core.record.SUMMARY`` names of the rows then; without it, scores of
-        single entries have no rows.
-        Raises InputError when the parts do not fit; a NaN or an infinity is counted, never an error.
+        Args:
+            behaviours: Shape (rows, features); further axes are flattened.
+            labels: A mapping of target to one label per row (int, float, string, bool; None or NaN for none),
+                one such column, which is called "target", or a matrix (rows, hypotheses).
+            items: Ids of shape (rows,), int64. Rows of one item are held out together. By default each row is
+                an item, numbered in order of arrival.
+            projected_from: Number of features before the behaviours were projected at random.
+            summary: Shape (rows, 8): what ``core.record.SUMMARY`` names of the rows before they were
+                projected. Without it, scores of single entries have no rows.
+
+        Raises:
+            InputError: If the parts do not fit.
         """
         self.statistics.update(behaviours, labels, items, projected_from, summary)
 
     def merge(self, other: Scorer) -> Scorer:
-        """Add all that another scorer of the same scores and seed saw; returns self.
+        """Add all that another scorer of the same scores and seed saw; return self.
 
-        The result equals that of one scorer that saw everything, given that ``items`` were.
+        If ``items`` were given, the result equals that of one scorer that saw everything.
         """
         self.statistics.merge(other.statistics)
         return self
 
     def result(self) -> list[ScoreResult]:
-        """What every score reads now; an empty list before the first update."""
+        """Return the results of all scores; an empty list before the first update."""
         if self.statistics.features < 0:
             return []
-        return [reading for score in self.scores for reading in score.readings(self.statistics)]
+        return [result for score in self.scores for result in score.results(self.statistics)]

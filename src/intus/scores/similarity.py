@@ -1,22 +1,61 @@
-"""Do two layers, or one layer at two times, hold the same? Centred kernel alignment."""
+"""Scores of two data points: centred kernel alignment of layers or epochs, and the update-to-weight ratio."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.score_info import ScoreInfo
 from .base import NAN
 from .labelled import complete
 from .statistics.jackknife import jackknife
 from .statistics.statistics import Statistics
 
 MOST_ROWS = 256  #: rows of a Sketch; its memory is 4 bytes for each pair of them
+_CKA: dict[str, Any] = {
+    "formula": f"unbiased linear CKA of {MOST_ROWS} rows: HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L)), K and L "
+    "the inner products of the rows of each",
+    "low": -1.0,
+    "high": 1.0,
+    "baseline": "the same with the rows of one of the two in random order",
+    "interval": "95 %, jackknife over groups of items",
+    "source": "Kornblith et al. 2019, section 3; Song et al. 2012, equation 5",
+}
+#: Scores that servers compute of two data points.
+RELATIONS = (
+    ScoreInfo(
+        name="cka_layer",
+        label="Alignment (CKA) with the layer before",
+        about="How similar a layer is to the one scored before it in the same epoch: 1 if they are equal up "
+        "to rotation and scale, about 0 if they are unrelated.",
+        requires="outputs of two layers with the same rows",
+        **_CKA,
+    ),
+    ScoreInfo(
+        name="cka_epoch",
+        label="Alignment (CKA) with itself an epoch before",
+        about="How similar a layer is to itself in the epoch scored before: 1 if it is equal up to rotation "
+        "and scale, about 0 if it is unrelated.",
+        requires="outputs in two epochs, and rows with item ids",
+        **_CKA,
+    ),
+    ScoreInfo(
+        name="update_ratio",
+        label="Update over weight (ratio of norms)",
+        about="Size of a parameter's updates relative to the parameter; about 0.001 is usual.",
+        formula="mean norm of the updates of an epoch divided by the norm of the parameter",
+        low=0.0,
+        requires='records of the kinds "parameter" and "update"',
+    ),
+)
 
 
 class Sketch(NamedTuple):
-    """What of a layer is kept to compare it: for some rows their ``item``, ``position`` and ``group``, and
-    ``gram`` (rows, rows) float32, their inner products."""
+    """What is kept of a layer to compare it: some rows and their inner products.
+
+    ``item``, ``position`` and ``group`` of each row, and ``gram`` (rows, rows) float32.
+    """
 
     item: np.ndarray
     position: np.ndarray
@@ -24,13 +63,13 @@ class Sketch(NamedTuple):
     gram: np.ndarray
 
     def take(self, rows: np.ndarray) -> Sketch:
-        """Some of the rows."""
+        """Return the sketch of some of the rows."""
         gram = self.gram[np.ix_(rows, rows)]
         return Sketch(self.item[rows], self.position[rows], self.group[rows], gram)
 
 
 def sketch(statistics: Statistics, most: int = MOST_ROWS) -> Sketch:
-    """A layer's Sketch; statistics of one seed keep the same items, whatever the layer or the epoch."""
+    """Return a layer's Sketch; with the same seed it has the same items in every layer and epoch."""
     places, x, _, _ = statistics.drawn()
     rows = np.sort(np.argsort(places.key, kind="stable")[:most])
     rows = rows[complete(x[rows])]
@@ -41,7 +80,7 @@ def sketch(statistics: Statistics, most: int = MOST_ROWS) -> Sketch:
 
 
 def shared(a: Sketch, b: Sketch) -> tuple[Sketch, Sketch]:
-    """Both with only the rows that both have, in one order."""
+    """Return both with the rows that both have, in the same order."""
     left, right = (
         {key: row for row, key in enumerate(zip(s.item.tolist(), s.position.tolist(), strict=True))}
         for s in (a, b)
@@ -51,9 +90,11 @@ def shared(a: Sketch, b: Sketch) -> tuple[Sketch, Sketch]:
 
 
 def cka(a: np.ndarray, b: np.ndarray) -> float:
-    """Linear centred kernel alignment of two gram matrices (rows, rows), without bias: near 0 for unrelated
-    layers whatever their width, 1 for equal ones up to rotation and scale (Kornblith et al. 2019, section 3;
-    Song et al. 2012, equation 5). NaN with fewer than four rows or where a layer does not vary.
+    """Return the unbiased linear centred kernel alignment of two gram matrices (rows, rows).
+
+    It is near 0 for unrelated layers of any width, and 1 for layers that are equal up to rotation and scale
+    (Kornblith et al. 2019, section 3; Song et al. 2012, equation 5). NaN with fewer than four rows, or if a
+    layer does not vary.
 
     >>> x = np.random.default_rng(0).normal(size=(50, 4))
     >>> round(cka(x @ x.T, 9 * x @ x.T), 6)
@@ -63,15 +104,17 @@ def cka(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def ckas(a: np.ndarray, b: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """CKA of several choices of rows: ``kept`` (rows, choices) is 1 for a row that is chosen, else 0."""
+    """Return CKA of several choices of rows; ``kept`` (rows, choices) is 1 for a chosen row, else 0."""
     cross, own_a, own_b = (hsics(left, right, kept) for left, right in ((a, b), (a, a), (b, b)))
     sound = (kept.sum(axis=0) >= 4) & (own_a > 0) & (own_b > 0)
     return np.where(sound, cross / np.sqrt(np.where(sound, own_a * own_b, 1)), NAN)
 
 
 def hsics(a: np.ndarray, b: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """The unbiased Hilbert-Schmidt independence criterion of two gram matrices (Song et al. 2012, eq. 5) for
-    several choices of rows, as of ``ckas``; 0 for fewer than four of them."""
+    """Return the unbiased HSIC of two gram matrices (Song et al. 2012, eq. 5) for several choices of rows.
+
+    The choices are as for ``ckas``; with fewer than four rows it is 0.
+    """
     a, b = (_hollow(gram) for gram in (a, b))
     n = np.maximum(kept.sum(axis=0), 4)
     of_a, of_b = (kept * (gram @ kept) for gram in (a, b))
@@ -81,15 +124,18 @@ def hsics(a: np.ndarray, b: np.ndarray, kept: np.ndarray) -> np.ndarray:
 
 
 def _hollow(gram: np.ndarray) -> np.ndarray:
-    """The matrix in float64 with zeros for its diagonal."""
+    """Return the matrix in float64 with zeros on its diagonal."""
     out = gram.astype(np.float64)
     np.fill_diagonal(out, 0)
     return out
 
 
 def alignment(a: Sketch, b: Sketch, seed: int = 0) -> tuple[float, float, float, float, int]:
-    """CKA of two sketches on the rows they share: value, 95 % interval by leaving out groups of items, the
-    value where rows are paired at random, and how many rows there were."""
+    """Return CKA of two sketches on the rows they share.
+
+    That is the value, the bounds of its 95 % interval by leaving out groups of items, the value with rows
+    paired at random, and the number of rows.
+    """
     a, b = shared(a, b)
     groups = np.unique(a.group)
     kept = np.column_stack([np.ones(len(a.group)), a.group[:, None] != groups])

@@ -1,4 +1,4 @@
-"""Gradients over steps: how much of a step is direction and how much is noise."""
+"""Gradients over steps: how much of a gradient is direction and how much is noise."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ from .base import NAN, ScoreResult, score
 from .statistics.statistics import Statistics
 
 
-@score("gradient_noise", "steps", kinds=("parameter_grad",))
+@score(
+    "gradient_noise",
+    "steps",
+    kinds=("parameter_grad",),
+    label="Gradient noise scale",
+    formula="tr(Σ) / |G|², with Σ the covariance of the gradients over steps, and |G|² the squared norm of "
+    "their mean minus what noise adds to it",
+    low=0.0,
+    requires='records of the kind "parameter_grad", of two steps or more and at most 8,388,608 numbers',
+    source="McCandlish et al. 2018, sections 2.2 and A.1",
+)
 def gradient_noise(statistics: Statistics) -> Iterable[ScoreResult]:
-    """The simple noise scale tr(Σ)/|G|² of gradients, a row for each step, in batches: in a batch so many
-    times as large, noise and direction would be equal parts (McCandlish et al. 2018, sections 2.2 and A.1).
+    """How many times larger a batch must be for noise and direction of the gradient to be equally large.
 
-    |G|² is the squared mean less what noise adds to it. Parameters move meanwhile, which counts as noise:
-    take epochs in which they move little. NaN with fewer than two steps, or where noise hides the direction.
+    Parameters move between steps, which counts as noise: use epochs in which they move little. There is no
+    value if noise hides the direction.
     """
     steps = statistics.steps
     note = "fewer than two steps" if steps.n < 2 else ""

@@ -1,4 +1,4 @@
-"""``python -m intus.serving``"""
+"""Run a server: ``python -m intus.serving``."""
 
 import sys
 
@@ -6,6 +6,6 @@ from .options import one_thread
 
 one_thread()
 
-from .run import main  # noqa: E402 - numerical libraries load with it
+from .run import main  # noqa: E402 - it loads numerical libraries
 
 sys.exit(main())

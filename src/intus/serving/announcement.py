@@ -1,4 +1,4 @@
-"""What a server says when it begins: where things are, and what to do next."""
+"""What a server prints when it starts: where things are, and what to do next."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from ..storage.tables import read_url
 
 
 def announcement(host: str, role: str, ports: list[int], database: str | Path, token: str | None) -> str:
-    """One line that says where things are, and for who runs all of it what to do next; ports are in the order
-    aggregator, evaluator, frontend."""
+    """Return where things are, and if all roles run what to do next.
+
+    The ports are those of the aggregator, the evaluator and the frontend, or one for all.
+    """
     place = bracketed(host)
     if role == "all":
         lines = [
@@ -22,15 +24,15 @@ def announcement(host: str, role: str, ports: list[int], database: str | Path, t
             if url.get_backend_name() == "sqlite"
             else url.render_as_string()
         )
-        lines.append(f"Scores are kept in {kept}. Ctrl+C stops the server.")
+        lines.append(f"Scores are kept in {kept}. Press Ctrl+C to stop the server.")
     elif role == "frontend":
         lines = [f"Page: http://{place}:{ports[0]}/"]
     else:
         lines = [f"The {role} listens on {place}:{ports[0]}"]
     if token and role in ("all", "frontend"):
         lines.append(
-            f"The page asks for the token: open http://{place}:{ports[-1]}/?token=TOKEN. Training scripts "
-            "take it from the variable INTUS_TOKEN."
+            f"To open the page, give the token: http://{place}:{ports[-1]}/?token=TOKEN. Training scripts "
+            "read it from the environment variable INTUS_TOKEN."
         )
     return "\n".join(lines)
 
@@ -38,7 +40,7 @@ def announcement(host: str, role: str, ports: list[int], database: str | Path, t
 def _next(host: str, port: int) -> str:
     return f"""\
 
-In a training script (the page has the same to copy, with labels):
+In a training script (the page has this to copy, with labels):
 
     import intus
 
@@ -47,10 +49,10 @@ In a training script (the page has the same to copy, with labels):
             ...  # your epoch
     intus.flush("{host}", {port})
 
-No script at hand? In another terminal: intus examples{"" if port == 8082 else f" --port {port}"}
+No script at hand? Run in another terminal: intus examples{"" if port == 8082 else f" --port {port}"}
 """
 
 
 def bracketed(host: str) -> str:
-    """A host as it stands in a URL."""
+    """Return a host as it is written in a URL."""
     return f"[{host}]" if ":" in host else host

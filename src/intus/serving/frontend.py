@@ -1,21 +1,24 @@
-"""The frontend without its HTTP: what is found goes into the database, for the page to read."""
+"""The frontend without its HTTP: keeps scores, targets, graphs and notices in the database."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 
+from .. import scores
 from ..core.results import Results
+from ..core.score_info import ScoreInfo
 from ..storage.database import Database
-from .data_point import Notice
+from .data_point import kind_label
+from .errors import AwayError
 from .evaluation.arrival_order import BY_ORDER, UNVERIFIED, WITHDRAWN
 from .evaluation.targets import Target
-from .interfaces import AwayError
+from .messages import Notice, StatusReport
 
 _log = logging.getLogger("intus.serving")
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -24,7 +27,7 @@ _T = TypeVar("_T")
 
 
 def _storing(work: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Tell a disk that is full, or a database that is away, from a mistake: it may pass."""
+    """Raise AwayError where the database cannot be written now, so that the caller tries again."""
 
     @wraps(work)
     def call(*args: _P.args, **options: _P.kwargs) -> _T:
@@ -37,23 +40,23 @@ def _storing(work: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 class Frontend:
-    """Keeps what is found in the database, for the page to read."""
+    """Keeps what the other roles send. Methods that store raise AwayError where that may work later."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.reported: dict[str, dict[str, Any]] = {}
+        self.reported: dict[str, StatusReport] = {}
         self._counts: Counter[str] = Counter(results=0, notices=0)
         database.end_targets()
 
     @_storing
-    def results(self, results: Results) -> None:
-        """Store scores. Raises AwayError where that may work later, as do the others."""
-        self.database.add(results)
+    def results(self, results: Results, infos: Sequence[ScoreInfo] = ()) -> None:
+        """Store results, and what their scores are."""
+        self.database.add(results, infos)
         self._counts["results"] += len(results)
 
     @_storing
     def notices(self, notices: Sequence[Notice]) -> None:
-        """Store what people should see, and log it."""
+        """Store notices, and log them."""
         for notice in notices:
             _log.log(_LEVELS[notice.level], "%s: %s", notice.code, notice.text)
             self.database.add_notice(
@@ -61,32 +64,42 @@ class Frontend:
             )
             self._counts["notices"] += 1
 
+    def runs(self) -> dict[str, Any]:
+        """Return every run, what its scores and kinds are: what ``messages.RunsReply`` states."""
+        runs = self.database.runs()
+        kinds = dict.fromkeys(kind for run in runs for kind in run["kinds"])
+        return {
+            "runs": runs,
+            "scores": describe(runs, self.database.scores(), scores.infos()),
+            "kinds": {kind: kind_label(kind) for kind in kinds},
+        }
+
     @_storing
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
         """Store a model's graph."""
         self.database.put_graph(run, model, blob)
 
     @_storing
-    def put_target(self, facts: Mapping[str, Any]) -> None:
-        """Store a target's labels, so that they survive a restart."""
-        target = Target.parse(facts)
+    def put_target(self, target: Target) -> None:
+        """Store a target, for when the server is started again."""
+        request = target.request()
         self.database.put_target(
-            target.name,
-            facts["targets"],
-            target.model_pattern.pattern,
-            target.layer_pattern.pattern,
-            target.run_pattern.pattern,
-            target.owner,
+            request.name,
+            request.targets,
+            request.model_pattern,
+            request.layer_pattern,
+            request.run_pattern,
+            request.client,
         )
 
     @_storing
     def claim_target(self, name: str, owner: str) -> None:
-        """Remember that a target is for its owner's runs alone."""
+        """Store that a target is for its owner's runs alone."""
         self.database.claim_target(name, owner)
 
     @_storing
-    def order(self, run: str, model: str, mode: str, holds: bool) -> None:
-        """Scores whose labels were matched by order of arrival are verified, or withdrawn."""
+    def arrival_order(self, run: str, model: str, mode: str, holds: bool) -> None:
+        """Verify the scores of labels that were matched by order of arrival, or withdraw them."""
         if holds:
             self.database.revise(run, model, mode, UNVERIFIED, BY_ORDER)
         elif self.database.revise(run, model, mode, UNVERIFIED, WITHDRAWN, withdraw=True):
@@ -96,15 +109,15 @@ class Frontend:
 
     @_storing
     def targets(self) -> list[dict[str, Any]]:
-        """The targets stored."""
+        """Return the stored targets."""
         return self.database.targets()
 
-    def report(self, role: str, counts: Mapping[str, Any]) -> None:
-        """Remember what another role counted."""
-        self.reported[role] = dict(counts)
+    def report(self, report: StatusReport) -> None:
+        """Remember what another role counts."""
+        self.reported["aggregator" if report.aggregator is not None else "evaluator"] = report
 
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
-        """Nothing waits here."""
+        """Do nothing: nothing waits here."""
 
     @_storing
     def clear(self) -> None:
@@ -117,9 +130,34 @@ class Frontend:
         self.database.remove(model)
 
     def status(self) -> dict[str, int]:
-        """Counts: rows of results and notices that came."""
+        """Return the counts of what was stored: rows of results, notices."""
         return dict(self._counts)
 
     def close(self) -> None:
         """Close the database."""
         self.database.close()
+
+
+def describe(
+    runs: Iterable[Mapping[str, Any]], stored: Mapping[str, ScoreInfo], known: Mapping[str, ScoreInfo]
+) -> list[ScoreInfo]:
+    """Return what each score of these runs is, in the order in which scores are listed to people.
+
+    What was stored with the results holds. Results of an older version have nothing stored: then a score that
+    is registered here under that name is taken to be the same, unless the results contradict it. Otherwise
+    only that is told which the results show: whether it has a target, and whether it is of layers or of
+    units.
+    """
+    seen: dict[str, set[tuple[str, bool]]] = {}
+    for run in runs:
+        for level in ("layer", "unit"):
+            for pair in run[f"{level}s"]:
+                seen.setdefault(pair["score"], set()).add((level, pair["target"] != ""))
+    out = []
+    for name in [*(name for name in known if name in seen), *(name for name in seen if name not in known)]:
+        info = stored.get(name) or known.get(name)
+        if info is None or (name not in stored and seen[name] != {(info.level, info.needs_target)}):
+            level, needs_target = min(seen[name])
+            info = ScoreInfo(name=name, level=level, needs_target=needs_target)  # type: ignore[arg-type]
+        out.append(info)
+    return out

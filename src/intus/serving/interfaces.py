@@ -1,37 +1,31 @@
-"""What the servers are to each other: aggregator to evaluator to frontend.
+"""What the roles are to each other: the aggregator calls the evaluator, the evaluator the frontend.
 
-A link is either the next object itself, in one process, or its stand-in from ``links``, which has the same
-methods and speaks HTTP.
+A link is either the next role itself, in one process, or its stand-in from ``http.remote``, which has the
+same methods and sends HTTP requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ..core.errors import IntusError, ServeError
 from ..core.results import Results
-from .data_point import DataPoint, Notice
+from ..core.score_info import ScoreInfo
+from .data_point import DataPoint
+from .evaluation.targets import Target
+from .messages import Notice, StatusReport
 
-#: What is called with a data point whose scores are stored, or which never will have any.
+#: Called with a data point whose scores are stored, or which is certain to have none.
 Done = Callable[[DataPoint], None]
-
-
-class BusyError(IntusError):
-    """More is waiting than may; try again soon."""
-
-
-class AwayError(ServeError):
-    """A server of the chain does not answer now, or cannot store; what it should get is kept."""
 
 
 class Link(Protocol):
     """What every role passes on to the next."""
 
     def put_graph(self, run: str, model: str, blob: bytes) -> None: ...
-    def put_target(self, facts: Mapping[str, Any]) -> None: ...
+    def put_target(self, target: Target) -> None: ...
     def notices(self, notices: Sequence[Notice]) -> None: ...
-    def report(self, role: str, counts: Mapping[str, Any]) -> None: ...
+    def report(self, report: StatusReport) -> None: ...
     def flush(
         self, run: str | None = None, model: str | None = None, timeout: float | None = None
     ) -> None: ...
@@ -40,7 +34,7 @@ class Link(Protocol):
 
 
 class EvaluatorLink(Link, Protocol):
-    """The aggregator's view of the evaluator."""
+    """The evaluator, as the aggregator sees it."""
 
     def points(self, batch: Sequence[DataPoint], done: Done) -> None: ...
     def backlog(self) -> int: ...
@@ -48,9 +42,9 @@ class EvaluatorLink(Link, Protocol):
 
 
 class FrontendLink(Link, Protocol):
-    """The evaluator's view of the frontend."""
+    """The frontend, as the evaluator sees it."""
 
-    def results(self, results: Results) -> None: ...
+    def results(self, results: Results, infos: Sequence[ScoreInfo]) -> None: ...
     def claim_target(self, name: str, owner: str) -> None: ...
-    def order(self, run: str, model: str, mode: str, holds: bool) -> None: ...
+    def arrival_order(self, run: str, model: str, mode: str, holds: bool) -> None: ...
     def targets(self) -> list[dict[str, Any]]: ...

@@ -1,56 +1,260 @@
-"""The options of ``serve`` on a command line; apart, so that asking for help loads no server."""
+"""The options of a server. Each is stated once, for ``serve``, ``Server``, the command line and the checks.
+
+This module imports nothing heavy, so that ``intus serve --help`` loads no server.
+"""
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
 
-ENGINES = ("local", "ray")
+from ..core.errors import InputError, ServeError, did_you_mean
+from ..engines import ENGINES
+
 ROLES = ("all", "aggregator", "evaluator", "frontend")
+#: Names of this machine that no other machine can connect to.
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+#: Fields of a record whose change may end a window.
+TRIGGERS = ("epoch", "step", "mode")
 
-
-def one_thread() -> None:
-    """Let scoring take one core, so that it does not get in a training's way. Numerical libraries read these
-    variables when they are loaded, some only when the first score needs them: call it before anything."""
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def port(text: str) -> int:
-    """A port, for argparse."""
-    if not (text.isascii() and text.isdigit() and int(text) < 1 << 16):
+    """Parse a port, for argparse."""
+    if not (text.isascii() and text.isdigit() and _is_port(int(text))):
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: write a number from 0 to 65535")
     return int(text)
 
 
+def _is_port(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 16
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+
+
+def _is_positive_int(value: Any) -> bool:
+    return isinstance(value, int) and _is_positive(value)
+
+
+def _is_url(value: Any) -> bool:
+    return isinstance(value, str) and re.match(r"https?://[^/]", value) is not None
+
+
+def _is_token(value: Any) -> bool:
+    return isinstance(value, str) and value.isascii() and value.isprintable() and value == value.strip()
+
+
+def _are_triggers(value: Any) -> bool:
+    return isinstance(value, str) and {*value.split(",")} <= {*TRIGGERS}
+
+
+def _option(
+    default: Any,
+    text: str,
+    *,
+    parse: Callable[[str], Any] = str,
+    metavar: str | None = None,
+    choices: tuple[str, ...] = (),
+    valid: Callable[[Any], bool] = lambda value: isinstance(value, str | Path),
+    must_be: str = "text",
+    shown: str = "",
+    secret: bool = False,
+) -> Any:
+    """Return a dataclass field with all that is known of an option.
+
+    ``must_be`` says in words what ``valid`` checks; ``shown`` is the default as the help text writes it; the
+    value of a ``secret`` is never printed.
+    """
+    if choices:
+        valid, must_be = choices.__contains__, f"one of {', '.join(choices)}"
+    if default is not None and default is not False:
+        text += f" (default: {shown or default})"
+    known = {"text": text, "parse": parse, "metavar": metavar, "choices": choices, "valid": valid}
+    return field(default=default, repr=not secret, metadata=known | {"must_be": must_be})
+
+
+def _port(default: int | None, text: str) -> Any:
+    must_be = "a whole number from 0 to 65535"
+    return _option(default, text, parse=port, metavar="N", valid=_is_port, must_be=must_be)
+
+
+def _url(text: str) -> Any:
+    return _option(None, text, metavar="URL", valid=_is_url, must_be="an address such as http://HOST:PORT")
+
+
+def _bytes(default: int, text: str, shown: str) -> Any:
+    must_be = "a positive number of bytes"
+    return _option(default, text, parse=int, metavar="N", valid=_is_positive, must_be=must_be, shown=shown)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """The options of a server; raises InputError or ServeError for values that cannot work."""
+
+    role: str = _option("all", "role to run; 'all' runs the three in one process", choices=ROLES)
+    host: str = _option("127.0.0.1", "address to listen on")
+    port: int | None = _port(None, "one port for everything, 0 for a free one")
+    aggregator_port: int = _port(8082, "port that probe() sends to")
+    evaluator_port: int = _port(8081, "port of the evaluator")
+    frontend_port: int = _port(8080, "port of the page")
+    database: str | Path = _option(  # noqa: RUF009
+        "intus.db", "file that keeps the scores, or postgresql://user@host/name", metavar="FILE"
+    )
+    token: str | None = _option(
+        None,
+        "secret that every request must bring; required to listen beyond this machine",
+        valid=_is_token,
+        must_be="of ASCII letters, digits and signs, with no space at an end, since it travels in a header",
+        secret=True,
+    )
+    evaluator_url: str | None = _url(
+        "where the aggregator finds the evaluator, if it runs alone (default: HOST and the evaluator's port)"
+    )
+    frontend_url: str | None = _url(
+        "where the evaluator finds the frontend, if it runs alone (default: HOST and the frontend's port)"
+    )
+    engine: str = _option("local", "what computes scores: this process, or Ray's workers", choices=ENGINES)
+    workers: int | None = _option(
+        None,
+        "number of Ray's workers (default: one for each of its CPUs)",
+        parse=int,
+        metavar="N",
+        valid=_is_positive_int,
+        must_be="a positive whole number",
+    )
+    ray_address: str | None = _option(
+        None, "Ray cluster to use (default: one on this machine, started here)", metavar="HOST:PORT"
+    )
+    max_bytes: int = _bytes(1 << 30, "most bytes of arrays that wait for their epoch to end", "1 GiB")
+    trigger: str = _option(
+        "epoch",
+        "fields whose change completes a data point, separated by commas",
+        metavar="FIELDS",
+        valid=_are_triggers,
+        must_be=f"some of {', '.join(TRIGGERS)}, separated by commas",
+    )
+    grace: float = _option(
+        60.0,
+        "how long to wait for the missing arrays of an epoch",
+        parse=float,
+        metavar="SECONDS",
+        valid=_is_positive,
+        must_be="a positive number of seconds",
+        shown="60",
+    )
+    journal: str | Path | None = _option(  # noqa: RUF009
+        None,
+        "folder that keeps what is not scored yet (default: DATABASE.journal, or intus.journal)",
+        metavar="FOLDER",
+    )
+    journal_bytes: int = _bytes(4 << 30, "most bytes of the journal", "4 GiB")
+    fsync: bool = _option(
+        False,
+        "wait for the disk before each acknowledgement, so that nothing is lost in a power cut",
+        valid=lambda value: isinstance(value, bool),
+        must_be="True or False",
+    )
+
+    def __post_init__(self) -> None:
+        for option in fields(self):
+            value, known = getattr(self, option.name), option.metadata
+            if not (value is None and option.default is None) and not known["valid"](value):
+                got = f", got {value!r}" if option.repr else ""
+                raise InputError(f"{option.name} must be {known['must_be']}{got}.")
+        if self.engine == "local" and (self.workers is not None or self.ray_address is not None):
+            raise InputError(
+                "workers and ray_address are options of the engine 'ray'. Choose it too: engine=\"ray\" "
+                "(--engine ray)."
+            )
+        if self.host not in LOOPBACK and not self.token:
+            raise ServeError(
+                f"A token is required to listen on {self.host}, where other machines can connect. Give one "
+                "(token=..., --token TOKEN), or listen on 127.0.0.1."
+            )
+
+    @property
+    def journal_folder(self) -> Path:
+        """The folder of the journal: beside a database that is a file, unless another was chosen."""
+        if self.journal is not None:
+            return Path(self.journal)
+        return Path("intus.journal" if "://" in str(self.database) else f"{self.database}.journal")
+
+    def arguments(self) -> list[str]:
+        """Return the command line that means these options.
+
+        >>> ServerOptions(port=0, fsync=True).arguments()
+        ['--port=0', '--fsync']
+        """
+        changed = [(_flag(each), getattr(self, each.name)) for each in fields(self) if self._differs(each)]
+        return [flag if value is True else f"{flag}={value}" for flag, value in changed]
+
+    def _differs(self, option: Field[Any]) -> bool:
+        return bool(getattr(self, option.name) != option.default)
+
+
+def choose(options: ServerOptions | None, changes: Mapping[str, Any]) -> ServerOptions:
+    """Return ``options``, by default the defaults, with some of them changed; raises InputError.
+
+    >>> choose(None, {"grace": 5}).grace
+    5
+    """
+    known = [each.name for each in fields(ServerOptions)]
+    for name in changes:
+        if name not in known:
+            raise InputError(f"There is no option {name!r}. {did_you_mean(name, known)}")
+    return replace(options or ServerOptions(), **changes)
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options; ``serve(**vars(parser.parse_args()))`` runs what they say."""
-    add = parser.add_argument
-    add("--role", default="all", choices=ROLES, help="which part to run (default: all three in one process)")
-    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    add("--port", type=port, metavar="N", help="everything on this one port; 0 picks a free one")
-    for name, number, who in (
-        ("aggregator", 8082, "where probe() sends"),
-        ("evaluator", 8081, "between the two others"),
-        ("frontend", 8080, "the page"),
-    ):
-        add(f"--{name}-port", type=port, default=number, metavar="N", help=f"{who} (default: %(default)s)")
-    add("--database", default="intus.db", metavar="FILE",
-        help="where scores are kept, or postgresql://user@host/name (default: %(default)s)")  # fmt: skip
-    add("--token", help="asked of every request; needed to listen beyond this machine")
-    add("--evaluator-url", metavar="URL", help="where an aggregator alone finds the evaluator")
-    add("--frontend-url", metavar="URL", help="where an evaluator alone finds the frontend")
-    add("--engine", default="local", choices=ENGINES,
-        help="what scores: this process, or Ray's workers (default: %(default)s)")  # fmt: skip
-    add("--workers", type=int, metavar="N", help="how many of Ray's (default: as many as it has CPUs)")
-    add("--ray-address", metavar="HOST:PORT", help="a Ray cluster (default: one of this machine, begun here)")
-    add("--max-bytes", type=int, default=1 << 30, metavar="N",
-        help="arrays held until their epoch ends (default: 1 GiB)")  # fmt: skip
-    add("--trigger", default="epoch", metavar="FIELDS",
-        help="fields whose change completes a data point, by comma (default: %(default)s)")  # fmt: skip
-    add("--grace", type=float, default=60.0, metavar="SECONDS",
-        help="how long an epoch is waited for of which not all has come (default: 60)")  # fmt: skip
-    add("--journal", metavar="FOLDER",
-        help="keeps what is not scored yet (default: DATABASE.journal, or intus.journal)")  # fmt: skip
-    add("--journal-bytes", type=int, default=4 << 30, metavar="N", help="its largest size (default: 4 GiB)")
-    add("--fsync", action="store_true", help="outlast a power cut too, and not only the server's death")
+    """Add the options to a parser; ``serve(**vars(parser.parse_args()))`` runs what they say."""
+    for option in fields(ServerOptions):
+        known: dict[str, Any] = {"default": option.default, "help": option.metadata["text"]}
+        if isinstance(option.default, bool):
+            known["action"] = "store_true"
+        else:
+            known |= {"type": option.metadata["parse"], "metavar": option.metadata["metavar"]}
+        if option.metadata["choices"]:
+            known |= {"choices": option.metadata["choices"]}
+        parser.add_argument(_flag(option), **known)
+
+
+def takes_options(function: _F) -> _F:
+    """Give a function of ``(options, /, **changes)`` the signature and the documentation of the options."""
+    own = inspect.signature(function)
+    kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    named = [
+        inspect.Parameter(each.name, keyword, default=each.default, annotation=each.type)
+        for each in fields(ServerOptions)
+    ]
+    lines = [f"    {each.name}: {_sentence(each.metadata['text'])}" for each in fields(ServerOptions)]
+    function.__signature__ = own.replace(parameters=[*kept, *named])  # type: ignore[attr-defined]
+    text = inspect.cleandoc(function.__doc__ or "")
+    function.__doc__ = text.replace("{options}", "\n".join(lines).lstrip())
+    return function
+
+
+def one_thread() -> None:
+    """Let numerical libraries use one core, so that scoring does not slow a training down.
+
+    The libraries read these variables when they are loaded, so this must be called before anything else.
+    """
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _flag(option: Field[Any]) -> str:
+    return f"--{option.name.replace('_', '-')}"

@@ -1,43 +1,52 @@
-"""The roles that one process plays, and what they tell of themselves."""
+"""The roles that one process runs, and what they count."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
-from .aggregation.service import Collector
+from .aggregation.service import AggregatorService
+from .decoding import read
 from .evaluation.evaluator import Evaluator
 from .frontend import Frontend
+from .messages import StatusReply, StatusReport
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The roles one process plays; None for those played elsewhere. ``requests`` counts what was not done."""
+    """The roles that one process runs; None for one that runs elsewhere.
 
-    collector: Collector | None = None
+    ``requests`` counts the requests of this process that were refused or failed, by status.
+    """
+
+    aggregator: AggregatorService | None = None
     evaluator: Evaluator | None = None
     frontend: Frontend | None = None
     requests: Counter[str] = field(default_factory=Counter)
 
-    def status(self) -> dict[str, Any]:
-        """Each role's counts: our own as they are now, the others' as last reported. Besides, ``requests``:
-        those of this process that were refused or failed; ``runs``: counts of each (run, model)."""
-        told = {
-            name: dict(counts) for name, counts in (self.frontend.reported if self.frontend else {}).items()
-        }
-        if self.collector:
-            told["aggregator"] = self.collector.status() | {"runs": self.collector.by_run()}
+    def status(self) -> StatusReply:
+        """Return what each role counts: our own as they are now, the others as they last reported."""
+        reports = dict(self.frontend.reported) if self.frontend else {}
+        if self.aggregator:
+            reports["aggregator"] = self.aggregator.counts()
         if self.evaluator:
-            told["evaluator"] = self.evaluator.status() | {"runs": self.evaluator.by_run()}
-        if self.frontend:
-            told["frontend"] = dict(self.frontend.status())
-        runs = [row for counts in told.values() for row in counts.pop("runs", [])]
-        roles = {name: told.get(name, {}) for name in ("aggregator", "evaluator", "frontend")}
-        return roles | {"requests": dict(self.requests), "runs": runs}
+            reports["evaluator"] = self.evaluator.counts()
+        of_aggregator, of_evaluator = (
+            reports.get(role, StatusReport()) for role in ("aggregator", "evaluator")
+        )
+        return read(
+            {
+                "aggregator": of_aggregator.aggregator or {},
+                "evaluator": of_evaluator.evaluator or {},
+                "frontend": self.frontend.status() if self.frontend else {},
+                "requests": self.requests,
+                "runs": [*of_aggregator.runs, *of_evaluator.runs],
+            },
+            StatusReply,
+        )
 
     def close(self) -> None:
-        """Finish what was received, along the chain."""
-        for role in (self.collector, self.evaluator, self.frontend):
+        """Finish what was received, one role after the other."""
+        for role in (self.aggregator, self.evaluator, self.frontend):
             if role is not None:
                 role.close()

@@ -1,4 +1,4 @@
-"""One thread that works a queue off, in order."""
+"""A thread that works through a queue, in order."""
 
 from __future__ import annotations
 
@@ -9,38 +9,43 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from .interfaces import AwayError
+from .errors import AwayError
 
 _log = logging.getLogger("intus.serving")
 _T = TypeVar("_T")
 
 
-#: How long a flush waits for a server that is away before it says so: longer than the pauses between tries,
-#: so that one that has just come back is not called away.
+#: Seconds that a flush waits for a server that does not answer: more than the pauses between tries, so that
+#: one that has just come back is not reported.
 AWAY_S = 4.0
 
 
 def wait_for(worker: Worker[_T], trouble: Callable[[], str], timeout: float | None) -> float | None:
     """Wait until a queue is empty, and return what is left of ``timeout``.
 
-    Raises AwayError with what ``trouble()`` says once it says so for some seconds, or when the time is over.
+    Raises:
+        AwayError: If ``trouble()`` has returned a reason for some seconds, or the time is over.
     """
-    began, well = time.monotonic(), time.monotonic()
+    began = untroubled = time.monotonic()
     while not worker.wait(0.1):
         now, why = time.monotonic(), trouble()
-        well = well if why else now
-        if now - well > AWAY_S or (timeout is not None and now - began > timeout):
-            left = f"{worker.pending} data points wait to be scored, and are kept."
+        untroubled = untroubled if why else now
+        if now - untroubled > AWAY_S or (timeout is not None and now - began > timeout):
+            left = f"{worker.pending} data points wait to be scored and are kept."
             raise AwayError(f"{why} {left}" if why else f"Not done after {timeout:.0f} s: {left}")
     return None if timeout is None else max(timeout - (time.monotonic() - began), 0.1)
 
 
 class Worker(Generic[_T]):
-    """Calls ``handle(item)`` for each item submitted, one after the other, in a thread of its own.
+    """Handles items one after the other, in a thread of its own.
 
-    ``size`` tells an item's bytes. ``begin(item)`` is called first, and for up to ``ahead`` items before the
-    first of them is handled. An exception of either is logged and does not end the thread; ``handle`` itself
-    reports what people should know.
+    Args:
+        name: The thread's name.
+        handle: Called with each item. An exception is logged and does not end the thread.
+        size: Returns the bytes of an item.
+        begin: Called with each item before it is handled, and with up to ``ahead`` items before the first of
+            them is.
+        ahead: How many items may be begun at once.
     """
 
     def __init__(
@@ -61,7 +66,7 @@ class Worker(Generic[_T]):
         self._thread.start()
 
     def submit(self, item: _T) -> None:
-        """Put an item at the queue's end; does not wait."""
+        """Append an item to the queue, without waiting."""
         with self._changed:
             self._items.append(item)
             self._bytes += self._size(item)
@@ -69,22 +74,24 @@ class Worker(Generic[_T]):
 
     @property
     def pending(self) -> int:
-        """Items not done with."""
+        """Number of items that are not done."""
         return len(self._items) + len(self._begun) + self._busy
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the items not begun."""
+        """Bytes of the items that are not begun."""
         return self._bytes
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether everything submitted so far, and since, is done within ``timeout`` seconds."""
+        """Wait up to ``timeout`` seconds; return whether everything submitted is done."""
         with self._changed:
             return bool(self._changed.wait_for(lambda: not self.pending, timeout))
 
     def drop(self, unwanted: Callable[[_T], bool], patience: float = 30.0) -> list[_T]:
-        """Take items out of the queue and return them; waits for one that is being worked on, ``patience``
-        seconds at most."""
+        """Take items out of the queue and return them.
+
+        An item that is being handled is waited for, ``patience`` seconds at most.
+        """
         with self._changed:
             dropped = [item for item in (*self._begun, *self._items) if unwanted(item)]
             self._begun, self._items = (

@@ -1,1 +1,1 @@
-"""What is kept: records and graphs as bytes (codec), scores in a database."""
+"""Storage: records and graphs as bytes (``codec``), scores in a database (``database``)."""

@@ -1,7 +1,6 @@
-"""Records and graphs as bytes, the same on the wire and on disk: safetensors with JSON metadata.
+"""Encode records and graphs as bytes: safetensors with JSON metadata, the same on the wire and on disk.
 
-No pickle, nothing executable; numpy alone on both ends. The JSON of the 2018 Vivisect client (nested lists,
-one array per request) is read too.
+The format contains no pickle and nothing executable, and needs only numpy on both ends.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ..core.projection import PROJECTED
 from ..core.record import KINDS, Record
 
 FORMAT = "1"
-MAX_HEADER = 64 << 20  # of JSON, which takes many times as much once it is read
+MAX_HEADER = 64 << 20  # bytes of JSON, which take many times as much memory once parsed
 _RECORD_FACTS = ("address", "kind", "run", "model", "step", "epoch", "mode", "batch_axis", "index")
 _FACT_TYPES: dict[str, tuple[type, ...]] = {
     "address": (str,),
@@ -39,17 +38,24 @@ _FACT_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def encode_records(records: Iterable[Record], envelope: Mapping[str, Any] | None = None) -> bytes:
-    """Pack records into one safetensors blob; ``envelope`` is a JSON-able dict that travels beside them.
+    """Encode records as one safetensors blob.
 
-    >>> blob = encode_records([Record(np.ones((2, 3), np.float32), "fc1")], {"seq": 7})
-    >>> records, envelope = decode_records(blob)
-    >>> records[0].address, records[0].array.shape, envelope["seq"]
-    ('fc1', (2, 3), 7)
+    Args:
+        records: The records.
+        envelope: A JSON-serializable dict that is sent with them.
+
+    Example:
+        >>> blob = encode_records([Record(np.ones((2, 3), np.float32), "fc1")], {"seq": 7})
+        >>> records, envelope = decode_records(blob)
+        >>> records[0].address, records[0].array.shape, envelope["seq"]
+        ('fc1', (2, 3), 7)
     """
     arrays: dict[str, np.ndarray] = {}
     facts = []
     for number, record in enumerate(records):
-        arrays[str(number)] = np.asarray(record.array, order="C")  # ascontiguousarray gives scalars an axis
+        arrays[str(number)] = np.asarray(
+            record.array, order="C"
+        )  # ascontiguousarray would add an axis to scalars
         if record.items is not None:
             arrays[f"{number}.items"] = np.ascontiguousarray(record.items, dtype=np.int64)
         if record.summary is not None:
@@ -61,7 +67,17 @@ def encode_records(records: Iterable[Record], envelope: Mapping[str, Any] | None
 
 
 def decode_records(blob: bytes) -> tuple[list[Record], dict[str, Any]]:
-    """Unpack what ``encode_records`` made; raises CodecError for anything else, never anything other."""
+    """Decode a blob of ``encode_records``.
+
+    Args:
+        blob: The bytes, which need not be trusted.
+
+    Returns:
+        The records and the envelope.
+
+    Raises:
+        CodecError: If the bytes are anything else. No other exception is raised.
+    """
     arrays, meta = _open(blob, "records")
     facts, envelope = _parse(meta["records"]), _parse(meta.get("envelope", "{}"))
     if not isinstance(facts, list) or not isinstance(envelope, dict):
@@ -69,87 +85,78 @@ def decode_records(blob: bytes) -> tuple[list[Record], dict[str, Any]]:
     records = []
     for number, fact in enumerate(facts):
         if str(number) not in arrays:
-            raise CodecError(f"The blob names record {number} but holds no array for it.")
+            raise CodecError(f"The blob lists record {number} but has no array for it.")
         beside = (arrays.get(f"{number}.{name}") for name in ("items", "summary"))
         records.append(_record(arrays[str(number)], fact, *beside))
     return records, envelope
 
 
-def decode_legacy(body: bytes, array_type: str) -> Record:
-    """Read one request of the 2018 client: ``{"metadata": {...}, "array": [[...]]}``.
-
-    ``array_type`` is the route it came to: activation_output, gradient_input, parameter …
-    """
-    kinds = {
-        "activation_output": "output",
-        "activation_input": "input",
-        "gradient_output": "grad_output",
-        "gradient_input": "grad_input",
-        "parameter": "parameter",
-    }
-    if array_type not in kinds:
-        raise CodecError(f"{array_type!r} is not an array type. Known: {', '.join(kinds)}.")
-    packet = _parse(body.decode("utf-8", "replace"))
-    if not isinstance(packet, dict) or not isinstance(packet.get("metadata"), dict):
-        raise CodecError('Expected {"metadata": {...}, "array": [...]}.')
-    meta = packet["metadata"]
-    try:
-        if not isinstance(packet.get("array"), list):
-            raise TypeError(f"got {packet.get('array')!r}")
-        array = np.asarray(packet["array"], dtype=np.float32)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise CodecError(f"The array is not a rectangular list of numbers: {error}.") from None
-    parameter = array_type == "parameter"
-    return _record(
-        array,
-        {
-            "address": meta.get("operation_name", meta.get("array_name", "") if parameter else ""),
-            "kind": kinds[array_type],
-            "run": str(meta.get("run", "")),
-            "model": meta.get("model_name", ""),
-            "step": None,
-            "epoch": meta.get("epoch"),
-            "mode": str(meta.get("state") or ""),
-            "batch_axis": None if parameter else meta.get("batch_axis", 0),
-            "index": int(meta["array_name"]) if str(meta.get("array_name", "")).isdecimal() else 0,
-        },
-        None,
-    )
-
-
 def encode_graph(graph: Graph, arrays: Mapping[str, np.ndarray] | None = None) -> bytes:
-    """Pack a graph, and any arrays that belong to it, into one safetensors blob."""
+    """Encode a graph, and arrays that belong to it, as one safetensors blob.
+
+    Args:
+        graph: The graph.
+        arrays: Arrays by name.
+    """
     columns = {f"value/{name}": np.asarray(array, order="C") for name, array in (arrays or {}).items()}
     parts, meta = graph_parts(graph)
     return _save(columns | parts, meta)
 
 
 def decode_graph(blob: bytes) -> tuple[Graph, dict[str, np.ndarray]]:
-    """Unpack what ``encode_graph`` made: the graph and its arrays; raises CodecError otherwise."""
+    """Decode a blob of ``encode_graph``.
+
+    Args:
+        blob: The bytes, which need not be trusted.
+
+    Returns:
+        The graph, and the arrays by name.
+
+    Raises:
+        CodecError: If the bytes are anything else. No other exception is raised.
+    """
     columns, meta = _open(blob, "graph")
     values = {name[len("value/") :]: array for name, array in columns.items() if name.startswith("value/")}
     return _graph_of(columns, meta), values
 
 
 def read_graph(path: Path) -> tuple[Graph, dict[str, np.ndarray], list[str]]:
-    """The graph in a file, all columns, and the names of the values and gradients, which are not read."""
+    """Read the graph of a file, without the values and gradients in it.
+
+    Args:
+        path: A safetensors file.
+
+    Returns:
+        The graph, all columns by name, and the names of the values and gradients.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        CodecError: If the file cannot be read, or has no graph of this format.
+    """
     try:
         with safe_open(path, framework="numpy") as file:
             names, meta = list(file.keys()), file.metadata() or {}
-            others = [name for name in names if name.startswith(("value/", "grad/"))]
-            columns = {name: file.get_tensor(name) for name in set(names) - set(others)}
+            values = [name for name in names if name.startswith(("value/", "grad/"))]
+            columns = {name: file.get_tensor(name) for name in set(names) - set(values)}
     except FileNotFoundError:
         raise
     except OSError as error:
         raise CodecError(f"{str(path)!r} cannot be read: {error}.") from None
-    except Exception as error:  # safetensors raises its own type, and TypeError for a kind numpy lacks
-        raise CodecError(f"{str(path)!r} is no safetensors file: {error}.") from None
+    except Exception as error:  # safetensors raises its own type, and TypeError for a dtype that numpy lacks
+        raise CodecError(f"{str(path)!r} is not a safetensors file: {error}.") from None
     _check_format(meta, "graph")
-    return _graph_of(columns, meta), columns, others
+    return _graph_of(columns, meta), columns, values
 
 
 def graph_parts(graph: Graph) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """A graph as named columns and safetensors metadata."""
+    """Return a graph as columns, and metadata for a safetensors file.
+
+    Args:
+        graph: The graph.
+
+    Returns:
+        Arrays by name, and the metadata.
+    """
     columns = {f"ops/{name}": np.ascontiguousarray(column) for name, column in graph.ops.columns().items()}
     for table in ("edges", "calls"):
         part = getattr(graph, table)
@@ -195,36 +202,36 @@ def _graph_of(columns: Mapping[str, np.ndarray], meta: Mapping[str, str]) -> Gra
             facts=facts["facts"],
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise CodecError(f"The blob is not a whole graph: {type(error).__name__} {error}.") from None
+        raise CodecError(f"The blob is not a complete graph: {type(error).__name__} {error}.") from None
     _check(graph)
     return graph
 
 
 def _named(cls: Any, rows: Any) -> tuple[Any, ...]:
-    """Build named tuples of one class; each value must be just what the class says it is."""
+    """Build named tuples of one class; each value must have exactly the annotated type."""
     hints = tuple(get_type_hints(cls).values())
     built = []
     for row in rows:
         values = tuple(tuple(value) if isinstance(value, list) else value for value in row)
-        if len(values) != len(hints) or not all(map(_is, values, hints)):
-            raise TypeError(f"{row!r} is no {cls.__name__}")
+        if len(values) != len(hints) or not all(map(_has_type, values, hints)):
+            raise TypeError(f"{row!r} is not a {cls.__name__}")
         built.append(cls(*values))
     return tuple(built)
 
 
-def _is(value: Any, hint: Any) -> bool:
+def _has_type(value: Any, hint: Any) -> bool:
     if get_origin(hint) is tuple:
         return isinstance(value, tuple) and all(type(part) is int for part in value)
     return any(type(value) is one for one in (get_args(hint) or (hint,)))
 
 
 def _check(graph: Graph) -> None:
-    """Names must be text, and every index a graph from outside holds must point at something."""
+    """Raise CodecError unless names are strings and every index is valid."""
     if not all(
         isinstance(text, str)
         for text in (graph.model, graph.error, *graph.types, *graph.args, *graph.settings)
     ):
-        raise CodecError("The graph's names must be text.")
+        raise CodecError("The graph's names must be strings.")
     if not isinstance(graph.facts, dict):
         raise CodecError(f"The graph's facts must be an object, got {graph.facts!r}.")
     _check_columns(graph)
@@ -236,7 +243,7 @@ def _check(graph: Graph) -> None:
         if pairs.dtype.kind != "i" or pairs.ndim != 2 or pairs.shape[1] != 2:
             raise CodecError(f"The graph's {name} must be pairs of integers.")
         if pairs.size and (pairs.min() < 0 or (pairs >= limits).any()):
-            raise CodecError(f"The graph's pairs {name} point outside it.")
+            raise CodecError(f"The graph's {name} have indices outside the graph.")
     for module in graph.modules:
         for name, numbers, limit in (
             ("params", module.params, len(graph.params)),
@@ -244,26 +251,30 @@ def _check(graph: Graph) -> None:
             ("site", (module.site,) * (module.site != -1), len(graph.sites)),
         ):
             if not all(0 <= number < limit for number in numbers):
-                raise CodecError(f"The module {module.address!r} has {name} outside the graph.")
+                raise CodecError(f"The module {module.address!r} has {name} with an index outside the graph.")
     if any(not 0 <= branch.row < rows for branch in graph.branches):
-        raise CodecError("The graph's branches name rows outside it.")
+        raise CodecError("The graph's branches have rows outside the graph.")
     if (graph.calls.parent >= np.arange(calls)).any():
-        raise CodecError("The graph's column calls/parent names a call that began later.")
+        raise CodecError("The graph's column calls/parent has a call that began later.")
     if (graph.calls.start > graph.calls.stop).any():
-        raise CodecError("The graph's columns calls/start and calls/stop: a call ends before it starts.")
+        raise CodecError(
+            "The graph's columns calls/start and calls/stop have a call that ends before it starts."
+        )
     if (np.diff(graph.edges.dst) < 0).any() or (graph.edges.src >= graph.edges.dst).any():
-        raise CodecError("The graph's edges/dst must be sorted, and edges/src must come before edges/dst.")
+        raise CodecError(
+            "The graph's edges/dst must be sorted, and edges/src must be smaller than edges/dst."
+        )
     if len(np.unique(graph.ops.layer)) != (graph.ops.layer.max() + 1 if rows else 0):
-        raise CodecError("The graph's column ops/layer leaves numbers out.")
+        raise CodecError("The graph's column ops/layer must use every number from 0.")
 
 
 def _check_columns(graph: Graph) -> None:
     rows, calls = len(graph.ops), len(graph.calls)
-    whole = 2**63
+    unbounded = 2**63
     limits = graph.limits
     bounds = {
         **{
-            f"ops/{c.name}": (getattr(graph.ops, c.name), c.low, limits[c.below] if c.below else whole)
+            f"ops/{c.name}": (getattr(graph.ops, c.name), c.low, limits[c.below] if c.below else unbounded)
             for c in OP_COLUMNS
         },
         "edges/src": (graph.edges.src, 0, rows),
@@ -277,27 +288,28 @@ def _check_columns(graph: Graph) -> None:
     }
     for name, (column, low, high) in bounds.items():
         if column.dtype.kind != "i" or column.ndim != 1:
-            raise CodecError(f"The graph's column {name} must be a line of integers.")
+            raise CodecError(f"The graph's column {name} must be one-dimensional, of integers.")
         if column.size and not (low <= column.min() and column.max() < high):
-            raise CodecError(f"The graph's column {name} points outside {low} to {high - 1}.")
+            raise CodecError(f"The graph's column {name} must have values from {low} to {high - 1}.")
 
 
 def _ops(columns: Mapping[str, np.ndarray]) -> Ops:
-    """The op columns of a file; one that its version did not have yet takes its default."""
-    given = {c.name: columns[f"ops/{c.name}"] for c in OP_COLUMNS if f"ops/{c.name}" in columns}
-    old = columns.get("op_settings")  # where ``setting`` was kept before it was an op column
+    """Build the op columns of a file; a missing optional column takes its default."""
+    parts = {c.name: columns[f"ops/{c.name}"] for c in OP_COLUMNS if f"ops/{c.name}" in columns}
+    old = columns.get("op_settings")  # the name of ``setting`` before it was an op column
     if old is not None and len(old):
-        given.setdefault("setting", old)
-    missing = [c.name for c in OP_COLUMNS if c.required and c.name not in given]
+        parts.setdefault("setting", old)
+    missing = [c.name for c in OP_COLUMNS if c.required and c.name not in parts]
     if missing:
         raise CodecError(
-            f"The file holds no column ops/{missing[0]}, which this intus needs: it was written by another "
-            "version, or is damaged. Read it with the version that wrote it, or trace the model again."
+            f"The file has no column ops/{missing[0]}, which this version of intus requires. It was written "
+            "by another version, or is damaged. Read it with the version that wrote it, or trace the model "
+            "again."
         )
     try:
-        return Ops(len(given["kind"]), **given)
+        return Ops(len(parts["kind"]), **parts)
     except InputError as error:
-        raise CodecError(f"The blob is not a whole graph: {error}") from None
+        raise CodecError(f"The blob is not a complete graph: {error}") from None
 
 
 def _table(cls: Any, name: str, columns: Mapping[str, np.ndarray]) -> Any:
@@ -321,23 +333,23 @@ def _record(
     if fact["kind"] not in KINDS:
         raise CodecError(f"A record's kind must be one of {', '.join(KINDS)}, got {fact['kind']!r}.")
     if array.dtype.kind not in "fiub":
-        raise CodecError(f"The array at {fact['address']!r} has dtype {array.dtype}, expected numbers.")
+        raise CodecError(f"The array at {fact['address']!r} must be numeric, got dtype {array.dtype}.")
     if items is not None and items.dtype != np.int64:
-        raise CodecError(f"The item ids at {fact['address']!r} have dtype {items.dtype}, expected int64.")
+        raise CodecError(f"The item ids at {fact['address']!r} must be int64, got {items.dtype}.")
     if summary is not None and summary.dtype != np.float32:
-        raise CodecError(f"The summary at {fact['address']!r} has dtype {summary.dtype}, expected float32.")
-    known = {name: fact[name] for name in _RECORD_FACTS}
-    known["projected_from"] = _projected_from(array, fact)
+        raise CodecError(f"The summary at {fact['address']!r} must be float32, got {summary.dtype}.")
+    checked = {name: fact[name] for name in _RECORD_FACTS}
+    checked["projected_from"] = _projected_from(array, fact)
     try:
-        return Record(array, items=items, summary=summary, **known)
+        return Record(array, items=items, summary=summary, **checked)
     except InputError as error:
         raise CodecError(str(error)) from None
 
 
 def _projected_from(array: np.ndarray, fact: dict[str, Any]) -> int | None:
     features = fact.get("projected_from")
-    fine = isinstance(features, int) and not isinstance(features, bool) and 0 < features < 2**53
-    if features is not None and not (fine and array.ndim > 1 and array.shape[-1] == PROJECTED):
+    valid = isinstance(features, int) and not isinstance(features, bool) and 0 < features < 2**53
+    if features is not None and not (valid and array.ndim > 1 and array.shape[-1] == PROJECTED):
         raise CodecError(
             f"The array at {fact['address']!r}, of shape {array.shape}, cannot be projected from "
             f"{features!r} features to {PROJECTED}."
@@ -346,15 +358,15 @@ def _projected_from(array: np.ndarray, fact: dict[str, Any]) -> int | None:
 
 
 def _open(blob: bytes, part: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Arrays and metadata of a safetensors blob that must hold ``part``."""
+    """Return the arrays and metadata of a safetensors blob that must contain ``part``."""
     try:
         length = int.from_bytes(blob[:8], "little")
         if length > MAX_HEADER:
-            raise ValueError(f"a header of {length:,} bytes; the most is {MAX_HEADER:,}")
+            raise ValueError(f"a header of {length:,} bytes exceeds the maximum of {MAX_HEADER:,}")
         header = json.loads(blob[8 : 8 + length]) if 0 < length <= len(blob) - 8 else None
         arrays = _load(blob)
         meta = header["__metadata__"] if header else {}
-    except Exception as error:  # safetensors raises its own type and json its own; all mean the same here
+    except Exception as error:  # safetensors and json raise their own types; all mean the same here
         raise CodecError(f"Not a safetensors blob: {type(error).__name__}: {error}.") from None
     _check_format(meta, part)
     return arrays, meta
@@ -363,12 +375,12 @@ def _open(blob: bytes, part: str) -> tuple[dict[str, np.ndarray], dict[str, str]
 def _check_format(meta: Mapping[str, str], part: str) -> None:
     if "intus" in meta and meta["intus"] != FORMAT:
         raise CodecError(
-            f"Written by another version of intus, in format {meta['intus']!r}; this one reads {FORMAT!r}. "
-            "Write it anew with this version, or read it with the one that wrote it."
+            f"Written by another version of intus, in format {meta['intus']!r}; this version reads format "
+            f"{FORMAT!r}. Write it again with this version, or read it with the one that wrote it."
         )
     if "intus" not in meta or part not in meta:
         raise CodecError(
-            f"A safetensors blob, but not of intus format {FORMAT} with {part}: metadata keys are "
+            f"The safetensors data is not of intus format {FORMAT} with a part {part!r}. Its metadata keys: "
             f"{', '.join(sorted(meta)) or 'none'}."
         )
 

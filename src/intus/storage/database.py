@@ -1,14 +1,15 @@
-"""Scores, graphs, labels and notices, kept in SQLite or PostgreSQL.
+"""A database of scores, graphs, targets and notices in SQLite or PostgreSQL.
 
-One class, SQLAlchemy Core, bound parameters only. Every write is one transaction that also raises the
-change counter, so that a page learns of what another process wrote into the same file.
+It uses SQLAlchemy Core with bound parameters only. Every write is one transaction that also increments the
+change counter, so that a page learns what another process wrote to the same file.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,16 +19,23 @@ import sqlalchemy as sa
 from ..core.errors import InputError, did_you_mean
 from ..core.graph import OP, Graph
 from ..core.results import COLUMNS, Results
+from ..core.score_info import ScoreInfo
 from . import labels, points, summaries
 from . import tables as t
 from .codec import decode_graph
 from .migrations import migrate
 from .points import NO_EPOCH
-from .tables import insert_into, make_engine, read_url, take_turns, upsert
+from .tables import insert_into, lock_for_write, make_engine, read_url, upsert
 
 
 class Changes(NamedTuple):
-    """What changed: the newest change number, the kinds of things, and the (run, model) they belong to."""
+    """What changed since an earlier call.
+
+    Attributes:
+        number: The newest change number.
+        what: The kinds of content that changed: ``points``, ``graph``, ``notices``.
+        runs: The (run, model) pairs they belong to.
+    """
 
     number: int
     what: list[str]
@@ -37,16 +45,31 @@ class Changes(NamedTuple):
 class Database:
     """A store of scores that threads, and with SQLite also processes, may share.
 
-    ``where`` is a path (``"intus.db"``) or a URL (``"sqlite:///intus.db"``, ``"postgresql://…"``). SQLite's
-    last writes may be lost in a power cut unless ``fsync`` is asked for.
-    Raises InputError when it cannot be opened, or was written by a newer intus.
+    Args:
+        where: A path (``"intus.db"``) or a URL (``"sqlite:///intus.db"``, ``"postgresql://user@host/name"``).
+        fsync: Whether SQLite syncs to disk at every transaction. By default a power failure may lose the last
+            writes.
+
+    Raises:
+        InputError: If the database cannot be opened, or was written by a newer version of intus.
+
+    Example:
+        >>> import tempfile
+        >>> database = Database(tempfile.mkdtemp() + "/scores.db")
+        >>> row = {"run": "r", "model": "m", "epoch": 0, "address": "fc1", "score": "mean", "value": 0.5}
+        >>> database.add(Results.from_rows([row]))
+        1
+        >>> database.points("r", "m")["value"].tolist()
+        [0.5]
+        >>> database.close()
     """
 
     def __init__(self, where: str | Path, *, fsync: bool = False) -> None:
         self.url = read_url(where)
         self._engine = make_engine(self.url, fsync)
         self._series: points.Series = {}
-        self._writing = threading.Lock()  # threads queue here instead of spinning on SQLite's file lock
+        self._infos: dict[str, ScoreInfo] = {}  # descriptions that this process has stored
+        self._writing = threading.Lock()  # threads wait here rather than poll SQLite's file lock
         try:
             with self._write() as connection:
                 migrate(connection)
@@ -60,7 +83,7 @@ class Database:
             ) from error
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._engine.dispose()
 
     def __enter__(self) -> Database:
@@ -71,46 +94,81 @@ class Database:
 
     # -- scores --------------------------------------------------------------------------------------
 
-    def add(self, results: Results) -> int:
-        """Store results in one transaction; a row seen before is replaced, and its revision raised where it
-        says something else. Returns how many rows were new.
+    def add(self, results: Results, infos: Iterable[ScoreInfo] = ()) -> int:
+        """Store results, and the descriptions of their scores, in one transaction.
 
-        NaN and infinite values are stored as NULL; where the row has no note, the note names them.
+        An existing row is replaced, and its revision number incremented if its values differ. NaN and
+        infinite numbers are stored as NULL; if the value is one and the row has no note, the note names it.
+
+        Args:
+            results: The results.
+            infos: Descriptions of their scores; the newest of each name is kept.
+
+        Returns:
+            The number of new rows.
         """
         groups = list(points.grouped(results))
         if not groups:
             return 0
-        new = 0
-        with self._write() as connection, points.forgetting(self._series):
+        new, changed = 0, {info.name: info for info in infos if self._infos.get(info.name) != info}
+        with self._write() as connection, points.cleared_on_error(self._series):
+            rows = [{"name": name, "info": json.dumps(info.to_json())} for name, info in changed.items()]
+            upsert(connection, t.score, rows, ["name"])
             for run, model, columns in groups:
                 new += points.add(connection, self._series, _run_id(connection, run, model), columns)
-            _raise_counter(connection, [("points", run, model) for run, model, _ in groups])
+            _increment_counter(connection, [("points", run, model) for run, model, _ in groups])
+        self._infos |= changed
         return new
 
-    def revise(
-        self, run: str, model: str, mode: str, said: str, instead: str, *, withdraw: bool = False
-    ) -> int:
-        """Let every point of a run's ``mode`` ("" is its main one) whose note holds ``said`` say ``instead``,
-        or, to ``withdraw`` it, that alone and no number. Returns how many there were."""
+    def scores(self) -> dict[str, ScoreInfo]:
+        """Return the stored descriptions of scores, by name; databases of older versions may have none."""
+        with self._read() as connection:
+            rows = connection.execute(sa.select(t.score.c.name, t.score.c.info)).all()
+        return {name: ScoreInfo.from_json(json.loads(info)) for name, info in rows}
+
+    def revise(self, run: str, model: str, mode: str, old: str, new: str, *, withdraw: bool = False) -> int:
+        """Replace a text in the notes of a run's points, or withdraw these points.
+
+        Args:
+            run: The run.
+            model: The model.
+            mode: The mode of the points, the part of their kind after ``@``; ``""`` for kinds without one.
+            old: The text to find in notes.
+            new: The new text.
+            withdraw: Whether to make ``new`` the whole note and set all numbers to NULL.
+
+        Returns:
+            The number of points changed.
+        """
         kind, note = t.series.c.kind, t.point.c.note
-        ours = kind.endswith(f"@{mode}", autoescape=True) if mode else ~kind.contains("@")
+        of_mode = kind.endswith(f"@{mode}", autoescape=True) if mode else ~kind.contains("@")
         series = sa.select(t.series.c.id).join(t.run, t.run.c.id == t.series.c.run)
-        series = series.where(t.run.c.run == run, t.run.c.model == model, ours)
+        series = series.where(t.run.c.run == run, t.run.c.model == model, of_mode)
         change: dict[str, Any] = dict.fromkeys(points.NUMBERS) if withdraw else {}
-        change["note"] = instead if withdraw else sa.func.replace(note, said, instead)
+        change["note"] = new if withdraw else sa.func.replace(note, old, new)
         change["revision"] = t.point.c.revision + 1
         with self._write() as connection:
-            held = t.point.c.series.in_(series), note.contains(said, autoescape=True)
-            count = connection.execute(sa.update(t.point).where(*held).values(change)).rowcount
+            matching = t.point.c.series.in_(series), note.contains(old, autoescape=True)
+            count = connection.execute(sa.update(t.point).where(*matching).values(change)).rowcount
             if count:
-                _raise_counter(connection, [("points", run, model)])
+                _increment_counter(connection, [("points", run, model)])
         return int(count)
 
     def points(self, run: str, model: str, *, level: str | None = None, **equal: Any) -> Results:
-        """One run's results, ordered by epoch, step and first appearance.
+        """Return the results of a run, ordered by epoch, step and first appearance.
 
-        ``level`` is "layer" or "unit", by default both; ``equal`` picks by address, unit, kind, target,
-        score, epoch or step. An unknown run gives an empty table.
+        Args:
+            run: The run.
+            model: The model.
+            level: ``"layer"`` or ``"unit"``; both by default.
+            **equal: Values that columns must equal: address, unit, kind, target, score, epoch, step or
+                others.
+
+        Returns:
+            The results; empty if there is no such run.
+
+        Raises:
+            InputError: If the level or a column does not exist.
         """
         names = [name for name in COLUMNS if name not in ("run", "model")]
         found = self.columns(run, model, names, level=level, **equal)
@@ -120,10 +178,20 @@ class Database:
     def columns(
         self, run: str, model: str, names: Sequence[str], *, level: str | None = None, **equal: Any
     ) -> dict[str, list[Any]]:
-        """The same as lists, None where a number is missing; ``names`` may also have "revision": how often a
-        point was found to be something else."""
+        """Return the same points as lists, with None for missing numbers.
+
+        Args:
+            run: The run.
+            model: The model.
+            names: Columns of ``Results``, or ``revision``: how often the values of a point changed.
+            level: As for ``points``.
+            **equal: As for ``points``.
+
+        Raises:
+            InputError: If the level or a column of ``equal`` does not exist.
+        """
         if level not in (None, "layer", "unit"):
-            raise InputError(f"level={level!r} is not 'layer' or 'unit'.")
+            raise InputError(f"level must be 'layer', 'unit' or None, got level={level!r}.")
         known = {column.name: column for column in (*t.series.c, *t.point.c)}
         for name in equal:
             if name not in COLUMNS or name not in known:
@@ -148,11 +216,13 @@ class Database:
         return found
 
     def runs(self) -> list[dict[str, Any]]:
-        """Every (run, model), newest first, with what there is to look at in it; the page's list of runs.
+        """Return every (run, model) with a summary of its contents, newest first.
 
-        ``addresses`` stand in the order of the network where its graph is known, else as first seen.
-        ``targets``, ``scores`` and ``kinds`` are those of whole layers, ``units`` the pairs of score and
-        target that units have.
+        Returns:
+            One dict per run with its name, model, framework, times, number of points and ``has_graph``, and:
+            ``epochs``; ``addresses``, in network order if the graph is known, else in order of first
+            appearance; ``targets``, ``scores`` and ``kinds`` of whole layers; ``layers`` and ``units``, the
+            pairs of score and target that layers and units have, with the target ``""`` of a score without.
         """
         with self._read() as connection:
             return summaries.read(connection)
@@ -160,7 +230,16 @@ class Database:
     # -- graphs --------------------------------------------------------------------------------------
 
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
-        """Keep a run's graph, as bytes of ``codec.encode_graph``; raises CodecError for other bytes."""
+        """Store the graph of a run.
+
+        Args:
+            run: The run.
+            model: The model.
+            blob: The bytes of ``codec.encode_graph``.
+
+        Raises:
+            CodecError: If the bytes are not a graph.
+        """
         graph, _ = decode_graph(blob)
         framework = str(graph.facts.get("framework") or "")
         with self._write() as connection:
@@ -172,23 +251,36 @@ class Database:
                 connection.execute(sa.insert(t.place), places)
             if framework:
                 connection.execute(sa.update(t.run).where(t.run.c.id == number).values(framework=framework))
-            _raise_counter(connection, [("graph", run, model)])
+            _increment_counter(connection, [("graph", run, model)])
 
     def graph(self, run: str, model: str) -> bytes | None:
-        """The bytes ``put_graph`` kept, or None."""
+        """Return the bytes stored by ``put_graph``, or None."""
         query = sa.select(t.graph.c.content).join(t.run, t.run.c.id == t.graph.c.run)
         with self._read() as connection:
             blob = connection.execute(query.where(t.run.c.run == run, t.run.c.model == model)).scalar()
         return None if blob is None else bytes(blob)
 
-    # -- notices and labels --------------------------------------------------------------------------
+    # -- notices and targets -------------------------------------------------------------------------
 
     def add_notice(
         self, code: str, text: str, *, level: str = "warning", run: str = "", model: str = ""
     ) -> None:
-        """Keep something a person should see; the same code and text again is counted, not repeated."""
+        """Store a notice for the user. The same code and text again is counted, not repeated.
+
+        Args:
+            code: A short code for the kind of notice.
+            text: The sentence to show.
+            level: ``"info"``, ``"warning"`` or ``"error"``.
+            run: The run it is about; ``""`` for all.
+            model: The model it is about.
+
+        Raises:
+            InputError: If there is no such level.
+        """
         if level not in ("info", "warning", "error"):
-            raise InputError(f"level={level!r} of a notice is not 'info', 'warning' or 'error'.")
+            raise InputError(
+                f"The level of a notice must be 'info', 'warning' or 'error', got level={level!r}."
+            )
         row = {"run": run, "model": model, "level": level, "code": code, "text": text, "time": time.time()}
         with self._write() as connection:
             statement = insert_into(connection, t.notice).values(row | {"count": 1})
@@ -198,10 +290,10 @@ class Database:
                     set_={"count": t.notice.c.count + 1, "time": row["time"], "level": level},
                 )
             )
-            _raise_counter(connection, [("notices", run, model)])
+            _increment_counter(connection, [("notices", run, model)])
 
     def notices(self, run: str | None = None) -> list[dict[str, Any]]:
-        """Notices, newest first: all, or those of one run and of no run at all."""
+        """Return notices as dicts, newest first: all, or those of one run and of no run."""
         query = sa.select(t.notice).order_by(t.notice.c.time.desc(), t.notice.c.id.desc())
         if run is not None:
             query = query.where(t.notice.c.run.in_([run, ""]))
@@ -217,52 +309,69 @@ class Database:
         run_pattern: str = ".*",
         owner: str = "",
     ) -> None:
-        """Keep a registered target's labels (JSON-able), replacing the same owner's of one name. ``owner`` is
-        the client that registered it."""
+        """Store a registered target, replacing the same owner's target of that name.
+
+        Args:
+            name: The name of the target.
+            targets: Its labels, JSON-serializable.
+            model_pattern: Regular expression for the models it applies to.
+            layer_pattern: Regular expression for the addresses it applies to.
+            run_pattern: Regular expression for the runs it applies to.
+            owner: The client that registered it.
+        """
         facts = {"name": name, "targets": targets, "owner": owner, "run_pattern": run_pattern}
         with self._write() as connection:
             labels.put(connection, facts | {"model_pattern": model_pattern, "layer_pattern": layer_pattern})
 
     def targets(self) -> list[dict[str, Any]]:
-        """Registered targets in order of name: name, owner, targets, the three patterns, when it was
-        registered, ``until`` when a run must have begun to be scored on it (None: any), whether it is
-        claimed, that is for its owner's runs alone, and runs, the [run, model] pairs that have scores of it.
+        """Return the registered targets as dicts, ordered by name and time of registration.
+
+        Each has ``name``, ``owner``, ``targets``, the three patterns, ``registered`` (a time), ``until``
+        (only runs that began before are scored on it; None for all), ``claimed`` (whether it applies only to
+        its owner's runs) and ``runs`` (the [run, model] pairs with scores against it).
         """
         with self._read() as connection:
             return labels.read(connection)
 
     def claim_target(self, name: str, owner: str) -> None:
-        """From now on a target is for its owner's runs alone."""
+        """Restrict a target to the runs of its owner from now on."""
         with self._write() as connection:
             labels.claim(connection, name, owner)
 
     def end_targets(self) -> None:
-        """From now on the targets kept are for runs that have begun already."""
+        """Restrict the targets stored so far to runs that have already begun."""
         with self._write() as connection:
             labels.end(connection, time.time())
 
-    # -- forgetting, and news ------------------------------------------------------------------------
+    # -- removal and changes ---------------------------------------------------------------------------
 
     def remove(self, model: str) -> int:
-        """Forget every run of a model; returns how many there were."""
-        return self._forget(t.run.c.model == model, t.notice.c.model == model, sa.false())
+        """Delete every run of a model, and return the number of runs deleted."""
+        return self._delete(t.run.c.model == model, t.notice.c.model == model)
 
     def clear(self) -> int:
-        """Forget everything, labels too; returns how many runs there were."""
-        return self._forget(sa.true(), sa.true(), sa.true())
+        """Delete everything, including targets, and return the number of runs deleted."""
+        return self._delete(sa.true(), sa.true(), everything=True)
 
-    def _forget(self, which_runs: Any, which_notices: Any, which_targets: Any) -> int:
+    def _delete(self, which_runs: Any, which_notices: Any, *, everything: bool = False) -> int:
         with self._write() as connection:
             gone = connection.execute(sa.select(t.run.c.run, t.run.c.model).where(which_runs)).all()
             connection.execute(sa.delete(t.run).where(which_runs))  # the rest follows by ON DELETE CASCADE
             connection.execute(sa.delete(t.notice).where(which_notices))
-            connection.execute(sa.delete(t.target).where(which_targets))
-            news = [(what, run, model) for run, model in gone for what in ("points", "graph")]
-            _raise_counter(connection, [*news, ("notices", "", "")])
+            if everything:
+                connection.execute(sa.delete(t.target))
+                connection.execute(sa.delete(t.score))
+                self._infos = {}
+            changes = [(what, run, model) for run, model in gone for what in ("points", "graph")]
+            _increment_counter(connection, [*changes, ("notices", "", "")])
         return len(gone)
 
     def changes(self, since: int = 0) -> Changes:
-        """What was written after change number ``since``; ask again with the number returned."""
+        """Return what was written after a change number.
+
+        Args:
+            since: The ``number`` of the previous call.
+        """
         with self._read() as connection:
             number = connection.execute(
                 sa.select(t.counter.c.value).where(t.counter.c.name == "change")
@@ -279,7 +388,7 @@ class Database:
         with self._writing, self._engine.connect() as connection:
             connection = connection.execution_options(writes=True)
             with connection.begin():
-                take_turns(connection)
+                lock_for_write(connection)
                 yield connection
 
     @contextmanager
@@ -289,19 +398,19 @@ class Database:
 
 
 def _remedy(url: sa.URL, why: str) -> str:
-    """What to do about a database that does not open."""
+    """Return what the user can do if a database does not open."""
     if url.get_backend_name() == "postgresql":
-        return "See that the PostgreSQL server runs, and that it has this database and user."
+        return "Check that the PostgreSQL server is running, and that it has this database and user."
     if "locked" in why:
-        return "Another program holds it: end that one (a backup, a database browser), and try again."
-    return "Give the path of an intus database, or of a file that does not exist yet in a folder that does."
+        return "Another program has locked it. End that program (a backup, a database browser) and try again."
+    return "Give the path of an intus database, or of a new file in an existing folder."
 
 
 def network_order(graph: Graph) -> dict[str, int]:
-    """Rank of every address a graph has, in the order in which their outputs came to be.
+    """Return the rank of every address of a graph, in the order in which their outputs were computed.
 
-    A module comes after what ran inside it. The first call of a module called often answers to its plain
-    path too.
+    A module comes after the operations that ran inside it. The first call of a module that is called
+    repeatedly is also found by its plain path.
     """
     calls, ops = graph.calls, graph.rows_of(OP)
     ended = [(int(calls.stop[call]), 1, -call, graph.call_address(call)) for call in range(len(calls))]
@@ -315,7 +424,7 @@ def network_order(graph: Graph) -> dict[str, int]:
 
 
 def _run_id(connection: sa.Connection, run: str, model: str) -> int:
-    """The id of a run, made where it is new."""
+    """Return the id of a run, creating it if it is new."""
     now = time.time()
     statement = insert_into(connection, t.run).values(
         run=run, model=model, framework="", started=now, updated=now, points=0
@@ -327,10 +436,10 @@ def _run_id(connection: sa.Connection, run: str, model: str) -> int:
     return int(connection.execute(query).scalar_one())
 
 
-def _raise_counter(connection: sa.Connection, news: Sequence[tuple[str, str, str]]) -> None:
-    """Give (what, run, model) the next change number, in the transaction that changed them."""
-    mine = t.counter.c.name == "change"
-    connection.execute(sa.update(t.counter).where(mine).values(value=t.counter.c.value + 1))
-    number = connection.execute(sa.select(t.counter.c.value).where(mine)).scalar_one()
-    rows = [{"what": w, "run": run, "model": model, "number": number} for w, run, model in news]
+def _increment_counter(connection: sa.Connection, changes: Sequence[tuple[str, str, str]]) -> None:
+    """Give each changed (what, run, model) the next change number, in the transaction of the change."""
+    is_change = t.counter.c.name == "change"
+    connection.execute(sa.update(t.counter).where(is_change).values(value=t.counter.c.value + 1))
+    number = connection.execute(sa.select(t.counter.c.value).where(is_change)).scalar_one()
+    rows = [{"what": w, "run": run, "model": model, "number": number} for w, run, model in changes]
     upsert(connection, t.change, rows, ["what", "run", "model"])

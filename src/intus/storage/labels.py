@@ -1,4 +1,4 @@
-"""Registered targets in the database: whose they are, and for which runs."""
+"""Registered targets in the database, with their owner and the runs they apply to."""
 
 from __future__ import annotations
 
@@ -12,19 +12,24 @@ import sqlalchemy as sa
 from . import tables as t
 from .tables import upsert
 
-#: How many owners' labels of one name are kept, the newest.
+#: The number of owners whose labels of one name are kept, the newest first.
 OWNERS = 100
 
 
 def put(connection: sa.Connection, facts: Mapping[str, Any]) -> None:
-    """Keep a target's labels (JSON-able), replacing the same owner's of one name."""
+    """Store a target's labels, replacing the same owner's labels of that name.
+
+    Args:
+        connection: A connection inside a transaction.
+        facts: ``name``, ``targets`` (JSON-serializable), and optionally ``owner`` and the three patterns.
+    """
     of_name = t.target.c.name == facts["name"]
     newest = connection.execute(sa.select(sa.func.max(t.target.c.registered)).where(of_name)).scalar()
     row = {
         "name": facts["name"],
         "owner": facts.get("owner", ""),
         "labels": json.dumps(facts["targets"]),
-        "registered": max(time.time(), (newest or 0.0) + 1e-3),  # the clock may have been put back
+        "registered": max(time.time(), (newest or 0.0) + 1e-3),  # the clock may have been set back
         "until": None,
         "claimed": 0,
     } | {name: facts.get(name, ".*") for name in ("model_pattern", "layer_pattern", "run_pattern")}
@@ -34,19 +39,21 @@ def put(connection: sa.Connection, facts: Mapping[str, Any]) -> None:
 
 
 def end(connection: sa.Connection, now: float) -> None:
-    """Those kept so far are for runs that began before ``now``."""
+    """Restrict the targets stored so far to runs that began before ``now``."""
     connection.execute(sa.update(t.target).where(t.target.c.until.is_(None)).values(until=now))
 
 
 def claim(connection: sa.Connection, name: str, owner: str) -> None:
-    """A target is for its owner's runs alone."""
-    mine = (t.target.c.name == name) & (t.target.c.owner == owner)
-    connection.execute(sa.update(t.target).where(mine).values(claimed=1))
+    """Restrict a target to the runs of its owner."""
+    this = (t.target.c.name == name) & (t.target.c.owner == owner)
+    connection.execute(sa.update(t.target).where(this).values(claimed=1))
 
 
 def read(connection: sa.Connection) -> list[dict[str, Any]]:
-    """All of them, in order of name and time; ``runs`` are the [run, model] pairs whose layers have scores
-    of that name."""
+    """Return all targets, ordered by name and time of registration.
+
+    ``runs`` are the [run, model] pairs whose layers have scores against a target of that name.
+    """
     pairs = (
         sa.select(t.series.c.target, t.run.c.run, t.run.c.model)
         .join(t.run, t.run.c.id == t.series.c.run)
@@ -60,7 +67,7 @@ def read(connection: sa.Connection) -> list[dict[str, Any]]:
     rows = connection.execute(sa.select(t.target).order_by(t.target.c.name, t.target.c.registered)).mappings()
     return [
         {"targets": json.loads(row["labels"]), "runs": runs.get(row["name"], [])}
-        | {name: value for name, value in row.items() if name != "labels"}
+        | {str(name): value for name, value in row.items() if name != "labels"}
         | {"claimed": bool(row["claimed"])}
         for row in rows
     ]

@@ -1,7 +1,7 @@
-"""The database's tables, as numbered steps from an empty file to today's.
+"""The tables of the database, as numbered migrations from an empty file to the current version.
 
-A step is plain SQL and is never edited once released: a change is a new step at the end. The few words in
-which SQLite and PostgreSQL differ stand in braces.
+A migration is plain SQL and is never edited once released; a change is a new one at the end. Words that
+differ between SQLite and PostgreSQL are in braces.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
     },
 }
 
-# A point is (series, epoch, step) and four numbers, so a series' names are stored once for all its points
-# and a series is read in one sweep of its primary key; the order of a series' unique key finds all layers
-# of one score, which is what a plot asks for. `epoch` exists because the page asks for a run's
-# epochs far more often than it could afford to collect them from millions of points. `change` holds one
-# row per thing that can change, with the number of its last change: nothing to prune, nothing missed.
+# A point is (series, epoch, step) and four numbers, so the names of a series are stored once for all its
+# points, and a series is read in one sweep of the primary key. The order of the unique key of `series` makes
+# it fast to find all layers of one score, which a plot needs. `epoch` exists because collecting a run's
+# epochs from millions of points would be too slow for the page. `change` has one row for everything that can
+# change, with the number of its last change, so that it needs no pruning.
 _TABLES = """
 CREATE TABLE run (
     id {identity}, run TEXT NOT NULL, model TEXT NOT NULL, framework TEXT NOT NULL DEFAULT '',
@@ -73,11 +73,11 @@ CREATE TABLE change (
 INSERT INTO counter (name, value) VALUES ('change', 0)
 """
 
-_NEWS = "CREATE INDEX change_by_number ON change (number)"
+_CHANGE_INDEX = "CREATE INDEX change_by_number ON change (number)"
 
 _REVISION = "ALTER TABLE point ADD COLUMN revision BIGINT NOT NULL DEFAULT 0"
 
-# A target was of its name alone; those kept are for the runs that have scores of them.
+# Targets used to have no owner; those stored apply only to the runs that have scores of them.
 _OWNERS = """
 CREATE TABLE label (
     name TEXT NOT NULL, owner TEXT NOT NULL, labels TEXT NOT NULL, model_pattern TEXT NOT NULL,
@@ -89,22 +89,33 @@ DROP TABLE target;
 ALTER TABLE label RENAME TO target
 """
 
+# What each score is, as JSON of core's ScoreInfo: results may be of scores that another process registered.
+_SCORES = "CREATE TABLE score (name TEXT PRIMARY KEY, info TEXT NOT NULL)"
+
 #: SQL of every step, in order; the first takes an empty database to version 1.
-STEPS: Sequence[str] = (_TABLES, _NEWS, _REVISION, _OWNERS)
+STEPS: Sequence[str] = (_TABLES, _CHANGE_INDEX, _REVISION, _OWNERS, _SCORES)
 
 
 def migrate(connection: Connection, steps: Sequence[str] = STEPS) -> int:
-    """Bring a database to the newest version, inside the caller's transaction; returns that version.
+    """Migrate a database to the newest version, inside the caller's transaction.
 
-    Raises InputError for a database that a newer intus has written.
+    Args:
+        connection: A connection inside a transaction.
+        steps: The SQL of every migration, in order.
+
+    Returns:
+        The newest version.
+
+    Raises:
+        InputError: If a newer version of intus has written the database.
     """
     words = _WORDS[connection.dialect.name]
     connection.execute(text("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)"))
     version = connection.execute(text("SELECT max(version) FROM schema_version")).scalar() or 0
     if version > len(steps):
         raise InputError(
-            f"The database {connection.engine.url.render_as_string()} is of version {version}, and this "
-            f"intus knows versions up to {len(steps)}. Update intus, or choose another database."
+            f"The database {connection.engine.url.render_as_string()} is of version {version}, but this "
+            f"intus supports versions up to {len(steps)}. Update intus, or choose another database."
         )
     for number, step in enumerate(steps[version:], start=version + 1):
         for statement in step.format(**words).split(";\n"):

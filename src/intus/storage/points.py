@@ -1,4 +1,4 @@
-"""Writing points: each once, and quickly."""
+"""Write points to the database, each once, in bulk."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from .tables import insert_into, upsert
 
 SERIES_KEY = ("address", "unit", "kind", "target", "score")
 NUMBERS = ("value", "low", "high", "baseline")
-_SAID = (*NUMBERS, "n", "note")
+_VALUES = (*NUMBERS, "n", "note")
 _KEY = ["series", "epoch", "step"]
-_WRITTEN = (*_KEY, *_SAID)
-#: What the column ``epoch`` holds where the epoch is unknown: part of a primary key cannot be NULL.
+_WRITTEN = (*_KEY, *_VALUES)
+#: The value of the column ``epoch`` if unknown: a part of a primary key cannot be NULL.
 NO_EPOCH = -1e300
 _COLUMNS = [t.series.c[name] for name in ("id", *SERIES_KEY)]
 
-#: The ids of series, by run and key. They never change: a run that is removed and comes again has a new id.
+#: The ids of series, by run and key. They never change: a run that is removed and added again has a new id.
 Series = dict[int, dict[tuple[Any, ...], int]]
 #: Columns of points, by name.
 Columns = Mapping[str, Sequence[Any]]
-_RUNS = 20
+_MAX_RUNS = 20
 
 
 @contextmanager
-def forgetting(series: Series) -> Iterator[None]:
-    """Forget ids that a transaction made which then failed."""
+def cleared_on_error(series: Series) -> Iterator[None]:
+    """Clear cached ids if a transaction fails, since it may have created some of them."""
     try:
         yield
     except BaseException:
@@ -43,8 +43,17 @@ def forgetting(series: Series) -> Iterator[None]:
 
 
 def grouped(results: Results) -> Iterator[tuple[str, str, Columns]]:
-    """Each (run, model) with its rows as columns of what the tables hold: None where a number is missing, and
-    the note of a value that is no number names it."""
+    """Yield each (run, model) with its rows as columns of the tables.
+
+    Numbers that are NaN or infinite become None. If the value is one and the row has no note, the note names
+    it.
+
+    Args:
+        results: The results to store.
+
+    Yields:
+        The run, the model, and lists by column name.
+    """
     columns = {name: results[name].tolist() for name in COLUMNS}
     columns["note"] = [
         note or ("" if math.isfinite(value) else str(value))
@@ -58,47 +67,61 @@ def grouped(results: Results) -> Iterator[tuple[str, str, Columns]]:
     for row, group in enumerate(zip(columns.pop("run"), columns.pop("model"), strict=True)):
         groups.setdefault(group, []).append(row)
     for (run, model), rows in groups.items():
-        whole = len(groups) == 1
-        yield run, model, columns if whole else {name: [c[r] for r in rows] for name, c in columns.items()}
+        single = len(groups) == 1
+        yield run, model, columns if single else {name: [c[r] for r in rows] for name, c in columns.items()}
 
 
 def add(connection: sa.Connection, series: Series, run: int, columns: Columns) -> int:
-    """Insert what is new; only where rows came twice, write all of them over. Returns how many were new."""
+    """Insert new points, and overwrite those that exist.
+
+    All rows are written again only if some of them exist.
+
+    Args:
+        connection: A connection inside a transaction.
+        series: The cache of ids.
+        run: The id of the run.
+        columns: Lists by column name, from ``grouped``.
+
+    Returns:
+        The number of new points.
+    """
     keys = list(zip(*(columns[name] for name in SERIES_KEY), strict=True))
     ids = _ids(connection, series, run, keys)
     epochs = [{"run": run, "epoch": epoch} for epoch in set(columns["epoch"])]
     upsert(connection, t.epoch, epochs, ["run", "epoch"])
     rows = list(zip(map(ids.__getitem__, keys), *(columns[name] for name in _WRITTEN[1:]), strict=True))
-    new = _execute(connection, rows, over=False)
+    new = _execute(connection, rows, overwrite=False)
     if new < len(rows):
-        _execute(connection, rows, over=True)
+        _execute(connection, rows, overwrite=True)
     connection.execute(sa.update(t.run).where(t.run.c.id == run).values(points=t.run.c.points + new))
     return new
 
 
-def _execute(connection: sa.Connection, rows: Sequence[tuple[Any, ...]], *, over: bool) -> int:
-    """Insert rows of _WRITTEN, past SQLAlchemy's handling of each, which would cost more than the database's.
-    Returns how many were written."""
-    text, order = _insert(connection.dialect, over)
+def _execute(connection: sa.Connection, rows: Sequence[tuple[Any, ...]], *, overwrite: bool) -> int:
+    """Insert rows of ``_WRITTEN`` and return the number written.
+
+    The driver is called directly: SQLAlchemy's handling of each row would take longer than the database.
+    """
+    text, order = _insert(connection.dialect, overwrite)
     values: Any = rows
     if order is None:
         values = [dict(zip(_WRITTEN, row, strict=True)) for row in rows]
     elif order != _WRITTEN:
         places = [_WRITTEN.index(name) for name in order]
         values = [[row[place] for place in places] for row in rows]
-    counted = {"preserve_rowcount": True}  # of many rows, psycopg forgets it otherwise
+    counted = {"preserve_rowcount": True}  # otherwise psycopg does not count many rows
     return int(connection.exec_driver_sql(text, values, execution_options=counted).rowcount)
 
 
 @lru_cache(maxsize=16)
-def _insert(dialect: sa.Dialect, over: bool) -> tuple[str, tuple[str, ...] | None]:
-    """The SQL, and the order of its parameters where they have no names."""
+def _insert(dialect: sa.Dialect, overwrite: bool) -> tuple[str, tuple[str, ...] | None]:
+    """Return the SQL, and the order of its parameters if they are positional."""
     insert = (sqlite if dialect.name == "sqlite" else postgresql).insert(t.point)
-    if over:
-        changed = {name: insert.excluded[name] for name in _SAID}
-        other = sa.or_(*(t.point.c[name].is_distinct_from(insert.excluded[name]) for name in _SAID))
-        one = sa.case((other, sa.literal_column("1")), else_=sa.literal_column("0"))
-        changed["revision"] = t.point.c.revision + one
+    if overwrite:
+        changed = {name: insert.excluded[name] for name in _VALUES}
+        changes = sa.or_(*(t.point.c[name].is_distinct_from(insert.excluded[name]) for name in _VALUES))
+        revised = sa.case((changes, sa.literal_column("1")), else_=sa.literal_column("0"))
+        changed["revision"] = t.point.c.revision + revised
         statement = insert.on_conflict_do_update(index_elements=_KEY, set_=changed)
     else:
         statement = insert.on_conflict_do_nothing(index_elements=_KEY)
@@ -110,20 +133,20 @@ def _insert(dialect: sa.Dialect, over: bool) -> tuple[str, tuple[str, ...] | Non
 def _ids(
     connection: sa.Connection, series: Series, run: int, keys: Sequence[tuple[Any, ...]]
 ) -> dict[tuple[Any, ...], int]:
-    """The ids of a run's series; those that are missing are made."""
+    """Return the ids of a run's series, creating those that are missing."""
     known = series.pop(run, None)
     if known is None:
         known = _read(connection, run)
     series[run] = known
-    while len(series) > _RUNS:
+    while len(series) > _MAX_RUNS:
         del series[next(iter(series))]
     missing = dict.fromkeys(key for key in keys if key not in known)
     if missing:
         rows = [dict(zip(SERIES_KEY, key, strict=True), run=run) for key in missing]
         insert = insert_into(connection, t.series).on_conflict_do_nothing(index_elements=["run", *SERIES_KEY])
-        made = connection.execute(insert.returning(*_COLUMNS), rows)
-        known.update({tuple(key): number for number, *key in made})
-        if any(key not in known for key in missing):  # another process made them
+        created = connection.execute(insert.returning(*_COLUMNS), rows)
+        known.update({tuple(key): number for number, *key in created})
+        if any(key not in known for key in missing):  # another process created them
             known.update(_read(connection, run))
     return known
 

@@ -1,4 +1,4 @@
-"""The list of runs: what there is to look at in each, all runs in one query for each kind of thing."""
+"""The list of runs and what each contains, with one query per kind of content for all runs."""
 
 from __future__ import annotations
 
@@ -12,39 +12,44 @@ from .points import NO_EPOCH
 
 
 def read(connection: sa.Connection) -> list[dict[str, Any]]:
-    """Every (run, model), newest first; see ``Database.runs``."""
+    """Return every (run, model), newest first; see ``Database.runs``."""
     runs = connection.execute(
         sa.select(t.run, t.graph.c.run.is_not(None).label("has_graph"))
         .select_from(t.run.outerjoin(t.graph, t.graph.c.run == t.run.c.id))
         .order_by(t.run.c.started.desc(), t.run.c.id.desc())
     ).mappings()
     epochs, addresses = _epochs(connection), _addresses(connection)
-    targets, scores, kinds = (_distinct(connection, name) for name in ("target", "score", "kind"))
-    units = _distinct(connection, "score", "target", units=True)
+    kinds = _distinct(connection, "kind")
+    of_layers, of_units = (_distinct(connection, "score", "target", units=units) for units in (False, True))
     return [
         {name: value for name, value in row.items() if name != "id"}
         | {
             "epochs": [epoch for (epoch,) in epochs[row["id"]]],
             "addresses": [address for (address,) in addresses[row["id"]]],
-            "targets": [target for (target,) in targets[row["id"]] if target],
-            "scores": [score for (score,) in scores[row["id"]]],
+            "targets": list(dict.fromkeys(target for _, target in of_layers[row["id"]] if target)),
+            "scores": list(dict.fromkeys(score for score, _ in of_layers[row["id"]])),
             "kinds": [kind for (kind,) in kinds[row["id"]]],
-            "units": [{"score": score, "target": target} for score, target in units[row["id"]]],
+            "layers": _pairs(of_layers[row["id"]]),
+            "units": _pairs(of_units[row["id"]]),
             "has_graph": bool(row["has_graph"]),
         }
         for row in runs
     ]
 
 
+def _pairs(rows: list[list[Any]]) -> list[dict[str, str]]:
+    return [{"score": score, "target": target} for score, target in rows]
+
+
 _ByRun = dict[int, list[list[Any]]]
 
 
 def _by_run(connection: sa.Connection, query: sa.Select[Any]) -> _ByRun:
-    """Rows by the id of the run, which stands first in each."""
-    out: _ByRun = defaultdict(list)
+    """Group rows by the id of the run, which is their first column."""
+    groups: _ByRun = defaultdict(list)
     for run, *values in connection.execute(query):
-        out[run].append(values)
-    return out
+        groups[run].append(values)
+    return groups
 
 
 def _epochs(connection: sa.Connection) -> _ByRun:
@@ -54,7 +59,7 @@ def _epochs(connection: sa.Connection) -> _ByRun:
 
 
 def _addresses(connection: sa.Connection) -> _ByRun:
-    """In the order of the network where it is known, else as first seen."""
+    """Return addresses in network order if the graph is known, else in order of first appearance."""
     series, place = t.series.c, t.place.c
     placed = (place.run == series.run) & (place.address == series.address)
     rank, first = sa.func.coalesce(sa.func.min(place.rank), 2**62), sa.func.min(series.id)
@@ -63,7 +68,7 @@ def _addresses(connection: sa.Connection) -> _ByRun:
 
 
 def _distinct(connection: sa.Connection, *names: str, units: bool = False) -> _ByRun:
-    """What layers, or units, have of these columns, as first seen."""
+    """Return the distinct values of columns for layers, or for units, in order of first appearance."""
     chosen = [t.series.c.run, *(t.series.c[name] for name in names)]
     query = sa.select(*chosen).where(t.series.c.unit >= 0 if units else t.series.c.unit < 0)
     return _by_run(connection, query.group_by(*chosen).order_by(sa.func.min(t.series.c.id)))

@@ -1,4 +1,4 @@
-"""How the database is reached: its engine, its tables as queries see them, and an upsert."""
+"""Access to the database: its engine, its tables as queries see them, and an upsert."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..core.errors import InputError, require
 
 
 def _table(name: str, *columns: str, floats: str = "") -> sa.Table:
-    """A table as queries see it; ``migrations`` is what creates it."""
+    """Return a table for queries; ``migrations`` creates it."""
     types = {column: sa.Float() for column in floats.split()}
     return sa.Table(name, sa.MetaData(), *(sa.Column(column, types.get(column)) for column in columns))
 
@@ -32,18 +32,26 @@ target = _table(
     "target", "name", "owner", "labels", "model_pattern", "layer_pattern", "run_pattern", "registered",
     "until", "claimed",
 )  # fmt: skip
+score = _table("score", "name", "info")
 counter = _table("counter", "name", "value")
 change = _table("change", "what", "run", "model", "number")
-#: How long SQLite waits for another process to end its transaction.
+#: Seconds that SQLite waits for another process to end its transaction.
 BUSY_S = 20.0
-_TURNS = 0x696E747573
-TABLES = (run, series, point, epoch, graph, place, notice, target, counter, change)
+_LOCK_KEY = 0x696E747573
+TABLES = (run, series, point, epoch, graph, place, notice, target, score, counter, change)
 
 
 def upsert(
     connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], keys: Sequence[str]
 ) -> None:
-    """Insert rows, or overwrite those whose ``keys`` are already there; SQLite and PostgreSQL alike."""
+    """Insert rows, or overwrite those whose keys exist.
+
+    Args:
+        connection: A connection inside a transaction, to SQLite or PostgreSQL.
+        table: The table.
+        rows: Dicts by column name.
+        keys: The columns of a unique key of the table.
+    """
     if not rows:
         return
     statement = insert_into(connection, table)
@@ -56,18 +64,24 @@ def upsert(
 
 
 def read_url(where: str | Path) -> sa.URL:
-    """The URL a path or URL stands for; raises InputError for a kind of database we do not know."""
+    """Return the URL of a database.
+
+    Args:
+        where: A path, or a URL.
+
+    Raises:
+        InputError: If it is not a URL, of an unknown kind of database, or in memory.
+        MissingExtraError: If the driver of PostgreSQL is not installed.
+    """
     if isinstance(where, Path) or "://" not in where:
         url = sa.URL.create("sqlite", database=str(where))
     else:
         url = _parse(where)
     dialect = url.get_backend_name()
     if dialect not in ("sqlite", "postgresql"):
-        raise InputError(f"The database {where!r} is of kind {dialect!r}; known kinds: sqlite, postgresql.")
+        raise InputError(f"The database {where!r} is of kind {dialect!r}. Use sqlite or postgresql.")
     if dialect == "sqlite" and url.database in (None, "", ":memory:"):
-        raise InputError(
-            f"The database {where!r} lives in memory, where threads cannot share it. Give a path."
-        )
+        raise InputError(f"The database {where!r} is in memory, where threads cannot share it. Give a path.")
     return url
 
 
@@ -76,7 +90,7 @@ def _parse(where: str) -> sa.URL:
         url = sa.make_url(where)
     except sa.exc.ArgumentError:
         raise InputError(
-            f"The database {where!r} is no URL; write one such as postgresql://user@host/name."
+            f"The database {where!r} is not a URL. Write one such as postgresql://user@host/name."
         ) from None
     if url.drivername == "postgresql":  # SQLAlchemy would take psycopg 2
         require("psycopg", extra="postgres", why="to keep scores in PostgreSQL")
@@ -85,7 +99,12 @@ def _parse(where: str) -> sa.URL:
 
 
 def make_engine(url: sa.URL, fsync: bool = False) -> sa.Engine:
-    """An engine whose transactions begin as the database wants them to."""
+    """Create an engine whose transactions begin as the database requires.
+
+    Args:
+        url: The URL, from ``read_url``.
+        fsync: Whether SQLite syncs to disk at every transaction.
+    """
     engine = sa.create_engine(url)
     if url.get_backend_name() == "sqlite":
         sa.event.listen(engine, "connect", partial(_set_up_sqlite, "FULL" if fsync else "NORMAL"))
@@ -94,25 +113,25 @@ def make_engine(url: sa.URL, fsync: bool = False) -> sa.Engine:
 
 
 def _set_up_sqlite(synchronous: str, connection: Any, _: object) -> None:
-    connection.isolation_level = None  # we say BEGIN ourselves
+    connection.isolation_level = None  # _begin_sqlite issues BEGIN
     busy = f"busy_timeout={BUSY_S * 1000:.0f}"
     for pragma in (busy, "journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}").close()
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
-    # A transaction that reads before it writes fails at once where another process wrote in between,
-    # unless it took the write lock at its start, where SQLite is willing to wait.
+    # A transaction that reads before it writes fails at once if another process wrote in between, unless it
+    # took the write lock at its start, for which SQLite waits.
     writes = connection.get_execution_options().get("writes")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def take_turns(connection: sa.Connection) -> None:
-    """Let one transaction write at a time, as SQLite does by itself: none fails because of another."""
+def lock_for_write(connection: sa.Connection) -> None:
+    """Let one transaction write at a time, as SQLite does itself, so that none fails because of another."""
     if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_TURNS})")
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK_KEY})")
 
 
 def insert_into(connection: sa.Connection, table: sa.Table) -> Any:
-    """An INSERT that may be given ON CONFLICT, in the connection's dialect."""
+    """Return an INSERT that supports ON CONFLICT, in the connection's dialect."""
     return (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table)

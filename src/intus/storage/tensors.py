@@ -1,6 +1,7 @@
-"""Writing safetensors files of any size: tensor after tensor, with no copy of the whole in memory.
+"""Write safetensors files of any size, one tensor at a time, without a copy of everything in memory.
 
-The library itself writes what lies in memory as a whole; its files and ours are the same, and it reads both.
+The safetensors library writes only data that is in memory as a whole. The files are identical, and it can
+read both.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 from ..core.errors import CodecError
 
-#: Bytes of one number, by safetensors' name for its kind.
+#: Bytes of one number, by safetensors' name for its dtype.
 SIZES = {
     "F64": 8,
     "F32": 4,
@@ -36,11 +37,18 @@ SIZES = {
     "U16": 2,
     "U8": 1,
 }
-_OF_NUMPY = {"b": "BOOL", "f": "F", "i": "I", "u": "U"}
+_KINDS = {"b": "BOOL", "f": "F", "i": "I", "u": "U"}
 
 
 class Entry(NamedTuple):
-    """A tensor to write: its name, kind (``"F32"``), shape, and what gives its bytes in its turn."""
+    """A tensor to write.
+
+    Attributes:
+        name: Its name.
+        kind: The safetensors name of its dtype, as ``"F32"``.
+        shape: Its shape.
+        data: A function that returns its bytes in parts, called when it is written.
+    """
 
     name: str
     kind: str
@@ -49,34 +57,53 @@ class Entry(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Its size in the file."""
+        """Its size in the file, in bytes."""
         return SIZES[self.kind] * prod(self.shape)
 
 
 def array_entry(name: str, array: np.ndarray) -> Entry:
-    """The entry of a numpy array of numbers."""
-    kind = _OF_NUMPY.get(array.dtype.kind, "")
+    """Return the entry of a numpy array.
+
+    Args:
+        name: The name of the tensor.
+        array: The array.
+
+    Raises:
+        CodecError: If safetensors has no such dtype.
+    """
+    kind = _KINDS.get(array.dtype.kind, "")
     kind += "" if kind == "BOOL" else str(8 * array.dtype.itemsize)
     if kind not in SIZES:
-        raise CodecError(f"{name!r} has dtype {array.dtype}, which safetensors cannot hold.")
+        raise CodecError(f"{name!r} has dtype {array.dtype}, which safetensors cannot store.")
     return Entry(name, kind, array.shape, lambda: (np.ascontiguousarray(array).reshape(-1).view(np.uint8),))
 
 
 def write_tensors(
     path: Path, entries: Iterable[Entry], metadata: Mapping[str, str] | None = None, *, spare: int = 0
 ) -> None:
-    """Write a safetensors file; ``spare`` bytes are left in its header for ``rename_tensors``.
+    """Write a safetensors file.
 
-    It appears under its name when it is whole: what fails (a full disk raises OSError) leaves nothing.
+    The file appears under its name once it is complete. If writing fails, nothing is left behind and an
+    existing file is unchanged.
 
-    >>> import tempfile
-    >>> from safetensors.numpy import load_file
-    >>> path = Path(tempfile.mkdtemp()) / "a.safetensors"
-    >>> write_tensors(path, [array_entry("a", np.ones((2, 3)))])
-    >>> load_file(path)["a"].shape
-    (2, 3)
+    Args:
+        path: The file.
+        entries: The tensors.
+        metadata: Metadata of the file.
+        spare: Bytes to reserve in the header for ``rename_tensors``.
+
+    Raises:
+        OSError: If the file cannot be written, for instance because the disk is full.
+
+    Example:
+        >>> import tempfile
+        >>> from safetensors.numpy import load_file
+        >>> path = Path(tempfile.mkdtemp()) / "a.safetensors"
+        >>> write_tensors(path, [array_entry("a", np.ones((2, 3)))])
+        >>> load_file(path)["a"].shape
+        (2, 3)
     """
-    ordered = sorted(entries, key=lambda entry: -SIZES[entry.kind])  # so that each lies where its kind may
+    ordered = sorted(entries, key=lambda entry: -SIZES[entry.kind])  # aligns each tensor to its item size
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     end = 0
     for entry in ordered:
@@ -101,7 +128,15 @@ def write_tensors(
 
 
 def rename_tensors(path: Path, names: Mapping[str, str]) -> None:
-    """Give tensors of a file other names, in place; CodecError where the header has no room for them."""
+    """Rename tensors of a file in place.
+
+    Args:
+        path: The file.
+        names: New names by old names; others stay.
+
+    Raises:
+        CodecError: If the header has no room for the new names.
+    """
     with path.open("r+b") as file:
         room = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(room))
@@ -116,5 +151,7 @@ def _write_header(
     if room is None:
         room = -(-(len(text) + spare) // 8) * 8
     if len(text) > room:
-        raise CodecError(f"The header has no room for its new names: {len(text)} bytes in {room}.")
+        raise CodecError(
+            f"The header has no room for the new names: {len(text)} bytes needed, {room} available."
+        )
     file.write(room.to_bytes(8, "little") + text.ljust(room))

@@ -1,1 +1,1 @@
-"""What runs in a model: capture -> assemble -> loops, branches -> Trace."""
+"""Trace a model: record a forward pass as a graph, save its activations, validate, rerun and compare."""

@@ -1,4 +1,4 @@
-"""Many batches through one selection into one file."""
+"""Collect the activations of many batches in one file: the function ``collect``."""
 
 from __future__ import annotations
 
@@ -33,11 +33,20 @@ def _opened(file: Path) -> Any:
 
 
 class Collected(Mapping[str, Tensor]):
-    """Activations of many batches by address, in one safetensors file; each is read when it is asked for,
-    and then as far as it is looked at.
+    """A mapping from address to the activations of many batches, in one safetensors file.
 
-    ``parts`` tells of each address which batches its rows come from: pairs of a batch's number and how many
-    rows. Raises CodecError for a file that ``collect`` has not written.
+    Each tensor is read when it is accessed; its file is memory-mapped, so only the pages that are used are
+    loaded.
+
+    Args:
+        file: A file that ``collect`` wrote.
+
+    Attributes:
+        file: The path of the file.
+        parts: For each address the batches that its rows come from, as pairs (number of the batch, rows).
+
+    Raises:
+        CodecError: If ``collect`` did not write the file.
     """
 
     def __init__(self, file: str | Path) -> None:
@@ -45,16 +54,16 @@ class Collected(Mapping[str, Tensor]):
         try:
             self._open = _opened(self.file)
             metadata: dict[str, str] = self._open.metadata() or {}
-            told = json.loads(metadata["collected"])
+            parts_by_address = json.loads(metadata["collected"])
         except (SafetensorError, KeyError, ValueError) as error:
             raise CodecError(f"{str(file)!r} is no file that collect has written: {error!r}.") from None
         self.parts: dict[str, list[tuple[int, int]]] = {
-            address: [(batch, rows) for batch, rows in parts] for address, parts in told.items()
+            address: [(batch, rows) for batch, rows in parts] for address, parts in parts_by_address.items()
         }
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many rows each address has."""
+        """The number of rows of each address."""
         return {address: sum(rows for _, rows in parts) for address, parts in self.parts.items()}
 
     def __getitem__(self, address: str) -> Tensor:
@@ -77,9 +86,9 @@ class Collected(Mapping[str, Tensor]):
         self.__init__(state["file"])  # type: ignore[misc]
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{address} {count:,}" for address, count in list(self.counts.items())[:6])
+        shown = ", ".join(f"{address} {count:,}" for address, count in list(self.counts.items())[:6])
         more = f" and {len(self) - 6} more" if len(self) > 6 else ""
-        return f"<Collected in {self.file.name}, rows: {told or 'none'}{more}>"
+        return f"<Collected in {self.file.name}, rows: {shown or 'none'}{more}>"
 
 
 def collect(
@@ -93,28 +102,49 @@ def collect(
     transform: Callable[[Tensor], Tensor] | None = None,
     seed: int = 0,
 ) -> Collected:
-    """Trace ``model`` on every batch, and append what ``save`` chooses along axis 0, per address, in a file.
+    """Trace a model on every batch and append the chosen activations along axis 0, by address, in one file.
 
-    A batch is what ``trace`` takes: a tensor, a tuple of arguments, a mapping of keywords. Where it holds
-    more than the model is given (labels), ``inputs`` takes the model's part out of it:
-    ``inputs=lambda batch: batch[0]``. Memory holds one batch at a time; gradients are off. Batch number n
-    runs with ``seed + n``. ``to`` and ``transform`` are those of ``trace``. The addresses are those that
-    ``save`` names, and labels where it names none; passes are apart (``cell:1``, ``cell:2``), and a pass that
-    some batches do not reach has fewer rows. Any other name must be in every batch.
+    One batch is in memory at a time. Gradients are off. The file is written under its name when all batches
+    are done: a file of that name is replaced then, and left alone if something fails.
 
-    Raises InputError where an address has another shape beyond axis 0, or another dtype, than before; a
-    file of that name is replaced when all is done, and left alone when something fails.
+    Args:
+        model: A module, a function, or a bound method.
+        batches: A DataLoader, a list, or another iterable of batches. A batch is what ``trace`` takes: a
+            tensor, a tuple of positional arguments, or a mapping of keyword arguments.
+        save: Which activations to collect, as in ``trace``. The addresses in the file are the names written
+            here; what is chosen otherwise (by a predicate, an ordinal or a type) is filed under its label.
+            The passes of a recurrent layer are separate (``"cell:1"``, ``"cell:2"``).
+        file: The safetensors file to write; its folder must exist.
+        inputs: Takes the model's inputs out of a batch that holds more, such as labels
+            (``lambda batch: batch[0]``). Default: the batch is the model's input.
+        to: As in ``trace``.
+        transform: As in ``trace``. Use it to give tensors a common shape beyond axis 0
+            (``lambda t: t.flatten(0, 1)``).
+        seed: Batch number n, from 0, runs with the seed ``seed + n``. Default: 0.
 
-    >>> import os, tempfile
-    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
-    >>> file = os.path.join(tempfile.mkdtemp(), "acts.safetensors")
-    >>> collect(net, torch.ones(5, 4).split(2), ["0", "relu_1"], file)
-    <Collected in acts.safetensors, rows: 0 5, relu_1 5>
+    Returns:
+        A mapping from address to tensor; each tensor is read from the file when it is accessed.
+
+    Raises:
+        InputError: If an option has an impossible value, a tensor has another dtype or another shape beyond
+            axis 0 than in an earlier batch, or a tensor cannot be stored.
+        AddressError: If a name in ``save`` is missing in a batch. A pass that only some batches reach has
+            fewer rows; a pass that no batch reached is an error.
+
+    Example:
+        >>> import os, tempfile
+        >>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
+        >>> file = os.path.join(tempfile.mkdtemp(), "acts.safetensors")
+        >>> acts = collect(net, torch.ones(5, 4).split(2), ["0", "relu_1"], file)
+        >>> acts
+        <Collected in acts.safetensors, rows: 0 5, relu_1 5>
+        >>> acts["0"].shape, acts.parts["0"]
+        (torch.Size([5, 3]), [(0, 2), (1, 2), (2, 1)])
     """
     if isinstance(batches, Tensor | str | bytes | Mapping) or not isinstance(batches, Iterable):
         raise InputError(
             f"batches must be several: a DataLoader or a list, got {type(batches).__name__}. For one batch "
-            "use trace, or write [batch]."
+            "call trace, or write [batch]."
         )
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise InputError(f"seed must be a whole number, to which each batch's number is added, got {seed!r}.")
@@ -124,10 +154,10 @@ def collect(
     with TemporaryDirectory(prefix=f"{file.name}.", dir=file.parent) as folder:
         spools, missing = _Spools(Path(folder)), None
         for number, batch in enumerate(batches):
-            given = _given(batch, inputs)
+            arguments = _model_inputs(batch, inputs)
             chooser = Chooser(selection, all_passes=False)
             with torch.no_grad():
-                t = trace(model, given, save=chooser, to=to, transform=transform, seed=seed + number)
+                t = trace(model, arguments, save=chooser, to=to, transform=transform, seed=seed + number)
             missing = chooser.missing if missing is None else missing & chooser.missing
             keys = _keys(t.graph, selection)
             for row, value in t.values.items():
@@ -140,16 +170,20 @@ def collect(
 
 
 class _Spools:
-    """A file of plain bytes for each address while rows are still being added."""
+    """Temporary files of plain bytes, one per address, to which rows are appended."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._first: dict[_Key, tuple[int, Entry]] = {}
+        self._first: dict[_Key, tuple[int, Entry]] = {}  # the first batch with the address, and its tensor
         self._parts: dict[_Key, list[tuple[int, int]]] = {}
         self._numbers: dict[_Key, int] = {}
 
     def add(self, key: _Key, batch: int, value: Tensor) -> None:
-        """Append the rows of one value."""
+        """Append the rows of one value.
+
+        Raises:
+            InputError: If the value cannot be stored, or does not match the earlier ones.
+        """
         name = _text(key) if key[1] > 1 else key[0]
         why = unstorable(value) or ("" if value.dim() else "has no axis 0")
         if why:
@@ -158,9 +192,9 @@ class _Spools:
         first, like = self._first.setdefault(key, (batch, entry))
         if (entry.kind, entry.shape[1:]) != (like.kind, like.shape[1:]):
             raise InputError(
-                f"{name!r} is {_looks(entry)} in batch {batch} and was {_looks(like)} in batch {first}: rows "
-                "can be put together only where everything but axis 0 is the same. Make it so with "
-                "transform=, for example lambda t: t.flatten(0, 1) or lambda t: t.mean(1)."
+                f"{name!r} is {_form(entry)} in batch {batch} and was {_form(like)} in batch {first}. "
+                "Rows are concatenated, so the dtype and every axis but axis 0 must agree. Make them agree "
+                "with transform=, for example lambda t: t.flatten(0, 1) or lambda t: t.mean(1)."
             )
         self._parts.setdefault(key, []).append((batch, value.shape[0]))
         with self._path(key).open("ab") as spool:
@@ -168,54 +202,57 @@ class _Spools:
                 spool.write(part)
 
     def finish(self, file: Path) -> None:
-        """Put all addresses into one safetensors file."""
+        """Write all addresses into one safetensors file."""
         several = {base for base, passno in self._parts if passno > 1}
         names = {key: key[0] if key[0] not in several else _text(key) for key in self._parts}
         entries = []
         for key, (_, like) in self._first.items():
             shape = (sum(rows for _, rows in self._parts[key]), *like.shape[1:])
-            entries.append(Entry(names[key], like.kind, shape, partial(_emptied, self._path(key))))
-        told = {names[key]: parts for key, parts in self._parts.items()}
-        write_tensors(file, entries, {"intus": "1", "collected": json.dumps(told, ensure_ascii=False)})
+            entries.append(Entry(names[key], like.kind, shape, partial(_consume, self._path(key))))
+        parts = {names[key]: parts for key, parts in self._parts.items()}
+        write_tensors(file, entries, {"intus": "1", "collected": json.dumps(parts, ensure_ascii=False)})
 
     def _path(self, key: _Key) -> Path:
         return self._folder / str(self._numbers.setdefault(key, len(self._numbers)))
 
 
-def _emptied(path: Path) -> Iterator[bytes]:
-    """What is in a spool, piece by piece; it is gone when it has been read."""
+def _consume(path: Path) -> Iterator[bytes]:
+    """Yield the contents of a temporary file in pieces, then delete it."""
     with path.open("rb") as spool:
         while piece := spool.read(_CHUNK):
             yield piece
     path.unlink()
 
 
-def _given(batch: Any, inputs: Callable[[Any], Any] | None) -> Any:
+def _model_inputs(batch: Any, inputs: Callable[[Any], Any] | None) -> Any:
     if inputs is not None:
         return inputs(batch)
     if isinstance(batch, list):
         raise InputError(
-            f"A batch is a list of {len(batch)}, as a DataLoader of data and labels gives: say what the "
-            "model is given, with inputs=lambda batch: batch[0], or inputs=tuple for all of it."
+            f"A batch is a list of {len(batch)}, as a DataLoader of data and labels yields. Choose what the "
+            "model receives: inputs=lambda batch: batch[0], or inputs=tuple for every item as an argument."
         )
     return batch
 
 
 def _keys(graph: Graph, selection: list[Any]) -> dict[int, list[_Key]]:
-    """The addresses of rows: every name in the selection that means them, else the innermost module that a
-    glob or a class means and that returns them."""
+    """Return the addresses under which the values of rows are stored.
+
+    These are all names in the selection that mean the row; if there is none, the innermost module that
+    returns it and that a pattern or a class in the selection means.
+    """
     found: dict[int, list[_Key]] = {}
     written = {part for part in selection if isinstance(part, str) and not is_pattern(part)}
     classes = {part for part in written if graph.rows(part) is None and part not in graph.types}
     globs = [part for part in selection if isinstance(part, str) and is_pattern(part)]
     calls = [(call, rows[0]) for call, rows in sorted(graph.call_outputs.items()) if len(rows) == 1]
-    for call, row in reversed(calls):  # from the inside out
+    for call, row in reversed(calls):  # inner modules first
         key = graph.modules[int(graph.calls.module[call])].address, int(graph.calls.passno[call])
         names = {key[0], _text(key)}
-        meant = graph.modules[int(graph.calls.module[call])].type in classes or any(
+        selected = graph.modules[int(graph.calls.module[call])].type in classes or any(
             matches(glob, name) for name in names for glob in globs
         )
-        if (meant and row not in found) or names & written:
+        if (selected and row not in found) or names & written:
             found.setdefault(row, []).append(key)
     modules = {module.address for module in graph.modules}
     for name in written:
@@ -237,5 +274,5 @@ def _text(key: _Key) -> str:
     return f"{key[0]}:{key[1]}"
 
 
-def _looks(entry: Entry) -> str:
+def _form(entry: Entry) -> str:
     return f"{entry.kind} of shape {entry.shape}"

@@ -1,10 +1,11 @@
-"""Whether a model can come to what ``torch.compile`` made: watched from Python, such code runs uncompiled,
-and its numbers differ in the last bits.
+"""Find out whether a model can reach code that ``torch.compile`` made.
 
-torch does not tell what a call will lead to, so this follows names: from the model's modules through their
-methods and attributes, and from each function to the globals, closures and defaults that it names. Torch,
-numpy and the standard library are taken to compile nothing by themselves. What a function imports itself,
-looks up by a name made at run time, or only compiles while it runs, escapes.
+Such code runs uncompiled while a capture is active, and its results then differ in the last bits.
+
+torch does not tell what a call will reach, so this module follows names: from the model's modules through
+their methods and attributes, and from each function to the globals, closures and defaults that it names.
+Torch, numpy and the standard library are assumed to compile nothing by themselves. Not found are functions
+that a function imports itself, looks up by a name made at run time, or compiles while it runs.
 """
 
 from __future__ import annotations
@@ -17,19 +18,20 @@ from typing import Any
 
 import torch
 
-MOST = 200_000  # things looked at, in about half a second; a model that leads to more counts as compiled
+MOST = 200_000  # objects visited, in about half a second; a model that reaches more counts as compiled
 _KNOWN = {"torch", "numpy", "intus"} | sys.stdlib_module_names
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), torch.Tensor, BuiltinFunctionType, CodeType)
 
 
 def reaches_compiled(model: Any) -> bool:
-    """Whether a function that ``torch.compile`` made can be come to from ``model``.
+    """Return whether a function that ``torch.compile`` made can be reached from ``model``.
 
-    >>> reaches_compiled(torch.nn.Linear(2, 2))
-    False
+    Example:
+        >>> reaches_compiled(torch.nn.Linear(2, 2))
+        False
     """
     todo: list[Any] = [model] if "torch._dynamo.eval_frame" in sys.modules else []
-    seen: dict[int, Any] = {}  # by id, and held, so that the id stays its own
+    seen: dict[int, Any] = {}  # by id; keeping the object prevents its id from being reused
     while todo:
         value = todo.pop()
         if issubclass(type(value), _PLAIN) or id(value) in seen:
@@ -37,19 +39,19 @@ def reaches_compiled(model: Any) -> bool:
         seen[id(value)] = value
         if _is_compiled(value) or len(seen) > MOST:
             return True
-        todo.extend(_next(value))
+        todo.extend(_reachable(value))
     return False
 
 
 def _is_compiled(value: Any) -> bool:
-    own = value.__dict__ if issubclass(type(value), FunctionType) else {}
-    return "_torchdynamo_orig_callable" in own and not own.get("_torchdynamo_disable")
+    attributes = value.__dict__ if issubclass(type(value), FunctionType) else {}
+    return "_torchdynamo_orig_callable" in attributes and not attributes.get("_torchdynamo_disable")
 
 
-def _next(value: Any) -> Iterable[Any]:
-    """What a value leads to: a function what it names, a container its items, an object its class and state.
+def _reachable(value: Any) -> Iterable[Any]:
+    """Return what a value refers to: what a function names, a container's items, an object's class and state.
 
-    Goes by types and bypasses their own ways of giving attributes: nothing of the model's is run.
+    Reads by type and bypasses ``__getattribute__``, so that no code of the model runs.
     """
     kind = type(value)
     if issubclass(kind, FunctionType):
@@ -69,7 +71,7 @@ def _next(value: Any) -> Iterable[Any]:
     if issubclass(kind, type):
         return [inner for cls in type.mro(value) if not _is_known(cls) for inner in vars(cls).values()]
     if issubclass(kind, ModuleType) or (_is_known(kind) and not issubclass(kind, torch.nn.Module)):
-        return ()  # of a module only what a function names
+        return ()  # of a module, only what a function names counts
     try:
         return kind, object.__getattribute__(value, "__dict__")
     except AttributeError:
@@ -81,7 +83,7 @@ def _named(function: FunctionType) -> Iterator[Any]:
         try:
             yield cell.cell_contents
         except ValueError:
-            continue  # not filled yet
+            continue  # an empty cell
     yield function.__defaults__
     yield function.__kwdefaults__
     yield function.__dict__
@@ -91,12 +93,12 @@ def _named(function: FunctionType) -> Iterator[Any]:
 
 
 def _attributes(value: Any, names: set[str], depth: int = 4) -> Iterator[Any]:
-    """A value; of a module what else the function names, as in ``ops.gelu.fused``."""
+    """Yield a value and, if it is a module, its attributes that the function names (``ops.gelu.fused``)."""
     yield value
     if issubclass(type(value), ModuleType) and depth and value.__name__.partition(".")[0] not in _KNOWN:
-        inside = vars(value)
-        for name in names & inside.keys():
-            yield from _attributes(inside[name], names, depth - 1)
+        attributes = vars(value)
+        for name in names & attributes.keys():
+            yield from _attributes(attributes[name], names, depth - 1)
 
 
 def _names(code: CodeType) -> Iterator[str]:

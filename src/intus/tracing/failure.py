@@ -1,4 +1,4 @@
-"""Where a model raised: the line of its own code and the module, when no operation did it; what to do."""
+"""Find where a model raised, and the note that is added to its exception."""
 
 from __future__ import annotations
 
@@ -14,32 +14,49 @@ from .capture.sites import LIBRARIES
 
 
 def advice(graph: Graph, error: BaseException, inputs: Any) -> str:
-    """What to add to an exception of a model: where it was raised, where to look, and what may help."""
-    said = f"Raised{failed_at(graph)} while intus traced {graph.model}; what ran is in error.intus_trace."
-    unasked = not len(graph) and graph.facts.get("raised") is None  # its own code did not begin
-    if isinstance(error, TypeError) and isinstance(inputs, Mapping) and unasked:
-        said += " The mapping was passed as keywords: as the one argument it is written (inputs,)."
+    """Return the note for an exception of a model: where it was raised and what may help.
+
+    Args:
+        graph: The graph of the pass up to the exception.
+        error: The exception.
+        inputs: The inputs as the caller passed them to ``trace``.
+    """
+    note = (
+        f"Raised{failed_at(graph)} while intus traced {graph.model}; the operations that ran are in "
+        "error.intus_trace."
+    )
+    not_begun = not len(graph) and graph.facts.get("raised") is None  # no line of the model's code ran
+    if isinstance(error, TypeError) and isinstance(inputs, Mapping) and not_begun:
+        note += " The mapping was passed as keyword arguments. To pass it as one argument, write (inputs,)."
     if "meta" in {meta.device for meta in graph.metas} and "meta tensor" in str(error):
-        said += " A tensor on the meta device has no value: meta_value=True answers for it."
-    return said
+        note += (
+            " A tensor on the meta device has no value. Pass meta_value=True (or False, or a function) for "
+            "the value that the model gets."
+        )
+    return note
 
 
 def raised_at(error: BaseException | None, owner: nn.Module | None) -> dict[str, Any] | None:
-    """File, line, function and module address of the innermost frame of the user's code in a traceback.
+    """Return the innermost frame of the user's code in an exception's traceback.
 
-    The module is the innermost one whose method is on the way there, ``""`` for the model itself; None where
-    there is no error or no such frame.
+    Args:
+        error: The exception; None if there was none.
+        owner: The model, whose modules give addresses; None for a plain function.
+
+    Returns:
+        ``file``, ``line``, ``function`` and ``module``: the address of the innermost module whose method is
+        on the stack there, ``""`` for the model itself. None if there is no error or no such frame.
     """
     if error is None:
         return None
     addresses = {} if owner is None else {id(module): name for name, module in owner.named_modules()}
-    found: dict[str, Any] | None = None
+    frame_facts: dict[str, Any] | None = None
     module = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         module = addresses.get(id(frame.f_locals.get("self")), module)
         code = frame.f_code
         if not code.co_filename.startswith(LIBRARIES):
-            found = {"file": code.co_filename, "line": line, "function": code.co_name, "module": module}
-        elif found is not None:
-            found["module"] = module
-    return found
+            frame_facts = {"file": code.co_filename, "line": line, "function": code.co_name, "module": module}
+        elif frame_facts is not None:
+            frame_facts["module"] = module
+    return frame_facts

@@ -1,4 +1,4 @@
-"""``load``: read a trace back from a file or a folder."""
+"""Read a trace back from a file or a folder: the function ``load``."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from .results.trace import Trace
 
 
 def load(path: str | Path) -> Trace:
-    """Read a trace that ``Trace.save`` wrote, or the folder that one was streamed into (``store=``).
+    """Read a trace that ``Trace.save`` wrote, or one whose values were stored in a folder (``store=``).
 
     Args:
-        path: The file or folder.
+        path: The file or the folder.
 
     Returns:
-        The trace. Its values are read when they are asked for, so the file may be larger than memory. It
-        cannot be validated or rerun: functions do not travel.
+        The trace. Each value is read when it is accessed, so the file may be larger than memory. The trace
+        cannot be validated or rerun, because files do not contain the functions that were called.
 
     Raises:
-        CodecError: If it is neither, or of a version that cannot be read.
+        CodecError: If the path holds no trace, or one of a version that cannot be read.
 
     Example:
         >>> import os, tempfile, torch

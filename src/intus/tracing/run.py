@@ -1,4 +1,4 @@
-"""``trace``: run a model once and record what happens."""
+"""Run a model once and record every operation: the function ``trace``."""
 
 from __future__ import annotations
 
@@ -52,54 +52,99 @@ def trace(
     store: str | Path | None = None,
     shard_bytes: int = SHARD_BYTES,
 ) -> Trace:
-    """Run ``model`` once and record every operation; model, torch and random state are left as they were.
+    """Run a model once and record every operation of its forward pass.
 
-    ``inputs`` is a tensor, a tuple of positional arguments, or a mapping passed as keywords (a tokenizer's
-    output); any other object is passed as the one argument. ``save`` chooses the activations to keep:
-    ``"all"``, ``"none"``, or one or many of label, module address, type, module class, glob, ordinal and
-    predicate on the op. ``seed`` seeds torch for this pass alone. An exception of the model is raised, with
-    the partial trace as its ``intus_trace``; with ``on_error="keep"`` the partial trace is returned instead.
-    A tensor on the ``meta`` device has no value: where the model asks for one (``if t.any():``), it is given
-    ``meta_value``, or what that returns for how it was asked (``"bool"``, ``"item"``) and the tensor.
+    The model, its buffers, torch's global state and the random state are restored afterwards, also when the
+    model raises; ``docs/limits.md`` lists the exceptions and the unusual cases. A generator or coroutine is
+    run to its end, and what it yields or returns is the output.
 
-    ``to`` keeps each activation on another device or as another dtype of floating point numbers: what
-    ``Tensor.to`` takes, as a tuple where it takes several arguments. ``transform`` keeps what a function
-    makes of each, which is given a copy outside the trace's sight. ``copy`` copies at once, where otherwise a
-    value is copied only before something writes to its memory.
+    Args:
+        model: A module, a function, or a bound method such as ``model.generate``.
+        inputs: A tensor, a tuple of positional arguments, or a mapping of keyword arguments (a tokenizer's
+            output). Any other object, also a list or a named tuple, is passed as the only argument. Default:
+            no arguments.
+        kwargs: Keyword arguments, besides those in ``inputs``.
+        save: Which activations to keep: ``"all"`` (default), ``"none"``, or one of the following or a list
+            of them. A label (``"conv2d_3_7"``, ``"conv2d_3"``, ``"conv2d_3:2"``), a module's address
+            (``"features.6"``, ``"cell:2"``), the name of an input or output, an operation type
+            (``"relu"``), a module class (``"GPT2MLP"``), a pattern (``"h.*.attn"``), an ordinal (``-1``), a
+            slice of ordinals, or a predicate. A predicate is called with the operation while the model runs
+            (``lambda op: op.type == "linear"``).
+        seed: The seed of torch's random generators for this pass. Default: the current random state.
+        on_error: What to do with an exception of the model. ``"raise"`` (default) raises it, with the partial
+            trace as its attribute ``intus_trace``. ``"keep"`` returns the partial trace; exceptions that do
+            not derive from ``Exception`` (KeyboardInterrupt) are raised all the same.
+        meta_value: What the model gets when it reads the value of a tensor on the ``meta`` device
+            (``if t.any():``), which has none: True, False, or a function ``(method, tensor)``, where the
+            method is ``"bool"`` or ``"item"``. Default: torch raises its own error.
+        to: Keep each activation on another device or in another floating-point dtype. Takes what
+            ``Tensor.to`` takes; several of its arguments as a tuple (``("cpu", torch.float16)``). Integers
+            and masks keep their dtype. Default: keep it as it is.
+        transform: Keep what this function returns, a tensor, instead of each activation. It receives a copy,
+            without gradients, and is not recorded. It is applied before ``to``. Default: None.
+        copy: Copy each activation at once. Default: False, which copies a value only before something
+            writes to its memory.
+        grads: Collect gradients. With True the model's output is ``trace.output``, and after ``backward`` on
+            a loss of it every op has its ``grad``. A selection, as in ``save``, limits this to some ops.
+            Default: False.
+        decompose: Record composite functions (``multi_head_attention_forward``, ``einsum``, an LSTM, a loss)
+            as calls, like those of modules, with the operations inside them. Each such function is run once
+            more, on copies, to see whether it consists of several operations. Default: False.
+        store: Write the activations to this folder while the model runs, for what is larger than memory:
+            safetensors files and an index. A value is read when it is accessed; ``load`` reads the folder.
+            The folder must not hold another trace. Default: keep them in memory.
+        shard_bytes: The approximate size in bytes of each file in ``store``, which is also how much waits in
+            memory. Default: 256 MiB.
 
-    With ``grads=True`` the trace's ``output`` is what the model returned, and once you have called
-    ``backward`` on a loss of it every op has its ``grad``; ``grads`` may also choose the ops, as ``save``
-    does.
+    Returns:
+        The trace: the graph of the pass and the activations that were saved.
 
-    ``store`` names a folder that the values are written to while the model runs, for what is larger than
-    memory: safetensors files of about ``shard_bytes``, which is all that waits in memory, and an index. A
-    value is read when it is asked for; ``load`` reads the folder. ``docs/values.md`` has examples of it all.
+    Raises:
+        InputError: If an option has an impossible value, ``model`` cannot be called, an argument is given
+            twice, ``grads`` is set while autograd is off, or ``transform`` or a predicate raised.
+        AddressError: If ``save`` or ``grads`` names something that did not run.
+        CaptureError: If the pass cannot be recorded as requested: the model is asynchronous and an event loop
+            is running, ``store`` could not be written, or with ``grads`` the model writes into memory that
+            autograd needs.
+        Exception: Whatever the model raised, with a note that says where.
 
-    ``decompose`` opens composite functions: ``multi_head_attention_forward``, ``einsum``, an LSTM, a loss
-    become calls like a module's (``attn.einsum``), whose operations are what the function does inside. Each
-    is run once more, on copies, to see whether it does several things.
+    Example:
+        >>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
+        >>> t = trace(net, torch.ones(2, 4))
+        >>> [op.label for op in t.ops], tuple(t["1"].shape)
+        (['linear_1_1', 'relu_1_2'], (2, 3))
 
-    A generator or coroutine runs while it is recorded, and what it yields or returns is the output. What
-    else is special stands in ``docs/limits.md``, with what happens there.
+        Only some activations, as float16:
 
-    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
-    >>> t = trace(net, torch.ones(2, 4))
-    >>> [op.label for op in t.ops], tuple(t["1"].shape)
-    (['linear_1_1', 'relu_1_2'], (2, 3))
+        >>> t = trace(net, torch.ones(2, 4), save=["relu"], to=torch.float16)
+        >>> [op.label for op in t.ops if op.saved], t["relu_1"].value.dtype
+        (['relu_1_2'], torch.float16)
+
+        Gradients:
+
+        >>> t = trace(net, torch.ones(2, 4), grads=True)
+        >>> t.output.sum().backward()
+        >>> t["relu_1"].grad.tolist()
+        [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+
+    References:
+        Taylor and Kriegeskorte (2023), "Extracting and visualizing hidden activations and computational
+        graphs of PyTorch models with TorchLens", sections "User interface" and "Logging the forward pass".
+        ``docs/names.md`` maps the paper's names, ``docs/values.md`` has examples of every option.
     """
     _must_run("trace", model)
     if on_error not in ("raise", "keep"):
         raise InputError(f"on_error={on_error!r} is not one of 'raise', 'keep'.")
     args, keywords = _arguments(inputs, kwargs)
     owner = _owner(model)
-    answer = meta_value if callable(meta_value) or meta_value is None else lambda how, tensor: meta_value
+    answer = meta_value if callable(meta_value) or meta_value is None else lambda method, tensor: meta_value
     values = Values(
         _chooser(save, grads),
         Form(to, transform, copy),
         None if grads is False else Nodes(),
         None if store is None else Store(store, shard_bytes),
     )
-    capture = Capture(owner, values, restore=True, answer=answer, decompose=decompose)
+    capture = Capture(owner, values, restore=True, meta_value=answer, decompose=decompose)
     started, began = time.time(), time.perf_counter_ns()
     output, failure = _run(capture, model, args, keywords, seed)
     facts: dict[str, Any] = {
@@ -115,15 +160,15 @@ def trace(
     try:
         if failure is None or (on_error == "keep" and isinstance(failure, Exception)):
             return result
-        with suppress(Exception):  # an exception may refuse attributes; it is the model's, not ours
+        with suppress(Exception):  # the model's exception may refuse attributes
             failure.intus_trace = result  # type: ignore[attr-defined]
             failure.add_note(advice(result.graph, failure, inputs))
         raise failure
     finally:
-        del failure  # it holds this frame, which would hold it: a cycle
+        del failure  # its traceback refers to this frame: a reference cycle
 
 
-def witnessed(
+def validate_while_running(
     model: Callable[..., Any],
     inputs: Any,
     kwargs: Mapping[str, Any] | None,
@@ -131,22 +176,34 @@ def witnessed(
     seed: int | None,
     every: bool,
 ) -> Report:
-    """Run ``model`` once with every op proven as it runs; see ``intus.validate``."""
+    """Run a model once and validate each operation while it runs; see ``intus.validate``.
+
+    Args:
+        model: As in ``trace``.
+        inputs: As in ``trace``.
+        kwargs: As in ``trace``.
+        seed: As in ``trace``.
+        every: Whether to try random arguments on each operation, or once for operations that are alike.
+
+    Returns:
+        The report.
+    """
     _must_run("validate", model)
     args, keywords = _arguments(inputs, kwargs)
-    owner, passing = _owner(model), LiveValues(every=every)
-    capture = Capture(owner, passing, restore=True)
+    owner, values = _owner(model), LiveValues(every=every)
+    capture = Capture(owner, values, restore=True)
     _, failure = _run(capture, model, args, keywords, seed)
     try:
         if failure is not None:
             raise failure
     finally:
-        del failure  # it holds this frame, which would hold it: a cycle
-    graph, where = assemble(capture.recording, _name(model, owner), _FRAMEWORK)
-    witness = cast(OnlineValidator, capture.call_log)  # what ``LiveValues`` made
-    replays = Replays(capture.recording, witness, where, passing.kept)
-    rows = {row: where(row) for row in range(0, len(capture.recording.rows), len(ROW)) if where(row) >= 0}
-    return OnlineReport(graph, replays, passing.left(rows), witness).report()
+        del failure  # its traceback refers to this frame: a reference cycle
+    graph, graph_row = assemble(capture.recording, _name(model, owner), _FRAMEWORK)
+    validator = cast(OnlineValidator, capture.call_log)  # ``LiveValues.call_log`` made it
+    replays = Replays(capture.recording, validator, graph_row, values.kept)
+    recorded = range(0, len(capture.recording.rows), len(ROW))
+    rows = {row: graph_row(row) for row in recorded if graph_row(row) >= 0}
+    return OnlineReport(graph, replays, values.remaining(rows), validator).report()
 
 
 def _run(
@@ -156,8 +213,11 @@ def _run(
     keywords: dict[str, Any],
     seed: int | None,
 ) -> tuple[Any, BaseException | None]:
-    """Run the model under a capture, with its random state and what it wrote outside put back; returns what
-    it returned and what it raised."""
+    """Run the model under a capture, then restore the random state and the memory that it wrote to.
+
+    Returns:
+        What the model returned, and what it raised; one of them is None.
+    """
     with same_random_state(seed):
         try:
             capture.inputs(by_name(model, args, keywords))
@@ -170,23 +230,24 @@ def _run(
 
 
 def structure(capture: Capture, model: Callable[..., Any]) -> Graph:
-    """The graph of what a finished capture saw, without values."""
+    """Return the graph of a finished capture, without values."""
     owner = _owner(model)
     return assemble(capture.recording, _name(model, owner), _FRAMEWORK)[0]
 
 
 def _chooser(save: Selection | Chooser, grads: bool | Selection) -> Chooser | None:
-    """What decides during the pass; None where nothing has to be kept or noted."""
+    """Return what decides during the pass which values to keep; None if there is nothing to keep."""
     if grads is not False:
         if torch.is_inference_mode_enabled() or not torch.is_grad_enabled():
             off = "torch.inference_mode()" if torch.is_inference_mode_enabled() else "torch.no_grad()"
             raise InputError(
-                f"grads={grads!r} needs autograd, which {off} has turned off here. Trace outside of it."
+                f"grads={grads!r} needs autograd, which {off} has turned off here. Call trace outside of it."
             )
         if grads is not True:
-            Chooser(grads)  # what is no selection is told before the pass
-    nothing = isinstance(save, str) and save == "none" and grads is False
-    return None if nothing else save if isinstance(save, Chooser) else Chooser(save)
+            Chooser(grads)  # so that an invalid selection raises before the pass
+    if isinstance(save, str) and save == "none" and grads is False:
+        return None
+    return save if isinstance(save, Chooser) else Chooser(save)
 
 
 def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -198,21 +259,21 @@ def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any
         args, keywords = (inputs,), {}
     twice = set(keywords) & set(kwargs or {})
     if twice:
-        raise InputError(f"{sorted(twice)} are given in both inputs and kwargs.")
+        raise InputError(f"{sorted(twice)} are given in both inputs and kwargs. Give each argument once.")
     return args, {**keywords, **(kwargs or {})}
 
 
 def _must_run(verb: str, model: Any) -> None:
     if isinstance(model, type) and issubclass(model, torch.nn.Module):
         raise InputError(
-            f"{verb} needs a module, and {model.__name__} is a class: write {model.__name__}(…)."
+            f"{verb} needs a module, and {model.__name__} is a class: write {model.__name__}(…) to make one."
         )
     if not callable(model):
         raise InputError(f"{verb} needs a module or a function to run, got {model!r}.")
 
 
 def _owner(model: Callable[..., Any]) -> torch.nn.Module | None:
-    """The module whose parameters and submodules give names: the model, or what a bound method belongs to."""
+    """Return the module that gives the names: the model itself, or the module of a bound method."""
     for candidate in (model, getattr(model, "__self__", None)):
         if isinstance(candidate, torch.nn.Module):
             return candidate
@@ -221,6 +282,6 @@ def _owner(model: Callable[..., Any]) -> torch.nn.Module | None:
 
 def _name(model: Callable[..., Any], owner: torch.nn.Module | None) -> str:
     if owner is not None and owner is model:
-        compiled = "_orig_mod" in owner._modules  # what torch.compile was given
+        compiled = "_orig_mod" in owner._modules  # torch.compile's wrapper keeps the module under this name
         return type(owner._modules["_orig_mod"] if compiled else owner).__name__
     return str(getattr(model, "__qualname__", type(model).__name__)).rpartition("<locals>.")[2]

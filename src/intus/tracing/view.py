@@ -1,4 +1,4 @@
-"""``view``: a model, a trace or two of them as a page."""
+"""Show a model, a trace, or two of them side by side, as a page: the function ``view``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..core.errors import InputError
 from ..core.graph import Graph
 from ..viewing.html import View
 from ..viewing.overlay import Overlay, to_save
-from .comparison.side_by_side import sides
+from .comparison.side_by_side import side_by_side
 from .results.trace import Trace
 from .run import trace
 
@@ -25,31 +25,53 @@ def view(
     rolled: bool | None = None,
     beside: Callable[..., Any] | Trace | None = None,
 ) -> View:
-    """The model's graph as a page to walk in: a model is traced once, with nothing saved.
+    """Show the graph of a model, a trace or a saved graph as an interactive page.
 
-    ``seed`` seeds torch for that pass alone. ``depth`` is how many levels of modules stand open at first,
-    ``"all"`` for every one; ``overlay`` colours the boxes: ``"time"``, ``"memory"``, ``"parameters"``,
-    ``"flops"``, for a trace with ``grads`` also ``"autograd"`` (bytes kept for the backward pass) and,
-    after ``backward``, ``"gradient"`` (the norm of each gradient); ``"mean"``, ``"std"``, ``"zero"`` or
-    ``"nan"`` of what each operation gave; a dict or a pandas Series from address to number; or one score of
-    ``inspect``. ``rolled`` shows the passes of a recurrent layer as one
-    box, by default where there are too many to read.
+    In a notebook, a cell that ends with the view displays it; ``View.save`` writes a page or a picture.
 
-    ``beside`` is another trace, or a model to run on the same inputs: the page then shows both, walking
-    together, with what ``compare`` finds marked on them. ``overlay`` may then be ``"time"``, ``"memory"``,
-    ``"parameters"`` or ``"flops"``; the differences are a choice away. It needs ``intus[inspect]``.
+    Args:
+        model_or_trace: A model or function, which is traced once, without saving values unless the overlay
+            needs them; a ``Trace``; or a ``Graph``.
+        inputs: The model's inputs, as in ``trace``. Only for a model, or with a model in ``beside``.
+        kwargs: The model's keyword arguments, as in ``trace``.
+        depth: How many levels of modules are open at first; ``"all"`` for every level. Default: as many as
+            stay readable.
+        overlay: What colors the boxes. ``"time"``, ``"memory"``, ``"parameters"`` or ``"flops"``; for a trace
+            with ``grads`` also ``"autograd"`` (bytes kept for the backward pass) and, after ``backward``,
+            ``"gradient"`` (the norm of each gradient); ``"mean"``, ``"std"``, ``"zero"`` or ``"nan"`` of the
+            saved values; a dict or pandas Series from address to number; or one score of ``inspect``, as
+            Results or their DataFrame. Default: no coloring.
+        seed: The seed of torch's random generators for the pass of a model.
+        rolled: Whether the passes of a recurrent layer are shown as one box. Default: if there are too many
+            to read.
+        beside: Another trace, or a model that is run on the same inputs. The page then shows both, aligned,
+            with what ``compare`` finds. ``overlay`` may then be ``"time"``, ``"memory"``, ``"parameters"`` or
+            ``"flops"``. Needs ``intus[inspect]``.
 
-    >>> view(torch.nn.Linear(2, 1), torch.ones(1, 2))  # doctest: +ELLIPSIS
-    <View of Linear: 1 operation, 0 modules, 3 parameters (12 B), ...>
+    Returns:
+        The view.
+
+    Raises:
+        InputError: If an option has an impossible value, inputs are given with a trace or missing for a
+            model, or the overlay cannot be computed.
+        MissingExtraError: If ``beside`` is given and pandas is not installed.
+        Exception: Whatever the model raised.
+
+    Example:
+        >>> view(torch.nn.Linear(2, 1), torch.ones(1, 2))  # doctest: +ELLIPSIS
+        <View of Linear: 1 operation, 0 modules, 3 parameters (12 B), ...>
+
+    References:
+        Taylor and Kriegeskorte (2023), TorchLens, section "Visualization": ``show_model_graph``.
     """
     if beside is not None:
-        both = _both((model_or_trace, beside), inputs, kwargs, seed)
-        return sides(*both, depth=depth, rolled=rolled, overlay=overlay)
-    ran = isinstance(model_or_trace, (Trace, Graph))
-    if ran and not (isinstance(inputs, tuple) and not inputs and kwargs is None and seed is None):
+        both = _two_traces((model_or_trace, beside), inputs, kwargs, seed)
+        return side_by_side(*both, depth=depth, rolled=rolled, overlay=overlay)
+    has_run = isinstance(model_or_trace, (Trace, Graph))
+    if has_run and not (isinstance(inputs, tuple) and not inputs and kwargs is None and seed is None):
         raise InputError(
             f"A {type(model_or_trace).__name__.lower()} is of a pass that ran already, so inputs, kwargs and "
-            "seed would change nothing. Leave them out, or give the model: view(model, inputs)."
+            "seed have no effect. Leave them out, or pass the model: view(model, inputs)."
         )
     if isinstance(model_or_trace, Graph):
         return View(model_or_trace, depth=depth, overlay=overlay, rolled=rolled)
@@ -58,18 +80,20 @@ def view(
     return model_or_trace.show(depth=depth, overlay=overlay, rolled=rolled)
 
 
-def _both(
+def _two_traces(
     given: tuple[Any, Any], inputs: Any, kwargs: Mapping[str, Any] | None, seed: int | None
 ) -> tuple[Trace, Trace]:
-    """Two traces of traces or models; what is a model is run on the inputs, its values saved."""
-    for name, one in zip(("The first", "beside"), given, strict=True):
+    """Return the traces of two traces or models; a model is run on the inputs and its values saved."""
+    for name, one in zip(("The first argument", "beside"), given, strict=True):
         if isinstance(one, Graph) or not (isinstance(one, Trace) or callable(one)):
             raise InputError(
-                f"{name} is of type {type(one).__name__}, and side by side stand traces, whose values are "
+                f"{name} is of type {type(one).__name__}, but a page of two needs traces, whose values are "
                 "compared, or models to trace. Write view(a, beside=b)."
             )
     traces = sum(isinstance(one, Trace) for one in given)
     if traces == 1 and isinstance(inputs, tuple) and not (inputs or kwargs):
-        raise InputError("One is a trace, the other a model without inputs. Write view(a, inputs, beside=b).")
+        raise InputError(
+            "One of the two is a trace, the other a model without inputs. Write view(a, inputs, beside=b)."
+        )
     a, b = (one if isinstance(one, Trace) else trace(one, inputs, kwargs, seed=seed) for one in given)
     return a, b

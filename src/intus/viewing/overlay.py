@@ -42,8 +42,8 @@ class Column(dict[str, float]):
 def paint(overlay: Overlay, *, title: str = "") -> dict[str, Any] | str | None:
     """Return what the page needs to color the boxes.
 
-    Except for scores, the page uses a logarithmic scale if no value is negative and the positive ones span more
-    than two orders of magnitude.
+    Except for scores, the page uses a logarithmic scale if no value is negative and the positive ones span
+    more than two orders of magnitude.
 
     Args:
         overlay: One of:

@@ -1,4 +1,4 @@
-"""Which way a model went, told from the tensors whose plain value Python asked for."""
+"""Tests of finding the branches that a model took from the tensors whose values Python read."""
 
 from __future__ import annotations
 
@@ -104,19 +104,23 @@ def never_tested(x):
         (bare_name, [("gt_1_2", "if", True)], [("gt_1_2", "if", False)]),
         (ternary, [("gt_1_2", "ternary", True)], [("gt_1_2", "ternary", False)]),
         (asserting, [("all_1_3", "assert", True)], [("all_1_3", "assert", True)]),
-        (by_item, [("sum_1_1", "if", True)], [("sum_1_1", "if", None)]),  # no else: the lines cannot tell
+        (
+            by_item,
+            [("sum_1_1", "if", True)],
+            [("sum_1_1", "if", None)],
+        ),  # there is no else to find the next operation in
         (by_equal, [("input_1", "if", True)], [("input_1", "if", True)]),
         (only_read, [("sum_1_1", "read", None)], [("sum_1_1", "read", None)]),
         (never_tested, [], []),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_each_construct_says_what_was_decided_and_how(model, up, down):
+def test_branch_of_each_construct(model, up, down):
     assert ways(model, UP) == up
     assert ways(model, DOWN) == down
 
 
-def test_a_chain_of_elifs_is_told_apart():
+def test_elif_chain():
     assert [(kind, way) for _, kind, way in ways(elif_chain, UP)] == [("if", False), ("elif", True)]
     assert [(kind, way) for _, kind, way in ways(elif_chain, DOWN)] == [
         ("if", False),
@@ -125,25 +129,25 @@ def test_a_chain_of_elifs_is_told_apart():
     ]
 
 
-def test_a_while_asks_once_more_than_it_loops():
+def test_while_loop():
     found = [(kind, way) for _, kind, way in ways(looping, UP)]
     assert found == [("while", True), ("while", True), ("while", False)]
 
 
-def test_conditions_joined_by_and_are_told_by_the_lines_that_ran():
+def test_condition_with_and():
     assert [(kind, way) for _, kind, way in ways(both, UP)] == [("if", None), ("if", True)]
 
 
-def test_a_comprehension_filters():
+def test_comprehension_condition():
     assert [(kind, way) for _, kind, way in ways(comprehension, UP)] == [("comprehension", True)] * 2
     assert [(kind, way) for _, kind, way in ways(comprehension, DOWN)] == [("comprehension", False)] * 2
 
 
-def test_involved_are_the_ops_that_served_the_decision_alone():
+def test_involved_ops_only_serve_the_decision():
     (decision,) = trace(if_else, UP).conditionals
     assert [op.label for op in decision.involved] == ["sum_1_1", "gt_1_2"]
     assert [op.label for op in decision.starts] == ["sum_1_1"]
-    (shared,) = trace(bare_name, UP).conditionals  # the boolean is used besides: nothing served it alone
+    (shared,) = trace(bare_name, UP).conditionals  # the boolean is also used elsewhere
     assert shared.involved == []
 
 
@@ -155,7 +159,7 @@ def cell(x):
 """
 
 
-def test_a_notebook_cell_has_its_source_where_ipython_puts_it():
+def test_branch_in_a_notebook_cell():
     name = "<ipython-input-7-abc>"
     linecache.cache[name] = (len(CELL), None, CELL.splitlines(keepends=True), name)
     names = {}
@@ -166,13 +170,13 @@ def test_a_notebook_cell_has_its_source_where_ipython_puts_it():
         del linecache.cache[name]
 
 
-def test_without_source_only_the_read_is_known():
+def test_branch_without_source():
     names = {}
     exec(compile(CELL, "<nowhere>", "exec"), names)
     assert ways(names["cell"], UP) == [("gt_1_2", "read", None)]
 
 
-def test_a_method_and_a_lambda_are_found_in_their_file():
+def test_branch_in_a_method_and_a_lambda():
     class Net(torch.nn.Module):
         def forward(self, x):
             if x.sum() > 0:
@@ -183,7 +187,7 @@ def test_a_method_and_a_lambda_are_found_in_their_file():
     assert ways(lambda x: x + 1 if x.sum() > 0 else x - 1, UP) == [("gt_1_2", "ternary", True)]
 
 
-def test_what_decides_the_way_is_no_orphan_even_when_it_comes_from_no_input():
+def test_decision_without_input_is_no_orphan():
     def gate(x):
         if torch.zeros(1).sum() == 0:
             x = x + 1
@@ -192,7 +196,7 @@ def test_what_decides_the_way_is_no_orphan_even_when_it_comes_from_no_input():
     assert [op.type for op in trace(gate, UP)] == ["zeros", "sum", "eq", "add"]
 
 
-def test_decisions_survive_saving(tmp_path):
+def test_branches_after_save_and_load(tmp_path):
     trace(if_else, UP).save(tmp_path / "t.trace")
     (decision,) = load(tmp_path / "t.trace").conditionals
     assert (decision.op.label, decision.kind, decision.way, decision.how) == ("gt_1_2", "if", True, "bool")

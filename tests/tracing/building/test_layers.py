@@ -1,4 +1,4 @@
-"""Labels, layers and passes: the paper's figure, its three rules, and a brute-force reading of the third."""
+"""Tests of layers and passes: the paper's figure, its three rules, and brute force for the third."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ class Figure3A(nn.Module):
         return x + 1
 
 
-def test_figure_3a_neighbours_of_shared_parameters_are_passes_of_one_layer():
+def test_figure_3a_neighbors_of_shared_parameters():
     trace = intus.trace(Figure3A(), torch.ones(2, 4))
     assert [op.label for op in trace.ops] == [
         "cos_1_1:1",
@@ -40,7 +40,7 @@ def test_figure_3a_neighbours_of_shared_parameters_are_passes_of_one_layer():
     ]
 
 
-def test_figure_3b_repeats_are_one_layer_only_back_to_back():
+def test_figure_3b_back_to_back_repeats():
     def model(x):
         for _ in range(2):
             x = torch.relu(torch.cos(x)) * 2
@@ -58,7 +58,7 @@ LETTERS = {"X": torch.cos, "Y": torch.relu, "Z": torch.tanh, "A": torch.sin, "B"
 
 
 def passes(word):
-    """How often each layer of a chain of functions runs, in the order of the layers."""
+    """Return the number of passes of each layer of a chain of functions, in the order of the layers."""
 
     def model(x):
         for letter in word:
@@ -76,7 +76,7 @@ def passes(word):
         ("AXYXYB", [1, 2, 2, 1]),
         ("XYZXY", [1] * 5),
         ("XYXYX", [2, 2, 1]),
-        ("XXYXXYYXXYXXYY", [2] * 7),  # inside it stand shorter repeats; the longest is the loop
+        ("XXYXXYYXXYXXYY", [2] * 7),  # contains shorter repeats; the longest is the loop
         ("X", [1]),
     ],
 )
@@ -85,7 +85,7 @@ def test_rule_three(word, expected):
 
 
 def brute_force_runs(word):
-    """Every stretch of two or more whole periods, by looking at every period and every place."""
+    """Return every run of two or more whole periods, by testing every period and position."""
     found = set()
     for period in range(1, len(word) // 2 + 1):
         start = 0
@@ -100,12 +100,12 @@ def brute_force_runs(word):
 
 
 @given(st.integers(1, 4).flatmap(lambda n: st.lists(st.integers(0, n - 1), max_size=40)))
-def test_repeats_are_those_a_brute_force_search_finds(word):
+def test_runs_equal_brute_force(word):
     assert _runs(np.array(word, dtype=np.int64)) == brute_force_runs(word)
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=9), st.integers(2, 5), st.integers(0, 8))
-def test_a_word_repeated_is_found_whatever_stands_around_it(word, times, before):
+def test_repeated_word_is_found_in_any_context(word, times, before):
     whole = [-1 - i for i in range(before)] + word * times + [-100]
     assert (before, before + len(word) * times) in {
         (start, stop) for start, stop, period in _runs(np.array(whole)) if len(word) % period == 0
@@ -113,7 +113,7 @@ def test_a_word_repeated_is_found_whatever_stands_around_it(word, times, before)
 
 
 @given(st.text(alphabet="XYZ", min_size=1, max_size=14))
-def test_layers_of_any_chain_are_the_longest_repeats_first(word):
+def test_layers_of_random_chains(word):
     group = list(range(len(word)))
     free = [True] * len(word)
     for start, stop, period in brute_force_runs(word):
@@ -131,14 +131,14 @@ def test_parallel_branches_are_no_loop():
     assert [op.label for op in intus.trace(model, torch.ones(2)).ops] == ["cos_1_1", "cos_2_2", "add_1_3"]
 
 
-def test_a_python_lstm_is_one_cell_with_a_pass_for_every_step():
+def test_lstm_loop_has_one_pass_per_step():
     model, x = make("loop_lstm")
     layers = intus.trace(model, x, save="none").layers
     assert {len(layer) for name, layer in layers.items() if not name.startswith("new_zeros")} == {5}
     assert len(layers) == 18
 
 
-def test_heads_with_parameters_of_their_own_stay_layers_of_their_own():
+def test_heads_with_separate_parameters_are_separate_layers():
     class Heads(nn.Module):
         def __init__(self):
             super().__init__()
@@ -155,17 +155,17 @@ def test_heads_with_parameters_of_their_own_stay_layers_of_their_own():
     assert counts == {"linear_1_1": 3, "tanh_1_2": 3, "linear_2_3": 1, "linear_3_4": 1, "linear_4_5": 1}
 
 
-def test_different_functions_of_one_name_are_not_alike():
+def test_functions_with_the_same_name_are_not_alike():
     labels = [op.label for op in intus.trace(lambda x: (1 - (x - 1)) - 1, torch.ones(2)).ops]
     assert labels == ["sub_1_1", "sub_2_2", "sub_3_3"]
 
 
-def test_arguments_tell_operations_apart():
+def test_operations_with_different_arguments_are_not_alike():
     labels = [op.label for op in intus.trace(lambda x: ((x + 1) + 2) + 3, torch.ones(2)).ops]
     assert labels == ["add_1_1", "add_2_2", "add_3_3"]
 
 
-def test_alexnet_is_labelled_as_the_paper_does():
+def test_alexnet_labels_equal_the_paper():
     model, x = make("alexnet")
     trace = intus.trace(model, x)
     assert trace["conv2d_3_7"] == trace["features.6"] == trace["conv2d_3"]

@@ -1,4 +1,4 @@
-"""The rows of docs/limits.md as models: name -> what to trace, on what, and how to tell what happened."""
+"""The rows of docs/limits.md as models, by name."""
 
 import asyncio
 import threading
@@ -13,8 +13,14 @@ from torch.utils.checkpoint import checkpoint
 
 
 class Case(NamedTuple):
-    """``build()`` gives the model, or model and keywords of ``trace``; ``given()`` the inputs; ``opaque`` the
-    type of the one operation that stands for what cannot be seen; ``same`` whether there are values."""
+    """One row of the table.
+
+    Attributes:
+        build: Returns the model, or the model and keywords of ``trace``.
+        given: Returns the inputs.
+        opaque: The type of the one operation that represents what cannot be recorded; ``""`` if none.
+        same: Whether the outputs are compared with those of a plain call.
+    """
 
     build: Any
     given: Any
@@ -41,7 +47,7 @@ def small():
     return nn.Sequential(nn.Linear(3, 3), nn.ReLU())
 
 
-@case("modules nested 240 deep", same=False)  # run plainly under pytest, it has no room
+@case("modules nested 240 deep", same=False)  # a plain call under pytest exceeds the recursion limit
 def _():
     model = nn.Linear(3, 3)
     for _ in range(240):
@@ -120,7 +126,7 @@ case("`DataParallel` on the CPU")(lambda: nn.DataParallel(small()))
 
 @case("`DistributedDataParallel`")
 def _():
-    if not torch.distributed.is_initialized():  # one process is a group too
+    if not torch.distributed.is_initialized():  # a group of one process
         store = torch.distributed.HashStore()
         torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     return nn.parallel.DistributedDataParallel(small())

@@ -1,4 +1,4 @@
-"""What a pass may hold: every way to call torch, to write, to fail, and to run beside others."""
+"""Tests of recording: calls, in-place writes, sources of tensors, inputs, failures and concurrency."""
 
 import contextlib
 import functools
@@ -62,13 +62,13 @@ x = torch.arange(6.0).reshape(2, 3)
         (lambda x: F.scaled_dot_product_attention(x, x, x), ["scaled_dot_product_attention"]),
     ],
 )
-def test_every_way_to_call_torch_is_an_operation(function, expected):
+def test_ways_to_call_torch_are_recorded(function, expected):
     trace = run(function, x)
     assert types(trace) == expected
     assert torch.equal(trace.outputs[0].value, function(x))
 
 
-def test_telling_something_about_a_tensor_is_no_operation():
+def test_tensor_metadata_is_not_recorded():
     trace = run(lambda x: x.reshape(x.shape[0] * x.size(1)) * (1 if x.dtype == torch.float32 else len(x)), x)
     assert types(trace) == ["reshape", "mul"]
 
@@ -83,7 +83,7 @@ class Doubler(torch.autograd.Function):
         return grad * 2
 
 
-def test_a_custom_autograd_function_stays_connected():
+def test_custom_autograd_function_is_connected():
     trace = run(lambda x: Doubler.apply(x + 1) - 1, x)
     assert trace.ops[-1].type == "sub"
     assert trace.inputs[0] in ancestors(trace.outputs[0])
@@ -100,10 +100,10 @@ def ancestors(op):
     return found
 
 
-# -- writing in place ------------------------------------------------------------------------------------
+# -- in-place writes -------------------------------------------------------------------------------------
 
 
-def test_a_write_through_a_view_is_the_parent_of_what_is_read_from_the_base():
+def test_inplace_write_through_view():
     def model(x):
         y = x * 2
         view = y[0]
@@ -116,7 +116,7 @@ def test_a_write_through_a_view_is_the_parent_of_what_is_read_from_the_base():
     assert not trace["mul_1"].in_place
 
 
-def test_the_same_under_inference_mode_where_tensors_keep_no_version():
+def test_inplace_write_through_view_in_inference_mode():
     def model(x):
         with torch.inference_mode():
             y = x * 2
@@ -128,7 +128,7 @@ def test_the_same_under_inference_mode_where_tensors_keep_no_version():
     assert torch.equal(trace["mul_1"].value, x * 2)
 
 
-def test_assignment_to_an_index_is_a_write():
+def test_setitem_is_an_inplace_write():
     def model(x):
         y = torch.zeros(2, 3)
         y[x > 2] = 5.0
@@ -141,7 +141,7 @@ def test_assignment_to_an_index_is_a_write():
     assert ("getitem_1_4", "setitem_2_5", "2") in edges(trace)
 
 
-def test_out_is_a_write():
+def test_out_argument_is_an_inplace_write():
     def model(x):
         y = torch.empty(2, 3)
         torch.add(x, 1, out=y)
@@ -163,7 +163,7 @@ def test_augmented_assignment_and_functional_inplace():
     assert torch.equal(trace["add_1"].value, x)
 
 
-def test_foreach_writes_into_its_list_and_returns_what_it_did():
+def test_foreach_inplace_write_and_return_type():
     returned = []
 
     def model(x):
@@ -178,8 +178,8 @@ def test_foreach_writes_into_its_list_and_returns_what_it_did():
     assert torch.equal(trace["mul_2"].value, x * 2)
 
 
-def test_an_argument_handed_through_is_still_itself_to_others():
-    """A norm that only casts must not become the source of the residual around it."""
+def test_unchanged_argument_keeps_its_producer_outside_the_module():
+    """The residual around a norm must not depend on the norm's no-op cast."""
 
     class Norm(nn.Module):
         def forward(self, x):
@@ -205,7 +205,7 @@ def test_an_argument_handed_through_is_still_itself_to_others():
     ]
 
 
-def test_a_cast_that_casts_nothing_does_not_hide_a_parameter():
+def test_noop_cast_of_a_parameter():
     class Cast(nn.Linear):
         def forward(self, x):
             return F.linear(x, self.weight.to(x.dtype), self.bias)
@@ -214,10 +214,10 @@ def test_a_cast_that_casts_nothing_does_not_hide_a_parameter():
     assert [param.address for param in trace["linear_1"].params] == ["weight", "bias"]
 
 
-# -- where tensors come from ------------------------------------------------------------------------------
+# -- sources of tensors -----------------------------------------------------------------------------------
 
 
-def test_closures_plain_attributes_buffers_and_parameters():
+def test_kinds_of_closures_attributes_buffers_and_parameters():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -235,7 +235,7 @@ def test_closures_plain_attributes_buffers_and_parameters():
     assert trace["buffer_1"] == trace["shift"]
 
 
-def test_memory_shared_out_of_sight_keeps_its_edge():
+def test_from_numpy_of_shared_memory_keeps_its_edge():
     def model(x):
         y = x * 2
         return torch.from_numpy(y.numpy()) + 1
@@ -244,7 +244,7 @@ def test_memory_shared_out_of_sight_keeps_its_edge():
     assert [parent.type for parent in trace["add_1"].parents] == ["mul"]
 
 
-def test_a_parameter_that_is_returned_is_an_output_of_its_own_shape():
+def test_returned_parameter_is_an_output():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -258,7 +258,7 @@ def test_a_parameter_that_is_returned_is_an_output_of_its_own_shape():
     assert [param.address for param in trace.outputs[0].params] == ["w"]
 
 
-def test_an_opaque_module_is_one_operation_with_its_edges():
+def test_scripted_module_is_one_operation():
     model, inputs = make("scripted")
     trace = intus.trace(model, inputs)
     (opaque,) = [op for op in trace.ops if op.output_of == ["inner"]]
@@ -266,21 +266,21 @@ def test_an_opaque_module_is_one_operation_with_its_edges():
     assert [child.type for child in opaque.children] == ["mul"]
 
 
-def test_a_function_that_uses_modules_knows_their_parameters():
+def test_modules_called_by_a_function_are_named_by_class():
     body, head = nn.Sequential(nn.Linear(3, 4), nn.ReLU()), nn.Linear(4, 2)
     trace = intus.trace(lambda x: head(body(x)), x)
     assert [op.module for op in trace.ops] == ["Sequential.0", "Sequential.1", "Linear"]
     assert [param.address for param in trace["Linear"].params] == ["Linear.weight", "Linear.bias"]
 
 
-def test_two_modules_of_one_class_met_in_a_function_are_two():
+def test_two_modules_of_one_class_in_a_function():
     first, second = nn.Linear(3, 3), nn.Linear(3, 3)
     trace = intus.trace(lambda x: second(first(x)), x)
     assert [op.label for op in trace.ops] == ["linear_1_1", "linear_2_2"]
     assert [op.module for op in trace.ops] == ["Linear", "Linear_2"]
 
 
-def test_a_module_made_while_the_model_runs():
+def test_module_created_in_forward():
     class Model(nn.Module):
         def forward(self, x):
             return nn.Tanh()(nn.ReLU()(x))
@@ -288,7 +288,7 @@ def test_a_module_made_while_the_model_runs():
     assert [op.module for op in intus.trace(Model(), x).ops] == ["ReLU", "Tanh"]
 
 
-def test_awkward_names_are_addresses_that_parse():
+def test_module_names_with_special_characters_are_escaped():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -304,7 +304,7 @@ def test_awkward_names_are_addresses_that_parse():
     assert Address.parse(trace.ops[1].module) == Address("heads.b[0]")
 
 
-def test_a_module_made_inside_an_awkward_one_is_named_under_it():
+def test_module_created_in_a_module_with_special_characters():
     class Maker(nn.Module):
         def forward(self, x):
             return nn.Tanh()(x)
@@ -317,29 +317,29 @@ def test_a_module_made_inside_an_awkward_one_is_named_under_it():
     assert [op.module for op in intus.trace(holder, x).ops] == [r"a\:2.Tanh"]
 
 
-def test_a_bound_method_takes_its_names_from_its_module():
+def test_bound_method_uses_its_modules_addresses():
     model = Residual()
     trace = intus.trace(model.forward, torch.ones(2, 4))
     assert [op.module for op in trace.ops] == ["a", None, "b", None]
     assert trace["a"].params[0].address == "a.weight"
 
 
-def test_a_function_of_nothing():
+def test_function_without_arguments():
     trace = intus.trace(lambda: torch.ones(2) * 2)
     assert types(trace) == ["ones", "mul"]
     assert trace["ones_1"].is_factory
     assert not trace["mul_1"].is_factory
 
 
-def test_orphans_are_left_out():
+def test_orphans_are_dropped():
     def model(x):
-        torch.ones(3) * 5  # leads nowhere and comes from nowhere
+        torch.ones(3) * 5  # not connected to an input or output
         return x + 1
 
     assert types(run(model, x)) == ["add"]
 
 
-def test_the_users_own_hooks_and_modes_are_kept():
+def test_user_hooks_and_modes_still_run():
     class Plus(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
             out = func(*args, **(kwargs or {}))
@@ -375,11 +375,11 @@ def test_inputs_by_position_and_by_keyword(inputs, kwargs):
     assert torch.equal(trace.outputs[0].value, x + x * 2)
 
 
-def test_a_list_is_one_argument():
+def test_list_is_one_argument():
     assert torch.equal(intus.trace(lambda parts: parts[0] + parts[1], [x, x]).outputs[0].value, x * 2)
 
 
-def test_unusable_arguments_are_named():
+def test_invalid_arguments_raise():
     with pytest.raises(InputError, match="a module or a function"):
         intus.trace("resnet50", x)
     with pytest.raises(InputError, match="on_error='ignore'"):
@@ -388,7 +388,7 @@ def test_unusable_arguments_are_named():
         intus.trace(Keywords(), {"a": x}, {"a": x})
 
 
-# -- failing ----------------------------------------------------------------------------------------------
+# -- failures ---------------------------------------------------------------------------------------------
 
 
 def failing(x):
@@ -396,7 +396,7 @@ def failing(x):
     return y.view(100)
 
 
-def test_an_exception_is_the_models_own_and_carries_the_partial_trace():
+def test_model_exception_has_the_partial_trace():
     with pytest.raises(RuntimeError) as plain:
         failing(x)
     with pytest.raises(RuntimeError) as caught:
@@ -411,7 +411,7 @@ def test_an_exception_is_the_models_own_and_carries_the_partial_trace():
 
 
 class Failing(torch.nn.Module):
-    """Its second block is too narrow for what comes, or its Python asks for what is not there."""
+    """A model whose second block has the wrong input size, or which reads a missing key."""
 
     def __init__(self):
         super().__init__()
@@ -427,38 +427,38 @@ class FromDict(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("model", "inputs", "said"),
+    ("model", "inputs", "message"),
     [
         (Failing(), torch.ones(2, 3), "Raised in blocks.1 at linear_2_2 while intus traced Failing"),
         (Failing(), {"x": torch.ones(2, 3), "ask": True}, "Raised while intus traced Failing"),
         (lambda x: x.flatten().view(100), torch.ones(2, 3), "Raised at view_1_2 while"),
-        (FromDict(), {"x": torch.ones(1)}, r"as the one argument it is written \(inputs,\)"),
-        (lambda x: x.sum().item(), torch.ones(2, device="meta"), "meta_value=True answers"),
+        (FromDict(), {"x": torch.ones(1)}, r"To pass it as one argument, write \(inputs,\)"),
+        (lambda x: x.sum().item(), torch.ones(2, device="meta"), "Pass meta_value=True"),
     ],
 )
-def test_a_note_says_where_an_exception_was_raised_and_what_helps(model, inputs, said):
+def test_exception_note_has_location_and_advice(model, inputs, message):
     with pytest.raises((RuntimeError, KeyError, TypeError)) as caught:
         intus.trace(model, inputs)
     (note,) = caught.value.__notes__
-    assert re.search(said, note)
+    assert re.search(message, note)
     assert "error.intus_trace" in note
     where = re.match(r"Raised(.*) while", note)[1]
     assert f"Failed{where}: " in str(caught.value.intus_trace)
 
 
 @pytest.mark.parametrize("verb", [intus.trace, intus.view, intus.validate])
-def test_a_class_is_not_taken_for_a_module(verb):
+def test_module_class_instead_of_instance_raises(verb):
     with pytest.raises(ValueError, match=r"ReLU is a class: write ReLU\(…\)"):
         verb(torch.nn.ReLU, torch.ones(2))
 
 
-def test_the_partial_trace_can_be_asked_for():
+def test_on_error_keep_returns_the_partial_trace():
     trace = intus.trace(failing, x, on_error="keep")
     assert trace.graph.error.startswith("RuntimeError: shape")
     assert types(trace) == ["mul", "view"]
 
 
-def test_an_exception_the_model_catches_is_no_failure():
+def test_exception_caught_by_the_model_is_no_failure():
     def model(x):
         with contextlib.suppress(RuntimeError):
             x.view(100)
@@ -470,7 +470,7 @@ def test_an_exception_the_model_catches_is_no_failure():
     assert trace.outputs[0].parents[0].type == "add"
 
 
-def test_an_interrupt_is_never_kept():
+def test_keyboard_interrupt_is_always_raised():
     def model(x):
         raise KeyboardInterrupt
 
@@ -478,7 +478,7 @@ def test_an_interrupt_is_never_kept():
         intus.trace(model, x, on_error="keep")
 
 
-def test_an_exception_that_refuses_attributes_is_raised_all_the_same():
+def test_exception_without_settable_attributes_is_raised():
     class Frozen(Exception):  # noqa: N818
         def __setattr__(self, name, value):
             raise TypeError("frozen")
@@ -490,10 +490,10 @@ def test_an_exception_that_refuses_attributes_is_raised_all_the_same():
         run(model, x)
 
 
-# -- beside others ----------------------------------------------------------------------------------------
+# -- concurrency ------------------------------------------------------------------------------------------
 
 
-def test_four_threads_at_once_see_their_own_pass_alone():
+def test_concurrent_traces_in_four_threads():
     models = [make(name) for name in ("mlp", "cnn", "residual", "loop_lstm")]
     alone = [intus.trace(model, inputs).graph for model, inputs in models]
     found = {number: [] for number in range(4)}
@@ -517,7 +517,7 @@ def test_four_threads_at_once_see_their_own_pass_alone():
             np.testing.assert_array_equal(other.edges.src, graph.edges.src)
 
 
-def test_a_thread_beside_a_trace_is_never_recorded():
+def test_other_threads_are_not_recorded():
     other_ran = threading.Event()
 
     def model(x):
@@ -531,7 +531,7 @@ def test_a_thread_beside_a_trace_is_never_recorded():
     assert other_ran.is_set()
 
 
-def test_a_trace_inside_a_trace():
+def test_nested_traces():
     inner_model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True))
     inner = []
 
@@ -546,20 +546,20 @@ def test_a_trace_inside_a_trace():
     assert torch.equal(outer.outputs[0].value, inner_model(x) + 1)
 
 
-def test_the_source_line_is_the_users():
+def test_source_line_is_in_user_code():
     (op,) = intus.trace(failing, x, on_error="keep").find(type="mul")
     assert op.source.file == __file__
     assert op.source.function == "failing"
     assert op.source.line == failing.__code__.co_firstlineno + 1
 
 
-def test_one_tensor_given_twice_is_one_input():
+def test_tensor_passed_twice_is_one_input():
     trace = run(lambda a, b: a + b, x, x)
     assert edges(trace)[:2] == [("input_1", "add_1_1", "0"), ("input_1", "add_1_1", "1")]
     assert len(trace.inputs) == 1
 
 
-def test_what_a_library_module_runs_counts_as_the_line_that_called_it():
+def test_source_of_library_module_ops_is_the_calling_line():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -571,7 +571,7 @@ def test_what_a_library_module_runs_counts_as_the_line_that_called_it():
     assert {op.source.function.rpartition(".")[2] for op in intus.trace(Model(), x).ops} == {"forward"}
 
 
-def test_a_write_through_one_view_is_no_parent_of_another_that_shares_none_of_it():
+def test_inplace_write_to_disjoint_view_is_no_parent():
     def model(x):
         y = x + 0
         first, second = y[:2], y[2:]
@@ -583,7 +583,7 @@ def test_a_write_through_one_view_is_no_parent_of_another_that_shares_none_of_it
     assert [op.label for op in t["sum_1"].parents] == ["mul_1_4"]
 
 
-def test_a_module_path_wins_over_a_label_of_the_same_name():
+def test_module_address_takes_precedence_over_label():
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -593,7 +593,7 @@ def test_a_module_path_wins_over_a_label_of_the_same_name():
             return self.linear_1(self.linear_2(x))
 
     t = intus.trace(Net(), torch.ones(1, 2))
-    assert t["linear_1"].output_of[0] == "linear_1"  # as probe, inspect and the page mean it
+    assert t["linear_1"].output_of[0] == "linear_1"  # as in probe, inspect and the page
     assert [op.label for op in t.find("linear_1")] == ["linear_2_2"]
     assert list(intus.trace(Net(), torch.ones(1, 2), save="linear_1").values) == [t["linear_1"].row]
-    assert t["linear_1_1"].output_of[0] == "linear_2"  # the full label stays the operation's
+    assert t["linear_1_1"].output_of[0] == "linear_2"  # the full label still refers to the operation

@@ -1,4 +1,4 @@
-"""What a forward assigns to its modules is not there after a trace; what it computes with it is the same."""
+"""Tests that attributes which a forward assigns are restored after a trace."""
 
 from collections import OrderedDict, deque
 
@@ -10,7 +10,7 @@ import intus
 
 
 class Assigns(nn.Module):
-    """Everything that a forward may assign to: attributes, buffers, containers, the mode, its children."""
+    """Assigns attributes, buffers, containers, the training flag and submodules in forward."""
 
     def __init__(self):
         super().__init__()
@@ -43,7 +43,7 @@ def state(model):
     }
 
 
-def test_a_trace_takes_back_what_a_forward_assigns():
+def test_attributes_are_restored():
     model, x = Assigns().train(), torch.randn(4, 3)
     before = state(model)
     first, second = intus.trace(model, x), intus.trace(model, x)
@@ -55,7 +55,7 @@ def test_a_trace_takes_back_what_a_forward_assigns():
     assert first.validate()
 
 
-def test_so_it_is_when_the_pass_raises():
+def test_attributes_are_restored_after_an_exception():
     model = Assigns()
     before = state(model)
     trace = intus.trace(model, torch.randn(4, 5), on_error="keep")
@@ -63,21 +63,21 @@ def test_so_it_is_when_the_pass_raises():
     assert state(model) == before
 
 
-def test_a_module_that_is_met_on_the_way_is_put_back_too():
+def test_attributes_of_modules_outside_the_model_are_restored():
     inner = Assigns()
     before = state(inner)
     intus.trace(lambda x: inner(x) * 2, torch.randn(4, 3))
     assert state(inner) == before
 
 
-def test_old_weight_norm_and_pruning_leave_the_weight_they_found():
+def test_pruned_weight_is_restored():
     model = prune.l1_unstructured(nn.Linear(4, 4), "weight", 0.5)
     weight = model.weight
     intus.trace(model, torch.ones(1, 4))
     assert model.weight is weight
 
 
-def test_a_lazy_module_is_left_as_its_first_pass_makes_it():
+def test_lazy_module_stays_initialized():
     model = nn.Sequential(nn.LazyLinear(3), nn.ReLU())
     trace = intus.trace(model, torch.ones(2, 5))
     assert type(model[0]) is nn.Linear
@@ -85,8 +85,8 @@ def test_a_lazy_module_is_left_as_its_first_pass_makes_it():
     assert torch.equal(model(torch.ones(2, 5)), trace["output_1"].value)
 
 
-def test_a_probe_leaves_the_models_state_to_the_model():
-    """Only a trace undoes; a capture on the side sees a real pass of training."""
+def test_capture_without_restore_keeps_attributes():
+    """A probe records a real training step, whose changes must remain."""
     from intus.tracing.capture.interpose import Capture
 
     model = Assigns()

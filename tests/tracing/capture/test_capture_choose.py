@@ -1,5 +1,4 @@
-"""Which activations are kept is decided while the pass runs: exactly what the finished trace would choose,
-and next to nothing held on the way."""
+"""Tests of selecting during the pass: the values are those of the finished trace, and others are not kept."""
 
 import re
 
@@ -20,7 +19,7 @@ from intus.tracing.capture.saving.choose import may_match
 from intus.tracing.results.op import Op
 
 DEPTH = 30
-COUNTS = []  # a model's own attributes are put back after a pass
+COUNTS = []  # not an attribute of the model, because those are restored after a pass
 
 
 class Deep(nn.Module):
@@ -37,14 +36,14 @@ class Deep(nn.Module):
         for layer in self.layers:
             x = layer(x)
             memory.append(StorageWeakRef(x.untyped_storage()))
-            memory.append(StorageWeakRef(layer[0].seen))
+            memory.append(StorageWeakRef(layer[0].storage))
             COUNTS.append(sum(not ref.expired() for ref in memory))
-            del layer[0].seen
+            del layer[0].storage
         return x
 
 
 def remember(module, args, out):
-    module.seen = out.untyped_storage()
+    module.storage = out.untyped_storage()
 
 
 @pytest.fixture
@@ -79,7 +78,7 @@ SPARSE = [
 
 
 @pytest.mark.parametrize("save", SPARSE, ids=range(len(SPARSE)))
-def test_what_is_not_wanted_is_not_held(deep, save):
+def test_selected_values_are_those_of_the_finished_trace(deep, save):
     with torch.no_grad():
         t = intus.trace(deep, torch.ones(1, 8), save=save)
         whole = intus.trace(deep, torch.ones(1, 8))
@@ -89,19 +88,19 @@ def test_what_is_not_wanted_is_not_held(deep, save):
 
 
 @pytest.mark.parametrize("save", SPARSE, ids=range(len(SPARSE)))
-def test_the_most_that_was_ever_alive(deep, save):
+def test_unselected_values_are_not_kept_alive(deep, save):
     with torch.no_grad():
         intus.trace(deep, torch.ones(1, 8), save=save)
     most = max(COUNTS)
-    assert most <= 8 + 10 * (save == "layers.1?.1")  # the ten chosen, and what is in use
+    assert most <= 8 + 10 * (save == "layers.1?.1")  # the ten selected, and those in use
     COUNTS.clear()
     with torch.no_grad():
         intus.trace(deep, torch.ones(1, 8))
-    assert max(COUNTS) == 2 * DEPTH  # the measure sees what is held
+    assert max(COUNTS) == 2 * DEPTH  # the count does see values that are kept
 
 
-def everything_sayable(graph):
-    """Every name of a graph, every ordinal, and a few globs."""
+def selections(graph):
+    """Return every name of a graph, every ordinal, and a few globs."""
     classes = {module.type for module in graph.modules}
     names = [*graph.names(), *graph.ends, *sorted(set(graph.types)), *sorted(classes)]
     globs = sorted(
@@ -119,15 +118,15 @@ def everything_sayable(graph):
 
 
 @pytest.mark.parametrize("name", list(ZOO))
-def test_the_choice_is_that_of_the_finished_trace(name):
+def test_selection_on_the_zoo(name):
     model, x = make(name)
     whole = intus.trace(model, x, seed=1)
-    sayable = everything_sayable(whole.graph)
-    for save in sayable[:: max(1, len(sayable) // 40)]:
+    possible = selections(whole.graph)
+    for save in possible[:: max(1, len(possible) // 40)]:
         try:
             rows = set(select(whole.graph, save)) & set(whole.values)
         except AddressError:
-            continue  # a glob over types alone names nothing
+            continue  # a glob that matches only types names nothing
         t = intus.trace(model, x, save=save, seed=1)
         assert set(t.values) == rows, save
         for row in rows:
@@ -138,17 +137,15 @@ SMALL = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "
 
 
 @pytest.mark.parametrize("decompose", [False, True])
-@pytest.mark.parametrize(
-    "name", ["Albert", "Llama"]
-)  # one layer thrice, and masks that descend from no input
-def test_the_choice_in_a_transformer(name, decompose):
+@pytest.mark.parametrize("name", ["Albert", "Llama"])  # one layer three times; masks without an input
+def test_selection_on_transformers(name, decompose):
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(num_hidden_layers=3, **SMALL)
     model = getattr(transformers, f"{name}Model")(config).eval()
     inputs = {"input_ids": torch.arange(8)[None]}
     whole = intus.trace(model, inputs, decompose=decompose)
-    sayable = everything_sayable(whole.graph)
-    for save in sayable[:: len(sayable) // 25]:
+    possible = selections(whole.graph)
+    for save in possible[:: len(possible) // 25]:
         try:
             rows = set(select(whole.graph, save)) & set(whole.values)
         except AddressError:
@@ -158,7 +155,7 @@ def test_the_choice_in_a_transformer(name, decompose):
         assert all(torch.equal(t.values[row], whole.values[row]) for row in rows), save
 
 
-def test_what_the_code_calls_an_input_or_an_output_names_it():
+def test_input_and_output_names_select():
     torch.manual_seed(0)
     config = transformers.LlamaConfig(num_hidden_layers=3, **SMALL)
     model, ids = transformers.LlamaForCausalLM(config).eval(), torch.arange(8)[None]
@@ -173,7 +170,7 @@ def test_what_the_code_calls_an_input_or_an_output_names_it():
         t["layers.0.mlp"]
 
 
-def test_a_name_of_an_input_and_an_output_is_that_of_neither():
+def test_name_shared_by_input_and_output_is_ambiguous():
     t = intus.trace(lambda states, mask: {"states": states * mask}, (torch.ones(2), torch.zeros(2)))
     assert t["mask"].label == "input_2"
     assert "states" not in t
@@ -197,7 +194,7 @@ class Views(nn.Module):
         return self.after(c) + 1
 
 
-def test_a_module_that_returns_what_was_written_through_a_view():
+def test_module_output_written_through_a_view():
     model, x = Views(), torch.arange(9.0).reshape(3, 3)
     whole = intus.trace(model, x)
     for name in ("inner", "after", "add_1"):
@@ -207,7 +204,7 @@ def test_a_module_that_returns_what_was_written_through_a_view():
         assert not t[name].maybe_modified
 
 
-def test_a_module_has_its_name_before_a_type_has():
+def test_module_address_takes_precedence_over_type():
     class Named(nn.Module):
         def __init__(self):
             super().__init__()
@@ -224,49 +221,53 @@ def test_a_module_has_its_name_before_a_type_has():
     assert [t.graph.label(row) for row in t.values] == ["softmax_1_4"]
 
 
-def test_a_predicate_that_asks_for_more_is_asked_again_at_the_end():
+def test_predicate_on_later_facts_is_called_again_at_the_end():
     model, x = make("cnn")
-    asked = []
+    ops = []
 
     def chosen(op):
-        asked.append(op)
+        ops.append(op)
         return op.children and op.children[0].type == "relu"
 
     t = intus.trace(model, x, save=chosen)
     assert [t.graph.label(row) for row in t.values] == ["batch_norm_1_2", "conv2d_2_4"]
-    assert {type(op).__name__ for op in asked} == {"LiveOp", "Op"}
+    assert {type(op).__name__ for op in ops} == {"LiveOp", "Op"}
 
 
-def test_a_predicate_is_asked_once_where_that_is_enough():
+def test_predicate_is_called_once_if_possible():
     counted = []
     t = intus.trace(*make("mlp"), save=lambda op: counted.append(op.type) or len(counted) % 2)
     assert len(counted) == len(t.graph.ops)
     assert len(t.values) == (len(counted) + 1) // 2
 
 
-def test_what_a_predicate_is_shown_is_what_the_trace_says():
+def test_predicate_on_row_uses_rows_of_the_graph():
+    t = intus.trace(*make("mlp"), save=lambda op: op.row in (1, 3))
+    assert list(t.values) == [1, 3]
+
+
+def test_live_op_equals_op_of_the_trace():
     model, x = make("cnn")
-    shown = {}
+    live = []
     facts = ("type", "kind", "shape", "dtype", "nbytes", "meta", "seconds", "in_place", "is_factory",
              "failed",
              "source", "params")  # fmt: skip
 
-    def look(op):
-        shown[op.row] = [getattr(op, name) for name in facts], [p.type for p in op.parents], op.modules
+    def save(op):
+        assert type(op).__name__ == "LiveOp"
+        live.append(([getattr(op, name) for name in facts], [p.type for p in op.parents], op.modules))
         return False
 
-    t = intus.trace(model, x, save=look)
+    t = intus.trace(model, x, save=save)
     assert not t.values
-    for (said, parents, _), op in zip(
-        shown.values(), (Op(t, row) for row in range(len(t.graph.ops))), strict=True
-    ):
-        assert said == [getattr(op, name) for name in facts]
+    for (values, parents, _), op in zip(live, (Op(t, row) for row in range(len(t.graph.ops))), strict=True):
+        assert values == [getattr(op, name) for name in facts]
         assert parents == [parent.type for parent in op.parents]
     with pytest.raises(InputError, match="AttributeError: an Op has no 'shpae'"):
         intus.trace(model, x, save=lambda op: op.shpae)
 
 
-def test_an_exception_of_a_predicate_is_named_and_the_model_runs_on():
+def test_predicate_exception_is_raised_after_the_pass():
     ran = []
 
     class Model(nn.Module):
@@ -281,25 +282,25 @@ def test_an_exception_of_a_predicate_is_named_and_the_model_runs_on():
 
 
 @pytest.mark.parametrize("save", [3.5, True, None, b"x", ["a", 1.0]])
-def test_what_is_no_selection_is_refused_before_the_pass(save):
+def test_invalid_selection_raises_before_the_pass(save):
     ran = []
-    with pytest.raises(InputError, match="A selection is a name"):
+    with pytest.raises(InputError, match="A selection must be a name"):
         intus.trace(lambda x: ran.append(x), torch.ones(1), save=save)
     assert not ran
 
 
 @pytest.mark.parametrize("save", [nn.Linear, nn.Linear(2, 2), ["0", nn.Linear]])
-def test_a_module_or_a_class_is_told_to_be_named(save):
-    with pytest.raises(InputError, match="write 'Linear' for all of that class"):
+def test_module_or_class_as_selection_raises(save):
+    with pytest.raises(InputError, match="Write 'Linear' for all modules of that class"):
         intus.trace(nn.Linear(2, 2), torch.ones(1, 2), save=save)
 
 
-def test_a_selection_may_be_a_generator():
+def test_selection_as_generator():
     t = intus.trace(*make("cnn"), save=(name for name in ("conv1", "relu_2")))
     assert [t.graph.label(row) for row in t.values] == ["conv2d_1_1", "relu_2_5"]
 
 
-def test_the_exception_of_a_model_comes_before_that_of_a_selection():
+def test_model_exception_takes_precedence_over_selection_error():
     def model(x):
         x + 1
         raise KeyError("the model's own")
@@ -315,7 +316,7 @@ def test_the_exception_of_a_model_comes_before_that_of_a_selection():
     st.none() | st.integers(1, 12),
     st.none() | st.integers(1, 2),
 )
-def test_a_glob_that_matches_a_label_may_match_it(pattern, stem, number, overall, passno):
+def test_may_match_is_true_for_every_matching_glob(pattern, stem, number, overall, passno):
     label = f"{stem}_{number}" + (f"_{overall}" if overall else "") + (f":{passno}" if passno else "")
     if matches(pattern, label):
         assert may_match(pattern, stem)
@@ -323,7 +324,7 @@ def test_a_glob_that_matches_a_label_may_match_it(pattern, stem, number, overall
         assert may_match(pattern, stem) == bool(re.fullmatch(stem + r"_\d+_?\d*:?\d*", pattern))
 
 
-def test_a_glob_that_matches_no_label_may_not():
+def test_may_match_examples():
     for pattern in ("*attn*", "conv?", "linear", "*.?", "**.?", "linear_[0-9]*", "linear_*x", "line:r_*"):
         assert not may_match(pattern, "linear"), pattern
     for pattern in ("*", "**", "linear_*", "**_3", "li*:2", "?inear_1_*"):

@@ -1,4 +1,4 @@
-"""``decompose=True`` opens composite functions: the same computation, its inside recorded, edges and all."""
+"""Tests of ``decompose=True``: the same outputs, with composite functions recorded by their operations."""
 
 import warnings
 
@@ -61,7 +61,7 @@ def rerun(model, inputs):
 
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize("name", list(CASES))
-def test_it_computes_the_same_and_leaves_random_state(name, grad):
+def test_decomposed_outputs_and_random_state(name, grad):
     model, inputs, setting = case(name, grad)
     with setting:
         plain, state = intus.trace(model, inputs, seed=1), torch.get_rng_state()
@@ -80,7 +80,7 @@ def test_it_computes_the_same_and_leaves_random_state(name, grad):
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", list(ZOO))
-def test_the_zoo_is_proven(name, training):
+def test_decomposed_zoo_is_valid(name, training):
     model, x = make(name, training)
     plain, nested = intus.trace(model, x, seed=0), intus.trace(model, x, seed=0, decompose=True)
     for one, other in zip(plain.outputs, nested.outputs, strict=True):
@@ -88,20 +88,22 @@ def test_the_zoo_is_proven(name, training):
     assert nested.validate(), str(nested.validate())
 
 
-class OnlineValidator(TorchDispatchMode):
-    """Notes every ATen operation with the places of its tensors in memory, which it keeps alive."""
+class Dispatched(TorchDispatchMode):
+    """Records every ATen operation with the memory and strides of its tensors, which it keeps alive."""
 
     def __init__(self):
         super().__init__()
-        self.seen, self.held = [], []
+        self.operations, self.tensors = [], []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         into = [place(t) for t in tensors(list(args))]
         out = func(*args, **(kwargs or {}))
-        if func is torch.ops.aten.detach.default:  # how autograd keeps what it needs
+        if func is torch.ops.aten.detach.default:  # how autograd saves tensors
             return out
-        self.held += tensors(out)
-        self.seen.append((func.overloadpacket.__name__.strip("_"), into, [place(t) for t in tensors(out)]))
+        self.tensors += tensors(out)
+        self.operations.append(
+            (func.overloadpacket.__name__.strip("_"), into, [place(t) for t in tensors(out)])
+        )
         return out
 
 
@@ -109,10 +111,13 @@ def place(t):
     return t.untyped_storage().data_ptr(), t.storage_offset(), tuple(t.shape), t.stride()
 
 
-def edges_seen(seen, inputs, outputs):
-    """(types, edges) of what descends from an input or leads to an output, by who last returned a place."""
+def dispatched_edges(operations, inputs, outputs):
+    """Return the types and edges of the operations that descend from an input or lead to an output.
+
+    The producer of a tensor is the operation that last returned the same place in memory.
+    """
     last, edges, from_input = {}, set(), set()
-    for number, (_, into, out) in enumerate(seen):
+    for number, (_, into, out) in enumerate(operations):
         edges |= {(last[p], number) for p in into if p in last}
         if set(into) & inputs or any(last.get(p) in from_input for p in into):
             from_input.add(number)
@@ -123,32 +128,32 @@ def edges_seen(seen, inputs, outputs):
             to_output.add(src)
     kept = sorted(from_input | to_output)
     number = {old: new for new, old in enumerate(kept)}
-    return [seen[n][0] for n in kept], {(number[a], number[b]) for a, b in edges if {a, b} <= set(kept)}
+    return [operations[n][0] for n in kept], {(number[a], number[b]) for a, b in edges if {a, b} <= set(kept)}
 
 
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize("name", ["einsum", "lstm", "gru", "loss", "distance"])
-def test_operations_and_edges_are_those_torch_dispatches(name, grad):
+def test_operations_and_edges_equal_those_dispatched(name, grad):
     model, inputs, setting = case(name, grad)
     with setting:
         trace = intus.trace(model, inputs, seed=1, decompose=True)
         torch.manual_seed(1)
-        with OnlineValidator() as witness, warnings.catch_warnings():
+        with Dispatched() as dispatched, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             out = rerun(model, inputs)
     places = [{place(t) for t in tensors(value)} for value in (inputs, out)]
-    types, edges = edges_seen(witness.seen, *places)
+    types, edges = dispatched_edges(dispatched.operations, *places)
     ops = trace.graph.ops
     events = list(dict.fromkeys(int(ops.event[op.row]) for op in trace.ops if op.type in types))
     rows = [int((ops.event == event).argmax()) for event in events]
     assert [trace.graph.types[ops.type[row]] for row in rows] == types
     number = {event: n for n, event in enumerate(events)}
     pairs = zip(trace.graph.edges.src, trace.graph.edges.dst, strict=True)
-    ours = {(number.get(ops.event[src]), number.get(ops.event[dst])) for src, dst in pairs}
-    assert {edge for edge in ours if None not in edge} == edges
+    recorded = {(number.get(ops.event[src]), number.get(ops.event[dst])) for src, dst in pairs}
+    assert {edge for edge in recorded if None not in edge} == edges
 
 
-def test_a_function_is_a_call_like_a_modules():
+def test_composite_function_is_a_module_call():
     torch.manual_seed(0)
     model, x = make("attention")
     trace = intus.trace(model, x, decompose=True)
@@ -162,7 +167,7 @@ def test_a_function_is_a_call_like_a_modules():
     assert "linear" in {op.type for op in intus.trace(nn.Linear(2, 2), torch.ones(1, 2), decompose=True)}
 
 
-def test_calls_of_a_loop_are_passes():
+def test_calls_in_a_loop_are_passes():
     def forward(x):
         for _ in range(3):
             x = F.normalize(x) * 2
@@ -179,7 +184,7 @@ def test_calls_of_a_loop_are_passes():
     assert trace["normalize:3"].label.endswith(":3")
 
 
-def test_the_inside_can_be_changed():
+def test_rerun_with_a_change_inside():
     x = torch.randn(2, 4)
     trace = intus.trace(lambda x: F.cosine_similarity(x, x * 2) + 1, x, decompose=True)
     inner = trace.find(inside="cosine_similarity")[-1]
@@ -188,7 +193,7 @@ def test_the_inside_can_be_changed():
     assert trace["output_1"].row in walks.descendants(trace.graph, [inner.row])
 
 
-def test_an_exception_inside_is_the_models():
+def test_exception_inside_a_composite_function():
     with pytest.raises(RuntimeError, match="einsum") as error:
         intus.trace(torch.einsum, ("ij,jk->ik", torch.ones(2, 3), torch.ones(4, 5)), decompose=True)
     assert error.value.intus_trace.graph.error
@@ -196,7 +201,7 @@ def test_an_exception_inside_is_the_models():
     assert torch._C._len_torch_dispatch_stack() == 0
 
 
-def test_nothing_is_opened_unless_asked_and_nothing_stays():
+def test_decompose_is_off_by_default_and_has_no_side_effects():
     model, x = make("attention")
     assert "multi_head_attention_forward" in {op.type for op in intus.trace(model, x)}
     before = [p.grad for p in model.parameters()], dict(vars(model))
@@ -204,7 +209,7 @@ def test_nothing_is_opened_unless_asked_and_nothing_stays():
     assert ([p.grad for p in model.parameters()], dict(vars(model))) == before
 
 
-def test_gradients_are_the_same():
+def test_parameter_gradients_with_decompose():
     torch.manual_seed(0)
     model, x = make("encoder", training=True)
     outs = []
@@ -220,7 +225,7 @@ def test_gradients_are_the_same():
     assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
 
 
-def test_the_inside_has_gradients():
+def test_gradients_inside_a_composite_function():
     torch.manual_seed(0)
     a, b = torch.randn(2, 3, requires_grad=True), torch.randn(4, 3, requires_grad=True)
     trace = intus.trace(torch.einsum, ("ij,kj->ik", a, b), decompose=True, grads=True)
@@ -232,7 +237,7 @@ def test_the_inside_has_gradients():
     assert all(op.grad is not None for op in trace.ops)
 
 
-def test_a_default_device_and_a_trace_around_it():
+def test_decompose_with_default_device_and_nested_trace():
     x = torch.randn(2, 4)
     with torch.device("cpu"):
         trace = intus.trace(F.normalize, x, decompose=True)
@@ -245,4 +250,4 @@ def test_a_default_device_and_a_trace_around_it():
 
     outer = intus.trace(forward, x)
     assert [op.type for op in outer.ops].count("normalize") == 2
-    assert len(inner[0]) == 1  # tried out, the function would be in the outer trace once more
+    assert len(inner[0]) == 1  # a trial run would appear in the outer trace

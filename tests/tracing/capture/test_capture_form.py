@@ -1,4 +1,4 @@
-"""Activations kept elsewhere, as another dtype, or as what a function makes of them; and what they drew."""
+"""Tests of converting saved values by device, dtype, copy or function, and of the random state of ops."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def model_of_all_kinds(x):
 @pytest.mark.parametrize(
     "to", [torch.float16, ("cpu", torch.float16), {"dtype": torch.float16}, torch.ones(1).half()]
 )
-def test_floating_point_is_converted_and_nothing_else(to):
+def test_to_converts_only_floating_point(to):
     x = torch.randn(2, 3)
     whole, t = intus.trace(model_of_all_kinds, x), intus.trace(model_of_all_kinds, x, to=to)
     for row, value in whole.values.items():
@@ -31,12 +31,12 @@ def test_floating_point_is_converted_and_nothing_else(to):
 
 
 @pytest.mark.parametrize("to", ["cpu", torch.device("cpu"), torch.float32, ("cpu", torch.float32)])
-def test_a_form_that_changes_nothing_can_be_validated(to):
+def test_to_without_effect_can_be_validated(to):
     t = intus.trace(model_of_all_kinds, torch.randn(2, 3), to=to)
     assert t.validate()
 
 
-def test_a_copy_is_taken_at_once_and_is_what_was():
+def test_copy_is_made_at_once():
     x = torch.randn(2, 3)
     whole, t = intus.trace(model_of_all_kinds, x), intus.trace(model_of_all_kinds, x, copy=True)
     assert all(torch.equal(t.values[row], value) for row, value in whole.values.items())
@@ -53,7 +53,7 @@ def test_a_copy_is_taken_at_once_and_is_what_was():
     assert intus.trace(unseen, x, copy=True)["add_1"].value.equal(x + 1)
 
 
-def test_what_a_function_makes_is_kept():
+def test_transform_result_is_saved():
     model, x = make("cnn")
     t = intus.trace(model, x, transform=lambda t: t.flatten(1).mean(1), save=["conv2d", "linear"])
     whole = intus.trace(model, x)
@@ -71,15 +71,15 @@ def test_what_a_function_makes_is_kept():
         intus.trace(model, x, to=torch.float16).validate()
 
 
-def test_a_view_that_is_kept_does_not_hold_the_whole():
+def test_transform_to_a_view_saves_only_the_view():
     t = intus.trace(nn.ReLU(), torch.randn(100, 100), transform=lambda t: t[:, -1])
     assert t["relu_1"].value.untyped_storage().nbytes() == 400
 
 
-def test_what_a_function_does_is_no_part_of_the_pass_and_changes_nothing():
+def test_transform_is_not_recorded_and_has_no_side_effects():
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.Linear(4, 4)), torch.randn(3, 4)
-    encoder = nn.Sequential(nn.Linear(4, 9), nn.Dropout())  # as a sparse autoencoder is used
+    encoder = nn.Sequential(nn.Linear(4, 9), nn.Dropout())  # like a sparse autoencoder
 
     def transform(t):
         code = encoder(t)
@@ -89,12 +89,8 @@ def test_what_a_function_does_is_no_part_of_the_pass_and_changes_nothing():
 
     plain = intus.trace(model, x, seed=3)
     inner = intus.trace(lambda x: intus.trace(model, x, transform=transform).values and x + 1, x)
-    assert [op.type for op in inner.ops] == [
-        "linear",
-        "dropout",
-        "linear",
-        "add",
-    ]  # the transform's own are not seen
+    # the operations of the transform are not recorded
+    assert [op.type for op in inner.ops] == ["linear", "dropout", "linear", "add"]
     t = intus.trace(model, x, seed=3, transform=transform)
     assert [op.label for op in t.ops] == [op.label for op in plain.ops]
     assert list(t.modules) == list(plain.modules)
@@ -105,32 +101,32 @@ def test_what_a_function_does_is_no_part_of_the_pass_and_changes_nothing():
     assert all(p.grad is None for p in encoder.parameters())
 
 
-def test_errors_of_a_function_are_named():
+def test_transform_errors():
     model, x = make("mlp")
-    with pytest.raises(InputError, match=r"transform= was given failed at 'relu_1_2': KeyError"):
+    with pytest.raises(InputError, match=r"passed as save= or transform= failed at 'relu_1_2': KeyError"):
         intus.trace(model, x, save="relu", transform=lambda t: {}["a"])
     with pytest.raises(InputError, match=r"transform must return a tensor, .* returned float"):
         intus.trace(model, x, transform=lambda t: float(t.mean()))
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
-        ({"to": "cpuu"}, "to='cpuu' is nothing that Tensor.to takes here"),
+        ({"to": "cpuu"}, "to='cpuu' cannot be passed to Tensor.to"),
         ({"to": ("cpu", 3.5)}, "Write a device"),
         ({"to": torch.int8}, "use transform=lambda"),
         ({"transform": "mean"}, "transform must be a function of a tensor, got 'mean'"),
         ({"copy": "yes"}, "copy must be True or False, got 'yes'"),
     ],
 )
-def test_bad_forms_are_refused_before_the_pass(wrong, said):
+def test_invalid_form_raises_before_the_pass(wrong, message):
     ran = []
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         intus.trace(lambda x: ran.append(x), torch.ones(1), **wrong)
     assert not ran
 
 
-def test_random_state_is_kept_of_what_drew_and_of_nothing_else():
+def test_random_state_of_ops_that_draw():
     class Noisy(nn.Module):
         def __init__(self):
             super().__init__()
@@ -163,7 +159,7 @@ def test_random_state_is_kept_of_what_drew_and_of_nothing_else():
     assert torch.equal(t.rerun({"input_1": torch.ones(4)})["output_1"].value, t["output_1"].value)
 
 
-def test_a_seed_gives_the_same_pass_again():
+def test_seed_reproduces_a_pass():
     model = nn.Sequential(nn.Dropout(), nn.Dropout())
     one, other = (intus.trace(model, torch.ones(99), seed=4) for _ in range(2))
     assert torch.equal(one["output_1"].value, other["output_1"].value)

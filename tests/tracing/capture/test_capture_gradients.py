@@ -1,4 +1,4 @@
-"""Gradients of every op after ``backward``, and what autograd keeps for it."""
+"""Tests of the gradients of ops after ``backward``, and of the bytes that autograd saves."""
 
 import copy
 import gc
@@ -18,7 +18,7 @@ from intus.core.errors import CaptureError, InputError
 
 
 class Retained(torch.overrides.TorchFunctionMode):
-    """The oracle: torch's own ``retain_grad`` on whatever every call returned."""
+    """Calls torch's ``retain_grad`` on what every call returned; the reference."""
 
     def __init__(self):
         super().__init__()
@@ -35,7 +35,7 @@ class Retained(torch.overrides.TorchFunctionMode):
 
 
 class Net(nn.Module):
-    """Residual, batch-normalised, with a frozen layer and a head that is used in part."""
+    """A residual network with batch norm, a frozen layer, and a partly used LSTM output."""
 
     def __init__(self):
         super().__init__()
@@ -74,7 +74,7 @@ def loss_of(out):
 
 
 @pytest.mark.parametrize("made", [net, gpt2, unrolled])
-def test_every_gradient_is_what_retain_grad_gives(made):
+def test_gradients_equal_retain_grad(made):
     model, x = made()
     parameters = list(model.parameters()) if isinstance(model, nn.Module) else []
     with torch.random.fork_rng(), Retained() as oracle:
@@ -91,18 +91,18 @@ def test_every_gradient_is_what_retain_grad_gives(made):
     assert len(ops) == len(oracle.made)
     assert all(op.grad is None for op in ops)
     loss_of(t.output).backward()
-    for op, theirs in zip(ops, oracle.made, strict=True):
-        assert op.grad_fn == theirs.grad_fn.name() or op.in_place
-        assert op.grad is None if theirs.grad is None else torch.equal(op.grad, theirs.grad), op
+    for op, retained in zip(ops, oracle.made, strict=True):
+        assert op.grad_fn == retained.grad_fn.name() or op.in_place
+        assert op.grad is None if retained.grad is None else torch.equal(op.grad, retained.grad), op
         assert op.grad is None or tuple(op.grad.shape) == op.shape
-    for p, theirs in zip((*parameters, x), expected, strict=True):
-        assert p.grad is None if theirs is None else torch.equal(p.grad, theirs)
+    for p, grad in zip((*parameters, x), expected, strict=True):
+        assert p.grad is None if grad is None else torch.equal(p.grad, grad)
     if x.requires_grad:
         assert torch.equal(t.inputs[0].grad, x.grad)
     assert t.validate()
 
 
-def test_what_is_written_in_place_and_through_views():
+def test_gradients_of_inplace_writes_through_views():
     def model(x):
         a = x * 2
         a.mul_(3)
@@ -125,7 +125,7 @@ def test_what_is_written_in_place_and_through_views():
     assert torch.equal(x.grad, 6 * scaled)
 
 
-def test_several_backward_passes_add_up_and_parts_that_are_not_used_have_none():
+def test_gradients_sum_over_backward_passes():
     def model(x):
         a, b, c = (x * 2).split(1)
         return a.exp(), b.sin(), c.cos()
@@ -144,20 +144,20 @@ def test_several_backward_passes_add_up_and_parts_that_are_not_used_have_none():
     assert torch.equal(t["input_1"].grad, x.grad)
 
 
-def test_an_input_has_the_gradient_of_this_pass_alone():
+def test_input_gradient_is_of_its_own_pass_only():
     model, x = nn.Linear(2, 1), torch.randn(3, 2, requires_grad=True)
     one, other = (intus.trace(model, x, grads=True) for _ in range(2))
     (one.output.sum() + 10 * other.output.sum() + x.sum()).backward()
     assert torch.equal(other["input_1"].grad, 10 * one["input_1"].grad)
     assert torch.allclose(x.grad, 11 * one["input_1"].grad + 1)
-    made = x * 2  # an input with a history of its own
+    made = x * 2  # an input with autograd history
     third = intus.trace(model, made, grads=True)
     (third.output.sum() + made.sum()).backward()
     assert torch.equal(third["input_1"].grad, one["input_1"].grad)
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_checkpointing(reentrant):
+def test_gradients_with_checkpointing(reentrant):
     torch.manual_seed(0)
     inner, head = nn.Sequential(nn.Linear(3, 3), nn.Tanh()), nn.Linear(3, 1)
 
@@ -175,7 +175,7 @@ def test_checkpointing(reentrant):
     assert t["mul_1"].saved_bytes + t["tanh_1"].saved_bytes <= (x.numel() * 4 if reentrant else 0)
 
 
-def test_dtypes_are_mixed_and_parameters_have_their_gradients_as_without():
+def test_gradients_under_autocast():
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2)), torch.randn(3, 4)
 
@@ -189,14 +189,14 @@ def test_dtypes_are_mixed_and_parameters_have_their_gradients_as_without():
     t = intus.trace(cast, x, grads=True)
     t.output.float().sum().backward()
     assert [op.grad.dtype for op in t.ops] == [op.value.dtype for op in t.ops]
-    held = t["linear_1"].grad.clone()
-    for p, theirs in zip(model.parameters(), expected, strict=True):
-        assert torch.equal(p.grad, theirs)
-        p.grad.fill_(7)  # it is the parameter's own memory
-    assert torch.equal(t["linear_1"].grad, held)
+    before = t["linear_1"].grad.clone()
+    for p, grad in zip(model.parameters(), expected, strict=True):
+        assert torch.equal(p.grad, grad)
+        p.grad.fill_(7)  # must not change the gradients of ops
+    assert torch.equal(t["linear_1"].grad, before)
 
 
-def test_a_parameters_gradient_shares_no_memory_with_an_ops():
+def test_gradient_shares_no_memory_with_parameter_gradient():
     class Bias(nn.Module):
         def __init__(self):
             super().__init__()
@@ -214,7 +214,7 @@ def test_a_parameters_gradient_shares_no_memory_with_an_ops():
     assert model.bias.grad.tolist() == [1, 1, 1]
 
 
-def test_only_the_chosen_ones_have_gradients():
+def test_gradients_of_selected_ops():
     model, x = net()
     t = intus.trace(model, x, save="none", grads=["stem", "linear"])
     loss_of(t.output).backward()
@@ -234,14 +234,14 @@ class Cube(torch.autograd.Function):
         return 3 * x * x * grad
 
 
-def test_a_function_of_the_users_own():
+def test_gradients_with_custom_autograd_function():
     x = torch.tensor([1.0, 2.0], requires_grad=True)
     t = intus.trace(lambda x: (Cube.apply(x * 2) * 5).sum(), x, grads=True)
     t.output.backward()
     assert {op.label: None if op.grad is None else op.grad.tolist() for op in t.ops} == {
         "mul_1_1": [60.0, 240.0],
-        "mul_2_2:1": None,  # within forward, where gradients are off
-        "mul_2_2:2": [5.0, 5.0],  # which the function returned
+        "mul_2_2:1": None,  # inside forward, where gradients are disabled
+        "mul_2_2:2": [5.0, 5.0],  # returned by the function
         "mul_3_3": [1.0, 1.0],
         "sum_1_4": 1.0,
     }
@@ -249,7 +249,7 @@ def test_a_function_of_the_users_own():
     assert t["mul_2:2"].saved_bytes == 8
 
 
-def test_constants_and_double_backward():
+def test_gradients_of_constants_and_double_backward():
     prompt = torch.ones(2, requires_grad=True)
     t = intus.trace(lambda x: (x * prompt).pow(3).sum(), torch.full((2,), 2.0), grads=True)
     (first,) = torch.autograd.grad(t.output, prompt, create_graph=True)
@@ -260,14 +260,14 @@ def test_constants_and_double_backward():
 
 
 @pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
-def test_without_autograd_it_is_refused(off):
+def test_grads_without_autograd_raises(off):
     with off(), pytest.raises(InputError, match=rf"needs autograd, which torch\.{off.__name__}"):
         intus.trace(nn.Linear(2, 1), torch.ones(1, 2), grads=True)
 
 
-def test_bad_choices_and_traces_without_gradients_say_so():
+def test_invalid_grads_and_missing_gradients_raise():
     model, x = nn.Linear(2, 1), torch.ones(1, 2)
-    with pytest.raises(InputError, match="A selection is a name"):
+    with pytest.raises(InputError, match="A selection must be a name"):
         intus.trace(model, x, grads=None)
     t = intus.trace(model, x)
     with pytest.raises(InputError, match="'linear_1_1' has no gradient: trace with grads=True"):
@@ -278,7 +278,7 @@ def test_bad_choices_and_traces_without_gradients_say_so():
     assert t["linear_1"].grad_fn is None
 
 
-def test_memory_that_is_put_back_and_needed_is_refused():
+def test_grads_with_restored_memory_raises():
     with pytest.raises(CaptureError, match="give the model a clone"):
         intus.trace(
             lambda x, w: (x.mul_(2) * w).sum(), (torch.ones(2), torch.ones(2, requires_grad=True)), grads=True
@@ -286,16 +286,18 @@ def test_memory_that_is_put_back_and_needed_is_refused():
     config = transformers.RwkvConfig(
         hidden_size=16, attention_hidden_size=16, num_hidden_layers=2, vocab_size=32, intermediate_size=32
     )
-    rwkv = transformers.RwkvForCausalLM(config).eval()  # which divides weights in place
+    rwkv = transformers.RwkvForCausalLM(config).eval()  # it divides weights in place
     with pytest.raises(CaptureError, match=r"writes into rwkv.blocks.0.attention.output.weight, .* and "):
         intus.trace(rwkv, torch.arange(4)[None], grads=True)
     model, x = net()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    intus.trace(model.train(), x, grads=True).output[1].backward()  # running statistics are no such memory
+    intus.trace(model.train(), x, grads=True).output[
+        1
+    ].backward()  # backward does not need running statistics
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_nothing_is_left_when_the_trace_goes():
+def test_hooks_are_removed_with_the_trace():
     gc.collect()
     gc.disable()
     try:
@@ -306,12 +308,12 @@ def test_nothing_is_left_when_the_trace_goes():
         refs = [weakref.ref(t), weakref.ref(t.gradients), weakref.ref(t["relu_1"].grad)]
         del t
         assert [ref() for ref in refs] == [None] * 3
-        loss.backward()  # whose hooks are gone
+        loss.backward()  # its hooks have been removed
     finally:
         gc.enable()
 
 
-def test_a_copy_keeps_the_gradients_that_arrived():
+def test_copies_and_pickles_have_the_gradients():
     model, x = net()
     t = intus.trace(model, x, grads=True)
     loss_of(t.output).backward()
@@ -324,7 +326,7 @@ def test_a_copy_keeps_the_gradients_that_arrived():
 
 
 @pytest.mark.parametrize("made", [net, gpt2, unrolled])
-def test_what_autograd_keeps_is_what_its_own_hooks_see(made):
+def test_saved_bytes_equal_saved_tensor_hooks(made):
     model, x = made()
     owner = model if isinstance(model, nn.Module) else model.__closure__[0].cell_contents
     own = {t.untyped_storage().data_ptr() for t in (*owner.parameters(), *owner.buffers())}
@@ -345,10 +347,10 @@ def test_what_autograd_keeps_is_what_its_own_hooks_see(made):
     del out
 
 
-def test_what_is_kept_once_counts_once():
+def test_saved_bytes_count_each_memory_once():
     def model(x):
-        a = x.exp()  # keeps its result
-        return a.sin() + a.cos() + (a + 1).tanh() + a.view(-1).reshape(2, 3)[:, :1]  # which is kept already
+        a = x.exp()  # saves its result
+        return a.sin() + a.cos() + (a + 1).tanh() + a.view(-1).reshape(2, 3)[:, :1]  # already saved
 
     t = intus.trace(model, torch.ones(2, 3, requires_grad=True), grads=True)
     assert {op.label: op.saved_bytes for op in t.ops if op.saved_bytes} == {"exp_1_1": 24, "tanh_1_6": 24}
@@ -358,7 +360,7 @@ def test_what_is_kept_once_counts_once():
         intus.trace(nn.ReLU(), torch.ones(1)).show(overlay="autograd")
 
 
-def test_the_graph_is_painted_by_the_norms_of_gradients():
+def test_gradient_overlay_has_gradient_norms():
     net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
     t = intus.trace(net, torch.ones(2, 3), grads=True)
     with pytest.raises(InputError, match=r"needs gradients.*backward"):

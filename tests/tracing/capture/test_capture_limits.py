@@ -1,4 +1,4 @@
-"""Every row of docs/limits.md is run: what happens is what the table says, and nothing stays changed."""
+"""Tests of the rows of docs/limits.md: each has the stated outcome, and global state is restored."""
 
 import asyncio
 import inspect
@@ -22,19 +22,19 @@ TABLE = Path(__file__).parents[3] / "docs" / "limits.md"
 
 
 def table():
-    """case -> what happens"""
+    """Return the outcome of each case."""
     lines = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     cells = [[cell.strip() for cell in line.split("|")[1:4]] for line in lines]
     return {name: what for name, what, _ in cells[1:]}
 
 
-def test_the_table_and_the_cases_are_the_same():
+def test_every_row_of_the_table_has_a_case():
     assert list(table()) == list(CASES)
 
 
 @pytest.mark.parametrize("name", list(CASES))
-@pytest.mark.filterwarnings("ignore")  # torch warns of half of what is traced here
-def test_what_happens_is_what_the_table_says(name):
+@pytest.mark.filterwarnings("ignore")  # many of the cases use what torch has deprecated
+def test_outcome_of_each_row(name):
     case = CASES[name]
     torch.manual_seed(0)
     made = case.build()
@@ -61,7 +61,7 @@ def test_what_happens_is_what_the_table_says(name):
 
 
 def what_happened(trace, opaque):
-    """``recorded``, ``one operation``, or ``constant`` where the way from the input to the output is cut."""
+    """Return ``recorded``, ``one operation``, or ``constant`` if no path leads from input to output."""
     graph = trace.graph
     above = set(walks.ancestors(graph, graph.rows_of(OUTPUT)))
     if trace.inputs and not above & set(graph.rows_of(INPUT)):
@@ -76,8 +76,8 @@ def plainly(model, given):
     return [asyncio.run(out) if inspect.iscoroutine(out) else out]
 
 
-def test_the_first_torch_cond_of_a_process_is_traced():
-    """Its call imports torch's compiler, which is then told at once to let all run as it is written."""
+def test_first_torch_cond_of_a_process():
+    """The call imports torch's compiler, whose stance is then set at once so that all runs eagerly."""
     script = """
 import sys, intus, torch
 finders = list(sys.meta_path)
@@ -94,7 +94,7 @@ print([op.type for op in trace])
     assert done.stdout == "['sum', 'gt', 'cond', 'add']\n", done.stderr
 
 
-def test_a_trace_that_compiles_nothing_imports_no_compiler():
+def test_compiler_is_not_imported():
     script = (
         "import sys, intus, torch; f = list(sys.meta_path); intus.trace(torch.nn.ReLU(), torch.ones(2)); "
     )
@@ -102,7 +102,7 @@ def test_a_trace_that_compiles_nothing_imports_no_compiler():
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_compiled_code_is_compiled_again_after_a_trace():
+def test_compiled_module_compiles_after_a_trace():
     compiled = []
 
     def backend(module, _inputs):
@@ -111,19 +111,22 @@ def test_compiled_code_is_compiled_again_after_a_trace():
 
     model = torch.compile(small(), backend=backend)
     t = intus.trace(model, torch.ones(1, 3))
-    assert (t.name, t["input"].label) == (type(small()).__name__, "input_1")  # as what was compiled has them
+    assert (t.name, t["input"].label) == (
+        type(small()).__name__,
+        "input_1",
+    )  # as the module that was compiled
     intus.trace(model, numbers())
     assert not compiled
     model(numbers())
     assert len(compiled) == 1
 
 
-def test_a_decision_on_a_meta_tensor_without_a_policy_is_torchs_own_error():
+def test_branch_on_meta_tensor_without_meta_value_raises():
     with pytest.raises(RuntimeError, match="meta"):
         intus.trace(lambda x: x * 2 if x.sum() > 0 else x, numbers().to("meta"))
 
 
-def test_a_value_is_what_it_was_though_numpy_writes_to_it():
+def test_saved_value_before_numpy_write():
     def forward(x):
         y = x * 2
         y.numpy()[:] = 0
@@ -133,7 +136,7 @@ def test_a_value_is_what_it_was_though_numpy_writes_to_it():
     assert torch.equal(trace["mul_1"].value, numbers() * 2)
 
 
-def test_a_limit_of_recursion_that_the_model_sets_is_kept():
+def test_recursion_limit_set_by_the_model_is_kept():
     before = sys.getrecursionlimit()
 
     def forward(x):
@@ -147,7 +150,7 @@ def test_a_limit_of_recursion_that_the_model_sets_is_kept():
         sys.setrecursionlimit(before)
 
 
-def test_endless_recursion_is_still_an_error():
+def test_endless_recursion_raises():
     def forward(x):
         return forward(x + 1)
 
@@ -155,7 +158,7 @@ def test_endless_recursion_is_still_an_error():
         intus.trace(forward, numbers())
 
 
-def test_traces_in_four_threads_share_their_surroundings():
+def test_concurrent_traces_share_global_patches():
     limit, call, found = sys.getrecursionlimit(), nn.Module.__call__.__code__, []
     barrier = threading.Barrier(4)
 
@@ -175,7 +178,7 @@ def test_traces_in_four_threads_share_their_surroundings():
     assert (sys.getrecursionlimit(), nn.Module.__call__.__code__) == (limit, call)
 
 
-def test_an_interrupt_leaves_nothing_behind_and_reaches_the_caller():
+def test_keyboard_interrupt_restores_everything():
     def forward(x):
         x = x + 1
         raise KeyboardInterrupt
@@ -188,21 +191,21 @@ def test_an_interrupt_leaves_nothing_behind_and_reaches_the_caller():
     assert torch._C._len_torch_function_stack() == 0
 
 
-def test_an_inference_tensor_may_have_the_place_of_a_tensor_that_is_gone():
+def test_inference_tensor_with_reused_id():
     ones = np.ones((2, 3), dtype=np.float32)
-    returned = []  # which tensors have whose place differs from call to call
+    returned = []  # which tensors reuse an id differs from call to call
 
     def forward(x):
-        gone = {id(x * 2) for _ in range(50)}
+        freed = {id(x * 2) for _ in range(50)}
         with torch.inference_mode():
-            unseen = [torch.from_numpy(ones) for _ in range(50)]
-            returned.append(sum((t for t in unseen if id(t) in gone), x + 0))
+            unrecorded = [torch.from_numpy(ones) for _ in range(50)]
+            returned.append(sum((t for t in unrecorded if id(t) in freed), x + 0))
         return returned[-1]
 
     assert torch.equal(intus.trace(forward, numbers()).outputs[0].value, returned[-1])
 
 
-def test_a_forward_may_take_a_keyword_of_any_name():
+def test_forward_with_keywords_named_module_and_args():
     class Net(nn.Module):
         def forward(self, x, module, args):
             return x * module + args
@@ -212,7 +215,7 @@ def test_a_forward_may_take_a_keyword_of_any_name():
     )
 
 
-def test_a_pass_in_which_numpy_is_first_asked_for_random_numbers_is_run_all_the_same():
+def test_numpy_random_first_used_in_the_pass():
     script = "import torch, intus; print(len(intus.trace(lambda x: x + float(NUMPY), torch.ones(2))))"
     script = script.replace("NUMPY", "__import__('numpy').random.rand()")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Values that are streamed to disk while the pass runs, and read back when someone looks."""
+"""Tests of writing values to disk during the pass, and of reading them back."""
 
 import copy
 import json
@@ -23,7 +23,7 @@ def same(a, b):
 
 
 def read_plainly(folder):
-    """What any other tool would do with the folder."""
+    """Read the folder with safetensors only."""
     index = json.loads((folder / "index.json").read_text())
     found = {}
     for name in index["weight_map"].values():
@@ -34,7 +34,7 @@ def read_plainly(folder):
 
 
 @pytest.mark.parametrize("name", list(ZOO))
-def test_what_is_stored_is_what_is_kept(name, tmp_path):
+def test_stored_values_equal_values_in_memory(name, tmp_path):
     model, x = make(name)
     whole = intus.trace(model, x, seed=1)
     t = intus.trace(model, x, seed=1, store=tmp_path / "s", shard_bytes=2000)
@@ -49,7 +49,7 @@ def test_what_is_stored_is_what_is_kept(name, tmp_path):
     assert bool(t.validate()) == bool(whole.validate())
 
 
-def test_several_files_are_written(tmp_path):
+def test_values_are_split_into_shards(tmp_path):
     t = intus.trace(*make("alexnet"), store=tmp_path, shard_bytes=20_000)
     sizes = [path.stat().st_size for path in sorted(tmp_path.glob("values-*.safetensors"))]
     assert len(sizes) == 3
@@ -61,7 +61,7 @@ def test_several_files_are_written(tmp_path):
 
 
 @pytest.mark.parametrize("limit", [1, 40, 2**20])
-def test_a_stored_value_is_what_it_was(limit, tmp_path):
+def test_stored_values_before_later_inplace_writes(limit, tmp_path):
     x = torch.randn(2, 3)
     whole, t = intus.trace(overwriting, x), intus.trace(overwriting, x, store=tmp_path, shard_bytes=limit)
     assert all(torch.equal(t.values[row], value) for row, value in whole.values.items())
@@ -79,7 +79,7 @@ def test_a_stored_value_is_what_it_was(limit, tmp_path):
 ALIVE = []
 
 
-def test_no_more_than_one_file_waits_in_memory(tmp_path):
+def test_at_most_one_shard_is_in_memory(tmp_path):
     def chain(x):
         refs = []
         for _ in range(40):
@@ -101,7 +101,7 @@ def test_no_more_than_one_file_waits_in_memory(tmp_path):
     assert torch.equal(t[39].value, whole[39].value)
 
 
-def test_a_part_of_something_large_does_not_hold_it_unseen(tmp_path):
+def test_views_count_with_their_whole_memory(tmp_path):
     def corners(x):
         total = x.new_zeros(())
         for _ in range(10):
@@ -117,7 +117,7 @@ def test_a_part_of_something_large_does_not_hold_it_unseen(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
-def test_what_has_no_place_in_a_file_is_left_out_with_its_reason(tmp_path):
+def test_values_that_cannot_be_stored_have_a_reason(tmp_path):
     def model(x):
         a = torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize()
         b = (x.to_sparse() * 2).to_dense()
@@ -141,7 +141,7 @@ def test_what_has_no_place_in_a_file_is_left_out_with_its_reason(tmp_path):
     assert intus.trace(lambda x: x * 2, jagged, store=tmp_path / "j")["mul_1"].saved is False
 
 
-def test_only_what_was_chosen_is_in_the_index_and_in_its_form(tmp_path):
+def test_store_with_selection_and_dtype(tmp_path):
     model, x = make("alexnet")
     whole = intus.trace(model, x)
     for number, save in enumerate((["conv2d", "linear_1"], -2, slice(-3, None), lambda op: bool(op.params))):
@@ -155,7 +155,7 @@ def test_only_what_was_chosen_is_in_the_index_and_in_its_form(tmp_path):
             assert torch.equal(plain[t.graph.label(row)], whole.values[row].half())
 
 
-def test_an_exception_leaves_what_was_written(tmp_path):
+def test_store_after_model_exception(tmp_path):
     def model(x):
         y = torch.relu(x) + 1
         raise ValueError(str(y.shape))
@@ -169,7 +169,7 @@ def test_an_exception_leaves_what_was_written(tmp_path):
     assert "ValueError" in back.graph.error
 
 
-def test_a_full_disk_leaves_what_was_written_and_the_model_runs_on(tmp_path):
+def test_store_on_full_disk(tmp_path):
     ran = []
 
     def model(x):
@@ -178,7 +178,7 @@ def test_a_full_disk_leaves_what_was_written_and_the_model_runs_on(tmp_path):
         return x + sum(part.sum() for part in ran)
 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))  # a file that grows past it: OSError
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))  # writing more raises OSError
     try:
         with pytest.raises(
             CaptureError, match=r"from 'mul_3_\d' on could not be written to .*File too large"
@@ -191,12 +191,14 @@ def test_a_full_disk_leaves_what_was_written_and_the_model_runs_on(tmp_path):
     assert not list(tmp_path.glob("*.partial"))
 
 
-def test_a_disk_that_is_full_at_the_very_end(tmp_path):
+def test_store_when_the_disk_is_full_at_the_end(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, before[1]))  # enough for the values, not for the graph
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (2_000, before[1])
+    )  # enough for the values, but not for the graph
     try:
         with pytest.raises(
-            CaptureError, match=r"could not be finished: .*File too large.*The values stand there"
+            CaptureError, match=r"could not be completed: .*File too large.*Its values were written"
         ):
             intus.trace(nn.ReLU(), torch.ones(3), store=tmp_path)
     finally:
@@ -204,17 +206,17 @@ def test_a_disk_that_is_full_at_the_very_end(tmp_path):
     assert read_plainly(tmp_path)["relu_1_1"].tolist() == [1, 1, 1]
 
 
-def test_bad_folders_are_refused_before_the_pass(tmp_path):
+def test_invalid_store_raises_before_the_pass(tmp_path):
     ran = []
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"is a file\. Name a folder"):
+    with pytest.raises(InputError, match="store must be a folder, got the file"):
         intus.trace(ran.append, torch.ones(1), store=tmp_path / "file")
-    with pytest.raises(InputError, match="shard_bytes must be a whole number of bytes above 0, got 0"):
+    with pytest.raises(InputError, match="shard_bytes must be a positive integer, got 0"):
         intus.trace(ran.append, torch.ones(1), store=tmp_path / "s", shard_bytes=0)
     with pytest.raises(InputError, match="store must be the path of a folder, got 3"):
         intus.trace(ran.append, torch.ones(1), store=3)
     intus.trace(nn.ReLU(), torch.ones(1), store=tmp_path / "s")
-    with pytest.raises(InputError, match="holds the values of another trace"):
+    with pytest.raises(InputError, match="has the values of another trace"):
         intus.trace(ran.append, torch.ones(1), store=tmp_path / "s")
     assert not ran
     with pytest.raises(CodecError, match="is a folder, but none that"):
@@ -225,7 +227,7 @@ def test_bad_folders_are_refused_before_the_pass(tmp_path):
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_copies_and_files_of_a_trace_are_the_same(stored, tmp_path):
+def test_copies_pickles_and_files_of_a_trace(stored, tmp_path):
     model, x = make("cnn")
     t = intus.trace(model, x.requires_grad_(), store=tmp_path / "s" if stored else None, grads=True)
     t.output.sum().backward()
@@ -242,5 +244,5 @@ def test_copies_and_files_of_a_trace_are_the_same(stored, tmp_path):
         assert t.values[0].shape == x.shape
     assert len(pickle.dumps(t)) < 200_000 + sum(v.nbytes for v in t.values.values()) * (not stored)
     again = intus.load(tmp_path / "t")
-    again.save(tmp_path / "t")  # onto itself, while it is read from
+    again.save(tmp_path / "t")  # over the file that its values are read from
     assert torch.equal(intus.load(tmp_path / "t")["conv1"].value, again["conv1"].value)

@@ -1,4 +1,4 @@
-"""A value is what it was at its moment, and only what was asked for is kept."""
+"""Tests of saved values: each is what it was when it was computed, and only selected ones are saved."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from intus.core.errors import AddressError, CodecError, InputError
 
 
 class Clones(torch.overrides.TorchFunctionMode):
-    """The oracle: clones what every call returned, at once."""
+    """Clones what every call returned at once; the reference."""
 
     def __init__(self):
         super().__init__()
@@ -36,7 +36,7 @@ def overwriting(x):
     return c.sub_(1)
 
 
-def test_later_writes_do_not_reach_saved_values():
+def test_saved_values_before_later_inplace_writes():
     x = torch.randn(2, 3)
     with Clones() as clones:
         overwriting(x)
@@ -47,7 +47,7 @@ def test_later_writes_do_not_reach_saved_values():
         assert not op.maybe_modified
 
 
-def test_what_was_written_unseen_is_said():
+def test_maybe_modified_after_unrecorded_write():
     def model(x):
         z = x + 1
         with torch._C.DisableTorchFunction():
@@ -59,7 +59,7 @@ def test_what_was_written_unseen_is_said():
     assert not trace["mul_1"].maybe_modified
 
 
-def test_unverified_survives_saving(tmp_path):
+def test_maybe_modified_after_save_and_load(tmp_path):
     def model(x):
         y = x + 1
         with torch._C.DisableTorchFunction():
@@ -71,7 +71,7 @@ def test_unverified_survives_saving(tmp_path):
     assert intus.load(tmp_path / "t")["add_1"].maybe_modified
 
 
-def test_what_the_model_wrote_into_its_own_memory_is_shown_as_it_was():
+def test_values_of_a_buffer_written_in_place():
     class Counter(nn.Module):
         def __init__(self):
             super().__init__()
@@ -90,7 +90,7 @@ def test_what_the_model_wrote_into_its_own_memory_is_shown_as_it_was():
     assert model.count.tolist() == [0, 0, 0]
 
 
-def test_values_are_detached_and_keep_no_graph():
+def test_values_are_detached():
     model, x = make("mlp")
     for op in intus.trace(model, x.requires_grad_()).ops:
         assert not op.value.requires_grad
@@ -116,22 +116,22 @@ SELECTIONS = [
 
 
 @pytest.mark.parametrize(("selection", "labels"), [s for s in SELECTIONS if s[1] is not None])
-def test_only_what_was_selected_is_kept(selection, labels):
+def test_selected_values(selection, labels):
     model, x = make("cnn")
     whole, trace = intus.trace(model, x), intus.trace(model, x, save=selection)
     assert [trace.graph.label(row) for row in trace.values] == labels
     for label in labels:
         assert torch.equal(trace[label].value, whole[label].value)
     if labels == ["linear_1_9"]:
-        assert trace[0].label == "linear_1_9"  # ordinals count over what was saved
+        assert trace[0].label == "linear_1_9"  # ordinals count the saved ops
 
 
-def test_a_selection_of_nothing_is_an_error_with_the_nearest_names():
+def test_selection_of_unknown_name_suggests_the_nearest():
     with pytest.raises(AddressError, match="Did you mean 'conv2d_2"):
         intus.trace(Cnn().eval(), torch.randn(1, 1, 8, 8), save="conv2d_9")
 
 
-def test_asking_for_a_value_that_was_not_saved_says_so():
+def test_value_that_was_not_saved_raises():
     model, x = make("mlp")
     trace = intus.trace(model, x, save="linear")
     with pytest.raises(AddressError, match="relu_1_2"):
@@ -152,7 +152,7 @@ def test_asking_for_a_value_that_was_not_saved_says_so():
         lambda x: x.to(torch.float8_e4m3fn),
     ],
 )
-def test_every_dtype_and_shape_survives_saving(function, tmp_path):
+def test_dtypes_and_shapes_after_save_and_load(function, tmp_path):
     trace = intus.trace(function, torch.arange(6.0).reshape(2, 3))
     trace.save(tmp_path / "t")
     back = intus.load(tmp_path / "t")
@@ -163,13 +163,13 @@ def test_every_dtype_and_shape_survives_saving(function, tmp_path):
             assert torch.equal(back.values[row], value.resolve_conj())
 
 
-def test_a_value_that_has_no_plain_array_is_named(tmp_path):
+def test_saving_a_sparse_value_raises(tmp_path):
     trace = intus.trace(lambda x: x.to_sparse() * 2, torch.ones(2, 2))
     with pytest.raises(InputError, match=r"to_sparse_1_1 is torch\.sparse_coo"):
         trace.save(tmp_path / "t")
 
 
-def test_a_file_that_is_no_trace_is_refused(tmp_path):
+def test_loading_an_invalid_file_raises(tmp_path):
     path = tmp_path / "t"
     path.write_bytes(b"not a trace")
     with pytest.raises(CodecError):
@@ -183,7 +183,7 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path):
             intus.load(path)
 
 
-def test_a_value_is_kept_when_numpy_writes_into_its_memory():
+def test_saved_value_before_write_by_numpy():
     def model(x):
         y = x + 1
         y.numpy()[:] = 0
@@ -193,6 +193,6 @@ def test_a_value_is_kept_when_numpy_writes_into_its_memory():
     assert t["add_1"].value.tolist() == [2, 2, 2]
 
 
-def test_the_exception_of_a_pass_that_met_no_tensor_is_the_models():
+def test_model_exception_before_any_tensor():
     with pytest.raises(ZeroDivisionError):
         intus.trace(lambda x: x / 0, 3)

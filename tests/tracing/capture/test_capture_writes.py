@@ -1,4 +1,4 @@
-"""Writes that no name tells of: what they do to the model is undone; who reads what they wrote knows it."""
+"""Tests of in-place writes by observers, embeddings, custom ops, ``.data`` and views, and of undoing them."""
 
 import copy
 
@@ -11,7 +11,7 @@ from torch.ao.quantization.observer import MovingAverageMinMaxObserver, PerChann
 
 import intus
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # torch deprecates its own quantisation
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch deprecates its own quantization
 
 
 @torch.library.custom_op("intus_tests::double_", mutates_args=("x",))
@@ -31,7 +31,7 @@ def tensors_of(model):
 
 
 class Short(nn.Module):
-    """Embeddings whose norm is cut when they are looked up."""
+    """Embeddings whose vectors are renormalized on lookup."""
 
     def __init__(self):
         super().__init__()
@@ -43,7 +43,7 @@ class Short(nn.Module):
 
 
 class SetsData(nn.Module):
-    """Lets a parameter's memory go, for a time."""
+    """Assigns ``data`` of a parameter, and writes through it."""
 
     def __init__(self):
         super().__init__()
@@ -55,7 +55,7 @@ class SetsData(nn.Module):
         return self.fc(x)
 
 
-QUANTISERS = {
+QUANTIZERS = {
     "fused": FusedMovingAvgObsFakeQuantize,
     "in steps": lambda: FakeQuantize(MovingAverageMinMaxObserver, quant_min=0, quant_max=255),
     "minimum and maximum per channel": lambda: PerChannelMinMaxObserver(ch_axis=0),
@@ -63,9 +63,9 @@ QUANTISERS = {
 }
 
 
-@pytest.mark.parametrize("name", list(QUANTISERS))
-def test_what_an_observer_notes_is_undone(name):
-    model = nn.Sequential(nn.Linear(3, 3), QUANTISERS[name]())
+@pytest.mark.parametrize("name", list(QUANTIZERS))
+def test_observer_buffers_are_restored(name):
+    model = nn.Sequential(nn.Linear(3, 3), QUANTIZERS[name]())
     x = torch.randn(4, 3)
     before = tensors_of(model)
     trace = intus.trace(model, x)
@@ -75,7 +75,7 @@ def test_what_an_observer_notes_is_undone(name):
     assert not trace.maybe_modified
 
 
-def test_an_embedding_that_is_cut_to_a_norm_is_as_it_was():
+def test_embedding_max_norm_weights_are_restored():
     model, ids = Short(), torch.tensor([[1, 2], [3, 4]])
     before = tensors_of(model)
     trace = intus.trace(model, ids)
@@ -84,10 +84,10 @@ def test_an_embedding_that_is_cut_to_a_norm_is_as_it_was():
     assert intus.validate(model, ids)
     assert tensors_of(model) == before
     assert torch.equal(trace["output_1"].value, model(ids))
-    assert tensors_of(model) != before  # so a plain pass does write
+    assert tensors_of(model) != before  # a plain pass does change them
 
 
-def test_a_parameter_whose_data_is_set_has_its_own_again():
+def test_parameter_data_assignment_is_undone():
     model, x = SetsData(), torch.randn(2, 3)
     before = tensors_of(model)
     trace = intus.trace(model, x)
@@ -95,7 +95,7 @@ def test_a_parameter_whose_data_is_set_has_its_own_again():
     assert torch.equal(trace["output_1"].value, model(x))
 
 
-def test_a_custom_op_that_returns_nothing_is_the_write_it_is():
+def test_custom_op_that_returns_none_is_an_inplace_write():
     def forward(x):
         y = x * 1
         double_(y[0])
@@ -112,13 +112,13 @@ def test_a_custom_op_that_returns_nothing_is_the_write_it_is():
     assert trace.rerun({"mul_1": 3})["output_1"].value.tolist() == [[7, 7], [4, 4]]
 
 
-def test_a_custom_op_that_returns_and_writes_has_both_as_results():
+def test_custom_op_that_returns_and_writes_has_two_results():
     total = torch.zeros(())
 
     def forward(x):
-        mine = total + 0
-        y = count(x, mine)
-        return y, mine * 2
+        sums = total + 0
+        y = count(x, sums)
+        return y, sums * 2
 
     trace = intus.trace(forward, torch.ones(2))
     returned, written = trace.find(type="count")
@@ -129,7 +129,7 @@ def test_a_custom_op_that_returns_and_writes_has_both_as_results():
         assert report, str(report)
 
 
-def test_a_custom_op_that_writes_into_a_buffer_leaves_it_as_it_was():
+def test_custom_op_write_into_buffer_is_restored():
     class Counts(nn.Module):
         def __init__(self):
             super().__init__()
@@ -146,7 +146,7 @@ def test_a_custom_op_that_writes_into_a_buffer_leaves_it_as_it_was():
     assert trace.validate()
 
 
-def test_the_same_op_by_its_packet():
+def test_custom_op_called_by_overload_packet():
     trace = intus.trace(lambda x: torch.ops.intus_tests.double_(x), torch.ones(2))
     assert [op.type for op in trace] == ["double"]
     trace = intus.trace(lambda x: torch.ops.aten.mul_(x * 1, 3), torch.ones(2))
@@ -187,7 +187,7 @@ def views_ahead(x):
 
 
 @pytest.mark.parametrize("forward", [through_data, through_data_twice, columns, views_ahead])
-def test_whoever_reads_memory_descends_from_all_that_wrote_there(forward):
+def test_read_descends_from_all_writes_to_its_memory(forward):
     x = torch.tensor([1.0, 2.0])
     trace = intus.trace(forward, x)
     for report in (trace.validate(), intus.validate(forward, x)):
@@ -200,7 +200,7 @@ def test_whoever_reads_memory_descends_from_all_that_wrote_there(forward):
         assert torch.equal(op.value, value)
 
 
-def test_a_loop_of_writes_adds_no_more_edges_than_there_are_reads():
+def test_loop_of_writes_adds_no_redundant_edges():
     def forward(x):
         y = torch.zeros(50, 2)
         for n in range(50):
@@ -213,7 +213,7 @@ def test_a_loop_of_writes_adds_no_more_edges_than_there_are_reads():
     assert trace.validate()
 
 
-def test_a_parameter_read_after_its_data_was_written_descends_from_the_write():
+def test_parameter_read_after_write_through_data():
     weight = nn.Parameter(torch.ones(2, 2))
 
     class Writes(nn.Module):
@@ -232,7 +232,7 @@ def test_a_parameter_read_after_its_data_was_written_descends_from_the_write():
 
 
 class Redrawn(torch.nn.Module):
-    """A buffer drawn anew in each pass by ``torch.nn.init``, which passes it on by name."""
+    """A buffer drawn in each pass by ``torch.nn.init``, which passes it to torch by keyword."""
 
     def __init__(self):
         super().__init__()
@@ -244,7 +244,7 @@ class Redrawn(torch.nn.Module):
         return shifted + torch.nn.init.normal_(self.noise)
 
 
-def test_what_is_written_into_by_name_is_kept_as_it_was_and_undone():
+def test_inplace_write_through_keyword_argument():
     torch.manual_seed(0)
     model, x = Redrawn(), torch.randn(2, 3)
     t = intus.trace(model, x)
@@ -256,7 +256,7 @@ def test_what_is_written_into_by_name_is_kept_as_it_was_and_undone():
 
 
 class Average(nn.Module):
-    """Keeps a running mean of its activations without a thought of autograd, and one of the first unit."""
+    """Keeps a running mean of its activations, and of the first unit, without disabling autograd."""
 
     def __init__(self):
         super().__init__()
@@ -272,7 +272,7 @@ class Average(nn.Module):
 
 
 @pytest.mark.parametrize("grads", [False, True])
-def test_a_buffer_that_took_part_in_autograd_has_no_history_afterwards(grads):
+def test_buffer_has_no_autograd_history_after_a_trace(grads):
     torch.manual_seed(0)
     model, x = Average(), torch.randn(4, 3)
     plain = copy.deepcopy(model)

@@ -1,4 +1,4 @@
-"""Llama written by hand, in another order and of other operations than transformers'."""
+"""Llama written by hand, with other operations in another order than in transformers."""
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +26,7 @@ class Block(nn.Module):
         for name, (a, b) in sizes.items():
             setattr(self, name, nn.Linear(a, b, bias=False))
 
-    def turned(self, x, cos, sin):
+    def rotate(self, x, cos, sin):
         a, b = x[..., : self.size // 2], x[..., self.size // 2 :]
         return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
 
@@ -36,7 +36,7 @@ class Block(nn.Module):
         k = self.wk(h).view(batch, length, self.groups, self.size).transpose(1, 2)
         q = self.wq(h).view(batch, length, self.heads, self.size).transpose(1, 2)
         v = self.wv(h).view(batch, length, self.groups, self.size).transpose(1, 2)
-        q, k = self.turned(q, cos, sin), self.turned(k, cos, sin)
+        q, k = self.rotate(q, cos, sin), self.rotate(k, cos, sin)
         k, v = (t.repeat_interleave(self.heads // self.groups, 1) for t in (k, v))
         scores = q @ k.transpose(-1, -2)
         if self.scale:
@@ -64,8 +64,8 @@ class Llama(nn.Module):
             x = block(x, angles.cos(), angles.sin())
         return self.head(self.norm(x))
 
-    def take(self, other):
-        """The weights of transformers' Llama."""
+    def copy_from(self, other):
+        """Copy the weights of transformers' Llama."""
         names = {"model.embed_tokens": "embed", "model.norm": "norm", "lm_head": "head"}
         inner = {"n1": "input_layernorm", "n2": "post_attention_layernorm"}
         inner |= {f"w{name}": f"self_attn.{name}_proj" for name in "qkvo"}

@@ -1,4 +1,4 @@
-"""``compare`` names the operation at which two passes part, and raises no false alarm."""
+"""``compare`` finds the operation at which two passes diverge, and raises no false alarm."""
 
 import copy
 from html import escape
@@ -21,7 +21,7 @@ from intus.tracing.comparison.differences import difference, rounding
 
 @pytest.fixture(scope="module")
 def pair():
-    """(BERT, its inputs, its trace), with weights large enough that a mistake reaches the output."""
+    """Return (BERT, its inputs, its trace), with weights so large that a change reaches the output."""
     torch.manual_seed(0)
     model, inputs = bert()
     model.eval()
@@ -63,7 +63,7 @@ def no_position(model):
 
 
 @pytest.mark.parametrize("bug", [wrong_eps, tanh_gelu, dropout_on, transposed_weight, no_position])
-def test_the_very_operation_is_named(pair, bug):
+def test_changed_operation_is_first(pair, bug):
     model, inputs, trace = pair
     other = copy.deepcopy(model)
     type_, module, why = bug(other)
@@ -74,22 +74,22 @@ def test_the_very_operation_is_named(pair, bug):
     assert any(why in reason for reason in first["why"])
     assert first["a"] in str(table)
     assert module.removesuffix(".LayerNorm") in str(table)
-    made = table[table.is_source]
-    assert made.a.tolist() == [first["a"]]  # what lies downstream only inherits it
-    before = table.iloc[: made.index[0]]
+    sources = table[table.is_source]
+    assert sources.a.tolist() == [first["a"]]  # later operations only propagate the difference
+    before = table.iloc[: sources.index[0]]
     assert set(before.verdict) == {"equal"}
 
 
-def test_two_bugs_are_both_named(pair):
+def test_two_changes_are_both_sources(pair):
     model, inputs, trace = pair
     other = copy.deepcopy(model)
     wrong_eps(other), tanh_gelu(other)
     table = compare(trace, intus.trace(other, inputs))
     assert [label.partition("_")[0] for label in table[table.is_source].a] == ["gelu", "layer"]
-    assert "Differences are also made at layer_norm" in str(table)
+    assert "Differences also originate at layer_norm" in str(table)
 
 
-def test_a_scale_that_is_missing_is_only_in_a():
+def test_missing_operation_is_only_in_a():
     def attention(q, k, v, scale=True):
         scores = q @ k.transpose(-2, -1)
         if scale:
@@ -103,11 +103,11 @@ def test_a_scale_that_is_missing_is_only_in_a():
     assert (first["a"], first["b"]) == ("div_1_3", "")
     assert first["why"] == ["div_1_3 ran only in a"]
     assert table.set_index("a").verdict["div_1_3"] == "only in a"
-    assert "They part at div_1_3 (" in str(table)
-    assert "What follows, softmax_1_4, differs by" in str(table)
+    assert "They diverge at div_1_3 (" in str(table)
+    assert "The next op, softmax_1_4, differs by" in str(table)
 
 
-def test_another_activation_is_named_whole(pair):
+def test_other_activation_is_a_region(pair):
     torch.manual_seed(0)
     model, inputs = gpt2()
     other = copy.deepcopy(enlarged(model).eval())
@@ -123,14 +123,14 @@ def test_another_activation_is_named_whole(pair):
     assert table[table.is_source].b.tolist() == ["relu_1_87"]
 
 
-def test_two_functions_are_two_functions():
+def test_other_function_is_first():
     x = torch.linspace(-1, 1, 5)
     first = compare(intus.trace(torch.relu, x), intus.trace(F.gelu, x)).attrs["first"]
     assert first["why"] == ["a runs relu_1_1 where b runs gelu_1_1"]
     assert (first["a"], first["b"]) == ("relu_1_1", "gelu_1_1")
 
 
-def test_what_was_not_compared_is_not_called_equal():
+def test_uncompared_tensors_are_not_equal():
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -143,8 +143,8 @@ def test_what_was_not_compared_is_not_called_equal():
     net, x = Net(), torch.ones(2, 4)
     whole = intus.trace(net, x)
     stopped = compare(whole, intus.trace(net, x, {"wide": True}, on_error="keep"))
-    assert "The pass of b was stopped: RuntimeError" in str(stopped)
-    assert "Of what both have nothing differs" in str(stopped)
+    assert "The pass of b ended with an exception: RuntimeError" in str(stopped)
+    assert "Of the tensors that both have, none differs by more than rounding explains." in str(stopped)
     meta = intus.trace(copy.deepcopy(net).to("meta"), x.to("meta"))
     assert "No two values could be compared." in str(compare(whole, meta))
     assert "trace both on the same input" in str(compare(whole, intus.trace(net, x[:1])))
@@ -152,15 +152,15 @@ def test_what_was_not_compared_is_not_called_equal():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("build", [bert, gpt2, llama])
-def test_another_dtype_raises_no_false_alarm(build, dtype):
+def test_other_dtype_has_no_first_difference(build, dtype):
     torch.manual_seed(0)
     model, inputs = build()
     trace = intus.trace(model.eval(), inputs)
     other = intus.trace(copy.deepcopy(model).to(dtype), inputs)
     table = compare(trace, other)
     assert table.attrs["first"] is None, str(table)
-    alone = table[table.verdict.isin(["only in a", "only in b"])]
-    assert (alone.a + alone.b).str.startswith("to_").all()  # casts that have nothing to do in the one
+    unpaired = table[table.verdict.isin(["only in a", "only in b"])]
+    assert (unpaired.a + unpaired.b).str.startswith("to_").all()  # casts that one of them does not need
     with torch.autocast("cpu", dtype=torch.bfloat16):
         autocast = intus.trace(model, inputs)
     assert compare(trace, autocast).attrs["first"] is None
@@ -169,7 +169,7 @@ def test_another_dtype_raises_no_false_alarm(build, dtype):
     assert 0 < float(ends.relative.iloc[0]) < 0.1
 
 
-def test_a_bug_in_another_dtype_is_named_all_the_same(pair):
+def test_change_in_other_dtype_is_first(pair):
     model, inputs, trace = pair
     other = copy.deepcopy(model).bfloat16()
     _, module, _ = transposed_weight(other)
@@ -177,7 +177,7 @@ def test_a_bug_in_another_dtype_is_named_all_the_same(pair):
 
 
 @pytest.mark.parametrize("build", [bert, gpt2, llama])
-def test_two_ways_of_attention_agree(build):
+def test_two_attention_implementations_agree(build):
     torch.manual_seed(0)
     model, inputs = build()
     trace = intus.trace(model.eval(), inputs)
@@ -186,18 +186,18 @@ def test_two_ways_of_attention_agree(build):
     table = compare(trace, eager)
     assert table.attrs["first"] is None, str(table)
     assert {"only in b"} <= set(table.verdict)
-    for call, rows in trace.graph.call_outputs.items():  # what a module returned is what it returned
+    for call, rows in trace.graph.call_outputs.items():  # outputs of modules are paired
         name = trace.graph.call_address(call)
         pairs = table[table.a == trace.graph.label(rows[0])]
         assert pairs.b.tolist() == [eager.graph.label(eager.graph.rows(name)[0])], name
         assert pairs.verdict.isin(["equal", "close"]).all()
 
 
-def test_an_implementation_of_our_own_agrees():
+def test_handwritten_llama_agrees():
     torch.manual_seed(0)
     model, inputs = llama()
     enlarged(model).eval()
-    ours = Llama(model.config).take(model)
+    ours = Llama(model.config).copy_from(model)
     trace = intus.trace(model, inputs)
     table = compare(trace, intus.trace(ours, inputs["input_ids"]))
     assert table.attrs["first"] is None, str(table)
@@ -213,7 +213,7 @@ def test_an_implementation_of_our_own_agrees():
     assert "scaled_dot_product_attention_2" in first["why"][0]
 
 
-def test_before_and_after_training():
+def test_training_step():
     torch.manual_seed(0)
     model, x = make("cnn", training=True)
     before = intus.trace(model, x, seed=0)
@@ -227,7 +227,7 @@ def test_before_and_after_training():
     assert before["head"].value.shape == (2, 3)
 
 
-def test_another_seed_is_where_it_is_drawn():
+def test_other_seed_differs_at_dropout():
     model, x = make("cnn", training=True)
     table = compare(intus.trace(model, x, seed=0), intus.trace(model, x, seed=1))
     assert table.attrs["first"]["a"].startswith("dropout")
@@ -236,7 +236,7 @@ def test_another_seed_is_where_it_is_drawn():
 
 
 @pytest.mark.parametrize("name", list(ZOO))
-def test_training_and_eval_differ_where_they_say(name):
+def test_training_and_eval_mode(name):
     model, x = make(name)
     trace = intus.trace(model, x)
     assert compare(trace, intus.trace(model, x)).verdict.isin(["equal"]).all()
@@ -248,7 +248,7 @@ def test_training_and_eval_differ_where_they_say(name):
         assert first is None
 
 
-def test_loaded_traces_are_compared_by_what_was_saved(pair, tmp_path):
+def test_loaded_traces(pair, tmp_path):
     model, inputs, trace = pair
     other = copy.deepcopy(model)
     _, module, _ = transposed_weight(other)
@@ -261,7 +261,7 @@ def test_loaded_traces_are_compared_by_what_was_saved(pair, tmp_path):
     assert compare(a, c).attrs["first"] is None
 
 
-def test_only_what_was_saved_is_compared(pair):
+def test_partly_saved_traces(pair):
     model, inputs, _ = pair
     save = ["encoder.layer.0", "encoder.layer.1", "output_1"]
     a = intus.trace(model, inputs, save=save)
@@ -276,7 +276,7 @@ def test_only_what_was_saved_is_compared(pair):
 
 
 @pytest.mark.parametrize("change", [{"encoder.layer.0.attention": 0}, {"**.intermediate.dense.weight": 0}])
-def test_a_rerun_differs_whichever_comes_first(pair, change):
+def test_rerun_in_either_order(pair, change):
     _, _, whole = pair
     without = whole.rerun(change)
     one, other = compare(whole, without), compare(without, whole)
@@ -286,7 +286,7 @@ def test_a_rerun_differs_whichever_comes_first(pair, change):
     assert other.attrs["first"]["why"] == [why.replace("in b", "in a") for why in one.attrs["first"]["why"]]
 
 
-def test_a_notebook_shows_what_print_does(pair):
+def test_html_equals_text(pair):
     _, _, whole = pair
     found = compare(whole, whole.rerun({"encoder.layer.0.attention": 0}))
     shown = found._repr_html_()
@@ -296,7 +296,7 @@ def test_a_notebook_shows_what_print_does(pair):
     assert "<table" not in compare(whole, whole)._repr_html_()
 
 
-def test_in_a_rerun_no_difference_is_rounding():
+def test_rerun_differences_are_not_rounding():
     torch.manual_seed(0)
     model, inputs = gpt2()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -309,7 +309,7 @@ def test_in_a_rerun_no_difference_is_rounding():
     assert "output_1 (logits): relative difference" in str(found)
 
 
-def test_nan_and_shapes_are_told():
+def test_nan_shapes_and_inputs():
     x = torch.tensor([1.0, -1.0])
     table = compare(intus.trace(lambda x: (x * 1).sqrt(), x), intus.trace(lambda x: (x * -1).sqrt(), x))
     row = table.set_index("a").loc["sqrt_1_2"]
@@ -325,15 +325,15 @@ def test_nan_and_shapes_are_told():
     }
 
 
-def test_the_table_is_a_plain_one_to_pandas(pair):
+def test_selection_is_a_plain_dataframe(pair):
     _, _, trace = pair
     table = compare(trace, trace)
-    assert str(table).splitlines()[1] == "Nothing differs that rounding does not explain."
+    assert str(table).splitlines()[1] == "No tensor differs by more than rounding explains."
     assert type(table[table.verdict == "equal"]).__name__ == "DataFrame"
     assert list(table.columns[:5]) == ["a", "b", "verdict", "is_source", "relative"]
 
 
-def test_what_cannot_be_compared_is_said(pair):
+def test_compare_errors(pair):
     model, inputs, trace = pair
     with pytest.raises(ValueError, match="b is of type BertModel"):
         compare(trace, model)
@@ -341,7 +341,7 @@ def test_what_cannot_be_compared_is_said(pair):
         compare(trace, intus.trace(model, inputs, save="none"))
 
 
-def test_comparing_changes_nothing():
+def test_compare_has_no_side_effects():
     torch.manual_seed(0)
     model, x = Cnn(), torch.randn(2, 1, 8, 8)
     a, b = intus.trace(model, x, seed=0), intus.trace(model, x, seed=1)
@@ -355,7 +355,7 @@ def test_comparing_changes_nothing():
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
-def test_a_difference_is_what_torch_says(numbers):
+def test_difference_equals_torch(numbers):
     a = torch.tensor(numbers)
     b = a.flip(0) * 0.5
     found = difference(a, b)
@@ -369,13 +369,13 @@ def test_a_difference_is_what_torch_says(numbers):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_rounding_once_is_within_what_rounding_explains(dtype):
+def test_rounding_covers_one_rounding(dtype):
     x = torch.randn(10_000, dtype=torch.float64)
     found = difference(x, x.to(dtype))
     assert rounding(x, x.to(dtype)) / 40 < found.relative < rounding(x, x.to(dtype))
 
 
-def test_a_difference_of_many_blocks_is_what_torch_says():
+def test_difference_of_many_blocks_equals_torch():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(300, 400, generator=generator)
     y = (x + 1e-3 * torch.randn(300, 400, generator=generator) * (x > 0)).T.contiguous().T
@@ -389,7 +389,7 @@ def test_a_difference_of_many_blocks_is_what_torch_says():
     assert difference(x, x.double()) == difference(x, x.T.contiguous().T) == (0, 0, 1, 0, 0, 0)
 
 
-def test_what_is_infinite_or_nan_in_both_is_left_out():
+def test_difference_of_infinities_and_nan():
     inf, nan = float("inf"), float("nan")
     a, b = torch.tensor([3.0, 4.0, -inf, nan]), torch.tensor([3.0, 4.5, -inf, nan])
     found = difference(a, b)

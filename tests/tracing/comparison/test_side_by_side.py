@@ -1,4 +1,4 @@
-"""Two traces side by side: which module call is which, how boxes are marked, and what is refused."""
+"""Two traces side by side: pairs of module calls, marks on boxes, errors."""
 
 import copy
 
@@ -22,7 +22,7 @@ class Flat(nn.Module):
 
 
 class Nested(nn.Module):
-    """The same as Flat, otherwise put together, with a dropout more."""
+    """Flat with another structure, and an additional dropout."""
 
     def __init__(self, like):
         super().__init__()
@@ -43,13 +43,13 @@ def words(names):
     return {name: MARKS[mark] for name, (mark, _, _) in names.items()}
 
 
-def test_every_call_of_one_architecture_is_its_own_partner(flat):
+def test_calls_of_one_architecture_are_partners(flat):
     graph = trace(flat, torch.ones(2, 6)).graph
     found = partners(graph, graph, align(graph, graph))
     assert found == {call: call for call in range(len(graph.calls))}
 
 
-def test_calls_of_another_implementation_are_found_by_what_they_hold(flat):
+def test_calls_of_another_implementation_are_paired(flat):
     x = torch.randn(3, 6)
     page = view(flat, x, beside=Nested(flat).train())
     a, b = page.marks()["names"]
@@ -63,7 +63,7 @@ def test_calls_of_another_implementation_are_found_by_what_they_hold(flat):
     assert page.marks()["first"] == ["", ""]
 
 
-def test_a_module_takes_the_worst_of_what_is_inside(flat):
+def test_module_has_the_worst_verdict_inside(flat):
     torch.manual_seed(0)
     a = nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.Tanh()), nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
     b = copy.deepcopy(a)
@@ -71,18 +71,18 @@ def test_a_module_takes_the_worst_of_what_is_inside(flat):
         b[1][0].bias += 1
     found = view(a, torch.randn(2, 4), beside=b).marks()
     for side in found["names"]:
-        said = words(side)
-        assert said["0"] == said["0.1"] == said["input_1"] == "equal"
-        assert said["1"] == said["1.0"] == said["linear_2_3"] == "first difference"
-        assert said["1.1"] == said["output_1"] == "differs"
+        verdicts = words(side)
+        assert verdicts["0"] == verdicts["0.1"] == verdicts["input_1"] == "equal"
+        assert verdicts["1"] == verdicts["1.0"] == verdicts["linear_2_3"] == "first difference"
+        assert verdicts["1.1"] == verdicts["output_1"] == "differs"
     assert found["first"] == ["linear_2_3", "linear_2_3"]
     number = found["names"][0]["tanh_2_4"][2]
     assert found["figures"]["max_abs"][number] > 0.01
     assert found["figures"]["shape_a"][number] == [2, 4]
-    assert "They part at linear_2_3 in 1.0" in found["summary"]
+    assert "They diverge at linear_2_3 in 1.0" in found["summary"]
 
 
-def test_rounding_is_close_and_read_traces_compare(flat, tmp_path):
+def test_other_dtype_is_close_and_loaded_traces_compare(flat, tmp_path):
     x = torch.randn(3, 6)
     t = trace(flat, x)
     t.save(tmp_path / "t.intus")
@@ -92,7 +92,7 @@ def test_rounding_is_close_and_read_traces_compare(flat, tmp_path):
     assert words(view(t, beside=double).marks()["names"][0])["f"] == "close"
 
 
-def test_models_run_on_the_same_inputs_with_the_same_random_numbers():
+def test_models_run_with_the_same_inputs_and_random_numbers():
     model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5))
     state = torch.get_rng_state()
     found = view(model, torch.ones(4, 8), beside=copy.deepcopy(model)).marks()
@@ -101,16 +101,16 @@ def test_models_run_on_the_same_inputs_with_the_same_random_numbers():
     assert model.training
 
 
-def test_what_cannot_be_is_refused(flat, tmp_path):
+def test_view_beside_errors(flat, tmp_path):
     x = torch.ones(1, 6)
     t = trace(flat, x)
     page = view(t, beside=t)
     assert isinstance(page, Sides)
     assert "Flat and Flat" in repr(page)
     assert "iframe" in page._repr_html_()
-    for wrong, said in (
+    for wrong, message in (
         (lambda: view(t, beside=3), "beside is of type int"),
-        (lambda: view(t.graph, beside=t), "The first is of type Graph"),
+        (lambda: view(t.graph, beside=t), "The first argument is of type Graph"),
         (lambda: view(t, beside=flat), "a model without inputs"),
         (lambda: view(t, beside=t, overlay="tme"), "overlay='tme' cannot.*Did you mean 'time'"),
         (lambda: view(t, beside=t, overlay={"f": 1.0}), "cannot color two graphs"),
@@ -119,5 +119,5 @@ def test_what_cannot_be_is_refused(flat, tmp_path):
         (lambda: page.save(tmp_path / "two.html", dark=True), r"\['dark'\] cannot be"),
         (page.widget, "one graph"),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             wrong()

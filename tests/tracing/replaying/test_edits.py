@@ -1,4 +1,4 @@
-"""Changes of parts, of parameters, from other passes and one after another, against models so changed."""
+"""Changes of units, parameters and several values by rerun, against models with hooks."""
 
 import copy
 
@@ -28,7 +28,7 @@ def net():
 
 
 def hooked(model, inputs, changes):
-    """The logits or output of a model whose modules return what ``changes`` make of it."""
+    """Return the logits or output of a model whose modules' outputs are changed by hooks."""
     modules = dict(model.named_modules())
     handles = [
         modules[name].register_forward_hook(lambda module, args, out, change=change: change(out))
@@ -43,7 +43,7 @@ def hooked(model, inputs, changes):
 
 
 def at(*place):
-    """A change that sets a place to zero."""
+    """Return a change that sets an index to zero."""
 
     def change(out):
         out = out.clone()
@@ -66,16 +66,16 @@ PARTS = {
 
 
 @pytest.mark.parametrize("several", ["transformer.h.*.mlp", "GPT2MLP"])
-def test_several_are_changed_at_once(language, several):
+def test_change_several_modules_by_pattern_or_class(language, several):
     model, inputs, trace = language
     every = {f"transformer.h.{n}.mlp": torch.zeros_like for n in range(2)}
     assert torch.equal(trace.rerun({several: 0})["logits"].value, hooked(model, inputs, every))
     other = intus.trace(model, {"input_ids": inputs["input_ids"].flip(1)})
-    patched = trace.rerun({several: other})
-    assert all(torch.equal(patched[name].value, other[name].value) for name in every)
+    changed = trace.rerun({several: other})
+    assert all(torch.equal(changed[name].value, other[name].value) for name in every)
 
 
-def test_parameters_are_changed_by_pattern_and_by_the_name_they_are_tied_to(language):
+def test_change_parameters_by_pattern_and_tied_name(language):
     model, inputs, trace = language
     changed = copy.deepcopy(model)
     for block in changed.transformer.h:
@@ -89,21 +89,21 @@ def test_parameters_are_changed_by_pattern_and_by_the_name_they_are_tied_to(lang
 
 
 @pytest.mark.parametrize("part", list(PARTS))
-def test_parts_of_a_residual_stream(language, part):
+def test_change_units_of_residual_stream(language, part):
     model, inputs, trace = language
     after = trace.rerun({f"transformer.ln_f[{part}]": 0})
     assert torch.equal(after["lm_head"].value, hooked(model, inputs, {"transformer.ln_f": PARTS[part]}))
     assert not torch.equal(after["lm_head"].value, trace["lm_head"].value)
 
 
-def test_channels_of_a_one_dimensional_convolution():
+def test_change_channels_of_conv1d():
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Conv1d(2, 5, 3), nn.ReLU(), nn.Conv1d(5, 2, 3)), torch.randn(2, 2, 10)
     after = intus.trace(model, x).rerun({"0[1,3]": 0})
     assert torch.equal(after["output_1"].value, hooked(model, x, {"0": at(slice(None), [1, 3])}))
 
 
-def test_a_head_of_attention_is_lesioned(language):
+def test_ablate_attention_head(language):
     model, inputs, trace = language
     [heads] = trace.find(inside="transformer.h.0", type="scaled_dot_product_attention")
     after = trace.rerun({f"{heads.label}[1]": 0})
@@ -116,7 +116,7 @@ def test_a_head_of_attention_is_lesioned(language):
     assert torch.equal(after["lm_head"].value, expected)
 
 
-ONE_LINERS = {
+FUNCTIONS = {
     "scale": (lambda v: v * 0.5, lambda out: out * 0.5),
     "clamp": (lambda v: v.clamp(-1, 1), lambda out: out.clamp(-1, 1)),
     "mean": (lambda v: v.mean(0, keepdim=True), lambda out: out.mean(0, keepdim=True).expand_as(out)),
@@ -129,31 +129,31 @@ ONE_LINERS = {
 }
 
 
-@pytest.mark.parametrize("name", list(ONE_LINERS))
-def test_one_liners(net, name):
+@pytest.mark.parametrize("name", list(FUNCTIONS))
+def test_change_by_function_or_tensor(net, name):
     model, x, trace = net
-    change, oracle = ONE_LINERS[name]
+    change, oracle = FUNCTIONS[name]
     assert torch.equal(trace.rerun({"2": change})["output_1"].value, hooked(model, x, {"2": oracle}))
 
 
-def test_a_value_is_patched_from_another_pass(language):
+def test_patch_from_another_trace_or_op(language):
     model, inputs, clean = language
     other = intus.trace(model, {"input_ids": inputs["input_ids"].flip(1)})
     after = other.rerun({"transformer.h.0[-1@1]": clean})
 
-    def patched(out):
+    def changed(out):
         out = out.clone()
         out[:, -1] = clean["transformer.h.0"].value[:, -1]
         return out
 
     flipped = {"input_ids": inputs["input_ids"].flip(1)}
-    expected = hooked(model, flipped, {"transformer.h.0": patched})
+    expected = hooked(model, flipped, {"transformer.h.0": changed})
     assert torch.equal(after["lm_head"].value, expected)
     same = other.rerun({"transformer.h.0[-1@1]": clean["transformer.h.0"]})
     assert torch.equal(same["lm_head"].value, expected)
 
 
-def test_earlier_changes_are_remembered(net):
+def test_chained_reruns_keep_earlier_changes(net):
     model, x, trace = net
     first = trace.rerun({"2[1,4]": 0}, swap={"relu_2": torch.tanh})
     both = first.rerun({"0[0]": 5})
@@ -167,12 +167,12 @@ def test_earlier_changes_are_remembered(net):
 
     assert torch.equal(both["output_1"].value, hooked(model, x, {"0": five, "2": at(slice(None), [1, 4])}))
     assert both.graph.facts["changed"] == ["linear_1_1", "linear_2_3", "relu_2_4"]
-    again = both.rerun({"2": lambda value: value + 1})  # on top: the change before it is not done twice
+    again = both.rerun({"2": lambda value: value + 1})  # the earlier change is not applied twice
     assert torch.equal(again["2"].value, both["2"].value + 1)
-    assert both.validate()["linear_2_3"].reasons == ("it was changed in a rerun",)
+    assert both.validate()["linear_2_3"].reasons == ("it was changed by rerun",)
 
 
-def test_a_change_is_not_done_twice(net):
+def test_chained_reruns_apply_each_change_once(net):
     _, _, trace = net
     doubled = trace.rerun({"2": lambda value: value * 2})
     assert torch.equal(doubled.rerun({"2": lambda value: value * 2})["2"].value, trace["2"].value * 4)
@@ -189,7 +189,7 @@ PARAMETERS = {
 
 
 @pytest.mark.parametrize("name", list(PARAMETERS))
-def test_parameters_are_changed(net, name):
+def test_change_parameters(net, name):
     model, x, trace = net
     changes, oracle = PARAMETERS[name]
     before = copy.deepcopy(model.state_dict())
@@ -200,13 +200,13 @@ def test_parameters_are_changed(net, name):
     assert torch.equal(after["output_1"].value, changed(x))
     assert all(torch.equal(model.state_dict()[key], value) for key, value in before.items())
     assert after.validate()
-    chained = after.rerun({"input_1": lambda value: value + 1})  # the changed parameters stay
+    chained = after.rerun({"input_1": lambda value: value + 1})  # the changed parameters remain
     assert torch.equal(chained["output_1"].value, changed(x + 1))
     first = intus.compare(trace, after).attrs["first"]
     assert any("differ" in reason for reason in first["why"])
 
 
-def test_a_parameter_of_another_checkpoint(net):
+def test_patch_parameters_from_another_trace(net):
     model, x, trace = net
     other = copy.deepcopy(model)
     with torch.no_grad():
@@ -217,14 +217,14 @@ def test_a_parameter_of_another_checkpoint(net):
     assert torch.equal(trace.rerun(every)["output_1"].value, theirs["output_1"].value)
 
 
-def test_only_what_a_parameter_reaches_is_run_again(net):
+def test_parameter_change_reruns_only_dependents(net):
     _, _, trace = net
     after = trace.rerun({"4.bias": 0})
     assert after["2"].value is trace["2"].value
     assert after["4"].value is not trace["4"].value
 
 
-def test_the_recorded_way_is_kept_when_asked():
+def test_on_branch_change_ignore():
     def forward(x):
         y = x * 2
         return y + 1 if y.sum() > 0 else y - 1
@@ -237,7 +237,7 @@ def test_the_recorded_way_is_kept_when_asked():
         trace.rerun({"mul_1": 5}, on_branch_change="no")
 
 
-def test_what_cannot_be_changed_is_said(net):
+def test_rerun_errors_of_addresses_and_changes(net):
     _, _, trace = net
     with pytest.raises(KeyError, match=r"Did you mean '2.weight'"):
         trace.rerun({"2.weigh": 0})
@@ -253,24 +253,26 @@ def test_what_cannot_be_changed_is_said(net):
         trace.rerun({"2[one]": 0})
     with pytest.raises(ValueError, match=r"is of shape \(5,\), which cannot be broadcast to \(3, 6\)"):
         trace.rerun({"2": torch.ones(5)})
-    with pytest.raises(ValueError, match="A rerun takes a dict"):
+    with pytest.raises(ValueError, match="rerun takes a dict"):
         trace.rerun("2")
     with pytest.raises(TypeError) as raised:
         trace.rerun(swap={"Linear": torch.tanh})
-    assert raised.value.__notes__ == ["It stands in for 'linear_1_1', whose 3 tensors it is given."]
+    assert raised.value.__notes__ == [
+        "The function was called with the 3 tensors of 'linear_1_1', in whose place it runs."
+    ]
     with pytest.raises(ValueError, match=r"does not hold the value of .2.weight"):
         trace.rerun({"2.weight": copy.deepcopy(trace)})
     with pytest.raises(KeyError, match=r"has no parameter '0.weight'"):
         trace.rerun({"0.weight": intus.trace(Cnn().eval(), torch.randn(1, 1, 8, 8))})
 
 
-def test_an_operation_that_cannot_run_after_a_change_is_named(language):
+def test_rerun_error_names_the_operation(language):
     _, _, trace = language
     with pytest.raises(RuntimeError, match="After the change 'embedding_1_2' raised IndexError"):
         trace.rerun({"input_1": 99})
 
 
-def test_a_comparison_says_what_a_rerun_changed(net):
+def test_compare_reports_change_by_rerun(net):
     _, _, trace = net
     first = intus.compare(trace, trace.rerun({"2[1]": 0})).attrs["first"]
-    assert (first["module"], first["why"]) == ("2", ["it was changed in a rerun in b"])
+    assert (first["module"], first["why"]) == ("2", ["it was changed by rerun in b"])

@@ -1,4 +1,4 @@
-"""A rerun is what the changed model computes, bit for bit, and runs only what lies downstream."""
+"""Trace.rerun, bit for bit against the changed model."""
 
 import contextlib
 
@@ -13,7 +13,7 @@ import intus
 
 
 def hooked(model, x, name, change):
-    """The model's output with a forward hook that changes what one module returns."""
+    """Return the model's output with a forward hook that changes what one module returns."""
     module = dict(model.named_modules())[name]
     handle = module.register_forward_hook(lambda module, args, out: change(out))
     try:
@@ -53,16 +53,16 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", list(CHANGES))
-def test_a_rerun_is_what_a_hook_would_give(cnn, name):
+def test_rerun_equals_forward_hook(cnn, name):
     model, x, trace = cnn
     changes, module, change = CHANGES[name]
     after = trace.rerun(changes)
     assert torch.equal(after["output_1"].value, hooked(model, x, module, change))
     assert not torch.equal(after["output_1"].value, trace["output_1"].value)
-    assert torch.equal(trace["output_1"].value, model(x))  # the trace itself stays
+    assert torch.equal(trace["output_1"].value, model(x))  # the trace itself is unchanged
 
 
-def test_a_function_is_swapped(cnn):
+def test_swap_function(cnn):
     model, x, trace = cnn
     after = trace.rerun(swap={"relu_1": torch.tanh, "relu_2": torch.tanh})
     model.relu = nn.Tanh()
@@ -70,7 +70,7 @@ def test_a_function_is_swapped(cnn):
     assert after.graph.facts["changed"] == ["relu_1_3", "relu_2_5"]
 
 
-def test_only_what_lies_downstream_runs(cnn):
+def test_only_dependents_run_again(cnn):
     _, _, trace = cnn
 
     ran, functions = [], trace._replays._call_log._functions
@@ -90,7 +90,7 @@ def test_only_what_lies_downstream_runs(cnn):
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", list(ZOO))
-def test_no_change_of_the_input_changes_nothing(name, training):
+def test_identity_change_of_input(name, training):
     model, x = make(name, training)
     trace = intus.trace(model, x)
     after = trace.rerun({"input_1": lambda value: value})
@@ -100,7 +100,7 @@ def test_no_change_of_the_input_changes_nothing(name, training):
 
 
 @pytest.mark.parametrize("name", list(ZOO))
-def test_another_input_gives_what_the_model_gives(name):
+def test_rerun_with_another_input_equals_model(name):
     model, x = make(name)
     other = torch.randn_like(x)
     after, fresh = intus.trace(model, x).rerun({"input_1": other}), intus.trace(model, other)
@@ -109,17 +109,17 @@ def test_another_input_gives_what_the_model_gives(name):
     assert after.validate()
 
 
-def test_a_patch_from_another_pass():
+def test_patch_value_from_another_trace():
     torch.manual_seed(0)
     model, inputs = gpt2()
     model.eval()
     one = intus.trace(model, inputs)
     two = intus.trace(model, {"input_ids": inputs["input_ids"].flip(1)})
-    patched = one.rerun({"transformer.ln_f": two["transformer.ln_f"].value})
-    assert torch.equal(patched["lm_head"].value, two["lm_head"].value)
+    after = one.rerun({"transformer.ln_f": two["transformer.ln_f"].value})
+    assert torch.equal(after["lm_head"].value, two["lm_head"].value)
 
 
-def test_writes_through_views_are_followed():
+def test_rerun_follows_writes_through_views():
     def forward(x, scale=2):
         y = x * scale
         y[:2].mul_(10)
@@ -131,10 +131,10 @@ def test_writes_through_views_are_followed():
     assert torch.equal(
         after["output_1"].value, intus.trace(lambda x: forward(x, 1), x, seed=1)["output_1"].value
     )
-    assert after.validate()["mul_1_1"].reasons == ("it was changed in a rerun",)
+    assert after.validate()["mul_1_1"].reasons == ("it was changed by rerun",)
 
 
-def test_what_cannot_be_is_said(cnn):
+def test_rerun_errors(cnn):
     _, _, trace = cnn
     with pytest.raises(intus.IntusError, match=r"Did you mean 'conv2'") as error:
         trace.rerun({"conv22": 0})
@@ -151,18 +151,18 @@ def test_what_cannot_be_is_said(cnn):
         intus.trace(nn.Linear(2, 1), torch.ones(1, 2), save="none").rerun({"linear_1": 0})
 
 
-def test_a_model_that_would_have_gone_another_way_is_refused():
+def test_changed_branch_is_refused():
     def forward(x):
         y = x * 2
         return y + 1 if y.sum() > 0 else y - 1
 
     trace = intus.trace(forward, torch.ones(3))
     assert trace.rerun({"mul_1": 5})["output_1"].value.tolist() == [6, 6, 6]
-    with pytest.raises(RuntimeError, match="might have gone another way"):
+    with pytest.raises(RuntimeError, match="might have run other operations"):
         trace.rerun({"mul_1": -5})
 
 
-def test_an_exception_that_the_model_caught_is_passed_by():
+def test_rerun_with_caught_exception():
     def forward(x):
         y = x * 2
         with contextlib.suppress(RuntimeError):
@@ -173,7 +173,7 @@ def test_an_exception_that_the_model_caught_is_passed_by():
     assert trace.rerun({"mul_1": 5})["output_1"].value.tolist() == [6, 6, 6]
 
 
-def test_an_output_that_was_written_to_through_a_view_is_put_together_again():
+def test_rerun_of_output_written_through_view():
     def forward(x):
         y = x * 2
         y[:2].mul_(10)

@@ -1,4 +1,4 @@
-"""Modules and their calls; where buffers, tensors made inside and orphans stand among them."""
+"""Modules, calls, buffers, factory ops and orphans of a trace."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from intus.core.errors import AddressError, InputError
 
 
 class Noisy(nn.Module):
-    """Makes tensors at several depths, some of which lead nowhere."""
+    """Creates tensors at several depths; no output depends on some of them."""
 
     def __init__(self, inner=None):
         super().__init__()
@@ -38,26 +38,26 @@ def labels(ops):
     return [op.label for op in ops]
 
 
-def test_tensors_made_inside_are_in_the_module_that_made_them():
+def test_factory_ops_belong_to_their_module():
     t = intus.trace(nested(), torch.ones(2, 3))
     deep = ["1", "1.inner", "1.inner.inner"]
     assert [op.module for op in t.factory_ops] == deep
-    assert [op.module for op in t.find(type="mul")] == deep  # what is computed from them alone, too
+    assert [op.module for op in t.find(type="mul")] == deep  # also what is computed only from them
     assert not any(op.has_input_ancestor for op in t.find(type="mul"))
     assert [op.modules for op in t.factory_ops] == [["", *deep[:n]] for n in (1, 2, 3)]
     assert [op.module for op in t.buffers] == deep[::-1]  # where each was read
     assert [op.buffer_address for op in t.buffers] == [f"{address}.seen" for address in deep[::-1]]
 
 
-def test_orphans_are_trimmed():
+def test_orphans_are_removed():
     t = intus.trace(nested(), torch.ones(2, 3))
     assert t.ops_per_type == {"add": 9, "rand": 3, "mul": 3, "linear": 1}
     assert all(op.has_input_ancestor or op.is_output_ancestor for op in t)
     assert t.modules[""].ops == t.ops
 
 
-def test_what_a_module_takes_from_another_is_its_input_not_its_own():
-    class LiveValues(nn.Module):
+def test_call_inputs_come_from_outside():
+    class Outer(nn.Module):
         def __init__(self):
             super().__init__()
             self.act = nn.ReLU()
@@ -65,7 +65,7 @@ def test_what_a_module_takes_from_another_is_its_input_not_its_own():
         def forward(self, x):
             return self.act(torch.ones(3) + torch.rand(3)) + x
 
-    t = intus.trace(LiveValues(), torch.ones(3))
+    t = intus.trace(Outer(), torch.ones(3))
     call = t.modules["act"].calls[0]
     assert labels(call.inputs) == ["add_1_3"]
     assert labels(call.ops) == ["relu_1_4"]
@@ -74,7 +74,7 @@ def test_what_a_module_takes_from_another_is_its_input_not_its_own():
     assert labels(t["relu_1_4"].factory_ancestors) == ["ones_1_1", "rand_1_2"]
 
 
-def test_the_history_of_a_buffer():
+def test_buffer_writers():
     class Counting(nn.Module):
         def __init__(self):
             super().__init__()
@@ -93,7 +93,7 @@ def test_the_history_of_a_buffer():
     assert buffer.value == 0
 
 
-def test_a_module_tells_what_it_holds():
+def test_module_facts_match_torch():
     net = nested()
     net[0].bias.requires_grad_(False)
     t = intus.trace(net, torch.ones(2, 3))
@@ -118,7 +118,7 @@ def test_a_module_tells_what_it_holds():
     assert t.modules[""].own_params == []
 
 
-def test_a_module_called_twice_has_two_calls():
+def test_module_called_twice():
     net = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
     net.append(net[0])
     t = intus.trace(net, torch.ones(1, 2))
@@ -139,7 +139,7 @@ def test_a_module_called_twice_has_two_calls():
     assert len({module, t.modules["0"], *module.calls}) == 3
 
 
-def test_a_module_that_never_ran_and_one_made_on_the_way():
+def test_module_never_called_and_module_made_in_forward():
     class Odd(nn.Module):
         def __init__(self):
             super().__init__()
@@ -159,14 +159,14 @@ def test_a_module_that_never_ran_and_one_made_on_the_way():
     assert "def forward" in Path(__file__).read_text().splitlines()[source.line - 1]
 
 
-def test_the_source_of_a_decorated_forward_is_its_own():
+def test_source_of_decorated_forward():
     model, inputs = gpt2()
     t = intus.trace(model.eval(), inputs)
     assert t.modules[""].source.function == "GPT2LMHeadModel.forward"
     assert t.modules["transformer.h"].source is None  # a ModuleList has none
 
 
-def test_a_module_that_returns_what_it_was_given_is_entered_and_left():
+def test_identity_module_is_entered_and_output_of():
     t = intus.trace(nn.Sequential(nn.Tanh(), nn.Identity(), nn.ReLU()), torch.ones(2))
     assert t["tanh_1"].modules_entered == ["1", "2"]
     assert t["tanh_1"].output_of == ["1", "0"]
@@ -174,7 +174,7 @@ def test_a_module_that_returns_what_it_was_given_is_entered_and_left():
     assert t["relu_1"].modules_entered == []
 
 
-def test_a_function_has_no_modules_and_a_failing_model_still_tells():
+def test_function_without_modules_and_failing_model():
     t = intus.trace(lambda x: x + 1, torch.ones(2))
     assert (t.modules, t["add_1"].module, t["add_1"].in_submodule) == ({}, None, False)
     t = intus.trace(nn.Sequential(nn.Linear(2, 2), nn.Linear(3, 3)), torch.ones(1, 2), on_error="keep")
@@ -184,7 +184,7 @@ def test_a_function_has_no_modules_and_a_failing_model_still_tells():
     assert t["linear_1"].min_distance_from_output is None
 
 
-def test_decisions():
+def test_conditionals():
     def choose(x):
         big = x.sum() > 1
         unused = x.mean()
@@ -201,14 +201,14 @@ def test_decisions():
     assert t.terminal_bools == []
 
 
-def test_branching_counts_operations_not_tensors():
+def test_is_branching_counts_operations():
     assert not intus.trace(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(1, 2)).is_branching
     assert not intus.trace(lambda x: x * x, torch.ones(2)).is_branching
     assert not intus.trace(lambda x: torch.cat(x.chunk(2)), torch.ones(2)).is_branching
     assert intus.trace(lambda x: torch.tanh(x) + x, torch.ones(2)).is_branching
 
 
-def test_bad_asks_are_told():
+def test_module_and_summary_errors():
     t = intus.trace(nested(), torch.ones(2, 3))
     with pytest.raises(AddressError, match=r"There is no module '1\.iner'\. Did you mean '1\.inner'"):
         t.modules["1.iner"]

@@ -1,4 +1,4 @@
-"""Every row of docs/names.md on a model that has everything, against what is known without intus."""
+"""Every row of docs/names.md, on a model that has everything, against values computed without intus."""
 
 import functools
 import inspect
@@ -23,7 +23,7 @@ OP = {paper: ours for paper, ours in ROWS.items() if "op." in ours}
 
 
 class Everything(nn.Module):
-    """Recurrence, buffers, a tensor made inside, a write in place, several outputs, a condition, an LSTM."""
+    """Recurrence, buffers, a factory op, an in-place write, several outputs, a condition, an LSTM."""
 
     def __init__(self):
         super().__init__()
@@ -73,11 +73,11 @@ def labels(ops):
     return [op.label for op in ops]
 
 
-def test_the_order_is_what_the_model_says(t):
+def test_labels_in_execution_order(t):
     assert (labels(t.ops), t.graph.labels) == (ORDER, LABELS)
 
 
-def test_the_page_has_every_field_of_the_paper_once():
+def test_names_page_lists_every_field_of_the_paper():
     text = PAGE.read_text(encoding="utf-8")
     assert len(ROWS) == len(re.findall(r"^\| `", text, re.MULTILINE)) == len(MODEL_TRUTH) + len(OP_TRUTH)
     assert (len(MODEL), len(OP)) == (31, 60)  # Supplementary Table 1, left and right
@@ -133,7 +133,7 @@ def every(t):
 
 
 def plain(value):
-    """Ops, modules and calls by their names."""
+    """Replace ops, modules and calls by their names."""
     if isinstance(value, intus.Op):
         return value.label
     if isinstance(value, list):
@@ -144,7 +144,7 @@ def plain(value):
 
 
 @pytest.mark.parametrize("paper", list(MODEL))
-def test_a_field_of_the_pass(paper, t, model):
+def test_field_of_trace(paper, t, model):
     assert plain(eval(MODEL[paper], {"t": t})) == MODEL_TRUTH[paper](t, model)
 
 
@@ -256,21 +256,21 @@ def layer(label):
 
 
 def keys(label):
-    """What finds the label first."""
+    """Return the keys that find the label first."""
     short, numbered = "_".join(layer(label).split("_")[:2]), label.partition(":")[2]
     names = [layer(label), short] * (numbered in ("", "1"))
     names += [f"{name}:{numbered or 1}" for name in (layer(label), short)]
     for address in EXITED.get(label, []):
         if label in ("chunk_1_14", "chunk_2_15", *LSTM[1:]):
-            continue  # not the first that the module returned
+            continue  # not the module's first output
         plain, _, call = address.partition(":")
         names += [plain] * (call in ("", "1")) + [f"{plain}:{call or 1}"]
     names += [NAMES[label]] if label in NAMES else []
     return {*names, *([ORDER.index(label), ORDER.index(label) - len(ORDER)] if label in ORDER else [])}
 
 
-def far(g, label, ends, choose, *, back=False):
-    """By all simple paths, which is slow and surely right."""
+def path_length(g, label, ends, choose, *, back=False):
+    """Return the length of the chosen path among all simple paths."""
     found = [0] if label in ends else []
     for end in ends:
         found += [len(p) - 1 for p in networkx.all_simple_paths(g, *((label, end) if back else (end, label)))]
@@ -282,10 +282,10 @@ def ordered(names):
 
 
 def relatives(label, one, other):
-    return ordered({far for near in one(label) for far in other(near)} - {label})
+    return ordered({end for near in one(label) for end in other(near)} - {label})
 
 
-def held(op):
+def param_shapes(op):
     return HELD.get(op.label, [])
 
 
@@ -327,11 +327,11 @@ OP_TRUTH = {
     "gradfunc_name": lambda op, g: g.nodes_of_autograd.get(op.label),
     "is_part_of_iterable_output": lambda op, g: op.label in INDEX,
     "iterable_output_index": lambda op, g: INDEX.get(op.label),
-    "computed_with_params": lambda op, g: bool(held(op)),
-    "num_param_tensors": lambda op, g: len(held(op)),
-    "parent_param_shapes": lambda op, g: held(op),
-    "num_params_total": lambda op, g: sum(map(math.prod, held(op))),
-    "parent_params_fsize": lambda op, g: 4 * sum(map(math.prod, held(op))),
+    "computed_with_params": lambda op, g: bool(param_shapes(op)),
+    "num_param_tensors": lambda op, g: len(param_shapes(op)),
+    "parent_param_shapes": lambda op, g: param_shapes(op),
+    "num_params_total": lambda op, g: sum(map(math.prod, param_shapes(op))),
+    "parent_params_fsize": lambda op, g: 4 * sum(map(math.prod, param_shapes(op))),
     "same_layer_operations": lambda op, g: [other for other in LABELS if layer(other) == layer(op.label)],
     "parent_layers": lambda op, g: parents(op),
     "orig_ancestors": lambda op, g: ordered(ancestors(g, op, ROOTS)),
@@ -340,13 +340,13 @@ OP_TRUTH = {
     "spouse_layers": lambda op, g: relatives(op.label, g.successors, g.predecessors),
     "is_input_layer": lambda op, g: op.label == "input_1",
     "has_input_ancestor": lambda op, g: networkx.has_path(g, "input_1", op.label),
-    "min_distance_from_input": lambda op, g: far(g, op.label, ["input_1"], min),
-    "max_distance_from_input": lambda op, g: far(g, op.label, ["input_1"], max),
+    "min_distance_from_input": lambda op, g: path_length(g, op.label, ["input_1"], min),
+    "max_distance_from_input": lambda op, g: path_length(g, op.label, ["input_1"], max),
     "is_output_layer": lambda op, g: op.label in OUTPUTS,
     "is_output_ancestor": lambda op, g: any(networkx.has_path(g, op.label, out) for out in OUTPUTS),
     "output_descendents": lambda op, g: [o for o in OUTPUTS if o in networkx.descendants(g, op.label)],
-    "min_distance_from_output": lambda op, g: far(g, op.label, OUTPUTS, min, back=True),
-    "max_distance_from_output": lambda op, g: far(g, op.label, OUTPUTS, max, back=True),
+    "min_distance_from_output": lambda op, g: path_length(g, op.label, OUTPUTS, min, back=True),
+    "max_distance_from_output": lambda op, g: path_length(g, op.label, OUTPUTS, max, back=True),
     "is_buffer_layer": lambda op, g: op.label in BUFFERS,
     "buffer_address": lambda op, g: NAMES.get(op.label),
     "initialized_inside_model": lambda op, g: op.label in CREATED,
@@ -366,7 +366,7 @@ OP_TRUTH = {
 
 
 def parents(op):
-    """From what the call was given, which validate proves; an output's from the model's own code."""
+    """Return the parents by the call's arguments, which validate checks; of an output by the model's code."""
     if op.label in OUTPUTS:
         return [["linear_3_23", "chunk_1_14", "chunk_2_15"][OUTPUTS.index(op.label)]]
     given = str((ARGS.get(op.label), KWARGS.get(op.label)))
@@ -374,7 +374,7 @@ def parents(op):
 
 
 class Same:
-    """Equal to a tensor of the same numbers."""
+    """Equal to a tensor with the same elements."""
 
     def __init__(self, expected):
         self.expected = expected
@@ -393,8 +393,8 @@ class Between:
         return self.low <= other < self.high
 
 
-class Seeing(torch.overrides.TorchFunctionMode):
-    """What every function of torch returned, seen without intus: tensors copied on the spot."""
+class RecordingMode(torch.overrides.TorchFunctionMode):
+    """Records what every function of torch returns without intus, as copies."""
 
     def __init__(self):
         self.seen, self.nodes = [], []
@@ -411,22 +411,22 @@ class Seeing(torch.overrides.TorchFunctionMode):
 
 @pytest.fixture(scope="module")
 def family(t, model):
-    """The graph as networkx has it, with what was seen without intus."""
+    """Return the networkx graph, with what was recorded without intus."""
     g = networkx.DiGraph(t.to_networkx())
     before = {"input_1": torch.ones(3, 4), "buffer_1": model.count.clone(), "buffer_2": model.scale.clone()}
-    with torch.random.fork_rng(), Seeing() as seeing:
+    with torch.random.fork_rng(), RecordingMode() as mode:
         torch.manual_seed(5)
         out = model(before["input_1"])
     model.count.copy_(before["buffer_1"])
     outputs = dict(zip(OUTPUTS, [out["logits"], *out["parts"]], strict=True))
-    g.nodes_of_autograd = dict(zip(ORDER, seeing.nodes, strict=True))
+    g.nodes_of_autograd = dict(zip(ORDER, mode.nodes, strict=True))
     g.nodes_of_autograd |= {name: t.grad_fn.name() for name, t in outputs.items()}
-    g.seen = {**before, **dict(zip(ORDER, seeing.seen, strict=True)), **outputs}
+    g.seen = {**before, **dict(zip(ORDER, mode.seen, strict=True)), **outputs}
     return g
 
 
 @pytest.mark.parametrize("paper", list(OP))
-def test_a_field_of_an_operation(paper, t, family):
+def test_field_of_op(paper, t, family):
     ops = [t[label] for label in LABELS]
     found = {op.label: plain(eval(OP[paper], {"op": op})) for op in ops}
     if paper == "lookup_keys":
@@ -436,14 +436,14 @@ def test_a_field_of_an_operation(paper, t, family):
 
 
 def slow(x):
-    """A function that torch's modes see, and whose time is known."""
+    """Add 1 in a known time; torch function modes see the call."""
     if torch.overrides.has_torch_function_unary(x):
         return torch.overrides.handle_torch_function(slow, (x,), x)
     time.sleep(0.03)
     return x + 1
 
 
-def test_times_are_those_of_the_functions():
+def test_op_seconds():
     began = time.time()
     t = intus.trace(lambda x: slow(slow(x)) * 2, torch.ones(2), save="none")
     assert 0.03 <= t["slow_1:1"].seconds < 0.2
@@ -452,7 +452,7 @@ def test_times_are_those_of_the_functions():
     assert began <= t.started <= t.ended <= time.time()
 
 
-def test_a_loaded_trace_answers_like_a_fresh_one(t, tmp_path):
+def test_loaded_trace_has_equal_fields(t, tmp_path):
     t.save(tmp_path / "everything.trace")
     again = intus.load(tmp_path / "everything.trace")
     kept = ("creation_args", "creation_kwargs", "func_applied", "func_applied_name", "tensor_contents")
@@ -460,7 +460,7 @@ def test_a_loaded_trace_answers_like_a_fresh_one(t, tmp_path):
         "func_rng_states",
         "func_position_args_non_tensor",
         "func_keyword_args_non_tensor",
-    )  # functions do not travel
+    )  # functions are not saved
     for paper, ours in MODEL.items():
         assert plain(eval(ours, {"t": again})) == plain(eval(ours, {"t": t})), paper
     for paper, ours in OP.items():
@@ -469,7 +469,7 @@ def test_a_loaded_trace_answers_like_a_fresh_one(t, tmp_path):
                 assert plain(eval(ours, {"op": again[label]})) == plain(eval(ours, {"op": t[label]})), paper
 
 
-def test_an_op_knows_its_settings_also_where_no_call_was_kept():
+def test_non_tensor_args_without_saved_calls():
     op = intus.trace(nn.Conv2d(1, 1, 3, stride=2), torch.ones(1, 1, 9, 9), save="none")["conv2d_1"]
     assert (op.non_tensor_args, op.plain_args) == ("(2, 2), (0, 0), (1, 1), 1", ())
 
@@ -494,5 +494,5 @@ class Method:
     "function",
     [lambda x, y=1, *rest, last=2: x, decorated(lambda a, b=0, c=0: a), Method().plain, Method().open],
 )
-def test_arguments_have_the_names_that_inspect_gives_them(function, given):
+def test_argument_names_equal_inspect(function, given):
     assert by_name(function, given, {}) == inspect.signature(function).bind(*given).arguments

@@ -1,4 +1,4 @@
-"""What is printed of ops and modules: true, and without touching anything."""
+"""Text and HTML of ops and modules."""
 
 import numpy as np
 import pytest
@@ -7,44 +7,48 @@ from torch import nn
 from zoo_models import make
 
 import intus
-from intus.tracing.results.value_summary import look_at
+from intus.tracing.results.value_summary import compute_summary
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.float64])
 @pytest.mark.parametrize("shape", [(), (5,), (3, 4), (2, 3, 8, 8), (2, 70, 90), (0, 3)])
-def test_figures_are_numpys(dtype, shape):
+def test_compute_summary_equals_numpy(dtype, shape):
     torch.manual_seed(0)
     value = (torch.randn(shape) * 5).to(dtype)
-    look, plain = look_at(value), value.double().numpy()
-    assert (look.size, look.nan, look.infinite) == (plain.size, 0, 0)
-    assert look.zero == (plain == 0).sum()
+    summary, plain = compute_summary(value), value.double().numpy()
+    assert (summary.size, summary.nan, summary.infinite) == (plain.size, 0, 0)
+    assert summary.zero == (plain == 0).sum()
     if plain.size:
-        assert [look.low, look.mean, look.high] == pytest.approx([plain.min(), plain.mean(), plain.max()])
-        assert look.std == pytest.approx(plain.std())
-        assert sum(look.counts) == plain.size
+        assert [summary.low, summary.mean, summary.high] == pytest.approx(
+            [plain.min(), plain.mean(), plain.max()]
+        )
+        assert summary.std == pytest.approx(plain.std())
+        assert sum(summary.counts) == plain.size
         if plain.min() < plain.max():
-            assert list(look.counts) == np.histogram(plain, 40, (plain.min(), plain.max()))[0].tolist()
-    if look.image is not None:
-        assert max(look.image.shape) <= 64
-        assert np.isin(look.image, plain).all()
+            assert list(summary.counts) == np.histogram(plain, 40, (plain.min(), plain.max()))[0].tolist()
+    if summary.image is not None:
+        assert max(summary.image.shape) <= 64
+        assert np.isin(summary.image, plain).all()
 
 
-def test_what_is_not_finite_is_counted_and_left_out():
-    look = look_at(torch.tensor([1.0, 3.0, float("nan"), float("inf"), -float("inf"), float("nan")]))
-    assert (look.nan, look.infinite, look.low, look.mean, look.high) == (2, 2, 1.0, 2.0, 3.0)
-    assert look_at(torch.full((2,), float("nan"))).low is None
+def test_compute_summary_of_non_finite_values():
+    summary = compute_summary(
+        torch.tensor([1.0, 3.0, float("nan"), float("inf"), -float("inf"), float("nan")])
+    )
+    assert (summary.nan, summary.infinite, summary.low, summary.mean, summary.high) == (2, 2, 1.0, 2.0, 3.0)
+    assert compute_summary(torch.full((2,), float("nan"))).low is None
 
 
-def test_odd_values_have_a_look_or_none():
-    assert look_at(torch.tensor([3 + 4j])).high == 5
-    assert look_at(torch.tensor([True, False, True])).mean == pytest.approx(2 / 3)
-    assert look_at(torch.ones(2, device="meta")) is None
-    assert look_at(torch.eye(3).to_sparse()) is None
+def test_compute_summary_of_other_dtypes_and_layouts():
+    assert compute_summary(torch.tensor([3 + 4j])).high == 5
+    assert compute_summary(torch.tensor([True, False, True])).mean == pytest.approx(2 / 3)
+    assert compute_summary(torch.ones(2, device="meta")) is None
+    assert compute_summary(torch.eye(3).to_sparse()) is None
     t = intus.trace(lambda x: x.to_sparse(), torch.eye(3))
     assert "\n  values" not in str(t["to_sparse_1"])
 
 
-def test_printing_changes_nothing(zoo):
+def test_printing_has_no_side_effects(zoo):
     model, x = zoo
     t = intus.trace(model, x)
     before = {row: (value.clone(), value._version) for row, value in t.values.items()}
@@ -60,7 +64,7 @@ def test_printing_changes_nothing(zoo):
         assert version == t.values[row]._version
 
 
-def test_printing_inside_a_trace_is_no_part_of_it():
+def test_printing_inside_a_trace_is_not_recorded():
     def outer(x):
         inner = intus.trace(torch.tanh, x)
         str(inner["tanh_1"])
@@ -70,7 +74,7 @@ def test_printing_inside_a_trace_is_no_part_of_it():
     assert [op.type for op in intus.trace(outer, torch.ones(3, 3))] == ["tanh", "add"]
 
 
-def test_the_card_of_an_op():
+def test_op_card():
     t = intus.trace(*make("cnn"))
     lines = dict(
         line.strip().split("   ", 1) for line in str(t["conv1"]).splitlines()[1:] if "   " in line.strip()
@@ -88,7 +92,7 @@ def test_the_card_of_an_op():
     assert "pass" in str(intus.trace(*make("loop_lstm"))["w:2"])
 
 
-def test_an_op_that_was_not_saved_or_failed_has_a_card():
+def test_card_of_unsaved_or_failed_op():
     t = intus.trace(nn.Linear(2, 2), torch.ones(1, 2), save="none")
     assert "\n  values" not in str(t["linear_1"])
     assert "<svg" not in t["linear_1"]._repr_html_()
@@ -97,7 +101,7 @@ def test_an_op_that_was_not_saved_or_failed_has_a_card():
     assert "output " not in str(t["matmul_1"])
 
 
-def test_the_card_of_a_module():
+def test_module_card():
     t = intus.trace(*make("cnn"))
     card = str(t.modules[""])
     assert card.startswith("the model: Cnn\n")
@@ -106,7 +110,7 @@ def test_the_card_of_a_module():
     assert "2 times" in str(t.modules["relu"])
 
 
-def test_hostile_names_stay_text():
+def test_html_is_escaped():
     class Evil(nn.ReLU):
         def extra_repr(self):
             return "<script>alert(1)</script>"

@@ -1,4 +1,4 @@
-"""Small pictures of saved values, against numpy."""
+"""Thumbnails of saved values, against numpy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intus.tracing.results.value_summary import NO_NUMBER, NOTHING, TONES, summarise, thumbnail
+from intus.tracing.results.value_summary import NO_NUMBER, NOTHING, TONES, summarize, thumbnail
 
 ANY = st.one_of(st.floats(-1e6, 1e6, width=32), st.sampled_from([0.0, float("nan"), float("inf")]))
 
@@ -21,7 +21,7 @@ def rows_of(picture: dict) -> list[str]:
 
 @settings(max_examples=60, deadline=None)
 @given(hnp.arrays(np.float32, st.tuples(st.integers(2, 40), st.integers(2, 40)), elements=ANY))
-def test_a_matrix_is_drawn_number_by_number(array: np.ndarray) -> None:
+def test_thumbnail_of_matrix(array: np.ndarray) -> None:
     picture = thumbnail(torch.from_numpy(array))
     assert picture is not None
     rows, columns = (-(-n // 32) for n in array.shape)
@@ -38,7 +38,7 @@ def test_a_matrix_is_drawn_number_by_number(array: np.ndarray) -> None:
             assert abs(TONES.index(character) - 15 - tone) <= 0.51
 
 
-def test_channels_stand_beside_each_other() -> None:
+def test_thumbnail_mosaic_of_channels() -> None:
     signs = torch.tensor([1.0, -1.0, 0.0, 1.0, 1.0])[:, None, None].expand(5, 2, 3)
     picture = thumbnail(signs[None])
     assert picture is not None
@@ -48,7 +48,7 @@ def test_channels_stand_beside_each_other() -> None:
     assert rows_of(picture) == [upper, upper, NOTHING * 7, lower, lower]
 
 
-def test_three_channels_are_an_image_from_the_least_to_the_greatest() -> None:
+def test_thumbnail_of_three_channels_is_an_image() -> None:
     image = torch.zeros(2, 3, 8, 100)
     image[0, 0] = 2.0  # red
     image[0, 1, :, 0] = 1.0
@@ -70,7 +70,7 @@ def test_three_channels_are_an_image_from_the_least_to_the_greatest() -> None:
         (torch.randint(0, 9, (2, 12)), ""),
     ],
 )
-def test_what_is_drawn_is_said_in_numpys_words(value: torch.Tensor, of: str) -> None:
+def test_thumbnail_part_is_a_numpy_index(value: torch.Tensor, of: str) -> None:
     picture = thumbnail(value)
     assert picture is not None
     assert picture["of"] == of
@@ -78,7 +78,7 @@ def test_what_is_drawn_is_said_in_numpys_words(value: torch.Tensor, of: str) -> 
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1), (7, 1, 1), (0, 4), (3, 0, 4), (0, 2, 2), (0, 1, 4, 4)])
-def test_a_number_and_nothing_have_no_picture(shape: tuple[int, ...]) -> None:
+def test_thumbnail_of_scalar_or_empty_is_none(shape: tuple[int, ...]) -> None:
     assert thumbnail(torch.zeros(shape)) is None
 
 
@@ -86,7 +86,7 @@ def test_a_number_and_nothing_have_no_picture(shape: tuple[int, ...]) -> None:
     ("shape", "of"),
     [((5,), ""), ((1, 5), "[0]"), ((5, 1), "[:, 0]"), ((3, 1, 5), "[0, 0]"), ((3, 5, 1), "[0, :, 0]")],
 )
-def test_a_row_is_a_strip_and_one_of_whole_numbers_its_first(shape: tuple[int, ...], of: str) -> None:
+def test_thumbnail_of_row_is_a_strip_or_integers(shape: tuple[int, ...], of: str) -> None:
     numbers = torch.tensor([0.0, -2.0, 2.0, float("nan"), 1.0])
     value = torch.zeros(shape)
     value.reshape(-1)[:5] = numbers
@@ -102,7 +102,7 @@ def test_a_row_is_a_strip_and_one_of_whole_numbers_its_first(shape: tuple[int, .
     assert mask["pixels"] == "ffu"
 
 
-def test_a_long_row_is_thinned_out_or_cut() -> None:
+def test_thumbnail_of_long_row() -> None:
     long = thumbnail(torch.arange(1000.0))
     assert long is not None
     assert (long["columns"], len(long["pixels"])) == (125, 125)
@@ -111,8 +111,8 @@ def test_a_long_row_is_thinned_out_or_cut() -> None:
     assert ids["numbers"] == ", ".join(map(str, range(16))) + ", …"
 
 
-def test_figures_come_with_their_picture() -> None:
-    columns = summarise({2: torch.eye(3), 5: torch.tensor(4.0)})
+def test_summarize_includes_thumbnails() -> None:
+    columns = summarize({2: torch.eye(3), 5: torch.tensor(4.0)})
     assert columns["picture"] == [thumbnail(torch.eye(3)), None]
-    many = summarise(dict.fromkeys(range(2001), torch.eye(3)))  # the page must stay small
+    many = summarize(dict.fromkeys(range(2001), torch.eye(3)))  # the page must stay small
     assert set(many["picture"]) == {None}

@@ -1,4 +1,4 @@
-"""The table and the networkx graph say what the ops say."""
+"""Trace.to_pandas and Trace.to_networkx, against the properties of Op."""
 
 import time
 
@@ -17,20 +17,20 @@ SAME = {
     "parameters": "num_params",
     "parameter_bytes": "param_bytes",
 }
-OF_NEIGHBOURS = {
+OTHER = {
     "parents": lambda op: [parent.label for parent in op.parents],
-    "num_consumers": lambda op: sum(len(edge) for edge in uses(op)),
+    "num_consumers": lambda op: sum(len(edge) for edge in edges_to_children(op)),
     "source": lambda op: f"{op.source.file}:{op.source.line}" if op.source else "",
     "device": lambda op: op.meta.device,
 }
 
 
-def uses(op):
+def edges_to_children(op):
     edges = op._graph.edges
     return [edges.arg[(edges.src == op.row) & (edges.dst == child.row)] for child in op.children]
 
 
-def test_every_column_is_the_ops_own(zoo):
+def test_columns_equal_op_properties(zoo):
     model, x = zoo
     t = intus.trace(model, x)
     table = t.to_pandas()
@@ -38,12 +38,12 @@ def test_every_column_is_the_ops_own(zoo):
     for row, facts in enumerate(table.to_dict("records")):
         op = t[t.graph.labels[row]]
         for name, fact in facts.items():
-            get = OF_NEIGHBOURS.get(name, lambda op, name=name: getattr(op, SAME.get(name, name)))
+            get = OTHER.get(name, lambda op, name=name: getattr(op, SAME.get(name, name)))
             fact = None if pd.api.types.is_scalar(fact) and pd.isna(fact) else fact
             assert fact == get(op), (op.label, name)
 
 
-def test_missing_numbers_are_missing_and_the_others_whole():
+def test_missing_integers_are_na():
     table = intus.trace(lambda x: (x.sort().values + 1, torch.ones(2) * 2)[0], torch.ones(3)).to_pandas()
     assert table["flops"].dtype == "Int64"
     flops = table.set_index("label")["flops"]
@@ -52,7 +52,7 @@ def test_missing_numbers_are_missing_and_the_others_whole():
     assert flops.sum() == 3
 
 
-def test_networkx_bears_the_facts_and_can_be_written(tmp_path):
+def test_to_networkx_attributes_and_graphml(tmp_path):
     t = intus.trace(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(1, 2))
     graph = t.to_networkx()
     assert graph.graph["model"] == "Sequential"
@@ -65,7 +65,7 @@ def test_networkx_bears_the_facts_and_can_be_written(tmp_path):
     networkx.write_graphml(graph, tmp_path / "net.graphml")
 
 
-def test_a_table_of_many_operations_is_quick():
+def test_to_pandas_is_fast_for_many_operations():
     def chain(x):
         for n in range(20_000):
             x = x.add(n)

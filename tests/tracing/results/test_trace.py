@@ -1,4 +1,4 @@
-"""The Trace as an object: indexing, finding, tables, text."""
+"""Indexing, finding, tables and text of Trace."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def test_indexing(trace):
     assert len(trace) == 9 == len(list(trace))
 
 
-def test_a_name_that_does_not_exist_raises_with_the_nearest(trace):
+def test_unknown_name_suggests_the_nearest(trace):
     with pytest.raises(AddressError, match=r"Cnn has no 'conv2d_7'\. Did you mean 'conv2d_"):
         trace["conv2d_7"]
     with pytest.raises(AddressError, match=r"\[9\] is out of range: there are 9 operations"):
@@ -41,7 +41,7 @@ def test_find(trace):
     assert len(trace.find()) == 9
 
 
-def test_an_op_tells_about_itself(trace):
+def test_op_properties(trace):
     op = trace["conv1"]
     assert (op.type, op.kind, op.pass_number, op.shape, op.dtype, op.nbytes) == (
         "conv2d", "op", 1, (2, 4, 6, 6), "float32", 2 * 4 * 6 * 6 * 4,
@@ -90,14 +90,14 @@ def test_layers_and_modules(trace):
     assert trace.modules[""].type == "Cnn"
 
 
-def test_draw_writes_a_page_and_refuses_other_endings(trace, tmp_path):
+def test_draw_writes_html_and_refuses_unknown_extension(trace, tmp_path):
     page = trace.draw(tmp_path / "net.html")
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     with pytest.raises(InputError, match=r"net\.gif"):
         trace.draw(tmp_path / "net.gif")
 
 
-def test_view_traces_and_shows(tmp_path):
+def test_view_of_model_and_trace(tmp_path):
     model, x = make("residual")
     assert "Residual" in repr(intus.view(model, x))
     assert "4 operations" in repr(intus.view(lambda x: model(x), x))
@@ -109,7 +109,7 @@ def test_view_traces_and_shows(tmp_path):
         intus.view(ran.graph, x)
 
 
-def test_find_by_neighbours_and_by_module():
+def test_find_by_neighbors_and_module():
     net = torch.nn.Sequential(
         torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2)),
         torch.nn.Sequential(torch.nn.Conv2d(4, 4, 3), torch.nn.MaxPool2d(2), torch.nn.ReLU()),
@@ -122,7 +122,7 @@ def test_find_by_neighbours_and_by_module():
         t.find(inside="2")
 
 
-def test_a_graph_knows_what_calls_were_given_besides_tensors():
+def test_graph_settings():
     net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3, stride=2), torch.nn.MaxPool2d(2, ceil_mode=True))
     graph = intus.trace(net, torch.ones(1, 1, 9, 9), save="none").graph
     settings = [graph.setting(row) for row in range(len(graph.ops))]
@@ -134,7 +134,7 @@ def test_a_graph_knows_what_calls_were_given_besides_tensors():
     ]
 
 
-def test_a_graph_knows_what_modules_hold_even_where_parameters_are_tied():
+def test_graph_modules_with_tied_parameters():
     net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2)).eval()
     net[2].weight = net[0].weight
     net[0].train()
@@ -160,7 +160,7 @@ class Ends(nn.Module):
         return {"logits": image + mask, "states": [more[0] * rest["scale"]["by"], more[1] + 1]}
 
 
-def test_inputs_and_outputs_bear_the_names_of_the_models_own_code():
+def test_input_and_output_names():
     x = torch.ones(2)
     t = intus.trace(Ends(), (x, x + 1, x + 2), {"mask": x + 3, "scale": {"by": x + 4}})
     assert t.graph.facts["inputs"] == ["image", "more.0", "more.1", "mask", "scale.by"]
@@ -170,13 +170,13 @@ def test_inputs_and_outputs_bear_the_names_of_the_models_own_code():
     assert any(line.split()[:2] == ["output_1", "logits"] for line in lines)
 
 
-def test_a_tensor_given_twice_is_one_input_under_its_first_name():
+def test_tensor_passed_twice_is_one_input():
     x = torch.ones(2)
     t = intus.trace(lambda a, b, c: a + b + c, (x, x, x + 1))
     assert t.graph.facts["inputs"] == ["a", "c"]
-    assert "outputs" not in t.graph.facts  # a bare place would say nothing
+    assert "outputs" not in t.graph.facts  # a lone output has no name
 
 
-def test_arguments_that_the_model_does_not_take_raise_the_models_own_error():
+def test_invalid_arguments_raise_the_model_error():
     with pytest.raises(TypeError, match=r"forward\(\) got an unexpected keyword argument 'masks'"):
         intus.trace(nn.ReLU(), torch.ones(2), {"masks": torch.ones(2)})

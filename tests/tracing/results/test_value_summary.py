@@ -1,4 +1,4 @@
-"""What saved activations looked like, against numpy."""
+"""Summaries of saved values, against numpy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intus.tracing.results.value_summary import BINS, summarise
+from intus.tracing.results.value_summary import BINS, summarize
 from intus.tracing.run import trace
 
 ANY = st.one_of(
@@ -18,8 +18,8 @@ ANY = st.one_of(
 
 @settings(max_examples=60, deadline=None)
 @given(hnp.arrays(np.float32, hnp.array_shapes(max_dims=3, max_side=6), elements=ANY))
-def test_figures_are_numpys(array: np.ndarray) -> None:
-    columns = summarise({7: torch.from_numpy(array)})
+def test_summarize_equals_numpy(array: np.ndarray) -> None:
+    columns = summarize({7: torch.from_numpy(array)})
     kept = array[np.isfinite(array)].astype(np.float64)
     assert columns["row"] == [7]
     assert columns["nan"] == [int(np.isnan(array).sum())]
@@ -41,12 +41,12 @@ def test_figures_are_numpys(array: np.ndarray) -> None:
     assert len(counts) in (0, BINS)
 
 
-def test_figures_of_many_blocks_are_numpys() -> None:
+def test_summarize_of_many_blocks_equals_numpy() -> None:
     value = torch.randn(3, 257, 129, generator=torch.Generator().manual_seed(0)).transpose(0, 2) + 1e4
     value[5, 6, :] = float("nan")
     value[7, 8, 0] = float("inf")
     value[9] = 0
-    columns = summarise({0: value})
+    columns = summarize({0: value})
     kept = value[value.isfinite()].double().numpy()
     assert (columns["nan"], columns["inf"]) == ([3], [1])
     assert np.isclose(columns["mean"][0], kept.mean(), rtol=1e-5)
@@ -55,15 +55,15 @@ def test_figures_of_many_blocks_are_numpys() -> None:
     assert columns["histogram"][0] == np.histogram(kept, BINS)[0].tolist()
 
 
-def test_numbers_at_the_limits_of_their_dtype() -> None:
+def test_summarize_at_dtype_limits() -> None:
     limit = torch.finfo(torch.float64).max
     large = torch.tensor([-limit, 0.0, limit], dtype=torch.float64)
-    columns = summarise({0: large, 1: torch.tensor([0.0, 5e-324], dtype=torch.float64)})
+    columns = summarize({0: large, 1: torch.tensor([0.0, 5e-324], dtype=torch.float64)})
     assert columns["std"] == [None, 0]
     assert [sum(counts) for counts in columns["histogram"]] == [3, 2]
 
 
-def test_other_dtypes_and_what_has_no_numbers() -> None:
+def test_summarize_other_dtypes_and_values_without_numbers() -> None:
     values = {
         0: torch.tensor([True, False]),
         1: torch.tensor([3 + 4j]),
@@ -72,12 +72,12 @@ def test_other_dtypes_and_what_has_no_numbers() -> None:
         4: torch.tensor([1, 2, 3]),
         5: torch.ones(2, dtype=torch.bfloat16),
     }
-    columns = summarise(values)
+    columns = summarize(values)
     assert columns["row"] == [0, 1, 4, 5]
     assert columns["mean"] == [0.5, 5.0, 2.0, 1.0]
 
 
-def test_values_are_left_alone() -> None:
+def test_show_does_not_change_values() -> None:
     t = trace(torch.nn.Linear(3, 2), torch.ones(1, 3))
     before = {row: value.clone() for row, value in t.values.items()}
     t.show()

@@ -1,4 +1,4 @@
-"""Each rule by which an argument need not matter: it holds where mathematics says so, and nowhere else."""
+"""Exemption rules: each applies where mathematics says so, and nowhere else."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ CELL = (torch.randn(6, 3), torch.randn(6, 2), torch.randn(6), torch.randn(6))
 EVERY, SOME = torch.tensor([0, 1, 2, 0]), torch.tensor([0, 1, 1, 0])
 
 #: function of one input, the argument that need not matter, a word of the reason
-RIGHTLY = {
+EXEMPT = {
     "linear by zeros": (lambda x: F.linear(x, ZERO), "0", "zero"),
     "conv of zeros": (lambda x: F.conv2d(torch.zeros_like(IMAGE), KERNEL * x.sum()), "1", "zero"),
     "times 0": (lambda x: x * 0, "0", "zero"),
@@ -52,7 +52,7 @@ RIGHTLY = {
     "a query for tiny keys": (
         lambda x: F.scaled_dot_product_attention(x[None], X[None] * 1e-15, X[None]),
         "0",
-        "too near",
+        "too small",
     ),
     "less what is huge": (lambda x: x - 1e30, "0", "rounding"),
     "plus what is huge": (lambda x: x + torch.full((2, 3), -1e30), "0", "rounding"),
@@ -63,7 +63,7 @@ RIGHTLY = {
     ),
 }
 #: the same functions where the argument does matter
-WRONGLY = {
+NOT_EXEMPT = {
     "linear": (lambda x: F.linear(x, W, torch.zeros(3)), "0"),
     "conv, no padding": (lambda x: F.conv2d(IMAGE * x.sum(), KERNEL, torch.zeros(2), 1, 0), "0"),
     "times 1": (lambda x: x * 1, "0"),
@@ -97,7 +97,7 @@ WRONGLY = {
 
 
 def case_of(function, arg):
-    """The Case of the last call of a function, as ``validate`` would ask about it."""
+    """Return the Case of the last call of a function, as ``validate`` makes it."""
     trace = intus.trace(function, torch.randn(2, 3))
     op = trace[-1]
     call = trace._replays.call(int(trace.graph.ops.event[op.row]))
@@ -108,9 +108,9 @@ def case_of(function, arg):
     return trace, op, Case(op.type, call, given, number, arg, [op.value])
 
 
-@pytest.mark.parametrize("name", list(RIGHTLY))
-def test_an_argument_that_cannot_matter_is_exempt_for_its_reason(name):
-    function, arg, word = RIGHTLY[name]
+@pytest.mark.parametrize("name", list(EXEMPT))
+def test_argument_that_cannot_matter_is_exempt(name):
+    function, arg, word = EXEMPT[name]
     torch.manual_seed(0)
     trace, op, case = case_of(function, arg)
     assert word in reason(case)
@@ -120,16 +120,16 @@ def test_an_argument_that_cannot_matter_is_exempt_for_its_reason(name):
     assert any(f"argument {arg!r}" in why for why in report[op.label].reasons)
 
 
-@pytest.mark.parametrize("name", list(WRONGLY))
-def test_an_argument_that_matters_has_no_reason_not_to(name):
-    function, arg = WRONGLY[name]
+@pytest.mark.parametrize("name", list(NOT_EXEMPT))
+def test_argument_that_matters_is_not_exempt(name):
+    function, arg = NOT_EXEMPT[name]
     torch.manual_seed(0)
     trace, op, case = case_of(function, arg)
     assert reason(case) is None
     assert arg not in "".join(trace.validate()[op.label].reasons)
 
 
-def test_the_first_pass_of_lazy_layers_is_proven():
+def test_first_pass_of_lazy_layers_is_valid():
     torch.manual_seed(0)
     critic = torch.nn.Sequential(
         torch.nn.LazyConv2d(4, 3), torch.nn.LeakyReLU(0.2), torch.nn.Flatten(), torch.nn.LazyLinear(1)

@@ -1,4 +1,4 @@
-"""Proof while the model runs: it says what saved values say, catches every lie, and keeps nothing."""
+"""intus.validate: equal to the offline report, detects every error, keeps no activations."""
 
 import copy
 import gc
@@ -16,17 +16,17 @@ from intus.tracing import run
 from intus.tracing.capture.call_log import CallLog
 
 
-def told(report):
+def statuses(report):
     return [(check.label, check.status) for check in report]
 
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", list(ZOO))
-def test_it_says_what_the_saved_values_say(name, training):
+def test_online_report_equals_offline_report(name, training):
     model, x = make(name, training)
     trace = intus.trace(model, x)
-    assert told(intus.validate(model, x)) == told(trace.validate(perturb="all"))
-    assert told(intus.validate(model, x, perturb="all")) == told(trace.validate())
+    assert statuses(intus.validate(model, x)) == statuses(trace.validate(perturb="all"))
+    assert statuses(intus.validate(model, x, perturb="all")) == statuses(trace.validate())
 
 
 class Net(nn.Module):
@@ -51,18 +51,18 @@ def failed(report):
     return [check.label for check in report.failed]
 
 
-def test_the_net_itself_is_valid():
+def test_net_is_valid():
     assert len(validated().proven) == 5
 
 
-# -- a graph that lies -----------------------------------------------------------------------------------
+# -- wrong graphs ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def lying(monkeypatch):
-    """Makes the graph of the next pass another: its edges, its parameters."""
+def altered_graph(monkeypatch):
+    """Return a function that changes the edges or parameters of the graph of the next pass."""
 
-    def lie(edges=None, params=None):
+    def alter(edges=None, params=None):
         def assemble(*args):
             graph, where = plain(*args)
             graph = copy.copy(graph)
@@ -78,55 +78,57 @@ def lying(monkeypatch):
         plain = run.assemble
         monkeypatch.setattr(run, "assemble", assemble)
 
-    return lie
+    return alter
 
 
-def test_a_wrong_edge_is_caught(lying):
-    lying(lambda edges, at: [[at("linear_1_1") if (d, a) == (at(SUB), 0) else s, d, a] for s, d, a in edges])
+def test_wrong_edge_fails(altered_graph):
+    altered_graph(
+        lambda edges, at: [[at("linear_1_1") if (d, a) == (at(SUB), 0) else s, d, a] for s, d, a in edges]
+    )
     report = validated()
     assert failed(report) == [SUB]
-    assert "it came from linear_2_3, not as the graph has it" in report[SUB].reasons[0]
+    assert "it came from linear_2_3, the graph has another parent" in report[SUB].reasons[0]
 
 
-def test_swapped_edges_are_caught(lying):
-    lying(lambda edges, at: [[s, d, 1 - a if d == at(SUB) else a] for s, d, a in edges])
+def test_swapped_edges_fail(altered_graph):
+    altered_graph(lambda edges, at: [[s, d, 1 - a if d == at(SUB) else a] for s, d, a in edges])
     assert failed(validated()) == [SUB]
 
 
 @pytest.mark.parametrize("label", ["linear_2_3", SUB, "output_1"])
-def test_a_lost_edge_is_caught(lying, label):
+def test_lost_edge_fails(altered_graph, label):
     def lose(edges, at):
         lost = next(edge for edge in edges if edge[1] == at(label))
         return [edge for edge in edges if edge is not lost]
 
-    lying(lose)
+    altered_graph(lose)
     assert failed(validated()) == [label]
 
 
-def test_an_edge_too_many_is_caught(lying):
-    lying(lambda edges, at: sorted([*edges, [0, at(RELU), 1]], key=lambda edge: edge[1]))
+def test_additional_edge_fails(altered_graph):
+    altered_graph(lambda edges, at: sorted([*edges, [0, at(RELU), 1]], key=lambda edge: edge[1]))
     assert failed(validated()) == [RELU]
 
 
-def test_a_lost_parameter_is_caught(lying):
-    lying(params=lambda pairs: pairs[1:])
+def test_lost_parameter_fails(altered_graph):
+    altered_graph(params=lambda pairs: pairs[1:])
     (check,) = validated().failed
     assert (check.label, "a.weight" in check.reasons[0]) == ("linear_1_1", True)
 
 
-def test_an_output_of_something_else_is_caught(lying):
-    lying(lambda edges, at: [[at(RELU) if d == at("output_1") else s, d, a] for s, d, a in edges])
+def test_wrong_output_fails(altered_graph):
+    altered_graph(lambda edges, at: [[at(RELU) if d == at("output_1") else s, d, a] for s, d, a in edges])
     assert not validated()
 
 
-# -- a recorder that lies --------------------------------------------------------------------------------
+# -- wrong recordings ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def misnoted(monkeypatch):
-    """Notes the calls of one function as others than they were: ``change`` gets the note as a list."""
+def altered_note(monkeypatch):
+    """Return a function that changes the notes of the calls of one function, given as a list."""
 
-    def lie(func, change):
+    def alter(func, change):
         def noted(self, *args):
             note = plain(self, *args)
             if args[0] is func:
@@ -136,10 +138,10 @@ def misnoted(monkeypatch):
                     note[0] = self._learn(note[0])[0]
             return tuple(note)
 
-        plain = CallLog.noted
-        monkeypatch.setattr(CallLog, "noted", noted)
+        plain = CallLog.logged_call
+        monkeypatch.setattr(CallLog, "logged_call", noted)
 
-    return lie
+    return alter
 
 
 def swap(note):
@@ -160,27 +162,27 @@ def other_function(note):
     note[0] = torch.add
 
 
-def deaf(note):
+def ignoring_function(note):
     note[0] = lambda a, b, alpha: a - 2 * b.detach().sign() * b.abs() if b.sum() > 1e9 else None
 
 
-@pytest.mark.parametrize("lie", [swap, first_twice, other_number, other_function, deaf])
-def test_a_call_that_was_misnoted_is_caught(misnoted, lie):
-    misnoted(torch.sub, lie)
+@pytest.mark.parametrize("alter", [swap, first_twice, other_number, other_function, ignoring_function])
+def test_altered_note_fails(altered_note, alter):
+    altered_note(torch.sub, alter)
     assert failed(validated()) == [SUB]
 
 
-def test_a_function_that_ignores_an_argument_is_caught(misnoted):
+def test_ignored_argument_fails(altered_note):
     def ignore(note):
         note[0] = lambda x, y: x + 1
 
-    misnoted(torch.add, ignore)
+    altered_note(torch.add, ignore)
     (check,) = intus.validate(torch.add, (torch.ones(3), torch.ones(3))).failed
     assert check.reasons == ("argument '1': random values give the same result",)
 
 
-def test_the_value_before_a_write_in_place_is_not_the_one_after(misnoted):
-    """``y`` of before and ``y`` of after are one tensor: a parent that is the earlier must not pass."""
+def test_value_before_in_place_write_differs(altered_note):
+    """``y`` before and after are one tensor object; the earlier value must not pass as the parent."""
 
     def forward(x):
         y = x * 2
@@ -191,12 +193,12 @@ def test_the_value_before_a_write_in_place_is_not_the_one_after(misnoted):
         note[3] = (rows[0], *note[3][1:])
 
     rows = []
-    misnoted(torch.Tensor.add_, lambda note: rows.append(note[3][0]))
-    misnoted(torch.tanh, earlier)
+    altered_note(torch.Tensor.add_, lambda note: rows.append(note[3][0]))
+    altered_note(torch.tanh, earlier)
     assert failed(intus.validate(forward, torch.ones(3))) == ["tanh_1_3"]
 
 
-# -- what it leaves and what it takes --------------------------------------------------------------------
+# -- side effects and memory ----------------------------------------------------------------------------
 
 
 def test_activations_are_not_kept():
@@ -220,21 +222,21 @@ def test_activations_are_not_kept():
     assert most <= 2
 
 
-def test_what_is_read_through_a_view_is_what_it_was():
+def test_reads_through_views_after_writes():
     def forward(x):
         y = x * 2
         first, second = y[:2], y[1:]
         z = second + 0
-        first.mul_(10)  # writes into what ``second`` sees
+        first.mul_(10)  # writes into the memory of ``second``
         y[0], kept = x[0], second * 3
         y.numpy()
         return y.sum() + kept.sum() + z.sum() + torch.sin(y).sum()
 
     trace = intus.trace(forward, torch.arange(1.0, 5))
-    assert told(intus.validate(forward, torch.arange(1.0, 5))) == told(trace.validate())
+    assert statuses(intus.validate(forward, torch.arange(1.0, 5))) == statuses(trace.validate())
 
 
-def test_a_model_is_left_as_it_was():
+def test_validate_restores_model_and_random_state():
     model, x = make("cnn", training=True)
     model.zero_grad()
     before = copy.deepcopy(model.state_dict())
@@ -251,7 +253,7 @@ def test_a_model_is_left_as_it_was():
     assert torch.equal(torch.get_rng_state(), after)
 
 
-def test_what_the_model_computes_while_it_is_proven_is_what_it_computes():
+def test_validate_does_not_change_what_the_model_computes():
     seen = []
 
     def forward(x):
@@ -267,12 +269,12 @@ def test_what_the_model_computes_while_it_is_proven_is_what_it_computes():
     assert torch.equal(*seen)
 
 
-def test_an_exception_of_the_model_is_its_own():
+def test_exception_of_the_model_is_raised():
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         intus.validate(nn.Linear(2, 2), torch.ones(1, 3))
 
 
-def test_a_module_out_of_sight_is_proven_as_one():
+def test_script_module_is_validated_as_one_op():
     torch.manual_seed(0)
     with pytest.warns(DeprecationWarning, match="deprecated"):
         inner = torch.jit.trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.ones(1, 4))
@@ -280,11 +282,11 @@ def test_a_module_out_of_sight_is_proven_as_one():
     trace = intus.trace(model, torch.ones(1, 4))
     report = intus.validate(model, torch.ones(1, 4))
     assert report
-    assert told(report) == told(trace.validate())
+    assert statuses(report) == statuses(trace.validate())
     assert "topleveltracedmodule_1_2" in [check.label for check in report.proven]
 
 
-def test_inference_mode_and_inputs_written_to():
+def test_inference_mode_with_in_place_writes():
     x = torch.ones(4)
     with torch.inference_mode():
         report = intus.validate(lambda x: x.mul_(3).add_(1)[:2].mul_(2) + x[:2], x)
@@ -300,18 +302,18 @@ def twice(x, y):
 
 
 @pytest.mark.parametrize("by", [lambda *given, **how: intus.trace(*given).validate(**how), intus.validate])
-def test_the_report_says_on_which_op_random_values_were_tried(by):
+def test_report_names_the_alike_op(by):
     given = twice, (torch.randn(3), torch.randn(3))
     report, full = by(*given), by(*given, perturb="all")
     assert [check.alike for check in report] == [(), ("sub_1_1:1",), (), (), (), ("sub_2_3:1",), ()]
     assert ["zero" in check.reasons[0] for check in report.exempt] == [True, True]
-    assert "5 of 7 ops proven (2 with random values tried on an op alike), 2 exempt" in str(report)
-    assert told(report) == told(full)
+    assert "5 of 7 ops proven (2 with random values tried on an op that is alike), 2 exempt" in str(report)
+    assert statuses(report) == statuses(full)
     assert not any(check.alike for check in full)
 
 
-def test_what_mattered_nowhere_yet_is_asked_anew():
-    """The first ``where`` takes nothing of ``x``, the second all of it."""
+def test_argument_is_tried_again_until_it_mattered():
+    """The first ``where`` selects nothing of ``x``, the second all of it."""
 
     def forward(x):
         none, all_ = torch.zeros(3, dtype=torch.bool), torch.ones(3, dtype=torch.bool)
@@ -324,7 +326,7 @@ def test_what_mattered_nowhere_yet_is_asked_anew():
 
 
 @pytest.mark.parametrize("perturb", ["some", True])
-def test_a_wrong_choice_is_told(perturb):
+def test_invalid_perturb_is_refused(perturb):
     with pytest.raises(intus.IntusError, match="is not one of 'alike', 'all'"):
         intus.validate(Net(), torch.ones(1, 4), perturb=perturb)
     with pytest.raises(intus.IntusError, match="is not one of 'alike', 'all'"):

@@ -13,7 +13,31 @@ export interface Run {
   kinds: string[];
   has_graph: boolean;
   points: number;
-  units: { score: string; target: string }[];
+  /** The scores that layers have, and of which target; "" for a score that needs none. */
+  layers: ScoredTarget[];
+  units: ScoredTarget[];
+}
+
+export interface ScoredTarget {
+  score: string;
+  target: string;
+}
+
+/** What a score is, as stated where it is registered. Texts that nobody wrote are empty. */
+export interface ScoreInfo {
+  name: string;
+  label: string;
+  about: string;
+  /** What the baseline of its points is. */
+  baseline: string;
+  /** The score whose baseline it is. */
+  baseline_of: string;
+}
+
+export interface Runs {
+  runs: Run[];
+  scores: ScoreInfo[];
+  kinds: Record<string, string>;
 }
 
 /** What was measured at each point: the score, its 95 % interval, its baseline, rows seen, what to know of it, and
@@ -83,8 +107,8 @@ async function json<T>(response: Response): Promise<T> {
   return (await response.json()) as T;
 }
 
-export async function getRuns(): Promise<Run[]> {
-  return (await json<{ runs: Run[] }>(await get("/api/runs"))).runs;
+export async function getRuns(): Promise<Runs> {
+  return json<Runs>(await get("/api/runs"));
 }
 
 /** The rows of one score; an empty target or kind asks for every one. */

@@ -2,7 +2,7 @@
 
 import { epoch as epochText } from "./format.ts";
 import { h, icon, ICONS, Picker, setText } from "./dom.ts";
-import { groupScores, isIntrinsic, kindLabel, scoreLabel } from "./words.ts";
+import { groupScores, isIntrinsic, kindLabel, scoreLabel, targetsOf } from "./words.ts";
 import type { Dispatch, Part, View } from "./view.ts";
 
 const FRAME = 500; // milliseconds an epoch stays while playing
@@ -30,17 +30,21 @@ export function controls(dispatch: Dispatch): Part {
       if (!run) return;
       const named = (names: string[], label: (name: string) => string) =>
         names.map((value) => ({ value, label: label(value) }));
-      const groups = groupScores(run.scores).map((g) => ({ label: g.label, options: named(g.scores, scoreLabel) }));
+      const { words, choice } = state;
+      const label = (score: string): string => scoreLabel(words, score);
+      const groups = groupScores(run, words).map((g) => ({ label: g.label, options: named(g.scores, label) }));
       scores.root.hidden = groups.length === 0;
-      scores.update(groups, state.choice.score);
-      targets.update([{ label: "", options: named(run.targets, (t) => t) }], state.choice.target);
+      scores.update(groups, choice.score);
+      const intrinsic = isIntrinsic(run, choice.score);
+      const fitting = intrinsic ? run.targets : targetsOf(run, choice.score);
+      targets.update([{ label: "", options: named(fitting, (t) => t) }], choice.target);
       targets.root.hidden = run.targets.length === 0;
-      targets.select.disabled = isIntrinsic(state.choice.score);
+      targets.select.disabled = intrinsic;
       targets.root.title = targets.select.disabled ? "This score needs no target" : "";
-      kinds.update([{ label: "", options: named(run.kinds, kindLabel) }], state.choice.kind);
+      kinds.update([{ label: "", options: named(run.kinds, (kind) => kindLabel(words, kind)) }], choice.kind);
       kinds.root.hidden = run.kinds.length < 2;
       figure.hidden = !run.scores.includes(FIGURE.score) || run.targets.length === 0;
-      figure.setAttribute("aria-pressed", String(state.choice.score === FIGURE.score));
+      figure.setAttribute("aria-pressed", String(choice.score === FIGURE.score));
       time.update(view);
     },
   };

@@ -38,7 +38,7 @@ const keyOf = (...parts: unknown[]): string => JSON.stringify(parts);
 export class Loader {
   private keys = { ...NONE };
   private drawn = ""; // the key of the chart on show
-  readonly runs = this.task(async () => this.dispatch({ type: "runs", runs: await api.getRuns() }), RUNS_GAP);
+  readonly runs = this.task(async () => this.dispatch({ type: "runs", ...(await api.getRuns()) }), RUNS_GAP);
   readonly notices = this.task(async () => this.set({ notices: await api.getNotices() }));
   readonly status = this.task(async () => this.set({ status: await api.getStatus() }));
   readonly chart = this.task(() => this.loadChart());
@@ -70,7 +70,7 @@ export class Loader {
 
   private async catchUp(): Promise<void> {
     const before = currentRun(this.state())?.updated;
-    this.dispatch({ type: "runs", runs: await api.getRuns() });
+    this.dispatch({ type: "runs", ...(await api.getRuns()) });
     if (before !== undefined && currentRun(this.state())?.updated !== before) this.all();
   }
 
@@ -106,7 +106,7 @@ export class Loader {
     const run = currentRun(this.state());
     const against = choice.against.filter((name) => runs.some((each) => runKey(each) === name)); // a link may name runs before they are known
     const of = [choice.run, choice.model];
-    const what = [choice.score, askedTarget(choice), choice.kind];
+    const what = [choice.score, askedTarget(choice, run), choice.kind];
     return {
       chart: run ? keyOf(...of, ...what) : "",
       compared: against.length ? keyOf(against, ...what) : "",
@@ -143,12 +143,8 @@ export class Loader {
   /** The chosen score of a run. */
   private async chartOf(run: api.Run): Promise<Chart> {
     const { choice } = this.state();
-    const ask = { run: run.run, model: run.model, score: choice.score, kind: choice.kind, level: "layer" as const };
-    const target = askedTarget(choice);
-    let columns = await api.getPoints({ ...ask, target });
-    // A registered score may need no target though its name does not say so.
-    if (target !== "" && columns.address.length === 0) columns = await api.getPoints({ ...ask, target: "" });
-    return chart(columns, run.addresses);
+    const what = { score: choice.score, target: askedTarget(choice, run), kind: choice.kind };
+    return chart(await api.getPoints({ run: run.run, model: run.model, ...what, level: "layer" }), run.addresses);
   }
 
   private async loadScene(): Promise<void> {

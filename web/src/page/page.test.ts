@@ -1,6 +1,6 @@
 // What the pure modules promise; tests/browser/test_page_modules.py runs these in node and reports each.
 
-import type { Columns, Run } from "./api.ts";
+import type { Columns, Run, ScoreInfo } from "./api.ts";
 import { depthColours, oklch } from "./colour.ts";
 import { otherLines, othersAt } from "./compare.ts";
 import { cell, toCsv } from "./csv.ts";
@@ -17,7 +17,7 @@ import { backoff } from "./stream.ts";
 import { plotSvg } from "./svg.ts";
 import { tally } from "./tally.ts";
 import { sortUnits, unitAddress, unitRows } from "./units.ts";
-import { groupScores } from "./words.ts";
+import { groupScores, isIntrinsic, kindLabel, scoreLabel } from "./words.ts";
 
 function same(found: unknown, wanted: unknown): void {
   const [a, b] = [JSON.stringify(found), JSON.stringify(wanted)];
@@ -40,13 +40,18 @@ function columns(rows: Row[]): Columns {
   return Object.fromEntries(names.map((name) => [name, full.map((row) => row[name])])) as unknown as Columns;
 }
 
+const info = (name: string, label: string, baseline_of = ""): ScoreInfo => ({ name, label, about: "", baseline: "", baseline_of });
+
+const SCORES = [info("linear_f1", "Linear probe"), info("linear_f1.majority", "Majority", "linear_f1"), info("mean", "Mean")];
+
 const run = (name: string, more: Partial<Run> = {}): Run => ({
   ...{ run: name, model: "Net", framework: "torch", started: 0, updated: 0, epochs: [0, 1], addresses: ["a", "b"] },
   ...{ targets: ["digit", "even"], scores: ["mean", "linear_f1"], kinds: ["output"], has_graph: false, points: 4, units: [] },
+  layers: ["digit", "even"].map((target) => ({ score: "linear_f1", target })).concat({ score: "mean", target: "" }),
   ...more,
 });
 
-const withRuns = (state: State, ...runs: Run[]): State => reduce(state, { type: "runs", runs });
+const withRuns = (state: State, ...runs: Run[]): State => reduce(state, { type: "runs", runs, scores: SCORES, kinds: { output: "output" } });
 
 const about = { run: "r", model: "m", kind: "output", target: "digit", score: "linear_f1" };
 
@@ -98,7 +103,8 @@ const checks: Record<string, () => void> = {
   },
   "an intrinsic score asks for no target": () => {
     const state = withRuns(initial({ score: "mean" }), run("r"));
-    same([askedTarget(state.choice), askedTarget({ ...state.choice, score: "linear_f1" })], ["", "digit"]);
+    const shown = state.runs[0];
+    same([askedTarget(state.choice, shown), askedTarget({ ...state.choice, score: "linear_f1" }, shown)], ["", "digit"]);
   },
   "nothing new is no change": () => {
     const state = initial();
@@ -236,8 +242,24 @@ const checks: Record<string, () => void> = {
     same([of("dropped")?.bad, of("scores")?.bad], [true, false]);
     same([of("requests"), of("requests", { refused: 2 })?.value], [undefined, 2]);
   },
-  "scores are grouped, unknown ones kept": () => {
-    same(groupScores(["mean", "mine", "linear_f1.majority", "linear_f1"]).map((g) => g.scores), [["linear_f1", "mine"], ["linear_f1.majority"], ["mean"]]);
+  "scores are grouped by what the results say, in the server's order, those it does not know last": () => {
+    const scores = ["mean", "mine", "kurtosis", "a.b", "linear_f1.majority", "linear_f1"];
+    const layers = scores.map((score) => ({ score, target: ["mean", "kurtosis"].includes(score) ? "" : "digit" }));
+    const words = { scores: SCORES, kinds: { grad_output: "gradient of the output" } };
+    const groups = groupScores(run("r", { scores, layers }), words);
+    same(groups.map((g) => g.scores), [["linear_f1", "a.b", "mine"], ["linear_f1.majority"], ["mean", "kurtosis"]]);
+    same([isIntrinsic(run("r", { layers }), "kurtosis"), isIntrinsic(run("r", { layers }), "mine")], [true, false]);
+    same([scoreLabel(words, "mean"), scoreLabel(words, "kurtosis")], ["Mean", "kurtosis"]);
+    same([kindLabel(words, "grad_output"), kindLabel(words, "output@eval")], ["gradient of the output", "output@eval"]);
+  },
+  "a target that a score has no results of gives way to one that it has": () => {
+    const layers = [{ score: "r2", target: "age" }, { score: "linear_f1", target: "digit" }, { score: "mean", target: "" }];
+    const mixed = run("r", { scores: ["linear_f1", "r2", "mean"], targets: ["digit", "age"], layers });
+    const state = withRuns(initial({ score: "linear_f1", target: "digit" }), mixed);
+    const picked = reduce(state, { type: "choose", choice: { score: "r2" } });
+    same([picked.choice.target, askedTarget(picked.choice, mixed)], ["age", "age"]);
+    const plain = reduce(picked, { type: "choose", choice: { score: "mean" } });
+    same([plain.choice.target, askedTarget(plain.choice, mixed)], ["age", ""]);
   },
   "tries to reconnect grow rare, never rarer than every fifteen seconds": () => {
     same([0, 1, 2, 10, 1000].map(backoff), [500, 1000, 2000, 15000, 15000]);

@@ -19,6 +19,7 @@ export function plotPane(dispatch: Dispatch): Part & { body: HTMLElement } {
   let compared: string[] | undefined;
   let noted: Chart | undefined;
   const title = h("h2");
+  const meaning = h("p", { class: "soft" });
   const about = h("p", { class: "soft" });
   const doubts = h("p", { class: "doubts" });
   const notes = h("p", { class: "soft" });
@@ -42,7 +43,7 @@ export function plotPane(dispatch: Dispatch): Part & { body: HTMLElement } {
   const body = h("div", { class: "plot-body" }, plot.root);
   const waiting = h("p", { class: "hint waiting", hidden: true }, "");
   plot.root.append(waiting);
-  const head = h("div", { class: "head" }, h("div", { class: "heading" }, title, about, doubts, notes), h("div", { class: "saves" }, ...buttons));
+  const head = h("div", { class: "head" }, h("div", { class: "heading" }, title, meaning, about, doubts, notes), h("div", { class: "saves" }, ...buttons));
   const root = h("section", { class: "panel plot", "aria-label": "Score over epochs" }, head, runs, body);
   return {
     root,
@@ -52,6 +53,9 @@ export function plotPane(dispatch: Dispatch): Part & { body: HTMLElement } {
       const { chart, at, state } = next;
       const empty = chart.series.length === 0;
       setText(title, next.title || "Layers");
+      setText(meaning, next.info?.about ?? "");
+      meaning.hidden = !meaning.textContent;
+      about.title = next.info?.baseline ? `Baseline: ${next.info.baseline}` : "";
       setText(waiting, whyEmpty(next));
       setText(about, empty ? "" : [layersText(next), `epoch ${epochText(chart.epochs[at])}`, hasBaseline(chart) ? "grey dashes: baseline" : ""].filter(Boolean).join(" · "));
       setText(doubts, doubtsText(chart));
@@ -78,7 +82,7 @@ function whyEmpty({ run, state }: View): string {
 
 function layersText({ chart, state }: View): string {
   const [shown, all] = [chart.series.length, state.chart.series.length];
-  const kind = state.choice.kind === "output" ? "" : ` (${kindLabel(state.choice.kind)})`;
+  const kind = state.choice.kind === "output" ? "" : ` (${kindLabel(state.words, state.choice.kind)})`;
   return `${shown < all ? `${shown} of ` : ""}${all} ${all === 1 ? "layer" : "layers"}${kind}`;
 }
 

@@ -22,8 +22,8 @@ async function content(view: View, format: Format): Promise<Blob> {
   return format === "svg" ? new Blob([picture], { type: "image/svg+xml" }) : raster(picture, 2);
 }
 
-function table({ chart, compared, state: { choice } }: View): string {
-  const about = { ...choice, target: askedTarget(choice) };
+function table({ chart, compared, run: shown, state: { choice } }: View): string {
+  const about = { ...choice, target: askedTarget(choice, shown) };
   const others = compared.map(({ key, chart: theirs }): [Chart, About] => {
     const [run = "", model = ""] = JSON.parse(key) as string[];
     return [theirs, { ...about, run, model }];

@@ -1,10 +1,10 @@
 // What the page knows and how it changes: one state, one pure reducer.
 
-import type { Notice, Run, Status } from "./api.ts";
+import type { Notice, Run, Runs, Status } from "./api.ts";
 import { EMPTY, type Chart } from "./series.ts";
 import type { Theme } from "./theme.ts";
 import type { UnitRow } from "./units.ts";
-import { groupScores, isIntrinsic } from "./words.ts";
+import { groupScores, isIntrinsic, NO_WORDS, targetsOf, type Words } from "./words.ts";
 
 /** What the person picked. An epoch of null follows the newest. */
 export interface Choice {
@@ -27,6 +27,8 @@ export type Link = "connecting" | "live" | "lost";
 export interface State {
   choice: Choice;
   runs: Run[];
+  /** What the scores and kinds of the runs are. */
+  words: Words;
   /** False until the first answer: the page must not claim there is no run before it knows. */
   loaded: boolean;
   /** The layer pointed at. */
@@ -55,10 +57,10 @@ export interface Compared {
 }
 
 export type Action =
-  | { type: "runs"; runs: Run[] }
+  | ({ type: "runs" } & Runs)
   | { type: "choose"; choice: Partial<Choice> }
   | { type: "hypothesis"; score: string; target: string }
-  | { type: "set"; values: Partial<Omit<State, "choice" | "runs" | "loaded" | "hypothesis">> };
+  | { type: "set"; values: Partial<Omit<State, "choice" | "runs" | "words" | "loaded" | "hypothesis">> };
 
 const NOTHING: Choice = { run: "", model: "", score: "", target: "", kind: "", address: null, epoch: null, filter: "", against: [] };
 
@@ -75,6 +77,7 @@ export function initial(choice: Partial<Choice> = {}): State {
   return {
     choice: { ...NOTHING, ...choice },
     runs: [],
+    words: NO_WORDS,
     loaded: false,
     hover: null,
     playing: false,
@@ -99,7 +102,7 @@ export function currentRun(state: State): Run | undefined {
 export function reduce(state: State, action: Action): State {
   switch (action.type) {
     case "runs":
-      return settle({ ...state, runs: action.runs, loaded: true });
+      return settle({ ...state, runs: action.runs, words: { scores: action.scores, kinds: action.kinds }, loaded: true });
     case "choose":
       return settle({ ...state, choice: { ...state.choice, ...action.choice } });
     case "hypothesis":
@@ -120,7 +123,7 @@ function settle(state: State): State {
   const asked = state.choice;
   const run = currentRun(state) ?? state.runs[0];
   if (!run) return state;
-  const choice = { ...asked, run: run.run, model: run.model, ...settleScore(asked, run) };
+  const choice = { ...asked, run: run.run, model: run.model, ...settleScore(asked, run, state.words) };
   choice.kind = keep(asked.kind, run.kinds, run.kinds.includes("output") ? "output" : (run.kinds[0] ?? ""));
   const others = new Set(state.runs.filter((r) => r !== run).map(runKey));
   choice.against = asked.against.filter((key) => others.has(key));
@@ -130,18 +133,20 @@ function settle(state: State): State {
   return { ...state, choice: moved ? { ...choice, address: null, epoch: null } : choice, hypothesis };
 }
 
-function settleScore(asked: Choice, run: Run): { score: string; target: string } {
-  const first = groupScores(run.scores)[0]?.scores[0] ?? "";
+function settleScore(asked: Choice, run: Run, words: Words): { score: string; target: string } {
+  const first = groupScores(run, words)[0]?.scores[0] ?? "";
   const score = keep(asked.score, run.scores, first);
-  // An intrinsic score has no target, yet the target picked before comes back with the next score that has one.
-  return { score, target: keep(asked.target, run.targets, run.targets[0] ?? "") };
+  const targets = targetsOf(run, score).filter(Boolean);
+  // A score without a target leaves the target picked before, which comes back with the next score that has one.
+  const options = targets.length > 0 ? targets : run.targets;
+  return { score, target: keep(asked.target, options, options[0] ?? "") };
 }
 
 function keep(value: string, options: string[], otherwise: string): string {
   return options.includes(value) ? value : otherwise;
 }
 
-/** The target to ask the server for: none for a score that has none. */
-export function askedTarget(choice: Choice): string {
-  return isIntrinsic(choice.score) ? "" : choice.target;
+/** The target to ask the server for: none if the run's results of the score have none. */
+export function askedTarget(choice: Choice, run: Run | undefined): string {
+  return run && isIntrinsic(run, choice.score) ? "" : choice.target;
 }

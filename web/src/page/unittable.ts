@@ -78,7 +78,7 @@ export function units(dispatch: Dispatch): Part {
       root.hidden = !run || run.units.length === 0;
       if (root.hidden || !run) return;
       const { score, target } = state.hypothesis;
-      const names = [...new Set(run.units.map((u) => u.score))].map((value) => ({ value, label: scoreLabel(value) }));
+      const names = [...new Set(run.units.map((u) => u.score))].map((value) => ({ value, label: scoreLabel(state.words, value) }));
       const fitting = run.units.filter((u) => u.score === score).map((u) => ({ value: u.target, label: u.target || "(none)" }));
       scores.update([{ label: "", options: names }], score);
       ideas.update([{ label: "", options: fitting }], target);

@@ -1,10 +1,10 @@
 // What the parts of the page need, worked out once per change of state. Pure.
 
-import type { Run } from "./api.ts";
+import type { Run, ScoreInfo } from "./api.ts";
 import { depthColours } from "./colour.ts";
 import { type Chart, filtered, nearest, type Series } from "./series.ts";
 import { type Action, askedTarget, type Compared, currentRun, type State } from "./state.ts";
-import { scoreLabel } from "./words.ts";
+import { scoreInfo, scoreLabel } from "./words.ts";
 
 export type Dispatch = (action: Action) => void;
 
@@ -29,6 +29,8 @@ export interface View {
   focused: Series | undefined;
   /** "Linear probe, macro F1 of digit" */
   title: string;
+  /** What the score shown is, if the server knows. */
+  info: ScoreInfo | undefined;
 }
 
 const AFFECTS = ["chart", "compared", "theme"] as const;
@@ -46,16 +48,18 @@ export function viewOf(state: State, before?: View): View {
   const same = before && AFFECTS.every((name) => before.state[name] === state[name]) && before.state.choice.filter === state.choice.filter;
   const focus = state.hover ?? state.choice.address;
   const shown = same ? before : sift(state);
-  const target = askedTarget(state.choice);
+  const run = currentRun(state);
+  const target = askedTarget(state.choice, run);
   return {
     state,
-    run: currentRun(state),
+    run,
     chart: shown.chart,
     compared: shown.compared,
     colours: shown.colours,
     at: nearest(state.chart.epochs, state.choice.epoch),
     focus,
     focused: shown.chart.series.find((series) => series.address === focus),
-    title: scoreLabel(state.choice.score) + (target ? ` of ${target}` : ""),
+    title: scoreLabel(state.words, state.choice.score) + (target ? ` of ${target}` : ""),
+    info: scoreInfo(state.words, state.choice.score),
   };
 }

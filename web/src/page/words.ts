@@ -1,77 +1,44 @@
-// Names of scores as people read them, and how they are grouped in the picker. Pure.
+// How people call scores, kinds and layers, and how scores are grouped in the picker. Pure. What a score is comes
+// from the server, where it is registered: there is no list of scores here.
 
-export const INTRINSIC: Record<string, string> = {
-  mean: "Mean",
-  mean_abs: "Mean magnitude",
-  std: "Standard deviation",
-  variance: "Variance",
-  min: "Minimum",
-  max: "Maximum",
-  norm: "Norm",
-  sparsity: "Sparsity (share of zeros)",
-  dead: "Dead units",
-  nonfinite: "NaN and infinite values",
-  participation_ratio: "Participation ratio",
-  effective_rank: "Effective rank",
-  gradient_noise: "Gradient noise scale",
-  cka_layer: "Alignment (CKA) with the layer before",
-  cka_epoch: "Alignment (CKA) with itself an epoch before",
-  update_ratio: "Update over weight (ratio of norms)",
-};
+import type { Run, ScoreInfo } from "./api.ts";
 
-const TARGETED: Record<string, string> = {
-  linear_f1: "Linear probe, macro F1",
-  linear_accuracy: "Linear probe, accuracy",
-  linear_selectivity: "Linear probe, selectivity (accuracy above shuffled labels)",
-  lda_f1: "Discriminant analysis, macro F1",
-  lda_accuracy: "Discriminant analysis, accuracy",
-  logistic_f1: "Logistic regression, macro F1",
-  mdl_compression: "Compression (description length)",
-  r2: "Linear regression, R²",
-  kmeans_mi: "k-means, mutual information",
-  kmeans_ami: "k-means, adjusted mutual information",
-  kmeans_nmi: "k-means, normalized mutual information",
-  "linear_f1.majority": "Baseline: majority class",
-  "linear_f1.shuffled": "Baseline: shuffled labels",
-  iou: "Intersection over union",
-  iou_max: "Intersection over union, best threshold",
-  correlation: "Correlation",
-  mean_difference: "Difference of means",
-};
-
-const KINDS: Record<string, string> = {
-  output: "output",
-  input: "input",
-  gradient_output: "gradient of the output",
-  gradient_input: "gradient of the input",
-  parameter: "parameter",
-  update: "update of the parameter",
-};
-
-/** `output@train`: what was taken, and in which mode where a run has two. */
-export function kindLabel(kind: string): string {
-  const [what = "", mode] = kind.split("@");
-  return (KINDS[what] ?? what) + (mode ? ` in mode ${mode}` : "");
+/** What the server says of scores and kinds. */
+export interface Words {
+  /** In the order to list them. */
+  scores: ScoreInfo[];
+  kinds: Record<string, string>;
 }
 
-/** `kmeans_ami` as a person would say it; a name nobody described stays as it is. */
-export function scoreLabel(score: string): string {
-  return INTRINSIC[score] ?? TARGETED[score] ?? score;
+export const NO_WORDS: Words = { scores: [], kinds: {} };
+
+export function scoreInfo({ scores }: Words, score: string): ScoreInfo | undefined {
+  return scores.find(({ name }) => name === score);
 }
 
-/** Does the score say something of the activations alone, with no target? */
-export function isIntrinsic(score: string): boolean {
-  return score in INTRINSIC;
+/** `kmeans_ami` as people call it. */
+export function scoreLabel(words: Words, score: string): string {
+  return scoreInfo(words, score)?.label || score;
+}
+
+/** `output@train` as people call it. */
+export function kindLabel({ kinds }: Words, kind: string): string {
+  return kinds[kind] ?? kind;
+}
+
+/** The targets that layers of the run have this score of; [""] for a score that needs no target. */
+export function targetsOf(run: Run, score: string): string[] {
+  return run.layers.filter((one) => one.score === score).map(({ target }) => target);
+}
+
+/** Whether the run's results of a score are of no target. They say so themselves, whatever the score is called. */
+export function isIntrinsic(run: Run, score: string): boolean {
+  return targetsOf(run, score).includes("");
 }
 
 /** An address as shown: the model itself has the empty one. */
 export function addressLabel(address: string): string {
   return address || "(the model)";
-}
-
-/** A baseline bears its score's name before a dot: `linear_f1.shuffled`. */
-export function isBaseline(score: string): boolean {
-  return score.includes(".");
 }
 
 export interface ScoreGroup {
@@ -80,14 +47,15 @@ export interface ScoreGroup {
 }
 
 /** The picker's groups: what layers know, their baselines, then what they are like; empty ones left out. */
-export function groupScores(scores: string[]): ScoreGroup[] {
-  const order = [...Object.keys(TARGETED), ...Object.keys(INTRINSIC)];
-  const rank = (score: string): number => (order.indexOf(score) + 1 || order.length + 1);
-  const sorted = [...scores].sort((a, b) => rank(a) - rank(b) || a.localeCompare(b));
+export function groupScores(run: Run, words: Words): ScoreGroup[] {
+  const rank = new Map(words.scores.map(({ name }, place) => [name, place]));
+  const place = (score: string): number => rank.get(score) ?? words.scores.length;
+  const sorted = [...run.scores].sort((a, b) => place(a) - place(b) || a.localeCompare(b));
+  const isBaseline = (score: string): boolean => Boolean(scoreInfo(words, score)?.baseline_of);
   const groups = [
-    { label: "What layers know of a target", scores: sorted.filter((s) => !isIntrinsic(s) && !isBaseline(s)) },
-    { label: "Baselines", scores: sorted.filter(isBaseline) },
-    { label: "What activations are like", scores: sorted.filter(isIntrinsic) },
+    { label: "What layers know of a target", scores: sorted.filter((s) => !isIntrinsic(run, s) && !isBaseline(s)) },
+    { label: "Baselines", scores: sorted.filter((s) => !isIntrinsic(run, s) && isBaseline(s)) },
+    { label: "What activations are like", scores: sorted.filter((s) => isIntrinsic(run, s)) },
   ];
   return groups.filter((group) => group.scores.length > 0);
 }

@@ -1,10 +1,13 @@
-"""PyTorch: forward hooks on modules, tensor hooks for gradients, nothing left behind.
+"""The PyTorch backend: forward hooks on modules and tensor hooks for gradients, all removed on detach.
 
-Rules learned from the field, each held by a test: a hook returns None, for a value would replace the output;
-gradients are observed on the tensor, since full backward hooks break in-place operations; hooks are picklable
-objects that come back as nothing, so a probed model can be saved and copied; arrays are copies, for the next
-operation may write in place; a module that runs outside a call of the model (activation checkpointing runs
-it again inside ``backward``) is not observed.
+Rules, each covered by a test:
+
+- A hook returns None, since any other value would replace the output.
+- Gradients are observed on tensors, since full backward hooks break in-place operations.
+- Hooks are pickled and copied as functions that do nothing, so that a probed model can be saved and copied.
+- Arrays are copies, since the next operation may write in place.
+- A module that runs outside a call of the model is not observed (activation checkpointing runs modules again
+  inside ``backward``).
 """
 
 from __future__ import annotations
@@ -26,17 +29,20 @@ from .order import first_batch, first_rows
 
 
 class TorchBackend:
-    """Observes any ``torch.nn.Module``, unmodified; see ``Backend`` for what each method promises."""
+    """Observes any ``torch.nn.Module``; see ``Backend`` for the contract of each method."""
 
     name = "torch"
-    blind_spot = "What runs inside torch.compile is not observed: pass a model that is not compiled."
+    blind_spot = "Modules inside torch.compile are not observed. Pass the model that is not compiled."
 
     def owns(self, model: Any) -> bool:
-        """Return whether it is a module."""
+        """Return whether the model is a module."""
         return isinstance(model, nn.Module)
 
     def operations(self, model: nn.Module) -> list[Operation]:
-        """Return every module that can be called, once, under its first name; a ``ModuleList`` cannot."""
+        """Return every module that can be called, once, under its first name.
+
+        Containers without a ``forward``, such as ``ModuleList``, are excluded.
+        """
         return [
             Operation(str(Address(name)), type(module).__name__, module)
             for name, module in model.named_modules()
@@ -44,12 +50,13 @@ class TorchBackend:
         ]
 
     def parameters(self, operation: Operation) -> list[str]:
-        """Return the names in the module's own ``_parameters``."""
+        """Return the names of the module's own parameters."""
         return [name for name, _ in operation.module.named_parameters(recurse=False)]
 
     def unit_axis(self, operation: Operation, shape: tuple[int, ...]) -> int | None:
-        """Return what a layer of torch's own tells, by the function of the same name: ``Conv2d``,
-        ``conv2d``.
+        """Return the unit axis of a layer of torch.
+
+        It is that of the function of the same name (``Conv2d``, ``conv2d``); other modules have None.
         """
         if 1 <= len(shape) <= 2:
             return len(shape) - 1
@@ -61,39 +68,39 @@ class TorchBackend:
         return axis_of_type(re.sub(r"\dd$", "", function), len(shape)) if axis is None else axis
 
     def mode(self, model: nn.Module) -> str:
-        """Return the training flag in words."""
+        """Return ``"train"`` or ``"eval"``, from the training flag."""
         return "train" if model.training else "eval"
 
     def inner(self, model: nn.Module, *, compiled: bool) -> nn.Module:
-        """Return what ``DistributedDataParallel``, ``DataParallel`` and, if asked, ``torch.compile`` wrap."""
+        """Return the module inside a wrapper for data parallelism and, with ``compiled``, for compilation."""
         return unwrapped(model, compiled=compiled)
 
     def rows(self, inputs: Any, axis: int) -> int | None:
-        """Return the length of the first tensor that has the axis."""
+        """Return the length along ``axis`` of the first tensor that has that axis."""
         return first_rows(inputs, axis)
 
     def order(self, inputs: Any) -> bytes | str | None:
-        """Return a hash of the first tensor's numbers; in one of several processes, why there is none."""
+        """Return a hash of the first tensor's values, or the reason why several processes have none."""
         return first_batch(inputs)
 
     def shuffled(self) -> str | None:
-        """Return the DataLoader with a random sampler that is being iterated over, in words."""
+        """Return a description of a DataLoader with a random sampler that is being iterated over."""
         return random_loader()
 
     def version(self, model: nn.Module) -> int:
-        """Return a sum over the parameters' versions, which in-place writes raise."""
+        """Return a number that changes if parameters are written to in place or replaced."""
         return version(model)
 
     def inputs(self, model: nn.Module, data: Any) -> Any:
-        """Return arrays as tensors on the model's device, floats in its parameters' dtype."""
+        """Return arrays as tensors on the model's device, floats in the dtype of its parameters."""
         return as_inputs(model, data)
 
     def evaluation(self, model: nn.Module) -> AbstractContextManager[Callable[[Any], Any]]:
-        """Return the context of ``eval_forward.evaluation``."""
+        """Return the context manager ``eval_forward.evaluation``."""
         return evaluation(model)
 
     def graph_recorder(self, model: nn.Module) -> GraphRecorder | None:
-        """Return the recorder of ``intus.trace``, imported now: who only attaches does not need it."""
+        """Return the recorder of ``intus.trace``, imported only now because attaching does not need it."""
         from ...tracing.first_pass_graph import FirstPassRecorder
 
         return FirstPassRecorder()
@@ -101,5 +108,5 @@ class TorchBackend:
     def attach(
         self, model: nn.Module, operations: Iterable[Operation], kinds: Collection[str], tap: Tap
     ) -> Handle:
-        """Register the hooks. ``parameter_grad`` is what ``backward`` has accumulated in ``.grad``."""
+        """Register the hooks. ``parameter_grad`` is the gradient accumulated in ``.grad`` by ``backward``."""
         return Attachment(model, list(operations), check_kinds(kinds), tap)

@@ -1,4 +1,4 @@
-"""Putting hooks on a model, and taking everything off again."""
+"""Register hooks on a model, and remove them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .updates import UPDATE, Updates
 
 
 class Attachment:
-    """The hooks of one ``attach``; holds the model only through them."""
+    """The hooks of one ``attach``. It keeps no reference to the model except through them."""
 
     def __init__(
         self, model: nn.Module, operations: list[Operation], kinds: tuple[str, ...], tap: Tap
@@ -34,19 +34,19 @@ class Attachment:
             if UPDATE in self._session.kinds:
                 self._undo += self._updates.attach()
             self._add(model.register_forward_hook(OnEnd(self._session), always_call=True))
-            self._undo.append(after_first_call(model, self._session.left))
+            self._undo.append(after_first_call(model, self._session.on_first_call_end))
         except BaseException:
             self.remove()
             raise
 
     def remove(self) -> None:
-        """Take everything off the model again; doing so twice is harmless."""
+        """Remove all hooks. Calling it again has no effect."""
         self._session.stop()
         while self._undo:
             self._undo.pop()()
 
     def _watch(self, operation: Operation, owners: set[int]) -> None:
-        """Hook one module; ``owners`` holds the ids of parameters that a module before it has."""
+        """Register hooks on one module; ``owners`` has the ids of parameters of earlier modules."""
         module, session = operation.module, self._session
         own = {name: p for name, p in module._parameters.items() if p is not None and id(p) not in owners}
         owners.update(map(id, own.values()))

@@ -1,4 +1,4 @@
-"""A tensor as the tap is shown it, and the copies that are made of it if the tap asks."""
+"""Convert torch tensors to the ``CapturedTensor`` that a tap receives, and to numpy."""
 
 from __future__ import annotations
 
@@ -13,15 +13,23 @@ from ...core.nested import leaves
 from ..base import CapturedTensor
 from .random_projection import projected, summary
 
-#: Real dtypes that numpy knows; any other is widened to float32.
+#: Real dtypes that numpy has; others are converted to float32.
 _NUMPY = {
     torch.float64, torch.float32, torch.float16, torch.bool, torch.uint8,
     torch.int8, torch.int16, torch.int32, torch.int64,
 }  # fmt: skip
 
 
-def seen(address: str, kind: str, index: int, tensor: Tensor, axis: int | None = None) -> CapturedTensor:
-    """The tensor ``index`` of those at an address; ``axis`` is where the rows of a sequence's lie."""
+def captured(address: str, kind: str, index: int, tensor: Tensor, axis: int | None = None) -> CapturedTensor:
+    """Describe a tensor for the tap.
+
+    Args:
+        address: The operation with its call, or the parameter.
+        kind: One of ``core.record.KINDS``.
+        index: The index among several tensors.
+        tensor: The tensor.
+        axis: The axis of rows that the module prescribes for sequences; None if it prescribes none.
+    """
     size = tensor.element_size() if tensor.dtype in _NUMPY else 4
     copy, shape = partial(to_numpy, tensor), tuple(tensor.shape)
     axis = axis if len(shape) == 3 else None
@@ -31,37 +39,58 @@ def seen(address: str, kind: str, index: int, tensor: Tensor, axis: int | None =
 
 
 def main_tensor(value: Any) -> tuple[int, Tensor] | None:
-    """The first tensor that has rows, with its index among all; a scalar where there is no other.
+    """Return the first tensor that has axes, with its index among all tensors; else the first scalar.
 
-    A model called with labels returns its loss first: the logits are what it says.
+    A model that is called with labels returns its loss first, then the logits, which are the main tensor.
+
+    Args:
+        value: The arguments or the result of a module call.
     """
-    found = list(enumerate(leaves(value, Tensor)))
-    return next((pair for pair in found if pair[1].ndim), found[0] if found else None)
+    tensors = list(enumerate(leaves(value, Tensor)))
+    return next((pair for pair in tensors if pair[1].ndim), tensors[0] if tensors else None)
 
 
 def to_numpy(tensor: Tensor, rows: int | None = None, axis: int = 0) -> np.ndarray:
-    """A numpy copy of a tensor, C-contiguous, of its first ``rows`` along ``axis`` if given.
+    """Copy a tensor to a C-contiguous numpy array.
 
-    bfloat16 and the 8-bit floats become float32. Raises TypeError for complex numbers.
+    Args:
+        tensor: The tensor. bfloat16 and 8-bit floats become float32.
+        rows: How many of the first rows to copy; None for all.
+        axis: The axis of the rows.
+
+    Raises:
+        TypeError: If the tensor is complex.
     """
     if tensor.is_complex():
         raise TypeError(f"complex tensors ({tensor.dtype}) cannot be recorded")
     part = _first(tensor.detach(), rows, axis)
-    shared = part.is_cpu and part.dtype in _NUMPY
+    shares_memory = part.is_cpu and part.dtype in _NUMPY
     if part.dtype not in _NUMPY:
         part = part.float()
     array: np.ndarray = part.cpu().numpy()
-    return np.array(array, order="C") if shared else np.asarray(array, order="C")
+    return np.array(array, order="C") if shares_memory else np.asarray(array, order="C")
 
 
 def to_projected(tensor: Tensor, rows: int | None = None, axis: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Those rows projected, and their summary; see ``wide.py``."""
+    """Project the rows of a tensor, and compute their summary; see ``core.projection``.
+
+    Args:
+        tensor: The tensor.
+        rows: How many of the first rows to use; None for all.
+        axis: The axis of the rows.
+
+    Returns:
+        The projected rows and the summary of the rows before projection.
+
+    Raises:
+        TypeError: If the tensor is complex.
+    """
     if tensor.is_complex():
         raise TypeError(f"complex tensors ({tensor.dtype}) cannot be recorded")
     with torch.no_grad():
         part = _first(tensor.detach(), rows, axis).float()
-        own = part if part.ndim == 3 else part.flatten(1)
-        return to_numpy(projected(own)), to_numpy(summary(part.movedim(axis, 0).flatten(1)))
+        features = part if part.ndim == 3 else part.flatten(1)
+        return to_numpy(projected(features)), to_numpy(summary(part.movedim(axis, 0).flatten(1)))
 
 
 def _first(tensor: Tensor, rows: int | None, axis: int) -> Tensor:

@@ -1,6 +1,6 @@
-"""Calls of a model in evaluation mode that leave no mark on its training.
+"""Call a model in evaluation mode without any effect on its training.
 
-Gradients are off; training flags, buffers, random states and autocast's cache are restored.
+Gradients are disabled. Training flags, buffers, random states and autocast's cache are restored.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ _PARALLEL = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 def evaluation(model: nn.Module) -> Iterator[Callable[[Any], Any]]:
     """Put a model into evaluation mode, without gradients, and restore everything at the end.
 
+    Args:
+        model: The model.
+
     Yields:
-        A function that calls the model with a tensor, a tuple of positional arguments or a mapping of
-        keywords, moved to the device of its parameters, and returns the output.
+        A function that calls the model with a tensor, a tuple of positional arguments or a mapping of keyword
+        arguments, moved to the device of its parameters, and returns the output.
 
     Example:
         >>> net = nn.Dropout()
@@ -37,17 +40,22 @@ def evaluation(model: nn.Module) -> Iterator[Callable[[Any], Any]]:
 
     def run(inputs: Any) -> Any:
         given = _moved(inputs, device)
-        with torch._C._EnableTorchFunction():  # it is off in a hook of ours, where this may run
+        with torch._C._EnableTorchFunction():  # disabled inside intus's hooks, where this may run
             if isinstance(given, Mapping):
                 return model(**given)
             return model(*given if isinstance(given, tuple) else (given,))
 
-    with _as_it_was(model), torch.no_grad(), _without_autocast_cache():
+    with _restored(model), torch.no_grad(), _without_autocast_cache():
         yield run
 
 
 def as_inputs(model: nn.Module, data: Any) -> Any:
-    """Return data as the model takes them: arrays as tensors on its device, floats in its dtype."""
+    """Return data as inputs of the model: arrays become tensors on its device, floats in its dtype.
+
+    Args:
+        model: The model.
+        data: An array or tensor, a tuple of positional arguments, or a mapping of keyword arguments.
+    """
     if isinstance(data, Mapping):
         return {name: as_inputs(model, value) for name, value in data.items()}
     if isinstance(data, tuple):
@@ -64,9 +72,14 @@ def as_inputs(model: nn.Module, data: Any) -> Any:
 
 
 def unwrapped(model: nn.Module, *, compiled: bool) -> nn.Module:
-    """Return the module inside the wrapper of data parallelism or, with ``compiled``, of torch.compile.
+    """Return the module inside a wrapper.
 
-    Such a wrapper may talk to other processes in every call: a call in one process alone would wait for them.
+    A wrapper for data parallelism may communicate with other processes in every call, so that a call in a
+    single process would wait for them.
+
+    Args:
+        model: The module, or a wrapper around it.
+        compiled: Whether to unwrap ``torch.compile`` too, and not only data parallelism.
     """
     inner = model._modules.get("module" if isinstance(model, _PARALLEL) else "_orig_mod")
     if inner is None or not (compiled or isinstance(model, _PARALLEL)):
@@ -75,39 +88,45 @@ def unwrapped(model: nn.Module, *, compiled: bool) -> nn.Module:
 
 
 def version(model: nn.Module) -> int:
-    """Return a number that changes when an optimizer writes to the parameters."""
+    """Return a number that changes if an optimizer writes to the parameters."""
     return sum(p._version + p.data_ptr() for p in model.parameters() if not p.is_meta)
 
 
 @contextmanager
-def _as_it_was(model: nn.Module) -> Iterator[None]:
+def _restored(model: nn.Module) -> Iterator[None]:
+    """Set evaluation mode; at the end restore training flags, buffers and random states."""
     modules = list(model.modules())
     flags = [module.training for module in modules]
     buffers = [dict(module._buffers) for module in modules]
-    values = {id(b): (b, b._version, b.clone()) for held in buffers for b in held.values() if b is not None}
-    python, own = random.getstate(), np.random.get_state()
+    values = {
+        id(b): (b, b._version, b.clone())
+        for module_buffers in buffers
+        for b in module_buffers.values()
+        if b is not None
+    }
+    python_state, numpy_state = random.getstate(), np.random.get_state()
     devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
     with torch.random.fork_rng(devices):
         for module in modules:
-            module.training = False  # not ``eval()``, which a model may have made its own
+            module.training = False  # not ``eval()``, which a model may override
         try:
             yield
         finally:
-            for module, flag, held in zip(modules, flags, buffers, strict=True):
+            for module, flag, module_buffers in zip(modules, flags, buffers, strict=True):
                 module.training = flag
-                if any(module._buffers.get(name) is not buffer for name, buffer in held.items()):
-                    module._buffers.update(held)
+                if any(module._buffers.get(name) is not buffer for name, buffer in module_buffers.items()):
+                    module._buffers.update(module_buffers)
             with torch.no_grad():
-                for buffer, before, value in values.values():
-                    if buffer._version != before:
+                for buffer, version, value in values.values():
+                    if buffer._version != version:
                         buffer.copy_(value)
-            random.setstate(python)
-            np.random.set_state(own)
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)
 
 
 @contextmanager
 def _without_autocast_cache() -> Iterator[None]:
-    """Keep weights that autocast casts without gradients out of the cache that the training uses."""
+    """Keep weights cast without gradients out of the cache that training uses."""
     cached = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     try:
@@ -116,11 +135,11 @@ def _without_autocast_cache() -> Iterator[None]:
         torch.set_autocast_cache_enabled(cached)
 
 
-def _moved(value: Any, place: torch.device | None) -> Any:
+def _moved(value: Any, device: torch.device | None) -> Any:
     if isinstance(value, Tensor):
-        return value if place is None or value.device == place else value.to(place)
+        return value if device is None or value.device == device else value.to(device)
     if isinstance(value, Mapping):
-        return {key: _moved(part, place) for key, part in value.items()}
+        return {key: _moved(part, device) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_moved(part, place) for part in value)
+        return type(value)(_moved(part, device) for part in value)
     return value

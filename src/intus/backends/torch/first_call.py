@@ -1,8 +1,8 @@
-"""Being told that a module's first call is over, however it ended.
+"""Run a callback after a module's first call, even if the call is interrupted.
 
-torch runs ``always_call`` hooks for an ``Exception`` alone: after a KeyboardInterrupt no hook is heard.
-``nn.Module.__call__`` asks each instance for a ``_compiled_call_impl``; what stands there for one call has
-a ``finally`` of its own, and neither the model's class nor torch is patched.
+torch runs ``always_call`` hooks only after an ``Exception``: none runs after a KeyboardInterrupt.
+``nn.Module.__call__`` looks up ``_compiled_call_impl`` on each instance. A ``FirstCall`` is stored there for
+one call and has its own ``finally``, so neither the model's class nor torch is patched.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import nn
 
-_SLOT = "_compiled_call_impl"  # torch leaves it out when it pickles or copies a module
+_SLOT = "_compiled_call_impl"  # torch omits it when it pickles or copies a module
 
 
 class FirstCall:
-    """Stands in a model's slot until its first call, and tells ``listeners`` when that is over."""
+    """Occupies a model's slot until its first call, and calls ``listeners`` when that call is over."""
 
     def __init__(self, model: nn.Module) -> None:
         self.listeners: list[Callable[[], None]] = []
@@ -28,31 +28,40 @@ class FirstCall:
         self._model = weakref.ref(model)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model's call, then the listeners."""
         module: Any = self._model()
-        if torch.compiler.is_compiling():  # the call is yet to come
+        if torch.compiler.is_compiling():  # tracing for the compiler, not the call itself
             return module._call_impl(*args, **kwargs)
-        # Not always the model: DataParallel's replicas share what stands in the slot.
+        # Not always the model: replicas of DataParallel share the slot.
         module = sys._getframe(1).f_locals.get("self", module)
-        self.leave(module)
+        self.vacate(module)
         try:
             return module._call_impl(*args, **kwargs)
         finally:
             for listener in self.listeners:
                 listener()
 
-    def leave(self, caller: nn.Module | None = None) -> None:
-        """Empty the slot, unless something else has come to stand there."""
+    def vacate(self, caller: nn.Module | None = None) -> None:
+        """Empty the slot, unless something else occupies it by now."""
         for module in (self._model(), caller):
             if module is not None and vars(module).get(_SLOT) is self:
                 del vars(module)[_SLOT]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(None), ()  # to classes that pickle all they have, the slot is empty
+        return type(None), ()  # pickled as None by classes that pickle every attribute
 
 
 def after_first_call(model: nn.Module, listener: Callable[[], None]) -> Callable[[], None]:
-    """Call ``listener`` on the thread of the next call of ``model`` once that call is over; returns what
-    takes it back. A model that is compiled in place is left as it is.
+    """Call a function once the next call of a model is over, on the thread of that call.
+
+    A model that is compiled in place is left unchanged, and the listener is never called.
+
+    Args:
+        model: The model.
+        listener: The function to call.
+
+    Returns:
+        A function that cancels this.
     """
     first = vars(model).get(_SLOT)
     if first is None:
@@ -61,10 +70,10 @@ def after_first_call(model: nn.Module, listener: Callable[[], None]) -> Callable
         return lambda: None
     first.listeners.append(listener)
     first.users += 1
-    return partial(_forget, first)
+    return partial(_cancel, first)
 
 
-def _forget(first: FirstCall) -> None:
-    first.users -= 1  # the listener stays: a call that is under way is still told of
+def _cancel(first: FirstCall) -> None:
+    first.users -= 1  # the listener stays, for a call that is under way
     if not first.users:
-        first.leave()
+        first.vacate()

@@ -1,4 +1,4 @@
-"""The hooks themselves: each looks at what passes by and shows it to the tap."""
+"""The hooks: each passes tensors, or the start and end of a call, to the session."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from .session import Session, Visit
 
 
 class _Hook:
-    """A hook that keeps its exceptions from the model, and that pickles and copies as a hook that does
-    nothing and needs no intus to be loaded."""
+    """A hook that never raises into the model.
+
+    It is pickled and copied as a hook that does nothing, which does not require intus to be loaded.
+    """
 
     __slots__ = ("__weakref__", "session")
-    __torch_unserializable__ = True  # torch warns about tensor hooks that pickling leaves behind
+    __torch_unserializable__ = True  # suppresses torch's warning about tensor hooks when pickling
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -30,40 +32,43 @@ class _Hook:
         if torch.compiler.is_compiling():
             return
         try:
-            with torch._C.DisableTorchFunction():  # a recorder of operations must not see ours
-                self.look(*args)
+            with torch._C.DisableTorchFunction():  # hide intus's operations from recorders of operations
+                self.observe(*args)
         except Exception as error:
             self.session.on_error(error)
 
-    def look(self, *args: Any) -> None:
+    def observe(self, *args: Any) -> None:
+        """Do the work of the hook; exceptions are passed to the tap."""
         raise NotImplementedError
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # nullcontext().__exit__ takes anything and returns None: just what a hook may do.
+        # nullcontext().__exit__ accepts any arguments and returns None, as a hook must.
         return getattr, (nullcontext(), "__exit__")
 
 
 class OnBegin(_Hook):
-    """The model is called."""
+    """Reports the start of a call of the model."""
 
     __slots__ = ()
 
-    def look(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        if torch._C._current_graph_task_id() == -1:  # else a checkpoint runs the model again in backward
+    def observe(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """Start observing, unless this is a recomputation during a backward pass."""
+        if torch._C._current_graph_task_id() == -1:  # otherwise a checkpoint runs the model again in backward
             self.session.begin((args, kwargs))
 
 
 class OnEnd(_Hook):
-    """The model has returned."""
+    """Reports the end of a call of the model."""
 
     __slots__ = ()
 
-    def look(self, module: nn.Module, args: Any, output: Any) -> None:
+    def observe(self, module: nn.Module, args: Any, output: Any) -> None:
+        """Stop observing."""
         self.session.end(output)
 
 
 class OnModule(_Hook):
-    """Costs nothing to speak of in a call that is not looked at."""
+    """Base class of hooks on modules, with negligible cost in a call that is not observed."""
 
     __slots__ = ("address", "type")
 
@@ -72,30 +77,32 @@ class OnModule(_Hook):
         self.address, self.type = operation.address, operation.type
 
     def __call__(self, *args: Any) -> None:
+        """Observe the call if the model is running."""
         if not torch.compiler.is_compiling() and self.session.inside:
             super().__call__(*args)
 
     def offer(self, visit: Visit, kind: str, value: Any) -> None:
-        """Show the tap the main tensor of what went in or came out, and later its gradient."""
+        """Capture the main tensor of a module's inputs or outputs, and later its gradient."""
         session, gradient = self.session, f"grad_{kind}"
         if kind not in session.kinds and gradient not in session.kinds:
             return
-        found = main_tensor(value)
-        if found is None:
+        main = main_tensor(value)
+        if main is None:
             return
-        index, tensor = found
+        index, tensor = main
         if kind in session.kinds:
-            session.show(visit.ticket, visit.address, kind, tensor, index, visit.axis)
+            session.capture(visit.ticket, visit.address, kind, tensor, index, visit.axis)
         if gradient in session.kinds and tensor.requires_grad:
-            _listen(tensor, OnGradient(session, visit, gradient, index))
+            _hook_gradient(tensor, OnGradient(session, visit, gradient, index))
 
 
 class OnEnter(OnModule):
-    """Inputs are read before the module runs, which may write into them."""
+    """Captures the inputs before the module runs, which may write to them."""
 
     __slots__ = ()
 
-    def look(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+    def observe(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """Count the module call, and capture its inputs if the tap wants it."""
         session = self.session
         if session.running:
             visit = session.visit(self.address, self.type, module)
@@ -105,7 +112,7 @@ class OnEnter(OnModule):
 
 
 class OnExit(OnModule):
-    """Outputs, and the module's own parameters (those that no module before it has)."""
+    """Captures the outputs, and the module's parameters except those that an earlier module has."""
 
     __slots__ = ("parameters",)
 
@@ -113,7 +120,8 @@ class OnExit(OnModule):
         super().__init__(session, operation)
         self.parameters = parameters if "parameter" in session.kinds else []
 
-    def look(self, module: nn.Module, args: Any, output: Any) -> None:
+    def observe(self, module: nn.Module, args: Any, output: Any) -> None:
+        """Capture the outputs, and in the module's first call its parameters."""
         session = self.session
         if not session.running:
             return
@@ -125,11 +133,11 @@ class OnExit(OnModule):
         for name in self.parameters if visit.first else ():
             parameter = module._parameters.get(name)
             if parameter is not None:
-                session.show(visit.ticket, parameter_address(self.address, name), "parameter", parameter)
+                session.capture(visit.ticket, parameter_address(self.address, name), "parameter", parameter)
 
 
 class OnGradient(_Hook):
-    """The gradient of a tensor that went into a module or came out of it."""
+    """Captures the gradient of an input or output of a module."""
 
     __slots__ = ("address", "axis", "index", "kind", "ticket")
 
@@ -138,13 +146,14 @@ class OnGradient(_Hook):
         self.ticket, self.address, self.kind, self.index = visit.ticket, visit.address, kind, index
         self.axis = visit.axis
 
-    def look(self, gradient: Tensor) -> None:
+    def observe(self, gradient: Tensor) -> None:
+        """Capture the gradient, unless the probe was removed."""
         if self.session.kinds:
-            self.session.show(self.ticket, self.address, self.kind, gradient, self.index, self.axis)
+            self.session.capture(self.ticket, self.address, self.kind, gradient, self.index, self.axis)
 
 
 class OnParameterGradient(_Hook):
-    """What ``backward`` has accumulated of a parameter's gradient."""
+    """Captures the gradient that ``backward`` accumulated for a parameter."""
 
     __slots__ = ("address", "owner")
 
@@ -152,29 +161,31 @@ class OnParameterGradient(_Hook):
         super().__init__(session)
         self.owner, self.address = owner, address
 
-    def look(self, parameter: Tensor) -> None:
+    def observe(self, parameter: Tensor) -> None:
+        """Capture the gradient, if the last pass was observed."""
         ticket = self.session.tickets.get(self.owner)
         if ticket is not None and parameter.grad is not None:
-            self.session.show(ticket, self.address, "parameter_grad", parameter.grad)
+            self.session.capture(ticket, self.address, "parameter_grad", parameter.grad)
 
 
-def _listen(tensor: Tensor, hook: OnGradient) -> None:
+def _hook_gradient(tensor: Tensor, hook: OnGradient) -> None:
+    """Register a gradient hook on a tensor."""
     had = tensor._backward_hooks is not None
     handle = tensor.register_hook(hook)  # type: ignore[no-untyped-call]
-    if tensor.is_leaf:  # it may live on, and would gather a hook in every pass
-        leave = partial(unhook, handle, "_backward_hooks", had, weakref.ref(tensor))
-        hook.session.leaves.append(leave)
+    if tensor.is_leaf:  # it may outlive the pass, and would get another hook in each
+        undo = partial(unhook, handle, "_backward_hooks", had, weakref.ref(tensor))
+        hook.session.undo_leaves.append(undo)
 
 
-def unhook(handle: Any, slot: str, had: bool, ref: weakref.ref[Tensor]) -> None:
-    """Remove a hook from a tensor, and the empty dict that torch would leave in its place."""
+def unhook(handle: Any, slot: str, had_hooks: bool, ref: weakref.ref[Tensor]) -> None:
+    """Remove a hook from a tensor, and the empty dict that torch would leave behind."""
     handle.remove()
     tensor = ref()
-    if tensor is not None and not had and not getattr(tensor, slot):
+    if tensor is not None and not had_hooks and not getattr(tensor, slot):
         setattr(tensor, slot, None)
 
 
 def parameter_address(address: str, name: str) -> str:
-    """Address of a parameter of a module."""
+    """Return the address of a module's parameter."""
     own = str(Address(name))
     return f"{address}.{own}" if address else own

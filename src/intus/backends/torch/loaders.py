@@ -1,4 +1,4 @@
-"""Whether rows come in random order just now: told by the DataLoaders that are being iterated over."""
+"""Detect whether rows come in random order, from the DataLoaders that are being iterated over."""
 
 from __future__ import annotations
 
@@ -11,23 +11,27 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleP
 
 _ITERATORS = {_SingleProcessDataLoaderIter, _MultiProcessingDataLoaderIter}
 _RANDOM = RandomSampler, SubsetRandomSampler, WeightedRandomSampler
-_FRESH = 2  # batches: one, and one that is fetched ahead
+_FIRST_BATCHES = 2  # one batch, and one that is prefetched
 
 
 def random_loader() -> str | None:
-    """The DataLoader that draws its items at random and is being iterated over, in words; None where none is.
+    """Return a description of a DataLoader with a random sampler that is being iterated over.
 
-    The garbage collector knows all iterators that are alive; to go through a million objects takes it some
-    30 ms, so this is for the first batch of an epoch. Where an iterator has just begun, those that began
-    before it, such as the training's during an evaluation, do not count.
+    The iterators are found through the garbage collector, which takes some 30 ms for a million objects, so
+    this is meant for the first batch of an epoch. If an iterator has just begun, those that began before it,
+    such as the training's during an evaluation, are ignored.
+
+    Returns:
+        A clause such as "a DataLoader over TensorDataset of 60 items draws them with RandomSampler"; None if
+        there is none.
     """
-    alive = [one for one in gc.get_objects() if type(one) in _ITERATORS]
-    going = [one for one in alive if _is_going(one)]
-    fresh = [one for one in going if one._num_yielded <= _FRESH]
-    for one in fresh or going:
-        sampler = _sampler(one)
+    iterators = [iterator for iterator in gc.get_objects() if type(iterator) in _ITERATORS]
+    active = [iterator for iterator in iterators if _is_active(iterator)]
+    started = [iterator for iterator in active if iterator._num_yielded <= _FIRST_BATCHES]
+    for iterator in started or active:
+        sampler = _sampler(iterator)
         if isinstance(sampler, _RANDOM):
-            data = one._dataset
+            data = iterator._dataset
             size = f" of {len(data)} items" if isinstance(data, Sized) else ""
             return f"a DataLoader over {type(data).__name__}{size} draws them with {type(sampler).__name__}"
     return None
@@ -38,11 +42,11 @@ def _sampler(iterator: Any) -> Any:
     return sampler.sampler if isinstance(sampler, BatchSampler) else sampler
 
 
-def _is_going(iterator: Any) -> bool:
-    """Not one that waits for its next epoch, as with ``persistent_workers``."""
+def _is_active(iterator: Any) -> bool:
+    """Return whether an iterator is within an epoch, not waiting for the next (``persistent_workers``)."""
     done: int = iterator._num_yielded
     try:
-        most = len(iterator._index_sampler)
+        total = len(iterator._index_sampler)
     except TypeError:
         return done > 0
-    return 0 < done < most or done == most == 1
+    return 0 < done < total or done == total == 1

@@ -1,4 +1,4 @@
-"""The batch axis of a tensor, and a hash of the data that shows whether they come in the same order."""
+"""The batch axis of a module's tensors, and a hash that shows whether data comes in the same order."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from torch import Tensor, nn
 
 from ...core.nested import leaves
 
-_SAMPLE = 1 << 16  # numbers of the first batch that are compared
+_SAMPLE = 1 << 16  # values of the first batch that are hashed
 
 
 def batch_axis(module: nn.Module) -> int | None:
-    """Return the batch axis of a module's inputs and outputs, None if the module does not tell.
+    """Return the batch axis of a module's inputs and outputs, or None if the module does not determine it.
 
-    Recurrent layers and attention are time-first unless ``batch_first``.
+    Recurrent layers and attention have time first unless ``batch_first``.
 
-    >>> batch_axis(nn.LSTM(2, 3)), batch_axis(nn.GRU(2, 3, batch_first=True)), batch_axis(nn.Linear(2, 3))
-    (1, 0, None)
+    Example:
+        >>> batch_axis(nn.LSTM(2, 3)), batch_axis(nn.GRU(2, 3, batch_first=True)), batch_axis(nn.Linear(2, 3))
+        (1, 0, None)
     """
     if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
         return 0 if module.batch_first else 1
@@ -27,15 +28,15 @@ def batch_axis(module: nn.Module) -> int | None:
 
 
 def first_rows(inputs: Any, axis: int) -> int | None:
-    """Return the length along ``axis`` of the first tensor of a call's arguments that has it."""
+    """Return the length along ``axis`` of the first tensor of the arguments that has that axis, or None."""
     return next((t.shape[axis] for t in leaves(inputs, Tensor) if t.ndim > axis), None)
 
 
 def first_batch(inputs: Any) -> bytes | str:
-    """Return a hash of a call's first tensor, the same if the data are.
+    """Return a hash of the first tensor of a call's arguments, which is equal for equal data.
 
-    In one of several processes, return why there is none: what it gets is a part of the data, and only its
-    sampler knows which.
+    With several processes, return the reason why there is none: each gets a part of the data that only its
+    sampler knows.
     """
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:

@@ -1,4 +1,4 @@
-"""The random projection of ``core.projection`` on tensors, where they lie."""
+"""The random projection of ``core.projection`` for tensors, on their device."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from ...core.projection import PROJECTED, signs
 def projected(rows: Tensor) -> Tensor:
     """Project rows of shape (..., features) to (..., PROJECTED), as ``core.projection.project`` does.
 
-    >>> projected(torch.ones(2, 5000)).shape
-    torch.Size([2, 1024])
+    Example:
+        >>> projected(torch.ones(2, 5000)).shape
+        torch.Size([2, 1024])
     """
     features = rows.shape[-1]
     whole = features - features % PROJECTED
@@ -26,18 +27,18 @@ def projected(rows: Tensor) -> Tensor:
 
 
 def summary(rows: Tensor) -> Tensor:
-    """Return what ``SUMMARY`` names, of each row of shape (rows, numbers)."""
+    """Compute the statistics of ``SUMMARY`` for each row of a tensor of shape (rows, numbers)."""
     size = rows.shape[1]
     mean, norm = rows.mean(1), torch.linalg.vector_norm(rows, dim=1)
-    spread = torch.linalg.vector_norm(rows - mean[:, None], dim=1) ** 2 / size
-    sizes = rows.abs()
-    mean_abs = sizes.mean(1)
-    zeros = 1 - sizes.sign_().mean(1)
-    lost = torch.zeros_like(mean)
-    odd = ~torch.isfinite(norm)  # few, or none: counting takes longer than all the rest
-    if odd.any():
-        lost[odd] = (~torch.isfinite(rows[odd])).sum(1).to(lost.dtype)
-    return torch.stack([mean, mean_abs, spread, norm, zeros, rows.amin(1), rows.amax(1), lost], 1)
+    variance = torch.linalg.vector_norm(rows - mean[:, None], dim=1) ** 2 / size
+    magnitudes = rows.abs()
+    mean_abs = magnitudes.mean(1)
+    zeros = 1 - magnitudes.sign_().mean(1)
+    nonfinite = torch.zeros_like(mean)
+    affected = ~torch.isfinite(norm)  # few or none, and counting in all rows would take most of the time
+    if affected.any():
+        nonfinite[affected] = (~torch.isfinite(rows[affected])).sum(1).to(nonfinite.dtype)
+    return torch.stack([mean, mean_abs, variance, norm, zeros, rows.amin(1), rows.amax(1), nonfinite], 1)
 
 
 @lru_cache(maxsize=32)

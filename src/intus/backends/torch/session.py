@@ -1,4 +1,4 @@
-"""What the hooks of one attachment share: the calls under way, and what the tap wants to see of them."""
+"""The state that the hooks of one attachment share: calls in progress, and what the tap wants of them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from ..base import Operation, Tap
-from .captured_tensor import seen
+from .captured_tensor import captured
 from .order import batch_axis
 
 
 class Visit:
-    """One call of one module that the tap wants."""
+    """One call of one module that the tap wants.
+
+    Args:
+        ticket: The value that ``Tap.wants`` returned.
+        address: The module's address with its call.
+        first: Whether it is the module's first call of this pass.
+        axis: The batch axis that the module prescribes, or None.
+    """
 
     __slots__ = ("address", "axis", "first", "ticket")
 
@@ -24,38 +31,51 @@ class Visit:
 
 
 class Session:
-    """What the hooks of one attachment share. Holds no module and no tensor."""
+    """The state that the hooks of one attachment share. It keeps no reference to modules or tensors.
+
+    Args:
+        kinds: The kinds of tensors to capture.
+        tap: The observer.
+    """
 
     def __init__(self, kinds: tuple[str, ...], tap: Tap) -> None:
         self.kinds = frozenset(kinds)
         self.tap = tap
-        self.inside: set[int] = set()  # threads that are inside a call of the model
+        self.inside: set[int] = set()  # ids of threads that are inside a call of the model
         self.removed = False
         self.lock = threading.Lock()  # DataParallel calls replicas from threads
         self.calls: dict[str, int] = {}
         self.entered: dict[str, list[Visit | None]] = {}
         self.tickets: dict[str, Any] = {}  # of the last pass, for gradients of parameters
-        self.leaves: list[Callable[[], None]] = []  # what takes our hooks off tensors that outlive a pass
+        self.undo_leaves: list[Callable[[], None]] = []  # remove hooks from tensors that outlive a pass
 
-    def show(
+    def capture(
         self, ticket: Any, address: str, kind: str, tensor: Tensor, index: int = 0, axis: int | None = None
     ) -> None:
-        """Show the tap a tensor, the one of that index of several; ``axis`` is where its rows lie, if the
-        module says so."""
-        self.tap.on_tensor(ticket, seen(address, kind, index, tensor, axis))
+        """Pass a tensor to the tap.
+
+        Args:
+            ticket: The value that ``Tap.wants`` returned.
+            address: The operation with its call, or the parameter.
+            kind: One of ``core.record.KINDS``.
+            tensor: The tensor.
+            index: The index among several tensors.
+            axis: The batch axis that the module prescribes, or None.
+        """
+        self.tap.on_tensor(ticket, captured(address, kind, index, tensor, axis))
 
     def on_error(self, error: Exception) -> None:
-        """Tell the tap of an exception, which goes no further."""
+        """Pass an exception to the tap; it is not propagated further."""
         self.tap.on_error(error)
 
     @property
     def running(self) -> bool:
-        """Whether what runs now is looked at."""
+        """Whether the call in progress is observed."""
         return bool(self.inside) and not self.removed
 
     def begin(self, inputs: Any) -> None:
-        """A call of the model begins."""
-        self.inside.discard(threading.get_ident())  # of a call that was interrupted
+        """Handle the start of a call of the model."""
+        self.inside.discard(threading.get_ident())  # left by a call that was interrupted
         self.tickets.clear()
         wanted: bool | None = None
         try:
@@ -68,14 +88,14 @@ class Session:
                 self.inside.add(threading.get_ident())
 
     def end(self, output: Any) -> None:
-        """That call is over."""
+        """Handle the end of a call of the model."""
         thread = threading.get_ident()
         if thread in self.inside:
             self.inside.discard(thread)
             self.tap.on_forward_end(output)
 
-    def left(self) -> None:
-        """The first call is over; where ``end`` did not hear of it, it was interrupted."""
+    def on_first_call_end(self) -> None:
+        """Handle the end of the first call: if ``end`` was not called, it was interrupted."""
         try:
             with torch._C.DisableTorchFunction():
                 self.end(None)
@@ -83,19 +103,19 @@ class Session:
             self.on_error(error)
 
     def stop(self) -> None:
-        """Look at nothing any more, nor at gradients still to come in a backward pass."""
+        """Stop observing, including gradients of a backward pass still to come."""
         self.removed = True
         self.kinds = frozenset()
         self.tickets.clear()
         self.release()
 
     def release(self) -> None:
-        """Take our hooks off the tensors that outlive a pass."""
-        while self.leaves:
-            self.leaves.pop()()
+        """Remove hooks from the tensors that outlive a pass."""
+        while self.undo_leaves:
+            self.undo_leaves.pop()()
 
     def visit(self, address: str, type_: str, module: nn.Module) -> Visit | None:
-        """Count one call of a module and ask the tap about it."""
+        """Count a call of a module, and return it if the tap wants it."""
         with self.lock:
             call = self.calls[address] = self.calls.get(address, 0) + 1
         ticket = self.tap.wants(Operation(address, type_, module))

@@ -1,7 +1,7 @@
-"""What an optimizer's step does to the parameters: after minus before.
+"""Capture parameter updates: the parameters after an optimizer's step minus before.
 
-torch's own hooks around every optimizer's ``step`` tell of it. They belong to the process, and are taken off
-with the attachment; a step of another model's optimizer costs a look at its parameters' ids.
+They are observed with torch's global hooks around every optimizer's ``step``, which are removed with the
+attachment. A step of another model's optimizer costs a lookup of its parameters' ids.
 """
 
 from __future__ import annotations
@@ -16,60 +16,67 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 UPDATE = "update"
 
-_NOTHING: tuple[Callable[[], Tensor | None], str, str] = (lambda: None, "", "")
+_UNKNOWN: tuple[Callable[[], Tensor | None], str, str] = (lambda: None, "", "")
 
 
 class UpdateListener(Protocol):
-    """What ``Updates`` asks of the attachment."""
+    """The part of a ``Session`` that ``Updates`` uses."""
 
     tickets: dict[str, Any]
 
-    def show(self, ticket: Any, address: str, kind: str, tensor: Tensor) -> None: ...
-    def on_error(self, error: Exception) -> None: ...
+    def capture(self, ticket: Any, address: str, kind: str, tensor: Tensor) -> None:
+        """Pass a tensor to the tap."""
+
+    def on_error(self, error: Exception) -> None:
+        """Pass an exception to the tap."""
 
 
 class Updates:
-    """Keeps a copy of the parameters of a watched pass while an optimizer steps."""
+    """Keeps copies of the parameters of an observed pass while an optimizer steps.
 
-    def __init__(self, watching: UpdateListener) -> None:
-        self._watching = watching
-        self._of: dict[int, tuple[Callable[[], Tensor | None], str, str]] = {}
-        self._before: dict[int, tuple[Any, Tensor]] = {}
+    Args:
+        listener: Receives the updates, and has the tickets of the last pass.
+    """
+
+    def __init__(self, listener: UpdateListener) -> None:
+        self._listener = listener
+        self._parameters: dict[int, tuple[Callable[[], Tensor | None], str, str]] = {}
+        self._copies: dict[int, tuple[Any, Tensor]] = {}
 
     def add(self, parameter: nn.Parameter, owner: str, address: str) -> None:
-        """Watch a parameter of the operation ``owner``."""
-        self._of[id(parameter)] = weakref.ref(parameter), owner, address
+        """Observe a parameter of the operation ``owner``."""
+        self._parameters[id(parameter)] = weakref.ref(parameter), owner, address
 
     def attach(self) -> list[Callable[[], None]]:
-        """Register the hooks; returns what takes them off."""
+        """Register the hooks, and return the functions that remove them."""
         handles = (
-            register_optimizer_step_pre_hook(self._begins),
-            register_optimizer_step_post_hook(self._ends),
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
         )
         return [handle.remove for handle in handles]
 
-    def _begins(self, optimizer: torch.optim.Optimizer, *given: Any) -> None:
-        self._before.clear()
-        tickets = self._watching.tickets
+    def _before_step(self, optimizer: torch.optim.Optimizer, *given: Any) -> None:
+        self._copies.clear()
+        tickets = self._listener.tickets
         if torch.compiler.is_compiling() or not tickets:
             return
         try:
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
-                    known, owner, _ = self._of.get(id(parameter), _NOTHING)
-                    held = known()
-                    if held is not None and held is parameter and owner in tickets:
-                        self._before[id(held)] = tickets[owner], held.detach().clone()
+                    reference, owner, _ = self._parameters.get(id(parameter), _UNKNOWN)
+                    alive = reference()
+                    if alive is not None and alive is parameter and owner in tickets:
+                        self._copies[id(alive)] = tickets[owner], alive.detach().clone()
         except Exception as error:
-            self._watching.on_error(error)
+            self._listener.on_error(error)
 
-    def _ends(self, optimizer: torch.optim.Optimizer, *given: Any) -> None:
-        held, self._before = self._before, {}
+    def _after_step(self, optimizer: torch.optim.Optimizer, *given: Any) -> None:
+        copies, self._copies = self._copies, {}
         try:
-            for key, (ticket, before) in held.items():
-                parameter, _, address = self._of[key]
-                now = parameter()
-                if now is not None:
-                    self._watching.show(ticket, address, UPDATE, now.detach() - before)
+            for key, (ticket, before) in copies.items():
+                parameter, _, address = self._parameters[key]
+                after = parameter()
+                if after is not None:
+                    self._listener.capture(ticket, address, UPDATE, after.detach() - before)
         except Exception as error:
-            self._watching.on_error(error)
+            self._listener.on_error(error)

@@ -1,13 +1,14 @@
 """The aggregator: records in, complete data points out. A state machine without clock, thread or network.
 
 A *window* holds what one (run, model) sent in one epoch, or for one value of the other trigger fields.
-Clients say how much they sent of an epoch: it ends when all of that has come, or when nothing more came for
-a grace time, and is then incomplete. Of clients that do not say, it ends when a newer one opens. The last
-windows are held after they ended, so that an array that comes late joins the rows it belongs to, and that
-data point is handed on again, whole.
+Clients report how much they sent of an epoch: it ends when all of that has come, or when nothing more came
+for a grace time, and is then incomplete. With clients that do not report, it ends when a newer one opens. The
+last windows stay in memory after they ended, so that an array that comes late joins the rows it belongs to;
+that data point is then handed on again, whole.
 
-A window let go for memory stays as an empty shell that remembers what it held: what comes after is scored
-as incomplete, or, where the whole was scored already, refused, for a part must not replace the whole.
+A window that is evicted for memory stays as an empty shell that remembers what it held. What comes after is
+scored as incomplete; or it is refused, if the whole was scored already, since a part must not replace the
+whole.
 """
 
 from __future__ import annotations
@@ -19,24 +20,31 @@ from typing import Any
 
 from ...core.errors import InputError
 from ...core.record import Record
-from ..data_point import DataPoint, Key, Notice, size_of
-from . import notices as told
-from .run_state import COUNTED, ClientState, EpochReport, RunState, groups_of, rank
+from ..data_point import DataPoint, Key, size_of
+from ..messages import COUNTED_RUNS, EpochReport, Notice
+from ..options import TRIGGERS, ServerOptions
+from . import notices
+from .run_state import RunState, rank, run_keys_of
 from .window import RunKey, Window, WindowKey
 
-TRIGGERS = ("epoch", "step", "mode")
-GRACE_S = 60.0
-#: A window that no newer one follows ends after so many times the grace time without a record.
+#: A window that no newer one follows ends after this many grace times without a record.
 PATIENCE = 10
-#: How many (run, model) are remembered, how many there may be at once, and how many layers and kinds a window
-#: may have.
+#: How many (run, model) are remembered; how many there may be at once; how many layers and kinds a window may
+#: have.
 RUNS, MAX_RUNS, KEYS = 1000, 10_000, 50_000
 
 
 @dataclass(slots=True)
 class IngestResult:
-    """What a request led to: how many records were kept, what became complete, what to tell a person, and
-    the windows that its records are in, by (run, model)."""
+    """What a request led to.
+
+    Attributes:
+        accepted: Number of records kept.
+        duplicate: Whether the request had come before.
+        ready: Data points to hand on.
+        notices: What to tell people.
+        placed: Numbers of the windows that got records, by (run, model).
+    """
 
     accepted: int = 0
     duplicate: bool = False
@@ -49,57 +57,66 @@ class IngestResult:
 class RequestPart:
     """One (run, model)'s part of a request."""
 
-    state: RunState
-    client: str | None
+    run: RunState
+    client_id: str | None
     seq: int
     now: float
     out: IngestResult
 
 
 class Aggregator:
-    """Gathers records into windows; not thread-safe, its owner holds a lock.
+    """Gathers records into windows. Not thread-safe: its owner holds a lock.
 
-    ``trigger`` are the fields whose change completes a window: the epoch always, or also "step" or "mode".
-    ``max_bytes`` bounds the arrays held: what was handed on is let go first, then the oldest window is
-    refused and a notice says so. ``grace`` is how many seconds an epoch that should be whole is waited for.
+    Args:
+        trigger: The fields whose change ends a window: the epoch always, also "step" or "mode" if named.
+        max_bytes: Most bytes of arrays in memory. What was handed on is evicted first, then the oldest
+            windows, with a notice.
+        grace: Seconds to wait for the missing records of an epoch.
     """
 
     def __init__(
-        self, trigger: Sequence[str] = ("epoch",), max_bytes: int = 1 << 30, grace: float = GRACE_S
+        self,
+        trigger: Sequence[str] = (ServerOptions.trigger,),
+        max_bytes: int = ServerOptions.max_bytes,
+        grace: float = ServerOptions.grace,
     ) -> None:
         self.set_trigger(trigger)
         self.max_bytes, self.grace = max_bytes, grace
         self._runs: dict[RunKey, RunState] = {}
         self._handed: dict[int, tuple[RunState, Window, Key]] = {}
         self._opened = 0
-        self._at_most = 0  # bytes held are no more than this, which is quicker to know than how many they are
+        self._at_most = 0  # an upper bound of the bytes in memory, which is cheaper to know than their number
         self._counts = Counter(received=0, duplicates=0, dropped=0, refused=0, incomplete=0, late=0)
 
     def set_trigger(self, trigger: Sequence[str]) -> None:
-        """Let these fields, and the epoch, complete the windows of whatever begins from now on; raises
-        InputError. "state" is what Vivisect called the mode."""
+        """Set the fields whose change ends a window, for runs that begin from now on; raises InputError.
+
+        Vivisect's name for the mode, "state", is taken too.
+        """
         names = ["mode" if name == "state" else name for name in trigger]
         if not names or not set(names) <= set(TRIGGERS):
-            raise InputError(f"trigger={list(trigger)!r} must name some of {', '.join(TRIGGERS)}.")
+            raise InputError(
+                f"The trigger fields must be some of {', '.join(TRIGGERS)}, got {list(trigger)!r}."
+            )
         self.trigger = tuple(names)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays held."""
-        return sum(window.nbytes for window in self._all())
+        """Bytes of all arrays in memory."""
+        return sum(window.nbytes for window in self._windows())
 
     # -- requests ------------------------------------------------------------------------------------
 
-    def knows(self, group: RunKey, client: str | None, seq: int | None) -> bool:
-        """Whether that request of a client came before, for this (run, model)."""
-        state = self._runs.get(group)
-        member = state.members.get(client) if state and client is not None else None
-        return member is not None and seq is not None and seq in member.seqs
+    def knows(self, run_key: RunKey, client_id: str | None, seq: int | None) -> bool:
+        """Return whether that request of a client came before, for this (run, model)."""
+        run = self._runs.get(run_key)
+        client = run.clients.get(client_id) if run and client_id is not None else None
+        return client is not None and seq is not None and seq in client.seqs
 
     def accept(
         self,
         records: Sequence[Record],
-        client: str | None = None,
+        client_id: str | None = None,
         seq: int | None = None,
         dropped: int = 0,
         unusable: Sequence[Notice] = (),
@@ -107,121 +124,129 @@ class Aggregator:
         discarded: Sequence[Record] = (),
         now: float = 0.0,
     ) -> IngestResult:
-        """Take one request's records. The same (client, seq) again changes nothing.
+        """Take the records of a request. The same (client_id, seq) again changes nothing.
 
-        ``dropped`` is how many records that client has dropped since it began; ``discarded`` are those of its
-        records that were refused before they came here, ``unusable`` their notices; ``reports`` is what
-        the client says of its epochs; ``now`` the time in seconds.
+        Args:
+            records: Records that can be used.
+            client_id: The client, if it has an id.
+            seq: The number of the client's request.
+            dropped: How many records the client has dropped since it began.
+            unusable: Notices of the client's records that were refused before.
+            reports: What the client reports of its epochs.
+            discarded: The records that were refused before.
+            now: The time in seconds.
         """
         out, repeated = IngestResult(notices=list(unusable)), 0
-        groups = groups_of(records, reports)
-        for group in groups:
-            of_group = [record for record in records if (record.run, record.model) == group]
-            said = [report for report in reports if report[:2] == group]
-            if self.knows(group, client, seq):
+        run_keys = run_keys_of(records, reports)
+        for run_key in run_keys:
+            own_records = [record for record in records if (record.run, record.model) == run_key]
+            own_reports = [report for report in reports if report.run_key == run_key]
+            if self.knows(run_key, client_id, seq):
                 repeated += 1
                 continue
-            self._accept(group, of_group, said, (client, seq, dropped), now, out)
+            self._accept_part(run_key, own_records, own_reports, (client_id, seq, dropped), now, out)
             for record in discarded:
-                if client is not None and (record.run, record.model) == group:
-                    self._runs[group].share(record.epoch, client).received += 1
-        if groups and repeated == len(groups):
+                if client_id is not None and (record.run, record.model) == run_key:
+                    self._runs[run_key].progress(record.epoch, client_id).received += 1
+        if run_keys and repeated == len(run_keys):
             self._counts["duplicates"] += 1
             return IngestResult(duplicate=True)
         self._counts["refused"] += len(unusable)
         for notice in unusable:
-            if state := self._runs.get((notice.run, notice.model)):
-                state.counts["refused"] += 1
+            if run := self._runs.get((notice.run, notice.model)):
+                run.counts["refused"] += 1
         out.notices = list(dict.fromkeys(out.notices))
         return out
 
-    def _accept(
+    def _accept_part(
         self,
-        group: RunKey,
+        run_key: RunKey,
         records: Sequence[Record],
         reports: Sequence[EpochReport],
         sender: tuple[str | None, int | None, int],
         now: float,
         out: IngestResult,
     ) -> None:
-        client, seq, dropped = sender
-        state = self._training(group, now)
-        member = state.member(client, now)
-        part = RequestPart(state, client, -1 if seq is None else seq, now, out)
+        client_id, seq, dropped = sender
+        run = self._run(run_key, now)
+        client = run.hear(client_id, now)
+        part = RequestPart(run, client_id, -1 if seq is None else seq, now, out)
         if records:
-            state.main_mode = state.main_mode or records[0].mode
-        lost = max(0, dropped - member.dropped) if member and not reports else 0
-        if lost:  # it is missing from a window that stands, or from one that this request opens
-            self._mark_incomplete(state)
+            run.main_mode = run.main_mode or records[0].mode
+        lost = max(0, dropped - client.dropped) if client and not reports else 0
+        if lost:  # they are missing from an open window, or from one that this request opens
+            self._mark_incomplete(run)
         for record in records:
             accepted = self._place(record, part)
-            self._count(state, "received", accepted)
+            self._count(run, "received", accepted)
             out.accepted += accepted
-            if client is not None:
-                state.share(record.epoch, client).received += 1
-        if member is None or client is None:
+            if client_id is not None:
+                run.progress(record.epoch, client_id).received += 1
+        if client is None or client_id is None:
             return
         if lost:
-            self._mark_incomplete(state)
-            self._count(state, "dropped", lost)
-            out.notices.append(told.dropped(group))
-        member.dropped = max(member.dropped, dropped)
-        self._hear(reports, part, member)
+            self._mark_incomplete(run)
+            self._count(run, "dropped", lost)
+            out.notices.append(notices.dropped(run_key))
+        client.dropped = max(client.dropped, dropped)
+        self._take_reports(reports, part, client_id)
         if seq is not None:
-            member.seqs.add(seq)
-        out.ready += self._whole(state, now)
+            client.seqs.add(seq)
+        out.ready += self._complete(run, now)
 
-    def _hear(self, reports: Sequence[EpochReport], part: RequestPart, member: ClientState) -> None:
+    def _take_reports(self, reports: Sequence[EpochReport], part: RequestPart, client_id: str) -> None:
         for report in reports:
-            share = part.state.share(report.epoch, part.client or "")
-            before = share.dropped
-            part.state.state_of(report, part.client or "", part.seq)
-            if share.dropped > before:
-                self._count(part.state, "dropped", share.dropped - before)
-                part.out.notices.append(told.dropped(part.state.group))
+            progress = part.run.progress(report.epoch, client_id)
+            before = progress.dropped
+            part.run.take_report(report, client_id, part.seq)
+            if progress.dropped > before:
+                self._count(part.run, "dropped", progress.dropped - before)
+                part.out.notices.append(notices.dropped(part.run.run_key))
 
     def stored(self, point: DataPoint) -> RunKey | None:
-        """A data point's scores are stored. Returns its (run, model), None where that is forgotten."""
+        """Note that a data point's scores are stored; return its (run, model), None if forgotten."""
         if point.serial not in self._handed:
             return None
-        state, window, key = self._handed.pop(point.serial)
+        run, window, key = self._handed.pop(point.serial)
         if window.awaited.get(key) == point.serial:
             del window.awaited[key]
-        return state.group
+        return run.run_key
 
-    def settle(self, group: RunKey) -> list[int]:
-        """Numbers of the windows of a (run, model) whose records need no longer be kept on disk."""
-        state = self._runs.get(group)
-        return state.settle() if state else []
+    def release(self, run_key: RunKey) -> list[int]:
+        """Return the numbers of a (run, model)'s windows that are no longer needed on disk, each once."""
+        run = self._runs.get(run_key)
+        return run.release() if run else []
 
-    def late(self, records: Sequence[Record]) -> list[Window]:
-        """The windows that are over and that these records would open again."""
+    def reopened_by(self, records: Sequence[Record]) -> list[Window]:
+        """Return the windows that are done, and that these records would open again."""
         out = {}
         for record in records:
-            state = self._runs.get((record.run, record.model))
-            window = state.windows.get(self._mark(record)) if state else None
-            if window is not None and window.over and window.points and Key.of(record) not in window.scored:
+            run = self._runs.get((record.run, record.model))
+            window = run.windows.get(self._window_key(record)) if run else None
+            if window is None or not window.is_done or not window.points:
+                continue
+            if Key.of(record) not in window.scored:
                 out[window.number] = window
         return list(out.values())
 
     # -- time ----------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> IngestResult:
-        """End the windows that nothing came for in the grace time."""
+        """End the windows that got nothing for the grace time."""
         out = IngestResult()
-        for state in self._runs.values():
-            newest = max((rank(window.epoch) for window in state.windows.values()), default=0.0)
-            for window in state.windows.values():
+        for run in self._runs.values():
+            newest = max((rank(window.epoch) for window in run.windows.values()), default=0.0)
+            for window in run.windows.values():
                 silent = now - window.touched
                 followed = rank(window.epoch) < newest
                 if window.closed or silent <= self.grace * (1 if followed else PATIENCE):
                     continue
-                ready = self._take(state, window, close=True)
+                ready = self._hand_on(run, window, close=True)
                 out.ready += ready
                 if window.lacks and ready:
-                    out.notices.append(told.incomplete(window, window.lacks))
-            state.trim()
-            state.tidy(now, self.grace * PATIENCE)
+                    out.notices.append(notices.incomplete(window, window.lacks))
+            run.trim()
+            run.tidy(now, self.grace * PATIENCE)
         return out
 
     def flush(
@@ -229,228 +254,222 @@ class Aggregator:
         run: str | None = None,
         model: str | None = None,
         *,
-        client: str | None = None,
+        client_id: str | None = None,
         close: bool = True,
     ) -> list[DataPoint]:
-        """Everything not handed on yet, of all runs and models or of those named; a ``client`` that sends
-        records means its own. With ``close`` the windows end, but for those of which clients said that more
-        will come."""
-        own = [group for group, state in self._runs.items() if client in state.members]
-        ready = []
-        for window in self._all():
-            state = self._runs[window.group]
-            foreign = own and window.group not in own and state.counts_on(window.epoch)
-            if run in (None, window.group[0]) and model in (None, window.group[1]) and not foreign:
-                ends = close and not self._more_to_come(state, window)
-                ready += self._take(state, window, close=ends)
-        return ready
+        """Return all data points that were not handed on yet.
 
-    def _more_to_come(self, state: RunState, window: Window) -> bool:
-        shares = state.shares.get(window.epoch, {}).items()
-        return any(
-            share.seq >= 0 and not share.ended and not state.members[client].left
-            for client, share in shares
-            if client in state.members
-        )
+        Args:
+            run: Only those of this run.
+            model: Only those of this model.
+            client_id: Only those of the runs this client sends to, if it sends to any.
+            close: End the windows, but for those of which clients report that more will come.
+        """
+        own = [run_key for run_key, state in self._runs.items() if client_id in state.clients]
+        ready = []
+        for window in self._windows():
+            state = self._runs[window.run_key]
+            foreign = own and window.run_key not in own and state.has_reports(window.epoch)
+            if run in (None, window.run_key[0]) and model in (None, window.run_key[1]) and not foreign:
+                ends = close and not state.more_to_come(window.epoch)
+                ready += self._hand_on(state, window, close=ends)
+        return ready
 
     # -- forgetting, and what others should know -----------------------------------------------------
 
     def remove(self, model: str) -> list[RunKey]:
-        """Forget what a model sent; returns each (run, model) forgotten."""
-        gone = [group for group in self._runs if group[1] == model]
-        for group in gone:
-            del self._runs[group]
+        """Forget what a model sent; return each (run, model) forgotten."""
+        gone = [run_key for run_key in self._runs if run_key[1] == model]
+        for run_key in gone:
+            del self._runs[run_key]
         return gone
 
     def clear(self) -> None:
-        """Forget all that was sent; clients' sequence numbers are kept, for requests sent twice."""
-        for group, old in self._runs.items():
-            self._runs[group] = RunState(group, old.began, self.trigger, members=old.members)
+        """Forget all that was sent; clients' sequence numbers are kept, to recognise repeated requests."""
+        for run_key, old in self._runs.items():
+            self._runs[run_key] = RunState(run_key, old.began, self.trigger, clients=old.clients)
         self._handed = {}
         self._counts = Counter(dict.fromkeys(self._counts, 0))
 
     def forget(self) -> list[RunKey]:
-        """Forget those (run, model) that were silent for longest, of more than can be remembered; returns
-        them."""
-        idle = [group for group, state in self._runs.items() if state.idle]
+        """Forget the (run, model) that were idle longest, if there are too many; return them."""
+        idle = [run_key for run_key, run in self._runs.items() if run.idle]
         gone = idle[: max(0, len(self._runs) - RUNS)]
-        for group in gone:
-            del self._runs[group]
+        for run_key in gone:
+            del self._runs[run_key]
         return gone
 
-    def groups(self) -> list[RunKey]:
-        """Every (run, model) known."""
+    def run_keys(self) -> list[RunKey]:
+        """Return every (run, model) known."""
         return list(self._runs)
 
-    def check_group(self, group: RunKey) -> None:
-        """Raise InputError for a new (run, model) where there are too many."""
-        if group not in self._runs and len(self._runs) >= MAX_RUNS:
+    def check_run(self, run_key: RunKey) -> None:
+        """Raise InputError for a new (run, model) if there are too many."""
+        if run_key not in self._runs and len(self._runs) >= MAX_RUNS:
             raise InputError(
-                f"Run {group[0]!r} of {group[1]!r} is refused: {MAX_RUNS:,} runs have sent records in "
-                "the last minutes, and that is the most."
+                f"Run {run_key[0]!r} of model {run_key[1]!r} is refused: {MAX_RUNS:,} runs have sent records "
+                "in the last minutes, and no more are taken. Try again later."
             )
 
     def status(self) -> dict[str, int]:
-        """Counts: records received, duplicates (requests), dropped by clients, refused, late; data points
-        handed on incomplete, and pending; bytes held."""
-        pending = sum(len(window.fresh) for window in self._all())
+        """Return the counts; see ``messages.AggregatorCounts``."""
+        pending = sum(len(window.fresh) for window in self._windows())
         return dict(self._counts) | {"pending": pending, "bytes": self.nbytes}
 
     def by_run(self) -> list[dict[str, Any]]:
-        """The counts of each (run, model) for itself, of the newest of them."""
-        newest = list(self._runs.values())[-COUNTED:]
+        """Return the counts of each (run, model), of the newest of them."""
         return [
-            dict(zip(("run", "model"), state.group, strict=True)) | state.counts
-            | {"pending": sum(len(window.fresh) for window in state.windows.values())}
-            for state in newest
+            dict(zip(("run", "model"), run.run_key, strict=True)) | run.counts
+            | {"pending": sum(len(window.fresh) for window in run.windows.values())}
+            for run in list(self._runs.values())[-COUNTED_RUNS:]
         ]  # fmt: skip
 
-    # -- back from the journal -----------------------------------------------------------------------
+    # -- the journal ---------------------------------------------------------------------------------
 
-    def state(self, group: RunKey, now: float) -> dict[str, Any]:
-        """All that is known of a (run, model) but its arrays, as JSON."""
-        return self._training(group, now).state()
+    def snapshot(self, run_key: RunKey, now: float) -> dict[str, Any]:
+        """Return all that is known of a (run, model) but its arrays, as JSON."""
+        return self._run(run_key, now).snapshot()
 
-    def opens(self, records: Sequence[Record]) -> bool:
-        """Whether some of the records begin a window."""
+    def opens_window(self, records: Sequence[Record]) -> bool:
+        """Return whether some of the records open a window."""
         for record in records:
-            state = self._runs.get((record.run, record.model))
-            if state is None or self._mark(record) not in state.windows:
+            run = self._runs.get((record.run, record.model))
+            if run is None or self._window_key(record) not in run.windows:
                 return True
         return False
 
-    def held(self, group: RunKey) -> set[int]:
-        """Numbers of the windows of a (run, model) that have something to keep."""
-        state = self._training(group, 0.0)
-        windows = [*state.windows.values(), *state.leaving.values()]
+    def held(self, run_key: RunKey) -> set[int]:
+        """Return the numbers of the windows of a (run, model) that have arrays."""
+        run = self._run(run_key, 0.0)
+        windows = [*run.windows.values(), *run.leaving.values()]
         return {window.number for window in windows if window.points}
 
-    def restore(self, group: RunKey, state: Mapping[str, Any]) -> None:
-        """Be as ``state`` says."""
+    def restore(self, run_key: RunKey, snapshot: Mapping[str, Any]) -> None:
+        """Restore a snapshot of a (run, model)."""
 
-        def window(facts: Mapping[str, Any]) -> Window:
+        def window(of_window: Mapping[str, Any]) -> Window:
             self._opened += 1
-            return Window(self._opened, group, tuple(facts["mark"]), facts["epoch"], facts["step"])
+            key = tuple(of_window["mark"])
+            return Window(self._opened, run_key, key, of_window["epoch"], of_window["step"])
 
-        self._training(group, 0.0).restore(state, window)
+        self._run(run_key, 0.0).restore(snapshot, window)
 
-    def again(self, records: Sequence[Record]) -> set[int]:
-        """Hold these records, and no others, in their windows, which were over; returns the numbers."""
+    def reload(self, records: Sequence[Record]) -> set[int]:
+        """Hold these records again in their windows, which were done; return the windows' numbers."""
         found: dict[int, tuple[Window, list[Record]]] = {}
         for record in records:
-            window = self._training((record.run, record.model), 0.0).windows.get(self._mark(record))
+            window = self._run((record.run, record.model), 0.0).windows.get(self._window_key(record))
             if window is not None:
                 found.setdefault(window.number, (window, []))[1].append(record)
         for window, held in found.values():
-            window.again(held)
+            window.reload(held)
             self._at_most += window.nbytes
         return set(found)
 
     def resume(self, now: float) -> list[DataPoint]:
-        """Once all is back: what ended and has no scores yet."""
+        """Return the data points that ended and have no scores, once all was read from the journal."""
         ready = []
         self._handed = {}
         self._counts = Counter(dict.fromkeys(self._counts, 0))
-        for state in self._runs.values():
-            state.counts.clear()
-            for member in state.members.values():
-                member.heard = now
-            for window in state.windows.values():
+        for run in self._runs.values():
+            run.counts.clear()
+            for client in run.clients.values():
+                client.heard = now
+            for window in run.windows.values():
                 window.touched = now
-            for window in state.reopen():
-                ready += self._take(state, window, close=True)
+            for window in run.reopen():
+                ready += self._hand_on(run, window, close=True)
         return ready
 
     # -- records into windows, and windows that end --------------------------------------------------
 
-    def _all(self) -> list[Window]:
-        """Every window, oldest first."""
-        windows = [window for state in self._runs.values() for window in state.windows.values()]
+    def _windows(self) -> list[Window]:
+        """Return every window in memory, the oldest first."""
+        windows = [window for run in self._runs.values() for window in run.windows.values()]
         return sorted(windows, key=lambda window: window.number)
 
-    def _training(self, group: RunKey, now: float) -> RunState:
-        if group not in self._runs:
-            self._runs[group] = RunState(group, now, self.trigger)
-        return self._runs[group]
+    def _run(self, run_key: RunKey, now: float) -> RunState:
+        if run_key not in self._runs:
+            self._runs[run_key] = RunState(run_key, now, self.trigger)
+        return self._runs[run_key]
 
-    def _mark(self, record: Record) -> WindowKey:
-        state = self._runs.get((record.run, record.model))
-        trigger = self.trigger if state is None else state.trigger
+    def _window_key(self, record: Record) -> WindowKey:
+        run = self._runs.get((record.run, record.model))
+        trigger = self.trigger if run is None else run.trigger
         return (record.epoch, *(getattr(record, name) for name in trigger))
 
     def _place(self, record: Record, part: RequestPart) -> bool:
-        """Put a record where it belongs, making room; False where there is none."""
-        complaint = None
+        """Put a record into its window, making room; return False if it was refused."""
+        refusal = None
         if size_of(record) > self.max_bytes:
-            complaint = told.too_big(record, self.max_bytes)
+            refusal = notices.too_big(record, self.max_bytes)
         else:
             self._make_room(size_of(record), part.out.notices)
             window = self._window(record, part)
             key = Key.of(record)
             if window is None or key in window.scored:
-                complaint = told.too_late(record)
+                refusal = notices.too_late(record)
             elif key not in window.points and len(window.points) >= KEYS:
-                complaint = told.too_many(record, KEYS)
-        if complaint is not None or window is None:
-            self._count(part.state, "refused")
-            part.out.notices += [complaint] if complaint else []
+                refusal = notices.too_many(record, KEYS)
+        if refusal is not None or window is None:
+            self._count(part.run, "refused")
+            part.out.notices += [refusal] if refusal else []
             return False
-        self._count(part.state, "late", bool(window.handed))
+        self._count(part.run, "late", bool(window.handed))
         window.add(record)
         window.touched = part.now
-        part.out.placed.setdefault(part.state.group, set()).add(window.number)
+        part.out.placed.setdefault(part.run.run_key, set()).add(window.number)
         return True
 
     def _window(self, record: Record, part: RequestPart) -> Window | None:
-        """The window a record belongs to, None where that is held no more; opening a newer one hands those
-        on that nobody counts."""
-        state = part.state
-        if self._mark(record) not in state.windows:
-            self._make_way(record, part)
-            mark = self._mark(record)
-            if mark in state.finished:
+        """Return the window of a record, None if that was retired; opening a window may end older ones."""
+        run = part.run
+        if self._window_key(record) not in run.windows:
+            self._close_older(record, part)
+            key = self._window_key(record)
+            if key in run.finished:
                 return None
             self._opened += 1
-            step = record.step if "step" in state.trigger and record.step is not None else -1
-            state.windows[mark] = Window(self._opened, state.group, mark, record.epoch, step)
-            state.trim()
-        return state.windows[self._mark(record)]
+            step = record.step if "step" in run.trigger and record.step is not None else -1
+            run.windows[key] = Window(self._opened, run.run_key, key, record.epoch, step)
+            run.trim()
+        return run.windows[self._window_key(record)]
 
-    def _make_way(self, record: Record, part: RequestPart) -> None:
-        """Hand the windows on that end because this record's begins; a late one ends none."""
-        state, ready = part.state, part.out.ready
-        anew = state.begins_anew(record, part.client, part.seq, part.now)
-        older = any(rank(record.epoch) < rank(window.epoch) for window in state.windows.values())
-        for window in state.windows.values():
-            counted = window.epoch != record.epoch and state.counts_on(window.epoch)
-            if anew or not (older or counted):
-                same = window.epoch == record.epoch  # it is a step that ended, or a mode
-                ready += self._take(state, window, close=True, on_its_way=same)
-        if anew:
-            newest = max((window.epoch for window in state.windows.values()), key=rank)
-            part.out.notices.append(told.restarted(record, newest))
-            state.begin_anew(part.client, self.trigger)
+    def _close_older(self, record: Record, part: RequestPart) -> None:
+        """End the windows that end because this record's window opens; a late record ends none."""
+        run, ready = part.run, part.out.ready
+        restart = run.is_restart(record, part.client_id, part.seq, part.now)
+        late = any(rank(record.epoch) < rank(window.epoch) for window in run.windows.values())
+        for window in run.windows.values():
+            reported = window.epoch != record.epoch and run.has_reports(window.epoch)
+            if restart or not (late or reported):
+                same_epoch = window.epoch == record.epoch  # what ended is a step or a mode
+                ready += self._hand_on(run, window, close=True, more_expected=same_epoch)
+        if restart:
+            newest = max((window.epoch for window in run.windows.values()), key=rank)
+            part.out.notices.append(notices.restarted(record, newest))
+            run.restart(part.client_id, self.trigger)
 
-    def _whole(self, state: RunState, now: float) -> list[DataPoint]:
-        """What ended because all that was sent of it has come."""
+    def _complete(self, run: RunState, now: float) -> list[DataPoint]:
+        """End the windows of which all that was sent has come."""
         ready = []
-        for window in state.windows.values():
+        for window in run.windows.values():
             due = window.fresh or not window.closed
-            if due and state.counts_on(window.epoch) and state.is_whole(window.epoch, now, self.grace):
-                ready += self._take(state, window, close=True)
-        state.trim()
+            if due and run.has_reports(window.epoch) and run.is_complete(window.epoch, now, self.grace):
+                ready += self._hand_on(run, window, close=True)
+        run.trim()
         return ready
 
-    def _take(
-        self, state: RunState, window: Window, *, close: bool, on_its_way: bool = False
+    def _hand_on(
+        self, run: RunState, window: Window, *, close: bool, more_expected: bool = False
     ) -> list[DataPoint]:
-        ready = state.take(window, close=close, on_its_way=on_its_way)
-        self._count(state, "incomplete", sum(not point.complete for point in ready))
-        self._handed |= {point.serial: (state, window, point.key) for point in ready}
+        ready = run.hand_on(window, close=close, more_expected=more_expected)
+        self._count(run, "incomplete", sum(not point.complete for point in ready))
+        self._handed |= {point.serial: (run, window, point.key) for point in ready}
         return ready
 
-    def _make_room(self, nbytes: int, notices: list[Notice]) -> None:
-        """Let windows go, those handed on before the others, until ``nbytes`` more fit."""
+    def _make_room(self, nbytes: int, out: list[Notice]) -> None:
+        """Evict windows, those that were handed on first, until ``nbytes`` more fit."""
         self._at_most += nbytes
         if self._at_most <= self.max_bytes:
             return
@@ -458,22 +477,19 @@ class Aggregator:
         self._at_most = self.max_bytes + min(excess, 0)
         if excess <= 0:
             return
-        for window in sorted(self._all(), key=lambda window: bool(window.fresh)):
+        for window in sorted(self._windows(), key=lambda window: bool(window.fresh)):
             excess -= window.nbytes
-            unscored = window.let_go()
+            unscored = window.evict()
             if unscored:
-                self._count(self._runs[window.group], "refused", unscored)
-                notices.append(told.evicted(window, unscored, self.max_bytes))
+                self._count(self._runs[window.run_key], "refused", unscored)
+                out.append(notices.evicted(window, unscored, self.max_bytes))
             if excess <= 0:
                 return
 
-    def _count(self, state: RunState, name: str, number: int = 1) -> None:
+    def _count(self, run: RunState, name: str, number: int = 1) -> None:
         self._counts[name] += number
-        state.counts[name] += number
+        run.counts[name] += number
 
-    def _mark_incomplete(self, state: RunState) -> None:
-        for window in state.windows.values():
-            window.lacks = told.DROPPED
-
-
-__all__ = ["GRACE_S", "Aggregator", "IngestResult"]
+    def _mark_incomplete(self, run: RunState) -> None:
+        for window in run.windows.values():
+            window.lacks = notices.DROPPED

@@ -1,4 +1,4 @@
-"""What one request to ``/records`` brings: records that can be used, and what its sender says of them."""
+"""A request to ``/records``, checked: the records that can be used, and what the client says of them."""
 
 from __future__ import annotations
 
@@ -8,59 +8,68 @@ from typing import Any, NamedTuple
 from ...core.errors import InputError
 from ...core.record import Record
 from ...storage.codec import encode_records
-from ..checks import check_count, check_record, check_text
-from ..data_point import Notice
-from .run_state import EpochReport, groups_of, read_epoch_reports
+from ..decoding import read
+from ..messages import Notice, RecordFacts, RecordsEnvelope, RunQuery
+from .run_state import run_keys_of
 from .window import RunKey
+
+_MOST_AXES = 8
 
 
 class IngestRequest(NamedTuple):
-    """A request, checked. ``body`` is how it came, empty where it came otherwise; records that cannot be used
-    are ``discarded``, each with a notice in ``unusable``."""
+    """A request to ``/records``.
+
+    Attributes:
+        records: The records that can be used.
+        discarded: The records that cannot.
+        unusable: A notice for each of these.
+        envelope: What the client says.
+        body: The request as it came, empty if it came otherwise.
+    """
 
     records: list[Record]
     discarded: list[Record]
     unusable: list[Notice]
-    reports: list[EpochReport]
-    envelope: Mapping[str, Any]
-    body: bytes
+    envelope: RecordsEnvelope
+    body: bytes = b""
 
     @classmethod
     def read(cls, records: Sequence[Record], envelope: Mapping[str, Any], body: bytes = b"") -> IngestRequest:
-        """Check a request; raises InputError where none of its records can be used, or the envelope."""
+        """Check a request; raises InputError if the envelope or none of its records can be used."""
         usable, discarded, unusable = _sift(records)
-        if envelope.get("client") is not None:
-            check_text(envelope["client"], "The envelope's client")
-        for name in ("seq", "dropped"):
-            if envelope.get(name) is not None:
-                check_count(envelope[name], f"The envelope's {name}")
-        return cls(usable, discarded, unusable, read_epoch_reports(envelope), envelope, body)
+        said = read(envelope, RecordsEnvelope, "The envelope of the records: ")
+        return cls(usable, discarded, unusable, said, body)
 
     @property
-    def groups(self) -> list[RunKey]:
-        """Every (run, model) that it has records of, or reports."""
-        return groups_of(self.records, self.reports)
+    def run_keys(self) -> list[RunKey]:
+        """Every (run, model) that it has records or reports of."""
+        return run_keys_of(self.records, self.envelope.epochs)
 
-    @property
-    def sender(self) -> tuple[str | None, int | None]:
-        """The client, and the number of its request."""
-        return self.envelope.get("client"), self.envelope.get("seq")
+    def of(self, run_key: RunKey) -> list[Record]:
+        """Return the records of one (run, model)."""
+        return [record for record in self.records if (record.run, record.model) == run_key]
 
-    def of(self, group: RunKey) -> list[Record]:
-        """One (run, model)'s records."""
-        return [record for record in self.records if (record.run, record.model) == group]
-
-    def part(self, group: RunKey) -> bytes:
-        """One (run, model)'s part, as a request of its own."""
-        if self.body and len(self.groups) == 1:
+    def part(self, run_key: RunKey) -> bytes:
+        """Return the part of one (run, model), as a request of its own."""
+        if self.body and len(self.run_keys) == 1:
             return self.body
-        epochs = [row for row in self.envelope.get("epochs", []) if (row["run"], row["model"]) == group]
-        return encode_records(self.of(group), dict(self.envelope) | {"epochs": epochs})
+        return encode_records(self.of(run_key), self.envelope.part(run_key))
+
+
+def check_record(record: Record) -> None:
+    """Raise InputError for a record that later steps could not work with."""
+    read(record, RecordFacts, f"The record at {record.address[:100]!r}: ")
+    if record.array.ndim > _MOST_AXES:
+        raise InputError(
+            f"The array at {record.address!r} has {record.array.ndim} axes; it may have at most {_MOST_AXES}."
+        )
 
 
 def _sift(records: Sequence[Record]) -> tuple[list[Record], list[Record], list[Notice]]:
-    """The records that can be used, the others, and a notice for each of those; raises InputError when there
-    are only others."""
+    """Return the records that can be used, the others, and a notice for each of the others.
+
+    Raises InputError if none can be used.
+    """
     usable: list[Record] = []
     discarded: list[Record] = []
     unusable: list[Notice] = []
@@ -77,8 +86,9 @@ def _sift(records: Sequence[Record]) -> tuple[list[Record], list[Record], list[N
 
 
 def _origin(record: Record) -> RunKey:
-    """The record's run and model, where they can be stored."""
+    """Return the record's run and model, or empty names if they cannot be stored."""
     try:
-        return check_text(record.run, "run"), check_text(record.model, "model")
+        origin = read(record, RunQuery)
     except InputError:
         return "", ""
+    return origin.run, origin.model

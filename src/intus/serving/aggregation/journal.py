@@ -1,8 +1,8 @@
-"""Records on disk until they are scored, so that what was acknowledged outlives the server's death.
+"""The journal: records on disk until they are scored, so that a killed server loses nothing it acknowledged.
 
-Each (run, model) has a folder with files of frames, which are appended and never changed. A frame is
-either one request, or the run's *state*: all that must be known of what is in the files no more. Every
-file begins with one, so a file whose records are all scored can go.
+Each (run, model) has a folder with files of frames, which are appended and never changed. A frame is either
+one request, or a *snapshot* of the run: all that must be known of what is no longer in the files. Every file
+begins with a snapshot, so a file whose records are all scored can be deleted.
 """
 
 from __future__ import annotations
@@ -19,44 +19,43 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from ...core.errors import IntusError, ServeError
+from ...core.errors import ServeError
+from ..errors import FullError
+from ..options import ServerOptions
+from .window import RunKey
 
 _log = logging.getLogger("intus.serving")
-_FRAME = struct.Struct("<4sIQI")  # mark, bytes of the head (JSON), bytes of the body, CRC-32 of both
-_MARK = b"ints"
+_FRAME = struct.Struct("<4sIQI")  # magic, bytes of the head (JSON), bytes of the body, CRC-32 of both
+_MAGIC = b"ints"
 FILE_BYTES = 64 << 20
-#: What small frames may take beyond the limit: those that tell that an epoch ended, which makes room.
+#: Bytes that small frames may take beyond the limit: they tell that an epoch ended, which makes room.
 _SLACK = 1 << 20
 
 
-class FullError(IntusError):
-    """There is no room to keep what was sent; it is not accepted."""
-
-
 class JournalFrame(NamedTuple):
-    """``head`` is JSON, ``body`` a request as it came."""
+    """A frame: ``head`` is JSON, ``body`` a request as it came."""
 
     head: dict[str, Any]
     body: bytes
 
 
 def pack(head: Mapping[str, Any], body: bytes = b"") -> list[bytes]:
-    """A frame's bytes, in parts so that a large body is not copied.
+    """Return a frame's bytes, in parts so that a large body is not copied.
 
     >>> [len(part) for part in pack({}, b"body")]
     [20, 2, 4]
     """
     text = json.dumps(head, separators=(",", ":")).encode()
-    return [_FRAME.pack(_MARK, len(text), len(body), zlib.crc32(body, zlib.crc32(text))), text, body]
+    return [_FRAME.pack(_MAGIC, len(text), len(body), zlib.crc32(body, zlib.crc32(text))), text, body]
 
 
 def unpack(file: BinaryIO) -> Iterator[tuple[int, JournalFrame]]:
-    """(where it ends, frame) of each whole frame, up to the first that is not."""
+    """Yield (where it ends, frame) of each frame, up to the first that is damaged."""
     size, end = os.fstat(file.fileno()).st_size, 0
     while len(prefix := file.read(_FRAME.size)) == _FRAME.size:
-        mark, head_bytes, body_bytes, crc = _FRAME.unpack(prefix)
+        magic, head_bytes, body_bytes, crc = _FRAME.unpack(prefix)
         end += _FRAME.size + head_bytes + body_bytes
-        if mark != _MARK or end > size:
+        if magic != _MAGIC or end > size:
             return
         head, body = file.read(head_bytes), file.read(body_bytes)
         if zlib.crc32(body, zlib.crc32(head)) != crc:
@@ -81,11 +80,11 @@ class Log:
 
     @property
     def is_open(self) -> bool:
-        """Whether frames may be appended: a file was begun."""
+        """Whether frames can be appended."""
         return self._file is not None
 
     def frames(self) -> Iterator[tuple[int, JournalFrame]]:
-        """(number of its file, frame), oldest first; cuts each file off where it is damaged."""
+        """Yield (number of the file, frame), the oldest first; truncate each file where it is damaged."""
         for path in sorted(self._folder.glob("*.log")):
             number, end = int(path.stem), 0
             self._number = max(self._number, number)
@@ -95,18 +94,18 @@ class Log:
                     self._sizes[number] = end
                     yield number, frame
             if path.stat().st_size > end:
-                _log.warning("Cut %s bytes off %s: a frame was not whole.", path.stat().st_size - end, path)
+                _log.warning("Cut %s bytes off %s: a frame was damaged.", path.stat().st_size - end, path)
                 os.truncate(path, end)
             self._sizes[number] = end
 
-    def begin(self, state: Mapping[str, Any]) -> None:
-        """Start a new file with the state; the older ones stay. Raises OSError, and nothing has changed."""
+    def begin(self, snapshot: Mapping[str, Any]) -> None:
+        """Start a new file with a snapshot; the older files stay. After an OSError nothing has changed."""
         made = not self._folder.exists()
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{self._number + 1:010}.log"
         file = path.open("xb", buffering=0)
         try:
-            size = _write(file, pack({"state": dict(state)}), self._fsync)
+            size = _write(file, pack({"state": dict(snapshot)}), self._fsync)
         except OSError:
             file.close()
             with contextlib.suppress(OSError):
@@ -121,7 +120,7 @@ class Log:
         self._sizes[self._number], self._windows[self._number] = size, set()
 
     def append(self, head: Mapping[str, Any], body: bytes = b"") -> None:
-        """Add a frame to the newest file. Raises OSError, and nothing has changed."""
+        """Add a frame to the newest file. After an OSError nothing has changed."""
         assert self._file is not None
         end = self._sizes[self._number]
         try:
@@ -132,7 +131,7 @@ class Log:
             raise
 
     def full(self) -> bool:
-        """Whether the newest file is long enough."""
+        """Return whether the newest file is long enough."""
         return self._sizes[self._number] >= FILE_BYTES
 
     def hold(self, windows: Iterable[int], file: int | None = None) -> None:
@@ -140,7 +139,7 @@ class Log:
         self._windows[self._number if file is None else file].update(windows)
 
     def windows(self) -> set[int]:
-        """All windows that its files have records of."""
+        """Return all windows that its files have records of."""
         return set().union(*self._windows.values())
 
     @property
@@ -148,17 +147,17 @@ class Log:
         """Whether the newest file has records that are needed."""
         return bool(self._windows.get(self._number))
 
-    def release(self, windows: Iterable[int], state: Mapping[str, Any]) -> None:
-        """Let files go that have no records but of these windows. ``state`` already says that they are over.
+    def release(self, windows: Iterable[int], snapshot: Mapping[str, Any]) -> None:
+        """Delete the files that have records of these windows alone; ``snapshot`` says that they are done.
 
-        Raises OSError, and no file is gone.
+        After an OSError no file is deleted.
         """
         gone = set(windows)
         left = {number: held - gone for number, held in self._windows.items()}
         if left.get(self._number):
-            self.append({"state": dict(state)})
+            self.append({"state": dict(snapshot)})
         else:
-            self.begin(state)
+            self.begin(snapshot)
             left[self._number] = set()
         self._windows = left
         for number in [number for number, held in left.items() if not held and number != self._number]:
@@ -181,13 +180,21 @@ class Log:
 class Journal:
     """The logs of all runs, in one folder, which belongs to one server at a time.
 
-    ``max_bytes`` bounds what the files take together; ``fsync`` waits, before each acknowledgement, until
-    the disk itself has it, which a power cut asks for and a killed process does not.
+    Args:
+        folder: The folder; it is made if it is not there.
+        max_bytes: Most bytes of all files together.
+        fsync: Wait for the disk before each acknowledgement. That is needed to survive a power cut, but not
+            to survive the death of the process.
+
+    Raises:
+        ServeError: If another server uses the folder, or it cannot be written.
     """
 
-    def __init__(self, folder: str | Path, *, max_bytes: int = 4 << 30, fsync: bool = False) -> None:
+    def __init__(
+        self, folder: str | Path, *, max_bytes: int = ServerOptions.journal_bytes, fsync: bool = False
+    ) -> None:
         self.folder, self.max_bytes, self._fsync = Path(folder), max_bytes, fsync
-        self._logs: dict[tuple[str, str], Log] = {}
+        self._logs: dict[RunKey, Log] = {}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = (self.folder / "lock").open("wb")
@@ -195,8 +202,8 @@ class Journal:
         except BlockingIOError:
             self._lock.close()
             raise ServeError(
-                f"The journal {str(self.folder)!r} is in use by another server. Stop that one, or give this "
-                "one its own (--journal FOLDER)."
+                f"The journal {str(self.folder)!r} is used by another server. Stop that one, or choose "
+                "another folder for this one (--journal FOLDER)."
             ) from None
         except OSError as error:
             raise ServeError(
@@ -214,44 +221,44 @@ class Journal:
         """The folder for messages that wait for the next server."""
         return self.folder / "spool"
 
-    def log(self, group: tuple[str, str]) -> Log:
-        """The log of a (run, model)."""
-        if group not in self._logs:
-            name = hashlib.blake2b(json.dumps(group).encode(), digest_size=10).hexdigest()
-            self._logs[group] = Log(self.folder / name, self._fsync)
-        return self._logs[group]
+    def log(self, run_key: RunKey) -> Log:
+        """Return the log of a (run, model)."""
+        if run_key not in self._logs:
+            name = hashlib.blake2b(json.dumps(run_key).encode(), digest_size=10).hexdigest()
+            self._logs[run_key] = Log(self.folder / name, self._fsync)
+        return self._logs[run_key]
 
-    def replay(self) -> Iterator[tuple[tuple[str, str], int, JournalFrame]]:
-        """((run, model), number of the file, frame) of all there is, each run's in order."""
+    def replay(self) -> Iterator[tuple[RunKey, int, JournalFrame]]:
+        """Yield ((run, model), number of the file, frame) of all frames, those of each run in order."""
         folders = (path for path in self.folder.iterdir() if path.is_dir() and path != self.spool)
         for folder in sorted(folders):
-            log, group = Log(folder, self._fsync), None
+            log, run_key = Log(folder, self._fsync), None
             for number, frame in log.frames():
-                if group is None:
+                if run_key is None:
                     run, model = frame.head["state"]["group"]
-                    group = self._register((run, model), log)
-                yield group, number, frame
-            if group is None:  # not one whole frame: it was killed while it made the first
+                    run_key = self._register((run, model), log)
+                yield run_key, number, frame
+            if run_key is None:  # the server was killed while it wrote the first frame
                 log.remove()
 
-    def _register(self, group: tuple[str, str], log: Log) -> tuple[str, str]:
-        self._logs[group] = log
-        return group
+    def _register(self, run_key: RunKey, log: Log) -> RunKey:
+        self._logs[run_key] = log
+        return run_key
 
     def check_room(self, nbytes: int) -> None:
-        """Raise FullError where ``nbytes`` more would be too many."""
+        """Raise FullError if there is no room for ``nbytes`` more."""
         if self.nbytes + nbytes > self.max_bytes + (_SLACK if nbytes < _SLACK // 16 else 0):
             raise FullError(
                 f"The journal holds {self.nbytes:,} of at most {self.max_bytes:,} bytes (--journal-bytes): "
-                "send this again later. It empties as epochs are scored."
+                "send this again later. It becomes smaller as epochs are scored."
             )
 
-    def forget(self, group: tuple[str, str]) -> None:
-        """Delete what there is of a (run, model)."""
-        self._logs.pop(group, self.log(group)).remove()
+    def forget(self, run_key: RunKey) -> None:
+        """Delete the log of a (run, model)."""
+        self._logs.pop(run_key, self.log(run_key)).remove()
 
     def close(self) -> None:
-        """Close all files; what is in them stays."""
+        """Close all files; they stay on disk."""
         for log in self._logs.values():
             log.close()
         self._lock.close()
@@ -279,9 +286,9 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _lock(file: BinaryIO) -> None:
-    """Take the folder for this process; raises BlockingIOError where another has it."""
+    """Lock the folder for this process; raises BlockingIOError if another has it."""
     try:
         import fcntl
-    except ImportError:  # Windows: two servers of one journal are not told apart
+    except ImportError:  # Windows: two servers with one journal are not noticed
         return
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

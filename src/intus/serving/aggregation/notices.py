@@ -1,34 +1,35 @@
-"""The notices of the aggregator: what people should know of what came, and of what did not."""
+"""The notices of the aggregator: what people should know of records that came, or did not."""
 
 from __future__ import annotations
 
 from ...core.record import Record
-from ..data_point import Notice, size_of
+from ..data_point import size_of
+from ..messages import Notice
 from .window import RunKey, Window
 
 DROPPED = "the client dropped arrays of this epoch"
 
 
-def dropped(group: RunKey) -> Notice:
+def dropped(run_key: RunKey) -> Notice:
     text = (
-        "The probe dropped arrays: its queue was full because the server or the network was slower than the "
+        "The probe dropped arrays: its queue was full, because the server or the network was slower than the "
         "training. Record fewer layers or steps (which=, when=); the status counts how many were dropped."
     )
-    return Notice("dropped", text, "warning", *group)
+    return Notice("dropped", text, "warning", *run_key)
 
 
 def incomplete(window: Window, lacks: str) -> Notice:
     text = (
-        f"Epoch {window.epoch} is incomplete: {lacks}, and nothing more for a while. It is scored as it is, "
-        "and again should the rest come."
+        f"Epoch {window.epoch} is incomplete: {lacks}, and nothing more came for a while. It is scored as it "
+        "is, and again if the rest comes."
     )
-    return Notice("incomplete", text, "warning", *window.group)
+    return Notice("incomplete", text, "warning", *window.run_key)
 
 
 def too_big(record: Record, limit: int) -> Notice:
     text = (
         f"An array of {size_of(record):,} bytes at {record.address!r} was refused: the aggregator holds at "
-        f"most {limit:,}. Send fewer rows, or give it more memory (--max-bytes)."
+        f"most {limit:,} bytes. Send fewer rows, or give it more memory (--max-bytes)."
     )
     return Notice("too_big", text, "warning", record.run, record.model)
 
@@ -43,17 +44,17 @@ def too_many(record: Record, limit: int) -> Notice:
 
 def evicted(window: Window, lost: int, limit: int) -> Notice:
     text = (
-        f"{lost} arrays of epoch {window.epoch} were let go unscored: the aggregator holds at most {limit:,} "
-        "bytes. Send fewer layers, steps or rows (which=, when=, rows=), or give it more memory "
-        "(--max-bytes)."
+        f"{lost} arrays of epoch {window.epoch} were dropped before they were scored: the aggregator holds "
+        f"at most {limit:,} bytes. Send fewer layers, steps or rows (which=, when=, rows=), or give it more "
+        "memory (--max-bytes)."
     )
-    return Notice("memory", text, "warning", *window.group)
+    return Notice("memory", text, "warning", *window.run_key)
 
 
 def too_late(record: Record) -> Notice:
     text = (
         f"Arrays of epoch {record.epoch} were refused: they came after that epoch was scored and its rows "
-        "let go for memory. Its scores stand for the rows before. Give the aggregator more memory "
+        "were dropped from memory. Its scores are those of the rows before. Give the aggregator more memory "
         "(--max-bytes), and each run its own name."
     )
     return Notice("too_late", text, "warning", record.run, record.model)
@@ -61,7 +62,7 @@ def too_late(record: Record) -> Notice:
 
 def restarted(record: Record, newest: float | None) -> Notice:
     text = (
-        f"Epoch {record.epoch} came after epoch {newest}: taken as a training begun anew under one name. "
-        "Give each run its own name to keep them apart."
+        f"Epoch {record.epoch} came after epoch {newest}: the training was started again under the same "
+        "name. Give each run its own name to keep them apart."
     )
     return Notice("restarted", text, "info", record.run, record.model)

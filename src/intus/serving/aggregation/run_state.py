@@ -1,4 +1,4 @@
-"""One (run, model) as the aggregator knows it: who sends to it, and the windows that are held."""
+"""The state of one (run, model) in the aggregator: the clients that send to it, and the windows in memory."""
 
 from __future__ import annotations
 
@@ -7,61 +7,25 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from ...core.errors import InputError
 from ...core.record import Record
-from ..checks import check_count, check_epoch, check_text
 from ..data_point import DataPoint
+from ..messages import EpochReport
 from .window import RunKey, Window, WindowKey
 
-#: Ranges of sequence numbers that are remembered of a client; the gaps below count as seen.
-RANGES = 500
-#: Of how many (run, model) a role tells the counts, the newest.
-COUNTED = 100
-
-
-class EpochReport(NamedTuple):
-    """What a client says of one epoch: records sent and dropped so far, whether it has ended the epoch, and
-    whether it has left the (run, model)."""
-
-    run: str
-    model: str
-    epoch: float | None
-    sent: int = 0
-    dropped: int = 0
-    ended: bool = False
-    left: bool = False
-
-
-def read_epoch_reports(envelope: Mapping[str, Any]) -> list[EpochReport]:
-    """The reports of a request's envelope; raises InputError for what is none.
-
-    >>> read_epoch_reports({"epochs": [{"run": "r", "model": "m", "epoch": 0, "sent": 3}]})[0].sent
-    3
-    """
-    rows = envelope.get("epochs", [])
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InputError("The envelope's epochs must be a list of objects.")
-    return [_report(row) for row in rows]
-
-
-def _report(row: Mapping[str, Any]) -> EpochReport:
-    flags = [row.get(name, False) for name in ("ended", "left")]
-    if not all(isinstance(flag, bool) for flag in flags):
-        raise InputError(f"The envelope's epochs have ended and left, true or false, got {flags}.")
-    return EpochReport(
-        check_text(row.get("run"), "A run in the envelope's epochs"),
-        check_text(row.get("model"), "A model in the envelope's epochs"),
-        check_epoch(row.get("epoch"), "The envelope's epochs"),
-        check_count(row.get("sent", 0), "sent in the envelope's epochs"),
-        check_count(row.get("dropped", 0), "dropped in the envelope's epochs"),
-        *flags,
-    )
+#: Ranges of sequence numbers that are remembered of a client; gaps below the lowest count as seen.
+MOST_RANGES = 500
+#: Windows of one (run, model) that stay in memory after they ended, the newest.
+KEPT_WINDOWS = 2
+#: Seconds without a request after which a client no longer makes another one's records late.
+LIVELY_S = 5.0
+#: Clients and finished windows that are remembered of one (run, model).
+MOST_CLIENTS, MOST_FINISHED = 100, 1000
 
 
 class IntRanges:
-    """Whole numbers, as ranges.
+    """A set of whole numbers, kept as ranges.
 
     >>> seen = IntRanges()
     >>> [seen.add(number) for number in (1, 3, 2, 3)], seen.ranges
@@ -76,7 +40,7 @@ class IntRanges:
         return at >= 0 and number <= self.ranges[at][1]
 
     def add(self, number: int) -> bool:
-        """Whether it is new."""
+        """Add a number; return whether it is new."""
         if number in self:
             return False
         at = bisect_right(self.ranges, number, key=lambda each: each[0])
@@ -84,19 +48,19 @@ class IntRanges:
         for left in (at, at - 1):
             if 0 <= left < len(self.ranges) - 1 and self.ranges[left][1] + 1 == self.ranges[left + 1][0]:
                 self.ranges[left : left + 2] = [[self.ranges[left][0], self.ranges[left + 1][1]]]
-        if len(self.ranges) > RANGES:
+        if len(self.ranges) > MOST_RANGES:
             self.ranges[:2] = [[self.ranges[0][0], self.ranges[1][1]]]
         return True
 
     @property
     def newest(self) -> int:
-        """The largest of them, -1 where there is none."""
+        """The largest number, -1 if there is none."""
         return self.ranges[-1][1] if self.ranges else -1
 
 
 @dataclass(slots=True)
 class EpochProgress:
-    """One client's part of an epoch: what came, and what the newest of its reports says."""
+    """How far one client is in one epoch: what came, and what the newest of its reports says."""
 
     received: int = 0
     sent: int = 0
@@ -106,46 +70,54 @@ class EpochProgress:
 
     @property
     def missing(self) -> int:
-        """Records that are still on their way, or lost there."""
+        """Number of records that were sent and did not come."""
         return max(self.sent - self.received, 0)
 
     @property
-    def whole(self) -> bool:
-        """Whether all has come."""
+    def is_complete(self) -> bool:
+        """Whether the client has ended the epoch, and all that it sent has come."""
         return self.ended and not self.missing
 
 
 @dataclass(slots=True)
 class ClientState:
-    """A client that sends to a (run, model): ``seqs`` are its requests that came, ``heard`` when the last
-    did, ``newest`` the newest epoch it has begun, ``states`` whether it says what it sends."""
+    """A client that sends to a (run, model).
+
+    Attributes:
+        seqs: The numbers of the requests that came.
+        heard: When the last one came.
+        left: Whether the client said that it sends no more.
+        reports: Whether the client reports what it sends of an epoch.
+        newest: The newest epoch it has reported.
+        dropped: Records that it has dropped since it began.
+    """
 
     seqs: IntRanges = field(default_factory=IntRanges)
     heard: float = 0.0
     left: bool = False
-    states: bool = False
+    reports: bool = False
     newest: float = -math.inf
     dropped: int = 0
 
-    def state(self) -> dict[str, Any]:
-        """All of it as JSON."""
+    def snapshot(self) -> dict[str, Any]:
+        """Return all of it as JSON. The names are those of the journal's format."""
         newest = self.newest if math.isfinite(self.newest) else None
         return {
             "seqs": self.seqs.ranges,
             "left": self.left,
-            "states": self.states,
+            "states": self.reports,
             "newest": newest,
             "dropped": self.dropped,
             "heard": self.heard,
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Be as ``state`` says, and know what was known before."""
-        for low, high in state["seqs"]:
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Restore a snapshot; sequence numbers are added to those known."""
+        for low, high in snapshot["seqs"]:
             self.seqs = _joined(self.seqs, low, high)
-        self.left, self.states, self.dropped = state["left"], state["states"], state["dropped"]
-        self.heard = state["heard"]
-        self.newest = -math.inf if state["newest"] is None else state["newest"]
+        self.left, self.reports, self.dropped = snapshot["left"], snapshot["states"], snapshot["dropped"]
+        self.heard = snapshot["heard"]
+        self.newest = -math.inf if snapshot["newest"] is None else snapshot["newest"]
 
 
 def _joined(seen: IntRanges, low: int, high: int) -> IntRanges:
@@ -155,15 +127,16 @@ def _joined(seen: IntRanges, low: int, high: int) -> IntRanges:
     return IntRanges(sorted([*apart, whole]))
 
 
-def missing(shares: list[EpochProgress], *, on_its_way: bool = False) -> str:
-    """What an epoch lacks, by its clients' own counts; nothing where they agree with what came, or where what
-    is missing may be ``on_its_way``.
+def missing(progress: list[EpochProgress], *, more_expected: bool = False) -> str:
+    """Return in words what an epoch lacks by its clients' own counts, "" if nothing.
+
+    With ``more_expected``, what was sent and did not come is not missing yet.
 
     >>> missing([EpochProgress(received=8, sent=10, dropped=1), EpochProgress(received=10, sent=10)])
     '18 of 21 arrays came (1 dropped by the probe)'
     """
-    sent, dropped = sum(share.sent for share in shares), sum(share.dropped for share in shares)
-    lost = 0 if on_its_way else sum(share.missing for share in shares)
+    sent, dropped = sum(each.sent for each in progress), sum(each.dropped for each in progress)
+    lost = 0 if more_expected else sum(each.missing for each in progress)
     if not lost and not dropped:
         return ""
     return f"{sent - lost} of {sent + dropped} arrays came" + (
@@ -171,194 +144,220 @@ def missing(shares: list[EpochProgress], *, on_its_way: bool = False) -> str:
     )
 
 
-#: Windows of one (run, model) that are held after they ended, the newest among them.
-HELD = 2
-#: A worker that was not heard of for so many seconds does not make another one late.
-LIVELY_S = 5.0
-#: How many of a (run, model)'s clients, and of its windows that are over, are remembered.
-MEMBERS, FINISHED = 100, 1000
-
-
 @dataclass(slots=True)
 class RunState:
-    """``trigger`` are the fields whose change completes a window. ``windows`` are held for what comes late;
-    ``leaving`` those held no more whose scores are not stored yet, by number, and ``finished`` the marks of
-    all that are held no more. ``shares`` is, by epoch, what each client sent of it; ``began`` is when the
-    first record came; ``counts`` what became of the records."""
+    """All that the aggregator knows of one (run, model).
 
-    group: RunKey
+    Attributes:
+        run_key: The (run, model).
+        began: When the first record came.
+        trigger: The fields whose change ends a window.
+        main_mode: The mode of the first record.
+        clients: The clients, by id.
+        epochs: The progress of each client in each epoch.
+        windows: The windows in memory.
+        leaving: Windows no longer in ``windows`` whose scores are not stored yet, by number.
+        finished: The keys of the windows that are no longer in ``windows``.
+        counts: What became of the records.
+    """
+
+    run_key: RunKey
     began: float
     trigger: tuple[str, ...] = ("epoch",)
     main_mode: str = ""
-    members: dict[str, ClientState] = field(default_factory=dict)
-    shares: dict[float | None, dict[str, EpochProgress]] = field(default_factory=dict)
+    clients: dict[str, ClientState] = field(default_factory=dict)
+    epochs: dict[float | None, dict[str, EpochProgress]] = field(default_factory=dict)
     windows: dict[WindowKey, Window] = field(default_factory=dict)
     leaving: dict[int, Window] = field(default_factory=dict)
     finished: dict[WindowKey, None] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
-    def member(self, client: str | None, now: float) -> ClientState | None:
-        """The client of that id, which has just been heard."""
-        if client is None:
+    def hear(self, client_id: str | None, now: float) -> ClientState | None:
+        """Return the client that sends a request now; None for a client without an id."""
+        if client_id is None:
             return None
-        self.members[client] = member = self.members.pop(client, None) or ClientState()
-        while len(self.members) > MEMBERS:
-            del self.members[next(iter(self.members))]
-        member.heard = now
-        return member
+        self.clients[client_id] = client = self.clients.pop(client_id, None) or ClientState()
+        while len(self.clients) > MOST_CLIENTS:
+            del self.clients[next(iter(self.clients))]
+        client.heard = now
+        return client
 
-    def share(self, epoch: float | None, client: str) -> EpochProgress:
-        """What that client sent of an epoch."""
-        return self.shares.setdefault(epoch, {}).setdefault(client, EpochProgress())
+    def progress(self, epoch: float | None, client_id: str) -> EpochProgress:
+        """Return the progress of a client in an epoch."""
+        return self.epochs.setdefault(epoch, {}).setdefault(client_id, EpochProgress())
 
-    def state_of(self, report: EpochReport, client: str, seq: int) -> None:
-        """Take a client's word; an older one, that comes late, does not undo a newer."""
-        member, share = self.members[client], self.share(report.epoch, client)
-        member.states = True
-        if seq >= share.seq:
-            share.seq, share.sent, share.dropped = seq, report.sent, report.dropped
-            share.ended = report.ended
-        if seq >= member.seqs.newest:
-            member.left = report.left
-        member.newest = max(member.newest, rank(report.epoch))
+    def take_report(self, report: EpochReport, client_id: str, seq: int) -> None:
+        """Take a client's report; an older one, that comes late, does not replace a newer one."""
+        client, progress = self.clients[client_id], self.progress(report.epoch, client_id)
+        client.reports = True
+        if seq >= progress.seq:
+            progress.seq, progress.sent, progress.dropped = seq, report.sent, report.dropped
+            progress.ended = report.ended
+        if seq >= client.seqs.newest:
+            client.left = report.left
+        client.newest = max(client.newest, rank(report.epoch))
 
     # -- windows that end ----------------------------------------------------------------------------
 
-    def counts_on(self, epoch: float | None) -> bool:
-        """Whether clients say what they send of an epoch, so that its end is known."""
-        return any(share.seq >= 0 for share in self.shares.get(epoch, {}).values())
+    def has_reports(self, epoch: float | None) -> bool:
+        """Return whether clients report what they send of an epoch, so that its end is known."""
+        return any(progress.seq >= 0 for progress in self.epochs.get(epoch, {}).values())
 
-    def is_whole(self, epoch: float | None, now: float, grace: float) -> bool:
-        """Whether all clients have ended an epoch, and all that they sent of it has come. Who is at an older
-        epoch is waited for, unless it left or was silent for ``grace`` seconds."""
-        shares = self.shares.get(epoch, {})
+    def is_complete(self, epoch: float | None, now: float, grace: float) -> bool:
+        """Return whether all clients have ended an epoch, and all that they sent of it has come.
+
+        A client in an older epoch is waited for, unless it left or was silent for ``grace`` seconds.
+        """
+        progress = self.epochs.get(epoch, {})
         slower = (
-            member.states and not member.left and now - member.heard <= grace and member.newest < rank(epoch)
-            for client, member in self.members.items()
-            if client not in shares
+            client.reports and not client.left and now - client.heard <= grace and client.newest < rank(epoch)
+            for client_id, client in self.clients.items()
+            if client_id not in progress
         )
-        return all(share.whole for share in shares.values()) and not any(slower)
+        return all(each.is_complete for each in progress.values()) and not any(slower)
 
-    def begins_anew(self, record: Record, client: str | None, seq: int, now: float) -> bool:
-        """Whether a record is too old to be late: the training began anew under its old name. A worker that
-        lags behind others is late, as long as those are heard of; who was killed is not."""
+    def more_to_come(self, epoch: float | None) -> bool:
+        """Return whether a client that has not left says that it has not ended an epoch."""
+        return any(
+            progress.seq >= 0 and not progress.ended and not self.clients[client_id].left
+            for client_id, progress in self.epochs.get(epoch, {}).items()
+            if client_id in self.clients
+        )
+
+    def is_restart(self, record: Record, client_id: str | None, seq: int, now: float) -> bool:
+        """Return whether a record is too old to be late: the training was started again under its old name.
+
+        A client that lags behind others is late, as long as the others are heard. A client that was killed is
+        not heard.
+        """
         older = all(rank(record.epoch) < rank(window.epoch) for window in self.windows.values())
-        if len(self.windows) < HELD or not older:
+        if len(self.windows) < KEPT_WINDOWS or not older:
             return False
-        member = self.members.get(client) if client is not None else None
-        if member is None:
+        client = self.clients.get(client_id) if client_id is not None else None
+        if client is None:
             return True
-        if member.newest > -math.inf:
-            return rank(record.epoch) < member.newest and seq >= member.seqs.newest
-        others = (other for other in self.members.values() if other is not member)
-        return not any(other.states and not other.left and now - other.heard <= LIVELY_S for other in others)
+        if client.newest > -math.inf:
+            return rank(record.epoch) < client.newest and seq >= client.seqs.newest
+        others = (other for other in self.clients.values() if other is not client)
+        return not any(other.reports and not other.left and now - other.heard <= LIVELY_S for other in others)
 
-    def begin_anew(self, client: str | None, trigger: tuple[str, ...]) -> None:
-        """Hold nothing of the training before, and wait for nobody but who begins it."""
+    def restart(self, client_id: str | None, trigger: tuple[str, ...]) -> None:
+        """Forget the windows of the training before, and wait for no client but the one that restarts it."""
         self.trigger = trigger
-        self._leave(list(self.windows))
-        self.finished, self.shares = {}, {}
-        for name, member in self.members.items():
-            member.newest, member.left = -math.inf, name != client
+        self._retire(list(self.windows))
+        self.finished, self.epochs = {}, {}
+        for name, client in self.clients.items():
+            client.newest, client.left = -math.inf, name != client_id
 
-    def take(self, window: Window, *, close: bool, on_its_way: bool = False) -> list[DataPoint]:
-        """What a window has to hand on, with what its clients say is missing; ``close`` where it ends, though
-        more of its epoch may be ``on_its_way``."""
-        if self.counts_on(window.epoch):
-            shares = list(self.shares[window.epoch].values())
-            window.lacks = missing(shares, on_its_way=on_its_way)
+    def hand_on(self, window: Window, *, close: bool, more_expected: bool = False) -> list[DataPoint]:
+        """Return what a window has to hand on, with what its clients say is missing.
+
+        Args:
+            window: The window.
+            close: Whether the window ends.
+            more_expected: Whether more of its epoch is expected, though the window ends.
+        """
+        if self.has_reports(window.epoch):
+            progress = list(self.epochs[window.epoch].values())
+            window.lacks = missing(progress, more_expected=more_expected)
         window.closed |= close
-        return window.take(self.main_mode, tuple(self.members), self.began)
+        return window.hand_on(self.main_mode, tuple(self.clients), self.began)
 
     def trim(self) -> None:
-        """Of the windows that ended, hold the newest."""
+        """Retire the windows that ended, but for the newest."""
         ordered = sorted(self.windows.items(), key=lambda item: (rank(item[1].epoch), item[1].number))
-        self._leave([mark for mark, window in ordered[:-HELD] if window.closed and not window.fresh])
+        old = ordered[:-KEPT_WINDOWS]
+        self._retire([key for key, window in old if window.closed and not window.fresh])
         held = {window.epoch for window in self.windows.values()}
-        for epoch in sorted(self.shares.keys() - held, key=rank)[:-HELD]:
-            del self.shares[epoch]
+        for epoch in sorted(self.epochs.keys() - held, key=rank)[:-KEPT_WINDOWS]:
+            del self.epochs[epoch]
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is held, and no score awaited."""
+        """Whether there are no windows, and no scores are awaited."""
         return not self.windows and not self.leaving
 
     def tidy(self, now: float, silence: float) -> None:
-        """Hold nothing that is over where nothing came for so many seconds."""
-        windows = self.windows.items()
-        self._leave([mark for mark, w in windows if w.over and not w.kept and now - w.touched > silence])
+        """Retire the windows that are done and got no record for ``silence`` seconds."""
+        self._retire(
+            [
+                key
+                for key, window in self.windows.items()
+                if window.is_done and not window.journaled and now - window.touched > silence
+            ]
+        )
 
-    def _leave(self, marks: Iterable[WindowKey]) -> None:
-        for mark in marks:
-            window = self.windows.pop(mark)
+    def _retire(self, keys: Iterable[WindowKey]) -> None:
+        for key in keys:
+            window = self.windows.pop(key)
             self.leaving[window.number] = window
-            self.finished[mark] = None
-        while len(self.finished) > FINISHED:
+            self.finished[key] = None
+        while len(self.finished) > MOST_FINISHED:
             del self.finished[next(iter(self.finished))]
 
-    def settle(self) -> list[int]:
-        """The numbers of the windows of which nothing needs to be kept on disk any more, each once."""
+    def release(self) -> list[int]:
+        """Return the numbers of the windows that are no longer needed on disk, each once."""
         out = []
         for window in [*self.windows.values(), *self.leaving.values()]:
-            if window.kept and window.spent:
-                window.kept = False
+            if window.journaled and window.is_disposable:
+                window.journaled = False
                 out.append(window.number)
-        self.leaving = {number: window for number, window in self.leaving.items() if not window.spent}
+        self.leaving = {number: window for number, window in self.leaving.items() if not window.is_disposable}
         return out
 
     def reopen(self) -> list[Window]:
-        """After all was read from disk: nothing is handed on yet; returns the windows that had ended."""
+        """Mark everything as not handed on, after a restart; return the windows that had ended."""
         windows = [*self.leaving.values(), *self.windows.values()]
         for window in windows:
             window.fresh, window.awaited = dict.fromkeys(window.points), {}
         return [window for window in windows if window.closed]
 
-    # -- as JSON -------------------------------------------------------------------------------------
+    # -- the journal's format ------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
-        """All but the arrays, as JSON."""
+    def snapshot(self) -> dict[str, Any]:
+        """Return all but the arrays, as JSON. The names are those of the journal's format."""
         return {
-            "group": list(self.group),
+            "group": list(self.run_key),
             "began": self.began,
             "trigger": list(self.trigger),
             "main_mode": self.main_mode,
-            "members": {client: member.state() for client, member in self.members.items()},
+            "members": {client_id: client.snapshot() for client_id, client in self.clients.items()},
             "shares": [
-                [epoch, client, share.received, share.sent, share.dropped, share.ended, share.seq]
-                for epoch, of_epoch in self.shares.items()
-                for client, share in of_epoch.items()
+                [epoch, client_id, each.received, each.sent, each.dropped, each.ended, each.seq]
+                for epoch, progress in self.epochs.items()
+                for client_id, each in progress.items()
             ],
-            "windows": [window.state() for window in self.windows.values()],
-            "leaving": [list(window.mark) for window in self.leaving.values() if not window.spent],
-            "finished": [list(mark) for mark in self.finished],
+            "windows": [window.snapshot() for window in self.windows.values()],
+            "leaving": [list(w.window_key) for w in self.leaving.values() if not w.is_disposable],
+            "finished": [list(key) for key in self.finished],
         }
 
-    def restore(self, state: Mapping[str, Any], window: Callable[[Mapping[str, Any]], Window]) -> None:
-        """Be as ``state`` says; ``window`` makes one that is not held yet."""
-        self.began, self.main_mode = state["began"], state["main_mode"]
-        self.trigger = tuple(state.get("trigger", self.trigger))  # an older intus wrote none
-        for client, facts in state["members"].items():
-            self.members.setdefault(client, ClientState()).restore(facts)
-        self.shares = {}
-        for epoch, client, *numbers in state["shares"]:
-            self.shares.setdefault(epoch, {})[client] = EpochProgress(*numbers)
-        self.finished = {tuple(mark): None for mark in state["finished"]}
+    def restore(self, snapshot: Mapping[str, Any], window: Callable[[Mapping[str, Any]], Window]) -> None:
+        """Restore a snapshot; ``window`` makes a window that is not in memory yet."""
+        self.began, self.main_mode = snapshot["began"], snapshot["main_mode"]
+        self.trigger = tuple(snapshot.get("trigger", self.trigger))  # older versions wrote none
+        for client_id, of_client in snapshot["members"].items():
+            self.clients.setdefault(client_id, ClientState()).restore(of_client)
+        self.epochs = {}
+        for epoch, client_id, *numbers in snapshot["shares"]:
+            self.epochs.setdefault(epoch, {})[client_id] = EpochProgress(*numbers)
+        self.finished = {tuple(key): None for key in snapshot["finished"]}
         held, self.windows = self.windows, {}
-        for facts in state["windows"]:
-            mark = tuple(facts["mark"])
-            self.windows[mark] = held.pop(mark) if mark in held else window(facts)
-            self.windows[mark].restore(facts)
-        unstored = {tuple(mark) for mark in state["leaving"]}
+        for of_window in snapshot["windows"]:
+            key = tuple(of_window["mark"])
+            self.windows[key] = held.pop(key) if key in held else window(of_window)
+            self.windows[key].restore(of_window)
+        unstored = {tuple(key) for key in snapshot["leaving"]}
         gone = [*self.leaving.values(), *held.values()]
-        self.leaving = {each.number: each for each in gone if each.mark in unstored}
+        self.leaving = {each.number: each for each in gone if each.window_key in unstored}
 
 
 def rank(epoch: float | None) -> float:
-    """An epoch as a number to sort by; unknown is the oldest."""
+    """Return an epoch as a number to sort by; unknown is the oldest."""
     return -math.inf if epoch is None else epoch
 
 
-def groups_of(records: Sequence[Record], reports: Iterable[EpochReport]) -> list[RunKey]:
-    """Every (run, model) that a request is about."""
+def run_keys_of(records: Sequence[Record], reports: Iterable[EpochReport]) -> list[RunKey]:
+    """Return every (run, model) that a request is about."""
     of_records = ((record.run, record.model) for record in records)
-    return list(dict.fromkeys([*of_records, *((s.run, s.model) for s in reports)]))
+    return list(dict.fromkeys([*of_records, *(report.run_key for report in reports)]))

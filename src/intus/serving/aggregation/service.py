@@ -1,4 +1,4 @@
-"""The aggregator as a server has it: a lock around the state machine, a journal, a link to the evaluator."""
+"""The aggregator as a server runs it: with a lock, a journal and a link to the evaluator."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import Any
 from ...core.errors import CodecError, InputError
 from ...core.record import Record
 from ...storage.codec import decode_graph, decode_records, encode_records
-from ..checks import check_text
-from ..data_point import DataPoint, Notice
+from ..data_point import DataPoint
+from ..decoding import read
+from ..errors import AwayError, BusyError, FullError
 from ..evaluation.targets import Target
-from ..interfaces import AwayError, BusyError, EvaluatorLink
+from ..interfaces import EvaluatorLink
+from ..messages import IngestReply, Notice, StatusReport
 from .aggregator import Aggregator, IngestResult
 from .ingest import IngestRequest
-from .journal import FullError, Journal, JournalFrame
+from .journal import Journal, JournalFrame
 from .window import RunKey
 
 _log = logging.getLogger("intus.serving")
@@ -26,15 +28,23 @@ _BEGAN = time.time() - time.monotonic()
 
 
 def steady() -> float:
-    """Seconds since 1970 that never go back, nor leap, while this process lives, whatever is done to the
-    clock: an epoch that is waited for must not end by it."""
+    """Return seconds since 1970 that never jump while this process lives.
+
+    An epoch that is waited for must not end because somebody sets the clock.
+    """
     return _BEGAN + time.monotonic()
 
 
-class Collector:
-    """Takes requests one at a time. With a journal, what it has answered for survives the process.
+class AggregatorService:
+    """Takes requests one at a time. With a journal, a killed process loses no acknowledged request.
 
-    When more bytes wait to be scored than the aggregator may hold, senders are asked to come back later.
+    While more bytes wait to be scored than the aggregator may hold, clients are asked to come back later.
+
+    Args:
+        evaluator: Where complete data points go.
+        aggregator: The state machine.
+        journal: The journal; what it holds is taken up again.
+        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -49,123 +59,125 @@ class Collector:
         self.journal, self._clock = journal, clock
         self.malformed = 0
         self._lock = threading.Lock()
-        self._unreleased: dict[RunKey, set[int]] = {}  # windows that the journal could not let go of yet
+        self._unreleased: dict[RunKey, set[int]] = {}  # windows that the journal could not delete yet
         self._reported: dict[str, int] = {}
         self._closed = threading.Event()
         if journal is not None:
             self._replay(journal)
 
     def start(self) -> None:
-        """Look once a second for epochs that nothing more came for."""
+        """Check once a second for epochs that nothing more came for, in a thread."""
         threading.Thread(target=self._tick_on, name="intus-clock", daemon=True).start()
 
     # -- requests ------------------------------------------------------------------------------------
 
     def records(
         self, records: Sequence[Record], envelope: Mapping[str, Any], body: bytes = b""
-    ) -> dict[str, Any]:
-        """Take one request's records; one that cannot be used is refused with a notice, and the others kept.
+    ) -> IngestReply:
+        """Take the records of a request. Those that cannot be used are refused with a notice.
 
-        Raises InputError when none of them can be used, BusyError when swamped, FullError where the disk or
-        the journal is full; then nothing is accepted.
+        Raises:
+            InputError: If none can be used; then, as after the other errors, nothing is accepted.
+            BusyError: If too much waits to be scored.
+            FullError: If the disk or the journal is full.
         """
         request = IngestRequest.read(records, envelope, body)
         if self.evaluator.backlog() > self.aggregator.max_bytes:
-            raise BusyError("More data points wait to be scored than may; send this again in a second.")
+            raise BusyError("Too many data points wait to be scored. Send this again in a second.")
         with self._lock:
             now = self._clock()
-            for group in request.groups:
-                self.aggregator.check_group(group)
+            for run_key in request.run_keys:
+                self.aggregator.check_run(run_key)
             if self.journal is not None:
-                self._keep(self.journal, request, now)
-            outcome = self._accept(request, now)
+                self._write_down(self.journal, request, now)
+            result = self._accept(request, now)
             if self.journal is not None:
-                for group, numbers in outcome.placed.items():
-                    self.journal.log(group).hold(numbers)
-            self._hand_on(outcome.ready)  # within the lock, so that batches keep their order
-            refused = {(record.run, record.model) for record in request.records} - set(outcome.placed)
-            self._settle(request.groups, set() if outcome.duplicate else refused)
-        self._tell(outcome.notices)
-        return {"accepted": outcome.accepted, "duplicate": outcome.duplicate}
+                for run_key, numbers in result.placed.items():
+                    self.journal.log(run_key).hold(numbers)
+            self._hand_on(result.ready)  # within the lock, so that batches keep their order
+            refused = {(record.run, record.model) for record in request.records} - set(result.placed)
+            self._release(request.run_keys, set() if result.duplicate else refused)
+        self._notify(result.notices)
+        return IngestReply(result.accepted, result.duplicate)
 
     def _accept(self, request: IngestRequest, now: float) -> IngestResult:
-        client, seq = request.sender
+        said = request.envelope
         return self.aggregator.accept(
             request.records,
-            client,
-            seq,
-            request.envelope.get("dropped") or 0,
+            said.client,
+            said.seq,
+            said.dropped or 0,
             request.unusable,
-            request.reports,
+            said.epochs,
             request.discarded,
             now,
         )
 
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
-        """Pass a graph on, once it is known to be one."""
-        run, model = check_text(run, "run"), check_text(model, "model")
+        """Pass a graph on; raises CodecError if it is none."""
         decode_graph(blob)
         self.evaluator.put_graph(run, model, blob)
 
-    def put_target(self, facts: Mapping[str, Any]) -> None:
-        """Pass a target on, once it is known to be sound."""
-        Target.parse(facts)
-        self.evaluator.put_target(facts)
+    def put_target(self, target: Target) -> None:
+        """Pass a target on."""
+        self.evaluator.put_target(target)
 
     def flush(
         self,
         run: str | None = None,
         model: str | None = None,
         timeout: float | None = None,
-        client: str | None = None,
+        client_id: str | None = None,
     ) -> None:
-        """Hand everything on, of all or of one run or model, or of the ``client`` that asks, and wait until
-        it is scored. Raises ServeError that says who it waits for when ``timeout`` seconds are over, or
-        sooner when that one is away."""
+        """Hand everything on, of all or of one run, model or client, and wait until it is scored.
+
+        Raises:
+            ServeError: If that takes longer than ``timeout`` seconds, or sooner if a server that is waited
+                for does not answer; the sentence names it.
+        """
         with self._lock:
-            self._hand_on(self.aggregator.flush(run, model, client=client))
-            self._settle(self.aggregator.groups())
+            self._hand_on(self.aggregator.flush(run, model, client_id=client_id))
+            self._release(self.aggregator.run_keys())
         self.evaluator.flush(run, model, timeout)
 
     def set_trigger(self, trigger: Sequence[str]) -> None:
-        """Let these fields, and the epoch, complete the data points of runs that begin from now on; raises
-        InputError."""
+        """Set the fields whose change ends a window, for runs that begin from now on; raises InputError."""
         with self._lock:
             self.aggregator.set_trigger(trigger)
 
     def clear(self) -> None:
-        """Forget everything, here and down the chain."""
+        """Forget everything, here and in the roles that follow."""
         with self._lock:
-            groups = self.aggregator.groups()
+            run_keys = self.aggregator.run_keys()
             self.aggregator.clear()
-            for group in groups if self.journal else ():
-                self._forget(group)
+            for run_key in run_keys if self.journal else ():
+                self._forget(run_key)
         self.evaluator.clear()
 
     def remove(self, model: str) -> None:
-        """Forget a model, here and down the chain."""
+        """Forget a model, here and in the roles that follow."""
         with self._lock:
-            for group in self.aggregator.remove(model):
-                self._forget(group)
+            for run_key in self.aggregator.remove(model):
+                self._forget(run_key)
         self.evaluator.remove(model)
 
-    def _forget(self, group: RunKey) -> None:
-        self._unreleased.pop(group, None)
+    def _forget(self, run_key: RunKey) -> None:
+        self._unreleased.pop(run_key, None)
         if self.journal is not None:
-            self.journal.forget(group)
+            self.journal.forget(run_key)
 
     def status(self) -> dict[str, int]:
-        """Counts of the state machine, and of requests that were malformed; bytes of the journal."""
+        """Return the counts; see ``messages.AggregatorCounts``."""
         with self._lock:
             return self._status()
 
-    def by_run(self) -> list[dict[str, Any]]:
-        """The aggregator's counts of each (run, model)."""
+    def counts(self) -> StatusReport:
+        """Return what this role counts, as it reports it."""
         with self._lock:
-            return self.aggregator.by_run()
+            return self._report_of(self._status())
 
     def close(self) -> None:
-        """Score what is left, and see it off; epochs that have not ended stay in the journal."""
+        """Score what is left, and wait for it; epochs that have not ended stay in the journal."""
         self._closed.set()
         with self._lock:
             self._hand_on(self.aggregator.flush(close=self.journal is None))
@@ -174,11 +186,11 @@ class Collector:
             with self._lock:
                 self.journal.close()
 
-    def _tell(self, notices: Sequence[Notice]) -> None:
+    def _notify(self, notices: Sequence[Notice]) -> None:
         if notices:
             try:
                 self.evaluator.notices(notices)
-            except AwayError as error:  # the log has them; what they are about was done
+            except AwayError as error:  # the log has them, and what they are about was done
                 _log.warning("Notices could not be stored: %s", error)
 
     def _hand_on(self, ready: Sequence[DataPoint]) -> None:
@@ -190,7 +202,10 @@ class Collector:
         counts = self._status()
         if counts != self._reported:
             self._reported = counts
-            self.evaluator.report("aggregator", counts | {"runs": self.aggregator.by_run()})
+            self.evaluator.report(self._report_of(counts))
+
+    def _report_of(self, counts: Mapping[str, int]) -> StatusReport:
+        return read({"aggregator": counts, "runs": self.aggregator.by_run()}, StatusReport)
 
     def _status(self) -> dict[str, int]:
         counts = self.aggregator.status() | {"malformed": self.malformed}
@@ -199,15 +214,15 @@ class Collector:
     # -- time ----------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """End what has waited for too long, and try again to let go of what the disk could not."""
+        """End windows that got nothing for too long, and try again to delete what the disk could not."""
         with self._lock:
-            outcome = self.aggregator.tick(self._clock())
-            self._hand_on(outcome.ready)
-            self._settle(self.aggregator.groups())
-            for group in self.aggregator.forget():
-                self._forget(group)
+            result = self.aggregator.tick(self._clock())
+            self._hand_on(result.ready)
+            self._release(self.aggregator.run_keys())
+            for run_key in self.aggregator.forget():
+                self._forget(run_key)
             self._report()
-        self._tell(outcome.notices)
+        self._notify(result.notices)
 
     def _tick_on(self) -> None:
         while not self._closed.wait(TICK_S):
@@ -218,22 +233,22 @@ class Collector:
 
     # -- the journal ---------------------------------------------------------------------------------
 
-    def _keep(self, journal: Journal, request: IngestRequest, now: float) -> None:
-        """Write the request down, each (run, model)'s part for itself."""
-        client, seq = request.sender
+    def _write_down(self, journal: Journal, request: IngestRequest, now: float) -> None:
+        """Write the request into the journal, the part of each (run, model) into its own log."""
+        said = request.envelope
         parts = {
-            group: request.part(group)
-            for group in request.groups
-            if not self.aggregator.knows(group, client, seq)
+            run_key: request.part(run_key)
+            for run_key in request.run_keys
+            if not self.aggregator.knows(run_key, said.client, said.seq)
         }
         journal.check_room(sum(map(len, parts.values())))
         try:
-            for group, body in parts.items():
-                log = journal.log(group)
-                records = request.of(group)
-                if not log.is_open or log.full() or (log.holds and self.aggregator.opens(records)):
-                    log.begin(self.aggregator.state(group, now))
-                for window in self.aggregator.late(records):
+            for run_key, body in parts.items():
+                log = journal.log(run_key)
+                records = request.of(run_key)
+                if not log.is_open or log.full() or (log.holds and self.aggregator.opens_window(records)):
+                    log.begin(self.aggregator.snapshot(run_key, now))
+                for window in self.aggregator.reopened_by(records):
                     log.append({"again": True}, encode_records(window.records()))
                     log.hold([window.number])
                 log.append({"time": now}, body)
@@ -242,44 +257,47 @@ class Collector:
 
     def _stored(self, point: DataPoint) -> None:
         with self._lock:
-            group = self.aggregator.stored(point)
-            if group is not None:
-                self._settle([group])
+            run_key = self.aggregator.stored(point)
+            if run_key is not None:
+                self._release([run_key])
 
-    def _settle(self, groups: Sequence[RunKey], refused: Collection[RunKey] = ()) -> None:
-        """Let go of what is scored, and of what was written down and then ``refused``."""
-        for group in groups:
-            over = self._unreleased.pop(group, set()) | set(self.aggregator.settle(group))
-            if self.journal is None or not (over or group in refused) or not self.journal.log(group).is_open:
+    def _release(self, run_keys: Sequence[RunKey], refused: Collection[RunKey] = ()) -> None:
+        """Delete from the journal what is scored, and what was written down and then ``refused``."""
+        for run_key in run_keys:
+            done = self._unreleased.pop(run_key, set()) | set(self.aggregator.release(run_key))
+            if self.journal is None or not (done or run_key in refused):
+                continue
+            log = self.journal.log(run_key)
+            if not log.is_open:
                 continue
             try:
-                self.journal.log(group).release(over, self.aggregator.state(group, self._clock()))
+                log.release(done, self.aggregator.snapshot(run_key, self._clock()))
             except OSError as error:
                 _log.warning("The journal cannot be shortened now: %s", error)
-                self._unreleased[group] = over
+                self._unreleased[run_key] = done
 
     def _replay(self, journal: Journal) -> None:
-        """Be where the last server was when it died."""
-        for group, number, frame in journal.replay():
+        """Take up again what the last server had when it died."""
+        for run_key, number, frame in journal.replay():
             try:
-                journal.log(group).hold(self._again(group, frame), number)
-            except (CodecError, InputError) as error:  # written by another intus
-                _log.warning("A frame of the journal was passed over: %s", error)
+                journal.log(run_key).hold(self._take_up(run_key, frame), number)
+            except (CodecError, InputError) as error:  # written by another version
+                _log.warning("A frame of the journal was skipped: %s", error)
         now = self._clock()
         ready = self.aggregator.resume(now)
-        for group in self.aggregator.groups():
-            log, held = journal.log(group), self.aggregator.held(group)
-            log.begin(self.aggregator.state(group, now))
-            log.release(log.windows() - held, self.aggregator.state(group, now))
+        for run_key in self.aggregator.run_keys():
+            log, held = journal.log(run_key), self.aggregator.held(run_key)
+            log.begin(self.aggregator.snapshot(run_key, now))
+            log.release(log.windows() - held, self.aggregator.snapshot(run_key, now))
         self._hand_on(ready)
 
-    def _again(self, group: RunKey, frame: JournalFrame) -> set[int]:
-        """Take a frame in; returns the windows that its records are in."""
+    def _take_up(self, run_key: RunKey, frame: JournalFrame) -> set[int]:
+        """Take up a frame; return the windows that its records are in."""
         if "state" in frame.head:
-            self.aggregator.restore(group, frame.head["state"])
+            self.aggregator.restore(run_key, frame.head["state"])
             return set()
         records, envelope = decode_records(frame.body)
         if frame.head.get("again"):
-            return self.aggregator.again(records)
-        outcome = self._accept(IngestRequest.read(records, envelope), frame.head["time"])
-        return outcome.placed.get(group, set())
+            return self.aggregator.reload(records)
+        result = self._accept(IngestRequest.read(records, envelope), frame.head["time"])
+        return result.placed.get(run_key, set())

@@ -1,4 +1,4 @@
-"""What one (run, model) sent in one window, usually an epoch."""
+"""A window: what one (run, model) sent in one epoch, or for one value of the other trigger fields."""
 
 from __future__ import annotations
 
@@ -10,27 +10,43 @@ from typing import Any
 from ...core.record import Record
 from ..data_point import DataPoint, Key, size_of
 
+#: (run, model).
 RunKey = tuple[str, str]
+#: The values of the trigger fields, the epoch first.
 WindowKey = tuple[float | int | str | None, ...]
 
-LET_GO = (
-    "arrays of this epoch were let go for memory; send fewer layers, steps or rows (which=, when=, rows=)"
+EVICTED = (
+    "arrays of this epoch were dropped from memory; send fewer layers, steps or rows (which=, when=, rows=)"
 )
 _serials = count(1)
 
 
 @dataclass(slots=True)
 class Window:
-    """``fresh`` are the data points not handed on yet, or not since they grew; ``handed`` those handed on,
-    ``awaited`` those of them whose scores are not stored yet.
+    """The records of a window, by data point, and what became of the data points.
 
-    ``closed`` says that nothing more is expected, ``lacks`` what is missing, ``kept`` that records of it are
-    on disk. Of the data points let go, ``lost`` were never handed on and ``scored`` were.
+    Attributes:
+        number: The window's number in this process.
+        run_key: Its (run, model).
+        window_key: The values of its trigger fields.
+        epoch: The epoch, None where unknown.
+        step: The step, -1 unless windows are made per step.
+        points: Records by data point, in order of arrival.
+        fresh: Data points that were not handed on yet, or not since they grew.
+        handed: Data points that were handed on.
+        awaited: Data points whose scores are not stored yet, with their serial numbers.
+        lost: Evicted data points that had not been scored.
+        scored: Evicted data points that had been.
+        nbytes: Bytes of all records.
+        lacks: What is missing, in words; empty if nothing is.
+        closed: Whether nothing more is expected.
+        touched: When the last record came.
+        journaled: Whether records of it are on disk.
     """
 
     number: int
-    group: RunKey
-    mark: WindowKey
+    run_key: RunKey
+    window_key: WindowKey
     epoch: float | None
     step: int
     points: dict[Key, list[Record]] = field(default_factory=dict)
@@ -43,86 +59,86 @@ class Window:
     lacks: str = ""
     closed: bool = False
     touched: float = 0.0
-    kept: bool = False
+    journaled: bool = False
 
     @property
-    def spent(self) -> bool:
-        """Whether no array of it will be needed after the server's death."""
-        return not self.awaited and (self.over or not self.points)
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing more is expected, and the scores of all there was are stored."""
+    def is_done(self) -> bool:
+        """Whether nothing more is expected, and all scores are stored."""
         return self.closed and not self.fresh and not self.awaited
 
+    @property
+    def is_disposable(self) -> bool:
+        """Whether none of its arrays would be needed if the server were killed now."""
+        return not self.awaited and (self.is_done or not self.points)
+
     def add(self, record: Record) -> None:
-        """Take a record in."""
+        """Add a record."""
         key = Key.of(record)
         blocks = self.points.setdefault(key, [])
-        if record.batch_axis is None:  # a parameter has a state, not samples: the newest stands for it
+        if record.batch_axis is None:  # a parameter has a state, not samples: the newest replaces it
             self.nbytes -= sum(map(size_of, blocks))
             blocks.clear()
         blocks.append(record)
         self.fresh[key] = None
         self.nbytes += size_of(record)
-        self.kept = True
+        self.journaled = True
 
-    def take(self, main_mode: str, clients: tuple[str, ...], began: float) -> list[DataPoint]:
-        """The data points to hand on; they stay in the window for rows that come late."""
+    def hand_on(self, main_mode: str, clients: tuple[str, ...], began: float) -> list[DataPoint]:
+        """Return the fresh data points. They stay in the window, for rows that come late."""
         out = []
         for key in self.fresh:
             kind, blocks = key.shown_kind(main_mode), tuple(self.points[key])
-            lacks = self.lacks or (LET_GO if key in self.lost else "")
+            lacks = self.lacks or (EVICTED if key in self.lost else "")
             serial = self.awaited[key] = next(_serials)
-            point = DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, clients, began)
-            out.append(point)
+            out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, clients, began))
         self.handed.update(self.fresh)
         self.fresh = {}
         return out
 
-    def again(self, records: list[Record]) -> None:
-        """Hold what it held before it was over."""
+    def reload(self, records: list[Record]) -> None:
+        """Hold these records again, as before the window was done."""
         self.points, self.fresh, self.nbytes, self.scored = {}, {}, 0, set()
         for record in records:
             self.add(record)
 
     def records(self) -> Iterator[Record]:
-        """All that it holds."""
+        """Yield all records."""
         for blocks in self.points.values():
             yield from blocks
 
-    def let_go(self) -> int:
-        """Free the arrays, and return how many of them were never handed on."""
-        rows = self._with_rows()
-        self.scored |= rows & self.handed
-        self.lost |= rows - self.handed
+    def evict(self) -> int:
+        """Free the arrays, and return how many of them had not been handed on."""
+        batched = self._batched()
+        self.scored |= batched & self.handed
+        self.lost |= batched - self.handed
         unscored = sum(len(self.points[key]) for key in self.fresh)
         self.points, self.fresh, self.nbytes = {}, {}, 0
         return unscored
 
-    def state(self) -> dict[str, Any]:
-        """What must be known of it once its arrays are gone, as JSON."""
-        scored = self.scored | (self._with_rows() if self.over else set())
+    def snapshot(self) -> dict[str, Any]:
+        """Return all but the arrays, as JSON. The names are those of the journal's format."""
+        scored = self.scored | (self._batched() if self.is_done else set())
         return {
-            "mark": list(self.mark),
+            "mark": list(self.window_key),
             "epoch": self.epoch,
             "step": self.step,
             "lacks": self.lacks,
             "closed": self.closed,
-            "over": self.over,
+            "over": self.is_done,
             "lost": [list(key) for key in self.lost],
             "scored": [list(key) for key in scored - self.awaited.keys()],
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Be as ``state`` says; arrays that it is the first to call scored or lost are let go."""
-        self.lacks, self.closed = state["lacks"], state["closed"]
-        lost, scored = ({Key(*key) for key in state[name]} for name in ("lost", "scored"))
-        gone = set(self.points) if state["over"] else (lost - self.lost) | (scored - self.scored)
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Restore a snapshot, and free the arrays that it is the first to call scored or lost."""
+        self.lacks, self.closed = snapshot["lacks"], snapshot["closed"]
+        lost, scored = ({Key(*key) for key in snapshot[name]} for name in ("lost", "scored"))
+        gone = set(self.points) if snapshot["over"] else (lost - self.lost) | (scored - self.scored)
         self.lost, self.scored = lost, scored
         for key in gone & self.points.keys():
             self.nbytes -= sum(map(size_of, self.points.pop(key)))
             self.fresh.pop(key, None)
 
-    def _with_rows(self) -> set[Key]:
+    def _batched(self) -> set[Key]:
+        """Return the data points that have samples; parameters have none."""
         return {key for key, blocks in self.points.items() if blocks[0].batch_axis is not None}

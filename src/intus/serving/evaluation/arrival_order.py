@@ -1,7 +1,8 @@
-"""Labels that found their rows by order of arrival: not verified before a second epoch began as the first.
+"""Whether rows without ids arrive in the same order in each epoch.
 
-Probes tell it by the rows' ids: an epoch that begins otherwise comes with ids below zero, and then the scores
-that had been found by that order are withdrawn.
+Labels that were matched by order of arrival are not verified before a second epoch begins with the same rows.
+The probe tells: in an epoch that begins with other rows, its records have negative item ids. Then the scores
+of labels that were matched by order are withdrawn.
 """
 
 from __future__ import annotations
@@ -11,54 +12,56 @@ from ..data_point import DataPoint
 
 BY_ORDER = "labels matched by order of arrival"
 UNVERIFIED = f"{BY_ORDER}, not verified"
-WITHDRAWN = "withdrawn: the next epoch began with other rows, so the order of arrival tells nothing"
+WITHDRAWN = "withdrawn: the next epoch began with other rows, so labels cannot be matched by order of arrival"
 
-_Line = tuple[str, str, str]
+_Source = tuple[str, str, str]
 
 
 class ArrivalOrder:
-    """What is known of the order of arrival in each run, model and mode, since the server began."""
+    """What is known of the order of arrival in each (run, model, mode) since the server started."""
 
     def __init__(self) -> None:
-        self._first: dict[_Line, float] = {}  # epoch
-        self._holds: dict[_Line, bool] = {}
+        self._first: dict[_Source, float] = {}  # epoch
+        self._holds: dict[_Source, bool] = {}
 
-    def hear(self, point: DataPoint) -> bool | None:
-        """Whether the order holds, if this data point is the first to tell; else None. The caller says so to
-        those who have the scores, and may ask again where that did not succeed."""
-        epoch, line = point.epoch, _line(point)
+    def news(self, point: DataPoint) -> bool | None:
+        """Return whether the order holds, if this data point is the first to show it; else None.
+
+        The caller passes the news on, and then calls ``update``. If it could not, it may ask again.
+        """
+        epoch, source = point.epoch, _source(point)
         if epoch is None or any(record.batch_axis is None for record in point.records):
             return None
-        if _nobody_knows(point):
-            return None if self._holds.get(line) is False else False
+        if _rows_are_unknown(point):
+            return None if self._holds.get(source) is False else False
         if any(record.items is not None for record in point.records):
             return None
-        if epoch < self._first.setdefault(line, epoch):  # the training began again
-            self._first[line] = epoch
-            self._holds.pop(line, None)
-        return True if epoch > self._first[line] and self._holds.get(line) is not True else None
+        if epoch < self._first.setdefault(source, epoch):  # the training was started again
+            self._first[source] = epoch
+            self._holds.pop(source, None)
+        return True if epoch > self._first[source] and self._holds.get(source) is not True else None
 
-    def told(self, point: DataPoint, results: Results) -> Results:
-        """What was heard is known to those who have the scores; the results say it from now on."""
-        news = self.hear(point)
+    def update(self, point: DataPoint, results: Results) -> Results:
+        """Remember the news that was passed on, and return the results with notes that say it."""
+        news = self.news(point)
         if news is not None:
-            self._holds[_line(point)] = news
-        if self._holds.get(_line(point)) is not True:
+            self._holds[_source(point)] = news
+        if self._holds.get(_source(point)) is not True:
             return results
         notes = [note.replace(UNVERIFIED, BY_ORDER) for note in results["note"].tolist()]
         return Results({name: results[name] for name in COLUMNS} | {"note": notes})
 
     def forget(self, model: str | None = None) -> None:
-        """Forget all, or a model."""
+        """Forget a model, by default everything."""
         for known in (self._first, self._holds):
-            for line in [line for line in known if model in (None, line[1])]:
-                del known[line]
+            for source in [source for source in known if model in (None, source[1])]:
+                del known[source]
 
 
-def _line(point: DataPoint) -> _Line:
+def _source(point: DataPoint) -> _Source:
     return point.key.run, point.key.model, point.key.mode
 
 
-def _nobody_knows(point: DataPoint) -> bool:
+def _rows_are_unknown(point: DataPoint) -> bool:
     known = [record.items for record in point.records]
     return bool(known) and all(ids is not None and ids.size and int(ids.max()) < 0 for ids in known)

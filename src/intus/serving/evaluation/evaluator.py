@@ -5,34 +5,38 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from typing import Any
 
-from ..aggregation.run_state import COUNTED
-from ..data_point import DataPoint, Key, Notice
-from ..interfaces import AwayError, Done, FrontendLink
+from ...engines import Answer, Engine, LocalEngine, Task
+from ..data_point import DataPoint, Key
+from ..decoding import read
+from ..errors import AwayError
+from ..interfaces import Done, FrontendLink
+from ..messages import COUNTED_RUNS, Notice, StatusReport
 from ..worker import Worker, wait_for
 from .arrival_order import ArrivalOrder
-from .engine import Engine, Gather, LocalEngine, Task
 from .relations import Relations
-from .scoring import Evaluation, related, renamed
+from .scoring import Evaluation, Measured, chosen, infos_of, measure, related, renamed
 from .targets import KnownTargets, Target
 
 _log = logging.getLogger("intus.serving")
-_PAUSES = (0.1, 0.3, 1.0)  # between tries to store what is found; the last again and again
+_PAUSES = (0.1, 0.3, 1.0)  # between tries to store scores; the last again and again
 
-
-#: What a data point's scores depend on: its arrays, by their hash, and its labels.
+#: What the scores of a data point depend on: its arrays, by their hash, and its labels.
 _Content = tuple[bytes, frozenset[Target]]
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Data points that became complete together: a target that fits none of them is worth a notice. Of those
-    that hold the very same, one is ``begun``, and ``scored`` for all."""
+    """Data points that became complete together.
+
+    A target that fits none of them is worth a notice. Of data points with the same content one is scored, and
+    its scores are those of the others.
+    """
 
     fitted: set[str] = field(default_factory=set)
     misfits: dict[str, str] = field(default_factory=dict)
@@ -42,7 +46,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Job:
-    """``targets`` are known and ``gather`` asks for the answer once it is begun."""
+    """A data point to score; ``targets``, ``content`` and ``answer`` are set once it is begun."""
 
     point: DataPoint
     batch: _Batch
@@ -50,11 +54,18 @@ class _Job:
     done: Done
     targets: list[Target] | None = None
     content: _Content = (b"", frozenset())
-    gather: Gather | None = None
+    answer: Answer[Measured] | None = None
 
 
 class Evaluator:
-    """Scores data points in a thread of its own, or by an engine's workers, and passes on what it finds."""
+    """Scores data points in order, in a thread or on an engine's workers, and passes the scores on.
+
+    Args:
+        frontend: Where scores, targets and notices are stored.
+        scores: Names of scores, by default all that servers compute unless told otherwise.
+        seed: Seed of what is held out, sampled and shuffled.
+        engine: Where scores are computed, by default this process.
+    """
 
     def __init__(
         self,
@@ -67,12 +78,12 @@ class Evaluator:
         self.engine = engine or LocalEngine()
         self._targets = KnownTargets(frontend)
         self._relations = Relations(seed) if scores is None else None
-        self._orders = ArrivalOrder()
-        self._told: set[tuple[str, ...]] = set()
-        self._lock = threading.Lock()  # around _told and _batch
+        self._order = ArrivalOrder()
+        self._noticed: set[tuple[str, ...]] = set()
+        self._lock = threading.Lock()  # around _noticed, _batch and _run_counts
         self._batch = _Batch()
         self._counts: Counter[str] = Counter(scored=0, failed=0)
-        self._of_runs: dict[tuple[str, str], Counter[str]] = {}
+        self._run_counts: dict[tuple[str, str], Counter[str]] = {}
         self._trouble = ""  # why nothing can be stored now
         self.closing = threading.Event()
         self._worker: Worker[_Job] = Worker(
@@ -80,33 +91,35 @@ class Evaluator:
         )
 
     def points(self, batch: Sequence[DataPoint], done: Done = lambda point: None) -> None:
-        """Queue data points that became complete together; ``done`` hears of each whose scores are stored, or
-        that can have none."""
+        """Queue data points that became complete together.
+
+        ``done`` is called with each one when its scores are stored, or when it is certain to have none.
+        """
         for number, point in enumerate(batch, start=1):
             self.point(point, last=number == len(batch), done=done)
 
     def point(self, point: DataPoint, *, last: bool, done: Done = lambda point: None) -> None:
-        """Queue one of the data points that became complete together."""
+        """Queue one of several data points that became complete together; ``last`` ends the batch."""
         with self._lock:
             self._worker.submit(_Job(point, self._batch, last, done))
             if last:
                 self._batch = _Batch()
 
     def backlog(self) -> int:
-        """Bytes of the data points that wait."""
+        """Return the bytes of the data points that wait."""
         return self._worker.nbytes
 
-    def put_target(self, facts: Mapping[str, Any]) -> None:
-        """Take a target into use, replacing one of the same name."""
-        name, changed = self._targets.put(facts)
+    def put_target(self, target: Target) -> None:
+        """Take a target into use, in place of the same client's target of that name."""
+        changed = self._targets.put(target)
         with self._lock:
-            self._told = {told for told in self._told if told[0] != name}
+            self._noticed = {noticed for noticed in self._noticed if noticed[0] != target.name}
         if changed:
             text = (
-                f"Target {name!r} was registered again with other labels: every run is now scored on the new "
-                "ones. Runs that go on side by side need names of their own, or a model_pattern each."
+                f"Target {target.name!r} was registered again with other labels: every run is now scored on "
+                "the new ones. For runs that train side by side, use other names or a model_pattern for each."
             )
-            self._notice([Notice("target_replaced", text, "warning")])
+            self._notify([Notice("target_replaced", text, "warning")])
 
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
         """Pass a graph on."""
@@ -116,13 +129,20 @@ class Evaluator:
         """Pass notices on."""
         self.frontend.notices(notices)
 
-    def report(self, role: str, counts: Mapping[str, Any]) -> None:
+    def report(self, report: StatusReport) -> None:
         """Pass another role's counts on."""
-        self.frontend.report(role, counts)
+        self.frontend.report(report)
+
+    def counts(self) -> StatusReport:
+        """Return what this role counts, as it reports it."""
+        return read({"evaluator": self.status(), "runs": self.by_run()}, StatusReport)
 
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
-        """Return when all that was queued is scored and stored. Raises AwayError when ``timeout`` seconds are
-        over, or when the frontend has been away for some."""
+        """Wait until all that was queued is scored and stored.
+
+        Raises:
+            AwayError: If that takes longer than ``timeout`` seconds, or the frontend has been away for some.
+        """
         left = wait_for(self._worker, lambda: self._trouble, timeout)
         self.frontend.flush(run, model, left)
 
@@ -130,51 +150,47 @@ class Evaluator:
         """Forget everything, targets too."""
         self._drop(lambda job: True)
         self._targets.clear()
-        self._orders.forget()
+        self._order.forget()
         with self._lock:
-            self._told = set()
+            self._noticed = set()
         self._counts = Counter(scored=0, failed=0)
         self.frontend.clear()
 
     def remove(self, model: str) -> None:
         """Forget a model."""
         self._drop(lambda job: job.point.key.model == model)
-        self._orders.forget(model)
+        self._order.forget(model)
         with self._lock:
-            self._told = {told for told in self._told if told[2] != model}
+            self._noticed = {noticed for noticed in self._noticed if noticed[2] != model}
         self.frontend.remove(model)
 
     def status(self) -> dict[str, int]:
-        """Counts of data points: scored, failed, pending."""
+        """Return the counts of data points: scored, failed, pending."""
         return dict(self._counts) | {"pending": self._worker.pending}
 
     def by_run(self) -> list[dict[str, Any]]:
-        """The counts of each (run, model) for itself, of those scored last."""
+        """Return the counts of each (run, model), of those scored last."""
         with self._lock:
-            return [{"run": run, "model": model, **counts} for (run, model), counts in self._of_runs.items()]
-
-    def _count(self, key: Key, name: str) -> None:
-        self._counts[name] += 1
-        with self._lock:
-            counts = self._of_runs.pop((key.run, key.model), Counter())
-            self._of_runs[key.run, key.model] = counts + Counter({name: 1})
-            while len(self._of_runs) > COUNTED:
-                del self._of_runs[next(iter(self._of_runs))]
+            return [
+                {"run": run, "model": model, **counts} for (run, model), counts in self._run_counts.items()
+            ]
 
     def close(self) -> None:
-        """Finish the queue; what cannot be stored now is left to who sent it."""
+        """Finish the queue. What cannot be stored now is left to who sent it."""
         self.closing.set()
         self._worker.close()
         self.engine.close()
+
+    # -- one data point ------------------------------------------------------------------------------
 
     def _drop(self, unwanted: Callable[[_Job], bool]) -> None:
         for job in self._worker.drop(unwanted):
             job.done(job.point)
 
     def _work(self, job: _Job) -> None:
-        """Score a data point and store what is found, trying as often as it takes."""
+        """Score a data point and store its scores, trying until they are stored."""
         if self.closing.is_set() and self._trouble:
-            return  # nobody would store it; who sent it keeps it
+            return  # they could not be stored; who sent the data point keeps it
         for pause in chain(_PAUSES, repeat(_PAUSES[-1])):
             try:
                 self._score(job)
@@ -192,50 +208,64 @@ class Evaluator:
         key = job.point.key
         try:
             found = self._evaluate(job)
-            news = self._orders.hear(job.point)
-            if news is not None:
-                self.frontend.order(key.run, key.model, job.point.mode_shown, news)
-            self.frontend.results(self._orders.told(job.point, found.results))
+            holds = self._order.news(job.point)
+            if holds is not None:
+                self.frontend.arrival_order(key.run, key.model, job.point.mode_shown, holds)
+            results = self._order.update(job.point, found.results)
+            self.frontend.results(results, infos_of(results))
             self._count(key, "scored")
-            self._notice(self._findings(job, found))
+            self._notify(self._notices_of(job, found))
         except AwayError:
             raise
         except Exception as error:  # whatever a score does, the next data point is scored
             self._count(key, "failed")
             _log.exception("Scoring %s of %s failed", key.address, key.model)
             text = f"Scoring {key.address!r} failed: {type(error).__name__}: {error}"
-            self._notice([Notice("score_failed", text, "error", key.run, key.model)])
+            self._notify([Notice("score_failed", text, "error", key.run, key.model)])
         if job.last:
             with suppress(AwayError):
-                self.frontend.report("evaluator", self.status() | {"runs": self.by_run()})
+                self.frontend.report(self.counts())
 
     def _begin(self, job: _Job) -> None:
-        """Have a data point measured; a module that returns what its last child returned has its child's
-        scores."""
+        """Start computing the scores of a data point, unless its batch has one with the same content.
+
+        A module that returns what its last child returned has the same content as the child.
+        """
         if job.targets is None:
             job.targets = self._targets.of(job.point)
             job.content = job.point.digest(), frozenset(job.targets)
         if job.content not in job.batch.begun:
-            job.gather = self._submit(job)
+            job.answer = self._submit(job)
             job.batch.begun.add(job.content)
 
-    def _submit(self, job: _Job) -> Gather:
-        sketched = self._relations is not None
-        return self.engine.submit(Task(job.point, job.targets or (), self.scores, self.seed, sketched))
+    def _submit(self, job: _Job) -> Answer[Measured]:
+        compared = self._relations is not None
+        arguments = job.point, chosen(self.scores), self.seed, compared
+        return self.engine.submit(Task(measure, arguments, tuple(job.targets or ()), job.point.nbytes))
 
     def _evaluate(self, job: _Job) -> Evaluation:
-        """The scores of a data point, in its turn."""
-        if job.targets is None:  # what it needs to know was away when it should have begun
+        """Return the scores of a data point; called for one after the other, in order."""
+        if job.targets is None:  # it could not begin, since the frontend was away
             self._begin(job)
         twin = job.batch.scored.get(job.content)
         if twin is not None:
             return replace(twin, results=renamed(twin.results, job.point))
-        measured = (job.gather or self._submit(job))()
+        measured = (job.answer or self._submit(job))()
         found = job.batch.scored[job.content] = related(job.point, measured, self._relations)
         return found
 
-    def _findings(self, job: _Job, found: Evaluation) -> list[Notice]:
-        """What to tell of a data point, and with the last of a batch of the targets that fitted none."""
+    # -- what people should know ---------------------------------------------------------------------
+
+    def _count(self, key: Key, name: str) -> None:
+        self._counts[name] += 1
+        with self._lock:
+            counts = self._run_counts.pop((key.run, key.model), Counter())
+            self._run_counts[key.run, key.model] = counts + Counter({name: 1})
+            while len(self._run_counts) > COUNTED_RUNS:
+                del self._run_counts[next(iter(self._run_counts))]
+
+    def _notices_of(self, job: _Job, found: Evaluation) -> list[Notice]:
+        """Return the notices of a data point; with the last of a batch also those of unused targets."""
         key, batch, out = job.point.key, job.batch, []
         if found.nonfinite and self._first_time("", key.run, key.model, "nonfinite"):
             text = f"NaN or infinite values, first at {key.address!r} in epoch {job.point.epoch}."
@@ -243,8 +273,8 @@ class Evaluator:
         aside = [] if found.fitted or found.misfits else self._targets.set_aside(job.point)
         if aside and self._first_time("", key.run, key.model, "kept"):
             text = (
-                f"Labels kept from before the server began ({', '.join(aside)[:200]}) are not used for "
-                "this run, which has no scores of them. Register them again to use them (register_targets)."
+                f"Targets registered before the server started ({', '.join(aside)[:200]}) are not used for "
+                "this run, which has no scores of them. To use them, register them again (register_targets)."
             )
             out.append(Notice("target_kept", text, "info", key.run, key.model))
         for name, reason in found.failures.items():
@@ -261,11 +291,11 @@ class Evaluator:
 
     def _first_time(self, *what: str) -> bool:
         with self._lock:
-            new = what not in self._told
-            self._told.add(what)
+            new = what not in self._noticed
+            self._noticed.add(what)
         return new
 
-    def _notice(self, notices: Sequence[Notice]) -> None:
+    def _notify(self, notices: Sequence[Notice]) -> None:
         try:
             self.frontend.notices(notices)
         except Exception:

@@ -1,4 +1,4 @@
-"""Scores of two data points together: a layer and the one before it, itself an epoch ago, its weights."""
+"""Scores of two data points: a layer and the layer before it, itself an epoch ago, or its weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Latest(Generic[_T]):
         self._most, self._kept = most, OrderedDict[Key, tuple[float, _T]]()
 
     def swap(self, key: Key, epoch: float, value: _T) -> tuple[float, _T] | None:
-        """Set an epoch's value; returns that of an earlier epoch, which stays if ``epoch`` came late."""
+        """Set the value of an epoch unless a later one is set; return that of an earlier epoch, if any."""
         before = self._kept.get(key)
         if before is None or before[0] <= epoch:
             self._kept[key] = (epoch, value)
@@ -32,18 +32,17 @@ class _Latest(Generic[_T]):
         return before if before is not None and before[0] < epoch else None
 
     def get(self, key: Key) -> tuple[float, _T] | None:
-        """The last epoch that was set, and its value."""
+        """Return the last epoch that was set, and its value."""
         return self._kept.get(key)
 
 
 class Relations:
-    """Relates each data point to those scored before it; what was long ago or before a restart is forgotten.
+    """Computes the scores that relate a data point to earlier ones.
 
-    ``cka_layer``     alignment of a layer with the one scored before it in the same epoch, in the network's
-                      order: rows arrive in one order at all layers
-    ``cka_epoch``     alignment of a layer with itself in the last epoch before; needs rows that bear ids, for
-                      shuffled rows without them are others each epoch
-    ``update_ratio``  mean norm of a parameter's updates over that of the parameter: about 0.001 is usual
+    ``cka_layer`` compares a layer with the layer scored before it in the same epoch, in the network's order:
+    all layers have the same rows. ``cka_epoch`` compares a layer with itself in the last epoch before, and
+    needs rows with ids: shuffled rows without ids are others in each epoch. ``update_ratio`` compares a
+    parameter's updates with the parameter. What was scored before a restart, or long ago, is forgotten.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -52,20 +51,25 @@ class Relations:
         self._norms = _Latest[float](10_000)
         self._before: tuple[Key, float, Sketch] | None = None
 
-    def of(self, point: DataPoint, sketch: Sketch | None, readings: list[ScoreResult]) -> list[ScoreResult]:
-        """What a data point adds, given its sketch and what its own scores read."""
+    def of(self, point: DataPoint, sketch: Sketch | None, results: list[ScoreResult]) -> list[ScoreResult]:
+        """Return the scores that a data point adds, given its sketch and the results of its own scores."""
         epoch = point.epoch
         if epoch is None:
             return []
         if point.key.kind in ("parameter", "update"):
-            return list(self._ratio(point.key, epoch, readings))
+            return list(self._ratio(point.key, epoch, results))
         if sketch is None or point.key.kind != "output":
             return []
         return [*self._to_layer(point.key, epoch, sketch), *self._to_epoch(point, epoch, sketch)]
 
     def _to_layer(self, key: Key, epoch: float, sketch: Sketch) -> Iterator[ScoreResult]:
         before, self._before = self._before, (key, epoch, sketch)
-        if before is not None and _line(before[0]) == _line(key) and before[1] == epoch and before[0] != key:
+        if (
+            before is not None
+            and _source(before[0]) == _source(key)
+            and before[1] == epoch
+            and before[0] != key
+        ):
             yield _aligned("cka_layer", sketch, before[2], self._seed, f"with {before[0].address}")
 
     def _to_epoch(self, point: DataPoint, epoch: float, sketch: Sketch) -> Iterator[ScoreResult]:
@@ -75,8 +79,8 @@ class Relations:
         if before is not None:
             yield _aligned("cka_epoch", sketch, before[1], self._seed, f"with epoch {before[0]:g}")
 
-    def _ratio(self, key: Key, epoch: float, readings: list[ScoreResult]) -> Iterator[ScoreResult]:
-        norm = next((reading for reading in readings if reading.score == "norm"), None)
+    def _ratio(self, key: Key, epoch: float, results: list[ScoreResult]) -> Iterator[ScoreResult]:
+        norm = next((result for result in results if result.score == "norm"), None)
         if norm is None:
             return
         self._norms.swap(key, epoch, norm.value)
@@ -84,13 +88,12 @@ class Relations:
         if all(one is not None and one[0] == epoch for one in found):
             update, parameter = (one[1] for one in found if one is not None)
             value = update / parameter if parameter > 0 else math.nan
-            yield ScoreResult(
-                "update_ratio", value, n=norm.n, note="" if parameter > 0 else "all weights are 0"
-            )
+            note = "" if parameter > 0 else "all weights are 0"
+            yield ScoreResult("update_ratio", value, n=norm.n, note=note)
 
 
-def _line(key: Key) -> tuple[str, ...]:
-    """What two layers of one pass share."""
+def _source(key: Key) -> tuple[str, ...]:
+    """Return what all layers of one pass have in common."""
     return key.run, key.model, key.kind, key.mode
 
 

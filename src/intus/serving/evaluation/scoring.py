@@ -1,4 +1,4 @@
-"""Scoring, the evaluator's pure middle: one data point and the targets in, its scores out."""
+"""Scoring, as a pure function: a data point and targets in, its scores out."""
 
 from __future__ import annotations
 
@@ -12,22 +12,30 @@ import numpy as np
 
 from ...core.record import Record
 from ...core.results import COLUMNS, Results
-from ...scores import Score, Scorer, ScoreResult, get, names
+from ...core.score_info import ScoreInfo
+from ...scores import Score, Scorer, ScoreResult, get, infos, names
 from ...scores.similarity import Sketch, sketch
 from ..data_point import DataPoint
+from ..errors import MisfitError
 from .relations import Relations
-from .targets import Misfit, Target, coverage, fit
+from .targets import Target, coverage, fit
 
 _log = logging.getLogger("intus.serving")
 
 
 @dataclass(slots=True)
 class Measured:
-    """What one data point says by itself; ``misfits`` says why a target that applies could not be used,
-    ``failures`` what a score raised, by its name. ``sketch`` is what it is compared by, None where it is not.
+    """The scores of one data point by itself.
+
+    Attributes:
+        results: The scores.
+        fitted: Names of the targets that were used.
+        misfits: Why a target that applies could not be used, by the target's name.
+        failures: What a score raised, by the score's name.
+        sketch: What other data points are compared with; None if that is not wanted.
     """
 
-    readings: list[ScoreResult] = field(default_factory=list)
+    results: list[ScoreResult] = field(default_factory=list)
     fitted: set[str] = field(default_factory=set)
     misfits: dict[str, str] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
@@ -36,7 +44,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Scores of one data point, and what a person should know of them; see Measured."""
+    """The scores of one data point as a table, and what a person should know of them; see Measured."""
 
     results: Results
     fitted: set[str]
@@ -45,13 +53,16 @@ class Evaluation:
     nonfinite: int
 
 
-#: Reads nothing; it sees to it that a sample is kept, from which layers are compared.
+#: Computes nothing; it makes the statistics keep a sample, with which layers are compared.
 _SAMPLED = Score("sampled", lambda statistics: (), frozenset({"sample"}))
 
 
 def default_scores() -> list[str]:
-    """Every registered score of whole layers that is not too dear to be read unasked, those of installed
-    packages included."""
+    """Return the names of the scores that servers compute unless told otherwise.
+
+    These are all registered scores of layers, those of installed packages included, but for the expensive
+    ones.
+    """
     return [name for name in names() if get(name).per != "unit" and get(name).default]
 
 
@@ -63,38 +74,37 @@ def evaluate(
     seed: int = 0,
     relations: Relations | None = None,
 ) -> Evaluation:
-    """Score a data point: what needs no labels, and for each target that fits what needs them.
+    """Compute the scores of a data point: those that need no target, and those that do for each that fits.
 
-    ``scores`` are names of scores, by default all there are for layers. ``relations`` remembers earlier data
-    points, and adds how this one relates to them.
+    Args:
+        point: The data point.
+        targets: Targets; those that do not apply are left out.
+        scores: Names of scores, by default ``default_scores()``.
+        seed: Seed of what is held out, sampled and shuffled.
+        relations: What is known of earlier data points; adds the scores that relate this one to them.
     """
-    return related(point, measure(point, targets, chosen(scores), seed, relations is not None), relations)
+    return related(point, measure(point, chosen(scores), seed, relations is not None, *targets), relations)
 
 
 def chosen(scores: Sequence[str] | None) -> list[Score]:
-    """The scores of these names, by default all there are for layers."""
+    """Return the scores of these names, by default ``default_scores()``."""
     return [get(name) for name in (default_scores() if scores is None else scores)]
 
 
 def related(point: DataPoint, measured: Measured, relations: Relations | None) -> Evaluation:
-    """The scores of a data point, with how it relates to those before it."""
-    readings = list(measured.readings)
+    """Return the scores of a data point, with those that relate it to earlier ones."""
+    results = list(measured.results)
     if relations is not None:
         with np.errstate(all="ignore"):
-            readings += relations.of(point, measured.sketch, readings)
-    nonfinite = int(sum(reading.value for reading in readings if reading.score == "nonfinite"))
-    results = _results(point, readings)
-    return Evaluation(results, measured.fitted, measured.misfits, measured.failures, nonfinite)
+            results += relations.of(point, measured.sketch, results)
+    nonfinite = int(sum(result.value for result in results if result.score == "nonfinite"))
+    return Evaluation(_table(point, results), measured.fitted, measured.misfits, measured.failures, nonfinite)
 
 
 def measure(
-    point: DataPoint,
-    targets: Iterable[Target],
-    scores: Sequence[Score],
-    seed: int = 0,
-    sketched: bool = False,
+    point: DataPoint, scores: Sequence[Score], seed: int, compared: bool, *targets: Target
 ) -> Measured:
-    """What the data point says by itself; ``sketched`` is whether it will be compared with others."""
+    """Compute the scores of a data point by itself; ``compared`` if it will be compared with others."""
     scores = [score for score in scores if not score.kinds or point.key.kind in score.kinds]
     labels: dict[str, list[np.ndarray]] = {}
     per_position: dict[str, list[np.ndarray]] = {}
@@ -105,18 +115,18 @@ def measure(
             continue
         try:
             blocks = fit(target, point)
-        except Misfit as reason:
+        except MisfitError as reason:
             out.misfits[target.name] = str(reason)
             continue
         doubts[target.name] = coverage(target, point)
         (per_position if target.per_position else labels)[target.name] = blocks
     out.fitted = {*labels, *per_position}
-    if sketched and point.key.kind == "output":
+    if compared and point.key.kind == "output":
         scores.append(_SAMPLED)
-    with np.errstate(all="ignore"):  # what overflows is shown as infinite, not warned of
+    with np.errstate(all="ignore"):  # an overflow is shown as infinite
         for scorer, note in _scorers(point, scores, labels, per_position, seed):
-            found = (_noted(reading, note) for reading in _read(scorer, out.failures))
-            out.readings += (_noted(reading, doubts.get(reading.target, "")) for reading in found)
+            found = (_noted(result, note) for result in _results(scorer, out.failures))
+            out.results += (_noted(result, doubts.get(result.target, "")) for result in found)
             if out.sketch is None and _SAMPLED in scorer.scores and scorer.statistics.features >= 0:
                 out.sketch = sketch(scorer.statistics)
     return out
@@ -129,12 +139,12 @@ def _scorers(
     per_position: dict[str, list[np.ndarray]],
     seed: int,
 ) -> Iterator[tuple[Scorer, str]]:
-    """Scorers that were fed with the data point, and what to note with all that each one reads."""
+    """Yield scorers that have seen the data point, each with a note for all of its results."""
     describing = [score for score in scores if score.per == "layer"]
     using_labels = [score for score in scores if score.per != "layer"] if labels else []
     records = point.records
     if any(record.batch_axis is None for record in records):
-        # One row: a parameter has a state, so what describes a spread over rows says nothing of it.
+        # A parameter is one row, so scores of a spread over rows do not apply.
         scorer = Scorer([score for score in describing if score.needs <= {"tally", "steps"}], seed=seed)
         yield _fed(scorer, records, ((record.features(), record.items) for record in records), {}), ""
     elif axes := _uneven(records):
@@ -144,9 +154,9 @@ def _scorers(
             _fed(Scorer(of_rows, seed=seed), records, _positions(records, axes), {}),
             "each position is a row",
         )
-        filled = zip(_filled(records), (record.items for record in records), strict=True)
-        note = "shorter items were filled up with zeros"
-        yield _fed(Scorer(using_labels, seed=seed), records, filled, labels), note
+        padded = zip(_padded(records), (record.items for record in records), strict=True)
+        note = "shorter items were padded with zeros"
+        yield _fed(Scorer(using_labels, seed=seed), records, padded, labels), note
     else:
         rows = ((record.features(), record.items) for record in records)
         yield _fed(Scorer([*describing, *using_labels], seed=seed), records, rows, labels), ""
@@ -162,7 +172,7 @@ def _fed(
     blocks: Iterable[tuple[np.ndarray, np.ndarray | None]],
     labels: dict[str, list[np.ndarray]],
 ) -> Scorer:
-    """The scorer, fed with blocks of rows and their ids, one of each record."""
+    """Feed a scorer with blocks of rows and their ids, one block for each record, and return it."""
     for number, (record, (rows, items)) in enumerate(
         zip(records, blocks if scorer.scores else (), strict=False)
     ):
@@ -178,8 +188,10 @@ def _fed(
 
 
 def _positions(records: Sequence[Record], axes: Sequence[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Blocks with the positions along ``axes`` as rows, a token each, and the id of the item that each
-    belongs to: those of one item are held out together."""
+    """Yield blocks whose rows are the positions along ``axes`` (tokens), with the id of each one's item.
+
+    Positions of one item are held out together.
+    """
     arrived = 0
     for record in records:
         array = _batch_first(record)
@@ -193,56 +205,61 @@ def _positions(records: Sequence[Record], axes: Sequence[int]) -> Iterator[tuple
 
 
 def _uneven(records: Sequence[Record]) -> list[int]:
-    """The axes, counted with the batch first, whose length differs from block to block, such as the
-    positions of texts of several lengths."""
+    """Return the axes, counted with the batch first, whose length differs between blocks, as of texts."""
     shapes = [_batch_first(record).shape for record in records]
     if len({len(shape) for shape in shapes}) > 1:
         return []
     return [axis for axis, sizes in enumerate(zip(*shapes, strict=True)) if axis and len(set(sizes)) > 1]
 
 
-def _filled(records: Sequence[Record]) -> Iterator[np.ndarray]:
-    """Each block as (rows, features), filled up with zeros to the longest item's length."""
+def _padded(records: Sequence[Record]) -> Iterator[np.ndarray]:
+    """Yield each block as (rows, features), padded with zeros to the longest item's length."""
     arrays = [_batch_first(record) for record in records]
     longest = np.max([array.shape[1:] for array in arrays], axis=0)
     for array in arrays:
-        filling = [
+        padding = [
             (0, 0),
             *((0, int(most) - size) for most, size in zip(longest, array.shape[1:], strict=True)),
         ]
-        yield np.pad(array, filling).reshape(len(array), int(longest.prod()))
+        yield np.pad(array, padding).reshape(len(array), int(longest.prod()))
 
 
 def _batch_first(record: Record) -> np.ndarray:
     return np.moveaxis(record.array, record.batch_axis or 0, 0) if record.array.ndim else record.array
 
 
-def _read(scorer: Scorer, failures: dict[str, str]) -> list[ScoreResult]:
-    """What every score reads; one that raises does not take the others with it."""
-    readings: list[ScoreResult] = []
+def _results(scorer: Scorer, failures: dict[str, str]) -> list[ScoreResult]:
+    """Return the results of every score; if one raises, the others are still computed."""
+    results: list[ScoreResult] = []
     for score in scorer.scores if scorer.statistics.features >= 0 else ():
         try:
-            readings += score.readings(scorer.statistics)
-        except Exception as error:  # a score may come from anywhere
-            _log.debug("Score %s failed", score.name, exc_info=True)  # the notice tells it to people
+            results += score.results(scorer.statistics)
+        except Exception as error:  # a score may be anybody's code
+            _log.debug("Score %s failed", score.name, exc_info=True)  # people see the notice
             failures[score.name] = f"{type(error).__name__}: {error}"
-    return readings
+    return results
 
 
-def _noted(reading: ScoreResult, note: str) -> ScoreResult:
-    """The reading with one more note; a number that is none, and that nothing explains, is named first."""
-    own = reading.note or ("" if math.isfinite(reading.value) else str(reading.value))
-    return reading._replace(note="; ".join(filter(None, (own, note))))
+def _noted(result: ScoreResult, note: str) -> ScoreResult:
+    """Return the result with one more note; a value that is not finite is named where no note explains it."""
+    own = result.note or ("" if math.isfinite(result.value) else str(result.value))
+    return result._replace(note="; ".join(filter(None, (own, note))))
+
+
+def infos_of(results: Results) -> list[ScoreInfo]:
+    """Return what the scores of these results are; those of scores that are not registered are left out."""
+    known = infos()
+    return [known[name] for name in dict.fromkeys(results["score"].tolist()) if name in known]
 
 
 def renamed(results: Results, point: DataPoint) -> Results:
-    """The scores of another data point that holds the very same arrays."""
+    """Return the scores of another data point that holds the same arrays."""
     columns = {name: results[name] for name in COLUMNS}
     return Results(columns | {name: [value] * len(results) for name, value in _origin(point).items()})
 
 
 def _origin(point: DataPoint) -> dict[str, Any]:
-    """The columns that say whose scores these are."""
+    """Return the columns that say where scores came from."""
     key = point.key
     return {
         "run": key.run,
@@ -254,10 +271,10 @@ def _origin(point: DataPoint) -> dict[str, Any]:
     }
 
 
-def _results(point: DataPoint, readings: Sequence[ScoreResult]) -> Results:
+def _table(point: DataPoint, results: Sequence[ScoreResult]) -> Results:
     doubt = f"incomplete: {point.lacks}" if point.lacks else ""
-    columns = {name: [value] * len(readings) for name, value in _origin(point).items()}
+    columns = {name: [value] * len(results) for name, value in _origin(point).items()}
     for name in ("unit", "target", "score", "value", "low", "high", "baseline", "n"):
-        columns[name] = [getattr(reading, name) for reading in readings]
-    columns["note"] = [_noted(reading, doubt).note for reading in readings]
+        columns[name] = [getattr(result, name) for result in results]
+    columns["note"] = [_noted(result, doubt).note for result in results]
     return Results(columns)

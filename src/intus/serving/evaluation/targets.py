@@ -1,13 +1,12 @@
-"""Targets: labels that were registered by name, and which of them belong to which rows of a data point.
+"""Targets: registered labels, and which of them belong to which rows of a data point.
 
-Which row carries which label is never a guess. Where the rows have item ids, label i is item i's; where
-they have none, labels are matched by order of arrival, and only when there are exactly as many as rows.
+Labels are never guessed. Where rows have item ids, label i belongs to item i. Where they have none, labels
+are matched by order of arrival, and only if there are exactly as many labels as rows.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,24 +17,39 @@ import re2
 
 from ...core.errors import InputError
 from ...core.record import OF_PROBE_SET, PROBE_SET_MODE, Record
-from ..checks import check_text
 from ..data_point import DataPoint
+from ..decoding import read
+from ..errors import MisfitError
+from ..messages import Patterns, StoredTarget, TargetRequest
 from .arrival_order import UNVERIFIED
 
+_log = logging.getLogger("intus.serving")
+
 IGNORED = -100  #: the class that PyTorch's losses ignore
+#: Labels longer than this are kept as Python strings: an array of fixed width would take 4 bytes for each
+#: character of the longest.
+_WIDEST = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Target:
     """Labels under a name, one per item, or for text one per position of each item.
 
-    ``labels`` is (items,); with ``per_position`` it is (items, positions), None where there is no label, as
-    which -100 among classes numbered from 0 counts as well.
-    The patterns are regular expressions that must be found in the model's name, the layer's address and the
-    run's name; of RE2's kind, whose time is bounded, for strangers send them. ``owner`` is the client that
-    registered it; once that client sends records, it is ``claimed``: for that client's runs alone. ``until``
-    is when the server was begun again: it is for the runs that had begun by then, and for ``runs``, which
-    have scores of it.
+    Attributes:
+        name: The target's name.
+        labels: Shape (items,), or (items, positions) if ``per_position``. None where there is no label, which
+            -100 means too among classes numbered from 0.
+        per_position: Whether each position of an item has a label.
+        model_pattern: Compiled RE2 expression that must be found in the model's name. RE2, because strangers
+            send them and its time is bounded.
+        layer_pattern: The same for the layer's address.
+        run_pattern: The same for the run's name.
+        owner: The client that registered it.
+        registered: When it was registered, in seconds since 1970.
+        until: When a run must have begun to be scored on it; None for any time. It is set when the server is
+            started again.
+        claimed: Whether it is for its owner's runs alone: its owner has sent records.
+        runs: The (run, model) pairs that have scores of it.
     """
 
     name: str
@@ -51,51 +65,58 @@ class Target:
     runs: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
-    def parse(cls, facts: Mapping[str, Any]) -> Target:
-        """Read what ``register_targets`` sends; raises InputError with what is wrong.
+    def parse(cls, request: TargetRequest) -> Target:
+        """Read a request; raises InputError for labels or patterns that cannot be used.
 
-        >>> Target.parse({"name": "digit", "targets": [3, 1, None]}).labels.tolist()
+        >>> Target.parse(TargetRequest(name="digit", targets=[3, 1, None])).labels.tolist()
         [3, 1, None]
         """
-        name = check_text(facts.get("name"), "A target's name", empty=False)
-        labels = facts.get("targets")
-        if not isinstance(labels, list) or not labels:
-            raise InputError(f"The target {name!r} must have a list of labels with at least one in it.")
-        per_position = any(isinstance(label, list) for label in labels)
-        if per_position:
-            table = _table(name, labels)
-        else:
-            table = _column([_label(name, label) for label in labels])
-        table = _ignored_left_out(table)
-        if all(label is None for label in table.ravel()):
-            raise InputError(f"The target {name!r} has {len(labels)} labels, and all of them are null.")
-        return cls(
-            name,
-            table,
-            per_position,
-            _pattern(name, "model_pattern", facts.get("model_pattern", ".*")),
-            _pattern(name, "layer_pattern", facts.get("layer_pattern", ".*")),
-            _pattern(name, "run_pattern", facts.get("run_pattern", ".*")),
-            check_text(facts.get("client", ""), "A target's client"),
-        )
+        return cls._of(request, request.targets, request.client)
 
     @classmethod
-    def kept(cls, facts: Mapping[str, Any]) -> Target:
-        """Read what the database keeps."""
-        kept = cls.parse(dict(facts) | {"client": facts["owner"]})
-        runs = frozenset((run, model) for run, model in facts["runs"])
-        others = {name: facts[name] for name in ("registered", "until", "claimed")}
-        return replace(kept, runs=runs, **others)
+    def stored(cls, row: Mapping[str, Any]) -> Target:
+        """Read a row of the database; raises InputError."""
+        kept = read(row, StoredTarget)
+        target = cls._of(kept, kept.targets, kept.owner)
+        runs = frozenset(kept.runs)
+        return replace(target, registered=kept.registered, until=kept.until, claimed=kept.claimed, runs=runs)
+
+    @classmethod
+    def _of(cls, message: Patterns, labels: list[Any], owner: str) -> Target:
+        name, per_position = message.name, list in set(map(type, labels))
+        if _has_nul(labels):
+            raise InputError(
+                f"The target {name!r} has a label with a NUL character, which arrays would cut off."
+            )
+        table = _without_ignored(_table(name, labels) if per_position else _column(labels))
+        if table.dtype == object and all(label is None for label in table.ravel()):
+            raise InputError(f"The target {name!r} has {len(labels)} labels, and all of them are null.")
+        model, layer, run = (
+            _compiled(name, which, getattr(message, which))
+            for which in ("model_pattern", "layer_pattern", "run_pattern")
+        )
+        return cls(name, table, per_position, model, layer, run, owner)
+
+    def request(self) -> TargetRequest:
+        """Return the request that registers it."""
+        return TargetRequest(
+            name=self.name,
+            targets=self.labels.tolist(),
+            client=self.owner,
+            model_pattern=self.model_pattern.pattern,
+            layer_pattern=self.layer_pattern.pattern,
+            run_pattern=self.run_pattern.pattern,
+        )
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def applies(self, point: DataPoint) -> bool:
-        """Whether it matches the data point, and is for its run."""
+        """Return whether it matches the data point, and is for its run."""
         return self.matches(point) and (self.is_own(point) or self._is_for(point))
 
     def matches(self, point: DataPoint) -> bool:
-        """Whether the patterns are found in the data point's names, and it has a batch."""
+        """Return whether the patterns are found in the data point's names, and it has a batch."""
         batched = all(record.batch_axis is not None for record in point.records)
         return (
             batched
@@ -107,16 +128,16 @@ class Target:
 
     @property
     def client(self) -> str:
-        """Who registered it."""
+        """The client that registered it, without the name of its probe set."""
         return self.owner.partition(OF_PROBE_SET)[0]
 
     @property
     def of_probe_set(self) -> bool:
-        """Whether its labels are those of a probe set, whose rows are other rows than the training's."""
+        """Whether its labels are for the rows of a probe set, which are not the training's."""
         return OF_PROBE_SET in self.owner
 
     def is_own(self, point: DataPoint) -> bool:
-        """Whether who registered it sends the data point's run."""
+        """Return whether the client that registered it sends the data point's run."""
         return bool(self.client) and self.client in point.clients
 
     def _is_for(self, point: DataPoint) -> bool:
@@ -126,44 +147,42 @@ class Target:
         return in_time or (point.key.run, point.key.model) in self.runs
 
 
-_FEWER = " Where the probe's budget leaves passes out, probe(budget=) gives it more."
-
-
-class Misfit(Exception):  # noqa: N818 - a reason to tell, not an error
-    """Why a target's labels do not belong to a data point's rows."""
+_FEWER = " If the probe skipped passes to stay within its budget, raise it: probe(budget=...)."
 
 
 def fit(target: Target, point: DataPoint) -> list[np.ndarray]:
-    """The labels of each of the data point's blocks: (rows,), or (rows, positions) for ``per_position``.
+    """Return the labels of each block of a data point, (rows,), or (rows, positions) if ``per_position``.
 
-    Raises Misfit with both counts where they cannot be matched.
+    Raises:
+        MisfitError: If labels and rows cannot be matched, with the counts of both.
     """
     where = f"{point.key.address!r} of {point.key.model!r}"
     known = [record.items for record in point.records if record.items is not None]
     if len(known) == len(point.records):
         highest, lowest = max(_end(ids) for ids in known), min(_start(ids) for ids in known)
         if highest < 0:
-            raise Misfit(
-                f"Target {target.name!r} cannot be matched: nobody knows which rows {where} sent, for the "
-                "data are shuffled or come in parts. Tell the probe (probe.items = ids), or use a probe_set."
+            raise MisfitError(
+                f"Target {target.name!r} cannot be matched: it is unknown which rows {where} sent, because "
+                "the data are shuffled or come in parts. Tell the probe (probe.items = ids), or use a "
+                "probe_set."
             )
         if lowest < 0 or highest >= len(target):
-            raise Misfit(
+            raise MisfitError(
                 f"Target {target.name!r} has {len(target)} labels, for items 0 to {len(target) - 1}, but "
                 f"{where} sent item ids {lowest} to {highest}."
             )
         blocks = [target.labels[ids] for ids in known]
     elif known:
-        raise Misfit(
+        raise MisfitError(
             f"Target {target.name!r} cannot be matched: {len(known)} of the {len(point.records)} arrays of "
             f"{where} have item ids and the others have none."
         )
     elif point.rows != len(target):
-        raise Misfit(
+        raise MisfitError(
             f"Target {target.name!r} has {len(target)} labels, but {where} sent {point.rows} rows without "
-            "item ids, and labels are matched to rows by position only when both counts agree. Tell the "
-            "probe which items the rows are (probe.items = ids), let it run a probe_set, or register one "
-            "label per row." + (_FEWER if point.rows < len(target) else "")
+            "item ids, and without ids there must be as many labels as rows. Tell the probe which items the "
+            "rows are (probe.items = ids), let it run a probe_set, or register one label per row."
+            + (_FEWER if point.rows < len(target) else "")
         )
     else:
         ends = np.cumsum([record.rows for record in point.records])
@@ -177,7 +196,7 @@ def fit(target: Target, point: DataPoint) -> list[np.ndarray]:
 
 
 def coverage(target: Target, point: DataPoint) -> str:
-    """How labels that fit found their rows, where that leaves room for doubt: a note for the scores."""
+    """Return a note for the scores: how labels were matched to rows, where that leaves doubt."""
     known = [record.items for record in point.records if record.items is not None]
     if not known:
         return UNVERIFIED
@@ -186,11 +205,11 @@ def coverage(target: Target, point: DataPoint) -> str:
 
 
 def _positions(target: Target, labels: np.ndarray, record: Record, where: str) -> np.ndarray:
-    """Labels cut or filled to the positions the array has; a real label is never cut."""
+    """Return labels cut or padded to the positions of the array; a label that is not None is never cut."""
     shape = np.moveaxis(record.array, record.batch_axis or 0, 0).shape if record.array.ndim else ()
     used = max((position + 1 for position in range(labels.shape[1]) if _any(labels[:, position])), default=0)
     if len(shape) != 3 or used > shape[1]:
-        raise Misfit(
+        raise MisfitError(
             f"Target {target.name!r} has labels for up to {used} positions of an item, but {where} sent "
             f"arrays of shape {shape}; expected (rows, positions, features)."
         )
@@ -212,29 +231,40 @@ def _start(ids: np.ndarray) -> int:
     return int(ids.min()) if ids.size else 0
 
 
+def _has_nul(labels: Iterable[Any]) -> bool:
+    texts = (label for label in labels if type(label) is str)
+    return "\0" in "".join(texts) or any(_has_nul(label) for label in labels if type(label) is list)
+
+
 def _table(name: str, labels: Iterable[Any]) -> np.ndarray:
-    """Ragged lists of labels as one rectangle, None where an item has no such position."""
+    """Return lists of labels as a rectangle, with None where an item has no such position."""
     rows = [[] if row is None else row for row in labels]
     if not all(isinstance(row, list) for row in rows):
-        raise InputError(f"The target {name!r} mixes single labels with lists of labels.")
+        raise InputError(
+            f"The target {name!r} mixes single labels with lists of labels. Use one or the other."
+        )
     table = np.full((len(rows), max(map(len, rows))), None, dtype=object)
     for number, row in enumerate(rows):
-        table[number, : len(row)] = [_label(name, label) for label in row]
+        table[number, : len(row)] = row
     return table
 
 
 def _column(labels: list[Any]) -> np.ndarray:
-    """Labels as an array of their own type where they have one, which is much faster to work with."""
-    kinds = {type(label) for label in labels}
-    if kinds in ({int}, {float}, {str}, {bool}):
+    """Return labels as an array of their own type if they have one, which is much faster to work with."""
+    kinds = set(map(type, labels))
+    if kinds in ({int}, {float}, {bool}) or (kinds == {str} and max(map(len, labels)) <= _WIDEST):
         typed = np.array(labels)
-        return typed if typed.dtype.kind in "ifUb" else np.array(labels, dtype=object)
+        if typed.dtype.kind in "ifUb":
+            return typed
     return np.array(labels, dtype=object)
 
 
-def _ignored_left_out(labels: np.ndarray) -> np.ndarray:
-    """-100 among classes numbered from 0 is none: so PyTorch's losses are told which labels to ignore."""
-    found = {label for label in labels.ravel().tolist() if label is not None}
+def _without_ignored(labels: np.ndarray) -> np.ndarray:
+    """Replace -100 by None among classes numbered from 0: PyTorch's losses ignore that class."""
+    if labels.dtype.kind in "fUb":
+        return labels
+    present = labels.ravel().tolist() if labels.dtype == object else np.unique(labels).tolist()
+    found = {label for label in present if label is not None}
     numbered = all(type(label) is int and (label >= 0 or label == IGNORED) for label in found)
     if IGNORED not in found or not numbered:
         return labels
@@ -243,70 +273,59 @@ def _ignored_left_out(labels: np.ndarray) -> np.ndarray:
     return labels
 
 
-def _label(name: str, label: Any) -> Any:
-    if isinstance(label, float) and not math.isfinite(label):
-        raise InputError(f"The target {name!r} has the label {label}; write null where there is none.")
-    if isinstance(label, str):
-        return check_text(label, f"A label of target {name!r}")
-    if label is None or isinstance(label, bool | int | float):
-        return label
-    raise InputError(
-        f"The target {name!r} has a label {label!r}; labels are numbers, strings, bools or null."
-    )
-
-
-def _pattern(name: str, which: str, text: Any) -> Any:
+def _compiled(name: str, which: str, text: str) -> Any:
     options = re2.Options()
     options.log_errors = False
     try:
-        return re2.compile(check_text(text, f"{which} of target {name!r}"), options)
+        return re2.compile(text, options)
     except re2.error as error:
         reason = error.args[0].decode("utf-8", "replace") if error.args else "it is too large"
         raise InputError(
-            f"{which}={text!r} of target {name!r} is not a regular expression that can be searched for in "
-            f"bounded time: {reason}. Lookarounds, back-references and possessive repetition are not taken; "
-            "the syntax is RE2's."
+            f"{which}={text!r} of target {name!r} is not a regular expression in RE2's syntax, which is "
+            f"searched in bounded time: {reason}. Lookarounds, back-references and possessive repetition are "
+            "not supported."
         ) from None
 
 
 _Key = tuple[str, str]
-_log = logging.getLogger("intus.serving")
 
 
 class TargetStore(Protocol):
-    """Where targets are kept from one life of the server to the next."""
+    """Where targets are kept from one start of the server to the next."""
 
-    def put_target(self, facts: Mapping[str, Any]) -> None: ...
+    def put_target(self, target: Target) -> None: ...
     def claim_target(self, name: str, owner: str) -> None: ...
     def targets(self) -> list[dict[str, Any]]: ...
 
 
 class KnownTargets:
-    """Targets by name and owner; those of an earlier life are fetched from the store when first needed.
+    """Targets by name and owner. Those of earlier starts are fetched from the store when first needed.
 
-    The dict is replaced, never changed, so that who reads it needs no lock.
+    The dict is replaced, never changed, so that it can be read without a lock.
     """
 
     def __init__(self, store: TargetStore) -> None:
         self._store = store
         self._targets: dict[_Key, Target] | None = None
         self._senders: set[str] = set()  # clients that sent records
-        self._order = 0.0
+        self._newest = 0.0
         self._lock = threading.Lock()
 
-    def put(self, facts: Mapping[str, Any]) -> tuple[str, bool]:
-        """Take a target into use and store it, replacing the same owner's of that name; returns the name, and
-        whether one that was in use had other labels."""
-        target = Target.parse(facts)
+    def put(self, target: Target) -> bool:
+        """Take a target into use and store it, in place of the same owner's target of that name.
+
+        Returns whether one that was in use had other labels.
+        """
         with self._lock:
-            self._store.put_target(facts)
+            self._store.put_target(target)
             known, key = self._known(), (target.name, target.owner)
             before = known.get(key)
-            self._order = max([self._order, *(old.registered for old in known.values())]) + 1
+            self._newest = max([self._newest, *(old.registered for old in known.values())]) + 1
             others = {old: kept for old, kept in known.items() if old != key}
-            self._targets = others | {key: replace(target, registered=self._order)}
-        in_use = before is not None and before.until is None
-        return target.name, in_use and not np.array_equal(before.labels, target.labels)  # type: ignore[union-attr]
+            self._targets = others | {key: replace(target, registered=self._newest)}
+        if before is None or before.until is not None:
+            return False
+        return not np.array_equal(before.labels, target.labels)
 
     def clear(self) -> None:
         """Forget all of them."""
@@ -314,7 +333,7 @@ class KnownTargets:
             self._targets = {}
 
     def of(self, point: DataPoint) -> list[Target]:
-        """The targets that apply to a data point: of one name its own process's, else the newest."""
+        """Return the targets that apply to a data point: of each name its own client's, else the newest."""
         with self._lock:
             self._claim(point)
             known = self._known()
@@ -323,8 +342,10 @@ class KnownTargets:
         return list({target.name: target for target in fitting}.values())
 
     def set_aside(self, point: DataPoint) -> list[str]:
-        """The names of targets that match a data point but are kept for other runs, unless they are another
-        training's."""
+        """Return the names of targets that match a data point but were registered before the server started.
+
+        Targets of another training are not among them.
+        """
         with self._lock:
             known = self._known()
         return [
@@ -334,7 +355,7 @@ class KnownTargets:
         ]
 
     def _claim(self, point: DataPoint) -> None:
-        """Who sends records keeps its targets to itself."""
+        """Keep the targets of clients that send records to these clients' runs."""
         known = self._known()
         self._senders.update(point.clients)
         for key, target in known.items():
@@ -345,15 +366,15 @@ class KnownTargets:
 
     def _known(self) -> dict[_Key, Target]:
         if self._targets is None:
-            kept = _read(self._store.targets())
+            kept = _usable(self._store.targets())
             self._targets = {(target.name, target.owner): target for target in kept}
         return self._targets
 
 
-def _read(kept: Iterable[Mapping[str, Any]]) -> Iterator[Target]:
-    """The targets of an earlier life; what an older intus took and this one does not is left out."""
-    for facts in kept:
+def _usable(rows: Iterable[Mapping[str, Any]]) -> Iterator[Target]:
+    """Yield the targets that can be read; an older version may have taken others."""
+    for row in rows:
         try:
-            yield Target.kept(facts)
+            yield Target.stored(row)
         except InputError as error:
-            _log.warning("A target kept from before is not used: %s", error)
+            _log.warning("A stored target is not used: %s", error)

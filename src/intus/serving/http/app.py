@@ -1,24 +1,41 @@
-"""The application that serves one role or all of them.
-
-An endpoint reads a body that may be so long and no longer, works in a thread, and answers JSON. What a
-caller got wrong is a 4xx with a sentence.
-"""
+"""The application that serves one role, or all of them."""
 
 from __future__ import annotations
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
+from ..messages import StatusReply
 from ..roles import Roles
-from .endpoints import HANDLERS, Answers, get
+from .endpoints import HANDLERS, CountRefusals, Endpoint, get, json_response
 from .feed import ChangeFeed
 from .guard import Guard
 from .openapi import openapi
-from .page_routes import page_routes
-from .routes import collector_routes, evaluator_routes, frontend_routes
+from .page_routes import file_routes, page_routes
+from .routes import aggregator_routes, evaluator_routes, frontend_routes
 
+#: Most bytes of a body.
 MAX_BODY = 256 << 20
+
+
+def endpoints(roles: Roles, max_body: int = MAX_BODY) -> list[Endpoint]:
+    """Return the endpoints of these roles.
+
+    Where several roles have the same route, the first is the one of the role that passes requests on to the
+    others.
+    """
+    found: list[Endpoint] = []
+    if roles.aggregator:
+        found += aggregator_routes(roles.aggregator, max_body)
+    if roles.evaluator:
+        found += evaluator_routes(roles.evaluator, max_body)
+    if roles.frontend:
+        found += frontend_routes(roles.frontend, max_body)
+        found += page_routes(roles.frontend)
+    return [*found, get("/api/status", "What each role counts", StatusReply, lambda call: roles.status())]
 
 
 def build(
@@ -29,22 +46,31 @@ def build(
     max_body: int = MAX_BODY,
     feed: ChangeFeed | None = None,
 ) -> Starlette:
-    """The application of the roles given; in one of all, a request goes to the first of the chain."""
-    routes: list[Route] = []
-    if roles.collector:
-        routes += collector_routes(roles.collector, max_body)
-    if roles.evaluator:
-        routes += evaluator_routes(roles.evaluator, max_body)
-    if roles.frontend:
-        routes += frontend_routes(roles.frontend, max_body)
-        routes += page_routes(roles.frontend, feed or ChangeFeed(roles.frontend.database))
-    routes.append(get("/api/status", lambda request: roles.status()))
-    paths = [(route.path, *(route.methods or ())) for route in routes]
-    routes.append(get("/openapi.json", lambda request: openapi(paths)))
+    """Return the application of these roles.
+
+    Args:
+        roles: The roles of this process.
+        token: Secret that every request must bring.
+        loopback: Whether the server listens on this machine only; then requests under other names are
+            refused.
+        max_body: Most bytes of a body.
+        feed: The stream of changes, by default a new one.
+    """
+    served = endpoints(roles, max_body)
+    document = openapi(served)
+
+    def describe(request: Request) -> Response:
+        return json_response(document)
+
+    files = file_routes(feed or ChangeFeed(roles.frontend.database)) if roles.frontend else []
     app = Starlette(
-        routes=routes,
+        routes=[
+            *(endpoint.route() for endpoint in served),
+            *files,
+            Route("/openapi.json", describe, methods=["GET"]),
+        ],
         middleware=[
-            Middleware(Answers, counts=roles.requests),
+            Middleware(CountRefusals, counts=roles.requests),
             Middleware(Guard, token=token, loopback=loopback),
         ],
         exception_handlers=HANDLERS,

@@ -1,53 +1,114 @@
-"""From a function to an HTTP route: bodies that may be so long and no longer, work in a thread, answers as
-JSON, refusals with a sentence."""
+"""Endpoints: an HTTP route with the messages it takes and answers, and the function that does the work.
+
+An endpoint reads a body up to its limit, checks it against the endpoint's messages, works in a thread, and
+answers with JSON. What is wrong with a request is answered with a 4xx and a sentence.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from sqlalchemy.exc import DBAPIError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...core.errors import IntusError, ServeError
-from ..aggregation.journal import FullError
-from ..checks import check_text
-from ..interfaces import BusyError
+from ..decoding import decode, encode, read
+from ..errors import BusyError, FullError
+from ..messages import Done, ErrorReply
 
-Work = Callable[[Request, bytes], Any]
-#: The longest JSON: as Python objects it takes ten times as much.
+#: Most bytes of a JSON body: as Python objects it takes ten times as much.
 MAX_JSON = 64 << 20
-#: The longest that a caller who names no time is kept waiting, in seconds.
+#: Most seconds that a caller waits who does not say how long.
 PATIENCE = 3600.0
 
 
-def get(path: str, work: Callable[[Request], Any]) -> Route:
-    """A route that reads."""
+class Call(NamedTuple):
+    """A request, checked. ``wait`` is how many seconds the caller is willing to wait."""
 
-    async def endpoint(request: Request) -> Response:
-        return _answer(await run_in_threadpool(work, request))
+    query: Any
+    body: Any
+    wait: float
 
-    return Route(path, endpoint, methods=["GET"])
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A route.
+
+    Attributes:
+        method: The HTTP method.
+        path: The path.
+        summary: What it does, in a line.
+        work: Takes the request and returns the reply, a Response or what ``encode`` takes.
+        query: The struct of the query.
+        body: The message of the body, ``bytes`` for a safetensors blob, None for no body.
+        reply: The message of the reply.
+        limit: Most bytes of the body.
+        refused: Called when a request cannot be used.
+    """
+
+    method: str
+    path: str
+    summary: str
+    work: Callable[[Call], Any]
+    query: type | None = None
+    body: Any = None
+    reply: Any = Done
+    limit: int = 0
+    refused: Callable[[], None] = lambda: None
+
+    def route(self) -> Route:
+        """Return Starlette's route."""
+
+        async def endpoint(request: Request) -> Response:
+            body = await _body(request, self.limit) if self.method == "POST" else b""
+            return await run_in_threadpool(self._answer, request, body)
+
+        return Route(self.path, endpoint, methods=[self.method])
+
+    def _answer(self, request: Request, body: bytes) -> Response:
+        try:
+            query = read(dict(request.query_params), self.query) if self.query else None
+            message = body if self.body in (None, bytes) else decode(body, self.body)
+            reply = self.work(Call(query, message, patience(request)))
+        except (BusyError, FullError, ServeError):
+            raise
+        except IntusError:
+            self.refused()
+            raise
+        return reply if isinstance(reply, Response) else json_response(Done() if reply is None else reply)
 
 
-def post(path: str, work: Work, limit: int) -> Route:
-    """A route that takes a body of at most ``limit`` bytes."""
+def get(
+    path: str, summary: str, reply: Any, work: Callable[[Call], Any], query: type | None = None
+) -> Endpoint:
+    """Return an endpoint that reads."""
+    return Endpoint("GET", path, summary, work, query, reply=reply)
 
-    async def endpoint(request: Request) -> Response:
-        body = await _read(request, limit)
-        return _answer(await run_in_threadpool(work, request, body))
 
-    return Route(path, endpoint, methods=["POST"])
+def post(
+    path: str, summary: str, body: Any, work: Callable[[Call], Any], limit: int, **more: Any
+) -> Endpoint:
+    """Return an endpoint that takes a body of at most ``limit`` bytes, less for JSON."""
+    return Endpoint(
+        "POST", path, summary, work, body=body, limit=limit if body is bytes else min(limit, MAX_JSON), **more
+    )
+
+
+def json_response(reply: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return a reply as an HTTP response."""
+    return Response(encode(reply), status, headers, "application/json")
 
 
 def patience(request: Request) -> float:
-    """How many seconds the caller would wait, by RFC 7240's ``Prefer: wait=…``."""
+    """Return how many seconds the caller is willing to wait, by RFC 7240's ``Prefer: wait=…``."""
     for part in request.headers.get("prefer", "").split(","):
         name, _, value = part.strip().partition("=")
         if name == "wait" and value.isascii() and value.isdigit() and len(value) < 6:
@@ -55,14 +116,8 @@ def patience(request: Request) -> float:
     return PATIENCE
 
 
-def run_and_model(request: Request) -> tuple[str, str]:
-    """The run and the model that a request's query names."""
-    query = request.query_params
-    return check_text(query.get("run", ""), "run"), check_text(query.get("model", ""), "model")
-
-
-class Answers:
-    """ASGI middleware that counts the requests that were not done."""
+class CountRefusals:
+    """ASGI middleware that counts the requests that were refused or failed."""
 
     def __init__(self, app: ASGIApp, counts: Counter[str]) -> None:
         self._app, self._counts = app, counts
@@ -77,16 +132,12 @@ class Answers:
 
     def _count(self, status: int) -> None:
         self._counts[f"http_{status}"] += 1
-        if status < 500 and status not in (404, 429):  # those ask to come back, or for what is not there yet
+        if status < 500 and status not in (404, 429):  # the caller is to come back, or asked too early
             self._counts["refused"] += 1
 
 
-def _answer(value: Any) -> Response:
-    return value if isinstance(value, Response) else JSONResponse(value or {})
-
-
-async def _read(request: Request, limit: int) -> bytes:
-    """The body, refused as soon as it is known to be longer than ``limit`` bytes."""
+async def _body(request: Request, limit: int) -> bytes:
+    """Return the body, refusing it as soon as it is known to be longer than ``limit`` bytes."""
     announced = request.headers.get("content-length", "")
     parts, size = [], int(announced) if announced.isascii() and announced.isdigit() else 0
     if size <= limit:
@@ -97,37 +148,37 @@ async def _read(request: Request, limit: int) -> bytes:
                 break
             parts.append(part)
     if size > limit:
-        raise HTTPException(413, f"The body is longer than the {limit:,} bytes that this server takes.")
+        raise HTTPException(413, f"The body is longer than {limit:,} bytes, the most that this route takes.")
     return b"".join(parts)
 
 
-async def _sorry(request: Request, error: Exception) -> Response:
+async def _refusal(request: Request, error: Exception) -> Response:
     text = str(error).encode("utf-8", "backslashreplace").decode()  # it may quote half a surrogate pair
     if isinstance(error, BusyError):
-        return JSONResponse({"error": text}, 429, {"Retry-After": "1"})
+        return json_response(ErrorReply(text), 429, {"Retry-After": "1"})
     if isinstance(error, FullError):
-        return JSONResponse({"error": text}, 507, {"Retry-After": "5"})
-    return JSONResponse({"error": text}, 502 if isinstance(error, ServeError) else 400)
+        return json_response(ErrorReply(text), 507, {"Retry-After": "5"})
+    return json_response(ErrorReply(text), 502 if isinstance(error, ServeError) else 400)
 
 
 async def _no_database(request: Request, error: Exception) -> Response:
     assert isinstance(error, DBAPIError)
     text = f"The database cannot be read now: {str(error.orig).strip()}."
-    return JSONResponse({"error": text}, 503, {"Retry-After": "5"})
+    return json_response(ErrorReply(text), 503, {"Retry-After": "5"})
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+    return json_response(ErrorReply(error.detail), error.status_code, dict(error.headers or {}))
 
 
 async def _failure(request: Request, error: Exception) -> Response:
     request.app.state.requests["http_500"] += 1  # it is answered outside of all middleware
-    return JSONResponse({"error": f"The server failed: {type(error).__name__}."}, 500)
+    return json_response(ErrorReply(f"The server failed: {type(error).__name__}."), 500)
 
 
 HANDLERS: Any = {
-    IntusError: _sorry,
+    IntusError: _refusal,
     HTTPException: _http_error,
     DBAPIError: _no_database,
     ClientDisconnect: lambda request, error: Response(status_code=400),

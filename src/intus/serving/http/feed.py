@@ -1,4 +1,4 @@
-"""Server-sent events: tells open pages what changed in the database, whoever wrote it."""
+"""Server-sent events: tell open pages what changed in the database, whichever process wrote it."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ POLL, HEARTBEAT = 0.25, 15.0
 
 
 class ChangeFeed:
-    """Streams of changes. A stream that says what it saw last gets all that came since."""
+    """Streams of changes. A page that says which change it saw last gets all later ones."""
 
     def __init__(self, database: Database, poll: float = POLL, heartbeat: float = HEARTBEAT) -> None:
         self._database, self._poll, self._heartbeat = database, poll, heartbeat
         self._closed = False
 
     def close(self) -> None:
-        """End every stream soon."""
+        """End every stream."""
         self._closed = True
 
     async def stream(self, since: int | None) -> AsyncIterator[str]:
-        """Events as text. The first comes at once and carries the newest change number.
+        """Yield events as text. The first comes at once and has the newest change number.
 
         ``since`` is the number of the last change the page knows, None for a page just opened.
         """
         news = await self._changes(since or 0)
         if since is None:
             news = Changes(news.number, [], [])
-        elif since > news.number:  # the database was replaced by another: all may have changed
+        elif since > news.number:  # the database was replaced by another, so everything may have changed
             news = await self._changes(0)
         yield "retry: 1000\n" + _event(news)
         quiet = 0.0
@@ -46,7 +46,7 @@ class ChangeFeed:
                 yield _event(news)
             elif quiet >= self._heartbeat:
                 quiet = 0.0
-                yield ": still here\n\n"
+                yield ": heartbeat\n\n"
 
     async def _changes(self, since: int) -> Changes:
         return await run_in_threadpool(self._database.changes, since)

@@ -1,4 +1,4 @@
-"""Who may speak to the server: a token where one is set, and no foreign web page."""
+"""Which requests are let in: those with the token if one is set, and none of foreign web pages."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse, RedirectResponse
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+from ..messages import ErrorReply
+from ..options import LOOPBACK
+from .endpoints import json_response
+
 _COOKIE = "intus_token"
 
 
 class Guard:
-    """ASGI middleware. ``token`` is asked of every request, as a Bearer or, of a page, as the cookie that
-    ``/?token=…`` sets. ``loopback`` refuses requests that came under another name than this machine's
-    own, which is how a foreign page would reach a server that listens here only (DNS rebinding)."""
+    """ASGI middleware that refuses requests without the token, and requests of foreign pages.
+
+    Args:
+        app: The application.
+        token: Secret that every request must bring: as a Bearer, or in the cookie that ``/?token=…`` sets.
+        loopback: Whether to refuse requests under another name than this machine's own. That is how a foreign
+            page would reach a server that listens here only (DNS rebinding).
+    """
 
     def __init__(self, app: ASGIApp, token: str | None = None, loopback: bool = False) -> None:
         self._app, self._token, self._loopback = app, token, loopback
@@ -33,19 +41,18 @@ class Guard:
         else:
             await self._app(scope, receive, send)
 
-    def _foreign(self, headers: Headers) -> JSONResponse | None:
+    def _foreign(self, headers: Headers) -> Response | None:
         host = headers.get("host", "")
         if self._loopback and _name(host) not in LOOPBACK:
-            text = f"This server listens on this machine only, and not under the name {host!r}."
-            return JSONResponse({"error": text}, 403)
+            return _refuse(403, f"This server listens on this machine only, not under the name {host!r}.")
         origin = headers.get("origin")
         if origin and origin != "null" and _netloc(origin) != host:
-            return JSONResponse({"error": f"A page of {origin!r} may not speak to this server."}, 403)
+            return _refuse(403, f"Pages of {origin!r} may not send requests to this server.")
         if origin == "null":
-            return JSONResponse({"error": "A page without an origin may not speak to this server."}, 403)
+            return _refuse(403, "Pages without an origin may not send requests to this server.")
         return None
 
-    def _stranger(self, scope: Scope, headers: Headers) -> JSONResponse | RedirectResponse | None:
+    def _stranger(self, scope: Scope, headers: Headers) -> Response | None:
         if self._token is None:
             return None
         if self._same(headers.get("authorization", "").removeprefix("Bearer ")):
@@ -57,11 +64,15 @@ class Guard:
             answer = RedirectResponse("/", 303)
             answer.set_cookie(_COOKIE, self._token, httponly=True, samesite="strict")
             return answer
-        text = "A token is needed: send 'Authorization: Bearer TOKEN', or open the page as /?token=TOKEN."
-        return JSONResponse({"error": text}, 401, {"WWW-Authenticate": "Bearer"})
+        text = "A token is required: send 'Authorization: Bearer TOKEN', or open the page as /?token=TOKEN."
+        return _refuse(401, text, {"WWW-Authenticate": "Bearer"})
 
     def _same(self, given: str) -> bool:
         return self._token is not None and hmac.compare_digest(given.encode(), self._token.encode())
+
+
+def _refuse(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    return json_response(ErrorReply(text), status, headers)
 
 
 def _netloc(origin: str) -> str:

@@ -1,62 +1,73 @@
-"""The HTTP routes of the page: its files, and what it reads from the database."""
+"""The routes of the page: its files, and what it reads from the database."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import orjson
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from ...core.errors import InputError, did_you_mean
 from ...storage.codec import decode_graph
 from ...viewing.scene import scene
-from ..checks import check_text
 from ..frontend import Frontend
-from .endpoints import get, run_and_model
+from ..messages import (
+    ErrorReply,
+    NoticesQuery,
+    NoticesReply,
+    PointsQuery,
+    PointsReply,
+    RunQuery,
+    RunsReply,
+)
+from .endpoints import Call, Endpoint, get, json_response
 from .feed import ChangeFeed
 
 STATIC = Path(__file__).resolve().parents[2] / "_static"
-_POINT_COLUMNS = (
-    "address", "unit", "epoch", "step", "kind", "target", "score", "value", "low", "high", "baseline", "n",
-    "note", "revision",
-)  # fmt: skip
+_POINT_COLUMNS = PointsReply.__struct_fields__
 
 
-def page_routes(frontend: Frontend, feed: ChangeFeed) -> list[Route]:
-    """What a browser asks for."""
+def page_routes(frontend: Frontend) -> list[Endpoint]:
+    """Return what the page reads."""
     database = frontend.database
 
-    def points(request: Request) -> Response:
-        run, model = run_and_model(request)
-        query = request.query_params
-        equal: dict[str, Any] = {
-            name: check_text(query[name], name)
-            for name in ("score", "target", "kind", "address")
-            if name in query
-        }
-        level = query.get("level", "layer")
-        names = query["columns"].split(",") if "columns" in query else _POINT_COLUMNS
+    def points(call: Call) -> dict[str, list[Any]]:
+        asked: PointsQuery = call.query
+        named = {"score": asked.score, "target": asked.target, "kind": asked.kind, "address": asked.address}
+        names = _POINT_COLUMNS if asked.columns is None else asked.columns.split(",")
         for name in names:
             if name not in _POINT_COLUMNS:
                 raise InputError(f"Points have no column {name!r}. {did_you_mean(name, _POINT_COLUMNS)}")
-        columns = database.columns(run, model, names, level=level, **equal)
-        # of a hundred thousand numbers json would take longer than the database
-        return Response(orjson.dumps(columns), media_type="application/json")
+        equal = {name: value for name, value in named.items() if value is not None}
+        return database.columns(asked.run, asked.model, names, level=asked.level, **equal)
 
-    def graph(request: Request) -> Any:
-        run, model = run_and_model(request)
+    def graph(call: Call) -> Any:
+        run, model = call.query.run, call.query.model
         blob = database.graph(run, model)
         if blob is None:
-            text = f"There is no graph of model {model!r} in run {run!r}."
-            return JSONResponse({"error": text}, 404)
+            return json_response(ErrorReply(f"There is no graph of model {model!r} in run {run!r}."), 404)
         return scene(decode_graph(blob)[0])
 
-    def notices(request: Request) -> dict[str, Any]:
-        run = request.query_params.get("run")
-        return {"notices": database.notices(None if run is None else check_text(run, "run"))}
+    def notices(call: Call) -> dict[str, Any]:
+        return {"notices": database.notices(call.query.run)}
+
+    return [
+        get(
+            "/api/runs",
+            "Every run, and what there is to look at",
+            RunsReply,
+            lambda call: frontend.runs(),
+        ),
+        get("/api/points", "Scores, as columns", PointsReply, points, PointsQuery),
+        get("/api/graph", "A model's graph", dict[str, Any], graph, RunQuery),
+        get("/api/notices", "What people should know", NoticesReply, notices, NoticesQuery),
+    ]
+
+
+def file_routes(feed: ChangeFeed) -> list[Route]:
+    """Return the page's files and its stream of events."""
 
     async def stream(request: Request) -> Response:
         last = request.headers.get("last-event-id", "")
@@ -65,12 +76,8 @@ def page_routes(frontend: Frontend, feed: ChangeFeed) -> list[Route]:
         return StreamingResponse(feed.stream(since), media_type="text/event-stream", headers=headers)
 
     return [
-        get("/", lambda request: _static("index.html")),
-        get("/static/{name}", lambda request: _static(request.path_params["name"])),
-        get("/api/runs", lambda request: {"runs": database.runs()}),
-        get("/api/points", points),
-        get("/api/graph", graph),
-        get("/api/notices", notices),
+        Route("/", lambda request: _static("index.html"), methods=["GET"]),
+        Route("/static/{name}", lambda request: _static(request.path_params["name"]), methods=["GET"]),
         Route("/api/stream", stream, methods=["GET"]),
     ]
 
@@ -80,5 +87,5 @@ def _static(name: str) -> Response:
     if path.parent == STATIC and path.is_file():
         return FileResponse(path, headers={"Cache-Control": "no-cache"})
     if name == "index.html":
-        return PlainTextResponse("The page is not built; run 'make web' in intus' repository.", 404)
-    return JSONResponse({"error": f"There is no file {name!r}."}, 404)
+        return PlainTextResponse("The page is not built; run 'make web' in the repository of intus.", 404)
+    return json_response(ErrorReply(f"There is no file {name!r}."), 404)

@@ -1,4 +1,4 @@
-"""The next server of the chain, reached over HTTP: the same methods as the object itself."""
+"""The next role, reached over HTTP: the same methods as the role itself."""
 
 from __future__ import annotations
 
@@ -18,11 +18,25 @@ from urllib.parse import urlencode
 
 from ...core.errors import ServeError
 from ...core.results import Results
+from ...core.score_info import ScoreInfo
 from ...storage.codec import encode_records
-from ..aggregation.journal import FullError, Log
-from ..data_point import DataPoint, Notice
-from ..interfaces import AwayError, Done
-from ..wire import results_to_json
+from ..aggregation.journal import Log
+from ..data_point import DataPoint
+from ..decoding import builtins, encode
+from ..errors import AwayError, FullError
+from ..evaluation.targets import Target
+from ..interfaces import Done
+from ..messages import (
+    ArrivalOrderRequest,
+    ClaimRequest,
+    ClearRequest,
+    FlushRequest,
+    Notice,
+    NoticesRequest,
+    RemoveRequest,
+    ResultsRequest,
+    StatusReport,
+)
 from ..worker import Worker, wait_for
 
 _log = logging.getLogger("intus.serving")
@@ -31,39 +45,39 @@ _LONGEST_PAUSE = 1.0
 
 
 class Remote:
-    """What both stand-ins share. ``url`` is like ``http://127.0.0.1:8081``."""
+    """What both stand-ins have in common. ``url`` is like ``http://127.0.0.1:8081``."""
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 600.0) -> None:
         self.url, self.token, self.timeout = url.rstrip("/"), token, timeout
 
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
-        self._post(_graph_path(run, model), blob)
+        self._ask(_graph_path(run, model), blob)
 
-    def put_target(self, facts: Mapping[str, Any]) -> None:
-        self._post("/targets", dict(facts))
+    def put_target(self, target: Target) -> None:
+        self._post("/targets", target.request())
 
     def notices(self, notices: Sequence[Notice]) -> None:
         if notices:
-            self._post("/notices", {"notices": [notice._asdict() for notice in notices]})
+            self._post("/notices", NoticesRequest(list(notices)))
 
-    def report(self, role: str, counts: Mapping[str, Any]) -> None:
-        self._post("/status", {"role": role, "counts": dict(counts)})
+    def report(self, report: StatusReport) -> None:
+        self._post("/status", report)
 
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
-        body = json.dumps({"run": run, "model": model}).encode()
-        self._ask_once("/flush", body, {} if timeout is None else {"Prefer": f"wait={math.ceil(timeout)}"})
+        wait = {} if timeout is None else {"Prefer": f"wait={math.ceil(timeout)}"}
+        self._ask_once("/flush", encode(FlushRequest(run, model)), wait)
 
     def clear(self) -> None:
-        self._post("/clear", {})
+        self._post("/clear", ClearRequest())
 
     def remove(self, model: str) -> None:
-        self._post("/remove", {"model": model})
+        self._post("/remove", RemoveRequest(model))
 
-    def _post(self, path: str, body: bytes | Mapping[str, Any]) -> None:
-        self._ask(path, body if isinstance(body, bytes) else json.dumps(body).encode())
+    def _post(self, path: str, message: Any) -> None:
+        self._ask(path, encode(message))
 
     def _ask(self, path: str, body: bytes | None = None) -> Any:
-        """The JSON answer; a server that is away or busy is asked again, soon and not for long."""
+        """Return the JSON answer; a server that is away or busy is asked again a few times."""
         for delay in _RETRIES:
             try:
                 return self._ask_once(path, body)
@@ -72,8 +86,8 @@ class Remote:
         return self._ask_once(path, body)
 
     def _ask_once(self, path: str, body: bytes | None = None, extra: Mapping[str, str] | None = None) -> Any:
-        """The JSON answer; raises AwayError where another try may help, else ServeError."""
-        headers = {"Content-Type": "application/octet-stream"} | dict(extra or {})
+        """Return the JSON answer; raises AwayError if another try may help, else ServeError."""
+        headers = {"Content-Type": "application/octet-stream", **(extra or {})}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         request = urllib.request.Request(self.url + path, data=body, headers=headers)
@@ -85,21 +99,21 @@ class Remote:
                 text = error.read().decode("utf-8", "replace")
             kind = AwayError if error.code in (429, 502, 503, 504, 507) else ServeError
             raise kind(f"{self.url}{path} answered {error.code}: {text}") from None
-        except (OSError, ValueError) as error:  # no answer, or half of one
+        except (OSError, ValueError) as error:  # no answer, or a part of one
             raise AwayError(f"{self.url} cannot be reached: {error}") from None
 
 
 class RemoteFrontend(Remote):
     """The frontend, as the evaluator sees it."""
 
-    def results(self, results: Results) -> None:
-        self._post("/results", {"columns": results_to_json(results)})
+    def results(self, results: Results, infos: Sequence[ScoreInfo] = ()) -> None:
+        self._post("/results", ResultsRequest.of(results, infos))
 
     def claim_target(self, name: str, owner: str) -> None:
-        self._post("/claim", {"name": name, "owner": owner})
+        self._post("/claim", ClaimRequest(name, owner))
 
-    def order(self, run: str, model: str, mode: str, holds: bool) -> None:
-        self._post("/order", {"run": run, "model": model, "mode": mode, "holds": holds})
+    def arrival_order(self, run: str, model: str, mode: str, holds: bool) -> None:
+        self._post("/order", ArrivalOrderRequest(run, model, mode, holds))
 
     def targets(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._ask("/targets")["targets"]
@@ -108,7 +122,15 @@ class RemoteFrontend(Remote):
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Something to send later; ``model`` is whose it is, ``done`` is told when it was sent or refused."""
+    """A request to send later.
+
+    Attributes:
+        send: Sends it.
+        nbytes: Its size.
+        model: The model it belongs to, if it belongs to one.
+        done: Called when it was sent, or refused.
+        matters: Whether to send it again until it arrives.
+    """
 
     send: Callable[[], None]
     nbytes: int = 0
@@ -118,17 +140,23 @@ class _Call:
 
 
 class RemoteEvaluator(Remote):
-    """The evaluator, as the aggregator sees it. What a training run would have to wait for is sent by a
-    thread, in order, and again until it has arrived: a data point is done when it is scored and stored.
+    """The evaluator, as the aggregator sees it.
 
-    With a ``folder``, targets and graphs that wait survive the process.
+    A thread sends what clients would otherwise have to wait for, in order, and again until it has arrived: a
+    data point is done when it is scored and stored.
+
+    Args:
+        url: The evaluator's URL.
+        token: The secret it asks for.
+        folder: Where targets and graphs that wait are kept, so that they survive the process.
     """
 
     def __init__(self, url: str, token: str | None = None, folder: Path | None = None) -> None:
         super().__init__(url, token)
         self._trouble = ""
         self._closing = threading.Event()
-        self._reports: dict[str, Mapping[str, Any]] = {}
+        self._latest: StatusReport | None = None
+        self._reporting = threading.Lock()  # around _latest
         self._spool = None if folder is None else _Spool(folder)
         self._worker: Worker[_Call] = Worker("intus-to-evaluator", self._deliver, lambda c: c.nbytes)
         if self._spool is not None:
@@ -138,8 +166,8 @@ class RemoteEvaluator(Remote):
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
         self._keep(_graph_path(run, model), blob)
 
-    def put_target(self, facts: Mapping[str, Any]) -> None:
-        self._keep("/targets", json.dumps(dict(facts)).encode())
+    def put_target(self, target: Target) -> None:
+        self._keep("/targets", encode(target.request()))
 
     def points(self, batch: Sequence[DataPoint], done: Done = lambda point: None) -> None:
         for number, point in enumerate(batch, start=1):
@@ -152,11 +180,11 @@ class RemoteEvaluator(Remote):
     def notices(self, notices: Sequence[Notice]) -> None:
         self._worker.submit(_Call(partial(super().notices, notices), matters=False))
 
-    def report(self, role: str, counts: Mapping[str, Any]) -> None:
-        waits = role in self._reports
-        self._reports[role] = counts
+    def report(self, report: StatusReport) -> None:
+        with self._reporting:
+            waits, self._latest = self._latest is not None, report
         if not waits:
-            self._worker.submit(_Call(partial(self._send_report, role), matters=False))
+            self._worker.submit(_Call(self._send_report, matters=False))
 
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
         super().flush(run, model, wait_for(self._worker, lambda: self._trouble, timeout))
@@ -170,7 +198,7 @@ class RemoteEvaluator(Remote):
         super().remove(model)
 
     def close(self) -> None:
-        """Send what waits, as long as somebody takes it."""
+        """Send what waits, as long as the evaluator takes it."""
         self._closing.set()
         self._worker.close()
         if self._spool is not None:
@@ -193,21 +221,16 @@ class RemoteEvaluator(Remote):
         self._ask_once(path, body)
 
     def _send(self, point: DataPoint, *, last: bool) -> None:
-        envelope = {
-            "kind": point.kind,
-            "step": point.step,
-            "lacks": point.lacks,
-            "last": last,
-            "clients": list(point.clients),
-            "began": point.began,
-        }
-        self._ask_once("/datapoint", encode_records(point.records, envelope))
+        self._ask_once("/datapoint", encode_records(point.records, builtins(point.envelope(last=last))))
 
-    def _send_report(self, role: str) -> None:
-        super().report(role, self._reports.pop(role))
+    def _send_report(self) -> None:
+        with self._reporting:
+            latest, self._latest = self._latest, None
+        if latest is not None:
+            super().report(latest)
 
     def _deliver(self, call: _Call) -> None:
-        """Send until it has arrived; what does not matter so much once, and what is refused not again."""
+        """Send a request until it has arrived; once if it does not matter, and not again if it is refused."""
         pause = _RETRIES[0]
         while not (self._closing.is_set() and self._trouble):
             try:
@@ -216,22 +239,22 @@ class RemoteEvaluator(Remote):
                 break
             except AwayError as error:
                 if not self._trouble:
-                    _log.warning("What is to be scored waits: %s", error)
+                    _log.warning("Data points wait to be scored: %s", error)
                 self._trouble = str(error)
                 if not call.matters:
                     break
                 self._closing.wait(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
-            except ServeError:  # refused: another try would be too; the worker logs it
+            except ServeError:  # refused, as another try would be; the worker logs it
                 call.done()
                 raise
         else:
-            return  # what waits is kept, for the next life
+            return  # what waits is kept until the server is started again
         call.done()
 
 
 class _Spool:
-    """Messages on disk until they were sent."""
+    """Keeps messages on disk until they were sent."""
 
     def __init__(self, folder: Path) -> None:
         self._log = Log(folder, fsync=False)
@@ -239,7 +262,7 @@ class _Spool:
         self._number = 0
 
     def waiting(self) -> list[tuple[int, str, bytes]]:
-        """What an earlier process left."""
+        """Return (number, path, body) of what an earlier process left."""
         out = []
         with self._lock:
             for file, frame in self._log.frames():
@@ -251,7 +274,7 @@ class _Spool:
         return out
 
     def put(self, path: str, body: bytes) -> int:
-        """Keep a message; returns its number."""
+        """Keep a message; return its number."""
         with self._lock:
             try:
                 self._log.append({"path": path}, body)
@@ -262,7 +285,7 @@ class _Spool:
             return self._number
 
     def sent(self, number: int) -> None:
-        """A message needs to be kept no more."""
+        """Delete a message that was sent."""
         with self._lock:
             self._log.release([number], {})
 

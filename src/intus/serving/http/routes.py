@@ -1,174 +1,188 @@
-"""The HTTP routes that each role has: what it takes from clients, and from the roles before it."""
+"""The routes of the three roles: what each takes from clients, and from the roles before it."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
-from starlette.requests import Request
-from starlette.routing import Route
-
-from ...core.errors import InputError, IntusError, ServeError
-from ...storage.codec import decode_legacy, decode_records
-from ..aggregation.journal import FullError
-from ..aggregation.service import Collector
-from ..checks import check_text, read_json, read_names
+from ...storage.codec import decode_records
+from ..aggregation.service import AggregatorService
+from ..data_point import DataPoint
+from ..decoding import read
+from ..errors import AwayError, BusyError
 from ..evaluation.evaluator import Evaluator
+from ..evaluation.targets import Target
 from ..frontend import Frontend
-from ..interfaces import AwayError, BusyError, Link
-from ..wire import notices_from_json, point_from_wire, results_from_json
-from .endpoints import MAX_JSON, Work, get, patience, post, run_and_model
+from ..interfaces import Link
+from ..messages import (
+    LEGACY_KINDS,
+    AcceptedReply,
+    AggregatorReply,
+    ArrivalOrderRequest,
+    ClaimRequest,
+    ClearRequest,
+    FlushRequest,
+    IngestReply,
+    LegacyArray,
+    LegacyTargetRequest,
+    NoticesRequest,
+    PointEnvelope,
+    RemoveRequest,
+    ResultsRequest,
+    RunQuery,
+    StatusReport,
+    TargetRequest,
+    TargetsReply,
+    TriggerFields,
+)
+from .endpoints import Call, Endpoint, get, post
 
-LEGACY = ("activation_output", "activation_input", "gradient_output", "gradient_input", "parameter")
 MAX_SMALL = 1 << 16
 
 
-def collector_routes(collector: Collector, limit: int) -> list[Route]:
-    """What takes records."""
+def aggregator_routes(aggregator: AggregatorService, limit: int) -> list[Endpoint]:
+    """Return the routes that take records."""
 
-    def counted(work: Work) -> Work:
-        def call(request: Request, body: bytes) -> Any:
-            try:
-                return work(request, body)
-            except (BusyError, FullError, ServeError):
-                raise
-            except IntusError:
-                collector.malformed += 1
-                raise
+    def count_malformed() -> None:
+        aggregator.malformed += 1
 
-        return call
+    def records(call: Call) -> IngestReply:
+        return aggregator.records(*decode_records(call.body), call.body)
 
-    def records(request: Request, body: bytes) -> dict[str, Any]:
-        return collector.records(*decode_records(body), body)
+    def legacy(route: str) -> Endpoint:
+        def take(call: Call) -> IngestReply:
+            return aggregator.records([call.body.record(route)], {})
 
-    def legacy(request: Request, body: bytes) -> dict[str, Any]:
-        return collector.records([decode_legacy(body, request.url.path[1:])], {})
+        summary = "Take one array, as the client of 2018 sends it"
+        return post(
+            f"/{route}", summary, LegacyArray, take, limit, reply=IngestReply, refused=count_malformed
+        )
 
-    def trigger(request: Request, body: bytes) -> None:
-        collector.set_trigger(read_names(body))
-
-    def status(request: Request) -> dict[str, Any]:
-        return {"trigger": list(collector.aggregator.trigger)} | collector.status()
+    def status(call: Call) -> AggregatorReply:
+        return read({"trigger": aggregator.aggregator.trigger} | aggregator.status(), AggregatorReply)
 
     return [
-        post("/records", counted(records), limit),
-        post("/set_trigger_fields", counted(trigger), MAX_SMALL),
-        get("/status", status),
-        *(post(f"/{name}", counted(legacy), min(limit, MAX_JSON)) for name in LEGACY),
-        *_chain_routes(collector, limit, counted),
+        post(
+            "/records",
+            "Take records, as safetensors with JSON metadata",
+            bytes,
+            records,
+            limit,
+            reply=IngestReply,
+            refused=count_malformed,
+        ),
+        post(
+            "/set_trigger_fields",
+            "Set the fields whose change completes a data point, for runs that begin from now on",
+            TriggerFields,
+            lambda call: aggregator.set_trigger(call.body),
+            MAX_SMALL,
+            refused=count_malformed,
+        ),
+        get("/status", "The aggregator's counts, and the trigger fields", AggregatorReply, status),
+        *map(legacy, LEGACY_KINDS),
+        *_common_routes(aggregator, limit, count_malformed),
     ]
 
 
-def evaluator_routes(evaluator: Evaluator, limit: int) -> list[Route]:
-    """What takes data points."""
+def evaluator_routes(evaluator: Evaluator, limit: int) -> list[Endpoint]:
+    """Return the routes that take data points."""
 
-    def datapoint(request: Request, body: bytes) -> dict[str, Any]:
+    def datapoint(call: Call) -> AcceptedReply:
         if evaluator.backlog() > limit * 4:
-            raise BusyError("More data points wait to be scored than may; send this again in a second.")
-        point, last = point_from_wire(*decode_records(body))
+            raise BusyError("Too many data points wait to be scored. Send this again in a second.")
+        records, envelope = decode_records(call.body)
+        said = read(envelope, PointEnvelope, "The envelope of the data point: ")
         stored = threading.Event()
-        evaluator.point(point, last=last, done=lambda point: stored.set())
-        while not stored.wait(0.5):  # who sent it keeps it until then
+        evaluator.point(DataPoint.read(records, said), last=said.last, done=lambda point: stored.set())
+        while not stored.wait(0.5):  # until then the sender keeps it
             if evaluator.closing.is_set() and not stored.wait(5):
-                raise AwayError("The evaluator is being stopped; send this to it again.")
-        return {"accepted": 1}
+                raise AwayError("The evaluator is being stopped. Send this to it again.")
+        return AcceptedReply(1)
 
+    summary = "Score a data point; answers when its scores are stored"
     return [
-        post("/datapoint", datapoint, limit * 4),
-        *_chain_routes(evaluator, limit),
+        post("/datapoint", summary, bytes, datapoint, limit * 4, reply=AcceptedReply),
+        *_common_routes(evaluator, limit),
         *_report_routes(evaluator, limit),
     ]
 
 
-def frontend_routes(frontend: Frontend, limit: int) -> list[Route]:
-    """What takes results, and keeps them."""
+def frontend_routes(frontend: Frontend, limit: int) -> list[Endpoint]:
+    """Return the routes that take what is stored."""
 
-    def results(request: Request, body: bytes) -> dict[str, Any]:
-        table = results_from_json(read_json(body))
-        frontend.results(table)
-        return {"accepted": len(table)}
+    def results(call: Call) -> AcceptedReply:
+        table = call.body.results()
+        frontend.results(table, call.body.scores)
+        return AcceptedReply(len(table))
 
-    def claim(request: Request, body: bytes) -> None:
-        packet = read_json(body)
-        frontend.claim_target(*(check_text(packet.get(name), name) for name in ("name", "owner")))
+    def claim(call: Call) -> None:
+        frontend.claim_target(call.body.name, call.body.owner)
 
-    def order(request: Request, body: bytes) -> None:
-        packet = read_json(body)
-        run, model, mode = (check_text(packet.get(name), name) for name in ("run", "model", "mode"))
-        if not isinstance(packet.get("holds"), bool):
-            raise InputError('Expected "holds": true or false.')
-        frontend.order(run, model, mode, packet["holds"])
+    def arrival_order(call: Call) -> None:
+        said = call.body
+        frontend.arrival_order(said.run, said.model, said.mode, said.holds)
 
+    order = "Verify the scores of labels that were matched by order of arrival, or withdraw them"
     return [
-        post("/results", results, limit),
-        post("/claim", claim, limit),
-        post("/order", order, limit),
-        *_chain_routes(frontend, limit),
+        post("/results", "Store scores", ResultsRequest, results, limit, reply=AcceptedReply),
+        post("/claim", "Keep a target to the runs of its owner", ClaimRequest, claim, limit),
+        post("/order", order, ArrivalOrderRequest, arrival_order, limit),
+        *_common_routes(frontend, limit),
         *_report_routes(frontend, limit),
-        get("/targets", lambda request: {"targets": frontend.targets()}),
+        get("/targets", "All targets", TargetsReply, lambda call: {"targets": frontend.targets()}),
     ]
 
 
-def _chain_routes(
-    role: Collector | Link, limit: int, wrap: Callable[[Work], Work] = lambda work: work
-) -> list[Route]:
-    """What every role takes and passes on."""
+def _common_routes(
+    role: AggregatorService | Link, limit: int, refused: Callable[[], None] = lambda: None
+) -> list[Endpoint]:
+    """Return the routes that every role has; it passes on what it takes."""
 
-    def graph(request: Request, body: bytes) -> None:
-        run, model = run_and_model(request)
-        role.put_graph(run, model, body)
+    def target(call: Call) -> None:
+        role.put_target(Target.parse(call.body))
 
-    def targets(request: Request, body: bytes) -> None:
-        role.put_target(read_json(body))
+    def legacy_target(call: Call) -> None:
+        role.put_target(Target.parse(call.body.request()))
 
-    def legacy_targets(request: Request, body: bytes) -> None:
-        packet = read_json(body)
-        values = packet.pop("values", None)
-        role.put_target(packet if values is None else packet | {"targets": values})
+    def flush(call: Call) -> None:
+        said = call.body
+        if isinstance(role, AggregatorService):
+            role.flush(said.run, said.model, call.wait, said.client)
+        else:
+            role.flush(said.run, said.model, call.wait)
 
-    def flush(request: Request, body: bytes) -> None:
-        packet = read_json(body)
-        named = {name: packet[name] for name in ("run", "model", "client") if packet.get(name) is not None}
-        for name, value in named.items():
-            check_text(value, name)
-        if not isinstance(role, Collector):
-            named.pop("client", None)
-        role.flush(**named, timeout=patience(request))
-
-    def clear(request: Request, body: bytes) -> None:
-        role.clear()
-
-    def remove(request: Request, body: bytes) -> None:
-        packet = read_json(body)
-        role.remove(check_text(packet.get("model", packet.get("model_name")), "model"))
-
-    works = {"/targets": targets, "/flush": flush, "/clear": clear, "/remove": remove}
-    works |= {f"/register_{kind}_targets": legacy_targets for kind in ("classification", "clustering")}
-    of_json = [post(path, wrap(work), min(limit, MAX_JSON)) for path, work in works.items()]
-    return [post("/graph", wrap(graph), limit), *of_json]
-
-
-def _report_routes(role: Link, limit: int) -> list[Route]:
-    """What the roles before tell of themselves."""
-
-    def notices(request: Request, body: bytes) -> None:
-        role.notices(notices_from_json(read_json(body)))
-
-    def status(request: Request, body: bytes) -> None:
-        packet = read_json(body)
-        counts = packet.get("counts")
-        runs = counts.pop("runs", []) if isinstance(counts, dict) else None
-        told = [counts, *runs] if isinstance(runs, list) else [None]
-        if not all(isinstance(row, dict) and all(map(_is_count, row.items())) for row in told):
-            raise InputError('Expected {"role": ..., "counts": {name: count, "runs": [{...}, ...]}}.')
-        if packet.get("role") not in ("aggregator", "evaluator"):
-            raise InputError(f"role={packet.get('role')!r} is not 'aggregator' or 'evaluator'.")
-        role.report(packet["role"], {**(counts or {}), "runs": runs})
-
-    return [post("/notices", notices, limit), post("/status", status, limit)]
+    waiting = "Score all that came, and wait for it, as long as Prefer: wait=SECONDS says"
+    legacy = "Register labels, as the client of 2018 does"
+    table = [
+        ("/targets", "Register labels", TargetRequest, target),
+        ("/flush", waiting, FlushRequest, flush),
+        ("/clear", "Forget everything", ClearRequest, lambda call: role.clear()),
+        ("/remove", "Forget a model", RemoveRequest, lambda call: role.remove(call.body.name)),
+        ("/register_classification_targets", legacy, LegacyTargetRequest, legacy_target),
+        ("/register_clustering_targets", legacy, LegacyTargetRequest, legacy_target),
+    ]
+    return [
+        post(
+            "/graph",
+            "Take a model's graph",
+            bytes,
+            lambda call: role.put_graph(call.query.run, call.query.model, call.body),
+            limit,
+            query=RunQuery,
+            refused=refused,
+        ),
+        *(post(path, text, body, work, limit, refused=refused) for path, text, body, work in table),
+    ]
 
 
-def _is_count(item: tuple[str, Any]) -> bool:
-    name, value = item
-    return isinstance(value, str if name in ("run", "model") else int)
+def _report_routes(role: Link, limit: int) -> list[Endpoint]:
+    """Return the routes for what the roles before tell of themselves."""
+    return [
+        post(
+            "/notices", "Store notices", NoticesRequest, lambda call: role.notices(call.body.notices), limit
+        ),
+        post(
+            "/status", "Take another role's counts", StatusReport, lambda call: role.report(call.body), limit
+        ),
+    ]

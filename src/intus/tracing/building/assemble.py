@@ -1,6 +1,8 @@
-"""From a recording to a Graph: pure functions of plain integers.
+"""Build a Graph from a recording with pure functions of integers.
 
-Orphans are trimmed, what is left is renumbered, layers and passes are found, lines of source looked up.
+Rows that are not connected to an input or output (orphans) are dropped and the rest is renumbered. Then
+layers and passes are found, and source lines are looked up. The three numberings of rows are described in
+``capture.recording``.
 """
 
 from __future__ import annotations
@@ -36,31 +38,40 @@ from .loops import find_layers, occurrences
 def assemble(
     recording: Recording, model: str, facts: Mapping[str, Any]
 ) -> tuple[Graph, Callable[[int], int]]:
-    """Build the graph; also returns what tells a recorded row's place in it, -1 where it was trimmed."""
+    """Build the graph of a recording.
+
+    Args:
+        recording: The recording.
+        model: The name of the model.
+        facts: Facts about the pass to store in the graph.
+
+    Returns:
+        The graph, and a function from the offset of a tensor to its row in the graph, -1 if it was dropped.
+    """
     rows = _table(recording.rows, ROW)
     calls = _table(recording.calls, CALL)
     exits = np.array(recording.exits, dtype=np.int64).reshape(-1, 2)
     for column in (rows["event"], calls["start"], calls["stop"], exits[:, 0]):
-        column //= len(ROW)  # from where a row begins in the flat list to its number; -1 stays what it is
+        column //= len(ROW)  # from offsets to recorded rows; -1 remains -1
     edges, op_params = _inputs(recording.inputs, rows["inputs"])
 
-    reads = [read._replace(row=read.row // len(ROW), rows=read.rows // len(ROW)) for read in recording.reads]
-    branches = find_branches(reads, recording.sites, rows["site"].tolist() if reads else [])
+    sites_of_rows = rows["site"].tolist() if recording.reads else []
+    branches = find_branches(recording.reads, recording.sites, sites_of_rows)
     ends = rows["kind"] == OUTPUT
     if recording.raised is not None:
-        ends |= _blame(rows["flags"], recording)
+        ends |= _failed_row(rows["flags"], recording)
     for branch in branches:
-        ends[branch.row] = True  # what decides where the model goes is no orphan
+        ends[branch.row] = True  # a tensor that decides a branch is no orphan
     keep = _connected(rows["kind"], edges, ends, whole=recording.failure is not None)
-    starts = np.zeros(len(keep) + 1, dtype=np.int64)  # where a recorded boundary falls in the kept rows
+    starts = np.zeros(len(keep) + 1, dtype=np.int64)  # by recorded row: the number of kept rows before it
     np.cumsum(keep, out=starts[1:])
-    where = np.where(keep, starts[:-1], -1)
+    graph_rows = np.where(keep, starts[:-1], -1)
     if starts[-1] < len(keep):
         rows = {name: column[keep] for name, column in rows.items()}
-        edges = _sorted_edges(edges, where)
-        op_params, exits = _renumber(op_params, where), _renumber(exits, where)
+        edges = _sorted_edges(edges, graph_rows)
+        op_params, exits = _renumber(op_params, graph_rows), _renumber(exits, graph_rows)
     layers = find_layers(rows, edges, op_params)
-    settings, rows["setting"] = written_settings(recording.signatures, rows["signature"])
+    settings, rows["setting"] = settings_of(recording.signatures, rows["signature"])
     rows["layer"], rows["passno"] = layers, occurrences(layers) + 1
     modules, forwards = _modules(recording)
     graph = Graph(
@@ -76,27 +87,27 @@ def assemble(
         calls=_calls(calls, starts),
         op_params=_unique(op_params),
         exits=exits,
-        branches=tuple(branch._replace(row=int(where[branch.row])) for branch in branches),
+        branches=tuple(branch._replace(row=int(graph_rows[branch.row])) for branch in branches),
         buffers=tuple(param_of(name, t) for name, t in recording.addresses.buffers),
         settings=settings,
         error=_error_text(recording.failure),
-        facts={**facts, **{end: list(names) for end, names in recording.ends.items() if any(names)}},
+        facts={**facts, **{end: list(names) for end, names in recording.end_names.items() if any(names)}},
     )
-    place = where.item  # of all ways to read one number the quickest
-    return graph, lambda row: place(row // len(ROW))
+    item = graph_rows.item  # the fastest way to read one number of an array
+    return graph, lambda offset: item(offset // len(ROW))
 
 
-def _blame(flags: np.ndarray, recording: Recording) -> np.ndarray:
-    """Which operation failed: the one whose very exception ended the pass; the others the model caught."""
-    culprit = -1
+def _failed_row(flags: np.ndarray, recording: Recording) -> np.ndarray:
+    """Return a mask of the operation whose exception ended the pass; clear the FAILED flag of all others."""
+    failed_row = -1
     if recording.raised is not None and recording.failure is not None:
-        row, error = recording.raised
-        culprit = (
-            row // len(ROW) if error is recording.failure or error is recording.failure.__cause__ else -1
+        offset, error = recording.raised
+        failed_row = (
+            offset // len(ROW) if error is recording.failure or error is recording.failure.__cause__ else -1
         )
-    failed = np.flatnonzero(flags & FAILED)
-    flags[failed[failed != culprit]] &= ~FAILED
-    recording.raised = None  # an exception holds its frames, and they hold us
+    raised = np.flatnonzero(flags & FAILED)
+    flags[raised[raised != failed_row]] &= ~FAILED
+    recording.raised = None  # the exception refers to frames that refer to the recording
     return flags & FAILED > 0
 
 
@@ -106,7 +117,7 @@ def _table(flat: list[int], names: tuple[str, ...]) -> dict[str, np.ndarray]:
 
 
 def _inputs(flat: list[int], counts: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """What went into each row: edges from other rows, and pairs of a row and a parameter's number."""
+    """Split the inputs of rows into edges between rows, and pairs of a row and a parameter's number."""
     source, arg = np.array(flat, dtype=np.int64).reshape(-1, 2).T
     into = np.arange(len(counts)).repeat(counts // 2)
     param = source < 0
@@ -124,9 +135,12 @@ def _pairs(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 def _connected(
     kind: np.ndarray, edges: Mapping[str, np.ndarray], ends: np.ndarray, *, whole: bool
 ) -> np.ndarray:
-    """Rows that descend from an input or lead to an end. When the pass did not end, everything may have been
-    on its way to one, but for what only counts in the model's own buffers (BatchNorm's batches)."""
-    srcs, dsts = edges["src"].tolist(), edges["dst"].tolist()  # in the order of dst: time only moves on
+    """Return a mask of the rows that descend from an input or lead to one of ``ends``.
+
+    With ``whole`` (the pass did not finish), or without any output, all rows are kept except those that
+    descend only from buffers: any other row might have led to an output.
+    """
+    srcs, dsts = edges["src"].tolist(), edges["dst"].tolist()  # sorted by dst, and src < dst
     to_output = ends.tolist()
     for src, dst in zip(reversed(srcs), reversed(dsts), strict=True):
         if to_output[dst]:
@@ -143,30 +157,31 @@ def _connected(
     return either
 
 
-def _sorted_edges(edges: Mapping[str, np.ndarray], where: np.ndarray) -> dict[str, np.ndarray]:
-    src, dst = where[edges["src"]], where[edges["dst"]]
+def _sorted_edges(edges: Mapping[str, np.ndarray], graph_rows: np.ndarray) -> dict[str, np.ndarray]:
+    src, dst = graph_rows[edges["src"]], graph_rows[edges["dst"]]
     kept = (src >= 0) & (dst >= 0)
     order = np.argsort(dst[kept], kind="stable")
     return {"src": src[kept][order], "dst": dst[kept][order], "arg": edges["arg"][kept][order]}
 
 
-def _renumber(pairs: np.ndarray, where: np.ndarray) -> np.ndarray:
-    """Pairs whose first half is a row, with the rows renumbered and those of trimmed rows dropped."""
+def _renumber(pairs: np.ndarray, graph_rows: np.ndarray) -> np.ndarray:
+    """Renumber the rows that are the first members of pairs, and drop the pairs of dropped rows."""
     if not len(pairs):
         return pairs
-    rows = where[pairs[:, 0]]
+    rows = graph_rows[pairs[:, 0]]
     return _pairs(rows[rows >= 0], pairs[rows >= 0, 1])
 
 
 def _unique(pairs: np.ndarray) -> np.ndarray:
-    """Each pair once, in order; as single numbers they sort several times faster.
+    """Return each pair once, sorted; encoded as single integers, pairs sort several times faster.
 
-    >>> _unique(np.array([[2, 0], [1, 7], [2, 0]])).tolist()
-    [[1, 7], [2, 0]]
+    Example:
+        >>> _unique(np.array([[2, 0], [1, 7], [2, 0]])).tolist()
+        [[1, 7], [2, 0]]
     """
     base = int(pairs[:, 1].max(initial=0)) + 1
     numbers = pairs[:, 0] * base + pairs[:, 1]
-    if (numbers[1:] > numbers[:-1]).all():  # as they mostly come
+    if (numbers[1:] > numbers[:-1]).all():  # usually they are sorted already
         return pairs
     return _pairs(*np.divmod(np.unique(numbers), base))
 
@@ -177,20 +192,20 @@ def _calls(calls: Mapping[str, np.ndarray], starts: np.ndarray) -> Calls:
         passno=(occurrences(calls["module"]) + 1).astype(np.int32),
         parent=calls["parent"].astype(np.int32),
         start=starts[calls["start"]],
-        stop=starts[calls["stop"]],  # the last, -1, for a call that an exception cut short
+        stop=starts[calls["stop"]],  # -1, of a call that never ended, selects the last entry: the end
     )
 
 
 def _arguments(module: Any) -> str:
-    """What the module's own repr says between its brackets: ``3, 8, kernel_size=(3, 3)``."""
+    """Return the arguments that a module's repr shows: ``3, 8, kernel_size=(3, 3)``."""
     try:
         return str(module.extra_repr())[:500] if hasattr(module, "extra_repr") else ""
-    except Exception:  # a user's extra_repr may rely on what only exists elsewhere
+    except Exception:  # extra_repr is user code, which may raise anything
         return ""
 
 
 def _modules(recording: Recording) -> tuple[tuple[ModuleInfo, ...], list[Source]]:
-    """The modules, and where their classes' ``forward`` is written, which are numbered after the sites."""
+    """Return the modules, and the sources of their ``forward``, which are numbered after the sites."""
     addresses, numbers = recording.addresses, dict[Any, int]()
     forwards: list[Source] = []
     modules = []
@@ -206,43 +221,51 @@ def _modules(recording: Recording) -> tuple[tuple[ModuleInfo, ...], list[Source]
                 _arguments(module),
                 bool(module.training),
                 numbers.get(code, -1),
-                _known(module._parameters, addresses.sources),
-                _known(module._buffers, addresses.sources),
+                _numbers(module._parameters, addresses.sources),
+                _numbers(module._buffers, addresses.sources),
             )
         )
     return tuple(modules), forwards
 
 
 def _forward(class_: type) -> CodeType | None:
-    """The code of a class's own ``forward``, below what decorates it."""
+    """Return the code of a class's ``forward``, without its decorators; None if it has none."""
     function = getattr(class_, "forward", None)
     if function is None or function is TorchModule.forward:
         return None
     return getattr(inspect.unwrap(function), "__code__", None)
 
 
-def _known(held: Mapping[str, Any], sources: Mapping[int, tuple[str, int]]) -> tuple[int, ...]:
-    """The numbers of a module's own parameters or buffers, as they were named before the pass."""
-    return tuple(sources[id(t)][1] for t in held.values() if t is not None and id(t) in sources)
+def _numbers(tensors: Mapping[str, Any], sources: Mapping[int, tuple[str, int]]) -> tuple[int, ...]:
+    """Return the numbers of those of a module's parameters or buffers that existed before the pass."""
+    return tuple(sources[id(t)][1] for t in tensors.values() if t is not None and id(t) in sources)
 
 
-def written_settings(
+def settings_of(
     signatures: Mapping[tuple[Any, ...], int], column: np.ndarray
 ) -> tuple[tuple[str, ...], np.ndarray]:
-    """What calls were given besides tensors as texts, and which of them is each row's, -1 for none.
+    """Return the arguments of calls other than tensors as texts.
 
-    >>> written_settings({(0, ("", (3, 3)), ("stride", 2)): 0, (1,): 1}, np.array([1, 0, -1, 0]))
-    (('(3, 3), stride=2',), array([-1,  0, -1,  0], dtype=int32))
+    Args:
+        signatures: The numbers of the arguments; see ``Recording.signatures``.
+        column: The number of each row; below zero if it has none.
+
+    Returns:
+        The distinct texts, and for each row the index of its text, -1 for none.
+
+    Example:
+        >>> settings_of({(0, ("", (3, 3)), ("stride", 2)): 0, (1,): 1}, np.array([1, 0, -1, 0]))
+        (('(3, 3), stride=2',), array([-1,  0, -1,  0], dtype=int32))
     """
     numbers: dict[str, int] = {"": -1}
-    of = np.full(len(signatures) + 1, -1, np.int32)  # the last for rows without a signature
+    text_numbers = np.full(len(signatures) + 1, -1, np.int32)  # the last is for rows without a signature
     for atoms, number in signatures.items():
-        of[number] = numbers.setdefault(_written(atoms[1:]), len(numbers) - 1)
+        text_numbers[number] = numbers.setdefault(_as_text(atoms[1:]), len(numbers) - 1)
     del numbers[""]
-    return tuple(numbers), of[np.maximum(column, -1)]
+    return tuple(numbers), text_numbers[np.maximum(column, -1)]
 
 
-def _written(atoms: Iterable[Any]) -> str:
+def _as_text(atoms: Iterable[Any]) -> str:
     pairs = (atom if type(atom) is tuple else ("", atom) for atom in atoms)
     return ", ".join(
         (f"{name}={value!r}" if name else repr(value))[:200] for name, value in pairs if name is not None

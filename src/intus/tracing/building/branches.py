@@ -1,10 +1,10 @@
-"""Which way a model went: the tensors whose truth decided an ``if``, ``while``, ternary or ``assert``.
+"""Find the tensors whose values decided an ``if``, ``while``, ternary or ``assert``, and the branch taken.
 
-The recorder notes each time Python asks a tensor for a plain value (``bool(t)``, ``t.item()``), and at which
-instruction. Python keeps the columns of every instruction, so the source tells what the value was asked
-for: the innermost construct whose condition holds the instruction. The way it went is the value itself where
-the condition is just the tensor (or its negation), else it is told by the line of the next operation. Without
-source (text given to ``exec``) only the read is known.
+The recorder stores each read of a tensor's plain value (``bool(t)``, ``t.item()``) with its instruction.
+Python keeps the source columns of every instruction, so the read belongs to the innermost construct whose
+condition contains the instruction. If the condition is just the tensor, or its negation, the value tells
+which branch was taken; otherwise the line of the next operation does. Without source (text passed to
+``exec``) only the read is known.
 """
 
 from __future__ import annotations
@@ -22,17 +22,27 @@ from ..capture.recording import Read
 
 
 class _Span(NamedTuple):
+    """A range of source: line and column of its first and its last character."""
+
     start: tuple[int, int]
     stop: tuple[int, int]
 
-    def holds(self, other: _Span) -> bool:
+    def contains(self, other: _Span) -> bool:
         return self.start <= other.start and other.stop <= self.stop
 
 
 class _Test(NamedTuple):
-    """A construct that tests something. ``whole`` is where it stands, ``test`` its condition less any
-    ``not``; ``sign`` is 1, or -1 under an odd number of them; ``simple`` whether it is one value, not
-    several joined by ``and`` and ``or``; ``body`` the lines that run if it holds, ``orelse`` if not."""
+    """A construct with a condition.
+
+    Attributes:
+        kind: ``"if"``, ``"while"`` …, as in ``Branch``.
+        whole: The span of the construct.
+        test: The span of its condition, without any ``not``.
+        sign: 1, or -1 if an odd number of ``not`` was removed.
+        simple: Whether the condition is one value, not several joined by ``and`` and ``or``.
+        body: The lines that run if the condition is true.
+        orelse: The lines that run if it is false.
+    """
 
     kind: str
     whole: _Span
@@ -42,44 +52,55 @@ class _Test(NamedTuple):
     body: range
     orelse: range
 
-    def asks(self, here: _Span) -> bool:
-        """Whether an instruction at ``here`` belongs to the condition: Python gives the jump on a bare name
-        the place of the whole construct."""
-        return self.test.holds(here) or here == self.whole
+    def reads(self, instruction: _Span) -> bool:
+        """Return whether the instruction with this span belongs to the condition.
 
-    def way(self, here: _Span, value: bool | None) -> bool | None:
-        """Which way the value alone sends it; None where it takes more than this value to tell."""
-        decides = here == self.test or (here == self.whole and self.simple)
+        Python gives the jump on a bare name the span of the whole construct.
+        """
+        return self.test.contains(instruction) or instruction == self.whole
+
+    def way(self, instruction: _Span, value: bool | None) -> bool | None:
+        """Return whether the condition is true, given the value read; None if other values matter too."""
+        decides = instruction == self.test or (instruction == self.whole and self.simple)
         return (value if self.sign > 0 else not value) if decides and value is not None else None
 
 
 def find_branches(
     reads: Sequence[Read], sites: Sequence[tuple[CodeType, int]], site_of_row: Sequence[int]
 ) -> list[Branch]:
-    """One Branch for each read, in order; ``site_of_row`` gives every recorded row's number in ``sites``."""
+    """Return a Branch for each read.
+
+    Args:
+        reads: The reads, in order.
+        sites: The instructions of the recording: code and ``f_lasti``.
+        site_of_row: The index into ``sites`` of every recorded row.
+
+    Returns:
+        The branches, in the order of ``reads``. Their rows are recorded rows.
+    """
     parsed: dict[int, list[_Test]] = {}
-    found = []
+    branches = []
     for read in reads:
-        here = _span_of(read.code, read.at)
+        span = _span_of(read.code, read.instruction)
         if id(read.code) not in parsed:
             parsed[id(read.code)] = _tests(read.code)
-        around = [test for test in parsed[id(read.code)] if here and test.asks(here)]
-        if here is None or not around:
-            found.append(Branch(read.row, "read", None, read.how))
+        tests = [test for test in parsed[id(read.code)] if span and test.reads(span)]
+        if span is None or not tests:
+            branches.append(Branch(read.row, "read", None, read.how))
             continue
-        test = max(around, key=lambda t: (t.whole.start, [-at for at in t.whole.stop]))  # the innermost
-        way = test.way(here, read.value)
+        test = max(tests, key=lambda t: (t.whole.start, [-at for at in t.whole.stop]))  # the innermost
+        way = test.way(span, read.value)
         if way is None:
             way = _way_by_next_line(read, test, sites, site_of_row)
-        found.append(Branch(read.row, test.kind, way, read.how))
-    return found
+        branches.append(Branch(read.row, test.kind, way, read.how))
+    return branches
 
 
 def _way_by_next_line(
     read: Read, test: _Test, sites: Sequence[tuple[CodeType, int]], site_of_row: Sequence[int]
 ) -> bool | None:
-    """The first operation after the read that ran in the same function says which lines were taken."""
-    for site in islice(site_of_row, read.rows, None):
+    """Return whether the next operation of the same function is in the body; None if in neither branch."""
+    for site in islice(site_of_row, read.next_row, None):
         if site >= 0 and sites[site][0] is read.code:
             line = _line_of(*sites[site])
             return True if line in test.body else False if line in test.orelse else None
@@ -87,7 +108,7 @@ def _way_by_next_line(
 
 
 def _tests(code: CodeType) -> list[_Test]:
-    """Everything in the function of ``code`` that tests something."""
+    """Return all constructs with a condition in the function of ``code``."""
     tree, shift, margin = _source_tree(code)
     nodes = [] if tree is None else list(ast.walk(tree))
     elifs = {
@@ -96,7 +117,7 @@ def _tests(code: CodeType) -> list[_Test]:
         if isinstance(node, ast.If)
         and len(node.orelse) == 1
         and isinstance(node.orelse[0], ast.If)
-        and node.orelse[0].col_offset == node.col_offset  # an if under an else stands further right
+        and node.orelse[0].col_offset == node.col_offset  # an if inside an else is indented further
     }
     return [
         _test(kind, whole, condition, body, orelse, shift, margin)
@@ -106,7 +127,7 @@ def _tests(code: CodeType) -> list[_Test]:
 
 
 def _conditions(node: Any, elifs: set[int]) -> Iterator[tuple[str, Any, ast.expr, list[Any], list[Any]]]:
-    """Kind, construct, condition, and what runs if it holds and if not."""
+    """Yield a node's conditions: kind, construct, condition, body if it is true, body if it is false."""
     if isinstance(node, ast.If):
         yield ("elif" if id(node) in elifs else "if"), node, node.test, node.body, node.orelse
     elif isinstance(node, ast.While):
@@ -152,8 +173,10 @@ def _span(node: Any, shift: int, margin: int) -> _Span:
 
 
 def _source_tree(code: CodeType) -> tuple[ast.AST | None, int, int]:
-    """The syntax of a function, or of its whole file where it is part of an expression; with what to add to
-    its lines and columns to have the file's own."""
+    """Return the syntax tree of a function, and what to add to its lines and columns for the file's.
+
+    For a function that is part of an expression (a lambda, a comprehension) it is the tree of the whole file.
+    """
     lines = linecache.getlines(code.co_filename)
     first = code.co_firstlineno - 1
     if not 0 <= first < len(lines):
@@ -165,21 +188,23 @@ def _source_tree(code: CodeType) -> tuple[ast.AST | None, int, int]:
             cut = [line[margin:] if line[:margin].isspace() else line for line in block]
             return ast.parse("".join(cut)), first, margin
     except (SyntaxError, IndexError, ValueError):
-        pass  # a method whose lines go below its own margin, a lambda, a comprehension
+        pass  # a method with lines left of its indentation, a lambda, a comprehension
     try:
         return ast.parse("".join(lines)), 0, 0
     except (SyntaxError, ValueError):
         return None, 0, 0
 
 
-def _span_of(code: CodeType, at: int) -> _Span | None:
-    """Where in its file an instruction's expression stands."""
-    line, end_line, column, end_column = next(islice(code.co_positions(), at // 2, None), (None,) * 4)
+def _span_of(code: CodeType, instruction: int) -> _Span | None:
+    """Return the span of an instruction in its file; None if it is not known."""
+    line, end_line, column, end_column = next(
+        islice(code.co_positions(), instruction // 2, None), (None,) * 4
+    )
     if line is None or end_line is None or column is None or end_column is None:
         return None
     return _Span((line, column), (end_line, end_column))
 
 
-def _line_of(code: CodeType, at: int) -> int:
-    span = next(islice(code.co_positions(), at // 2, None), (None,))
+def _line_of(code: CodeType, instruction: int) -> int:
+    span = next(islice(code.co_positions(), instruction // 2, None), (None,))
     return span[0] or 0

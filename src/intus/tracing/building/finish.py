@@ -1,4 +1,4 @@
-"""From a finished capture to a Trace: values and gradients find their rows in the graph."""
+"""Build a Trace from a finished capture: assign values and gradients to the rows of its graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...core.selection import Selection, select
 from ...viewing.repr_text import listed
 from ..capture.interpose import Capture
 from ..capture.memory import memory_of
-from ..capture.saving.gradients import saved_bytes, waiting
+from ..capture.saving.gradients import register_hooks, saved_bytes
 from ..capture.saving.store import GRAPH, Store, Stored
 from ..capture.saving.values import Values
 from ..replaying.replay import Replays
@@ -24,111 +24,135 @@ from ..results.op import Op
 from ..results.trace import Trace
 from .assemble import assemble
 
-#: Written in training, and never read back in a backward pass.
+#: Buffers that BatchNorm writes in training and that no backward pass reads.
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def finish(
     capture: Capture, model: str, facts: dict[str, Any], grads: bool | Selection = False, output: Any = None
 ) -> Trace:
-    """The trace of what ``capture`` saw of ``model``; ``output`` is what the model returned."""
+    """Build the trace of a finished capture.
+
+    Args:
+        capture: The capture.
+        model: The name of the model.
+        facts: Facts about the pass to store in the graph; the form of the values is added.
+        grads: The ops whose gradients to save: True for all, or a selection.
+        output: What the model returned.
+
+    Raises:
+        AddressError: If an address in ``save`` or ``grads`` is not in the graph.
+        CaptureError: If values could not be written to the store, or if gradients would be wrong.
+        InputError: If a function passed as ``save`` or ``transform`` raised.
+    """
     values, recording = capture.values, capture.recording
     if values.form is not None and values.form.changes:
         facts["form"] = values.form.changes
-    graph, where = assemble(recording, model, facts)
+    graph, graph_row = assemble(recording, model, facts)
     failed = recording.failure is not None
-    recording.failure = None  # it holds frames, and they hold the recording: a cycle
+    recording.failure = None  # it refers to frames that refer to the recording: a cycle
     values.write()
-    everything = values.wanted is None or values.wanted.everything
+    everything = values.chooser is None or values.chooser.everything
     store, call_log = values.store, capture.call_log
     kept = values.kept if store is None else Stored(store.places)
-    maybe_modified = frozenset(place for row in values.maybe_modified() if (place := where(row)) >= 0)
-    replays = Replays(recording, call_log, where, kept if everything else {}) if call_log else None
-    result = Trace(graph, _placed(values, where), maybe_modified, replays)
-    if values.trouble is None and not everything:
-        _choose(result, values, where, failed)
+    maybe_modified = frozenset(row for offset in values.maybe_modified() if (row := graph_row(offset)) >= 0)
+    replays = Replays(recording, call_log, graph_row, kept if everything else {}) if call_log else None
+    result = Trace(graph, _values_by_row(values, graph_row), maybe_modified, replays)
+    if values.error is None and not everything:
+        _discard_unselected(result, values, graph_row, failed)
     if store is not None:
-        with _told(store, quiet=failed or values.trouble is not None):
-            _close(store, result, values, where)
-    if values.trouble is not None and not failed:
-        raise _named(values.trouble, store, graph, where)
+        with _write_errors(store, quiet=failed or values.error is not None):
+            _close(store, result, values, graph_row)
+    if values.error is not None and not failed:
+        raise _saving_error(values.error, store, graph, graph_row)
     if values.nodes is not None and not failed:
-        _with_gradients(result, capture, where, grads, output)
+        _add_gradients(result, capture, graph_row, grads, output)
     if store is not None:
-        with _told(store, quiet=failed):
+        with _write_errors(store, quiet=failed):
             save(result, store.folder / GRAPH, values=False)
     return result
 
 
 @contextmanager
-def _told(store: Store, *, quiet: bool) -> Iterator[None]:
-    """A disk that is full at the very end; ``quiet`` where there is something more important to tell."""
+def _write_errors(store: Store, *, quiet: bool) -> Iterator[None]:
+    """Turn an OSError into a CaptureError; ignore it with ``quiet``, if a more important error follows."""
     try:
         yield
     except OSError as error:
         if not quiet:
             raise CaptureError(
-                f"{str(store.folder)!r} could not be finished: {error}. The values stand there, and can be "
-                "read with safetensors."
+                f"The store {str(store.folder)!r} could not be completed: {error}. Its values were written, "
+                "and can be read with safetensors."
             ) from error
 
 
-def _placed(values: Values, where: Callable[[int], int]) -> MutableMapping[int, Tensor]:
-    """What was kept, by the graph's rows."""
+def _values_by_row(values: Values, graph_row: Callable[[int], int]) -> MutableMapping[int, Tensor]:
+    """Return the saved values by graph row."""
     if values.store is not None:
         places = values.store.places
-        return Stored({place: places[row] for row in sorted(places) if (place := where(row)) >= 0})
-    return {place: values.kept[row] for row in sorted(values.kept) if (place := where(row)) >= 0}
+        return Stored({row: places[offset] for offset in sorted(places) if (row := graph_row(offset)) >= 0})
+    return {row: values.kept[offset] for offset in sorted(values.kept) if (row := graph_row(offset)) >= 0}
 
 
-def _close(store: Store, trace: Trace, values: Values, where: Callable[[int], int]) -> None:
-    """The tensors of a store get the labels of their ops."""
-    labels = {row: trace.graph.label(where(row)) for row in store.places if where(row) in trace.values}
+def _close(store: Store, trace: Trace, values: Values, graph_row: Callable[[int], int]) -> None:
+    """Rename the tensors of the store to the labels of their ops."""
+    labels = {
+        offset: trace.graph.label(graph_row(offset))
+        for offset in store.places
+        if graph_row(offset) in trace.values
+    }
     try:
         store.close(labels)
     finally:
-        trace.values = _placed(values, where)
-    trace.not_stored = {where(row): why for row, why in store.skipped.items() if where(row) >= 0}
+        trace.values = _values_by_row(values, graph_row)
+    trace.not_stored = {row: why for offset, why in store.skipped.items() if (row := graph_row(offset)) >= 0}
 
 
-def _choose(trace: Trace, values: Values, where: Callable[[int], int], failed: bool) -> None:
-    """Let go what was held in vain."""
-    assert values.wanted is not None
+def _discard_unselected(trace: Trace, values: Values, graph_row: Callable[[int], int], failed: bool) -> None:
+    """Discard the values that were kept during the pass but are not selected."""
+    assert values.chooser is not None
     try:
-        chosen = values.wanted.rows(trace.graph, where, lambda row: Op(trace, row))
+        chosen = values.chooser.rows(trace.graph, graph_row, lambda row: Op(trace, row))
     except AddressError:
         if not failed:
             raise
-        return  # what the pass did not get to has no name; the model's exception matters
+        return  # an op that the pass did not reach has no label; the model's exception is more important
     if isinstance(trace.values, Stored):
         trace.values = trace.values.only(chosen)
     else:
         trace.values = {row: value for row, value in trace.values.items() if row in chosen}
 
 
-def _named(
-    trouble: tuple[int, Exception], store: Store | None, graph: Graph, where: Callable[[int], int]
+def _saving_error(
+    error: tuple[int, Exception], store: Store | None, graph: Graph, graph_row: Callable[[int], int]
 ) -> IntusError:
-    """The exception that keeping a value raised, with the op's name."""
-    row, error = trouble
-    label = repr(graph.label(where(row))) if where(row) >= 0 else "an op that leads nowhere"
-    named: IntusError
-    if store is not None and isinstance(error, OSError):
-        named = CaptureError(
-            f"The values from {label} on could not be written to {str(store.folder)!r}: {error}. The "
-            f"{len(store.places)} before them stand there and can be read with safetensors."
+    """Return the error to raise for an exception that saving a value raised, with the label of the op."""
+    offset, cause = error
+    label = (
+        repr(graph.label(graph_row(offset))) if graph_row(offset) >= 0 else "an op that is not in the graph"
+    )
+    result: IntusError
+    if store is not None and isinstance(cause, OSError):
+        result = CaptureError(
+            f"The values from {label} on could not be written to {str(store.folder)!r}: {cause}. The "
+            f"{len(store.places)} values before it were written and can be read with safetensors."
         )
     else:
-        named = InputError(
-            f"What save= or transform= was given failed at {label}: {type(error).__name__}: {error}"
+        result = InputError(
+            f"The function passed as save= or transform= failed at {label}: {type(cause).__name__}: {cause}"
         )
-    named.__cause__ = error
-    return named
+    result.__cause__ = cause
+    return result
 
 
-def _with_gradients(
-    trace: Trace, capture: Capture, where: Callable[[int], int], grads: bool | Selection, output: Any
+def _add_gradients(
+    trace: Trace, capture: Capture, graph_row: Callable[[int], int], grads: bool | Selection, output: Any
 ) -> None:
+    """Add what autograd saved to the graph's facts, and register the hooks that save gradients.
+
+    Raises:
+        CaptureError: If memory that backward needs was restored after the pass.
+    """
     nodes, addresses = capture.values.nodes, capture.recording.addresses
     assert nodes is not None
     nodes.end()
@@ -136,22 +160,21 @@ def _with_gradients(
     sizes, stale = saved_bytes(nodes, own)
     statistics = {memory_of(t) for name, t in addresses.buffers if name.endswith(_STATISTICS)}
     if stale and (written := set(capture.restored) - statistics):
-        held = (*addresses.params, *addresses.buffers)
-        named = [name for name, t in held if memory_of(t) in written]
+        tensors = (*addresses.params, *addresses.buffers)
+        names = [name for name, t in tensors if memory_of(t) in written]
         raise CaptureError(
-            f"The model writes into {listed(named) or 'an input or another tensor from outside'}, and "
-            "autograd needs what was written there. A trace puts such memory back after the pass, so "
-            "backward would fail: with grads=True give the model a clone to write into, or trace without."
+            f"The model writes into {listed(names) or 'an input or another tensor from before the pass'}, "
+            "and autograd needs the written values. A trace restores such memory after the pass, so backward "
+            "would fail. With grads=True give the model a clone to write into, or trace with grads=False."
         )
-    told = {where(row): [nodes.made[row][0].name(), size] for row, size in sizes.items() if where(row) >= 0}
-    told |= {
-        where(row): [place[0].name(), sizes.get(row, 0)]
-        for row, place in nodes.made.items()
-        if where(row) >= 0
+    autograd = {
+        graph_row(offset): [node.name(), sizes.get(offset, 0)]
+        for offset, (node, *_) in nodes.computed.items()
+        if graph_row(offset) >= 0
     }
-    facts = {**trace.graph.facts, "autograd": {str(row): told[row] for row in sorted(told)}}
+    facts = {**trace.graph.facts, "autograd": {str(row): autograd[row] for row in sorted(autograd)}}
     trace.graph = dataclasses.replace(trace.graph, facts=facts)
     every = range(len(trace.graph.ops))
     rows = every if grads is True else select(trace.graph, grads, handle=lambda row: Op(trace, row))
-    trace.gradients = waiting(nodes, where, rows)
+    trace.gradients = register_hooks(nodes, graph_row, rows)
     trace._output = output

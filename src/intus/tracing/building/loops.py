@@ -1,14 +1,16 @@
-"""Which operations are passes of one layer: the paper's three rules (TorchLens, "Handling of recurrent
-operations").
+"""Find the operations that are passes of one layer, by three rules.
+
+The rules are those of the TorchLens paper, section "Handling of recurrent operations":
 
 1. Operations with the same parameters are passes of one layer.
-2. Operations that are alike and adjacent to the passes of such a layer, up or down the graph, are passes of
-   one layer too, and so are their alike neighbours in turn.
-3. A sequence of operations without parameters that repeats back to back (XYZXYZ) is a loop; its operations
-   are passes of one layer. Separated repeats (XYZAXYZ) are not.
+2. Operations that are alike and adjacent to the passes of such a layer, as parents or as children, are passes
+   of one layer too. The same holds for their neighbors in turn.
+3. A sequence of operations without parameters that repeats back to back (XYZXYZ) is a loop. The operations at
+   the same position of its repeats are passes of one layer. Separated repeats (XYZAXYZ) are no loop.
 
-"Alike" is the same function with the same arguments that are not tensors, or, for indexing, the same
-instruction. Everything here works on plain integers; each edge is looked at a bounded number of times.
+Two operations are alike if they call the same function with the same arguments other than tensors; indexing
+operations are alike if the same instruction runs them. The code works on integers, and visits each edge a
+bounded number of times.
 """
 
 from __future__ import annotations
@@ -23,13 +25,20 @@ from ...core.graph import OP
 def find_layers(
     rows: Mapping[str, np.ndarray], edges: Mapping[str, np.ndarray], op_params: np.ndarray
 ) -> np.ndarray:
-    """Number the layer of every row, in the order their first passes ran; ``edges`` are sorted by ``dst``."""
+    """Return the layer number of every row, in the order in which the first passes of the layers ran.
+
+    Args:
+        rows: The columns of the graph's rows, of shape (rows,): ``kind``, ``type``, ``signature``,
+            ``output``.
+        edges: The columns of its edges, of shape (edges,), sorted by ``dst``: ``src``, ``dst``, ``arg``.
+        op_params: Pairs of a row and the number of a parameter it uses, of shape (pairs, 2).
+    """
     signatures = [number for number in rows["signature"].tolist() if number != -1]
-    if len(set(signatures)) == len(signatures):  # no two operations are alike, as in a small model
+    if len(set(signatures)) == len(signatures):  # no two operations are alike, as in many small models
         return np.arange(len(rows["signature"]))
     alike = _alike(rows)
     kinds = int(alike.max(initial=-1)) + 1
-    if kinds == np.count_nonzero(alike >= 0):  # no two of them, outputs of one call aside
+    if kinds == np.count_nonzero(alike >= 0):  # no two rows are alike, apart from outputs of one call
         return np.arange(len(alike))
     groups = _Groups(len(alike))
     seeds = _same_parameters(alike, op_params)
@@ -55,13 +64,13 @@ class _Groups:
         return row
 
     def join(self, members: list[int]) -> None:
-        """Make members one group."""
+        """Join the groups of ``members`` into one."""
         roots = sorted({self.find(row) for row in members})
         for other in roots[1:]:
             self.root[other] = roots[0]
 
     def roots(self) -> np.ndarray:
-        """Every row's root."""
+        """Return the root of every row."""
         root = np.array(self.root, dtype=np.int64)
         while True:
             above = root[root]
@@ -70,7 +79,7 @@ class _Groups:
             root = above
 
     def numbers(self) -> np.ndarray:
-        """The group of every row, numbered in the order of their first rows."""
+        """Return the group number of every row; groups are numbered in the order of their first rows."""
         roots = self.roots()
         first = roots == np.arange(len(roots))
         numbers: np.ndarray = (np.cumsum(first) - 1)[roots]
@@ -78,7 +87,7 @@ class _Groups:
 
 
 def _alike(rows: Mapping[str, np.ndarray]) -> np.ndarray:
-    """A number for each row that two rows share when they are alike; -1 for rows that never repeat."""
+    """Return a number for each row, equal for rows that are alike; -1 for rows that never are."""
     out = np.full(len(rows["kind"]), -1, dtype=np.int64)
     some = np.flatnonzero((rows["kind"] == OP) & (rows["signature"] != -1))
     words = np.zeros(len(some), dtype=np.int64)
@@ -91,7 +100,7 @@ def _alike(rows: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _same_parameters(alike: np.ndarray, op_params: np.ndarray) -> list[list[int]]:
-    """Rule 1: groups of two or more alike rows that use the same set of parameters."""
+    """Return groups of two or more alike rows that use the same set of parameters (rule 1)."""
     params: dict[int, list[int]] = {}
     for row, param in op_params.tolist():
         params.setdefault(row, []).append(param)
@@ -109,16 +118,16 @@ def _grow(
     op_params: np.ndarray,
     seeds: list[list[int]],
 ) -> None:
-    """Rule 2: from each group, alike neighbours in the same place become groups, until nothing grows."""
+    """Group alike neighbors at the same place of each group, until no group can be added (rule 2)."""
     kinds = alike.copy()
-    kinds[op_params[:, 0]] = -1  # what has parameters of its own is a pass of nothing but rule 1's
-    parents = _Neighbours(edges["dst"], edges["src"], edges["arg"], kinds)
-    children = _Neighbours(edges["src"], edges["dst"], edges["arg"], kinds)
+    kinds[op_params[:, 0]] = -1  # rows with parameters are grouped by rule 1 only
+    parents = _Neighbors(edges["dst"], edges["src"], edges["arg"], kinds)
+    children = _Neighbors(edges["src"], edges["dst"], edges["arg"], kinds)
     grouped = bytearray(len(alike))
     for members in seeds:
         for row in members:
             grouped[row] = 1
-    # Down before up: what follows the seeds follows every pass of them, what precedes may lack the first.
+    # Children before parents: every pass has the children, but the first pass may lack the parents.
     down, up = list(seeds), list(seeds)
     while down or up:
         bucket_lists = children.in_same_place(down.pop()) if down else parents.in_same_place(up.pop())
@@ -138,9 +147,12 @@ def _grow(
                 up.append(bucket)
 
 
-class _Neighbours:
-    """Each row's neighbours in one direction that may be grouped, with a number for the place each stands in:
-    what it is alike to, the argument between them, and which of several such it is."""
+class _Neighbors:
+    """The neighbors of each row in one direction that may be grouped, each with the number of its place.
+
+    Neighbors have the same place if they are alike, are connected by the same argument, and have the same
+    position among several such neighbors of a row.
+    """
 
     def __init__(self, row: np.ndarray, other: np.ndarray, arg: np.ndarray, kinds: np.ndarray) -> None:
         order = np.argsort(row, kind="stable")
@@ -153,7 +165,7 @@ class _Neighbours:
         self.start = np.searchsorted(row, np.arange(len(kinds) + 1)).tolist()
 
     def in_same_place(self, members: list[int]) -> list[list[int]]:
-        """The neighbours of a group's members, those together that stand in the same place."""
+        """Return the neighbors of a group's members as lists, one for each place."""
         buckets: dict[int, list[int]] = {}
         start, other, place = self.start, self.other, self.place
         for row in members:
@@ -163,10 +175,11 @@ class _Neighbours:
 
 
 def occurrences(values: np.ndarray) -> np.ndarray:
-    """For each entry, how often its value has occurred before.
+    """Return, for each entry of an array of shape (n,), how often its value occurred before it.
 
-    >>> occurrences(np.array([5, 5, 2, 5])).tolist()
-    [0, 1, 0, 2]
+    Example:
+        >>> occurrences(np.array([5, 5, 2, 5])).tolist()
+        [0, 1, 0, 2]
     """
     if (values[1:] > values[:-1]).all():
         return np.zeros(len(values), dtype=np.int64)
@@ -183,18 +196,18 @@ def occurrences(values: np.ndarray) -> np.ndarray:
 def _back_to_back(
     groups: _Groups, alike: np.ndarray, edges: Mapping[str, np.ndarray], op_params: np.ndarray
 ) -> None:
-    """Rule 3: tandem repeats among the rows that no rule has grouped and that use no parameters.
+    """Group the rows of repeats among ungrouped operations without parameters (rule 3).
 
-    The longest repeats come first; what they took no other repeat may have.
+    The longest repeats come first. Each operation belongs to at most one repeat.
     """
-    line = np.flatnonzero(alike >= 0)  # a loop's body is what ran in a row, inputs and buffers aside
+    line = np.flatnonzero(alike >= 0)  # operations only: inputs and buffers do not interrupt a loop
     if len(line) < 2:
         return
     roots = groups.roots()
     taken = roots != np.arange(len(roots))
     taken[roots[taken]] = True
     taken[op_params[:, 0]] = True
-    # barriers never match anything
+    # grouped rows and rows with parameters get a unique negative letter, which matches nothing
     word = np.where(taken[line], -1 - np.arange(len(line)), alike[line])
     free = np.ones(len(line), dtype=bool)
     for start, stop, period in _runs(word):
@@ -206,7 +219,7 @@ def _back_to_back(
 
 
 def _flows(line: np.ndarray, start: int, stop: int, period: int, edges: Mapping[str, np.ndarray]) -> bool:
-    """Whether the second pass consumes something of the first: parallel branches are no loop."""
+    """Return whether the second pass uses a result of the first; otherwise they are parallel branches."""
     first, second = line[start : start + period], line[start + period : min(start + 2 * period, stop)]
     low, high = np.searchsorted(edges["dst"], [second[0], second[-1] + 1])
     src, dst = edges["src"][low:high], edges["dst"][low:high]
@@ -214,30 +227,35 @@ def _flows(line: np.ndarray, start: int, stop: int, period: int, edges: Mapping[
 
 
 def _runs(word: np.ndarray) -> list[tuple[int, int, int]]:
-    """Stretches (start, stop, period) that hold at least two whole periods, as long as can be, longest first.
+    """Return the maximal runs of at least two whole periods as (start, stop, period), longest first.
 
-    A stretch of two periods p or more holds a multiple of p at which the word equals itself p later, so only
-    those places are looked at: n/1 + n/2 + n/3 … of them, a million for a word of a hundred thousand.
+    A run of two or more periods p contains a multiple of p at which the word equals itself p later. Only
+    those positions are tested: n/1 + n/2 + n/3 + … of them, a million for a word of a hundred thousand
+    letters.
 
-    >>> _runs(np.array([1, 2, 3, 1, 2, 3, 1, 2, 3]))
-    [(0, 9, 3)]
-    >>> _runs(np.array([1, 2, 3, 9, 1, 2, 3, 8, 1, 2, 3]))
-    []
+    Example:
+        >>> _runs(np.array([1, 2, 3, 1, 2, 3, 1, 2, 3]))
+        [(0, 9, 3)]
+        >>> _runs(np.array([1, 2, 3, 9, 1, 2, 3, 8, 1, 2, 3]))
+        []
     """
     ranks: list[np.ndarray] = []
     found: set[tuple[int, int, int]] = set()
-    for at, period in _places_to_look(word):
+    for at, period in _candidates(word):
         ranks = ranks or _ranks(word)
-        left = at - _alike_for(ranks, at, at + period, backwards=True)
-        right = at + _alike_for(ranks, at, at + period)
+        left = at - _common_length(ranks, at, at + period, backwards=True)
+        right = at + _common_length(ranks, at, at + period)
         passes = (right - left) // period + 1  # whole passes only
         runs = np.stack([left, left + passes * period, period], axis=1)[passes >= 2]
         found.update(map(tuple, np.unique(runs, axis=0).tolist()))
     return sorted(found, key=lambda run: (run[0] - run[1], run[2], run[0]))
 
 
-def _places_to_look(word: np.ndarray, most: int = 1 << 18) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Multiples of every period at which the word equals itself one period on; ``most`` in memory at once."""
+def _candidates(word: np.ndarray, most: int = 1 << 18) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield multiples of each period at which the word equals itself one period later, with the period.
+
+    About ``most`` of them are in memory at once.
+    """
     size, first = len(word), 1
     while first <= size // 2:
         last = min(size // 2 + 1, first + max(1, most * first // size))
@@ -252,7 +270,7 @@ def _places_to_look(word: np.ndarray, most: int = 1 << 18) -> Iterator[tuple[np.
 
 
 def _ranks(word: np.ndarray) -> list[np.ndarray]:
-    """For k = 1, 2, 4 …: a number for every position that two positions share when k letters are alike."""
+    """Return, for k = 1, 2, 4 …, numbers that are equal for positions followed by the same k letters."""
     _, rank = np.unique(word, return_inverse=True)
     ranks, k = [rank], 1
     while 2 * k <= len(word):
@@ -263,10 +281,10 @@ def _ranks(word: np.ndarray) -> list[np.ndarray]:
     return ranks
 
 
-def _alike_for(
+def _common_length(
     ranks: list[np.ndarray], one: np.ndarray, other: np.ndarray, *, backwards: bool = False
 ) -> np.ndarray:
-    """How many letters are alike from ``one`` and from ``other`` onwards, or before them backwards."""
+    """Return how many letters are equal from positions ``one`` and ``other`` on, or backwards before them."""
     length = np.zeros(len(one), dtype=np.int64)
     for power in range(len(ranks) - 1, -1, -1):
         rank, k = ranks[power], 1 << power

@@ -1,5 +1,6 @@
-"""What happens while a model runs: interpose -> recorder -> operations and module calls -> Recording, Values.
+"""Record what runs while a model runs: module calls, operations, and the activations to save.
 
-Everything here works on live tensors, or decides while they live. What is made of it afterwards lies around
-this folder and is not needed in it.
+``interpose`` sees every call, ``recorder`` dispatches it to ``operations`` and ``module_calls``, and the
+results are a ``Recording`` (integers) and ``Values`` (tensors). Everything here works on live tensors during
+the pass. Nothing here depends on the code that builds a graph from a recording afterwards.
 """

@@ -1,4 +1,4 @@
-"""The addresses of what belongs to a model: its modules, parameters and buffers."""
+"""Give modules, parameters and buffers their addresses."""
 
 from __future__ import annotations
 
@@ -14,14 +14,22 @@ from .context.state_restorer import StateRestorer
 
 
 class Addresses:
-    """Names for what belongs to a model; modules met on the way are named when they are met.
+    """The addresses of a model's modules, parameters and buffers, and of modules met during the pass.
 
-    ``modules`` and ``names`` run side by side, ``numbers`` has a place by a module's id; ``sources`` tells
-    of a tensor's id whether it is a parameter or a buffer, and which. All that is named is ``outside``.
+    Args:
+        restorer: Learns about everything that is given an address, since it existed before the pass.
+
+    Attributes:
+        modules: The modules, by number. They are kept alive so that their ids are not reused.
+        names: The addresses of ``modules``.
+        params: Addresses and parameters, by number.
+        buffers: Addresses and buffers, by number.
+        sources: By a tensor's id: ``"param"`` or ``"buffer"``, and its number.
+        numbers: The numbers of ``modules``, by id.
     """
 
     def __init__(self, restorer: StateRestorer) -> None:
-        self.modules: list[Any] = []  # held, so that their ids stay their own
+        self.modules: list[Any] = []
         self.names: list[str] = []
         self.params: list[tuple[str, Parameter]] = []
         self.buffers: list[tuple[str, Tensor]] = []
@@ -29,8 +37,13 @@ class Addresses:
         self.numbers: dict[int, int] = {}
         self._restorer = restorer
 
-    def learn(self, model: Module, prefix: str = "") -> None:
-        """Name a model's modules, parameters and buffers, those already named aside."""
+    def add_model(self, model: Module, prefix: str = "") -> None:
+        """Give addresses to a model's modules, parameters and buffers, except those that already have one.
+
+        Args:
+            model: The model.
+            prefix: The address of ``model`` itself.
+        """
         for name, module in model.named_modules(prefix=prefix):
             if id(module) in self.numbers:
                 continue
@@ -39,18 +52,26 @@ class Addresses:
             self.names.append(str(Address(name)))
             self._restorer.add_module(module)
             own = f"{self.names[-1]}." if name else ""
-            self._learn_tensors("param", own, module._parameters, self.params)
-            self._learn_tensors("buffer", own, module._buffers, self.buffers)
+            self._add_tensors("param", own, module._parameters, self.params)
+            self._add_tensors("buffer", own, module._buffers, self.buffers)
 
-    def _learn_tensors(self, kind: str, prefix: str, tensors: Any, found: list[tuple[str, Any]]) -> None:
+    def _add_tensors(self, kind: str, prefix: str, tensors: Any, named: list[tuple[str, Any]]) -> None:
         for key, t in tensors.items():
             if t is not None and id(t) not in self.sources:
-                self.sources[id(t)] = (kind, len(found))
-                found.append((prefix + (key if key.isidentifier() else str(Address(key))), t))
+                self.sources[id(t)] = (kind, len(named))
+                named.append((prefix + (key if key.isidentifier() else str(Address(key))), t))
                 self._restorer.add(t)
 
     def add(self, module: Any, parent: int) -> int:
-        """Number a module that nobody named: it is called by its class under the module ``parent``."""
+        """Give an address to a module that is not part of the model: its class, below its calling module.
+
+        Args:
+            module: The module.
+            parent: The number of the module that called it, -1 for none.
+
+        Returns:
+            The number of the module.
+        """
         above = Address.parse(self.names[parent]).name if parent >= 0 else ""
         own = type(module).__name__
         plain = f"{above}.{own}" if above else own
@@ -58,15 +79,15 @@ class Addresses:
         while str(Address(name)) in self.names:
             count += 1
             name = f"{plain}_{count}"
-        self.learn(module, name)
+        self.add_model(module, name)
         return self.numbers[id(module)]
 
 
 def param_of(name: str, p: Any) -> Param:
-    """What is known of a parameter."""
+    """Return the facts about a parameter or buffer."""
     return Param(
         name,
-        () if is_lazy(p) else tuple(p.shape),  # a pass that failed may leave it as it was
+        () if is_lazy(p) else tuple(p.shape),  # it stays uninitialized if the pass failed
         str(p.dtype).removeprefix("torch."),
         0 if is_lazy(p) else p.numel() * p.element_size(),
         bool(p.requires_grad),

@@ -1,4 +1,4 @@
-"""What a pass's inputs are called: as the model's own code calls its arguments."""
+"""Name the inputs of a pass after the parameters of the model's forward."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from torch.nn import Module
 
 
 def by_name(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments under the names that the model's code has for them; the places, where it tells none.
+    """Return a call's arguments by parameter name; by position if the model's signature is unknown.
 
-    >>> by_name(lambda x, *rest, **more: x, (1, 2), {"mask": 3})
-    {'x': 1, 'rest': (2,), 'mask': 3}
+    Args:
+        model: A module or function.
+        args: The positional arguments.
+        kwargs: The keyword arguments.
+
+    Example:
+        >>> by_name(lambda x, *rest, **more: x, (1, 2), {"mask": 3})
+        {'x': 1, 'rest': (2,), 'mask': 3}
     """
-    model = getattr(model, "_orig_mod", model)  # what torch.compile was given knows the names
+    model = getattr(model, "_orig_mod", model)  # the module that was compiled has the signature
     function = model.forward if isinstance(model, Module) else model
     names = _positional(function)
     if not kwargs and len(args) <= len(names):
@@ -24,7 +30,7 @@ def by_name(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     try:
         call = inspect.signature(function)
         bound = call.bind(*args, **kwargs)
-    except Exception:  # no signature, or arguments that it does not take: the model will say so
+    except Exception:  # no signature, or arguments that do not fit it: the model itself will raise
         return {**{str(place): value for place, value in enumerate(args)}, **kwargs}
     named: dict[str, Any] = {}
     for name, value in bound.arguments.items():
@@ -34,14 +40,17 @@ def by_name(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _positional(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of a plain function's positional arguments, none of anything else's: ``inspect`` knows those
-    too, and would take a tenth of a small model's trace for it.
+    """Return the names of a plain function's positional parameters; none for other callables.
+
+    ``inspect.signature`` handles all callables, but takes a tenth of the time of a small model's trace.
 
     >>> _positional(lambda x, *rest: x), _positional(print)
     (('x',), ())
     """
-    itself = isinstance(function, MethodType)
+    bound = isinstance(function, MethodType)
     plain = function.__func__ if isinstance(function, MethodType) else function
-    if not isinstance(plain, FunctionType) or vars(plain):  # a decorator may have left another signature
+    if not isinstance(plain, FunctionType) or vars(
+        plain
+    ):  # attributes may come from a decorator that changes the signature
         return ()
-    return plain.__code__.co_varnames[itself : plain.__code__.co_argcount]
+    return plain.__code__.co_varnames[bound : plain.__code__.co_argcount]

@@ -1,4 +1,4 @@
-"""Noting every call of a pass while it runs, so that it can be run again: done where activations are kept."""
+"""Log every call of a pass while it runs, so that it can be replayed. Done only if activations are saved."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from .context.execution_context import DEFAULT, ExecutionContext, current_contex
 from .context.randomness import generators, has_moved, may_draw
 from .invocation import PLACEHOLDER, Invocation, Patch, TensorArg, flatten
 
-#: What a call was given: arguments, keywords, pairs of each tensor's row and its argument's number.
-Given = tuple[tuple[Any, ...], dict[str, Any] | None, list[int]]
-#: A call as it is noted while the pass runs: the function's number, arguments, keywords in pairs, pairs of a
-#: row and an argument's number, whether each tensor required a gradient, their patches, states, the context
-#: state's number. Tuples of numbers and texts: the garbage collector soon stops walking them.
-Note = tuple[
+#: The arguments of a call: positional, keyword, and for each tensor its producer and its argument's number.
+CallArguments = tuple[tuple[Any, ...], dict[str, Any] | None, list[int]]
+#: A call as logged during the pass: the function's number, positional arguments, keyword arguments in pairs,
+#: the producer and argument number of each tensor, whether each tensor required a gradient, their patches,
+#: the generators with their states, and the number of the execution context. It is made of tuples of numbers
+#: and strings, which the garbage collector soon stops walking.
+LoggedCall = tuple[
     int,
     tuple[Any, ...],
     tuple[tuple[str, Any], ...],
@@ -29,34 +30,50 @@ Note = tuple[
     tuple[tuple[Any, Tensor], ...],
     int,
 ]
-INPUTS: Final = 3  # places in a Note
+INPUTS: Final = 3  # positions in a LoggedCall
 STATES: Final = 6
 
 
 class CallLog:
-    """Notes the calls of one pass, by the row of the first tensor each returned. Runs once per operation, so
-    it makes few objects; ``invocation`` makes sense of them when someone asks."""
+    """Logs the calls of one pass, by the offset of the first tensor that each returned.
+
+    It runs once per operation and therefore makes few objects; ``invocation`` decodes them on demand.
+
+    Attributes:
+        calls: The calls.
+        picks: For modules that ran outside Python, which of the returned tensors have rows, by position.
+        outputs: Outputs of the pass that were written to after the call that returned them.
+        patches: How tensors differ from what their producers returned, by the tensor's id and its producer.
+        nested: Whether another trace runs around this one and must not see the log's own operations.
+    """
 
     def __init__(self) -> None:
-        self.calls: dict[int, Note] = {}
+        self.calls: dict[int, LoggedCall] = {}
         self.picks: dict[int, tuple[int, ...]] = {}
-        self.outputs: dict[int, TensorArg] = {}  # those that were written to after they had been returned
-        #: Arguments written through a view, by the tensor's id and the row it came from.
+        self.outputs: dict[int, TensorArg] = {}
         self.patches: dict[tuple[int, int], Patch] = {}
         self.nested = False
         self._functions: list[Any] = []
-        self._met: dict[Any, tuple[int, bool]] = {}  # by function: its number, and whether it may draw
+        self._known: dict[
+            Any, tuple[int, bool]
+        ] = {}  # by function: its number, and if it may draw random numbers
         self._contexts: dict[Any, int] = {DEFAULT: 0}
-        self._last: tuple[Any, int] = (DEFAULT, 0)  # the context state of the last call, and its number
+        self._last: tuple[Any, int] = (DEFAULT, 0)  # the execution context of the last call, and its number
 
     def invocation(
         self,
-        note: Note,
+        call: LoggedCall,
         tensor_arg: Callable[[int, int, bool, Patch | None], TensorArg],
         picks: tuple[int, ...] | None = None,
     ) -> Invocation:
-        """A noted call; ``tensor_arg`` makes a tensor_arg of argument, source, ``grad`` and patch."""
-        function, args, named, inputs, grads, patches, states, context = note
+        """Decode a logged call.
+
+        Args:
+            call: The logged call.
+            tensor_arg: Makes a ``TensorArg`` of ``arg``, ``source``, ``grad`` and ``patch``.
+            picks: Which of the returned tensors have rows; None for all.
+        """
+        function, args, named, inputs, grads, patches, states, context = call
         tensor_args = zip(inputs[1::2], inputs[::2], grads, patches or (None,) * len(grads), strict=True)
         return Invocation(
             self._functions[function],
@@ -71,18 +88,30 @@ class CallLog:
     def before(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, inputs: list[int]
     ) -> Any:
-        """A call is about to run: what ``after`` is to be given of it, None where it cannot be noted."""
-        if self.nested:  # a trace around this one must not see our own look at the tensors
-            with torch._C.DisableTorchFunction():
-                return self.noted(func, args, kwargs, inputs)
-        return self.noted(func, args, kwargs, inputs)
+        """Log a call that is about to run.
 
-    def noted(
+        Args:
+            func: The function.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+            inputs: The producer and the argument number of each tensor.
+
+        Returns:
+            What to pass to ``after``; None if the call cannot be logged.
+        """
+        if self.nested:  # a trace around this one must not see the log's own operations
+            with torch._C.DisableTorchFunction():
+                return self.logged_call(func, args, kwargs, inputs)
+        return self.logged_call(func, args, kwargs, inputs)
+
+    def logged_call(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, inputs: list[int]
-    ) -> Note | None:
-        """A call as it is noted; ``inputs`` pairs each tensor's row with its argument's number. None for
-        arguments that cannot be kept (a container that cannot be made again). All in one, for on small
-        tensors the calls of functions of our own are a good part of what saving costs."""
+    ) -> LoggedCall | None:
+        """Return a call in the form in which it is logged.
+
+        None if an argument cannot be stored, for example a container that cannot be rebuilt. The code is not
+        split into functions: with small tensors, calls of Python functions are much of the cost of saving.
+        """
         try:
             found: list[Tensor] = []
             plain: list[Any] = []
@@ -104,48 +133,77 @@ class CallLog:
                 patches = tuple(
                     [self.patches.get((id(t), row)) for t, row in zip(found, inputs[::2], strict=True)]
                 )
-            function, draws = self._met.get(func) or self._learn(func)
+            function, draws = self._known.get(func) or self._learn(func)
             states = tuple([(g, g.get_state()) for g in generators(dict(named))]) if draws else ()
             now = current_context()
             if now != self._last[0]:
                 self._last = now, self._contexts.setdefault(ExecutionContext(*now), len(self._contexts))
             return function, tuple(plain), named, tuple(inputs), grads, patches, states, self._last[1]
-        except Exception:  # a foreign container may refuse anything; the pass goes on, unproven here
+        except Exception:  # a container class may raise anything; the pass goes on without this call
             return None
 
     def _learn(self, func: Any) -> tuple[int, bool]:
-        known = self._met[func] = len(self._functions), may_draw(func)
+        entry = self._known[func] = len(self._functions), may_draw(func)
         self._functions.append(func)
-        return known
+        return entry
 
-    def after(self, row: int, note: Any, out: Any) -> None:
-        """The call has returned ``out``, whose first tensor is ``row``; ``note`` is what ``before`` gave."""
-        if note[STATES]:
+    def after(self, offset: int, call: Any, out: Any) -> None:
+        """Store a call that has returned.
+
+        Args:
+            offset: The offset of the first tensor it returned.
+            call: What ``before`` returned.
+            out: What the call returned.
+        """
+        if call[STATES]:
             try:
                 with torch._C.DisableTorchFunction():
-                    drawn = tuple((g, state) for g, state in note[STATES] if has_moved(g, state))
-            except Exception:  # within ``torch.func`` or a fake mode a generator's state cannot be looked at
+                    drawn = tuple((g, state) for g, state in call[STATES] if has_moved(g, state))
+            except Exception:  # within ``torch.func`` or a fake mode a generator's state cannot be read
                 return
-            note = _with_states(note, drawn)
-        self.calls[row] = note
+            call = _with_states(call, drawn)
+        self.calls[offset] = call
 
-    def whole(
-        self, row: int, module: Module, given: Given, picks: tuple[int, ...], out: list[Tensor]
-    ) -> Note | None:
-        """Note a module that ran out of sight: ``picks`` of what it returned are ``out``, from ``row`` on."""
-        note = self.noted(module, *given)
-        if note is not None:
-            note = _with_states(note, ())  # it has drawn already: what from is not known any more
-            self.calls[row], self.picks[row] = note, picks
-        return note
+    def add_module(
+        self,
+        offset: int,
+        module: Module,
+        call_arguments: CallArguments,
+        picks: tuple[int, ...],
+        out: list[Tensor],
+    ) -> LoggedCall | None:
+        """Log a module that ran outside Python, after it has returned.
 
-    def output(self, row: int, t: Tensor, source: int, arg: int) -> None:
-        """The pass returns ``t``, which comes from the row ``source``."""
+        Args:
+            offset: The offset of the first of ``out``.
+            module: The module.
+            call_arguments: Its arguments.
+            picks: The positions of ``out`` among the tensors that it returned.
+            out: The returned tensors that have rows.
+
+        Returns:
+            The logged call; None if it cannot be logged.
+        """
+        call = self.logged_call(module, *call_arguments)
+        if call is not None:
+            call = _with_states(call, ())  # it has run already: the states before it are not known any more
+            self.calls[offset], self.picks[offset] = call, picks
+        return call
+
+    def add_output(self, offset: int, t: Tensor, source: int, arg: int) -> None:
+        """Log an output of the pass, if it was written to after the call that returned it.
+
+        Args:
+            offset: The offset of the output's row.
+            t: The tensor.
+            source: Its producer.
+            arg: The number of its argument's name.
+        """
         patch = self.patches.get((id(t), source))
         if patch is not None:
-            self.outputs[row] = TensorArg(arg, source, False, patch)
+            self.outputs[offset] = TensorArg(arg, source, False, patch)
 
 
-def _with_states(note: Any, states: tuple[tuple[Any, Tensor], ...]) -> Note:
-    noted: Note = (*note[:STATES], states, *note[STATES + 1 :])
-    return noted
+def _with_states(call: Any, states: tuple[tuple[Any, Tensor], ...]) -> LoggedCall:
+    logged: LoggedCall = (*call[:STATES], states, *call[STATES + 1 :])
+    return logged

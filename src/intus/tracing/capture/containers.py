@@ -1,4 +1,4 @@
-"""Finding tensors in what functions take and return; foreign objects are never looked into."""
+"""Find tensors in what functions take and return; only tuples, lists, dicts and slices are searched."""
 
 from __future__ import annotations
 
@@ -12,26 +12,36 @@ from torch.nn.parameter import is_lazy
 
 from ...core.nested import leaves, paths
 
-#: Types that are compared as they are when operations are told apart.
+#: Immutable types whose values are compared directly when operations are compared.
 ATOMS = frozenset(
     {int, float, bool, str, bytes, complex, type(None), type(...), torch.dtype, torch.device, torch.layout,
      torch.memory_format, torch.Size, torch.Generator}
 )  # fmt: skip
-#: As deep as containers are looked into.
+#: Maximum depth of nested containers that are searched.
 NESTING = 8
 _SEQUENCES = (tuple, list)
 _ONLY_TENSORS = {Tensor}
 
 
 def walk(value: Any, name: str, atoms: list[Any], depth: int = 0) -> Iterator[tuple[Tensor, str]]:
-    """The tensors in one argument with their paths (``"1.2"``); what else is in it is added to ``atoms``.
+    """Yield the tensors in one argument with their paths, and collect its other values in ``atoms``.
 
-    Atoms are plain values, or pairs: a keyword (``""`` for a positional argument) and its value, or None and
-    what is there to be compared but is no argument as it was written.
+    Args:
+        value: The argument.
+        name: Its position or keyword; the paths start with it: ``"1.2"``.
+        atoms: Receives the values other than tensors, for comparing calls. Each is a plain value or a pair:
+            a keyword (``""`` if positional) and a whole argument, or None and a part of an argument.
+        depth: The depth of ``value`` in its container.
 
-    >>> atoms = []
-    >>> [path for _, path in walk([torch.ones(1), 2], "0", atoms)], list(walk((3, 3), "stride", atoms)), atoms
-    (['0.0'], [], [(None, 2), (None, 2), ('stride', (3, 3))])
+    Yields:
+        Pairs of a tensor and its path.
+
+    Example:
+        >>> atoms = []
+        >>> [path for _, path in walk([torch.ones(1), 2], "0", atoms)], list(walk((3, 3), "stride", atoms))
+        (['0.0'], [])
+        >>> atoms
+        [(None, 2), (None, 2), ('stride', (3, 3))]
     """
     if isinstance(value, Tensor):
         yield value, name
@@ -55,7 +65,7 @@ def walk(value: Any, name: str, atoms: list[Any], depth: int = 0) -> Iterator[tu
 
 
 def is_plain(value: Any) -> bool:
-    """Whether an argument holds no tensor and cannot be changed: an atom, a slice or tuple of such.
+    """Return whether an argument is immutable and without tensors: an atom, or a slice or tuple of atoms.
 
     >>> is_plain((slice(None), 3)), is_plain([3])
     (True, False)
@@ -69,7 +79,10 @@ def is_plain(value: Any) -> bool:
 
 
 def tensors(value: Any) -> list[Tensor]:
-    """The tensors in what a function or module returned, in order; a lazy module's parameter is none yet."""
+    """Return the tensors in what a function or module returned, in order.
+
+    Uninitialized parameters of lazy modules are left out.
+    """
     if type(value) is Tensor:
         return [value]
     if type(value) in _SEQUENCES and set(map(type, value)) == _ONLY_TENSORS:  # as chunk returns them
@@ -78,8 +91,9 @@ def tensors(value: Any) -> list[Tensor]:
 
 
 def named_tensors(value: Any) -> list[tuple[str, Tensor]]:
-    """The tensors in what a model took or returned, each with the way to it (``"states.0"``); a bare place
-    says too little to be a name.
+    """Return the tensors in what a model took or returned, each with its path (``"states.0"``).
+
+    A path that is only a number carries no information, so it becomes ``""``.
 
     >>> [name for name, _ in named_tensors({"logits": torch.ones(1), "states": (torch.ones(1),)})]
     ['logits', 'states.0']
@@ -87,5 +101,5 @@ def named_tensors(value: Any) -> list[tuple[str, Tensor]]:
     return [("" if path.isdigit() else path, t) for path, t in paths(value, Tensor) if not is_lazy(t)]
 
 
-#: Whether ``vmap`` or a ``torch.func`` transform is looking through this tensor at another.
+#: Return whether a tensor is a wrapper made by ``vmap`` or another ``torch.func`` transform.
 is_wrapped = is_functorch_wrapped_tensor

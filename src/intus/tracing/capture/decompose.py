@@ -1,9 +1,12 @@
-"""What a composite function does inside: ``trace(…, decompose=True)``.
+"""Record composite functions by the operations they run inside: ``trace(…, decompose=True)``.
 
-A function that does several things (``multi_head_attention_forward``, ``einsum``, an LSTM) becomes a call, as
-a module's is, whose operations are what it does: first what it calls in Python, then what torch's own code
-dispatches (ATen). Whether a function does several things is seen by running it once on copies, in each
-situation in which it is met; what merely arranges memory (views, copies, casts) does not count.
+A composite function (``multi_head_attention_forward``, ``einsum``, an LSTM) is recorded as a call, like a
+call of a module. Its operations are the torch functions that it calls in Python if it calls several,
+otherwise the ATen operations that it dispatches.
+
+Whether a function is composite is found out by running it once on copies of its arguments, for each distinct
+combination of arguments, shapes, dtypes and modes. Operations that only move memory (views, copies, casts) do
+not count.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .containers import tensors, walk
-from .context.randomness import common_generators, generators, put_back
+from .context.randomness import common_generators, generators, preserve_generators
 from .functions import describe, written
 from .invocation import arguments, flatten
 from .memory import copied, memory_of
@@ -29,53 +32,78 @@ from .memory import copied, memory_of
 if TYPE_CHECKING:
     from .recorder import Recorder
 
+#: Strategies for recording a call: as one operation, by what it calls in Python, by what it dispatches.
 PLAIN, PYTHON, ATEN = range(3)
-#: Written in Python for the most part of torch to call in turn, and checked at their head alone.
+#: Modules of torch's functions that are written in Python. They check for torch function modes only on entry.
 _IN_PYTHON = ("torch.nn.functional", "torch.functional")
-#: Moves of memory that a function makes on its way.
+#: ATen operations that only move memory, besides views.
 _MOVES = frozenset({"clone", "_to_copy", "_unsafe_view", "_reshape_alias", "empty", "empty_like", "detach"})
-#: Functions that are asked for what they arrange.
-_ARRANGING = frozenset({"einsum", "tensordot"})
+#: Functions that are decomposed even if only one of the operations they run does more than move memory.
+_ALWAYS_OPENED = frozenset({"einsum", "tensordot"})
 _skip_one_hop = getattr(torch._C, "_skip_one_hop_torch_function", None)  # torch 2.9 or newer
 
-_Place = tuple[int | None, int, tuple[int, ...], tuple[int, ...], torch.dtype]
+#: The identity of a view: its memory, storage offset, shape, strides and dtype.
+_View = tuple[int | None, int, tuple[int, ...], tuple[int, ...], torch.dtype]
 
 
 class Decomposer:
-    """Opens composite functions for one recorder, which ``recorder`` is while it is entered; ``inside`` is
-    whether another records around it, which must not see functions tried out."""
+    """Records composite functions by the operations they run, for one recorder.
+
+    Attributes:
+        recorder: The recorder while it is entered, else None.
+        nested: Whether another recorder is active around it. Nothing is decomposed then, because the outer
+            recorder would record the trial runs.
+    """
 
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
-        self.inside = False
+        self.nested = False
         self._strategies: dict[Any, int] = {}
         self._modules: dict[tuple[int, Any], Module] = {}
         self._dispatching = False
-        self._rows: dict[_Place, int] = {}  # what was made where in the function that is open
-        self._fresh: list[tuple[Any, int]] = []  # what the last operation made or wrote, and the rows
+        self._producers: dict[_View, int] = {}  # of the views made in the current function
+        self._fresh: list[
+            tuple[Any, int]
+        ] = []  # the last operation's results and writes, with their producers
 
     def strategy(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> int:
-        """How a call is to be recorded: PLAIN as one operation, PYTHON or ATEN by what is inside."""
-        if self._dispatching or not _openable(func):
+        """Return how to record a call: PLAIN, PYTHON or ATEN.
+
+        Args:
+            func: The function.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+        """
+        if self._dispatching or not _is_torch_function(func):
             return PLAIN
         recorder = self.recorder
-        if recorder is None or self.inside or recorder.producers.transformed:
+        if recorder is None or self.nested or recorder.producers.transformed:
             return PLAIN
         atoms: list[Any] = []
-        given = [t for t, _ in walk((args, kwargs or {}), "", atoms)]
-        situation = [(t.shape, t.dtype, t.device, t.requires_grad, t.is_contiguous()) for t in given]
-        state = (
+        inputs = [t for t, _ in walk((args, kwargs or {}), "", atoms)]
+        metas = [(t.shape, t.dtype, t.device, t.requires_grad, t.is_contiguous()) for t in inputs]
+        modes = (
             torch.is_grad_enabled(),
             torch.is_inference_mode_enabled(),
             torch._C._is_any_autocast_enabled(),
         )
-        key = (func, tuple(atoms), tuple(situation), state)
+        key = (func, tuple(atoms), tuple(metas), modes)
         if key not in self._strategies:
-            self._strategies[key] = _look(func, args, kwargs or {})
+            self._strategies[key] = _try_out(func, args, kwargs or {})
         return self._strategies[key]
 
     def run(self, strategy: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
-        """Run a call and record it as the call of a module of the function's name."""
+        """Run a call and record it as the call of a module named after the function.
+
+        Args:
+            strategy: PYTHON or ATEN.
+            func: The function.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+
+        Returns:
+            What the function returned.
+        """
         recorder, kwargs = self.recorder, kwargs or {}
         assert recorder is not None
         module = self._module(recorder, func)
@@ -92,11 +120,11 @@ class Decomposer:
         return out
 
     def _module(self, recorder: Recorder, func: Any) -> Module:
-        """What stands for a function among the modules: one in each module that calls it."""
+        """Return the module that represents a function: one for each module that calls it."""
         parent = recorder.recording.module_of(recorder.recording.stack[-1])
         if (parent, func) not in self._modules:
-            kind = type(describe(func).type, (Module,), {"forward": staticmethod(func)})
-            self._modules[parent, func] = kind()
+            class_ = type(describe(func).type, (Module,), {"forward": staticmethod(func)})
+            self._modules[parent, func] = class_()
         return self._modules[parent, func]
 
     def _dispatched(
@@ -106,50 +134,66 @@ class Decomposer:
         try:
             with _Dispatch(self, recorder):
                 out = func(*args, **kwargs)
-            self._settle(recorder)
-            self._recognise(recorder, out)
+            self._refresh(recorder)
+            self._add_aliases(recorder, out)
             return out
         finally:
             self._dispatching = False
-            self._rows.clear()
+            self._producers.clear()
             self._fresh.clear()
 
     def dispatch(self, recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """An ATen operation inside an open function."""
+        """Run and record an ATen operation of the current composite function.
+
+        Args:
+            recorder: The recorder.
+            func: The operation.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+
+        Returns:
+            What the operation returned.
+        """
         with torch._C.DisableTorchFunction():
-            self._settle(recorder)
-            self._recognise(recorder, (args, kwargs))
+            self._refresh(recorder)
+            self._add_aliases(recorder, (args, kwargs))
         if func is torch.ops.aten.detach.default:
-            return func(*args, **kwargs)  # how autograd keeps what it needs: no part of what is computed
+            return func(*args, **kwargs)  # autograd detaches what it saves: not part of the computation
         out = recorder.handler(recorder, func, (), args, kwargs)
         with torch._C.DisableTorchFunction():
             for t in (*tensors(out), *written(describe(func), args, kwargs)):
-                seen = recorder.producers.known.get(id(t))
-                if seen is not None:
-                    self._rows[_place(t)] = seen[1]
-                    self._fresh.append((seen[0], seen[1]))
+                entry = recorder.producers.known.get(id(t))
+                if entry is not None:
+                    self._producers[_view(t)] = entry[1]
+                    self._fresh.append((entry[0], entry[1]))
         return out
 
-    def _settle(self, recorder: Recorder) -> None:
-        """Counts of writes move once more when an operation has returned: autograd counts a write in place
-        after it, and gives a view its base's count. Nothing else can have run since."""
+    def _refresh(self, recorder: Recorder) -> None:
+        """Update the versions of the last operation's results.
+
+        Autograd changes versions once more after an operation has returned: it counts an in-place write then,
+        and gives a view the version of its base. No other operation can have run in between.
+        """
         producers, values = recorder.producers, recorder.values
-        for reference, row in self._fresh:
+        for reference, producer in self._fresh:
             t = reference()
-            if t is not None and producers.known[id(t)][1] == row:
-                producers.note(t, row)
-            values.settled(row, t)
+            if t is not None and producers.known[id(t)][1] == producer:
+                producers.set_producer(t, producer)
+            values.refresh(producer, t)
         self._fresh.clear()
 
-    def _recognise(self, recorder: Recorder, value: Any) -> None:
-        """Autograd may hand on another object than was returned; in the same place it is the same."""
+    def _add_aliases(self, recorder: Recorder, value: Any) -> None:
+        """Record the producers of unknown tensors that are views made in the current function.
+
+        Autograd may pass on another object than the operation returned, with the same memory and strides.
+        """
         for t in tensors(value):
-            if not recorder.producers.is_known(t) and (row := self._rows.get(_place(t))) is not None:
-                recorder.producers.note(t, row)
+            if not recorder.producers.is_known(t) and (producer := self._producers.get(_view(t))) is not None:
+                recorder.producers.set_producer(t, producer)
 
 
 class _Dispatch(TorchDispatchMode):
-    """Shows the ATen operations to a Decomposer."""
+    """Passes ATen operations to a Decomposer."""
 
     def __init__(self, decomposer: Decomposer, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -160,7 +204,7 @@ class _Dispatch(TorchDispatchMode):
 
 
 class _CountDispatched(TorchDispatchMode):
-    """Counts ATen operations: all, and those that do more than move memory."""
+    """Counts ATen operations: ``all``, and ``work``, those that do more than move memory."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -184,46 +228,46 @@ class _CountCalled(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _openable(func: Any) -> bool:
-    """Whether a function is torch's own: what else there is may do more than once it may."""
+def _is_torch_function(func: Any) -> bool:
+    """Return whether a function is torch's own; others may have side effects that must not happen twice."""
     module = getattr(func, "__module__", None) or "torch"
     if isinstance(func, FunctionType):
         return module in _IN_PYTHON
     return isinstance(func, BuiltinFunctionType | MethodDescriptorType) and module.startswith("torch")
 
 
-def _look(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Run a call on copies and see what it does."""
+def _try_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Run a call on copies of its arguments, and return the strategy that what it does calls for."""
     found: list[Tensor] = []
     plain = tuple(flatten(value, found) for value in args)
     named = {name: flatten(value, found) for name, value in kwargs.items()}
-    called = _CountCalled()
+    python_calls = _CountCalled()
     try:
         copies = {id(t): _copy(t) for t in found}
         again, others = arguments(plain, named, [copies[id(t)] for t in found])
-        with put_back({*common_generators(), *generators(kwargs)}), warnings.catch_warnings():
+        with preserve_generators({*common_generators(), *generators(kwargs)}), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with _CountDispatched() as seen:
+            with _CountDispatched() as dispatched:
                 if _skip_one_hop is not None and isinstance(func, FunctionType):
-                    with called:
+                    with python_calls:
                         _skip_one_hop(func, (), again, others)
                 else:
                     func(*again, **others)
-    except Exception:  # what it raises it raises again when it is run, seen by the caller
+    except Exception:  # the call itself will raise it again, where the caller can see it
         return PLAIN
-    if seen.work < 2 and not (seen.all > 1 and describe(func).type in _ARRANGING):
+    if dispatched.work < 2 and not (dispatched.all > 1 and describe(func).type in _ALWAYS_OPENED):
         return PLAIN
-    return PYTHON if called.count > 1 else ATEN
+    return PYTHON if python_calls.count > 1 else ATEN
 
 
 def _copy(t: Tensor) -> Tensor:
-    mine = t.detach()
-    return copied(mine.requires_grad_() if t.requires_grad else mine)
+    detached = t.detach()
+    return copied(detached.requires_grad_() if t.requires_grad else detached)
 
 
 @contextmanager
 def _reentered(mode: TorchFunctionMode) -> Iterator[None]:
-    """The mode sees what runs, inside its own handler."""
+    """Activate a mode again inside its own handler, where torch has deactivated it."""
     torch._C._push_on_torch_function_stack(mode)
     try:
         yield
@@ -231,8 +275,8 @@ def _reentered(mode: TorchFunctionMode) -> Iterator[None]:
         torch._C._pop_torch_function_stack()
 
 
-def _place(t: Tensor) -> _Place:
+def _view(t: Tensor) -> _View:
     try:
         return memory_of(t), int(t.storage_offset()), tuple(t.shape), t.stride(), t.dtype
-    except RuntimeError:  # sparse: known by its identity alone
+    except RuntimeError:  # a sparse tensor is identified by its object
         return None, id(t), (), (), t.dtype

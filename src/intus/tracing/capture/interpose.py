@@ -1,9 +1,10 @@
-"""Standing between a model and torch while it runs, and leaving without a trace.
+"""Intercept the torch functions and module calls of a forward pass, and restore everything afterwards.
 
-Two things see a forward pass: a ``TorchFunctionMode`` (thread-local, nothing in torch is patched) for
-operations, and the code of ``nn.Module.__call__`` for which module they ran in. The latter is the one patch
-there is: it is shared by all captures under way, put in by the first and taken out by the last, and asks a
-thread-local which capture to tell. Traces may run in several threads, and inside one another.
+Operations are seen by a ``TorchFunctionMode``, which is thread-local and patches nothing. Module calls are
+seen by replacing the code of ``nn.Module.__call__``, the only patch of torch's code. All active captures
+share
+it: the first one installs it and the last one removes it. The replacement finds the capture to report to in a
+thread-local. Traces may run in several threads, and inside one another.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from .context.global_patches import GlobalPatches, plain_call
 from .decompose import Decomposer
 from .memory import memory_of
 from .module_calls import ModuleCalls
-from .operations import Answer
+from .operations import MetaValue
 from .recorder import Recorder
 from .recording import ROW
 from .saving.values import Values
 
-#: ``captures`` are the module calls of those captures that are under way in the thread, innermost last.
+#: ``captures`` are the ``ModuleCalls`` of the active captures of the thread, innermost last.
 _local = threading.local()
 
 
@@ -39,12 +40,15 @@ def _call_module(
     _intus_plain_call: Callable[..., Any] = plain_call,
     **kwargs: Any,
 ) -> Any:
-    """Runs for ``Module.__call__`` while any capture is under way, with torch's names for its globals."""
+    """Run a module and record its call; replaces ``Module.__call__`` while any capture is active.
+
+    It runs with the globals of torch's own function. What it needs besides is in its keyword defaults.
+    """
     try:
         calls: ModuleCalls = _intus_local.captures[-1]
     except (AttributeError, IndexError):  # a thread without a capture
         return _intus_plain_call(module, *args, **kwargs)
-    if calls.values.busy:  # the caller's own code, or what is run again: no part of the pass
+    if calls.values.busy:  # a ``save=`` or ``transform=`` function, or a replay: not part of the pass
         return _intus_plain_call(module, *args, **kwargs)
     call = calls.begin(module)
     try:
@@ -55,26 +59,37 @@ def _call_module(
     return out
 
 
-_surroundings = GlobalPatches(cast(FunctionType, _call_module))
+_patches = GlobalPatches(cast(FunctionType, _call_module))
 
 
 class Capture:
     """Records everything that runs inside its ``with`` block on this thread.
 
-    ``model`` is where names come from (None for plain functions); ``values`` keeps activations. What the
-    pass wrote into memory that was there before it (BatchNorm's running statistics, a cache, the inputs), and
-    what it assigned to modules' attributes, is put back on exit when ``restore`` is set, so outputs are
-    declared inside the block. After ``most`` operations no more are noted. ``answer`` is asked for the plain
-    value of a tensor on ``meta``, which has none. With ``decompose``, composite functions are recorded by
-    what they do inside.
+    Args:
+        model: Gives parameters, buffers and modules their addresses; None for a plain function.
+        values: Saves activations; by default none are saved.
+        restore: Whether to undo, on exit, what the pass wrote to memory that existed before it (BatchNorm's
+            running statistics, a cache, the inputs) and what it assigned to attributes of modules. Outputs
+            must then be declared inside the block.
+        max_rows: No rows are recorded once there are this many.
+        meta_value: Returns the plain value to use for a tensor on ``meta``, which has none; None to let torch
+            raise.
+        decompose: Whether to record composite functions by what they call inside.
 
-    >>> net, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
-    >>> capture = Capture(net)
-    >>> capture.inputs(x)
-    >>> with capture:
-    ...     capture.outputs(net(x))
-    >>> capture.recording.types
-    ['input', 'linear', 'output']
+    Attributes:
+        recording: What has been recorded so far.
+        call_log: The logged calls, for replaying them; None if no activations are saved.
+        values: The saved activations.
+        restored: The memories that were restored, as ``memory_of`` identifies them.
+
+    Example:
+        >>> net, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
+        >>> capture = Capture(net)
+        >>> capture.inputs(x)
+        >>> with capture:
+        ...     capture.outputs(net(x))
+        >>> capture.recording.types
+        ['input', 'linear', 'output']
     """
 
     def __init__(
@@ -83,8 +98,8 @@ class Capture:
         values: Values | None = None,
         *,
         restore: bool = False,
-        most: int = sys.maxsize,
-        answer: Answer | None = None,
+        max_rows: int = sys.maxsize,
+        meta_value: MetaValue | None = None,
         decompose: bool = False,
     ) -> None:
         self.values = values or Values(None)
@@ -92,28 +107,25 @@ class Capture:
             model,
             self.values,
             _call_module.__code__,
-            most=most,
-            answer=answer,
+            max_rows=max_rows,
+            meta_value=meta_value,
             decomposer=Decomposer() if decompose else None,
         )
-        #: What has been recorded so far.
         self.recording = self._recorder.recording
-        #: What it takes to run each call again; None where no activations are kept.
         self.call_log = self._recorder.call_log
-        self._most = most
-        self.restored: list[int | None] = []  # the memories that were put back
-        self._restore = restore
+        self.restored: list[int | None] = []
+        self._max_ops, self._restore = max_rows, restore
         if restore:
             self.recording.restorer.watch(self.recording.addresses.modules)
 
     @property
     def full(self) -> bool:
-        """Whether there were more operations than are noted."""
-        return len(self.recording.rows) >= self._most * len(ROW)
+        """Whether ``max_rows`` was reached, so that operations may be missing."""
+        return len(self.recording.rows) >= self._max_ops * len(ROW)
 
     def inputs(self, values: Any) -> None:
         """Declare the tensors in ``values`` as the inputs of the pass."""
-        with torch._C.DisableTorchFunction():  # a trace inside a trace: our own work is no part of the outer
+        with torch._C.DisableTorchFunction():  # a trace around this one must not see the recorder's own calls
             for name, tensor in named_tensors(values):
                 self._recorder.add_input(tensor, name)
 
@@ -124,16 +136,22 @@ class Capture:
                 self._recorder.add_output(tensor, str(number), name)
 
     def begin_call(self, module: Module) -> int:
-        """Note that a call of ``module`` is under way which began before this capture did."""
+        """Record a call of ``module`` that began before this capture, and return its number."""
         return self._recorder.module_calls.begin(module)
 
     def end_call(self, call: int, module: Module, out: Any) -> None:
-        """Note what that call returned."""
+        """Record the end of a call that ``begin_call`` recorded.
+
+        Args:
+            call: The number that ``begin_call`` returned.
+            module: The module.
+            out: What the call returned.
+        """
         self._recorder.module_calls.end(call, module, (), {}, out)
         self._recorder.module_calls.leave(call)
 
     def __enter__(self) -> Capture:
-        _surroundings.enter()
+        _patches.enter()
         if not hasattr(_local, "captures"):
             _local.captures = []
         _local.captures.append(self._recorder.module_calls)
@@ -145,15 +163,15 @@ class Capture:
     ) -> None:
         self._recorder.__exit__(kind, error, where)
         _local.captures.remove(self._recorder.module_calls)
-        _surroundings.leave()
+        _patches.leave()
         self.recording.failure = error
         if self._restore:
-            self._put_back()
+            self._undo_writes()
 
-    def _put_back(self) -> None:
+    def _undo_writes(self) -> None:
         with torch._C.DisableTorchFunction():
             restorer = self.recording.restorer
-            for t in restorer.written():
+            for t in restorer.modified():
                 self.values.before_writing(t)
                 self.restored.append(memory_of(t))
-            restorer.put_back()
+            restorer.restore()

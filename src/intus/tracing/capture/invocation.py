@@ -1,5 +1,7 @@
-"""One function call as it can be run again: the function, its arguments with slots where tensors went in,
-the random state it drew from and the context state it ran in.
+"""One function call in a form that can be replayed.
+
+An ``Invocation`` has the function, its arguments with placeholders for tensors, the random state it drew from
+and the execution context it ran in.
 """
 
 from __future__ import annotations
@@ -16,10 +18,17 @@ from .memory import Geometry
 
 
 class Patch(NamedTuple):
-    """An argument that was not what its parent returned: its memory had been written to through a view.
+    """The difference between an argument and what its producer returned, made by writes in between.
 
-    It was the value of row ``base``, with each of ``writes`` (the writer's row, and where it wrote; None
-    where that is not known) put in its place. ``unseen`` means that something the recorder did not see wrote.
+    The argument's value is the value of ``base`` with the values of ``writes`` copied over it in order.
+    Tensors are identified by offset in a ``CallLog``, by graph row in what ``Replays`` returns.
+
+    Attributes:
+        base: The tensor that had the argument's memory before the writes.
+        writes: The tensors that were written there, each with the part of the memory it was written to; None
+            for a write whose value is unknown.
+        place: The part of the memory that the argument views.
+        unseen: Whether something that the recorder did not see wrote to the memory.
     """
 
     base: int
@@ -29,21 +38,36 @@ class Patch(NamedTuple):
 
 
 class TensorArg(NamedTuple):
-    """A place in the arguments where a tensor stood: ``arg`` is the number of the argument's name, ``source``
-    the row it came from (below zero a parameter, -1 - its number), ``grad`` whether it required a gradient,
-    ``left`` its value where its row is not in the graph."""
+    """A tensor among the arguments of a call.
+
+    Attributes:
+        arg: The number of the argument's name.
+        source: The producer of the tensor: an offset in a ``CallLog``, a graph row in what ``Replays``
+            returns, or negative for a parameter (-1 - its number).
+        grad: Whether the tensor required a gradient.
+        patch: How its value differed from what its producer returned; None if it did not.
+        trimmed_value: Its value, if it was saved but its row was not kept in the graph.
+    """
 
     arg: int
     source: int
     grad: bool
     patch: Patch | None
-    left: Tensor | None = None
+    trimmed_value: Tensor | None = None
 
 
 class Invocation(NamedTuple):
-    """One call. In ``args`` and ``kwargs`` a ``PLACEHOLDER`` stands for each tensor_arg in turn; ``states``
-    are the generators it drew from with what they held before; ``picks`` says which of the returned tensors
-    are rows, None for all; ``context`` is None where nothing was out of the ordinary."""
+    """One call that can be replayed.
+
+    Attributes:
+        func: The function or module.
+        args: The positional arguments, with a ``PLACEHOLDER`` for each tensor.
+        kwargs: The keyword arguments, with a ``PLACEHOLDER`` for each tensor.
+        tensor_args: The tensors, in the order of their placeholders.
+        states: The random generators it drew from, with their states before the call.
+        context: The execution context it ran in; None for the default.
+        picks: Which of the returned tensors have rows, by position; None for all.
+    """
 
     func: Callable[..., Any]
     args: tuple[Any, ...]
@@ -54,17 +78,23 @@ class Invocation(NamedTuple):
     picks: tuple[int, ...] | None = None
 
 
-#: Stands in an argument where a tensor was; the tensor_args are numbered in the order of their slots. A bare
-#: object, so that the garbage collector need not walk what holds it.
+#: Replaces a tensor in an argument. It is a bare object, so that the garbage collector can ignore the tuples
+#: that contain it.
 PLACEHOLDER: Any = object()
 
 
 def flatten(value: Any, found: list[Tensor], depth: int = 0) -> Any:
-    """An argument with slots for its tensors, which are added to ``found`` in the order of ``walk``.
+    """Return an argument with placeholders for its tensors.
 
-    >>> found = []
-    >>> flatten((torch.ones(1), "mean"), found)[1], len(found)
-    ('mean', 1)
+    Args:
+        value: The argument.
+        found: Receives the tensors, in the order of ``containers.walk``.
+        depth: The depth of ``value`` in its container.
+
+    Example:
+        >>> found = []
+        >>> flatten((torch.ones(1), "mean"), found)[1], len(found)
+        ('mean', 1)
     """
     if type(value) in ATOMS:
         return value
@@ -77,7 +107,7 @@ def flatten(value: Any, found: list[Tensor], depth: int = 0) -> Any:
 def arguments(
     args: tuple[Any, ...], kwargs: Mapping[str, Any], tensors: Iterable[Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call with ``tensors`` in their slots, in order."""
+    """Return the arguments of a call with placeholders replaced by ``tensors``, in order."""
     rest = iter(tensors)
     return tuple([unflatten(value, rest) for value in args]), {
         k: unflatten(v, rest) for k, v in kwargs.items()
@@ -85,7 +115,7 @@ def arguments(
 
 
 def unflatten(value: Any, tensors: Iterator[Any], depth: int = 0) -> Any:
-    """The argument again, with the next of ``tensors`` in each slot."""
+    """Return an argument with each placeholder replaced by the next of ``tensors``."""
     if value is PLACEHOLDER:
         return next(tensors)
     if type(value) in ATOMS:
@@ -94,7 +124,7 @@ def unflatten(value: Any, tensors: Iterator[Any], depth: int = 0) -> Any:
 
 
 def _rebuilt(value: Any, each: Callable[[Any], Any], depth: int) -> Any:
-    """A container of the same kind with ``each`` of its parts; anything else as it is."""
+    """Return a container of the same type with ``each`` applied to its parts; other values unchanged."""
     if isinstance(value, tuple | list) and depth < NESTING:
         parts = [each(part) for part in value]
         if isinstance(value, list):

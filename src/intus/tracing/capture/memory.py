@@ -1,4 +1,4 @@
-"""A tensor's memory: which one it is, where in it the tensor lies, how often it was written to."""
+"""Identify the memory of a tensor, the part of it that the tensor views, and its write count."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from torch._C._functorch import get_unwrapped
 
 from .containers import is_wrapped
 
-#: Where a tensor lies in its memory: offset, shape, strides, in elements.
+#: The part of its memory that a tensor views: storage offset, shape and strides, in elements.
 Geometry = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 
 def memory_of(t: Tensor) -> int | None:
-    """The identity of the memory of a tensor, of the one under all transforms (``vmap``); None where it has
-    none to speak of (sparse, uninitialised)."""
+    """Return the identity of a tensor's storage; None if it has no plain storage (sparse, uninitialized).
+
+    For a wrapper made by a transform (``vmap``) this is the storage of the innermost tensor.
+    """
     while is_wrapped(t):
         t = get_unwrapped(t)
     try:
@@ -26,7 +28,7 @@ def memory_of(t: Tensor) -> int | None:
 
 
 def geometry_of(t: Tensor) -> Geometry:
-    """Where a tensor lies in its memory.
+    """Return the part of its memory that a tensor views.
 
     >>> geometry_of(torch.ones(2, 3)[1])
     (3, (3,), (1,))
@@ -35,7 +37,7 @@ def geometry_of(t: Tensor) -> Geometry:
 
 
 def extent_of(t: Tensor) -> tuple[int, int]:
-    """The first and last byte of its memory that a tensor may see.
+    """Return the first and last byte of its memory that a tensor can view.
 
     >>> extent_of(torch.ones(2, 3)[1])
     (12, 23)
@@ -46,7 +48,7 @@ def extent_of(t: Tensor) -> tuple[int, int]:
 
 
 def version_of(t: Tensor) -> int | None:
-    """How often a tensor's memory has been written to; None for inference tensors, which do not count."""
+    """Return how often a tensor's memory was written to; None for inference tensors, which do not count."""
     try:
         return t._version
     except RuntimeError:
@@ -54,7 +56,7 @@ def version_of(t: Tensor) -> int | None:
 
 
 def pointer_of(t: Any) -> int:
-    """The address at which a tensor's memory begins; 0 where it has none."""
+    """Return the address at which a tensor's memory begins; 0 if it has none."""
     try:
         return int(t.untyped_storage().data_ptr())
     except (RuntimeError, NotImplementedError):
@@ -62,19 +64,24 @@ def pointer_of(t: Any) -> int:
 
 
 def is_foreign(t: Tensor) -> bool:
-    """Whether the memory of a tensor is not torch's own: ``from_numpy`` and ``from_dlpack`` make such."""
+    """Return whether another library allocated a tensor's memory (``from_numpy``, ``from_dlpack``)."""
     try:
         return not t.untyped_storage().resizable()
     except (RuntimeError, NotImplementedError):
         return False
 
 
-_SPARSEST = 8  # how much more memory than numbers a copy may take: a gate of an LSTM is a fourth of its rows
+#: Maximum ratio of memory to elements for which a copy keeps the strides. One gate of an LSTM has a ratio of
+#: 4.
+_MAX_SPREAD = 8
 
 
 def copied(t: Tensor) -> Tensor:
-    """A copy that lies in memory as ``t`` does: a kernel may round by the strides it is given."""
+    """Return a copy with the strides of ``t``, because a kernel's rounding may depend on strides.
+
+    Tensors without plain strides, or spread too thinly over their memory, are cloned instead.
+    """
     span = 1 + sum((length - 1) * stride for length, stride in zip(t.shape, t.stride(), strict=True))
-    if t.numel() == 0 or t.layout != torch.strided or t.is_quantized or span > _SPARSEST * t.numel():
+    if t.numel() == 0 or t.layout != torch.strided or t.is_quantized or span > _MAX_SPREAD * t.numel():
         return t.clone()
     return t.as_strided((span,), (1,)).clone().as_strided(t.shape, t.stride())

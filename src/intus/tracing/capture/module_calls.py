@@ -1,4 +1,4 @@
-"""The calls of a pass's modules: which module ran in which, from where to where, and what it returned."""
+"""Record module calls: their nesting, the rows recorded during each, and the tensors each returned."""
 
 from __future__ import annotations
 
@@ -22,7 +22,15 @@ _STOP = CALL.index("stop")
 
 
 class ModuleCalls:
-    """Notes each call as it begins, as it returns, and as it is left; ``interpose`` tells of all three."""
+    """Records when each module call begins, returns and is left; ``interpose`` calls all three methods.
+
+    Args:
+        recording: Where the calls are stored.
+        producers: The producers of the tensors met so far.
+        sites: The numbers of source instructions.
+        values: Saves activations.
+        call_log: Logs calls so that they can be replayed; None to log none.
+    """
 
     __slots__ = ("_call_log", "_producers", "_recording", "_sites", "values")
 
@@ -38,7 +46,13 @@ class ModuleCalls:
         self.values, self._call_log = values, call_log
 
     def begin(self, module: Module) -> int:
-        """A module is being called from the caller's caller; returns the call's number."""
+        """Record that a module is called.
+
+        The call site is two frames up: the caller of the function that calls this method.
+
+        Returns:
+            The number of the call.
+        """
         recording = self._recording
         stack, calls = recording.stack, recording.calls
         parent, call = stack[-1], len(calls) // _WIDTH
@@ -54,56 +68,66 @@ class ModuleCalls:
         return call
 
     def end(self, call: int, module: Module, args: Any, kwargs: Any, out: Any) -> None:
-        """A call has returned ``out``."""
-        row = self._producers.row_as_made(out)
-        if row >= 0:
-            self._returned(call, row, out)
+        """Record that a call returned.
+
+        Args:
+            call: The number of the call.
+            module: The module.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+            out: What it returned.
+        """
+        offset = self._producers.unmodified_producer(out)
+        if offset >= 0:
+            self._add_exit(call, offset, out)
             return
-        with torch._C.DisableTorchFunction():  # our own look at the tensors is no part of the pass
+        with torch._C.DisableTorchFunction():  # the recorder's own calls are not part of the pass
             returned = tensors(out)
-            unseen = [t for t in returned if not self._producers.is_known(t)]
-            if unseen:
-                picks = tuple(n for n, t in enumerate(returned) if any(t is other for other in unseen))
-                self._add_unseen(call, module, (args, kwargs), unseen, picks)
+            unknown = [t for t in returned if not self._producers.is_known(t)]
+            if unknown:
+                picks = tuple(n for n, t in enumerate(returned) if any(t is other for other in unknown))
+                self._add_opaque(call, module, (args, kwargs), unknown, picks)
             for t in returned:
-                row = self._producers.row(t)
-                if row >= 0:
-                    self._returned(call, row, t)
+                offset = self._producers.producer_of(t)
+                if offset >= 0:
+                    self._add_exit(call, offset, t)
             self._producers.extra_producers.clear()
 
     def leave(self, call: int) -> None:
-        """A call is over, whether it returned or raised."""
+        """Record that a call is over, whether it returned or raised."""
         recording = self._recording
         recording.calls[call * _WIDTH + _STOP] = len(recording.rows)
         recording.stack.pop()
         if call in self._producers.forwarded_aliases:
             self._producers.end_aliases(call)
 
-    def _returned(self, call: int, row: int, t: Tensor) -> None:
-        self._recording.exits.extend((row, call))
-        if self.values.modules:
-            self.values.returned(row, call, t)
+    def _add_exit(self, call: int, offset: int, t: Tensor) -> None:
+        self._recording.exits.extend((offset, call))
+        if self.values.by_module:
+            self.values.on_module_output(offset, call, t)
 
-    def _add_unseen(
+    def _add_opaque(
         self,
         call: int,
         module: Module,
         arguments: tuple[Any, Any],
-        unseen: list[Tensor],
+        unknown: list[Tensor],
         picks: tuple[int, ...],
     ) -> None:
-        """What ran out of Python's sight (a ScriptModule) is one operation with its edges kept; ``picks`` are
-        the places of ``unseen`` among the tensors that it returned."""
+        """Record a module that ran outside Python (a ScriptModule) as one operation on its arguments.
+
+        ``picks`` are the positions of ``unknown`` among the tensors that the module returned.
+        """
         args, kwargs = arguments
         named = {**{str(number): value for number, value in enumerate(args)}, **(kwargs or {})}
         inputs: list[int] = []
         for name, value in named.items():
             self._producers.gather(value, name, inputs, [])
-        recording, given = self._recording, list(inputs)
+        recording, call_arguments = self._recording, (args, kwargs, list(inputs))
         self._producers.add_extra_producers(inputs)
         if self._call_log is not None:
-            self._call_log.whole(len(recording.rows), module, (args, kwargs, given), picks, unseen)
+            self._call_log.add_module(len(recording.rows), module, call_arguments, picks, unknown)
         type_ = recording.type_number(type(module).__name__.lower())
         flags = 0 if inputs else CREATED
-        facts = recording.call_facts(inputs, site=recording.site_of(call), flags=flags)
-        self._producers.add_all(unseen, type_, inputs, facts, 0)
+        facts = recording.call_facts(inputs, site=recording.call_site(call), flags=flags)
+        self._producers.add_all(unknown, type_, inputs, facts, 0)

@@ -1,9 +1,9 @@
-"""The operations of a pass: the function that stands between Python and torch while it is recorded.
+"""The recording of operations: the handler that runs for every torch function during a pass.
 
-This is the hot path. It appends integers, interns what repeats, and formats nothing; ``assemble`` makes sense
-of it afterwards. Everything that the handler needs is a local of its own: no attribute is looked up per
-operation. What nearly every operation takes stands in it at length: to call a function of ours costs as much
-as all that is done for an argument.
+This is the hot path. It appends integers, interns values that repeat, and formats nothing; ``assemble``
+interprets the result afterwards. Everything the handler needs is a local of its closure, so that no attribute
+is looked up per operation. What nearly every operation needs is written out inline: a call of a Python
+function costs as much as everything the handler does for one argument.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from .recording import POSITIONS, Read, Recording
 from .saving.values import Values
 from .sites import Sites
 
-#: Keywords that may make a function write into an argument; ``functions.written`` tells whether it does.
+#: Keywords that may make a function write into an argument; ``functions.written`` finds out whether it does.
 _WRITE_FLAGS = frozenset({"out", "inplace", "training", "use_input_stats", "max_norm"})
 
-#: Gives the plain value of a tensor that has none: how it is asked (``"bool"`` …), and the tensor.
-Answer = Callable[[str, Tensor], Any]
+#: Returns the plain value to use for a tensor on ``meta``, given how Python reads it (``"bool"``, ``"item"``)
+#: and the tensor.
+MetaValue = Callable[[str, Tensor], Any]
 
 
 def make_handler(
@@ -42,85 +43,102 @@ def make_handler(
     values: Values,
     call_log: CallLog | None,
     *,
-    most: int,
-    answer: Answer | None,
+    max_length: int,
+    meta_value: MetaValue | None,
     decomposer: Decomposer | None,
 ) -> Callable[..., Any]:
-    """What ``Recorder`` runs for every torch function: it runs the function and notes what that made.
+    """Return the function that ``Recorder`` runs for every torch function: it runs and records the call.
 
-    ``most`` bounds the integers in ``recording.rows``, 0 for no bound; see ``Recorder`` for the others.
+    Args:
+        recording: Where the rows are appended.
+        producers: The producers of the tensors met so far.
+        sites: The numbers of source instructions.
+        values: Saves activations.
+        call_log: Logs calls so that they can be replayed; None to log none.
+        max_length: No rows are appended once ``recording.rows`` has this many integers; 0 for no limit.
+        meta_value: Returns the plain values of tensors on ``meta``; None to let torch raise.
+        decomposer: Records composite functions by what they call; None to record them as one operation.
     """
     functions: dict[Any, tuple[Function, int, int, bool, bool]] = {}
     rows, stack, known, metas = recording.rows, recording.stack, producers.known, recording.meta_numbers
     extend_rows, extend_inputs, types = rows.extend, recording.inputs.extend, recording.types
-    new_meta, find, site_number = recording.meta_number, producers.row, sites.number
+    new_meta, producer_of, site_number = recording.meta_number, producers.producer_of, sites.number
     signatures, known_sites, getframe = recording.signatures, sites.numbers, sys._getframe
     gather, extra_producers, transformed = producers.gather, producers.extra_producers, producers.transformed
-    offer, note_call = values.offer, None if call_log is None else call_log.before
-    sources, keeping = recording.addresses.sources, values.wanted is not None
+    on_tensor, log_before = values.on_tensor, None if call_log is None else call_log.before
+    sources, saving = recording.addresses.sources, values.chooser is not None
     returnable = (Tensor, tuple, list)
 
-    def learn(func: Any) -> tuple[Function, int, int, bool, bool]:
-        """Of a function met for the first time: what it is, its type's number (-1 where it makes no row), its
-        own number, whether it may write into any call's arguments, whether these are an index."""
+    def register(func: Any) -> tuple[Function, int, int, bool, bool]:
+        """Describe a function on its first call.
+
+        Returns:
+            The description, the number of its type (-1 if its calls have no rows), its own number, whether
+            any call of it may write into its arguments, and whether its arguments are an index.
+        """
         about = describe(func)
         type_ = recording.type_number(about.type) if about.record else -1
         special = about.writes or bool(about.mutates) or about.type == "data"
         entry = functions[func] = (about, type_, len(functions), special, about.by_index)
         return entry
 
-    def run_noticed(about: Function, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
-        """Run what makes no row and is worth knowing all the same."""
-        if about.note == "read" and answer is not None and args and args[0].is_meta:
-            out = answer(about.type, args[0])
+    def run_without_row(
+        about: Function, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+    ) -> Any:
+        """Run a function that has no row but changes what the recorder knows; see ``Function.effect``."""
+        if about.effect == "read" and meta_value is not None and args and args[0].is_meta:
+            out = meta_value(about.type, args[0])
         else:
             out = func(*args, **kwargs) if kwargs else func(*args)
         if args and isinstance(args[0], Tensor):
             with torch._C.DisableTorchFunction():
-                if about.note == "read":
-                    note_read(args[0], about.type, out, getframe(2))
-                elif about.note == "host":
-                    producers.to_host(args[0])
-                elif about.note == "backward":
-                    producers.differentiated(args[0])
+                if about.effect == "read":
+                    add_read(args[0], about.type, out, getframe(2))
+                elif about.effect == "host":
+                    producers.add_host_export(args[0])
+                elif about.effect == "backward":
+                    producers.add_loss(args[0])
                 elif isinstance(out, Tensor):
-                    producers.gradient(out, args[0])
+                    producers.add_gradient(out, args[0])
                 extra_producers.clear()
         return out
 
-    def note_read(t: Tensor, how: str, out: Any, frame: Any) -> None:
-        """Python has asked for a plain value; what torch asks for itself is not the model's choice."""
-        row = find(t)
-        if row >= 0 and sites.is_users(frame):
+    def add_read(t: Tensor, how: str, out: Any, frame: Any) -> None:
+        """Record that user code read a plain value; reads by torch's own code decide nothing in the model."""
+        offset = producer_of(t)
+        if offset >= 0 and sites.is_user_code(frame):
             value = out if isinstance(out, bool) else None
-            recording.reads.append(Read(row, how, frame.f_code, frame.f_lasti, value, len(rows)))
+            recording.reads.append(Read(offset, how, frame.f_code, frame.f_lasti, value, len(rows)))
 
-    def before_writing(about: Function, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[Tensor]:
-        """The tensors this very call writes into; what is about to be overwritten there is kept: saved
-        activations, and what stood before the pass."""
+    def prepare_writes(about: Function, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[Tensor]:
+        """Return the tensors that this call writes into, after copying what it is about to overwrite.
+
+        Copied are saved activations and memory that existed before the pass.
+        """
         targets = written(about, args, kwargs or {})
         with torch._C.DisableTorchFunction():
             for target in targets:
                 values.before_writing(target)
                 recording.restorer.before_writing(target)
         if about.type == "data":
-            producers.data_of(args[0])
+            producers.mark_unversioned(args[0])
         return targets
 
     def handler(
         mode: Any, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if most and len(rows) >= most:
+        if max_length and len(rows) >= max_length:
             return func(*args, **(kwargs or {}))
-        about, type_, function, special, by_index = functions.get(func) or learn(func)
+        about, type_, function, special, by_index = functions.get(func) or register(func)
         if type_ < 0:
-            if about.note:
-                return run_noticed(about, func, args, kwargs)
+            if about.effect:
+                return run_without_row(about, func, args, kwargs)
             return func(*args, **kwargs) if kwargs else func(*args)
         if decomposer is not None and (strategy := decomposer.strategy(func, args, kwargs)):
             return decomposer.run(strategy, func, args, kwargs)
 
-        # What goes in: the rows of tensors, and of the rest what alike operations are told by.
+        # The arguments: producers of tensors go to ``inputs``. Other values go to ``atoms``, by which
+        # ``assemble`` recognizes operations with equal arguments.
         inputs: list[int] = []
         atoms: list[Any] = [function]
         position = -1
@@ -128,19 +146,20 @@ def make_handler(
             position += 1
             cls = type(value)
             if (cls is Tensor or cls is Parameter) and position < POSITIONS:
-                seen = known.get(id(value))
+                entry = known.get(id(value))
                 if (
-                    seen is not None
-                    and seen[0]() is value  # before its version: an id may be an inference tensor's by now
-                    and seen[2] is not None
-                    and seen[2] == value._version  # type: ignore[union-attr]
+                    entry is not None
+                    and entry[0]()
+                    is value  # checked first: an inference tensor may have reused the id, and has no _version
+                    and entry[2] is not None
+                    and entry[2] == value._version  # type: ignore[union-attr]
                 ):
-                    inputs += (seen[1], position)
+                    inputs += (entry[1], position)
                 else:
-                    inputs += (find(value), position)
+                    inputs += (producer_of(value), position)
             elif cls in ATOMS:
                 atoms.append(value)
-            elif not by_index or not is_plain(value):  # what indices are is told by the line
+            elif not by_index or not is_plain(value):  # plain indices are compared by source line instead
                 gather(value, str(position), inputs, atoms)
         if kwargs:
             for name, value in kwargs.items():
@@ -148,24 +167,24 @@ def make_handler(
                     atoms.append((name, value))
                 else:
                     gather(value, name, inputs, atoms)
-        call = None if note_call is None else note_call(func, args, kwargs, inputs)
+        call = None if log_before is None else log_before(func, args, kwargs, inputs)
         if extra_producers:
             producers.add_extra_producers(inputs)
         writes = None
         if special or (kwargs and not _WRITE_FLAGS.isdisjoint(kwargs)):
-            writes = before_writing(about, args, kwargs)
+            writes = prepare_writes(about, args, kwargs)
 
         began = perf_counter_ns()
         try:
             out = func(*args, **kwargs) if kwargs else func(*args)
-        except BaseException as error:  # in case it is the one that ends the pass
+        except BaseException as error:  # it may be the exception that ends the pass
             line = site_number(getframe(1))
-            row = recording.add(inputs, kind=OP, type=type_, meta=new_meta(None), site=line, flags=FAILED)
-            recording.raised = (row, error)
+            offset = recording.add(inputs, kind=OP, type=type_, meta=new_meta(None), site=line, flags=FAILED)
+            recording.raised = (offset, error)
             raise
         time = perf_counter_ns() - began
 
-        # What came of it.
+        # The results.
         returned = out
         if writes and (out is None or about.mutates):
             made = results(about, out, writes)
@@ -173,18 +192,18 @@ def make_handler(
         if type(out) is not Tensor and not isinstance(out, returnable):
             return returned
         flags = (INPLACE if special and writes else 0) if inputs else CREATED
-        before = None  # what an argument that is simply returned was until now
+        before = None  # the earlier entry in ``known`` of an argument that is returned unchanged
         if args and out is args[0]:
             if writes:  # F.relu(x, inplace=True)
                 flags = INPLACE
             elif id(out) in sources:
-                return out  # a parameter as it is: no operation that anyone could see
+                return out  # an unchanged parameter or buffer: a row would hide where it comes from
             else:
                 before = known.get(id(out))
         elif writes and kwargs is not None and kwargs.get("out") is not None:
             flags = INPLACE
 
-        # Its row, or rows.
+        # The row, or one row per returned tensor.
         frame = getframe(1)
         site = known_sites.get((id(frame.f_code), frame.f_lasti))
         if site is None:
@@ -196,32 +215,32 @@ def make_handler(
             signature = signatures.get(key, -1)
             if signature < 0:
                 signature = signatures[key] = len(signatures)
-        call_facts = (site, flags, signature, len(inputs))  # as ``recording.ROW`` has them
-        row = len(rows)
+        call_facts = (site, flags, signature, len(inputs))  # in the order of ``recording.ROW``
+        offset = len(rows)
         if call_log is not None and call is not None:
-            call_log.after(row, call, out)
+            call_log.after(offset, call, out)
         if type(out) is Tensor:
             try:
                 meta = metas[out.shape, out.dtype, out.device]
-            except (KeyError, RuntimeError):  # met for the first time; or nested, which has no shape
+            except (KeyError, RuntimeError):  # a new combination; or a nested tensor, which has no shape
                 meta = new_meta(out)
-            extend_rows((OP, type_, stack[-1], meta, row, -1, time))
+            extend_rows((OP, type_, stack[-1], meta, offset, -1, time))
             extend_rows(call_facts)
             extend_inputs(inputs)
             try:
-                known[id(out)] = (ref(out), row, out._version)
-            except RuntimeError:  # an inference tensor counts no writes
-                known[id(out)] = (ref(out), row, None)
+                known[id(out)] = (ref(out), offset, out._version)
+            except RuntimeError:  # inference tensors have no version
+                known[id(out)] = (ref(out), offset, None)
             if transformed:
-                producers.note(out, row)
-            if keeping:
-                offer(row, OP, types[type_], out)
+                producers.set_producer(out, offset)
+            if saving:
+                on_tensor(offset, OP, types[type_], out)
         else:
             producers.add_all(tensors(out), type_, inputs, call_facts, time)
         if writes:
-            producers.wrote(writes, row, row)
+            producers.add_writes(writes, offset, offset)
         elif before is not None:
-            producers.forward_alias(out, row, before)
+            producers.forward_alias(out, offset, before)
         return returned
 
     return handler

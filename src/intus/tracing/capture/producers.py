@@ -1,8 +1,8 @@
-"""Which row each tensor comes from.
+"""Find the producer of each tensor: the row that computed it.
 
-Tensors are known by identity: ``known[id(t)]`` is a weak reference, the row and the version the tensor had. A
-version that moved means that something wrote to the tensor's memory; the last writer of that memory is then
-its origin, so a write through a view is seen by whoever reads the base.
+Tensors are identified by object identity: ``known[id(t)]`` is a weak reference, the producer and the version
+that the tensor had. A different version means that something wrote to the tensor's memory. The last writer of
+that memory is then its producer, so that a write through a view is seen by whatever reads the base.
 """
 
 from __future__ import annotations
@@ -23,41 +23,63 @@ from .recording import POSITIONS, Recording
 from .saving.values import Values
 from .writes import Writes
 
-Known = tuple[ref[Any], int, int | None]
+#: A weak reference to a tensor, its producer, and its version at the time; None if it has no usable version.
+KnownTensor = tuple[ref[Any], int, int | None]
 _UNKNOWN: tuple[Any, int, None] = (None, -1, None)
 
 
 class Producers:
-    """The tensors of one pass. ``known`` is open to the recorder, which reads and fills it in its stride; a
-    version of None means that the tensor keeps none, and its memory is asked every time."""
+    """The producers of the tensors met in one pass.
+
+    A producer is an offset in ``Recording.rows``, or negative for a parameter (-1 - its number).
+
+    Args:
+        recording: Where rows are appended.
+        values: Saves activations.
+        call_log: Receives how tensors differ from what their producers returned; None to log nothing.
+
+    Attributes:
+        known: The tensors met so far, by id; see ``KnownTensor``. The hot path reads and fills it directly.
+            For an entry without a version the writes to its memory are searched at every use.
+        extra_producers: Pairs of a producer that ``producer_of`` returned and another producer of the same
+            tensor, until ``add_extra_producers`` uses them.
+        transformed: Empty until a tensor wrapped by ``vmap`` or another ``torch.func`` transform is met.
+        forwarded_aliases: By module call, the arguments that operations in it returned unchanged: id,
+            producer after the operation, and earlier entry in ``known``; see ``forward_alias``.
+    """
 
     def __init__(self, recording: Recording, values: Values, call_log: CallLog | None = None) -> None:
-        self.known: dict[int, Known] = {}
+        self.known: dict[int, KnownTensor] = {}
         self._call_log = call_log
         self._recording, self._values = recording, values
         self._writes = Writes(recording)
-        self._unversioned_memory: set[int | None] = (
-            set()
-        )  # memory whose writes move no version; see ``data_of``
-        self.extra_producers: list[
-            tuple[int, int]
-        ] = []  # a row that ``row`` gave, and another; see ``add_extra_producers``
-        self.transformed: list[int] = []  # not empty once ``vmap`` or ``torch.func`` has been met
-        self._on_host: list[int] = []  # inputs of what comes back from numpy: what went there
-        self._losses: list[int] = []  # inputs of gradients: what ``backward`` was called on
-        self.forwarded_aliases: dict[
-            int, list[tuple[int, int, Known]]
-        ] = {}  # by module call; see ``forward_alias``
+        self._unversioned_memory: set[int | None] = set()  # see ``mark_unversioned``
+        self.extra_producers: list[tuple[int, int]] = []
+        self.transformed: list[int] = []
+        self._host_exports: list[int] = []  # tensors given to numpy, as inputs of what comes back from it
+        self._losses: list[int] = []  # tensors that ``backward`` was called on, as inputs of gradients
+        self.forwarded_aliases: dict[int, list[tuple[int, int, KnownTensor]]] = {}
 
     def add(
         self, t: Tensor, kind: int, type_: int, inputs: list[int] | tuple[int, ...] = (), **facts: int
     ) -> int:
-        """Append a row for a tensor that is new; returns the row."""
+        """Append a row for a new tensor.
+
+        Args:
+            t: The tensor.
+            kind: Index into ``OP_KINDS``.
+            type_: The number of the row's type.
+            inputs: Pairs of a producer and an argument's number, as in ``Recording.inputs``.
+            **facts: Values of other columns of the row.
+
+        Returns:
+            The offset of the row.
+        """
         meta = self._recording.meta_number(t)
-        row = self._recording.add(inputs, kind=kind, type=type_, meta=meta, **facts)
-        self.note(t, row)
-        self._values.offer(row, kind, self._recording.types[type_], t)
-        return row
+        offset = self._recording.add(inputs, kind=kind, type=type_, meta=meta, **facts)
+        self.set_producer(t, offset)
+        self._values.on_tensor(offset, kind, self._recording.types[type_], t)
+        return offset
 
     def add_all(
         self, made: list[Tensor], type_: int, inputs: list[int], call_facts: tuple[int, ...], time: int
@@ -67,204 +89,231 @@ class Producers:
         Args:
             made: The tensors.
             type_: The number of the operation's type.
-            inputs: What went in, as ``Recording.inputs`` holds it.
-            call_facts: What is the same for all of them: the rest of a ``ROW``.
-            time: The nanoseconds that the call took, which the first row gets.
+            inputs: Pairs of a producer and an argument's number, as in ``Recording.inputs``.
+            call_facts: The columns of ``ROW`` that all tensors of the call share.
+            time: The nanoseconds that the call took, stored in the first row.
         """
         recording, values = self._recording, self._values
         rows, several, call = recording.rows, len(made) > 1, recording.stack[-1]
-        metas, offer = recording.meta_numbers, values.offer if values.wanted is not None else None
+        metas, on_tensor = recording.meta_numbers, values.on_tensor if values.chooser is not None else None
         event = len(rows)
         for number, t in enumerate(made):
-            row, output = len(rows), number if several else -1
+            offset, output = len(rows), number if several else -1
             try:
                 meta = metas[t.shape, t.dtype, t.device]
-            except (KeyError, RuntimeError):  # met for the first time; or nested, which has no shape
+            except (KeyError, RuntimeError):  # a new combination; or a nested tensor, which has no shape
                 meta = recording.meta_number(t)
             rows += (OP, type_, call, meta, event, output, time)
             rows += call_facts
             recording.inputs += inputs
             time = 0
-            self.note(t, row)
-            if offer is not None:
-                offer(row, OP, recording.types[type_], t)
+            self.set_producer(t, offset)
+            if on_tensor is not None:
+                on_tensor(offset, OP, recording.types[type_], t)
 
     def gather(self, value: Any, name: str, inputs: list[int], atoms: list[Any]) -> None:
-        """Find the tensors in one argument of a call, for its ``inputs``, and what is to be compared of the
-        rest, for its ``atoms``."""
-        inputs += self.from_host(value)
-        for t, path in walk(value, name, atoms):
-            inputs += (self.row(t), self._recording.arg_number(path))
+        """Collect the tensors and the other values in one argument of a call.
 
-    def note(self, t: Tensor, row: int) -> None:
-        """From now on ``t`` comes from ``row``."""
+        Args:
+            value: The argument.
+            name: Its position or keyword.
+            inputs: Receives the producer and the argument number of each tensor.
+            atoms: Receives the other values; see ``containers.walk``.
+        """
+        inputs += self._host_inputs(value)
+        for t, path in walk(value, name, atoms):
+            inputs += (self.producer_of(t), self._recording.arg_number(path))
+
+    def set_producer(self, t: Tensor, producer: int) -> None:
+        """Record that ``t`` now comes from ``producer``."""
         try:
-            self.known[id(t)] = (ref(t), row, t._version)
-        except RuntimeError:  # an inference tensor counts no writes
-            self.known[id(t)] = (ref(t), row, None)
-        while self.transformed and is_wrapped(t):  # what comes out when the transform ends is the inner one
+            self.known[id(t)] = (ref(t), producer, t._version)
+        except RuntimeError:  # inference tensors have no version
+            self.known[id(t)] = (ref(t), producer, None)
+        while self.transformed and is_wrapped(t):  # the inner tensor comes out when the transform ends
             t = get_unwrapped(t)
-            self.known[id(t)] = (ref(t), row, version_of(t))
+            self.known[id(t)] = (ref(t), producer, version_of(t))
 
     def is_known(self, t: Tensor) -> bool:
-        """Whether the tensor has been met, or belongs to the model."""
-        seen = self.known.get(id(t))
-        return (seen is not None and seen[0]() is t) or id(t) in self._recording.addresses.sources
+        """Return whether the tensor was met before, or is a parameter or buffer of the model."""
+        entry = self.known.get(id(t))
+        return (entry is not None and entry[0]() is t) or id(t) in self._recording.addresses.sources
 
-    def row_as_made(self, t: Any) -> int:
-        """The row that made a tensor that has not been written to since; -1 for anything else."""
-        reference, row, version = self.known.get(id(t), _UNKNOWN)
-        return row if version is not None and reference() is t and version == t._version else -1
+    def unmodified_producer(self, t: Any) -> int:
+        """Return the producer of a tensor that has not been written to since; -1 for anything else."""
+        reference, producer, version = self.known.get(id(t), _UNKNOWN)
+        return producer if version is not None and reference() is t and version == t._version else -1
 
-    def row(self, t: Tensor) -> int:
-        """The row a tensor comes from; below zero a parameter, -1 - its number. Where several calls wrote to
-        parts of its memory and none of them knew of the others, the last one's, and ``extra_producers`` has
-        the rest."""
-        seen = self.known.get(id(t))
-        if seen is not None and seen[0]() is t:
-            if seen[2] is not None and seen[2] == version_of(t):
-                return seen[1]
-            writers = self._writes.writers(t, seen[1])
-            row = writers[0] if writers else seen[1]
+    def producer_of(self, t: Tensor) -> int:
+        """Return the producer of a tensor, appending a row for one that is met for the first time.
+
+        If several calls wrote to parts of the tensor's memory and none descends from another, the last one is
+        returned and the others are added to ``extra_producers``.
+        """
+        entry = self.known.get(id(t))
+        if entry is not None and entry[0]() is t:
+            if entry[2] is not None and entry[2] == version_of(t):
+                return entry[1]
+            writers = self._writes.writers(t, entry[1])
+            producer = writers[0] if writers else entry[1]
             if self._call_log is not None:
-                self._patch(self._call_log, t, seen, row)
+                self._add_patch(self._call_log, t, entry, producer)
             if len(writers) > 1:
-                self.extra_producers += [(row, other) for other in writers[1:]]
-                self.known[id(t)] = (seen[0], seen[1], None)  # all of them are asked for every time
+                self.extra_producers += [(producer, other) for other in writers[1:]]
+                self.known[id(t)] = (entry[0], entry[1], None)  # every later use needs all writers again
             else:
-                self.note(t, row)
-            return row
-        return self._stranger(t)
+                self.set_producer(t, producer)
+            return producer
+        return self._first_producer(t)
 
-    def _stranger(self, t: Tensor) -> int:
+    def _first_producer(self, t: Tensor) -> int:
+        """Return the producer of a tensor that is met for the first time."""
         recording = self._recording
         kind, number = recording.addresses.sources.get(id(t), ("", -1))
         if kind == "param":
-            self.note(t, -1 - number)
+            self.set_producer(t, -1 - number)
             if memory_of(t) in self._unversioned_memory:
                 self.known[id(t)] = (ref(t), -1 - number, None)
-                return self.row(t)
+                return self.producer_of(t)
             return -1 - number
         if kind == "buffer":
             return self.add(t, BUFFER, recording.type_number(recording.addresses.buffers[number][0]))
         if is_wrapped(t):
             self.transformed.append(1)
-            row = self.row(get_unwrapped(t))
-            self.note(t, row)
-            return row
-        alias = self._alias_of(t)
+            producer = self.producer_of(get_unwrapped(t))
+            self.set_producer(t, producer)
+            return producer
+        alias = self._find_alias(t)
         if alias >= 0:
             if self._call_log is not None:
                 self._call_log.patches[id(t), alias] = Patch(alias, (), None, unseen=True)
-            self.note(t, alias)
+            self.set_producer(t, alias)
             return alias
-        if self._on_host and is_foreign(t):
-            return self.add(t, OP, recording.type_number("host"), self._on_host)
+        if self._host_exports and is_foreign(t):
+            return self.add(t, OP, recording.type_number("host"), self._host_exports)
         recording.restorer.add(t)
         return self.add(t, CONSTANT, recording.type_number("constant"))
 
-    def _alias_of(self, t: Tensor) -> int:
-        """A tensor made out of our sight may share memory with one we know: ``from_numpy(x.numpy())``."""
+    def _find_alias(self, t: Tensor) -> int:
+        """Return the producer of a known tensor at the same address (``from_numpy(x.numpy())``), else -1."""
         pointer = pointer_of(t)
         if not pointer:
             return -1
-        for reference, row, _ in reversed(list(self.known.values())):
-            other: Tensor | None = reference() if row >= 0 else None
+        for reference, producer, _ in reversed(list(self.known.values())):
+            other: Tensor | None = reference() if producer >= 0 else None
             if other is not None and other.device == t.device and pointer_of(other) == pointer:
-                return row
+                return producer
         return -1
 
     def add_extra_producers(self, inputs: list[int]) -> None:
-        """Add to the inputs of a call the other writers of what its arguments see."""
-        for row, other in self.extra_producers:
-            if row in inputs[::2]:
-                inputs += (other, inputs[2 * inputs[::2].index(row) + 1])
+        """Add ``extra_producers`` to the inputs of a call, and clear them."""
+        for producer, other in self.extra_producers:
+            if producer in inputs[::2]:
+                inputs += (other, inputs[2 * inputs[::2].index(producer) + 1])
         self.extra_producers.clear()
 
-    # -- what goes out of sight and comes back ---------------------------------------------------------
+    # -- data that leaves torch and comes back -----------------------------------------------------------
 
-    def to_host(self, t: Tensor) -> None:
-        """numpy was given the memory of ``t``: whatever it computes may come back, and it may write."""
-        row = self.row(t)
-        if row not in self._on_host[::2]:
-            self._on_host += (row, len(self._on_host) // 2 % POSITIONS)
-        self._values.handed_out(t)
+    def add_host_export(self, t: Tensor) -> None:
+        """Record that numpy was given the memory of ``t``: it may compute with it, and write to it."""
+        producer = self.producer_of(t)
+        if producer not in self._host_exports[::2]:
+            self._host_exports += (producer, len(self._host_exports) // 2 % POSITIONS)
+        self._values.before_unseen_writes(t)
 
-    def from_host(self, value: Any) -> list[int]:
-        """The inputs of a call that is given something of numpy's."""
-        return self._on_host if self._on_host and isinstance(value, np.ndarray | np.generic) else []
+    def _host_inputs(self, value: Any) -> list[int]:
+        """Return the tensors that a numpy value among the arguments of a call may come from, as inputs."""
+        return self._host_exports if self._host_exports and isinstance(value, np.ndarray | np.generic) else []
 
-    def differentiated(self, t: Tensor) -> None:
-        """``t.backward()`` was called."""
-        self._losses += (self.row(t), 1)
+    def add_loss(self, t: Tensor) -> None:
+        """Record a call of ``t.backward()``."""
+        self._losses += (self.producer_of(t), 1)
 
-    def gradient(self, grad: Tensor, of: Tensor) -> None:
-        """``of.grad`` was read: where that is news, it comes from ``of`` and what was differentiated."""
+    def add_gradient(self, grad: Tensor, of: Tensor) -> None:
+        """Record a read of ``of.grad``: if it is new, it is computed from ``of`` and the losses."""
         if self._losses and not self.is_known(grad):
-            inputs = [self.row(of), 0, *self._losses]
+            inputs = [self.producer_of(of), 0, *self._losses]
             self.add(grad, OP, self._recording.type_number("grad"), inputs)
 
-    # -- writes --------------------------------------------------------------------------------------
+    # -- writes ------------------------------------------------------------------------------------------
 
-    def data_of(self, t: Tensor) -> None:
-        """``t.data`` was taken: what is written through it moves no version of ``t``."""
+    def mark_unversioned(self, t: Tensor) -> None:
+        """Record that ``t.data`` was taken: writes through it do not change the version of ``t``."""
         self._unversioned_memory.add(memory_of(t))
 
-    def wrote(self, targets: list[Tensor], first: int, last: int) -> None:
-        """Note who wrote a memory last: the call whose rows are ``first`` to ``last``."""
-        for target in targets:
-            seen, memory = self.known.get(id(target)), memory_of(target)
-            row, own = last, False
-            if seen is not None and seen[0]() is target and seen[1] >= first:
-                row, own = seen[1], True  # the row's value is what was written
-            elif id(target) not in self._recording.addresses.sources:  # running statistics feed nothing here
-                self.note(target, last)
-            else:
-                continue
-            self._writes.add(target, row, own=own)
-            if not own and self._call_log is not None:
-                self._call_log.patches[id(target), row] = Patch(row, (), None, unseen=True)
-            if memory in self._unversioned_memory:
-                self._ask_again(memory, target)
+    def add_writes(self, targets: list[Tensor], first: int, last: int) -> None:
+        """Record that a call wrote into ``targets``.
 
-    def _ask_again(self, memory: int | None, target: Tensor) -> None:
-        """Let no tensor of a memory but ``target`` be taken for what it was by its version."""
-        for key, (reference, row, version) in list(self.known.items()):
+        Args:
+            targets: The tensors that were written into.
+            first: The offset of the call's first row.
+            last: The offset of its last row.
+        """
+        for target in targets:
+            entry, memory = self.known.get(id(target)), memory_of(target)
+            producer, is_value = last, False
+            if entry is not None and entry[0]() is target and entry[1] >= first:
+                producer, is_value = entry[1], True  # the call returned the target itself
+            elif id(target) not in self._recording.addresses.sources:
+                self.set_producer(target, last)
+            else:  # parameters and buffers, such as running statistics, keep their producer
+                continue
+            self._writes.add(target, producer, is_value=is_value)
+            if not is_value and self._call_log is not None:
+                self._call_log.patches[id(target), producer] = Patch(producer, (), None, unseen=True)
+            if memory in self._unversioned_memory:
+                self._forget_versions(memory, target)
+
+    def _forget_versions(self, memory: int | None, target: Tensor) -> None:
+        """Remove the versions of all tensors of a memory but ``target``, so that its writes are searched."""
+        for key, (reference, producer, version) in list(self.known.items()):
             t = reference()
             if version is not None and t is not None and t is not target and memory_of(t) == memory:
-                self.known[key] = (reference, row, None)
+                self.known[key] = (reference, producer, None)
 
-    def _patch(self, call_log: CallLog, t: Tensor, seen: Known, row: int) -> None:
-        """``t`` may not be what its row returned any more: note what was written to its memory since."""
-        earlier = call_log.patches.get((id(t), seen[1]))
-        base = earlier.base if earlier is not None else seen[1]
-        writes, written = self._writes.since(t, base)
-        if row != base or (seen[2] is not None and not written):
-            put = tuple((write.row, write.place) for write in writes)
-            call_log.patches[id(t), row] = Patch(base, put, geometry_of(t), unseen=not written)
+    def _add_patch(self, call_log: CallLog, t: Tensor, entry: KnownTensor, producer: int) -> None:
+        """Log the writes to the memory of ``t`` since its earlier producer returned it."""
+        earlier = call_log.patches.get((id(t), entry[1]))
+        base = earlier.base if earlier is not None else entry[1]
+        writes, any_writes = self._writes.since(t, base)
+        if producer != base or (entry[2] is not None and not any_writes):
+            logged = tuple((write.offset, write.place) for write in writes)
+            call_log.patches[id(t), producer] = Patch(base, logged, geometry_of(t), unseen=not any_writes)
 
-    # -- operations that return what they were given -------------------------------------------------
+    # -- operations that return their argument -----------------------------------------------------------
 
-    def forward_alias(self, t: Tensor, row: int, before: Known) -> None:
-        """A call returned its own argument (dropout in eval, ``to`` of the same dtype). What reads that
-        tensor from here on reads it after the call, but only within the module the call ran in, and
-        wherever that module hands it to: to others it is still what it was before."""
-        self.forwarded_aliases.setdefault(self._recording.stack[-1], []).append((id(t), row, before))
+    def forward_alias(self, t: Tensor, producer: int, before: KnownTensor) -> None:
+        """Record that an operation returned its own argument (dropout in eval, ``to`` of the same dtype).
+
+        Later reads of the tensor inside the calling module, or of what that module returns, depend on the
+        operation. Reads elsewhere keep the earlier producer.
+
+        Args:
+            t: The tensor.
+            producer: The offset of the operation.
+            before: The earlier entry of ``t`` in ``known``.
+        """
+        self.forwarded_aliases.setdefault(self._recording.stack[-1], []).append((id(t), producer, before))
 
     def end_aliases(self, call: int) -> None:
-        """Take back what was passed on in a module call that has ended (one in ``forwarded_aliases``) and did
-        not return it."""
+        """Restore the earlier producers of a module call's forwarded aliases when the call is over.
+
+        Aliases that the call returned are forwarded to the calling module instead.
+
+        Args:
+            call: The number of the call, a key of ``forwarded_aliases``.
+        """
         exits, returned = self._recording.exits, set()
-        for i in range(len(exits) - 2, -1, -2):  # what a call returned was noted just before it ended
+        for i in range(len(exits) - 2, -1, -2):  # the last exits are those of this call
             if exits[i + 1] != call:
                 break
             returned.add(exits[i])
         parent = self._recording.stack[-1]
-        for key, row, before in reversed(self.forwarded_aliases.pop(call)):
-            seen = self.known.get(key)
-            if seen is None or seen[1] != row:
+        for key, producer, before in reversed(self.forwarded_aliases.pop(call)):
+            entry = self.known.get(key)
+            if entry is None or entry[1] != producer:
                 continue
-            if row in returned:
-                self.forwarded_aliases.setdefault(parent, []).append((key, row, before))
+            if producer in returned:
+                self.forwarded_aliases.setdefault(parent, []).append((key, producer, before))
             else:
                 self.known[key] = before

@@ -1,8 +1,8 @@
-"""The recorder of one pass: a TorchFunctionMode that notes what runs and changes nothing.
+"""The recorder of one pass: a TorchFunctionMode that records what runs and changes nothing.
 
-It puts the parts together: ``operations`` notes what torch computes and ``module_calls`` in which module,
-``producers`` knows every tensor's row, ``sites`` every line; ``values`` and ``call_log`` hold what is to be
-kept.
+It connects the parts. ``operations`` records operations and ``module_calls`` the modules they run in.
+``producers`` maps tensors to the rows that computed them and ``sites`` numbers source instructions.
+``values`` saves activations, and ``call_log`` logs calls so that they can be replayed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from ...core.graph import INPUT, OUTPUT
 from .decompose import Decomposer
 from .module_calls import ModuleCalls
-from .operations import Answer, make_handler
+from .operations import MetaValue, make_handler
 from .producers import Producers
 from .recording import ROW, Recording
 from .saving.values import Values
@@ -27,12 +27,15 @@ from .sites import Sites
 
 
 class Recorder(TorchFunctionMode):
-    """Records what runs while it is entered, on this thread; see ``interpose`` for its use.
+    """Records what runs on this thread while it is entered; ``interpose`` uses it.
 
-    ``model`` gives parameters, buffers and modules their addresses (None for a plain function); ``values``
-    decides which activations are kept; ``entry`` is the code through which modules are called; after ``most``
-    operations no more are noted; ``answer`` gives the plain values of tensors on ``meta``; ``decomposer``
-    opens composite functions.
+    Args:
+        model: Gives parameters, buffers and modules their addresses; None for a plain function.
+        values: Saves activations.
+        entry: The code through which modules are called.
+        max_rows: No rows are recorded once there are this many.
+        meta_value: Returns the plain values of tensors on ``meta``; None to let torch raise.
+        decomposer: Records composite functions by what they call; None to record them as one operation.
     """
 
     def __init__(
@@ -41,8 +44,8 @@ class Recorder(TorchFunctionMode):
         values: Values,
         entry: CodeType | None = None,
         *,
-        most: int = sys.maxsize,
-        answer: Answer | None = None,
+        max_rows: int = sys.maxsize,
+        meta_value: MetaValue | None = None,
         decomposer: Decomposer | None = None,
     ) -> None:
         super().__init__()
@@ -53,21 +56,27 @@ class Recorder(TorchFunctionMode):
         self.producers = producers = Producers(recording, values, call_log)
         sites = Sites(recording, entry)
         if model is not None:
-            recording.addresses.learn(model)
+            recording.addresses.add_model(model)
         self.module_calls = ModuleCalls(recording, producers, sites, values, call_log)
-        limit = most * len(ROW) if most < sys.maxsize else 0
         self.handler = make_handler(
-            recording, producers, sites, values, call_log, most=limit, answer=answer, decomposer=decomposer
+            recording,
+            producers,
+            sites,
+            values,
+            call_log,
+            max_length=max_rows * len(ROW) if max_rows < sys.maxsize else 0,
+            meta_value=meta_value,
+            decomposer=decomposer,
         )
         self._decomposer = decomposer
 
     def __enter__(self) -> Recorder:
-        # Bound for the time of the pass alone: a mode that held itself would wait for the garbage collector.
+        # Bound only during the pass: the method refers to the mode, which would keep itself alive in a cycle.
         self.__torch_function__ = MethodType(self.handler, self)  # type: ignore[method-assign]
         if self._decomposer is not None:
             self._decomposer.recorder = self
-            around = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-            self._decomposer.inside = any(isinstance(mode, Recorder) for mode in around)
+            outer = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+            self._decomposer.nested = any(isinstance(mode, Recorder) for mode in outer)
         self.values.nested = torch._C._len_torch_function_stack() > 0
         if self.call_log is not None:
             self.call_log.nested = self.values.nested
@@ -78,24 +87,35 @@ class Recorder(TorchFunctionMode):
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         del self.__torch_function__
         if self._decomposer is not None:
-            self._decomposer.recorder = None  # it would be a cycle
+            self._decomposer.recorder = None  # to break the reference cycle
 
     def add_input(self, t: Tensor, name: str = "") -> None:
-        """Declare an input of the pass; one tensor given twice is one input."""
+        """Record an input of the pass.
+
+        Args:
+            t: The tensor. A tensor that was added before is ignored, so that it stays one input.
+            name: Its path in the named arguments: ``"states.0"``; ``""`` if it has none.
+        """
         if not self.producers.is_known(t):
-            self.recording.ends["inputs"].append(name)
+            self.recording.end_names["inputs"].append(name)
             self.recording.restorer.add(t)
             self.producers.add(t, INPUT, self.recording.type_number("input"))
 
     def add_output(self, t: Tensor, place: str, name: str = "") -> None:
-        """Declare an output of the pass."""
+        """Record an output of the pass.
+
+        Args:
+            t: The tensor.
+            place: Its position among the outputs.
+            name: Its path in what the model returned; ``""`` if it has none.
+        """
         recording = self.recording
-        recording.ends["outputs"].append(name)
-        inputs = [self.producers.row(t), recording.arg_number(place)]
+        recording.end_names["outputs"].append(name)
+        inputs = [self.producers.producer_of(t), recording.arg_number(place)]
         source, arg = inputs
         self.producers.add_extra_producers(inputs)
         type_, meta = recording.type_number("output"), recording.meta_number(t)
-        row = recording.add(inputs, kind=OUTPUT, type=type_, meta=meta)
+        offset = recording.add(inputs, kind=OUTPUT, type=type_, meta=meta)
         if self.call_log is not None:
-            self.call_log.output(row, t, source, arg)
-        self.values.offer(row, OUTPUT, "output", t)
+            self.call_log.add_output(offset, t, source, arg)
+        self.values.on_tensor(offset, OUTPUT, "output", t)

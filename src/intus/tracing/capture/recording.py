@@ -1,7 +1,19 @@
-"""What one pass leaves behind: flat lists of integers, and what the integers mean.
+"""The recording of one pass: flat lists of integers, and the tables that say what the integers mean.
 
-A flat list holds a fixed number of integers a row, and Python's garbage collector never has to walk it. A row
-is named by where it begins in ``rows``, which costs nothing to know; ``assemble`` counts them.
+Each flat list stores a fixed number of integers per row. Python's garbage collector never has to walk a list
+of integers.
+
+A tensor met in a pass has up to three numbers. Each has one name everywhere in ``capture``:
+
+- Its **offset**: where its row begins in ``Recording.rows``, a multiple of ``len(ROW)``. The recorder
+  identifies tensors by offset, because ``len(rows)`` gives it for free. ``Producers``, ``CallLog``,
+  ``Values`` and ``Chooser`` all use offsets.
+- Its **recorded row**: offset // len(ROW), its position among all recorded tensors.
+- Its **graph row**: its row in ``Graph.ops``. ``assemble`` drops recorded rows that are not connected to an
+  input or output, and returns a function from offsets to graph rows.
+
+A tensor's **producer** is the offset of the row that computed it, or a negative number for a parameter:
+-1 - its number.
 """
 
 from __future__ import annotations
@@ -17,42 +29,75 @@ from ...core.graph import OP_COLUMNS, Meta
 from .addresses import Addresses
 from .context.state_restorer import StateRestorer
 
-#: Integers per row of each flat list. Of an op: what differs by tensor, then what is the same for all tensors
-#: that a call returned; the last, ``inputs``, is how many integers of ``Recording.inputs`` are the row's.
 _CALL_FACTS = (*(column.name for column in OP_COLUMNS if column.recorded == "call"), "signature", "inputs")
+#: The integers of a row of ``Recording.rows``: first what differs between the tensors that a call returned,
+#: then what they share. The last, ``inputs``, counts the row's integers in ``Recording.inputs``.
 ROW = (*(column.name for column in OP_COLUMNS if column.recorded == "tensor"), *_CALL_FACTS)
 _DEFAULTS = {column.name: column.default for column in OP_COLUMNS if column.recorded} | {"signature": -1}
+#: The integers of a row of ``Recording.calls``. ``start`` and ``stop`` are offsets.
 CALL = ("module", "parent", "start", "stop", "site")
 _TYPE, _SITE = ROW.index("type"), CALL.index("site")
-#: Positional arguments whose place is known without looking its name up.
+#: Positional arguments before this one have their position as the number of their name.
 POSITIONS = 32
 _POSITIONAL = [str(position) for position in range(POSITIONS)]
 
 
 class Read(NamedTuple):
-    """Python asked for a tensor's plain value: the tensor's row, how (``"bool"``, ``"item"``), at which
-    instruction, the value where it was a truth, and how far the recording had come."""
+    """One time Python read a tensor's plain value.
 
-    row: int
+    Attributes:
+        offset: The offset of the tensor.
+        how: The method that read it: ``"bool"``, ``"item"``.
+        code: The code that read it.
+        instruction: The index of the reading instruction in that code (``f_lasti``).
+        value: The value, if it was a bool, else None.
+        end: The length of ``Recording.rows`` at the time.
+    """
+
+    offset: int
     how: str
     code: CodeType
-    at: int
+    instruction: int
     value: bool | None
-    rows: int
+    end: int
+
+    @property
+    def row(self) -> int:
+        """The tensor's recorded row."""
+        return self.offset // len(ROW)
+
+    @property
+    def next_row(self) -> int:
+        """The recorded row of the first tensor that was recorded after the read."""
+        return self.end // len(ROW)
 
 
 @dataclass(slots=True)
 class Recording:
     """The tables of one pass.
 
-    ``inputs``  pairs of what went into a row: a row, or below zero a parameter (-1 - its number), and the
-                number of the argument's name
-    ``exits``   pairs: a row, and the module call that returned it
-    ``stack``   the module calls under way, innermost last; -1 stands below them
-    ``signatures``  numbers of what functions were given besides tensors, function first; see ``walk``
-    ``reads``   the times Python asked for a tensor's plain value
-    ``raised``  the row of the last operation that raised, and its exception
-    ``ends``    what the inputs and the outputs are called, in order, "" where they have no name
+    Attributes:
+        rows: The tensors: inputs, buffers, constants, outputs of operations and outputs of the pass, with the
+            columns of ``ROW``.
+        inputs: For each row in turn, a pair of integers for each tensor it was computed from: the producer,
+            and the number of the argument's name.
+        calls: The module calls, with the columns of ``CALL``. A call's number is its row in this list.
+        exits: Pairs of an offset and the number of a module call that returned that tensor.
+        types: Names of operation types, by number.
+        metas: Shapes, dtypes and devices, by number.
+        sites: Instructions that ran operations or called modules, by number: code and ``f_lasti``.
+        args: Names of arguments, by number: ``"0"``, ``"1.2"``, ``"weight"``.
+        restorer: Restores the memory and attributes that the pass changed.
+        addresses: The names of the model's modules, parameters and buffers.
+        stack: The numbers of the module calls in progress, innermost last, above a bottom entry of -1.
+        failure: The exception that ended the pass, if any.
+        raised: The offset of the last operation that raised, and its exception.
+        reads: The times Python read a tensor's plain value.
+        signatures: Numbers for the arguments of calls other than tensors. The first entry of a key is the
+            function's number, the rest is what ``walk`` collects.
+        end_names: Names of the inputs and of the outputs, in order; ``""`` for one without a name.
+        type_numbers: The numbers of ``types``.
+        meta_numbers: The numbers of ``metas``.
     """
 
     rows: list[int] = field(default_factory=list)
@@ -70,7 +115,7 @@ class Recording:
     raised: tuple[int, BaseException] | None = None
     reads: list[Read] = field(default_factory=list)
     signatures: dict[tuple[Any, ...], int] = field(default_factory=dict)
-    ends: dict[str, list[str]] = field(default_factory=lambda: {"inputs": [], "outputs": []})
+    end_names: dict[str, list[str]] = field(default_factory=lambda: {"inputs": [], "outputs": []})
     type_numbers: dict[str, int] = field(default_factory=dict)
     meta_numbers: dict[Any, int] = field(default_factory=dict)
     _arg_numbers: dict[str, int] = field(default_factory=dict)
@@ -79,11 +124,11 @@ class Recording:
         self.addresses = Addresses(self.restorer)
 
     def type_number(self, name: str) -> int:
-        """The number of an operation's type."""
+        """Return the number of an operation type."""
         return _number(name, name, self.type_numbers, self.types)
 
     def arg_number(self, name: str) -> int:
-        """The number of an argument's name: ``"0"``, ``"1.2"``, ``"weight"``."""
+        """Return the number of an argument's name: ``"0"``, ``"1.2"``, ``"weight"``."""
         return (
             int(name)
             if name.isdigit() and int(name) < POSITIONS
@@ -91,41 +136,45 @@ class Recording:
         )
 
     def meta_number(self, t: Tensor | None) -> int:
-        """The number of a tensor's shape, dtype and device; None for what was never returned."""
+        """Return the number of a tensor's shape, dtype and device; pass None for a call that raised."""
         key = None if t is None else (_shape(t), t.dtype, t.device)
         number = self.meta_numbers.get(key)
         return _number(key, _meta(t), self.meta_numbers, self.metas) if number is None else number
 
-    def type_of(self, row: int) -> str:
-        """The name of a row's type."""
-        return self.types[self.rows[row + _TYPE]]
+    def type_of(self, offset: int) -> str:
+        """Return the name of the type of the row at ``offset``."""
+        return self.types[self.rows[offset + _TYPE]]
 
     def module_of(self, call: int) -> int:
-        """The number of the module that a call is of; -1 below the outermost call."""
+        """Return the number of the module that ``call`` is a call of; -1 for ``call`` -1."""
         return self.calls[call * len(CALL)] if call >= 0 else -1
 
-    def site_of(self, call: int) -> int:
-        """The number of the instruction that a module's call was made from."""
+    def call_site(self, call: int) -> int:
+        """Return the number of the instruction that made a module call."""
         return self.calls[call * len(CALL) + _SITE]
 
     def call_facts(self, inputs: list[int], **facts: int) -> tuple[int, ...]:
-        """Return what all tensors that a call returns have in common: the second part of a ``ROW``."""
+        """Return the second part of a ``ROW``: what all tensors returned by one call share."""
         values = {**_DEFAULTS, **facts, "inputs": len(inputs)}
         return tuple(values[name] for name in _CALL_FACTS)
 
     def add(self, inputs: list[int] | tuple[int, ...] = (), **facts: int) -> int:
-        """Append a row in the module call under way; a column left out has its default.
+        """Append a row in the current module call.
 
         The hot path writes its rows itself; see ``operations.make_handler``.
 
+        Args:
+            inputs: Pairs of a producer and an argument's number, as in ``Recording.inputs``.
+            **facts: Values of columns of ``ROW``, by name. Columns left out have their defaults.
+
         Returns:
-            The row's name.
+            The offset of the row.
         """
-        row = len(self.rows)
+        offset = len(self.rows)
         values = {**_DEFAULTS, "call": self.stack[-1], **facts, "inputs": len(inputs)}
         self.rows.extend([values[name] for name in ROW])
         self.inputs.extend(inputs)
-        return row
+        return offset
 
 
 def _number(key: Any, value: Any, numbers: dict[Any, int], values: list[Any]) -> int:
@@ -145,7 +194,7 @@ def _meta(t: Tensor | None) -> Meta:
 
 
 def _shape(t: Tensor) -> tuple[Any, ...]:
-    """A tensor's shape; -1 stands for a length that differs from item to item."""
+    """Return a tensor's shape, with -1 for a ragged dimension."""
     try:
         return t.shape
     except RuntimeError:  # a nested tensor of strided layout

@@ -1,4 +1,4 @@
-"""Running what a function merely returned: generators and coroutines do nothing until they are asked."""
+"""Run the generators and coroutines that models return, which compute nothing until they are iterated."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from ...core.errors import CaptureError
 
 
 def drained(out: Any) -> Any:
-    """What ``out`` comes to: a generator's items as a list, a coroutine's result, anything else itself.
+    """Return a generator's items as a list, a coroutine's result, and anything else unchanged.
 
-    Raises CaptureError for what is asynchronous where an event loop is running in this thread (a notebook):
-    nothing of it has run by then.
+    Args:
+        out: What a model returned.
 
-    >>> drained(number for number in (1, 2))
-    [1, 2]
+    Raises:
+        CaptureError: If ``out`` is asynchronous and an event loop is already running in this thread, as in a
+            notebook. Nothing of ``out`` has run then.
+
+    Example:
+        >>> drained(number for number in (1, 2))
+        [1, 2]
     """
     if inspect.isgenerator(out):
         return list(out)
@@ -39,8 +44,8 @@ def _need_no_loop(out: Any) -> None:
     except RuntimeError:
         return
     if inspect.iscoroutine(out):
-        out.close()  # or Python warns that it was never awaited
+        out.close()  # otherwise Python warns that it was never awaited
     raise CaptureError(
-        f"{out.__qualname__} is asynchronous and an event loop is running in this thread, which it has "
-        "to wait for. Trace it in a thread of its own: await asyncio.to_thread(intus.trace, model, inputs)."
+        f"{out.__qualname__} is asynchronous, and this thread is already running an event loop. Trace it "
+        "in another thread: await asyncio.to_thread(intus.trace, model, inputs)."
     )

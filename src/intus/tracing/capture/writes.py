@@ -1,4 +1,4 @@
-"""Who wrote to which memory, and who is to be asked for what stands there."""
+"""The writes of one pass by memory: which tensors were written into which part of it, in order."""
 
 from __future__ import annotations
 
@@ -10,14 +10,22 @@ from torch import Tensor
 from .memory import Geometry, extent_of, geometry_of, memory_of
 from .recording import ROW, Recording
 
-_FAR = 64  # rows looked through for whether one write descends from another
+#: Maximum number of rows visited to find out whether one tensor descends from another.
+_MAX_VISITED = 64
 
 
 class Write(NamedTuple):
-    """A write to a memory: the row that made it, the first and last byte it may have changed, and where its
-    value lies in the memory, None where the row's value is not what was written."""
+    """A write to a memory.
 
-    row: int
+    Attributes:
+        offset: The offset of the tensor that was written.
+        first: The first byte that it may have changed.
+        last: The last byte that it may have changed.
+        place: The part of the memory that the tensor was written to; None if the tensor at ``offset`` is not
+            the value that was written.
+    """
+
+    offset: int
     first: int
     last: int
     place: Geometry | None
@@ -29,60 +37,78 @@ class Writes:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._by_memory: dict[int | None, list[Write]] = {}
-        self._starts = [0]  # where a row's inputs begin, by the row's number, as far as asked
+        self._starts = [
+            0
+        ]  # by recorded row: the start of its inputs in ``Recording.inputs``, built on demand
 
-    def add(self, t: Tensor, row: int, *, own: bool) -> None:
-        """The row wrote what ``t`` sees; ``own`` is whether its value is what was written."""
-        write = Write(row, *extent_of(t), geometry_of(t) if own else None)
+    def add(self, t: Tensor, offset: int, *, is_value: bool) -> None:
+        """Add a write to the part of its memory that ``t`` views.
+
+        Args:
+            t: The tensor that was written into.
+            offset: The offset of the call's row.
+            is_value: Whether the tensor at ``offset`` is the value that was written.
+        """
+        write = Write(offset, *extent_of(t), geometry_of(t) if is_value else None)
         self._by_memory.setdefault(memory_of(t), []).append(write)
 
-    def since(self, t: Tensor, row: int) -> tuple[list[Write], bool]:
-        """The writes after a row to what ``t`` sees, and whether there were any to its memory at all."""
+    def since(self, t: Tensor, offset: int) -> tuple[list[Write], bool]:
+        """Return the writes after ``offset`` that overlap ``t``, and whether its memory had any after it."""
         writes = self._by_memory.get(memory_of(t), [])
-        later = list(takewhile(lambda write: write.row > row, reversed(writes)))[::-1]
+        later = list(takewhile(lambda write: write.offset > offset, reversed(writes)))[::-1]
         if not later:
             return [], False
         first, last = extent_of(t)
         return [write for write in later if write.first <= last and first <= write.last], True
 
-    def writers(self, t: Tensor, row: int) -> list[int]:
-        """Who wrote to what ``t`` sees since it came from ``row``, the last first, and ``row`` itself, but
-        for those that a later one descends from; nobody where nobody wrote."""
+    def writers(self, t: Tensor, offset: int) -> list[int]:
+        """Return the producers of what ``t`` now contains, if it was written since ``offset``.
+
+        Args:
+            t: The tensor.
+            offset: The producer of ``t`` before the writes.
+
+        Returns:
+            The offsets of the writes that overlap ``t``, last first, and ``offset`` itself, without those
+            that a later one descends from. Empty if there were no such writes.
+        """
         writes = self._by_memory.get(memory_of(t))
         found: list[int] = []
         if writes:
             first, last = extent_of(t)
             for write in reversed(writes):
-                if write.row <= row:
+                if write.offset <= offset:
                     break
-                if write.first <= last and first <= write.last and not self._is_above(write.row, found):
-                    found.append(write.row)
-        if found and not self._is_above(row, found):
-            found.append(row)
+                if write.first <= last and first <= write.last and not self._is_ancestor(write.offset, found):
+                    found.append(write.offset)
+        if found and not self._is_ancestor(offset, found):
+            found.append(offset)
         return found
 
-    def _is_above(self, above: int, rows: list[int]) -> bool:
-        return any(self._descends(row, above) for row in rows)
+    def _is_ancestor(self, ancestor: int, offsets: list[int]) -> bool:
+        return any(self._descends(offset, ancestor) for offset in offsets)
 
-    def _descends(self, row: int, above: int) -> bool:
-        """Whether a row descends from another, as far as a short look tells; not to see it costs an edge that
-        is true and says nothing new."""
+    def _descends(self, offset: int, ancestor: int) -> bool:
+        """Return whether a bounded search finds that one tensor descends from another.
+
+        Missing it only adds an edge that is true but redundant.
+        """
         rows, inputs = self._recording.rows, self._recording.inputs
-        todo, met = [row], {row}
-        while todo and len(met) < _FAR:
-            at = todo.pop()
-            start = self._start(at // len(ROW))
-            for parent in inputs[start : start + rows[at + len(ROW) - 1] : 2]:
-                if parent == above:
+        todo, visited = [offset], {offset}
+        while todo and len(visited) < _MAX_VISITED:
+            current = todo.pop()
+            start = self._start(current // len(ROW))
+            for parent in inputs[start : start + rows[current + len(ROW) - 1] : 2]:
+                if parent == ancestor:
                     return True
-                if parent > max(above, -1) and parent not in met:
-                    met.add(parent)
+                if parent > max(ancestor, -1) and parent not in visited:
+                    visited.add(parent)
                     todo.append(parent)
-        return row == above
+        return offset == ancestor
 
-    def _start(self, number: int) -> int:
-        """Where the inputs of the row of that number begin."""
+    def _start(self, row: int) -> int:
+        """Return where the inputs of a recorded row begin."""
         starts, rows = self._starts, self._recording.rows
-        while len(starts) <= number:
+        while len(starts) <= row:
             starts.append(starts[-1] + rows[len(starts) * len(ROW) - 1])
-        return starts[number]
+        return starts[row]

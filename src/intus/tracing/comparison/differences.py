@@ -1,4 +1,4 @@
-"""How far apart two tensors are, and how far rounding alone could have taken them."""
+"""Measure how far apart two tensors are, and how far rounding alone could have taken them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,25 @@ from torch import Tensor
 
 from ..results.value_summary import blocks
 
-#: Roundings of the coarser dtype that one operation is allowed: the relative difference that one rounding
-#: makes is about a third of eps, and a composite operation makes several.
+#: The relative difference that one operation may have, in eps of the coarser dtype. One rounding makes about
+#: a third of eps, and a composite operation rounds several times.
 ROUNDINGS = 4.0
 
 
 class Difference(NamedTuple):
-    """``largest`` is the greatest absolute difference, ``relative`` the norm of the difference over the
-    greater norm, ``cosine`` that of the angle between the two, ``fraction_different`` the part of the
-    elements that are not equal, ``nan`` and ``other_nan`` how many are NaN in the first and the second. What
-    is NaN, or the same infinity, in both is left out; of two dtypes, what the narrower cannot hold counts as
-    its limit."""
+    """The difference of two tensors of one shape.
+
+    Elements that are NaN in both, or the same infinity in both, are left out. Of two dtypes, values that the
+    narrower one cannot represent count as its limit.
+
+    Attributes:
+        largest: The largest absolute difference.
+        relative: The norm of the difference divided by the larger norm.
+        cosine: The cosine similarity.
+        fraction_different: The fraction of elements that are not equal.
+        nan: The number of NaN in the first tensor.
+        other_nan: The number of NaN in the second tensor.
+    """
 
     largest: float
     relative: float
@@ -32,7 +40,7 @@ class Difference(NamedTuple):
 
     @property
     def lopsided(self) -> bool:
-        """Whether more is NaN on one side, or something infinite there alone."""
+        """Whether one tensor has more NaN than the other, or an infinity that the other has not."""
         return self.nan != self.other_nan or self.relative == float("inf")
 
 
@@ -40,7 +48,10 @@ _NONE = Difference(0.0, 0.0, 1.0, 0.0, 0, 0)
 
 
 def plain(t: Tensor) -> Tensor | None:
-    """The numbers of a tensor in memory, as real numbers; None where it has none that can be compared."""
+    """Return the elements of a tensor as real numbers on the CPU; None if they cannot be compared.
+
+    Complex numbers become pairs; quantized and sparse tensors become dense.
+    """
     if t.is_meta or t.is_nested:
         return None
     t = t.detach()
@@ -52,38 +63,43 @@ def plain(t: Tensor) -> Tensor | None:
 
 
 def difference(a: Tensor, b: Tensor) -> Difference:
-    """How far apart two tensors of one shape are; see ``plain``.
+    """Return the difference of two tensors of one shape, as ``plain`` returns them.
 
-    >>> difference(torch.tensor([3.0, 4.0]), torch.tensor([3.0, 4.5])).largest
-    0.5
+    Example:
+        >>> difference(torch.tensor([3.0, 4.0]), torch.tensor([3.0, 4.5])).largest
+        0.5
     """
-    if not a.numel() or (a.dtype == b.dtype and a.itemsize > 1 and torch.equal(a, b)):  # float8 has no equal
+    if not a.numel() or (a.dtype == b.dtype and a.itemsize > 1 and torch.equal(a, b)):  # not for float8
         return _NONE
-    # Whole numbers may lie beyond what a float64 tells apart.
+    # float64 does not represent every int64, so integers are also compared exactly.
     exact = a.dtype == b.dtype and not a.is_floating_point()
     unequal = int((a != b).sum()) if exact else 0
     nan = other_nan = 0
-    largest, squares, of_one, of_other, product = 0.0, 0.0, 0.0, 0.0, 0.0
+    largest, squares, squares_a, squares_b, product = 0.0, 0.0, 0.0, 0.0, 0.0
     with np.errstate(invalid="ignore", over="ignore"):  # an infinity or a NaN on one side
         for x, y in blocks(_within(a, b.dtype), _within(b, a.dtype)):
             equal = x == y
             if not np.isfinite(x).all() or not np.isfinite(y).all():
-                lost, other_lost = np.isnan(x), np.isnan(y)
-                nan, other_nan = nan + int(lost.sum()), other_nan + int(other_lost.sum())
-                equal |= lost & other_lost
+                is_nan, other_is_nan = np.isnan(x), np.isnan(y)
+                nan, other_nan = nan + int(is_nan.sum()), other_nan + int(other_is_nan.sum())
+                equal |= is_nan & other_is_nan
                 x, y = (np.where(equal & ~np.isfinite(t), 0.0, t) for t in (x, y))
             apart = np.where(equal, 0.0, x - y)
             unequal += 0 if exact else equal.size - int(np.count_nonzero(equal))
             largest = max(largest, float(np.abs(np.nan_to_num(apart, nan=np.inf)).max()))
             squares += float(apart @ apart)
-            of_one, of_other, product = of_one + float(x @ x), of_other + float(y @ y), product + float(x @ y)
+            squares_a, squares_b, product = (
+                squares_a + float(x @ x),
+                squares_b + float(y @ y),
+                product + float(x @ y),
+            )
     if not (unequal or nan or other_nan):
         return _NONE
-    far, norms = math.sqrt(squares), (math.sqrt(of_one), math.sqrt(of_other))
+    distance, norms = math.sqrt(squares), (math.sqrt(squares_a), math.sqrt(squares_b))
     scale, size = max(norms), norms[0] * norms[1]
     return Difference(
         largest=largest,
-        relative=(far / scale if scale else 0.0) if far < math.inf else math.inf,
+        relative=(distance / scale if scale else 0.0) if distance < math.inf else math.inf,
         cosine=(product / size if 0 < size < math.inf else math.nan) if scale else 1.0,
         fraction_different=unequal / a.numel(),
         nan=nan,
@@ -92,7 +108,7 @@ def difference(a: Tensor, b: Tensor) -> Difference:
 
 
 def _within(t: Tensor, dtype: torch.dtype) -> Tensor:
-    """Finite values within the limits of a dtype: masks are filled with the least number their dtype has."""
+    """Clamp finite values to the limits of a dtype: masks are often filled with the least value of theirs."""
     if t.dtype == dtype or not (t.is_floating_point() and dtype.is_floating_point):
         return t
     limit = torch.finfo(dtype).max
@@ -100,18 +116,23 @@ def _within(t: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def rounding(*tensors: Tensor) -> float:
-    """The relative difference that one operation's rounding explains among tensors of these dtypes; whole
-    numbers explain none.
+    """Return the relative difference that the rounding of one operation explains among these dtypes.
 
-    >>> rounding(torch.ones(1), torch.ones(1, dtype=torch.bfloat16))
-    0.03125
+    Integers explain none.
+
+    Example:
+        >>> rounding(torch.ones(1), torch.ones(1, dtype=torch.bfloat16))
+        0.03125
     """
     kinds = [t.dtype for t in tensors if t.is_floating_point() or t.is_complex()]
     return ROUNDINGS * max((torch.finfo(kind).eps for kind in kinds), default=0.0)
 
 
-def held(t: Tensor) -> tuple[float, float, float]:
-    """Σ|x|, Σx² and Σx of a tensor in any layout of its elements: what equal tensors share."""
+def element_sums(t: Tensor) -> tuple[float, float, float]:
+    """Return Σ|x|, Σx² and Σx over the elements of a tensor, which its layout does not affect.
+
+    NaN for a tensor without comparable elements.
+    """
     x = plain(t)
     if x is None or not x.numel():
         return float("nan"), float("nan"), float("nan")

@@ -1,4 +1,4 @@
-"""Why two calls of one operation may differ: what they were called with, and what they drew."""
+"""Explain why two calls of one operation may differ: their parameters, arguments and context."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from .differences import difference, plain
 if TYPE_CHECKING:
     from ..results.trace import Trace
 
-_OUTSIDE = {INPUT: "the inputs differ", BUFFER: "the buffers differ", CONSTANT: "it comes from outside"}
+_OUTSIDE = {
+    INPUT: "the inputs differ",
+    BUFFER: "the buffers differ",
+    CONSTANT: "it was made outside the model",
+}
 
 
 class _Tensor:
@@ -25,21 +29,31 @@ class _Tensor:
 
 
 def reasons(a: Trace, row: int, b: Trace, other: int) -> list[str]:
-    """What is not the same in how the two rows were made, in sentences; empty where nothing is known."""
+    """Return how the computation of two rows differs, as sentences.
+
+    Args:
+        a: The first trace.
+        row: A row of it.
+        b: The second trace.
+        other: A row of it.
+
+    Returns:
+        The sentences; empty if nothing is known to differ.
+    """
     changed = [
-        f"it was changed in a rerun in {name}"
-        for name, trace, at in (("a", a, row), ("b", b, other))
-        if trace.graph.label(at) in trace.graph.facts.get("changed", ())
+        f"it was changed by rerun in {name}"
+        for name, trace, trace_row in (("a", a, row), ("b", b, other))
+        if trace.graph.label(trace_row) in trace.graph.facts.get("changed", ())
     ]
     if changed:
         return changed
     kind = int(a.graph.ops.kind[row])
     if kind in _OUTSIDE:
         return [_OUTSIDE[kind]]
-    mine, theirs = _call(a, row), _call(b, other)
-    if mine is None or theirs is None:
+    call_a, call_b = _call(a, row), _call(b, other)
+    if call_a is None or call_b is None:
         return []
-    return [*_parameters(a, mine, b, theirs), *_arguments(mine, theirs), *_surroundings(mine, theirs)]
+    return [*_parameters(a, call_a, b, call_b), *_arguments(call_a, call_b), *_context(call_a, call_b)]
 
 
 def _call(trace: Trace, row: int) -> Invocation | None:
@@ -47,11 +61,11 @@ def _call(trace: Trace, row: int) -> Invocation | None:
     return None if replays is None else replays.call(int(trace.graph.ops.event[row]))
 
 
-def _parameters(a: Trace, call: Invocation, b: Trace, other: Invocation) -> Iterator[str]:
-    mine, theirs = _own(a, call), _own(b, other)
-    for name in (name for name in mine if name in theirs):
-        (address, p), (twin, q) = mine[name], theirs[name]
-        both = f"{address} of a and {twin} of b" if address != twin else f"{address} of a and of b"
+def _parameters(a: Trace, call_a: Invocation, b: Trace, call_b: Invocation) -> Iterator[str]:
+    params_a, params_b = _params(a, call_a), _params(b, call_b)
+    for name in (name for name in params_a if name in params_b):
+        (address, p), (other, q) = params_a[name], params_b[name]
+        both = f"{address} of a and {other} of b" if address != other else f"{address} of a and of b"
         if p.shape != q.shape:
             yield f"{both} are of shapes {tuple(p.shape)} and {tuple(q.shape)}"
             continue
@@ -62,8 +76,8 @@ def _parameters(a: Trace, call: Invocation, b: Trace, other: Invocation) -> Iter
             yield f"{both} {nan if found.nan != found.other_nan else by}"
 
 
-def _own(trace: Trace, call: Invocation) -> dict[str, tuple[str, Tensor]]:
-    """The parameters a call took, by the argument's name."""
+def _params(trace: Trace, call: Invocation) -> dict[str, tuple[str, Tensor]]:
+    """Return the address and value of the parameters that a call took, by the name of the argument."""
     assert trace._replays is not None
     graph, params = trace.graph, trace._replays.params
     return {
@@ -77,31 +91,31 @@ def _own(trace: Trace, call: Invocation) -> dict[str, tuple[str, Tensor]]:
 
 
 def _arguments(a: Invocation, b: Invocation) -> Iterator[str]:
-    mine, theirs = _named(a), _named(b)
-    for name in dict.fromkeys((*mine, *theirs)):
-        values = [repr(side[name]) if name in side else "not given" for side in (mine, theirs)]
+    args_a, args_b = _args_by_name(a), _args_by_name(b)
+    for name in dict.fromkeys((*args_a, *args_b)):
+        values = [repr(args[name]) if name in args else "not given" for args in (args_a, args_b)]
         if values[0] != values[1]:
             yield f"{name} is {values[0]} in a, {values[1]} in b"
 
 
-def _named(call: Invocation) -> dict[str, Any]:
-    """Arguments by name where the function tells its own, else by number from 1."""
+def _args_by_name(call: Invocation) -> dict[str, Any]:
+    """Return the arguments by name, or by position from 1 if the function has no signature."""
     args, kwargs = arguments(call.args, call.kwargs, (_Tensor() for _ in call.tensor_args))
     try:
         bound = inspect.signature(call.func).bind(*args, **kwargs)
         bound.apply_defaults()
         return dict(bound.arguments)
-    except (TypeError, ValueError):  # written in C, it tells no names
+    except (TypeError, ValueError):  # functions written in C have no signature
         return {f"argument {number}": value for number, value in enumerate(args, 1)} | kwargs
 
 
-def _surroundings(a: Invocation, b: Invocation) -> Iterator[str]:
-    mine, theirs = a.context or DEFAULT, b.context or DEFAULT
-    if mine.autocast != theirs.autocast:
-        yield f"autocast is {_cast(mine.autocast)} in a, {_cast(theirs.autocast)} in b"
+def _context(a: Invocation, b: Invocation) -> Iterator[str]:
+    context_a, context_b = a.context or DEFAULT, b.context or DEFAULT
+    if context_a.autocast != context_b.autocast:
+        yield f"autocast is {_cast(context_a.autocast)} in a, {_cast(context_b.autocast)} in b"
     drawn = [bool(call.states) for call in (a, b)]
     if any(drawn):
-        yield "it draws random numbers" + ("" if all(drawn) else f" in {'a' if drawn[0] else 'b'} alone")
+        yield "it draws random numbers" + ("" if all(drawn) else f" only in {'a' if drawn[0] else 'b'}")
 
 
 def _cast(on: tuple[Any, ...]) -> str:

@@ -1,4 +1,4 @@
-"""The table that ``compare`` returns, and how it reads. Imported when pandas is needed, not before."""
+"""The table that ``compare`` returns, and its summary in words. Imported only when pandas is needed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ if TYPE_CHECKING:
     from .compare import Origin, Pair
 
 _SHOWN = ["a", "b", "verdict", "is_source", "relative", "rounding_error", "isolated_error"]
-_AROUND = 3  # rows shown before and after the place
-_NAMED = 5  # places named in the summary
+_AROUND = 3  # rows shown before and after the first difference
+_NAMED = 5  # operations and outputs named in the summary
 _FORMAT: dict[str, Any] = {"float_format": lambda x: f"{x:.2g}", "na_rep": ""}
 
 
 class Comparison(pd.DataFrame):  # type: ignore[misc]
-    """What ``compare`` found, a DataFrame that prints where the passes part; parts of it are plain ones."""
+    """The result of ``compare``: a DataFrame that prints where two passes diverge.
+
+    Selections of its rows or columns are plain DataFrames.
+    """
 
     @property
     def _constructor(self) -> Any:
@@ -33,14 +36,21 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
 
     @classmethod
     def of(cls, a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin]) -> Comparison:
-        """The table of all pairs, with where differences are made."""
-        brought = {
+        """Return the table of all pairs.
+
+        Args:
+            a: The first trace.
+            b: The second trace.
+            pairs: The pairs of rows, with what was found.
+            origins: Where differences originate.
+        """
+        unpaired_sources = {
             number
-            for at, region in origins
+            for origin, region in origins
             if region
-            for number in ([at] if at in region else pairs[at].through)
+            for number in ([origin] if origin in region else pairs[origin].unpaired_parents)
         }
-        table = cls([_row(a, b, pair, number in brought) for number, pair in enumerate(pairs)])
+        table = cls([_row(a, b, pair, number in unpaired_sources) for number, pair in enumerate(pairs)])
         report = _Report(a, b, pairs, origins)
         first, at = report.first(), origins[0].pair if origins else None
         table.attrs = {"first": first, "at": at, "summary": "\n".join(report.sentences(first))}
@@ -53,28 +63,28 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """The same in a notebook."""
+        """Return the same as HTML."""
         summary, rows = self._shown()
         table = "" if rows is None else rows.to_html(**_FORMAT)
         return f'<pre style="white-space: pre-wrap">{escape(summary)}</pre>{table}'
 
     def _shown(self) -> tuple[str, pd.DataFrame | None]:
-        """What there is to say, and the rows around where the passes part."""
+        """Return the summary, and the rows around the first difference, None if there is none."""
         at, summary = self.attrs.get("at"), str(self.attrs.get("summary", ""))
         near = None if at is None else self.iloc[max(0, at - _AROUND) : at + _AROUND + 1][_SHOWN]
         return summary, near
 
 
-def _row(a: Trace, b: Trace, pair: Pair, brought: bool) -> dict[str, Any]:
+def _row(a: Trace, b: Trace, pair: Pair, unpaired_source: bool) -> dict[str, Any]:
     found = pair.difference
     facts: dict[str, Any] = {
         "a": a.graph.labels[pair.a] if pair.a >= 0 else "",
         "b": b.graph.labels[pair.b] if pair.b >= 0 else "",
         "verdict": pair.verdict,
-        "is_source": pair.made or brought,
+        "is_source": pair.is_source or unpaired_source,
         "relative": found.relative if found else None,
-        "rounding_error": pair.noise if found else None,
-        "isolated_error": pair.local,
+        "rounding_error": pair.rounding_error if found else None,
+        "isolated_error": pair.isolated_error,
         "max_abs": found.largest if found else None,
         "cosine": found.cosine if found else None,
         "fraction_different": found.fraction_different if found else None,
@@ -90,108 +100,113 @@ def _row(a: Trace, b: Trace, pair: Pair, brought: bool) -> dict[str, Any]:
 
 
 class _Report:
-    """What there is to say of a comparison, in words."""
+    """The summary of a comparison in words."""
 
     def __init__(self, a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin]) -> None:
         self.a, self.b, self.pairs, self.origins = a, b, pairs, origins
 
     def _op(self, number: int) -> Op:
-        """The pair's op, a's where it has one."""
+        """Return the op of a pair, from ``a`` if it has one."""
         pair = self.pairs[number]
         return Op(self.a, pair.a) if pair.a >= 0 else Op(self.b, pair.b)
 
     def _labels(self, numbers: Iterable[int]) -> tuple[list[str], list[str]]:
-        """The labels in a and in b of some pairs."""
+        """Return the labels of some pairs in ``a`` and in ``b``."""
         found = [self.pairs[number] for number in numbers]
-        mine = [self.a.graph.labels[pair.a] for pair in found if pair.a >= 0]
-        return mine, [self.b.graph.labels[pair.b] for pair in found if pair.b >= 0]
+        labels_a = [self.a.graph.labels[pair.a] for pair in found if pair.a >= 0]
+        return labels_a, [self.b.graph.labels[pair.b] for pair in found if pair.b >= 0]
 
     def first(self) -> dict[str, Any] | None:
-        """The first operation that makes a difference, and why; None where there is none."""
+        """Return the first operation that makes a difference, and why; None if there is none."""
         if not self.origins:
             return None
         number, region = self.origins[0]
         pair = self.pairs[number]
-        mine, theirs = self._labels(region or [number])
-        op = self.a[mine[-1]] if mine else self.b[theirs[-1]]
+        labels_a, labels_b = self._labels(region or [number])
+        op = self.a[labels_a[-1]] if labels_a else self.b[labels_b[-1]]
         return {
-            "a": mine[-1] if mine else "",
-            "b": theirs[-1] if theirs else "",
+            "a": labels_a[-1] if labels_a else "",
+            "b": labels_b[-1] if labels_b else "",
             "module": (op.output_of or [op.module or ""])[0],
-            "why": _apart(mine, theirs) if region else self._why(pair),
+            "why": _different_ops(labels_a, labels_b) if region else self._why(pair),
         }
 
     def _why(self, pair: Pair) -> list[str]:
         one, other = Op(self.a, pair.a), Op(self.b, pair.b)
-        said = [] if one.type == other.type else [f"it is {one.type} in a, {other.type} in b"]
+        why = [] if one.type == other.type else [f"it is {one.type} in a, {other.type} in b"]
         if one.shape != other.shape:
-            said.append(f"its shape is {one.shape} in a, {other.shape} in b")
-        return said + reasons(self.a, pair.a, self.b, pair.b)
+            why.append(f"its shape is {one.shape} in a, {other.shape} in b")
+        return why + reasons(self.a, pair.a, self.b, pair.b)
 
     def sentences(self, first: dict[str, Any] | None) -> list[str]:
-        """All there is to say, a line each."""
+        """Return the summary, line by line."""
         pairs = self.pairs
         counts = Counter(pair.verdict for pair in pairs).most_common()
-        said = ", ".join(_counted(count, verdict) for verdict, count in counts)
-        lines = [f"{self.a.graph.model} (a) and {self.b.graph.model} (b): of {len(pairs)} tensors {said}."]
+        verdicts = ", ".join(_counted(count, verdict) for verdict, count in counts)
+        lines = [
+            f"{self.a.graph.model} (a) and {self.b.graph.model} (b): of {len(pairs)} tensors {verdicts}."
+        ]
         for name, trace in (("a", self.a), ("b", self.b)):
             if trace.graph.error:
-                lines.append(f"The pass of {name} was stopped: {trace.graph.error.partition(chr(10))[0]}")
+                lines.append(
+                    f"The pass of {name} ended with an exception: {trace.graph.error.partition(chr(10))[0]}"
+                )
         if first is not None:
-            lines += self._parting(first)
+            lines += self._divergence(first)
         else:
-            lines.append(self._agreeing())
-        ends = [pair for pair in pairs if pair.a >= 0 and self.a.graph.ops.kind[pair.a] == OUTPUT]
+            lines.append(self._agreement())
+        outputs = [pair for pair in pairs if pair.a >= 0 and self.a.graph.ops.kind[pair.a] == OUTPUT]
         names = end_names(self.a.graph.ops.kind.tolist(), self.a.graph.facts)
-        for pair in ends[:_NAMED]:
+        for pair in outputs[:_NAMED]:
             found = pair.difference
             if found and found.fraction_different:
-                called = f" ({names[pair.a]})" if pair.a in names else ""
+                name = f" ({names[pair.a]})" if pair.a in names else ""
                 cosine = f", cosine {found.cosine:.4f}" if found.cosine == found.cosine else ""
                 lines.append(
-                    f"{self.a.graph.labels[pair.a]}{called}: relative difference {found.relative:.2g}, "
-                    f"largest {found.largest:.2g}{cosine}{', within rounding' * pair.fine}."
+                    f"{self.a.graph.labels[pair.a]}{name}: relative difference {found.relative:.2g}, "
+                    f"largest {found.largest:.2g}{cosine}{', within rounding error' * pair.is_explained}."
                 )
         return lines
 
-    def _agreeing(self) -> str:
-        apart = [number for number, pair in enumerate(self.pairs) if not pair.fine]
-        if apart:
+    def _agreement(self) -> str:
+        differing = [number for number, pair in enumerate(self.pairs) if not pair.is_explained]
+        if differing:
             return (
-                f"The outputs agree; {len(apart)} on the way do not, from {self._op(apart[0]).label} on, and "
-                "come together again."
+                f"The outputs agree, although {len(differing)} intermediate tensors differ, from "
+                f"{self._op(differing[0]).label} on."
             )
         if not any(pair.difference for pair in self.pairs):
             return "No two values could be compared."
         if any(pair.a < 0 or pair.b < 0 for pair in self.pairs):
-            return "Of what both have nothing differs that rounding does not explain."
-        return "Nothing differs that rounding does not explain."
+            return "Of the tensors that both have, none differs by more than rounding explains."
+        return "No tensor differs by more than rounding explains."
 
-    def _parting(self, first: dict[str, Any]) -> list[str]:
+    def _divergence(self, first: dict[str, Any]) -> list[str]:
         number, region = self.origins[0]
         pair = self.pairs[number]
         op = self.a[first["a"]] if first["a"] else self.b[first["b"]]
         name = " and ".join(dict.fromkeys(label for label in (first["a"], first["b"]) if label))
         where = f" in {op.module}" if op.module else ""
         line = f" ({Path(op.source.file).name}, line {op.source.line})" if op.source else ""
-        lines = [f"They part at {name}{where}{line}."]
+        lines = [f"They diverge at {name}{where}{line}."]
         found = pair.difference
         if found is not None:
-            what = "It" if number in region or not region else f"What follows, {self._op(number).label},"
-            alone = f", and {pair.local:.2g} when run on the same inputs" if pair.local == pair.local else ""
+            what = "It" if number in region or not region else f"The next op, {self._op(number).label},"
+            error = pair.isolated_error
+            isolated = f", and by {error:.2g} when run on the same inputs" if error == error else ""
             lines.append(
                 f"  {what} has {found.nan} NaN in a, {found.other_nan} in b."
                 if found.nan != found.other_nan
-                else f"  {what} differs by {found.relative:.2g} of its norm{alone}."
+                else f"  {what} differs by {found.relative:.2g} of its norm{isolated}."
             )
         lines += [f"  - {reason}" for reason in first["why"]]
         if op.kind == "input":
-            lines.append("  To see where two models part, trace both on the same input.")
+            lines.append("  To find where two models diverge, trace both on the same input.")
         if len(self.origins) > 1:
             others = [self._op(origin.pair).label for origin in self.origins[1 : _NAMED + 1]]
             more = len(self.origins) - 1 - len(others)
             also = f"{', '.join(others)}{f' and {more} more' if more else ''}"
-            lines.append(f"  Differences are also made at {also}.")
+            lines.append(f"  Differences also originate at {also}.")
         return lines
 
 
@@ -203,16 +218,18 @@ _COUNTED = {
 
 
 def _counted(count: int, verdict: str) -> str:
-    """
-    >>> [_counted(2, verdict) for verdict in ("equal", "differs", "shape", "only in a", "not saved")]
-    ['2 are equal', '2 differ', '2 differ in shape', '2 are only in a', '2 were not saved']
+    """Return a count with its verdict in words.
+
+    Example:
+        >>> [_counted(2, verdict) for verdict in ("equal", "differs", "shape", "only in a", "not saved")]
+        ['2 are equal', '2 differ', '2 differ in shape', '2 are only in a', '2 were not saved']
     """
     one, many = _COUNTED.get(verdict, (f"is {verdict}", f"are {verdict}"))
     return f"{count} {one if count == 1 else many}"
 
 
-def _apart(mine: list[str], theirs: list[str]) -> list[str]:
-    """What ran on one side alone."""
-    if mine and theirs:
-        return [f"a runs {', '.join(mine)} where b runs {', '.join(theirs)}"]
-    return [f"{', '.join(mine or theirs)} ran only in {'a' if mine else 'b'}"]
+def _different_ops(labels_a: list[str], labels_b: list[str]) -> list[str]:
+    """Return the sentence for operations that only one of the passes ran."""
+    if labels_a and labels_b:
+        return [f"a runs {', '.join(labels_a)} where b runs {', '.join(labels_b)}"]
+    return [f"{', '.join(labels_a or labels_b)} ran only in {'a' if labels_a else 'b'}"]

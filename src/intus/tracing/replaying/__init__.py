@@ -1,1 +1,1 @@
-"""Run the recorded calls of a trace again, unchanged or with edits."""
+"""Run the recorded calls of a trace again, unchanged or with changes."""

@@ -1,4 +1,4 @@
-"""What each call of a finished pass was given, by the graph's own edges and the values at hand."""
+"""Find the arguments of each call of a finished pass, from the edges of the graph and the values."""
 
 from __future__ import annotations
 
@@ -9,15 +9,23 @@ from torch import Tensor
 from ...core.graph import OP, OUTPUT, Graph
 from ...core.walks import ancestors
 from ..capture.invocation import Invocation, TensorArg
-from .replay import LEFT_OUT, Replays, UnprovenError, patched
+from .replay import NOT_IN_GRAPH, Replays, UnprovenError, apply_patch
 
 
-class WrongError(Exception):
-    """What the graph says cannot be."""
+class MismatchError(Exception):
+    """The graph contradicts what was recorded or computed."""
 
 
-def calls_of(graph: Graph) -> dict[int, list[int]]:
-    """The rows of each call by event number, in order; what no call returned has -1 - its row."""
+def rows_by_call(graph: Graph) -> dict[int, list[int]]:
+    """Return the rows that each function call returned, in order.
+
+    Args:
+        graph: The graph.
+
+    Returns:
+        The rows by the number of the call (``ops.event``). A row without a call, such as an output, has a key
+        of its own, -1 - row.
+    """
     found: dict[int, list[int]] = {}
     for row, (kind, event) in enumerate(zip(graph.ops.kind.tolist(), graph.ops.event.tolist(), strict=True)):
         if kind in (OP, OUTPUT):
@@ -25,34 +33,60 @@ def calls_of(graph: Graph) -> dict[int, list[int]]:
     return found
 
 
-class Parents:
-    """Arguments by the graph's edges: ``into`` maps a row to its arguments' numbers and their parents;
-    ``values`` are the tensors to take, by row."""
+class CallInputs:
+    """Finds the arguments of calls by the edges of a graph.
+
+    Args:
+        graph: The graph.
+        replays: The calls of the pass.
+        values: The tensors to use as arguments, by row.
+
+    Attributes:
+        parents_by_arg: For each row, the row of the parent by the number of the argument.
+    """
 
     def __init__(self, graph: Graph, replays: Replays, values: Mapping[int, Tensor]) -> None:
         self.graph, self.replays, self.values = graph, replays, values
-        self.into: dict[int, dict[int, int]] = {}
+        self.parents_by_arg: dict[int, dict[int, int]] = {}
         edges = graph.edges
         for src, dst, arg in zip(edges.src.tolist(), edges.dst.tolist(), edges.arg.tolist(), strict=True):
-            self.into.setdefault(dst, {}).setdefault(arg, src)  # others wrote to parts of the same tensor
+            # The first edge of an argument is its parent; further ones are ops that wrote to parts of it.
+            self.parents_by_arg.setdefault(dst, {}).setdefault(arg, src)
 
-    def agree(self, call: Invocation, rows: list[int]) -> None:
-        """Raise WrongError for an edge into an argument that took no tensor."""
-        asked = {tensor_arg.arg for tensor_arg in call.tensor_args if tensor_arg.source >= 0}
+    def check_edges(self, call: Invocation, rows: list[int]) -> None:
+        """Check that every edge into a call is an argument that took a tensor.
+
+        Args:
+            call: The call.
+            rows: The rows that it returned.
+
+        Raises:
+            MismatchError: If an edge is not.
+        """
+        tensor_arguments = {tensor_arg.arg for tensor_arg in call.tensor_args if tensor_arg.source >= 0}
         for row in rows:
-            for arg in self.into.get(row, {}):
-                if arg not in asked:
+            for arg in self.parents_by_arg.get(row, {}):
+                if arg not in tensor_arguments:
                     name = self.graph.args[arg]
-                    raise WrongError(f"the graph has an edge into argument {name!r}, which took none")
+                    raise MismatchError(f"the graph has an edge into argument {name!r}, which took no tensor")
 
-    def given(self, tensor_arg: TensorArg, row: int) -> Tensor:
-        """What stood in a tensor_arg of the call that returned ``row``."""
-        if tensor_arg.left is not None:
-            return tensor_arg.left
-        if tensor_arg.source == LEFT_OUT:
+    def argument(self, tensor_arg: TensorArg, row: int) -> Tensor:
+        """Return the tensor that an argument of a call was.
+
+        Args:
+            tensor_arg: The argument.
+            row: A row that the call returned.
+
+        Raises:
+            MismatchError: If the graph has lost the argument's edge or parameter.
+            UnprovenError: If the tensor is not available.
+        """
+        if tensor_arg.trimmed_value is not None:
+            return tensor_arg.trimmed_value
+        if tensor_arg.source == NOT_IN_GRAPH:
             name = self.graph.args[tensor_arg.arg]
             raise UnprovenError(
-                f"argument {name!r} came from an op that leads nowhere and is not in the graph"
+                f"argument {name!r} came from an op that is not in the graph, because no output depends on it"
             )
         parent = self.parent(tensor_arg, row)
         if parent < 0:
@@ -60,46 +94,68 @@ class Parents:
         if tensor_arg.patch is None:
             return self.value(parent)
         base = tensor_arg.patch.base
-        value = self.replays.params[-1 - base][0] if LEFT_OUT < base < 0 else self.value(base)
-        return patched(value, tensor_arg.patch, self.value)
+        value = self.replays.params[-1 - base][0] if NOT_IN_GRAPH < base < 0 else self.value(base)
+        return apply_patch(value, tensor_arg.patch, self.value)
 
-    def returned(self, row: int) -> Tensor:
-        """What the pass returned as the output ``row``; WrongError for one that comes from nothing."""
-        parents = list(self.into.get(row, {}).values())
+    def output(self, row: int) -> Tensor:
+        """Return the tensor that the model returned as the output ``row``.
+
+        Raises:
+            MismatchError: If the output has no parent.
+            UnprovenError: If the tensor is not available.
+        """
+        parents = list(self.parents_by_arg.get(row, {}).values())
         if not parents:
-            raise WrongError("it has no parent")
+            raise MismatchError("it has no parent")
         tensor_arg = self.replays.outputs.get(row)
-        return self.value(parents[0]) if tensor_arg is None else self.given(tensor_arg, row)
+        return self.value(parents[0]) if tensor_arg is None else self.argument(tensor_arg, row)
 
     def parent(self, tensor_arg: TensorArg, row: int) -> int:
-        """Where the graph says that what stood in a tensor_arg of the call that returned ``row`` came from;
-        below zero a parameter, -1 - its number. Raises WrongError where it does not say."""
+        """Return the parent that the graph has for an argument.
+
+        Args:
+            tensor_arg: The argument.
+            row: A row that the call returned.
+
+        Returns:
+            The row of the parent; for a parameter -1 - its number.
+
+        Raises:
+            MismatchError: If the graph has no such edge or parameter.
+            UnprovenError: If an op that is not an ancestor also wrote to the argument's memory.
+        """
         name = self.graph.args[tensor_arg.arg]
         if tensor_arg.source < 0:
             number = -1 - tensor_arg.source
             if number not in self.graph.row_params.get(row, ()):
                 lost = self.graph.params[number].address
-                raise WrongError(f"the graph has lost parameter {lost} of argument {name!r}")
+                raise MismatchError(f"the graph has lost parameter {lost} of argument {name!r}")
             return tensor_arg.source
-        parent = self.into.get(row, {}).get(tensor_arg.arg)
+        parent = self.parents_by_arg.get(row, {}).get(tensor_arg.arg)
         if parent is None:
-            raise WrongError(f"the graph has lost the edge into argument {name!r}")
+            raise MismatchError(f"the graph has lost the edge into argument {name!r}")
         if tensor_arg.patch is not None:
-            above = {row, *ancestors(self.graph, [row])}
+            upstream = {row, *ancestors(self.graph, [row])}
             for writer, _ in tensor_arg.patch.writes:
-                if writer not in above:
+                if writer not in upstream:
                     raise UnprovenError(
-                        f"argument {name!r} was also written to by {self.label(writer)}, no ancestor"
+                        f"argument {name!r} was also written to by {self.label(writer)}, which is no ancestor"
                     )
         return parent
 
     def value(self, row: int) -> Tensor:
-        """The value of a row; UnprovenError where there is none."""
+        """Return the value of a row.
+
+        Raises:
+            UnprovenError: If there is none.
+        """
         value = self.values.get(row)
         if value is None:
-            raise UnprovenError(f"{self.label(row)} was not saved, or ran inside a transform such as vmap")
+            raise UnprovenError(
+                f"the value of {self.label(row)} was not saved, or it ran inside a transform such as vmap"
+            )
         return value
 
     def label(self, row: int) -> str:
-        """The row's label."""
+        """Return the label of a row, or a description of a row that is not in the graph."""
         return self.graph.label(row) if row >= 0 else "an op that is not in the graph"

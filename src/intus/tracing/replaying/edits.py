@@ -1,4 +1,4 @@
-"""What a rerun changes: what the caller wrote, as functions from old values to new."""
+"""Turn the changes that a caller of ``rerun`` wrote into functions from old to new values."""
 
 from __future__ import annotations
 
@@ -25,27 +25,41 @@ Edit = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Edits:
-    """Changes by row, functions by row, and parameters by number."""
+    """The changes of a rerun.
+
+    Attributes:
+        values: The edits of each row's value, applied in order.
+        functions: The function to run instead, by row.
+        params: The edit of each parameter, by its number.
+    """
 
     values: Mapping[int, Sequence[Edit]] = field(default_factory=dict)
     functions: Mapping[int, Callable[..., Any]] = field(default_factory=dict)
     params: Mapping[int, Edit] = field(default_factory=dict)
 
     def after(self, earlier: Edits) -> Edits:
-        """These, on top of those of an earlier rerun, whose parameters are in its trace already."""
+        """Return these edits on top of those of an earlier rerun.
+
+        The parameters are not merged, because those of the earlier rerun are in its trace already.
+        """
         rows = {*earlier.values, *self.values}
         values = {row: (*earlier.values.get(row, ()), *self.values.get(row, ())) for row in rows}
         return Edits(values, {**earlier.functions, **self.functions})
 
 
-def edits(
+def resolve_edits(
     trace: Trace, changes: Mapping[str | int, Change], swap: Mapping[str | int, Callable[..., Any]]
 ) -> Edits:
-    """Return the edits that the caller's addresses and changes mean.
+    """Return the edits that addresses and changes mean.
+
+    Args:
+        trace: The trace to change.
+        changes: What each address becomes.
+        swap: The function to run instead, by address.
 
     Raises:
         AddressError: If an address means nothing, or has no such unit.
-        InputError: If a change is none, or does not fit.
+        InputError: If a change is not valid, or does not fit.
     """
     values: dict[int, list[Edit]] = {}
     params: dict[int, Edit] = {}
@@ -63,7 +77,7 @@ def edits(
 
 
 def _match(trace: Trace, key: str | int) -> Match:
-    """What an address means, or an ordinal over the saved ops."""
+    """Return what an address means, or an ordinal over the saved ops."""
     if isinstance(key, str):
         return match(trace.graph, key)
     return Match([], resolve(trace.graph, key, ordinals=trace._ordinals), [], ())
@@ -74,7 +88,7 @@ def _rows(trace: Trace, key: str | int) -> list[int]:
 
 
 def _sources(trace: Trace, change: Change, key: str | int, count: int) -> list[Any]:
-    """The change of each row that an address means: another trace's values are its own."""
+    """Return the change of each row; from another trace, the value of the row with the same address."""
     if isinstance(change, Op):
         return [change.value] * count
     if not isinstance(change, type(trace)):
@@ -82,12 +96,15 @@ def _sources(trace: Trace, change: Change, key: str | int, count: int) -> list[A
     place = split_units(key)[0] if isinstance(key, str) else key
     rows = _rows(change, place)
     if len(rows) != count:
-        raise InputError(f"{place!r} stands for {count} values here, and for {len(rows)} in the other trace.")
+        raise InputError(
+            f"{place!r} means {count} values in this trace, but {len(rows)} in the other. Write the address "
+            "of each value."
+        )
     return [Op(change, row).value for row in rows]
 
 
 def _param_source(trace: Trace, change: Change, number: int) -> Any:
-    """The change of a parameter: the other trace's parameter of the same address, or what was given."""
+    """Return the change of a parameter; from another trace, its parameter of the same address."""
     if isinstance(change, Op):
         return change.value
     if not isinstance(change, type(trace)):
@@ -96,7 +113,14 @@ def _param_source(trace: Trace, change: Change, number: int) -> Any:
 
 
 def _edit(key: str | int, change: Any, units: Sequence[Units], axis: Callable[[], int]) -> Edit:
-    """Return the function that changes one value, or some units of it; ``axis`` tells their axis."""
+    """Return the function that changes one value, or some units of it.
+
+    Args:
+        key: The address, for messages.
+        change: The change.
+        units: The units to change; empty for the whole value.
+        axis: Returns the axis of units without ``@``.
+    """
 
     def edited(old: Tensor) -> Tensor:
         new = old.detach().clone()
@@ -108,13 +132,13 @@ def _edit(key: str | int, change: Any, units: Sequence[Units], axis: Callable[[]
         if isinstance(value, Tensor):
             value = value.detach()
             if units and not callable(change) and value.shape == new.shape:
-                value = part_of(value, whole)[0]  # a whole value, of which the same part is meant
+                value = part_of(value, whole)[0]  # a value of the full shape: take the same part of it
             try:
                 value = value.to(part.device).broadcast_to(part.shape)
             except RuntimeError:
                 raise InputError(
                     f"The change of {key!r} is of shape {tuple(value.shape)}, which cannot be broadcast to "
-                    f"{tuple(part.shape)}, the shape of what it changes."
+                    f"{tuple(part.shape)}, the shape of the value it replaces."
                 ) from None
         with torch.no_grad():
             put(value)
@@ -124,7 +148,15 @@ def _edit(key: str | int, change: Any, units: Sequence[Units], axis: Callable[[]
 
 
 def part_of(t: Tensor, whole: Sequence[Index]) -> tuple[Tensor, Callable[[Any], Any]]:
-    """The part of a tensor that an index takes, and what writes into it. Axes of one unit are left out."""
+    """Return the part of a tensor that an index selects, and a function that writes into it.
+
+    Args:
+        t: The tensor.
+        whole: The index, one entry for each axis; an integer removes its axis from the part.
+
+    Returns:
+        The part, and a function that sets it in ``t`` to a tensor or a number.
+    """
     if not any(isinstance(one, list) for one in whole):
         view = t[tuple(whole)]
         return view, lambda value: view.copy_(value) if isinstance(value, Tensor) else view.fill_(value)

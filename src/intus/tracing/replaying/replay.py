@@ -1,4 +1,4 @@
-"""Running the calls of a finished pass again, each on what it was given: nothing outside is changed."""
+"""Run the calls of a finished pass again on their arguments, without changing anything else."""
 
 from __future__ import annotations
 
@@ -14,45 +14,59 @@ from torch import Tensor
 
 from ..capture.call_log import INPUTS, CallLog
 from ..capture.context.execution_context import DEFAULT, within
-from ..capture.context.randomness import put_back
+from ..capture.context.randomness import preserve_generators
 from ..capture.functions import describe, results, written
 from ..capture.invocation import Invocation, Patch, TensorArg, arguments
 from ..capture.memory import Geometry, copied, version_of
 from ..capture.recording import ROW, Recording
 
-#: A tensor_arg's source where the tensor came from a row that leads nowhere and was left out of the graph.
-LEFT_OUT = -(1 << 62)
+#: The source of an argument whose row is not in the graph, because no output depends on it.
+NOT_IN_GRAPH = -(1 << 62)
 
 
 class UnprovenError(Exception):
-    """Why a call cannot be run again on what it was given."""
+    """A call cannot be run again on its arguments; the message says why."""
 
 
 class Replays:
-    """The calls of a finished pass by event number; ``params`` are the parameters with their write counts.
+    """The calls of a finished pass, by the number of the call.
 
-    ``where`` tells a recorded row's place in the graph, as ``assemble`` renumbered them; ``kept`` are the
-    saved values, of which those are held that calls took and that the graph left out.
+    Args:
+        recording: The recording of the pass.
+        call_log: The calls as they were noted.
+        graph_row: Maps a recorded row to its row in the graph, negative if it is not in the graph.
+        kept: The saved values by recorded row. Those that calls took and that are not in the graph are kept.
+
+    Attributes:
+        params: The parameters, each with its version count when the pass ended.
+        outputs: The outputs that were written to after they had been returned, by row of the graph.
     """
 
     def __init__(
-        self, recording: Recording, call_log: CallLog, where: Callable[[int], int], kept: Mapping[int, Tensor]
+        self,
+        recording: Recording,
+        call_log: CallLog,
+        graph_row: Callable[[int], int],
+        kept: Mapping[int, Tensor],
     ) -> None:
-        self._call_log, self._where = call_log, where
+        self._call_log, self._graph_row = call_log, graph_row
         self.params: list[tuple[Tensor, int | None]] = [
             (p, version_of(p)) for _, p in recording.addresses.params
         ]
-        left = [row for row in kept if where(row) < 0]
-        used = {row for note in call_log.calls.values() for row in note[INPUTS][::2]} if left else set()
-        self._left = {row: kept[row] for row in left if row in used}
-        #: Outputs that were written to after they had been returned.
+        not_in_graph = [row for row in kept if graph_row(row) < 0]
+        used = (
+            {row for note in call_log.calls.values() for row in note[INPUTS][::2]} if not_in_graph else set()
+        )
+        self._values_not_in_graph = {row: kept[row] for row in not_in_graph if row in used}
         self.outputs = {
-            where(row): self._hole(tensor_arg.arg, tensor_arg.source, tensor_arg.grad, tensor_arg.patch)
+            graph_row(row): self._tensor_arg(
+                tensor_arg.arg, tensor_arg.source, tensor_arg.grad, tensor_arg.patch
+            )
             for row, tensor_arg in call_log.outputs.items()
         }
 
     def with_params(self, params: Mapping[int, Tensor]) -> Replays:
-        """The same calls with other parameters, by number."""
+        """Return the same calls with other parameters, given by number."""
         if not params:
             return self
         other = copy.copy(self)
@@ -63,61 +77,84 @@ class Replays:
         return other
 
     def call(self, event: int) -> Invocation | None:
-        """The call of that number, its rows as the graph's; None where it was not noted."""
+        """Return the call of that number, with rows of the graph; None if it was not noted."""
         row = event * len(ROW)
         note = self._call_log.calls.get(row)
         if event < 0 or note is None:
             return None
-        return self._call_log.invocation(note, self._hole, self._call_log.picks.get(row))
+        return self._call_log.invocation(note, self._tensor_arg, self._call_log.picks.get(row))
 
-    def _hole(self, arg: int, source: int, grad: bool, patch: Patch | None) -> TensorArg:
-        left = self._left.get(source) if patch is None else None
+    def _tensor_arg(self, arg: int, source: int, grad: bool, patch: Patch | None) -> TensorArg:
+        value = self._values_not_in_graph.get(source) if patch is None else None
         if patch is not None:
-            writes = tuple((self.place(row), geometry) for row, geometry in patch.writes)
-            patch = patch._replace(base=self.place(patch.base), writes=writes)
-        return TensorArg(arg, self.place(source), grad, patch, left)
+            writes = tuple((self.graph_row(row), geometry) for row, geometry in patch.writes)
+            patch = patch._replace(base=self.graph_row(patch.base), writes=writes)
+        return TensorArg(arg, self.graph_row(source), grad, patch, value)
 
-    def place(self, row: int) -> int:
-        """A recorded row's place in the graph; LEFT_OUT where it was trimmed."""
+    def graph_row(self, row: int) -> int:
+        """Return the row of the graph for a recorded row; ``NOT_IN_GRAPH`` if it has none.
+
+        Negative numbers, which mean parameters, are returned unchanged.
+        """
         if row < 0:
             return row
-        place = self._where(row)
-        return place if place >= 0 else LEFT_OUT
+        graph_row = self._graph_row(row)
+        return graph_row if graph_row >= 0 else NOT_IN_GRAPH
 
 
-def run(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
-    """Run a call on ``given``, one tensor for each of its tensor_args, and return the tensors it returns.
+def run_call(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
+    """Run a call again.
 
-    What it writes into is copied first, random state is what it was then, and what it is now afterwards.
+    Arguments that the function writes into are copied first. It runs in the original context (autocast, grad
+    mode, …) with the original random state; the current ones are restored afterwards.
+
+    Args:
+        call: The call.
+        given: One tensor for each of its ``tensor_args``.
+
+    Returns:
+        The tensors that it returns, detached.
     """
-    with _as_then(call), warnings.catch_warnings():
+    with _original_context(call), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        about = describe(call.func)
-        targets = {id(t) for t in written(about, *arguments(call.args, call.kwargs, given))}
-        foreign = _may_write_anywhere(call.func)
-        ready: dict[int, Tensor] = {}  # one for each: functions ask whether query and key are the same object
+        description = describe(call.func)
+        targets = {id(t) for t in written(description, *arguments(call.args, call.kwargs, given))}
+        writes_any = _may_write_to_any_argument(call.func)
+        ready: dict[int, Tensor] = {}  # by id: functions test whether query and key are the same object
         for t, tensor_arg in zip(given, call.tensor_args, strict=True):
             if id(t) not in ready:
-                mine = t.detach()
+                argument = t.detach()
                 if tensor_arg.grad and (t.is_floating_point() or t.is_complex()):
-                    mine.requires_grad_()
-                ready[id(t)] = copied(mine) if foreign or id(t) in targets else mine
+                    argument.requires_grad_()
+                ready[id(t)] = copied(argument) if writes_any or id(t) in targets else argument
         args, kwargs = arguments(call.args, call.kwargs, [ready[id(t)] for t in given])
         out = call.func(*args, **kwargs)
-        returned = results(about, out, written(about, args, kwargs))
+        returned = results(description, out, written(description, args, kwargs))
         return [t.detach() for t in returned] if call.picks is None else [returned[n] for n in call.picks]
 
 
 def unrecorded() -> AbstractContextManager[Any]:
-    """No trace around this one sees what runs here; subclasses of Tensor keep their ways where none is."""
+    """Return a context in which no active trace records what runs.
+
+    Outside any trace it does nothing, so that Tensor subclasses behave as usual.
+    """
     return torch._C.DisableTorchFunction() if torch._C._len_torch_function_stack() else nullcontext()
 
 
-def patched(value: Tensor, patch: Patch, written_by: Callable[[int], Tensor]) -> Tensor:
-    """What an argument was after the writes of ``patch``; UnprovenError where that cannot be told."""
+def apply_patch(value: Tensor, patch: Patch, written_by: Callable[[int], Tensor]) -> Tensor:
+    """Return an argument's value after writes through views of its memory.
+
+    Args:
+        value: The value before the writes.
+        patch: The writes.
+        written_by: Returns the value of the row that wrote.
+
+    Raises:
+        UnprovenError: If the result cannot be reconstructed.
+    """
     if patch.unseen or patch.place is None or any(place is None for _, place in patch.writes):
-        raise UnprovenError("its memory was written to out of sight")
-    latest: dict[Geometry | None, int] = {}  # a later write to the same place leaves nothing of an earlier
+        raise UnprovenError("its memory was written to by something that was not recorded")
+    latest: dict[Geometry | None, int] = {}  # a later write to the same place overwrites an earlier one
     for row, place in patch.writes:
         latest.pop(place, None)
         latest[place] = row
@@ -138,16 +175,17 @@ def patched(value: Tensor, patch: Patch, written_by: Callable[[int], Tensor]) ->
                     raise UnprovenError("its memory was written to as another dtype")
                 view(place).copy_(source)
     except RuntimeError as error:
-        raise UnprovenError(f"what was written to its memory cannot be put together ({error})") from None
+        raise UnprovenError(f"the writes to its memory cannot be combined ({error})") from None
     return view(patch.place)
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors are equal bit for bit; NaN equals itself, 0.0 is not -0.0.
+    """Return whether two tensors are equal bit for bit: NaN equals itself, 0.0 does not equal -0.0.
 
-    >>> nan = torch.tensor([float("nan"), 0.0])
-    >>> same(nan, nan.clone()), same(nan, -nan)
-    (True, False)
+    Example:
+        >>> nan = torch.tensor([float("nan"), 0.0])
+        >>> same(nan, nan.clone()), same(nan, -nan)
+        (True, False)
     """
     if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device or a.layout != b.layout:
         return False
@@ -162,7 +200,7 @@ def same(a: Tensor, b: Tensor) -> bool:
 
 
 def equal(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors have the same values; NaN equals itself, and 0.0 is -0.0 (a product with zero)."""
+    """Return whether two tensors have equal values: NaN equals itself, and 0.0 equals -0.0."""
     if a.shape != b.shape or a.dtype != b.dtype or a.layout != torch.strided or a.is_quantized:
         return same(a, b)
     return same(a, b) or bool(torch.isclose(a, b, rtol=0, atol=0, equal_nan=True).all())
@@ -181,17 +219,17 @@ def _end(place: Geometry) -> int:
     return offset + 1 + sum((length - 1) * step for length, step in zip(shape, stride, strict=True))
 
 
-def _may_write_anywhere(func: Any) -> bool:
-    """A module, or an operator whose schema says that it writes: every argument is copied."""
+def _may_write_to_any_argument(func: Any) -> bool:
+    """Return whether a function is a module, or an operator whose schema says that it writes."""
     schema = getattr(func, "_schema", None)
     overloads = getattr(func, "overloads", None)
     return isinstance(func, torch.nn.Module) or bool(getattr(schema, "is_mutable", overloads is not None))
 
 
 @contextmanager
-def _as_then(call: Invocation) -> Iterator[None]:
-    """ExecutionContext state and random numbers are those of when the call first ran."""
-    with put_back(generator for generator, _ in call.states), within(call.context or DEFAULT):
+def _original_context(call: Invocation) -> Iterator[None]:
+    """Restore the execution context and the random state of a call, and undo that on exit."""
+    with preserve_generators(generator for generator, _ in call.states), within(call.context or DEFAULT):
         for generator, state in call.states:
             generator.set_state(state)
         yield

@@ -1,4 +1,4 @@
-"""A finished pass with something changed: only what lies downstream runs again; see ``Trace.rerun``."""
+"""Compute a finished pass again with changes, downstream of them only; see ``Trace.rerun``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor
 from ...core.errors import CaptureError, InputError
 from ...core.graph import OUTPUT
 from ..capture.invocation import PLACEHOLDER, Invocation
-from ..capture.saving.store import to_run
-from .call_inputs import Parents, WrongError, calls_of
-from .edits import Change, Edits, edits
-from .replay import Replays, UnprovenError, run, same, unrecorded
+from ..capture.saving.store import for_replay
+from .call_inputs import CallInputs, MismatchError, rows_by_call
+from .edits import Change, Edits, resolve_edits
+from .replay import Replays, UnprovenError, run_call, same, unrecorded
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
@@ -26,22 +26,34 @@ def rerun(
     swap: Mapping[str | int, Callable[..., Any]],
     on_branch_change: str,
 ) -> Trace:
-    """The trace with ``changes`` done to values and with the functions in ``swap`` instead of its own."""
+    """Return the trace with changes to values and with some functions replaced; see ``Trace.rerun``.
+
+    Args:
+        trace: The trace.
+        changes: What each address becomes.
+        swap: The function to run instead, by address.
+        on_branch_change: ``"raise"`` or ``"ignore"``.
+
+    Raises:
+        AddressError: If an address means nothing.
+        InputError: If an argument is not valid, or a shape or dtype would change.
+        CaptureError: If an affected call cannot be run again, or a value that the model read changed.
+    """
     if on_branch_change not in ("raise", "ignore"):
         raise InputError(f"on_branch_change={on_branch_change!r} is not one of 'raise', 'ignore'.")
     for given in (changes, swap):
         if not isinstance(given, Mapping):
             raise InputError(
-                f"A rerun takes a dict from address to change, such as {{'fc': 0}}; got {given!r}."
+                f"rerun takes a dict from address to change, such as {{'fc': 0}}, got {given!r}."
             )
     if trace._replays is None:
         raise InputError(
             "This trace has no calls to run again: it was taken with save='none', copied, or read from a "
             "file. Trace the model again with save='all'."
         )
-    new, earlier = edits(trace, changes, swap), trace._edits or Edits()
+    new, earlier = resolve_edits(trace, changes, swap), trace._edits or Edits()
     replays = trace._replays.with_params(
-        {number: _fitting(trace, number, edit) for number, edit in new.params.items()}
+        {number: _edited_param(trace, number, edit) for number, edit in new.params.items()}
     )
     values = _Rerun(trace, replays, new, earlier, checked=on_branch_change == "raise").values()
     merged = new.after(earlier)
@@ -52,38 +64,42 @@ def rerun(
     return result
 
 
-def _fitting(trace: Trace, number: int, edit: Callable[[Tensor], Tensor]) -> Tensor:
+def _edited_param(trace: Trace, number: int, edit: Callable[[Tensor], Tensor]) -> Tensor:
     assert trace._replays is not None
     return edit(trace._replays.params[number][0])
 
 
 class _Rerun:
-    """One rerun: ``now`` are the values so far, ``fresh`` the rows whose value is another than it was.
-    Earlier edits are done again to what is computed again."""
+    """One rerun.
+
+    Attributes:
+        now: The values by row, so far.
+        changed: The rows whose value differs from the original pass.
+    """
 
     def __init__(self, trace: Trace, replays: Replays, new: Edits, earlier: Edits, *, checked: bool) -> None:
         self.trace, self.graph, self.replays = trace, trace.graph, replays
         self.new, self.earlier, self.checked = new, earlier, checked
-        self.now, self.fresh = to_run(trace.values), set[int]()
-        self.parents = Parents(self.graph, replays, self.now)
+        self.now, self.changed = for_replay(trace.values), set[int]()
+        self.inputs = CallInputs(self.graph, replays, self.now)
 
     def values(self) -> MutableMapping[int, Tensor]:
-        """All values after the change."""
-        calls = calls_of(self.graph)
+        """Return all values after the changes."""
+        calls = rows_by_call(self.graph)
         in_calls = {row for rows in calls.values() for row in rows}
         with unrecorded():
-            for row in sorted(set(self.new.values) - in_calls):  # inputs, buffers, constants come before all
+            for row in sorted(set(self.new.values) - in_calls):  # inputs, buffers and constants come first
                 self._put(row, self._value(row))
             for event, rows in calls.items():
                 self._call(event, rows)
             if self.checked:
-                self._same_way()
+                self._check_branches()
         return self.now
 
     def _call(self, event: int, rows: list[int]) -> None:
         if self.graph.metas[int(self.graph.ops.meta[rows[0]])].dtype == "":
-            return  # it raised, and returned nothing that could change
-        if any(row in self.new.functions for row in rows) or self._touched(event, rows):
+            return  # it raised and returned nothing
+        if any(row in self.new.functions for row in rows) or self._is_affected(event, rows):
             functions = {**self.earlier.functions, **self.new.functions}
             swapped = next((functions[row] for row in rows if row in functions), None)
             out = self._run(event, rows, swapped)
@@ -97,15 +113,19 @@ class _Rerun:
                 if row in self.new.values:
                     self._put(row, self._value(row))
 
-    def _touched(self, event: int, rows: list[int]) -> bool:
-        """Whether anything that went into the call has changed."""
+    def _is_affected(self, event: int, rows: list[int]) -> bool:
+        """Return whether an argument of the call has changed."""
         if self.new.params and any(
             param in self.new.params for row in rows for param in self.graph.row_params.get(row, ())
         ):
             return True
-        if not self.fresh:
+        if not self.changed:
             return False
-        if any(parent in self.fresh for row in rows for parent in self.parents.into.get(row, {}).values()):
+        if any(
+            parent in self.changed
+            for row in rows
+            for parent in self.inputs.parents_by_arg.get(row, {}).values()
+        ):
             return True
         call, end = self.replays.call(event), self.replays.outputs.get(rows[0])
         patches = [
@@ -113,69 +133,71 @@ class _Rerun:
             for tensor_arg in (*(call.tensor_args if call else ()), end)
             if tensor_arg and tensor_arg.patch
         ]
-        return any(row in self.fresh for p in patches for row in (p.base, *(row for row, _ in p.writes)))
+        return any(row in self.changed for p in patches for row in (p.base, *(row for row, _ in p.writes)))
 
     def _run(self, event: int, rows: list[int], swapped: Callable[..., Any] | None) -> list[Tensor]:
         label = self.graph.label(rows[0])
         try:
             if int(self.graph.ops.kind[rows[0]]) == OUTPUT:
-                return [self.parents.returned(rows[0])]
+                return [self.inputs.output(rows[0])]
             call = self.replays.call(event)
             if call is None:
-                raise UnprovenError("its call was not noted: it ran out of sight, or raised")
-            given = [self.parents.given(tensor_arg, rows[0]) for tensor_arg in call.tensor_args]
-        except (UnprovenError, WrongError) as error:
-            raise CaptureError(f"{label!r} lies downstream and cannot be run again: {error}.") from None
+                raise UnprovenError(
+                    "its call was not recorded, because it raised or ran where it cannot be recorded"
+                )
+            given = [self.inputs.argument(tensor_arg, rows[0]) for tensor_arg in call.tensor_args]
+        except (UnprovenError, MismatchError) as error:
+            raise CaptureError(f"{label!r} depends on the change and cannot be run again: {error}.") from None
         if swapped is not None:
             return _swapped(call, swapped, given, label)
         try:
-            return run(call, given)
+            return run_call(call, given)
         except Exception as error:
             raise CaptureError(
                 f"After the change {label!r} raised {type(error).__name__}: {error}"
             ) from error
 
     def _put(self, row: int, value: Tensor) -> None:
-        """Set a row's value, changed as was asked, if it is of the shape and dtype the graph says."""
+        """Apply the new edits of a row to its value and store it; shape and dtype must stay."""
         for edit in self.new.values.get(row, ()):
             value = edit(value)
         meta, label = self.graph.metas[int(self.graph.ops.meta[row])], self.graph.label(row)
         if tuple(value.shape) != meta.shape or str(value.dtype).removeprefix("torch.") != meta.dtype:
             raise InputError(
                 f"After the change {label!r} is {tuple(value.shape)} {value.dtype}, and was {meta.shape} "
-                f"{meta.dtype}. A rerun keeps shapes and dtypes; to change these, trace the changed model."
+                f"{meta.dtype}. A rerun keeps shapes and dtypes. To change them, trace the changed model."
             )
         self.now[row] = value
-        self.fresh.add(row)
+        self.changed.add(row)
 
-    def _same_way(self) -> None:
-        """The model's own decisions must fall as they did: Python is not run again."""
+    def _check_branches(self) -> None:
+        """Raise CaptureError if a value that the model's Python code read has changed."""
         for branch in self.graph.branches:
-            if branch.row in self.fresh and branch.row in self.trace.values:
+            if branch.row in self.changed and branch.row in self.trace.values:
                 was, now = self.trace.values[branch.row], self.now[branch.row]
                 if bool(was) != bool(now) if branch.how == "bool" else not same(was, now):
                     raise CaptureError(
-                        f"The model asked for the value of {self.graph.label(branch.row)!r} ({branch.how}), "
-                        "which is another after the change: it might have gone another way. Pass "
-                        "on_branch_change='ignore' to follow the recorded way all the same, or trace the "
+                        f"The model read the value of {self.graph.label(branch.row)!r} ({branch.how}), which "
+                        "differs after the change, so it might have run other operations. Pass "
+                        "on_branch_change='ignore' to follow the recorded ones all the same, or trace the "
                         "changed model instead."
                     )
 
     def _value(self, row: int) -> Tensor:
         try:
-            return self.parents.value(row)
+            return self.inputs.value(row)
         except UnprovenError as error:
             raise CaptureError(
-                f"Its value is needed for the change: {error}. Trace with save='all'."
+                f"The change needs a value that is missing: {error}. Trace with save='all'."
             ) from None
 
 
 def _swapped(call: Invocation, function: Callable[..., Any], given: list[Tensor], label: str) -> list[Tensor]:
-    """The call with another function, which takes the tensors alone, in their order."""
+    """Run another function in a call's place, with the tensors as its only arguments, in their order."""
     instead = call._replace(func=function, args=(PLACEHOLDER,) * len(given), kwargs={}, picks=None)
     try:
-        return run(instead, given)
+        return run_call(instead, given)
     except Exception as error:
         tensors = "tensor" if len(given) == 1 else f"{len(given)} tensors"
-        error.add_note(f"It stands in for {label!r}, whose {tensors} it is given.")
+        error.add_note(f"The function was called with the {tensors} of {label!r}, in whose place it runs.")
         raise

@@ -1,1 +1,1 @@
-"""The objects that a trace returns: Trace, Op, Module, their values, their text and their files."""
+"""The results of a trace: Trace, Op and Module, their summaries as text, and their files."""

@@ -1,4 +1,4 @@
-"""A trace in one file, or the folder that its values were streamed into."""
+"""Write a trace to one file, and read it back from a file or from the folder of its values."""
 
 from __future__ import annotations
 
@@ -25,12 +25,21 @@ from ..capture.saving.store import (
 if TYPE_CHECKING:
     from .trace import Trace
 
-#: What files of every version call the rows whose value may have been modified.
+#: The column of rows whose value may have been modified; the name is the same in files of all versions.
 _MAYBE_MODIFIED = "unverified"
 
 
 def save(trace: Trace, path: Path, *, values: bool = True) -> None:
-    """Write a trace into one safetensors file; without ``values`` only its graph."""
+    """Write a trace into one safetensors file.
+
+    Args:
+        trace: The trace.
+        path: The file to write.
+        values: Whether to write the saved values, besides the graph and the gradients.
+
+    Raises:
+        InputError: If a value or gradient cannot be stored in such a file.
+    """
     columns, meta = graph_parts(trace.graph)
     columns[_MAYBE_MODIFIED] = np.array(sorted(trace.maybe_modified), dtype=np.int64)
     entries = [array_entry(name, column) for name, column in columns.items()]
@@ -40,13 +49,23 @@ def save(trace: Trace, path: Path, *, values: bool = True) -> None:
             why = unstorable(t)
             if why:
                 label = trace.graph.label(row)
-                raise InputError(f"The {kind} of {label} {why} and cannot be written; save others, or none.")
+                raise InputError(
+                    f"The {kind} of {label} {why} and cannot be written. Choose other ops with save=, or "
+                    "none."
+                )
             entries.append(tensor_entry(f"{kind}/{row}", t))
     write_tensors(path, entries, meta)
 
 
 class Saved(NamedTuple):
-    """What a file or folder holds of a trace; values and gradients are read when they are asked for."""
+    """The parts of a trace that was read from a file or folder.
+
+    Attributes:
+        graph: The graph.
+        values: The saved values by row, each read when it is accessed.
+        maybe_modified: The rows whose value may have been modified.
+        gradients: The gradients by row, each read when it is accessed; None if the trace had none.
+    """
 
     graph: Graph
     values: Stored
@@ -55,14 +74,14 @@ class Saved(NamedTuple):
 
 
 def read(path: Path) -> Saved:
-    """Read what ``save`` wrote, or a folder that values were streamed into.
+    """Read a file that ``save`` wrote, or a folder of values that ``trace(…, store=…)`` wrote.
 
     Raises:
-        CodecError: If it is neither.
+        CodecError: If the path is neither.
     """
     folder = path if path.is_dir() else None
     if folder is not None and not (folder / GRAPH).exists():
-        raise CodecError(f"{str(path)!r} is a folder, but none that trace(…, store=…) has finished.")
+        raise CodecError(f"{str(path)!r} is a folder, but none that trace(…, store=…) has finished writing.")
     file = path if folder is None else folder / GRAPH
     graph, others, maybe_modified = _read(file)
     values = Stored(
@@ -89,5 +108,5 @@ def _read(file: Path) -> tuple[Graph, list[str], frozenset[int]]:
 def _row(name: str, graph: Graph, path: Path) -> int:
     kind, _, row = name.partition("/")
     if not row.isdecimal() or int(row) >= len(graph.ops):
-        raise CodecError(f"{str(path)!r} holds a {kind} for row {row!r}, which its graph has not.")
+        raise CodecError(f"{str(path)!r} holds a {kind} for row {row!r}, which its graph lacks.")
     return int(row)

@@ -1,4 +1,4 @@
-"""Modules of a trace, and their calls: what each holds, what ran in it, what it gave."""
+"""Modules of a traced model and their calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _Handle:
-    """What a number stands for in a trace; equal to another of the same kind, trace and number."""
+    """Refers to something in a trace by its number; equal to another of the same class, trace and number."""
 
     __slots__ = ("_trace", "number")
 
@@ -36,13 +36,16 @@ class _Handle:
 
 
 class Module(_Handle):
-    """One module of the model, whether it was called or not; ``trace.modules["features.6"]``.
+    """A module of the model, whether it was called or not.
 
-    >>> from intus import trace
-    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
-    >>> module = trace(net, torch.ones(2, 4)).modules["0"]
-    >>> module.type, module.args, module.num_params, module.calls[0].outputs[0].shape
-    ('Linear', 'in_features=4, out_features=3, bias=True', 15, (2, 3))
+    Get modules from ``trace.modules`` by address. ``print(module)`` shows what is known of it.
+
+    Example:
+        >>> from intus import trace
+        >>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
+        >>> module = trace(net, torch.ones(2, 4)).modules["0"]
+        >>> module.type, module.args, module.num_params, module.calls[0].outputs[0].shape
+        ('Linear', 'in_features=4, out_features=3, bias=True', 15, (2, 3))
     """
 
     __slots__ = ()
@@ -53,7 +56,7 @@ class Module(_Handle):
 
     @property
     def address(self) -> str:
-        """Its path in the model: ``features.6``, ``""`` for the model itself."""
+        """The path of the module in the model: ``features.6``, ``""`` for the model itself."""
         return self._info.address
 
     @property
@@ -63,7 +66,7 @@ class Module(_Handle):
 
     @property
     def args(self) -> str:
-        """The arguments it was made with, as its repr shows them."""
+        """The arguments it was created with, as its repr shows them."""
         return self._info.args
 
     @property
@@ -73,77 +76,77 @@ class Module(_Handle):
 
     @property
     def source(self) -> Source | None:
-        """File and line of its class's ``forward``; None where that is not Python."""
+        """The file and line of the ``forward`` of its class; None if that is not written in Python."""
         site = self._info.site
         return self._graph.sites[site] if site >= 0 else None
 
     @property
     def depth(self) -> int:
-        """How deep it lies: 0 for the model, 1 for its children."""
+        """Its depth in the tree of modules: 0 for the model, 1 for its children."""
         return len(_parts(self.address))
 
     @property
     def parent(self) -> Module | None:
-        """The module that holds it; None for the model."""
-        above = _parts(self.address)[:-1]
-        return self._trace.modules.get(".".join(above)) if self.address else None
+        """The module that contains it; None for the model."""
+        parent_parts = _parts(self.address)[:-1]
+        return self._trace.modules.get(".".join(parent_parts)) if self.address else None
 
     @property
     def children(self) -> list[Module]:
-        """The modules it holds itself, in the order they were registered."""
-        here = _parts(self.address)
-        return [m for m in self._trace.modules.values() if m.address and _parts(m.address)[:-1] == here]
+        """The modules that it contains directly, in the order they were registered."""
+        own_parts = _parts(self.address)
+        return [m for m in self._trace.modules.values() if m.address and _parts(m.address)[:-1] == own_parts]
 
     def _inside(self) -> list[ModuleInfo]:
-        """Itself and all modules in it."""
+        """Return the module and all its submodules."""
         prefix = f"{self.address}." if self.address else ""
         return [m for m in self._graph.modules if m.address == self.address or m.address.startswith(prefix)]
 
     @property
     def params(self) -> list[Param]:
-        """The parameters of it and of all modules in it, each once."""
+        """The parameters of the module and its submodules, each once."""
         numbers = dict.fromkeys(number for module in self._inside() for number in module.params)
         return [self._graph.params[number] for number in numbers]
 
     @property
     def own_params(self) -> list[Param]:
-        """The parameters it holds itself."""
+        """The parameters that the module has itself, without those of its submodules."""
         return [self._graph.params[number] for number in self._info.params]
 
     @property
     def buffers(self) -> list[Param]:
-        """The buffers of it and of all modules in it, read or not."""
+        """The buffers of the module and its submodules, whether the pass read them or not."""
         numbers = dict.fromkeys(number for module in self._inside() for number in module.buffers)
         return [self._graph.buffers[number] for number in numbers]
 
     @property
     def num_params(self) -> int:
-        """How many numbers its parameters hold."""
+        """The number of elements of its parameters."""
         return sum(math.prod(param.shape) for param in self.params)
 
     @property
     def num_trainable(self) -> int:
-        """How many of them are trained."""
+        """The number of elements of its parameters that require gradients."""
         return sum(math.prod(param.shape) for param in self.params if param.trainable)
 
     @property
     def num_frozen(self) -> int:
-        """How many of them are not trained."""
+        """The number of elements of its parameters that do not require gradients."""
         return self.num_params - self.num_trainable
 
     @property
     def param_bytes(self) -> int:
-        """The size of its parameters."""
+        """The size of its parameters in bytes."""
         return sum(param.nbytes for param in self.params)
 
     @property
     def calls(self) -> list[Call]:
-        """Its calls in order."""
+        """Its calls, in order."""
         return [Call(self._trace, call) for call in self._trace._facts.module_calls[self.number]]
 
     @property
     def num_calls(self) -> int:
-        """How often it was called."""
+        """The number of its calls."""
         return len(self._trace._facts.module_calls[self.number])
 
     @property
@@ -153,17 +156,17 @@ class Module(_Handle):
 
     @property
     def outputs(self) -> list[Op]:
-        """What its calls returned."""
+        """The tensors that its calls returned."""
         return [op for call in self.calls for op in call.outputs]
 
     @property
     def seconds(self) -> float:
-        """How long the functions that ran in its calls took."""
+        """The duration of all function calls inside its calls, in seconds."""
         return sum(call.seconds for call in self.calls)
 
     @property
     def flops(self) -> int:
-        """The floating point operations in its calls, of the ops whose count is known."""
+        """The floating-point operations in its calls; operations without a FLOP rule count as 0."""
         return sum(call.flops for call in self.calls)
 
     def __str__(self) -> str:
@@ -180,7 +183,7 @@ class Module(_Handle):
 
 
 class Modules(dict[str, Module]):
-    """Modules by address; one that is missing is told with the nearest names."""
+    """Modules by address; a missing address raises AddressError with the nearest names."""
 
     def __missing__(self, address: str) -> Module:
         raise AddressError(
@@ -195,7 +198,7 @@ class Call(_Handle):
 
     @property
     def address(self) -> str:
-        """The module's address, with the number of the call where there are several: ``fc:2``."""
+        """The address of the module, with the number of the call if there are several: ``fc:2``."""
         return self._graph.call_address(self.number)
 
     @property
@@ -205,18 +208,18 @@ class Call(_Handle):
 
     @property
     def pass_number(self) -> int:
-        """Which call of its module it is, from 1."""
+        """The number of the call among those of its module, from 1."""
         return int(self._graph.calls.passno[self.number])
 
     @property
     def parent(self) -> Call | None:
-        """The call it was made in; None for the model's own."""
+        """The call that contains this one; None for the call of the model."""
         parent = int(self._graph.calls.parent[self.number])
         return Call(self._trace, parent) if parent >= 0 else None
 
     @property
     def children(self) -> list[Call]:
-        """The calls made right inside it, in order."""
+        """The calls directly inside this one, in order."""
         return [Call(self._trace, call) for call in self._trace._facts.call_children.get(self.number, ())]
 
     def _rows(self) -> range:
@@ -225,37 +228,37 @@ class Call(_Handle):
 
     @property
     def ops(self) -> list[Op]:
-        """The operations that ran in it, at any depth."""
+        """The operations that ran in the call, at any depth."""
         kinds = self._graph.ops.kind
         return self._trace._handles(row for row in self._rows() if kinds[row] == OP)
 
     @property
     def buffers(self) -> list[Op]:
-        """The buffers that were first read in it, at any depth."""
+        """The buffers that were read for the first time in the call, at any depth."""
         kinds = self._graph.ops.kind
         return self._trace._handles(row for row in self._rows() if kinds[row] == BUFFER)
 
     @property
     def inputs(self) -> list[Op]:
-        """The tensors from outside that the operations in it took."""
+        """The tensors from outside the call that its operations took as arguments."""
         rows = self._rows()
         taken = {parent for row in rows for parent in self._graph.parents(row) if parent < rows.start}
         return self._trace._handles(sorted(taken))
 
     @property
     def outputs(self) -> list[Op]:
-        """What it returned."""
+        """The tensors that the call returned."""
         return self._trace._handles(self._graph.call_outputs.get(self.number, ()))
 
     @property
     def seconds(self) -> float:
-        """How long the functions that ran in it took."""
+        """The duration of all function calls inside the call, in seconds."""
         rows = self._rows()
         return int(self._graph.ops.time[rows.start : rows.stop].sum()) / 1e9
 
     @property
     def flops(self) -> int:
-        """The floating point operations in it, of the ops whose count is known."""
+        """The floating-point operations in the call; operations without a FLOP rule count as 0."""
         rows = self._rows()
         return int(self._trace._facts.flops[rows.start : rows.stop].clip(0).sum())
 

@@ -1,4 +1,4 @@
-"""What is printed of an op, a module and a value: figures and texts, nothing kept and nothing changed."""
+"""Describe an op or a module as a card, which is printed and shown in notebooks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...core.graph import Param
 from ...viewing.outline import count, dimensions, duration, size
 from ...viewing.repr_text import Card, listed
-from .value_summary import look_of
+from .value_summary import summary_of
 
 if TYPE_CHECKING:
     from .module import Module
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def op_card(op: Op) -> Card:
-    """The facts about an op."""
+    """Return the card of an op."""
     kind = "operation" if op.kind == "op" else op.kind
     flags = {
         "writes in place": op.in_place,
-        "made inside": op.is_factory,
-        "serves a decision": op.in_condition,
-        "ends inside": op.is_terminal,
+        "made inside the model": op.is_factory,
+        "computes a condition": op.in_condition,
+        "used by no op": op.is_terminal,
         "failed": op.failed,
-        "maybe_modified": op.maybe_modified,
+        "may be modified": op.maybe_modified,
     }
     passes = f"{op.pass_number} of {op.num_passes}" if op.num_passes > 1 else ""
     cost = [duration(op.seconds * 1e9)] if op.seconds else []
@@ -48,12 +48,12 @@ def op_card(op: Op) -> Card:
         f"{kind} {op.buffer_address or ''}".strip(),
         facts,
         op.source,
-        look_of(op.value) if op.saved else None,
+        summary_of(op.value) if op.saved else None,
     )
 
 
 def module_card(module: Module) -> Card:
-    """The facts about a module."""
+    """Return the card of a module."""
     frozen = f", {module.num_frozen:,} frozen" if module.num_frozen else ""
     held = f"{module.num_params:,} ({size(module.param_bytes)}){frozen}" if module.params else ""
     calls = (

@@ -31,7 +31,7 @@ from ..validation.report import Report
 from .files import save
 from .module import Module, Modules
 from .op import Op
-from .value_summary import summarise
+from .value_summary import summarize
 
 if TYPE_CHECKING:
     import networkx
@@ -39,12 +39,16 @@ if TYPE_CHECKING:
 
 
 class Conditional(NamedTuple):
-    """A decision that a model took on a tensor.
+    """A decision that the model's Python code took on the value of a tensor.
 
-    ``op`` is the tensor; ``kind`` what it decided: ``if``, ``elif``, ``while``, ``ternary``, ``assert``,
-    ``comprehension``, ``guard``, or ``read`` where nothing is known; ``way`` True where the condition held,
-    False where not, None where that cannot be told; ``how`` the method that asked (``bool``, ``item``);
-    ``involved`` the ops that served the decision alone, ``starts`` those of them where it branches off.
+    Attributes:
+        op: The tensor whose value was read.
+        kind: What was decided: ``"if"``, ``"elif"``, ``"while"``, ``"ternary"``, ``"assert"``,
+            ``"comprehension"``, ``"guard"``, or ``"read"`` if unknown.
+        way: Whether the condition was true; None if unknown.
+        how: The method that read the value: ``"bool"``, ``"item"``, ``"equal"``.
+        involved: The ops that were computed for this decision alone.
+        starts: Those of ``involved`` that depend on no other of them: where the condition branches off.
     """
 
     op: Op
@@ -58,9 +62,32 @@ class Conditional(NamedTuple):
 class Trace:
     """One forward pass: its graph, and the activations that were saved.
 
-    Index it with a label (``"conv2d_3_7"``, ``"conv2d_3"``, ``"conv2d_3:2"``), a module address
-    (``"features.6"``, ``"features.6:2"``) or an ordinal (``7``, ``-1``; over the saved operations when only
-    some were saved). A name that stands for several passes or outputs gives the first; ``find`` gives all.
+    ``trace`` and ``load`` return traces. Index one with a label (``"conv2d_3_7"``, ``"conv2d_3"``,
+    ``"conv2d_3:2"``), a module's address (``"features.6"``, ``"features.6:2"``) or an ordinal (``7``,
+    ``-1``), which counts the saved operations if only some were saved. A name that means several passes or
+    outputs gives the first; ``find`` returns all. Iteration yields the operations, ``len`` counts them,
+    ``print`` shows the summary, and a notebook shows the graph.
+
+    Attributes:
+        graph: The graph of the pass, without values; needs no torch.
+        values: The saved activations by row of the graph.
+        maybe_modified: The rows whose saved value may be wrong, because something that was not recorded wrote
+            to its memory.
+        gradients: The gradients by row; None if the trace was taken without ``grads``.
+        not_stored: The rows that ``store`` could not hold, each with the reason.
+
+    Example:
+        >>> from intus import trace
+        >>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
+        >>> t = trace(net, torch.ones(2, 4))
+        >>> t
+        <Trace of Sequential: 2 operations, 4 values saved>
+        >>> t["relu_1"] == t["1"] == t[-1], t["0"].shape
+        (True, (2, 3))
+
+    References:
+        Taylor and Kriegeskorte (2023), TorchLens, sections "Layer nomenclature" and "The ModelHistory
+        object", Supplementary Table 1 (see ``docs/names.md``).
     """
 
     def __init__(
@@ -76,11 +103,11 @@ class Trace:
         self._replays = replays
         self.gradients: Gradients | None = None
         self._output: Any = None
-        self.not_stored: dict[int, str] = {}  # rows that ``store`` had no place for, and why
+        self.not_stored: dict[int, str] = {}
         self._edits: Edits | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Functions and autograd's graph do not travel: a copy cannot be run again, nor be given gradients.
+        # Functions and the autograd graph cannot be copied: a copy cannot be rerun, nor receive gradients.
         return {**vars(self), "_replays": None, "_output": None, "_edits": None}
 
     @cached_property
@@ -90,16 +117,16 @@ class Trace:
     def _handles(self, rows: Iterable[int]) -> list[Op]:
         return [Op(self, row) for row in rows]
 
-    # -- what is in it ---------------------------------------------------------------------------------
+    # -- contents --------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """The model's class, or the function's name."""
+        """The class of the model, or the name of the function."""
         return self.graph.model
 
     @property
     def ops(self) -> list[Op]:
-        """The operations in the order they ran, inputs, buffers and outputs aside."""
+        """The operations in order of execution, without inputs, buffers, constants and outputs."""
         return self._handles(self.graph.rows_of(OP))
 
     @property
@@ -114,27 +141,27 @@ class Trace:
 
     @property
     def buffers(self) -> list[Op]:
-        """The model's buffers that the pass read, as they were then; ``modules[""].buffers`` are all."""
+        """The buffers that the pass read, with their values at that time; ``modules[""].buffers`` has all."""
         return self._handles(self.graph.rows_of(BUFFER))
 
     @property
     def constants(self) -> list[Op]:
-        """Tensors that came from outside and are no input, parameter or buffer: a closure's."""
+        """The tensors from outside that are no input, parameter or buffer, such as those of a closure."""
         return self._handles(self.graph.rows_of(CONSTANT))
 
     @property
     def factory_ops(self) -> list[Op]:
-        """The ops that made a tensor out of nothing: torch.rand, torch.ones."""
+        """The operations that created a tensor without tensor arguments: ``torch.rand``, ``torch.ones``."""
         return [op for op in self.ops if self.graph.ops.flags[op.row] & CREATED]
 
     @property
     def terminal_bools(self) -> list[Op]:
-        """The ops that hold one truth that Python asked for, and that nothing else was computed from."""
+        """The boolean scalars that Python read (``if t:``) and that no op takes."""
         return self._handles(self._facts.terminal_bools)
 
-    @property  # kept, it would be a cycle: an op holds its trace
+    @property  # not cached: an op refers to its trace, so that a cache would be a reference cycle
     def layers(self) -> dict[str, list[Op]]:
-        """Every layer's label without its pass, with its passes in order."""
+        """The passes of every layer in order, by the label of the layer."""
         found: dict[str, list[Op]] = {}
         for op in self.ops:
             found.setdefault(op.layer, []).append(op)
@@ -148,17 +175,20 @@ class Trace:
 
     @property
     def ops_per_type(self) -> dict[str, int]:
-        """How many ops there are of each type, the most frequent first."""
+        """The number of operations of each type, the most frequent first."""
         return dict(Counter(op.type for op in self.ops).most_common())
 
     @property
     def modules(self) -> dict[str, Module]:
-        """The model's modules by address, called or not; ``""`` is the model itself. An unknown address
-        raises AddressError."""
+        """The modules of the model by address, called or not; ``""`` is the model itself.
+
+        Raises:
+            AddressError: If it is indexed with an unknown address.
+        """
         numbered = enumerate(self.graph.modules)
         return Modules({m.address: Module(self, n) for n, m in numbered})
 
-    # -- what kind of model it is ----------------------------------------------------------------------
+    # -- structure -------------------------------------------------------------------------------------
 
     @property
     def is_recurrent(self) -> bool:
@@ -167,79 +197,83 @@ class Trace:
 
     @property
     def max_passes(self) -> int:
-        """How many passes the layer with the most of them has; 0 where nothing ran."""
+        """The largest number of passes of a layer; 0 if nothing ran."""
         return int(self.graph.ops.passno.max(initial=0))
 
     @property
     def is_branching(self) -> bool:
-        """Whether any tensor went into more than one operation."""
+        """Whether any tensor is an argument of more than one operation."""
         return self._facts.is_branching
 
     @property
     def has_conditionals(self) -> bool:
-        """Whether an if, while, ternary, guard or comprehension asked a tensor which way to go."""
+        """Whether the model's control flow depends on the value of a tensor.
+
+        This covers ``if``, ``elif``, ``while``, ternary, guard and comprehension, but not ``assert`` or a
+        plain read.
+        """
         return any(branch.kind in WAYS for branch in self.graph.branches)
 
     # -- totals ----------------------------------------------------------------------------------------
 
     @property
     def num_tensors(self) -> int:
-        """How many tensors there are: inputs, buffers, constants and what operations returned."""
+        """The number of tensors: inputs, buffers, constants and the results of operations."""
         return int(self._facts.tensors.sum())
 
     @property
     def tensor_bytes(self) -> int:
-        """Their size, views counted as if each had memory of its own."""
+        """The size of those tensors in bytes; a view counts as if it had its own memory."""
         return int(self._facts.nbytes[self._facts.tensors].sum())
 
     @property
     def num_saved(self) -> int:
-        """How many of them have their value saved."""
+        """The number of those tensors whose value was saved."""
         return sum(1 for row in self.values if self._facts.tensors[row])
 
     @property
     def saved_tensor_bytes(self) -> int:
-        """The size of those, views counted as if each had memory of its own."""
+        """The size of the saved ones in bytes; a view counts as if it had its own memory."""
         return sum(int(self._facts.nbytes[row]) for row in self.values if self._facts.tensors[row])
 
     @property
     def params(self) -> list[Param]:
-        """The model's parameters, used or not."""
+        """The parameters of the model, used or not."""
         return list(self.graph.params)
 
     @property
     def num_params(self) -> int:
-        """How many numbers the model's parameters hold."""
+        """The number of elements of the parameters."""
         return sum(math.prod(param.shape) for param in self.graph.params)
 
     @property
     def num_trainable(self) -> int:
-        """How many of them are trained."""
+        """The number of elements of the parameters that require gradients."""
         return sum(math.prod(param.shape) for param in self.graph.params if param.trainable)
 
     @property
     def num_frozen(self) -> int:
-        """How many of them are not trained."""
+        """The number of elements of the parameters that do not require gradients."""
         return self.num_params - self.num_trainable
 
     @property
     def param_bytes(self) -> int:
-        """The size of the model's parameters."""
+        """The size of the parameters in bytes."""
         return sum(param.nbytes for param in self.graph.params)
 
     @property
     def flops(self) -> int:
-        """The floating point operations of the forward pass, of the ops whose count is known."""
+        """The floating-point operations of the pass; operations in ``flops_unknown`` count as 0."""
         return int(self._facts.flops.clip(0).sum())
 
     @property
     def macs(self) -> int:
-        """The multiply-adds of its products."""
+        """The multiply-adds of all products (linear, matmul, convolution, attention)."""
         return int(self._facts.macs.clip(0).sum())
 
     @property
     def flops_unknown(self) -> dict[str, int]:
-        """The types of the ops that no rule counts, and how many of each there are."""
+        """The number of operations without a FLOP rule, by type."""
         types = self.graph.ops.type[self._facts.flops < 0]
         return dict(Counter(self.graph.types[type_] for type_ in types.tolist()).most_common())
 
@@ -247,46 +281,51 @@ class Trace:
 
     @property
     def seed(self) -> int | None:
-        """The seed the pass was given; None where it had none."""
+        """The seed of the pass; None if it had none."""
         seed = self.graph.facts.get("seed")
         return None if seed is None else int(seed)
 
     @property
     def started(self) -> float:
-        """When the pass began, in seconds since 1970; NaN where that is not known."""
+        """When the pass began, in seconds since 1970; NaN if unknown."""
         return float(self.graph.facts.get("started", math.nan))
 
     @property
     def ended(self) -> float:
-        """When the pass ended, in seconds since 1970."""
+        """When the pass ended, in seconds since 1970; NaN if unknown."""
         return self.started + self.seconds
 
     @property
     def seconds(self) -> float:
-        """How long the pass took while it was recorded; NaN where that is not known."""
+        """The duration of the pass while it was recorded, in seconds; NaN if unknown."""
         return float(self.graph.facts.get("seconds", math.nan))
 
     @property
     def op_seconds(self) -> float:
-        """How long the operations alone took."""
+        """The duration of the operations alone, in seconds."""
         return int(self.graph.ops.time.sum()) / 1e9
 
     @property
     def overhead_seconds(self) -> float:
-        """What the pass took besides its operations: the recorder's own time, and the model's Python."""
+        """The rest of the duration, in seconds: the recorder and the Python code of the model."""
         return self.seconds - self.op_seconds
 
-    # -- values, questions and files -------------------------------------------------------------------
+    # -- values, analyses and files --------------------------------------------------------------------
 
     @property
     def output(self) -> Any:
-        """What the model returned, with its autograd graph: call ``backward`` on a loss of it, and every op
-        has its ``grad``. Raises InputError where the trace was taken without ``grads``, or copied."""
+        """What the model returned, with its autograd graph.
+
+        Call ``backward`` on a loss of it, and every op has its ``grad``.
+
+        Raises:
+            InputError: If the trace was taken without ``grads``, or copied.
+        """
         if self.gradients is None or self._output is None:
             labels = [op.label for op in self.outputs]
             raise InputError(
-                "This trace does not hold what the model returned, which is kept for backward alone. "
-                f"Trace with grads=True, or take the values in trace.outputs: {labels}."
+                "This trace does not hold what the model returned, which is kept only for backward. "
+                f"Trace with grads=True, or read the values of trace.outputs: {labels}."
             )
         return self._output
 
@@ -298,14 +337,14 @@ class Trace:
 
     @property
     def conditionals(self) -> list[Conditional]:
-        """The tensors whose plain value Python asked for, with what that decided and which way it went."""
-        ends = self.graph.rows_of(OUTPUT)
-        leads = {*ends, *walks.ancestors(self.graph, ends)}
-        return [self._conditional(branch, leads) for branch in self.graph.branches]
+        """The tensors whose value Python read, with what that decided and whether it was true."""
+        outputs = self.graph.rows_of(OUTPUT)
+        used_by_outputs = {*outputs, *walks.ancestors(self.graph, outputs)}
+        return [self._conditional(branch, used_by_outputs) for branch in self.graph.branches]
 
-    def _conditional(self, branch: Branch, leads: set[int]) -> Conditional:
+    def _conditional(self, branch: Branch, used_by_outputs: set[int]) -> Conditional:
         rows = [branch.row, *walks.ancestors(self.graph, [branch.row])]
-        involved = sorted(row for row in rows if row not in leads)
+        involved = sorted(row for row in rows if row not in used_by_outputs)
         starts = [row for row in involved if not set(self.graph.parents(row)) & set(involved)]
         return Conditional(
             Op(self, branch.row),
@@ -320,16 +359,20 @@ class Trace:
         return Op(self, resolve(self.graph, key, ordinals=self._ordinals)[0])
 
     def value(self, address: str | int) -> Tensor:
-        """Return the saved value that an address means: of an op, of some of its units, or a parameter.
+        """Return the saved value of an op, of some of its units, or of a parameter.
 
         Args:
-            address: As in ``trace[address]``, also with units (``"conv1[3,5:8]"``, ``"ln_f[-1@1]"``), or a
-                parameter's address (``"fc.weight"``, ``"fc.weight[0]"``, whose units are its rows).
+            address: As in ``trace[address]``, also with units (``"conv1[3,5:8]"``, ``"ln_f[-1@1]"``), or the
+                address of a parameter (``"fc.weight"``, ``"fc.weight[0]"``, whose units are its rows).
+
+        Returns:
+            The value; an axis of which one unit is selected is removed, as in ``tensor[3]``.
 
         Raises:
-            AddressError: If there is no such place or unit, the value was not saved, or nothing tells the
-                axis of the units.
-            InputError: If it is a parameter's and the trace holds none: ``save="none"``, a copy, a file.
+            AddressError: If there is no such op or unit, the value was not saved, or the axis of the units is
+                unknown (``@`` then names it).
+            InputError: If it is a parameter and the trace has no parameter values: ``save="none"``, a copy, a
+                file.
 
         Example:
             >>> from intus import trace
@@ -349,11 +392,11 @@ class Trace:
         return part_of(whole, index(whole.shape, units, axis, address))[0]
 
     def _parameter(self, address: str) -> Tensor:
-        """The value of a parameter, as it was before the pass."""
+        """Return the value of a parameter, as it was before the pass."""
         if self._replays is None:
             raise InputError(
                 f"This trace does not hold the value of {address!r}: it was taken with save='none', "
-                "copied, or read from a file."
+                "copied, or read from a file. Trace the model again with save='all'."
             )
         for param, (value, _) in zip(self.graph.params, self._replays.params, strict=True):
             if param.address == address:
@@ -363,7 +406,7 @@ class Trace:
     def _select(self, selection: Selection) -> list[int]:
         return select(self.graph, selection, handle=lambda row: Op(self, row))
 
-    def _known_module(self, address: str) -> None:
+    def _check_module(self, address: str) -> None:
         names = {self.graph.call_address(call) for call in range(len(self.graph.calls))}
         names |= set(self.modules)
         if address not in names:
@@ -390,46 +433,75 @@ class Trace:
         before: Selection | None = None,
         inside: str | None = None,
     ) -> list[Op]:
-        """All ops that a selection means: a name, a type, a glob, a predicate, or a list of these.
+        """Return all ops that a selection means and that pass the filters, in order of execution.
 
-        ``type`` keeps those of one type; ``after`` those that take a tensor of another selection, ``before``
-        those that give one to it; ``inside`` those that ran in a module, at any depth, by its address.
+        Args:
+            selection: A name, an operation type, a module class, a pattern, an ordinal, a slice, a predicate
+                on the op, or a list of these. Default: all operations.
+            type: Keep only ops of this type.
+            after: Keep only ops with a parent in this selection.
+            before: Keep only ops with a child in this selection.
+            inside: Keep only ops that ran in this module, at any depth; an address, or one call of it
+                (``"cell:2"``).
 
-        >>> from intus import trace
-        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU(), torch.nn.Linear(2, 2))
-        >>> [op.label for op in trace(net, torch.ones(1, 2)).find(type="linear", after="relu")]
-        ['linear_2_3']
+        Returns:
+            The ops.
+
+        Raises:
+            AddressError: If a name or pattern means nothing, or the module did not run.
+            InputError: If a selection is not valid.
+
+        Example:
+            >>> from intus import trace
+            >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU(), torch.nn.Linear(2, 2))
+            >>> t = trace(net, torch.ones(1, 2))
+            >>> [op.label for op in t.find(type="linear", after="relu")]
+            ['linear_2_3']
+            >>> len(t.find(lambda op: op.has_params))
+            2
         """
         rows = self.graph.rows_of(OP) if selection is None else self._select(selection)
         found = [op for op in (Op(self, row) for row in rows) if type is None or op.type == type]
         if after is not None:
-            fed = {child for row in self._select(after) for child in self.graph.children(row)}
-            found = [op for op in found if op.row in fed]
+            consumers = {child for row in self._select(after) for child in self.graph.children(row)}
+            found = [op for op in found if op.row in consumers]
         if before is not None:
-            feeding = {parent for row in self._select(before) for parent in self.graph.parents(row)}
-            found = [op for op in found if op.row in feeding]
+            producers = {parent for row in self._select(before) for parent in self.graph.parents(row)}
+            found = [op for op in found if op.row in producers]
         if inside is not None:
-            self._known_module(inside)
+            self._check_module(inside)
             found = [op for op in found if any(_is_call_of(name, inside) for name in op.modules)]
         return found
 
     def validate(self, *, perturb: str = "alike") -> Report:
-        """Prove the saved activations: every op, run again on its saved parents, must give what was saved,
-        bit for bit (no tolerance), and something else when a parent is replaced by random values.
+        """Validate the saved activations: run each operation again and compare bit for bit.
 
-        With ``perturb="alike"`` random values are tried once on ops that are alike: the same function, the
-        same plain arguments, tensors of the same shapes and dtypes; the Report says so op by op
-        (``Check.alike``). ``"all"`` tries them on every op.
+        Each operation runs again on the saved values of its parents and must return what was saved, without
+        any tolerance. With random values in place of a parent it must return something else, unless an
+        exemption rule explains why it need not (the report gives the reason). ``intus.validate`` does the
+        same while the model runs, without saving activations.
 
-        An op whose result rightly stays the same, or that cannot be tested so (whole numbers, masks, shapes),
-        is exempt with its reason. Raises InputError where the calls were not kept: ``save="none"``, a copy, a
-        file.
+        Args:
+            perturb: ``"alike"`` (default) tries random values once for operations that are alike: same
+                function, same non-tensor arguments, same shapes and dtypes; ``Check.alike`` names the op on
+                which they were tried. ``"all"`` tries them on every operation.
 
-        >>> from intus import trace
-        >>> bool(trace(torch.nn.Linear(2, 1), torch.ones(1, 2)).validate())
-        True
+        Returns:
+            The report; it is true if nothing failed and nothing is unproven.
+
+        Raises:
+            InputError: If the trace has no calls to run again (``save="none"``, a copy, a file), or its
+                values are not those of the pass (``to``, ``transform``).
+
+        Example:
+            >>> from intus import trace
+            >>> print(trace(torch.nn.Linear(2, 1), torch.ones(1, 2)).validate())
+            valid: 2 of 2 ops proven
+
+        References:
+            Taylor and Kriegeskorte (2023), TorchLens, section "Validating the accuracy of saved activations".
         """
-        self._unchanged("validated")
+        self._require_unchanged_values("validated")
         return validate_trace(self, perturb)
 
     def rerun(
@@ -439,63 +511,100 @@ class Trace:
         swap: Mapping[str | int, Callable[..., Any]] | None = None,
         on_branch_change: str = "raise",
     ) -> Trace:
-        """The trace of the same pass with something changed; only what lies downstream is computed again.
+        """Return a trace of the same pass with changes; only what depends on them is computed again.
 
-        ``changes`` maps an address to what its value becomes: a number, a tensor (broadcast as torch does), a
-        function of the value, or another trace or op, whose value is taken. An address may name a parameter
-        (``fc.weight``), several at once (``*.attn``, a class, a type), and parts: ``conv1[3]``,
-        ``conv1[3,5:8]``, ``ln_f[-1@1]`` for the last along axis 1. Without ``@`` these are units: channels of
-        what a convolution gave, else of the last axis; heads where there are four axes; rows of a parameter.
-        ``swap`` maps an address to a function to run instead, which is given the op's tensors alone,
-        parameters included. Noise is drawn as it was. A trace that was itself changed stays so: earlier
-        changes are done again to what is computed again.
+        The model's Python code does not run again, and random operations draw the same numbers as before. A
+        trace that was itself changed stays changed: earlier changes are applied to whatever is computed
+        again. ``docs/changes.md`` has examples.
 
-        Python is not run again. Where the model asked for a value that is another after the change, it might
-        have gone another way: CaptureError, or with ``on_branch_change="ignore"`` the recorded way all the
-        same.
+        Args:
+            changes: What each address becomes: a number; a tensor, which is broadcast; a function of the
+                value; or another trace or op, whose value is taken. An address may name an op, a module, an
+                input, a parameter (``"fc.weight"``), or several by a pattern (``"*.attn"``), a class or a
+                type; and units of it: ``"conv1[3]"``, ``"conv1[3,5:8]"``, or ``"ln_f[-1@1]"`` for the last
+                element along axis 1. Without ``@`` the operation determines the axis: the channels of a
+                convolution, the features of a linear layer, the heads of a fused attention, the rows of a
+                parameter.
+            swap: A function for each address to run instead of its own; it receives the op's tensors as
+                positional arguments, parameters included.
+            on_branch_change: What to do if a tensor whose value the model read (``if t:``, ``t.item()``) has
+                another value after the change, so that the model might have run other operations. ``"raise"``
+                (default) raises CaptureError; ``"ignore"`` follows the recorded operations.
 
-        Raises AddressError for an unknown address, InputError where a shape or dtype would change, and
-        CaptureError where something downstream cannot be run again. ``docs/changes.md`` has examples.
+        Returns:
+            The changed trace. It can be compared, validated and rerun.
 
-        >>> from intus import trace
-        >>> net = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(2, 1, bias=False))
-        >>> float(trace(net, torch.ones(1, 2)).rerun({"0": 0})["output_1"].value)
-        0.0
+        Raises:
+            AddressError: If an address means nothing, or the axis of its units is unknown.
+            InputError: If a change does not fit, would change a shape or dtype, or the trace has no calls to
+                run again (``save="none"``, a copy, a file, ``to``, ``transform``).
+            CaptureError: If an affected operation cannot be run again, or a read value changed
+                (``on_branch_change``).
+
+        Example:
+            >>> from intus import trace
+            >>> net = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(2, 1, bias=False))
+            >>> float(trace(net, torch.ones(1, 2)).rerun({"0": 0})["output_1"].value)
+            0.0
         """
-        self._unchanged("run again")
+        self._require_unchanged_values("run again")
         return rerun(self, changes or {}, swap or {}, on_branch_change)
 
     @property
     def saved_bytes(self) -> int | None:
-        """How many bytes autograd keeps until the backward pass, parameters and buffers aside; see
-        ``Op.saved_bytes``. None where the trace was taken without ``grads``."""
-        noted = self.graph.facts.get("autograd")
-        return None if noted is None else sum(size for _, size in noted.values())
+        """The number of bytes that autograd keeps for the backward pass, without parameters and buffers.
 
-    def _unchanged(self, what: str) -> None:
+        The sum of ``Op.saved_bytes``; None if the trace was taken without ``grads``.
+        """
+        nodes = self.graph.facts.get("autograd")  # by row: (name, bytes)
+        return None if nodes is None else sum(size for _, size in nodes.values())
+
+    def _require_unchanged_values(self, what: str) -> None:
         if "form" in self.graph.facts:
             raise InputError(
                 f"This trace cannot be {what}: its values were kept with {self.graph.facts['form']} and are "
-                "not what the model computed with. Trace again without it."
+                "not those that the model computed. Trace again without it."
             )
 
     def save(self, path: str | Path) -> None:
-        """Write graph and saved values into one safetensors file; ``intus.load`` reads it back.
+        """Write the graph, the saved values and the gradients into one safetensors file.
 
-        Raises InputError for a value that has no plain array: sparse, nested, on ``meta``.
+        ``intus.load`` reads it back. Functions are not written: a trace that was loaded cannot be validated
+        or rerun.
+
+        Args:
+            path: The file to write.
+
+        Raises:
+            InputError: If a value cannot be stored in such a file: sparse, nested, quantized, complex128, on
+                ``meta``.
+
+        Example:
+            >>> import os, tempfile
+            >>> from intus import load, trace
+            >>> path = os.path.join(tempfile.mkdtemp(), "net.trace")
+            >>> trace(torch.nn.Linear(2, 1), torch.ones(1, 2)).save(path)
+            >>> load(path).num_saved
+            2
         """
         save(self, Path(path))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row per tensor, one column per fact that is a number, a text or a short list.
+        """Convert the trace to a pandas DataFrame.
 
-        Bytes and seconds; whole numbers that may be missing (FLOPs, distances) are of pandas' ``Int64``. The
-        columns are those of ``core/table.py``, and ``saved``.
+        Returns:
+            One row per tensor; the columns are those of ``core/table.py``, and ``saved``. Sizes are in bytes,
+            durations in seconds. Integer columns that may lack an entry (FLOPs, distances) have the pandas
+            dtype ``Int64``.
 
-        >>> from intus import trace
-        >>> table = trace(torch.nn.Linear(4, 3), torch.ones(2, 4)).to_pandas()
-        >>> table["label"].tolist(), table["flops"].tolist()
-        (['input_1', 'linear_1_1', 'output_1'], [0, 48, 0])
+        Raises:
+            MissingExtraError: If pandas is not installed.
+
+        Example:
+            >>> from intus import trace
+            >>> table = trace(torch.nn.Linear(4, 3), torch.ones(2, 4)).to_pandas()
+            >>> table["label"].tolist(), table["flops"].tolist()
+            (['input_1', 'linear_1_1', 'output_1'], [0, 48, 0])
         """
         pd = require("pandas", extra="inspect", why="to turn a trace into a DataFrame")
         found = columns(self._facts)
@@ -504,9 +613,21 @@ class Trace:
         return pd.DataFrame({**found, **numbers, "saved": saved})
 
     def to_networkx(self) -> networkx.MultiDiGraph:
-        """A networkx MultiDiGraph whose nodes are labels and whose edges bear the argument's name.
+        """Convert the trace to a networkx MultiDiGraph.
 
-        Nodes bear the facts of ``to_pandas`` but for their neighbours; those that are not known are left out.
+        Returns:
+            A graph with a node per tensor and an edge per argument. Nodes are labels, with the columns of
+            ``to_pandas`` as attributes; unknown ones are left out, and so are the parents and the number of
+            consumers, which the edges show. An edge has the name of the argument as ``arg``.
+
+        Raises:
+            MissingExtraError: If networkx is not installed.
+
+        Example:
+            >>> from intus import trace
+            >>> graph = trace(torch.nn.Linear(4, 3), torch.ones(2, 4)).to_networkx()
+            >>> list(graph.edges(data="arg"))
+            [('input_1', 'linear_1_1', '0'), ('linear_1_1', 'output_1', '0')]
         """
         nx = require("networkx", extra="graph", why="to turn a trace into a networkx graph")
         out, labels, edges = nx.MultiDiGraph(model=self.name), self.graph.labels, self.graph.edges
@@ -521,12 +642,25 @@ class Trace:
         return out
 
     def summary(self, depth: int | None = None, *, most: int | None = 50) -> str:
-        """What ran, as text: modules and operations with output shape, parameters, FLOPs and time; ``print``
-        of a trace shows it.
+        """Return a table of modules and operations, with shapes, parameters, FLOPs and time, as text.
 
-        Neighbours that are alike are one line. ``depth`` is how many levels of modules stand open, as many as
-        ``most`` lines hold by default; ``most=None`` shows everything. Raises InputError for a depth below 0
-        or fewer than one line.
+        Neighbors that are alike are one line. ``print(trace)`` shows the summary.
+
+        Args:
+            depth: How many levels of modules to show. Default: as many as fit in ``most`` lines.
+            most: The largest number of lines; None for all. Default: 50.
+
+        Returns:
+            The table.
+
+        Raises:
+            InputError: If ``depth`` is below 0 or ``most`` below 1.
+
+        Example:
+            >>> from intus import trace
+            >>> text = trace(torch.nn.Linear(2, 1), torch.ones(1, 2)).summary()
+            >>> text.splitlines()[0]  # doctest: +ELLIPSIS
+            'Linear: 1 operation, 0 modules, 3 parameters (12 B), ...'
         """
         for name, number, least in (("depth", depth, 0), ("most", most, 1)):
             if number is not None and (not isinstance(number, int) or number < least):
@@ -536,13 +670,22 @@ class Trace:
     def show(
         self, *, depth: int | str | None = None, overlay: Overlay = None, rolled: bool | None = None
     ) -> View:
-        """The graph to walk in; in a notebook, a cell that ends with it shows it.
+        """Return the graph as an interactive page; a notebook cell that ends with it displays it.
 
-        ``rolled`` shows the passes of a recurrent layer as one box; by default where there are too many. The
-        saved activations' figures and histograms travel with it. ``overlay="gradient"`` colours by the norm
-        of each op's gradient, once ``backward`` was called.
+        The statistics, histograms and pictures of the saved activations are part of the page.
+
+        Args:
+            depth: As in ``intus.view``.
+            overlay: As in ``intus.view``.
+            rolled: As in ``intus.view``.
+
+        Returns:
+            The view, which ``View.save`` writes to a file.
+
+        Raises:
+            InputError: If an option has an impossible value, or the overlay cannot be computed.
         """
-        values = summarise(self.values) if self.values else None
+        values = summarize(self.values) if self.values else None
         return View(self.graph, depth=depth, overlay=self._overlay(overlay), rolled=rolled, values=values)
 
     def draw(
@@ -556,18 +699,41 @@ class Trace:
         dark: bool = False,
         scale: float = 2.0,
     ) -> Path:
-        """Write the graph as a page (``.html``), a picture (``.svg``, ``.png``, ``.pdf``), Graphviz's text
-        (``.dot``) or its scene (``.json``); ``View.save`` says what the options mean.
+        """Write the graph as a page or a picture, in the format of the file extension.
 
-        >>> import tempfile, os
-        >>> from intus import trace
-        >>> path = os.path.join(tempfile.mkdtemp(), "net.svg")
-        >>> trace(torch.nn.Linear(2, 1), torch.ones(1, 2)).draw(path).name
-        'net.svg'
+        Args:
+            path: The file: ``.html`` (an interactive page), ``.svg``, ``.png``, ``.pdf``, ``.dot``
+                (Graphviz) or ``.json`` (the scene). Pictures need QuickJS, which ``intus[torch]`` and
+                ``intus[draw]`` install; PNG and PDF also need matplotlib, from ``intus[draw]``.
+            depth: How many levels of modules are open; ``"all"`` for every level. Default: as many as stay
+                readable.
+            rolled: Whether the passes of a recurrent layer are shown as one box. Default: if there are too
+                many to read.
+            direction: Where the data flows in a picture: ``"down"`` (default) or ``"right"``.
+            overlay: What colors the boxes, as in ``intus.view``.
+            dark: Whether a picture has the dark theme. Default: False.
+            scale: The number of pixels of a PNG per pixel of the picture. Default: 2.0.
+
+        Returns:
+            The path.
+
+        Raises:
+            InputError: If an option has an impossible value, or the extension is unknown.
+            MissingExtraError: If QuickJS or matplotlib is needed and not installed.
+
+        Example:
+            >>> import tempfile, os
+            >>> from intus import trace
+            >>> path = os.path.join(tempfile.mkdtemp(), "net.svg")
+            >>> trace(torch.nn.Linear(2, 1), torch.ones(1, 2)).draw(path).name
+            'net.svg'
+
+        References:
+            Taylor and Kriegeskorte (2023), TorchLens, section "Visualization".
         """
         if Path(path).suffix in (".html", ".json") or needs_values(overlay):
             view = self.show(depth=depth, overlay=overlay)
-        else:  # a still picture shows no values
+        else:  # a picture shows no values
             view = View(self.graph, depth=depth, overlay=self._overlay(overlay))
         return view.save(path, rolled=rolled, direction=direction, dark=dark, scale=scale)
 
@@ -575,7 +741,7 @@ class Trace:
         return self._gradient_norms() if isinstance(overlay, str) and overlay == "gradient" else overlay
 
     def _gradient_norms(self) -> dict[str, float]:
-        """The norm of each op's gradient, by label and by the modules whose output it is."""
+        """Return the norm of each op's gradient, by label and by the modules whose output it is."""
         norms: dict[str, float] = {}
         for op in self.ops:
             grad = op.grad
@@ -590,8 +756,22 @@ class Trace:
         return Column("Gradient norm", norms)
 
     def widget(self, *, depth: int | str | None = None, overlay: Overlay = None) -> Any:
-        """The graph as a notebook's widget: ``w.selected`` is the address selected on the page, ``None`` for
-        none, and ``w.select("conv1")`` selects; needs ``intus[widget]``."""
+        """Return the graph as a notebook widget.
+
+        ``w.selected`` is the address of the selected box, None if none is selected; ``w.select("conv1")``
+        selects one.
+
+        Args:
+            depth: As in ``intus.view``.
+            overlay: As in ``intus.view``.
+
+        Returns:
+            The widget.
+
+        Raises:
+            InputError: If an option has an impossible value, or the overlay cannot be computed.
+            MissingExtraError: If anywidget is not installed (``intus[widget]``).
+        """
         return self.show(depth=depth, overlay=overlay).widget()
 
     def _repr_html_(self) -> str:
@@ -608,5 +788,5 @@ class Trace:
 
 
 def _is_call_of(name: str, address: str) -> bool:
-    """Whether a call's address is the module's, or just that call's: ``fc:2`` is a call of ``fc``."""
+    """Return whether ``name`` is the module's address or one of its calls: ``fc:2`` is a call of ``fc``."""
     return name == address or name.rpartition(":")[0] == address

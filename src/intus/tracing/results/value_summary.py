@@ -1,4 +1,4 @@
-"""What saved activations look like: a few figures, a histogram and a picture each."""
+"""Summarize saved activations: statistics, a histogram and a picture of each."""
 
 from __future__ import annotations
 
@@ -13,14 +13,21 @@ from torch import Tensor
 
 from ...viewing.thumbnail import ValueSummary
 
-BLOCK = 32_768  # numbers; as float64 a quarter of a megabyte
+BLOCK = 32_768  # elements: 256 KiB as float64
 
 
 def blocks(*tensors: Tensor) -> Iterator[tuple[np.ndarray, ...]]:
-    """The numbers of tensors of one size on the CPU, side by side, as flat float64 arrays of at most 32,768.
+    """Yield the elements of tensors in blocks, as flat float64 arrays of at most ``BLOCK`` elements.
 
-    >>> [(x.tolist(), y.tolist()) for x, y in blocks(torch.ones(1, 2), torch.zeros(2, 1))]
-    [([1.0, 1.0], [0.0, 0.0])]
+    Args:
+        *tensors: CPU tensors with the same number of elements.
+
+    Yields:
+        One array for each tensor, of the same elements in row-major order.
+
+    Example:
+        >>> [(x.tolist(), y.tolist()) for x, y in blocks(torch.ones(1, 2), torch.zeros(2, 1))]
+        [([1.0, 1.0], [0.0, 0.0])]
     """
     for parts in zip(*(torch.split(tensor.reshape(-1), BLOCK) for tensor in tensors), strict=True):
         yield tuple(part.to(torch.float64).numpy() for part in parts)
@@ -28,38 +35,51 @@ def blocks(*tensors: Tensor) -> Iterator[tuple[np.ndarray, ...]]:
 
 T = TypeVar("T")
 BINS = 24
-_MOST_HISTOGRAMS = 5000  # beyond so many values, figures alone: the page must stay small
+_MOST_HISTOGRAMS = 5000  # of more values the page gets statistics only, so that it stays small
 _COLUMNS = ("row", "mean", "std", "low", "high", "nan", "inf", "zero", "histogram", "picture")
 _MOST_PICTURES = 2000
 _PIXELS = 64
 
 
-def look_of(value: Tensor, bins: int = 40, *, image: bool = True) -> ValueSummary | None:
-    """What is shown of a value, out of the sight of any trace; None where it has no plain numbers."""
-    return _unseen(lambda: look_at(value, bins, image=image))
+def summary_of(value: Tensor, bins: int = 40, *, image: bool = True) -> ValueSummary | None:
+    """Return the summary of a value without any active trace recording it; see ``compute_summary``.
+
+    Returns:
+        The summary; None if the value has no plain numbers (fake, nested, a class that refuses).
+    """
+    return _unrecorded(lambda: compute_summary(value, bins, image=image))
 
 
-def _unseen(look: Callable[[], T]) -> T | None:
+def _unrecorded(compute: Callable[[], T]) -> T | None:
     with torch._C.DisableTorchFunction(), torch.no_grad():
         try:
-            return look()
-        except (RuntimeError, NotImplementedError, TypeError):  # fake, nested, or of a class that refuses
+            return compute()
+        except (RuntimeError, NotImplementedError, TypeError):  # fake, nested, or a class that refuses
             return None
 
 
-def look_at(value: Tensor, bins: int = 40, *, image: bool = True) -> ValueSummary | None:
-    """Figures of the finite numbers, their histogram, and at most 64 by 64 of the first item as a picture.
+def compute_summary(value: Tensor, bins: int = 40, *, image: bool = True) -> ValueSummary | None:
+    """Compute statistics of the finite elements, their histogram, and a picture of the first item.
 
-    None for what has no plain numbers; complex ones count by magnitude, the deviation is the population's.
+    Complex numbers count by magnitude; the standard deviation is that of the population (divisor n).
 
-    >>> look_at(torch.tensor([0.0, 1.0, float("nan")]))[:7]
-    (3, 1, 0, 1, 0.0, 0.5, 1.0)
+    Args:
+        value: The tensor.
+        bins: The number of bins of the histogram.
+        image: Whether to make the picture, of at most 64 by 64 elements.
+
+    Returns:
+        The summary; None for a tensor on ``meta``, a quantized or a sparse tensor.
+
+    Example:
+        >>> compute_summary(torch.tensor([0.0, 1.0, float("nan")]))[:7]
+        (3, 1, 0, 1, 0.0, 0.5, 1.0)
     """
     if value.is_meta or value.is_quantized or value.layout != torch.strided:
         return None
     plain = (value.abs() if value.is_complex() else value).detach().cpu()
     nan, zero, moments, low, high = 0, 0, _Moments(), math.inf, -math.inf
-    with np.errstate(over="ignore", invalid="ignore"):  # sums of what is nearly infinite
+    with np.errstate(over="ignore", invalid="ignore"):  # sums of nearly infinite numbers overflow
         for (numbers,) in blocks(plain):
             finite = _finite(numbers)
             nan += int(np.isnan(numbers).sum()) if finite is not numbers else 0
@@ -67,15 +87,15 @@ def look_at(value: Tensor, bins: int = 40, *, image: bool = True) -> ValueSummar
                 zero += finite.size - int(np.count_nonzero(finite))
                 low, high = min(low, float(finite.min())), max(high, float(finite.max()))
                 moments.add(finite)
-    rest = (plain.numel(), nan, plain.numel() - moments.size - nan, zero)
+    counts = (plain.numel(), nan, plain.numel() - moments.size - nan, zero)
     if not moments.size:
-        return ValueSummary(*rest, None, None, None, None, (), None)
+        return ValueSummary(*counts, None, None, None, None, (), None)
     bars = _histogram(plain, bins, low, high) if low < high else (moments.size,)
-    return ValueSummary(*rest, low, moments.mean, high, moments.std, bars, _image(plain) if image else None)
+    return ValueSummary(*counts, low, moments.mean, high, moments.std, bars, _image(plain) if image else None)
 
 
 class _Moments:
-    """The mean and the population's deviation of what comes in parts (Chan, Golub and LeVeque 1983)."""
+    """Mean and population standard deviation, updated in parts (Chan, Golub and LeVeque, 1983)."""
 
     def __init__(self) -> None:
         self.size, self.mean, self._squares = 0, 0.0, 0.0
@@ -93,22 +113,22 @@ class _Moments:
 
 
 def _finite(numbers: np.ndarray) -> np.ndarray:
-    """The same array where all of it is finite, as it nearly always is."""
+    """Return the finite elements; the same array if all are finite, which is nearly always so."""
     kept = np.isfinite(numbers)
     return numbers if kept.all() else numbers[kept]
 
 
 def _histogram(value: Tensor, bins: int, low: float, high: float) -> tuple[int, ...]:
-    """How many of the finite numbers are in each of so many equal parts of their range."""
-    counts, half = np.zeros(bins, np.int64), (high / 2 - low / 2) or 1.0  # halves: a difference may overflow
+    """Count the finite elements in each of ``bins`` equal parts of their range."""
+    counts, half = np.zeros(bins, np.int64), (high / 2 - low / 2) or 1.0  # halves, as high - low may overflow
     for (numbers,) in blocks(value):
-        places = ((_finite(numbers) / 2 - low / 2) / half * bins).astype(np.int64)
-        counts += np.bincount(np.minimum(places, bins - 1), minlength=bins)
+        indices = ((_finite(numbers) / 2 - low / 2) / half * bins).astype(np.int64)
+        counts += np.bincount(np.minimum(indices, bins - 1), minlength=bins)
     return tuple(counts.tolist())
 
 
 def _image(value: Tensor) -> np.ndarray | None:
-    """The first item: the channels of an image beside each other, the rows of a matrix; thinned out."""
+    """Return the first item as a matrix, the channels of an image side by side, subsampled."""
     if value.dim() < 2 or min(value.shape[-2:]) < 2:
         return None
     while value.dim() > 3:
@@ -126,54 +146,71 @@ def _image(value: Tensor) -> np.ndarray | None:
     return image
 
 
-def summarise(values: Mapping[int, Tensor]) -> dict[str, list[Any]]:
-    """Columns over the saved values, in the order of their rows; see ``viewing.scene``. ``zero`` is the share
-    of the finite numbers that is 0. Values without plain numbers are left out.
+def summarize(values: Mapping[int, Tensor]) -> dict[str, list[Any]]:
+    """Return the summaries of saved values as columns; see ``viewing.scene``.
 
-    >>> summarise({3: torch.tensor([0.0, 1.0, float("nan")])})["mean"]
-    [0.5]
+    ``zero`` is the fraction of the finite elements that are 0. Values without plain numbers are left out.
+
+    Args:
+        values: The values by row of the graph.
+
+    Returns:
+        The columns by name, in the order of the rows.
+
+    Example:
+        >>> summarize({3: torch.tensor([0.0, 1.0, float("nan")])})["mean"]
+        [0.5]
     """
     columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
     for row in sorted(values):
-        look = look_of(values[row], BINS, image=False)
-        if look is not None and look.size:
-            drawn = look.counts if len(columns["row"]) < _MOST_HISTOGRAMS and len(look.counts) > 1 else ()
-            figures = (_short(number) for number in (look.mean, look.std, look.low, look.high))
-            finite = look.size - look.nan - look.infinite
-            zero = _short(look.zero / finite) if finite else None
-            picture = _unseen(partial(thumbnail, values[row])) if len(values) <= _MOST_PICTURES else None
-            found = (row, *figures, look.nan, look.infinite, zero, list(drawn), picture)
-            for name, value in zip(_COLUMNS, found, strict=True):
+        summary = summary_of(values[row], BINS, image=False)
+        if summary is not None and summary.size:
+            room = len(columns["row"]) < _MOST_HISTOGRAMS
+            bars = summary.counts if room and len(summary.counts) > 1 else ()
+            numbers = (_rounded(n) for n in (summary.mean, summary.std, summary.low, summary.high))
+            finite = summary.size - summary.nan - summary.infinite
+            zero = _rounded(summary.zero / finite) if finite else None
+            picture = _unrecorded(partial(thumbnail, values[row])) if len(values) <= _MOST_PICTURES else None
+            entries = (row, *numbers, summary.nan, summary.infinite, zero, list(bars), picture)
+            for name, value in zip(_COLUMNS, entries, strict=True):
                 columns[name].append(value)
     return columns
 
 
-def _short(value: float | None) -> float | None:
-    """Six digits, which is more than is shown; None also for what is beyond numbers, which JSON has not."""
+def _rounded(value: float | None) -> float | None:
+    """Round to six digits, more than the page shows; None for infinity, which JSON lacks."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 
-#: A pixel's character: tones from -15 to 15 around the middle, then what is no number, then nothing at all.
+#: The character of a pixel: tones from -15 to 15; then ``NO_NUMBER`` (NaN, infinity) and ``NOTHING`` (a gap).
 TONES = "0123456789abcdefghijklmnopqrstu"
 NO_NUMBER, NOTHING = "v", "-"
 _LEVELS = len(TONES) // 2
-_SIDE = 32  # pixels of a heat map, at most, either way
-_TILES = 2  # channels beside each other, either way
-_IMAGE = 48  # pixels of an image, either way
-_STRIP = 128  # pixels of a row
-_NUMBERS = 16  # whole numbers of a row
-_SHARE = 0.99  # of the numbers that the colours tell apart: a few large ones would leave the rest white
+_SIDE = 32  # largest height and width of a heat map, in pixels
+_TILES = 2  # channels in each direction of a mosaic
+_IMAGE = 48  # largest height and width of an image, in pixels
+_STRIP = 128  # largest width of a strip, in pixels
+_NUMBERS = 16  # largest number of integers shown as text
+_QUANTILE = 0.99  # of the magnitudes; the colors end there, so that a few large values do not hide the rest
 
 
 def thumbnail(value: Tensor) -> dict[str, Any] | None:
-    """A picture of the first item; None for a single number, and for what has no plain numbers.
+    """Return a picture of the first item of a value.
 
-    ``of`` is which part, in numpy's words; ``columns`` how wide it is; ``pixels`` a character each, three in
-    an image (red, green, blue); ``most`` the amount at which the colours end, None in an image. Large
-    ones are thinned out. A row is a strip, one of whole numbers their first as text, ``numbers``.
+    A matrix becomes a heat map, three channels an image (red, green, blue), other channels a mosaic of the
+    first four, a row a strip. Large items are subsampled. Of a row of integers the first are given as text.
 
-    >>> thumbnail(torch.tensor([[0.0, 1.0], [-1.0, float("nan")]]))
-    {'of': '', 'columns': 2, 'pixels': 'fu0v', 'most': 1.0}
+    Args:
+        value: The tensor.
+
+    Returns:
+        ``of``: the part that is shown, as a numpy index; ``columns``: the width; ``pixels``: one character
+        per pixel, three in an image; ``most``: the magnitude at which the colors end, None in an image;
+        ``numbers``: the text, for integers. None for a scalar, and for a tensor without plain numbers.
+
+    Example:
+        >>> thumbnail(torch.tensor([[0.0, 1.0], [-1.0, float("nan")]]))
+        {'of': '', 'columns': 2, 'pixels': 'fu0v', 'most': 1.0}
     """
     if value.is_meta or value.is_quantized or value.layout != torch.strided or value.dim() < 1:
         return None
@@ -200,7 +237,7 @@ def thumbnail(value: Tensor) -> dict[str, Any] | None:
 
 
 def _row(index: list[str], value: Tensor) -> dict[str, Any] | None:
-    """A strip of the first row, or of the only column; of whole numbers the first as they are."""
+    """Return the strip of the first row, or of the only column; integers as text."""
     while value.dim() > 1:
         column = value.dim() == 2 and value.shape[1] == 1
         value = value[:, 0] if column else value[0]
@@ -215,13 +252,14 @@ def _row(index: list[str], value: Tensor) -> dict[str, Any] | None:
 
 
 def _thin(value: Tensor, most: int) -> Tensor:
+    """Subsample the last two axes to at most ``most`` elements each, as float64 on the CPU."""
     rows, columns = (-(-n // most) for n in value.shape[-2:])
     thinned = value[..., ::rows, ::columns].to("cpu", torch.float64)
-    return thinned.nan_to_num(math.nan, math.nan, math.nan)  # infinities are no numbers here
+    return thinned.nan_to_num(math.nan, math.nan, math.nan)  # infinities are drawn as NaN
 
 
 def _mosaic(tiles: Tensor) -> Tensor:
-    """Two beside each other, with a line of nothing (infinity) between them."""
+    """Arrange tiles in two columns, separated by lines of infinity, which are drawn as gaps."""
     count, rows, columns = tiles.shape
     down = -(-count // _TILES)
     whole = torch.full((down * (rows + 1) - 1, _TILES * (columns + 1) - 1), math.inf, dtype=torch.float64)
@@ -232,8 +270,9 @@ def _mosaic(tiles: Tensor) -> Tensor:
 
 
 def _map(index: list[str], flat: Tensor) -> dict[str, Any]:
+    """Return the heat map of a matrix, scaled by the quantile of its magnitudes."""
     sizes = flat[flat.isfinite()].abs()
-    most = float(sizes.quantile(_SHARE)) if sizes.numel() else 0.0
+    most = float(sizes.quantile(_QUANTILE)) if sizes.numel() else 0.0
     most = most or (float(sizes.max()) if sizes.numel() else 0.0)
     shares = (flat.nan_to_num(0.0, 0.0, 0.0) / (most or 1.0)).clamp(-1, 1)
     tones = shares.mul(_LEVELS).round().long() + _LEVELS
@@ -244,7 +283,7 @@ def _map(index: list[str], flat: Tensor) -> dict[str, Any]:
 
 
 def _rgb(index: list[str], channels: Tensor) -> dict[str, Any]:
-    """Red, green and blue, from the least to the greatest number."""
+    """Return the image of three channels, scaled from the least to the greatest finite element."""
     known = channels[channels.isfinite()]
     low, high = (float(known.min()), float(known.max())) if known.numel() else (0.0, 0.0)
     shares = (channels.nan_to_num(low) - low) / ((high - low) or 1.0)

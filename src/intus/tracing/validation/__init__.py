@@ -1,1 +1,1 @@
-"""Validate saved activations: replay each operation and compare bit for bit."""
+"""Validate activations: replay each operation and compare bit for bit."""

@@ -1,6 +1,6 @@
-"""Why an op's result may rightly stay the same when one of its arguments changes.
+"""Rules that explain why an operation's result may stay the same when one of its arguments changes.
 
-Asked only after random values made no difference: each rule looks at what the call was given and returned.
+They apply only after random values made no difference, and examine what the call received and returned.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ..capture.functions import describe, written
 from ..capture.invocation import Invocation, arguments
 
 _LIKE = ("zeros", "ones", "empty", "full", "rand", "randn", "randint")
-#: Functions that take nothing but shape, dtype or device: type -> from which argument on.
+#: Functions that use only the shape, dtype or device of an argument: type -> first such argument.
 _SHAPE_ONLY = {
     **{f"{name}_like": 0 for name in _LIKE},
     **{f"new_{name}": 0 for name in (*_LIKE, "tensor", "empty_strided")},
     "new": 0,
     **dict.fromkeys(("expand_as", "view_as", "reshape_as", "type_as", "to", "sum_to_size", "resize_as"), 1),
 }
-#: Functions whose result is whatever memory held.
-UNINITIALISED = frozenset(
+#: Functions whose result is uninitialized memory.
+UNINITIALIZED = frozenset(
     {
         "empty",
         "empty_like",
@@ -36,7 +36,7 @@ UNINITIALISED = frozenset(
         "resize",
     }
 )
-#: Outputs, by number, that are memory a kernel worked in: whatever it held.
+#: Outputs, as (type, number), that are a kernel's scratch memory, with arbitrary contents.
 SCRATCH = frozenset({("mkldnn_rnn_layer", 3)})
 _OVERWRITES = frozenset(
     {"setitem", "copy", "fill", "zero", "normal", "uniform", "bernoulli", "random", "exponential",
@@ -48,7 +48,7 @@ _Factors = dict[str, tuple[str, ...]]
 _TWO: _Factors = {"0": ("1",), "1": ("0",)}
 _SUM: _Factors = {"1": ("2",), "2": ("1",)}
 _CELL: _Factors = {"0": ("2",), "2": ("0",), "3": ("1",)}
-#: What each argument is multiplied by and nothing else: type -> argument -> the other factors.
+#: Arguments that are only used as a factor: type -> argument -> the other factors.
 _FACTORS: dict[str, _Factors] = {
     **dict.fromkeys(("mul", "multiply", "matmul", "mm", "bmm", "mv", "dot", "outer", "linear"), _TWO),
     **dict.fromkeys(
@@ -66,7 +66,7 @@ _NAMES = {
     "tensor2": "2", "other": "1", "self": "0",
 }  # fmt: skip
 _SELECTS = frozenset({"where", "masked_fill", "masked_select", "setitem", "getitem", "masked_scatter"})
-#: Where the weight and the bias of a normalisation are: as ``torch.nn.functional`` takes them.
+#: Positions of the weight and the bias of a normalization in ``torch.nn.functional``; -1 for none.
 _NORMS = {"batch_norm": (3, 4), "instance_norm": (3, 4), "layer_norm": (2, 3), "group_norm": (2, 3),
           "rms_norm": (2, -1)}  # fmt: skip
 _ROUNDS = frozenset(
@@ -75,14 +75,21 @@ _ROUNDS = frozenset(
 )  # fmt: skip
 
 
-#: No random value that is tried is greater.
-_WIDEST = 1e5
-_HALF_EPS = 2.0**-24
+_WIDEST = 1e5  # greater than any random value that is tried
+_HALF_EPS = 2.0**-24  # half of the float32 resolution at 1
 
 
 class Case(NamedTuple):
-    """One argument that made no difference: the op's type, its call, what it was given, which of these it
-    is, the argument's name, and what was returned."""
+    """An argument that made no difference.
+
+    Attributes:
+        type: The type of the operation.
+        call: The call.
+        given: The tensors that it received.
+        number: The index of the argument in ``given``.
+        arg: The name of the argument: ``"0"``, ``"1.0"``, ``"weight"``.
+        out: The tensors that it returned.
+    """
 
     type: str
     call: Invocation
@@ -93,7 +100,7 @@ class Case(NamedTuple):
 
     @property
     def others(self) -> list[Tensor]:
-        """The other floating-point arguments."""
+        """The other floating-point and complex arguments."""
         return [
             t
             for n, t in enumerate(self.given)
@@ -102,7 +109,7 @@ class Case(NamedTuple):
 
     @property
     def named(self) -> dict[str, Tensor]:
-        """What was given, by the argument's name: ``"0"``, ``"1.0"``, ``"weight"``."""
+        """The tensors that the call received, by the name of the argument."""
         args, kwargs = arguments(self.call.args, self.call.kwargs, self.given)
         values = {**{str(n): value for n, value in enumerate(args)}, **kwargs}
         return {path: t for name, value in values.items() for t, path in walk(value, name, [])}
@@ -115,13 +122,17 @@ class Case(NamedTuple):
 
     @property
     def place(self) -> int:
-        """The argument's position, -1 for a keyword."""
+        """The position of the argument; -1 for a keyword argument."""
         first = self.arg.partition(".")[0]
         return int(first) if first.isdigit() else -1
 
 
 def reason(case: Case) -> str | None:
-    """The reason why this argument need not matter; None where it must."""
+    """Return why this argument need not matter; None if it must matter.
+
+    Args:
+        case: The argument, and what the call received and returned.
+    """
     for rule in _RULES:
         why = rule(case)
         if why is not None:
@@ -131,7 +142,7 @@ def reason(case: Case) -> str | None:
 
 def _empty(case: Case) -> str | None:
     if case.given[case.number].numel() == 0 or all(t.numel() == 0 for t in case.out):
-        return "it is empty, or what comes out is"
+        return "it is empty, or the result is"
     return None
 
 
@@ -144,14 +155,14 @@ def _shape(case: Case) -> str | None:
 
 def _overwritten(case: Case) -> str | None:
     if case.arg == "out" or case.arg.startswith("out."):
-        return "it is where the result goes"
-    first = case.place == 0 or case.arg == "tensor"  # as torch.nn.init calls it
+        return "the result is written into it"
+    first = case.place == 0 or case.arg == "tensor"  # the name that torch.nn.init gives it
     return "all of it is overwritten" if case.type in _OVERWRITES and first else None
 
 
-def _whole_numbers(case: Case) -> str | None:
+def _integer_result(case: Case) -> str | None:
     if not any(t.is_floating_point() or t.is_complex() for t in case.out):
-        return "the result is of whole numbers or truths, which many values share"
+        return "the result is integers or booleans, which many values share"
     return None
 
 
@@ -168,7 +179,10 @@ def _zero(case: Case) -> str | None:
 
 
 def _by_a_number(case: Case) -> Any:
-    """The plain number that the argument is multiplied by (1 - a weight, raised to), if there is one."""
+    """Return the plain number that scales the argument, if there is one.
+
+    It is a factor, an exponent, the weight of ``lerp`` (or 1 - weight), or ``alpha``, ``beta`` or ``value``.
+    """
     args, kwargs, first = case.call.args, case.call.kwargs, case.place == 0
     if case.type in ("mul", "multiply"):
         return next((value for value in args if isinstance(value, int | float)), None)
@@ -186,52 +200,53 @@ def _by_a_number(case: Case) -> Any:
     return None
 
 
-def _normalised(case: Case) -> str | None:
-    """A normalisation's input, statistics and weight, where what multiplies them is zero everywhere."""
+def _normalized(case: Case) -> str | None:
+    """Exempt the input, statistics and weight of a normalization if what multiplies them is zero."""
     weight, bias = _affine(case)
     if weight is None or case.type not in _NORMS:
         return None
-    mine = case.given[case.number]
-    if mine is not weight and mine is not bias and not weight.any():
+    argument = case.given[case.number]
+    if argument is not weight and argument is not bias and not weight.any():
         return "it is multiplied by a weight of zero"
     shape = (
         (-1, *(1,) * (case.out[0].dim() - 2)) if case.type in ("batch_norm", "group_norm") else weight.shape
     )
     rest = case.out[0] if bias is None else case.out[0] - bias.reshape(shape)
-    return "what it multiplies is zero" if mine is weight and not rest.any() else None
+    return "what it multiplies is zero" if argument is weight and not rest.any() else None
 
 
 def _affine(case: Case) -> tuple[Tensor | None, Tensor | None]:
-    """The weight and the bias that a normalisation was given."""
+    """Return the weight and the bias of a normalization, None for each that is missing."""
     named = case.named
-    places = _NORMS.get(case.type, (-1, -1))
-    if case.type == "batch_norm" and len(case.call.args) >= 9:  # torch.batch_norm itself has its own order
-        places = (1, 2)
+    positions = _NORMS.get(case.type, (-1, -1))
+    if case.type == "batch_norm" and len(case.call.args) >= 9:  # torch.batch_norm has another order
+        positions = (1, 2)
     weight, bias = (
-        named.get(name, named.get(str(place))) for name, place in zip(("weight", "bias"), places, strict=True)
+        named.get(name, named.get(str(position)))
+        for name, position in zip(("weight", "bias"), positions, strict=True)
     )
     return weight, bias
 
 
 def _covered(case: Case) -> str | None:
-    """``scatter_reduce`` into something that does not count itself, with an index that leaves nothing out."""
+    """Exempt the target of ``scatter_reduce`` without ``include_self`` if the index covers all of it."""
     if case.type not in ("scatter_reduce", "index_reduce") or case.place != 0:
         return None
     if case.call.kwargs.get("include_self", True):
         return None
     axis = case.call.args[1] if len(case.call.args) > 1 else case.call.kwargs["dim"]
     index = next(t for t in case.given if not t.is_floating_point())
-    seen = torch.zeros(case.given[case.number].shape, dtype=torch.bool)
+    written = torch.zeros(case.given[case.number].shape, dtype=torch.bool)
     if case.type == "index_reduce":
-        seen.index_fill_(axis, index, True)
+        written.index_fill_(axis, index, True)
     else:
-        seen.scatter_(axis, index, True)
-    return "all of it is overwritten" if bool(seen.all()) else None
+        written.scatter_(axis, index, True)
+    return "all of it is overwritten" if bool(written.all()) else None
 
 
 def _dropped(case: Case) -> str | None:
     if "dropout" in case.type and not any(bool(t.any()) for t in case.out):
-        return "dropout dropped all of it"
+        return "dropout zeroed all of it"
     return None
 
 
@@ -239,44 +254,46 @@ def _statistics(case: Case) -> str | None:
     if case.type in ("batch_norm", "instance_norm") and any(
         t is case.given[case.number] for t in case.written
     ):
-        return "in training the batch's own statistics are used"
+        return "in training mode the statistics of the batch are used"
     return None
 
 
 def _one_element(case: Case) -> str | None:
     alone = {"softmax": 1.0, "log_softmax": 0.0}.get(case.type)
     if alone is not None and bool((case.out[0] == alone).all()):
-        return "it is normalised over one element"
+        return "it is normalized over one element"
     if case.type == "layer_norm" and case.place == 0 and case.given[case.number].shape[-1:] == (1,):
-        return "it is normalised over one element"
+        return "it is normalized over one element"
     return None
 
 
 def _attention(case: Case) -> str | None:
-    """A query or a key makes no difference where all values are alike, and where no score can tell two keys
-    apart: exp of less than half of what float32 resolves at 1 is 1."""
+    """Exempt a query or key if all values are equal, or if no score can distinguish two keys.
+
+    That is the case if scores stay below half of the float32 resolution at 1, so that their exponential is 1.
+    """
     named = case.named
     query, key, value = (
         named.get(name, named.get(str(n))) for n, name in enumerate(("query", "key", "value"))
     )
-    mine = case.given[case.number]
+    argument = case.given[case.number]
     if case.type != "scaled_dot_product_attention" or query is None or key is None or value is None:
         return None
-    if mine is not query and mine is not key:
+    if argument is not query and argument is not key:
         return None
     if value.shape[-2] == 1:
         return "there is one key to attend to"
     if bool((value == value[..., :1, :]).all()):
         return "all keys have the same value"
-    other = key if mine is query else query
+    other = key if argument is query else query
     width = query.shape[-1]
     scale = case.call.kwargs.get("scale") or width**-0.5
-    most = float(other.abs().max()) * _WIDEST * width * scale
-    return "what it is multiplied by is zero, or too near it to show" if most < _HALF_EPS else None
+    largest_score = float(other.abs().max()) * _WIDEST * width * scale
+    return "what it is multiplied by is zero, or too small to matter" if largest_score < _HALF_EPS else None
 
 
 def _absorbed(case: Case) -> str | None:
-    """A sum with something beside which no value that was tried is more than a rounding."""
+    """Exempt a summand if any random value is lost to rounding beside the other summand."""
     if case.type not in ("add", "sub") or len(case.call.args) != 2 or case.call.kwargs:
         return None
     other = case.call.args[1 - case.place] if case.place in (0, 1) else None
@@ -287,7 +304,7 @@ def _absorbed(case: Case) -> str | None:
         else min((float(t.abs().min()) for t in tensors), default=0)
     )
     eps = torch.finfo(case.out[0].dtype).eps
-    return "beside the other it is lost in rounding" if least * eps / 4 > _WIDEST else None
+    return "it is lost to rounding beside the other summand" if least * eps / 4 > _WIDEST else None
 
 
 def _masked(case: Case) -> str | None:
@@ -305,11 +322,11 @@ def _saturated(case: Case) -> str | None:
 
 def _not_finite(case: Case) -> str | None:
     if not any(bool(t.isfinite().any()) for t in case.out if t.is_floating_point() or t.is_complex()):
-        return "NaN or infinity comes out whatever goes in"
+        return "the result is NaN or infinite for any values"
     return None
 
 
 _RULES: tuple[Callable[[Case], str | None], ...] = (
-    *(_empty, _shape, _overwritten, _covered, _whole_numbers, _zero, _normalised, _dropped, _statistics),
+    *(_empty, _shape, _overwritten, _covered, _integer_result, _zero, _normalized, _dropped, _statistics),
     *(_one_element, _attention, _absorbed, _masked, _saturated, _not_finite),
 )

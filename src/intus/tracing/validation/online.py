@@ -1,5 +1,7 @@
-"""Proof of a pass while it runs: each op is run again just before it runs, on its parents as they were noted,
-and no activation is kept. What was noted is then compared with the graph, edge by edge.
+"""Validate a pass while it runs, without keeping activations.
+
+Each operation is replayed just before it runs, on its parents as they were noted. When the pass is over, what
+was noted is compared with the graph, edge by edge.
 """
 
 from __future__ import annotations
@@ -13,227 +15,274 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...core.graph import OUTPUT, Graph
-from ..capture.call_log import CallLog, Given, Note
+from ..capture.call_log import CallArguments, CallLog, LoggedCall
 from ..capture.containers import is_wrapped, tensors
-from ..capture.context.randomness import common_generators, put_back
+from ..capture.context.randomness import common_generators, preserve_generators
 from ..capture.functions import describe
 from ..capture.invocation import Invocation, TensorArg
 from ..capture.memory import copied, memory_of, version_of
 from ..capture.recording import ROW, Recording
 from ..capture.saving.choose import Chooser
 from ..capture.saving.values import Values
-from ..replaying.call_inputs import WrongError
-from ..replaying.replay import LEFT_OUT, Replays, UnprovenError, patched, unrecorded
-from .exemptions import UNINITIALISED
-from .offline import BLANK, Checker, again, difference, refusal
-from .perturb import NOWHERE, Asked, Perturbations
+from ..replaying.call_inputs import MismatchError
+from ..replaying.replay import NOT_IN_GRAPH, Replays, UnprovenError, apply_patch, unrecorded
+from .exemptions import UNINITIALIZED
+from .offline import NO_ARGUMENTS, Checker, describe_difference, rerun_call, status_of_error
+from .perturb import NOT_IN_GRAPH_REASON, ArgumentResults, Perturbations
 from .report import EXEMPT, FAILED, PROVEN, Check
 
 
 class LiveValues(Values):
-    """The activations of one pass for as long as the model itself holds them. A copy is held of what is about
-    to be overwritten while another tensor shares its memory: it may be read through that one."""
+    """The activations of one pass, for as long as the model itself keeps them.
+
+    A tensor that is about to be overwritten is copied if another tensor shares its memory, because it may be
+    read through that one.
+
+    Args:
+        every: Whether to try random values on each call; otherwise on one of those that are alike.
+
+    Attributes:
+        outputs: The outputs of the model, kept because the model does not keep them.
+    """
 
     def __init__(self, *, every: bool) -> None:
         super().__init__(Chooser("all"))
         self.every = every
-        self.ends: list[Tensor] = []  # the outputs, which the model lets go
+        self.outputs: list[Tensor] = []
         self._living: dict[int, tuple[ref[Tensor], int | None]] = {}
         self._rows_in: dict[int | None, list[int]] = {}
-        self._shared: set[int | None] = set()  # memory that was written to while several tensors shared it
+        self._shared: set[int | None] = set()  # memory written to while several tensors shared it
 
     def call_log(self, recording: Recording) -> OnlineValidator:
-        """What proves each call as it is noted."""
+        """Return the validator, which checks each call as it is noted."""
         return OnlineValidator(recording, self)
 
-    def offer(self, row: int, kind: int, type_: str, t: Tensor) -> None:
-        """Know a tensor by its row."""
+    def on_tensor(self, row: int, kind: int, type_: str, t: Tensor) -> None:
+        """Remember a tensor by its row."""
         if is_wrapped(t):
             return
         if kind == OUTPUT:
-            self.ends.append(t)
+            self.outputs.append(t)
         memory = memory_of(t)
         if memory in self._shared:
-            super().offer(row, kind, type_, t)
+            super().on_tensor(row, kind, type_, t)
         else:
             self._living[row] = ref(t), version_of(t)
             self._rows_in.setdefault(memory, []).append(row)
 
-    def handed_out(self, t: Tensor) -> None:
-        """Whoever has the memory now may write at any time."""
-        self._keep_copies(t, but=None)
+    def before_unseen_writes(self, t: Tensor) -> None:
+        """Copy what shares memory with ``t``, which code outside of torch may now write to."""
+        self._keep_copies(t, except_for=None)
 
     def before_writing(self, t: Tensor) -> None:
-        """What ``t`` was is over; what other tensors see of its memory is copied."""
-        self._keep_copies(t, but=t)
+        """Forget the value of ``t``, which is about to be overwritten, and copy what shares its memory."""
+        self._keep_copies(t, except_for=t)
 
-    def _keep_copies(self, t: Tensor, but: Tensor | None) -> None:
+    def _keep_copies(self, t: Tensor, except_for: Tensor | None) -> None:
         memory = memory_of(t)
         for row in self._rows_in.pop(memory, ()):
             other = self._living.pop(row)[0]()
-            if other is not None and other is not but:
+            if other is not None and other is not except_for:
                 self.kept[row] = copied(other.detach())
                 self._shared.add(memory)
         super().before_writing(t)
 
     def value(self, row: int) -> Tensor:
-        """What the row's tensor was; WrongError where it is gone, so that nobody can have been given it."""
+        """Return the tensor of a row.
+
+        Raises:
+            MismatchError: If it no longer exists, so that no call can have received it.
+            UnprovenError: If its value is not known.
+        """
         if row in self.kept:
             return self.kept[row]
         if row not in self._living:
-            raise UnprovenError("it was given what has no value of its own, or was overwritten")
+            raise UnprovenError("an argument has no plain value, or was overwritten")
         reference, version = self._living[row]
         t = reference()
         if t is None:
-            raise WrongError("it was noted as given what was gone by then")
+            raise MismatchError("an argument was noted that no longer existed")
         if version_of(t) != version:
-            raise UnprovenError("what it was given was written to out of sight")
+            raise UnprovenError("an argument was written to by something that was not recorded")
         return t
 
-    def left(self, rows: Mapping[int, int]) -> dict[int, Tensor]:
-        """What is there when the pass is over, by the number that ``rows`` gives each row."""
-        found = {}
-        for row, number in rows.items():
+    def remaining(self, rows: Mapping[int, int]) -> dict[int, Tensor]:
+        """Return the values that still exist when the pass is over.
+
+        Args:
+            rows: The row of the graph for each recorded row.
+
+        Returns:
+            The values by row of the graph.
+        """
+        values = {}
+        for row, graph_row in rows.items():
             try:
-                found[number] = self.value(row)
-            except (UnprovenError, WrongError):
+                values[graph_row] = self.value(row)
+            except (UnprovenError, MismatchError):
                 continue
-        return found
+        return values
 
 
 class Finding:
-    """What was found of one call: what it gave when run again, how what it gave in the pass differs from
-    that by output, what was asked of its arguments, and why it could not be checked."""
+    """The result of checking one call while the pass ran.
 
-    __slots__ = ("asked", "out", "refused", "row", "type", "wrong")
+    Attributes:
+        type: The type of the operation.
+        row: The recorded row of the first tensor it returned; -1 while it runs.
+        out: What the replay returned; emptied after the comparison.
+        differences: For each output, how the replay differs; ``""`` if it does not.
+        arguments: The results for its arguments.
+        error: The status and reason if it could not be checked.
+    """
+
+    __slots__ = ("arguments", "differences", "error", "out", "row", "type")
 
     def __init__(self, type_: str) -> None:
         self.type, self.row = type_, -1
         self.out: list[Tensor] = []
-        self.wrong: list[str] = []
-        self.asked = Asked({}, ())
-        self.refused: tuple[str, tuple[str, ...]] | None = None
+        self.differences: list[str] = []
+        self.arguments = ArgumentResults({}, ())
+        self.error: tuple[str, tuple[str, ...]] | None = None
 
 
 class OnlineValidator(CallLog):
-    """Notes the calls of one pass as ``CallLog`` does, and runs each again as it comes."""
+    """Notes the calls of one pass as ``CallLog`` does, and replays each.
 
-    def __init__(self, recording: Recording, passing: LiveValues) -> None:
+    Args:
+        recording: The recording of the pass.
+        values: The activations that exist at present.
+
+    Attributes:
+        findings: The finding of each call, by recorded row.
+    """
+
+    def __init__(self, recording: Recording, values: LiveValues) -> None:
         super().__init__()
-        self.found: dict[int, Finding] = {}
-        self._recording, self._passing = recording, passing
-        self._perturbations = Perturbations(recording.args, every=passing.every)
+        self.findings: dict[int, Finding] = {}
+        self._recording, self._values = recording, values
+        self._perturbations = Perturbations(recording.args, every=values.every)
 
     def before(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, inputs: list[int]
-    ) -> tuple[Note, Finding] | None:
-        """Note a call, and run it again while its arguments are what they are."""
+    ) -> tuple[LoggedCall, Finding] | None:
+        """Note a call, and replay it before the model runs it and may change its arguments."""
         note = super().before(func, args, kwargs, inputs)
         if note is None:
             return None
         finding = Finding(describe(func).type)
-        self._run_again(note, finding)
+        self._replay(note, finding)
         return note, finding
 
-    def after(self, row: int, noted: tuple[Note, Finding], out: Any) -> None:
-        """Compare what the call returned with what it gave when run again."""
+    def after(self, row: int, noted: tuple[LoggedCall, Finding], out: Any) -> None:
+        """Compare what the call returned with its replay."""
         note, finding = noted
         super().after(row, note, out)
         self._compare(row, finding, tensors(out))
 
-    def whole(
-        self, row: int, module: Module, given: Given, picks: tuple[int, ...], out: list[Tensor]
-    ) -> Note | None:
-        """Prove a module whose insides are out of sight when it has returned ``out``."""
-        note = super().whole(row, module, given, picks, out)
+    def add_module(
+        self, row: int, module: Module, given: CallArguments, picks: tuple[int, ...], out: list[Tensor]
+    ) -> LoggedCall | None:
+        """Check a module whose operations are not recorded, after it returned ``out``."""
+        note = super().add_module(row, module, given, picks, out)
         if note is not None:
             finding = Finding(type(module).__name__.lower())
-            with put_back(common_generators()):
-                self._run_again(note, finding, picks)
+            with preserve_generators(common_generators()):
+                self._replay(note, finding, picks)
             self._compare(row, finding, out)
         return note
 
-    def _run_again(self, note: Note, finding: Finding, picks: tuple[int, ...] | None = None) -> None:
+    def _replay(self, note: LoggedCall, finding: Finding, picks: tuple[int, ...] | None = None) -> None:
         try:
-            with self._aside():
+            with self._not_recorded():
                 call = self.invocation(note, TensorArg, picks)
                 given = [self._given(tensor_arg) for tensor_arg in call.tensor_args]
-                finding.out = again(call, given)
-                finding.asked = (
-                    BLANK
-                    if finding.type in UNINITIALISED
-                    else self._perturbations.ask(finding, finding.type, call, given, finding.out)
+                finding.out = rerun_call(call, given)
+                finding.arguments = (
+                    NO_ARGUMENTS
+                    if finding.type in UNINITIALIZED
+                    else self._perturbations.check(finding, finding.type, call, given, finding.out)
                 )
         except Exception as error:
-            finding.refused = refusal(error)
+            finding.error = status_of_error(error)
 
     @contextmanager
-    def _aside(self) -> Iterator[None]:
-        """What runs here is no part of the pass."""
-        self._passing.busy = True
+    def _not_recorded(self) -> Iterator[None]:
+        """Exclude what runs inside from the recording."""
+        self._values.busy = True
         try:
             with unrecorded():
                 yield
         finally:
-            self._passing.busy = False
+            self._values.busy = False
 
     def _given(self, tensor_arg: TensorArg) -> Tensor:
         if tensor_arg.patch is None:
             return self._value(tensor_arg.source)
         if tensor_arg.patch.unseen:
-            raise UnprovenError("its memory was written to out of sight")
-        return patched(self._value(tensor_arg.patch.base), tensor_arg.patch, self._value)
+            raise UnprovenError("its memory was written to by something that was not recorded")
+        return apply_patch(self._value(tensor_arg.patch.base), tensor_arg.patch, self._value)
 
     def _value(self, row: int) -> Tensor:
-        return self._recording.addresses.params[-1 - row][1] if row < 0 else self._passing.value(row)
+        return self._recording.addresses.params[-1 - row][1] if row < 0 else self._values.value(row)
 
     def _compare(self, row: int, finding: Finding, out: list[Tensor]) -> None:
         finding.row, again = row, finding.out
         finding.out = []
-        self.found[row] = finding
-        if finding.refused is not None:
+        self.findings[row] = finding
+        if finding.error is not None:
             return
         try:
-            with self._aside():
+            with self._not_recorded():
                 if any(map(is_wrapped, out)):
-                    raise UnprovenError("it ran inside a transform, which looks through its tensors")
-                blank = finding.type in UNINITIALISED
-                finding.wrong = [
-                    difference(t.detach(), again, number, blank=blank) for number, t in enumerate(out)
+                    raise UnprovenError(
+                        "it ran inside a transform such as vmap, whose tensors have no values"
+                    )
+                blank = finding.type in UNINITIALIZED
+                finding.differences = [
+                    describe_difference(t.detach(), again, number, blank=blank)
+                    for number, t in enumerate(out)
                 ]
         except Exception as error:
-            finding.refused = refusal(error)
+            finding.error = status_of_error(error)
 
 
 class OnlineReport(Checker):
-    """Puts together what was found of each call while the pass ran, and what the graph says of it."""
+    """Combines the findings of a pass that was checked while it ran with its graph.
+
+    Args:
+        graph: The graph.
+        replays: The calls.
+        values: The values that still exist, by row of the graph.
+        validator: What checked the calls.
+    """
 
     def __init__(
-        self, graph: Graph, replays: Replays, values: dict[int, Tensor], witness: OnlineValidator
+        self, graph: Graph, replays: Replays, values: dict[int, Tensor], validator: OnlineValidator
     ) -> None:
         super().__init__(graph, replays, values)
-        self._found, self._where = witness.found, replays.place
+        self._findings, self._graph_row = validator.findings, replays.graph_row
 
     def _call(self, call: Invocation, rows: list[int]) -> list[Check]:
-        finding = self._found[int(self.graph.ops.event[rows[0]]) * len(ROW)]
-        said = dict(finding.asked.said)
+        finding = self._findings[int(self.graph.ops.event[rows[0]]) * len(ROW)]
+        statuses = dict(finding.arguments.statuses)
         for number, tensor_arg in enumerate(call.tensor_args):
             name = f"argument {self.graph.args[tensor_arg.arg]!r}: "
-            if tensor_arg.source == LEFT_OUT:
-                said[number] = EXEMPT, name + NOWHERE
+            if tensor_arg.source == NOT_IN_GRAPH:
+                statuses[number] = EXEMPT, name + NOT_IN_GRAPH_REASON
                 continue
-            parent = self.parents.parent(tensor_arg, rows[0])
+            parent = self.inputs.parent(tensor_arg, rows[0])
             if parent != tensor_arg.source:
-                raise WrongError(
-                    f"{name}it came from {self.parents.label(tensor_arg.source)}, not as the graph has it"
+                raise MismatchError(
+                    f"{name}it came from {self.inputs.label(tensor_arg.source)}, the graph has another parent"
                 )
-        if finding.refused is not None:
-            return [Check(self.graph.label(row), *finding.refused) for row in rows]
-        wrong = {row: finding.wrong[self._output_number(row)] for row in rows}
-        if any(wrong.values()):
+        if finding.error is not None:
+            return [Check(self.graph.label(row), *finding.error) for row in rows]
+        differences = {row: finding.differences[self._output_number(row)] for row in rows}
+        if any(differences.values()):
             return [
-                Check(self.graph.label(row), *((FAILED, (wrong[row],)) if wrong[row] else (PROVEN,)))
-                for row in rows
+                Check(self.graph.label(row), *((FAILED, (text,)) if text else (PROVEN,)))
+                for row, text in differences.items()
             ]
-        alike = [self.parents.label(self._where(other.row)) for other in finding.asked.alike]
-        return self._sums(rows, said, alike)
+        alike = [self.inputs.label(self._graph_row(other.row)) for other in finding.arguments.alike]
+        return self._combine(rows, statuses, alike)

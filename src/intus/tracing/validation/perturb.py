@@ -1,7 +1,8 @@
-"""Whether the arguments of a call matter: with random values in its place, each must give another result.
+"""Check that the arguments of a call matter: random values in place of one must give another result.
 
-Calls that are alike (the same function, the same arguments that are no tensors, tensors of the same shapes
-and dtypes) need be asked once: what was seen to matter there matters in the others, which say so.
+Calls that are alike (same function, same non-tensor arguments, tensors of the same shapes and dtypes) are
+checked once: an argument that effect in one call counts as mattering in the others, whose checks name that
+call.
 """
 
 from __future__ import annotations
@@ -16,116 +17,139 @@ from torch import Tensor
 from ...core.errors import InputError
 from ..capture.containers import ATOMS
 from ..capture.invocation import Invocation
-from ..replaying.replay import equal, run
+from ..replaying.replay import equal, run_call
 from .exemptions import Case, reason
 from .report import EXEMPT, FAILED
 
-_PERIOD = 65_537  # prime, so that what repeats in a tensor does not fall on its shape
-_LARGE = 1 << 20  # numbers in a tensor beyond which its stand-in repeats along the first axes
+_PERIOD = 65_537  # prime, so that the repetition in a tensor does not coincide with its shape
+_LARGE = 1 << 20  # elements beyond which the replacement of a tensor repeats along its first axes
+_SAMPLE = 1024  # elements that are compared first
 
 
-_GLANCE = 1024
+class ArgumentResults(NamedTuple):
+    """The results for the arguments of one call.
 
+    Attributes:
+        statuses: For each argument that was not shown to matter, by its number, a status and the reason.
+        alike: The other calls on which arguments were shown to matter.
+    """
 
-class Asked(NamedTuple):
-    """What is to be said of a call's arguments: for those that are not seen to matter a status and why, by
-    their number; and the other calls on which some were seen to matter."""
-
-    said: dict[int, tuple[str, str]]
+    statuses: dict[int, tuple[str, str]]
     alike: tuple[Any, ...]
 
 
 class Perturbations:
-    """Asks call after call. ``names`` are the arguments' names by number; ``every`` asks each call anew."""
+    """Checks the arguments of one call after another.
+
+    Args:
+        names: The names of arguments, by number.
+        every: Whether to check each call; otherwise one of those that are alike.
+    """
 
     def __init__(self, names: Sequence[str], *, every: bool) -> None:
         self._names, self._every, self._noise = names, every, Noise()
-        self._shown: dict[Hashable, Any] = {}  # on which call an argument was seen to matter
+        self._mattered: dict[Hashable, Any] = {}  # the call on which an argument was shown to matter
 
-    def ask(self, who: Any, type_: str, call: Invocation, given: list[Tensor], out: list[Tensor]) -> Asked:
-        """Ask of a call that returned ``out`` on ``given``; ``who`` names it to those alike."""
-        situation = None if self._every else _situation(call, given)
-        said: dict[int, tuple[str, str]] = {}
+    def check(
+        self, call_id: Any, type_: str, call: Invocation, given: list[Tensor], out: list[Tensor]
+    ) -> ArgumentResults:
+        """Replace each argument of a call by random values, run it, and compare.
+
+        Args:
+            call_id: What ``ArgumentResults.alike`` of other calls names this call by.
+            type_: The type of the operation.
+            call: The call.
+            given: Its tensors.
+            out: What it returned on them.
+        """
+        signature = None if self._every else _signature(call, given)
+        statuses: dict[int, tuple[str, str]] = {}
         alike: dict[Any, None] = {}
         for number, tensor_arg in enumerate(call.tensor_args):
             name = f"argument {self._names[tensor_arg.arg]!r}: "
-            if tensor_arg.left is not None:
-                said[number] = EXEMPT, name + NOWHERE
+            if tensor_arg.trimmed_value is not None:
+                statuses[number] = EXEMPT, name + NOT_IN_GRAPH_REASON
                 continue
             if not (given[number].is_floating_point() or given[number].is_complex()):
-                said[number] = EXEMPT, name + "whole numbers, indices and masks are not replaced"
+                statuses[number] = EXEMPT, name + "integers, indices and masks are not replaced"
                 continue
-            if situation is not None and (situation, number) in self._shown:
-                alike[self._shown[situation, number]] = None
+            if signature is not None and (signature, number) in self._mattered:
+                alike[self._mattered[signature, number]] = None
                 continue
-            mattered, refused = self._matters(call, number, given, out)
+            effect, refused = self._effect(call, number, given, out)
             case = Case(type_, call, given, number, self._names[tensor_arg.arg], out)
-            why = None if mattered == CLEARLY else reason(case)
-            if why is None and refused and mattered == NOT:
-                why = f"random values are refused ({refused})"
+            why = None if effect == CLEARLY else reason(case)
+            if why is None and refused and effect == SAME:
+                why = f"it raises on random values ({refused})"
             if why is not None:
-                said[number] = EXEMPT, name + why
-            elif mattered == NOT:
-                said[number] = FAILED, name + "random values give the same result"
+                statuses[number] = EXEMPT, name + why
+            elif effect == SAME:
+                statuses[number] = FAILED, name + "random values give the same result"
             else:
-                self._shown[situation, number] = who
-        return Asked(said, tuple(alike))
+                self._mattered[signature, number] = call_id
+        return ArgumentResults(statuses, tuple(alike))
 
-    def _matters(
+    def _effect(
         self, call: Invocation, number: int, given: list[Tensor], out: list[Tensor]
     ) -> tuple[int, str]:
-        """Whether other values give another result, and why none could be tried ("" if some were)."""
+        """Run a call with random values in place of one argument.
+
+        Returns:
+            How the result differs (``SAME``, ``ROUNDING`` or ``CLEARLY``), and the first exception if all
+            random values raised, else ``""``.
+        """
         refused: list[str] = []
-        tried, most = 0, NOT
-        for value in self._noise.stand_ins(given[number]):
+        tried, effect = 0, SAME
+        for value in self._noise.replacements(given[number]):
             try:
-                other = run(call, [value if n == number else t for n, t in enumerate(given)])
+                other = run_call(call, [value if n == number else t for n, t in enumerate(given)])
             except Exception as error:
-                refused.append(told(error))
+                refused.append(one_line(error))
                 continue
             tried += 1
-            most = max([most, *map(_differ, out, other)]) if len(other) == len(out) else CLEARLY
-            if most == CLEARLY:
+            effect = max([effect, *map(_differ, out, other)]) if len(other) == len(out) else CLEARLY
+            if effect == CLEARLY:
                 break
-        return most, "" if tried else refused[0]
+        return effect, "" if tried else refused[0]
 
 
-#: Whether a result differs: by no more than rounding is no proof that an argument matters, where a rule says
+#: How a result differs. A difference within rounding does not show that an argument matters, if a rule says
 #: that it need not.
-NOT, ROUNDING, CLEARLY = range(3)
+SAME, ROUNDING, CLEARLY = range(3)
 
 
 def _differ(a: Tensor, b: Tensor) -> int:
+    """Return how two results differ: ``SAME``, ``ROUNDING`` or ``CLEARLY``."""
     if a.shape != b.shape or a.dtype != b.dtype or not a.is_floating_point() or a.layout != torch.strided:
-        return NOT if equal(a, b) else CLEARLY
-    if a.numel() > _GLANCE and _apart(a.flatten()[:_GLANCE], b.flatten()[:_GLANCE], 1e-3):
-        return CLEARLY  # most do, and a few numbers tell
+        return SAME if equal(a, b) else CLEARLY
+    if a.numel() > _SAMPLE and _apart(a.flatten()[:_SAMPLE], b.flatten()[:_SAMPLE], 1e-3):
+        return CLEARLY  # most results differ clearly, and a sample of elements shows it
     if equal(a, b):
-        return NOT
+        return SAME
     return CLEARLY if _apart(a, b, 16 * torch.finfo(a.dtype).eps) else ROUNDING
 
 
 def _apart(a: Tensor, b: Tensor, share: float) -> bool:
-    """Whether two tensors differ anywhere by more than that share of the greatest number."""
+    """Return whether two tensors differ anywhere by more than ``share`` of the largest magnitude."""
     greatest = a.abs().nan_to_num(0.0, 0.0, 0.0).max()
     return bool(((a - b).abs() > share * greatest).any() or (a.isnan() != b.isnan()).any())
 
 
-#: Said of an argument whose op was trimmed.
-NOWHERE = "it came from an op that leads nowhere and is not in the graph"
+#: The reason for an argument whose op is not in the graph.
+NOT_IN_GRAPH_REASON = "it came from an op that is not in the graph, because no output depends on it"
 
 
 class Noise:
-    """Random values, the same in every run: cut out of one period of them, which costs no drawing."""
+    """Random values, the same in every run: slices of one precomputed period, which needs no drawing."""
 
     def __init__(self) -> None:
-        chance = torch.Generator().manual_seed(0)
-        self._normal = torch.randn(_PERIOD, generator=chance).repeat(2)
-        self._uniform = torch.rand(_PERIOD, generator=chance).repeat(2)
-        self._at = 0
+        generator = torch.Generator().manual_seed(0)
+        self._normal = torch.randn(_PERIOD, generator=generator).repeat(2)
+        self._uniform = torch.rand(_PERIOD, generator=generator).repeat(2)
+        self._offset = 0
 
-    def stand_ins(self, t: Tensor) -> Iterator[Tensor]:
-        """Values in the place of ``t``: normal, of (0, 1), its own times 1 to 2, and wide ones."""
+    def replacements(self, t: Tensor) -> Iterator[Tensor]:
+        """Yield values in place of ``t``: normal, uniform in (0, 1), ``t`` times 1 to 2, and wide ones."""
         yield self._like(t, self._normal)
         yield self._like(t, self._uniform)
         yield t.detach() * (1 + self._like(t, self._uniform))
@@ -141,44 +165,49 @@ class Noise:
         return values.to(device=t.device, dtype=t.dtype).view(t.shape[axis:]).expand(t.shape)
 
     def _cut(self, count: int, source: Tensor) -> Tensor:
-        """``count`` values, others each time."""
-        self._at = (self._at + 7919) % _PERIOD
-        period = source.narrow(0, self._at, _PERIOD)
+        """Return ``count`` values, different ones each time."""
+        self._offset = (self._offset + 7919) % _PERIOD
+        period = source.narrow(0, self._offset, _PERIOD)
         return period[:count] if count <= _PERIOD else period.repeat(-(-count // _PERIOD))[:count]
 
 
-def told(error: BaseException) -> str:
-    """An exception in one line."""
+def one_line(error: BaseException) -> str:
+    """Return an exception as one line."""
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
 
 
-def _situation(call: Invocation, given: Sequence[Tensor]) -> Hashable:
-    """What calls that are alike share; also which of their tensors are one."""
+def _signature(call: Invocation, given: Sequence[Tensor]) -> Hashable:
+    """Return what calls that are alike share, also which of their tensors are the same object."""
     order: dict[int, int] = {}
     tensors = tuple((t.shape, t.dtype, t.device, order.setdefault(id(t), len(order))) for t in given)
-    args, kwargs = _frozen(call.args), _frozen(call.kwargs)
+    args, kwargs = _hashable(call.args), _hashable(call.kwargs)
     return call.func, args, kwargs, tensors, call.context, call.picks
 
 
-def _frozen(value: Any) -> Hashable:
-    """An argument to compare others with; what is not known is itself alone.
+def _hashable(value: Any) -> Hashable:
+    """Return an argument in a form that can be compared; an unknown object equals only itself.
 
-    >>> _frozen((1, [2.0])) == _frozen((1, [2.0])), _frozen(1) == _frozen(True)
-    (True, False)
+    Example:
+        >>> _hashable((1, [2.0])) == _hashable((1, [2.0])), _hashable(1) == _hashable(True)
+        (True, False)
     """
     if type(value) in ATOMS:
         return type(value), value
     if isinstance(value, tuple | list):
-        return type(value), *map(_frozen, value)
+        return type(value), *map(_hashable, value)
     if isinstance(value, dict):
-        return dict, *((key, _frozen(part)) for key, part in value.items())
+        return dict, *((key, _hashable(part)) for key, part in value.items())
     if isinstance(value, slice):
-        return slice, *map(_frozen, (value.start, value.stop, value.step))
-    return object, id(value)  # held by the call, so that its id stays its own
+        return slice, *map(_hashable, (value.start, value.stop, value.step))
+    return object, id(value)  # the call keeps the object alive, so the id is not reused
 
 
-def asks_every(perturb: str) -> bool:
-    """Whether random values are to be tried on each op; InputError for what means nothing."""
+def perturbs_every(perturb: str) -> bool:
+    """Return whether ``perturb`` requests random values on every op.
+
+    Raises:
+        InputError: If it is not ``"alike"`` or ``"all"``.
+    """
     if perturb not in ("alike", "all"):
         raise InputError(f"perturb={perturb!r} is not one of 'alike', 'all'.")
     return perturb == "all"

@@ -1,12 +1,12 @@
-"""Proof that a trace is right: every op is run again on its parents, and on random ones in their place."""
+"""Validate a forward pass while it runs: the function ``validate``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..run import witnessed
-from .perturb import asks_every
+from ..run import validate_while_running
+from .perturb import perturbs_every
 from .report import Report
 
 
@@ -18,16 +18,37 @@ def validate(
     seed: int | None = None,
     perturb: str = "alike",
 ) -> Report:
-    """Run ``model`` on ``inputs`` under the recorder, and prove every op of its graph as it runs.
+    """Run a model once and validate every operation of its graph while it runs.
 
-    Each op is run again just before it runs, on its parents as the graph has them, and must give the same,
-    bit for bit; with random values in a parent's place it must give something else. Activations are not kept:
-    it takes little memory and about three forward passes. (A trace that is there already proves itself by its
-    saved values, ``Trace.validate``.) ``perturb="alike"`` tries random values once on ops that are alike
-    (function, plain arguments, shapes, dtypes), which the Report says op by op; ``"all"`` on every op. The
-    other arguments are those of ``trace``; the Report is true when all is proven or rightly exempt.
+    Each operation is run again just before the model runs it, on the parents that the graph records for it,
+    and both results must be equal bit for bit. With random values in place of a parent the result must
+    differ, unless an exemption rule explains why it need not (the report gives the reason). This takes about
+    three forward passes and little memory, because activations are not kept. ``Trace.validate`` does the same
+    for a trace that exists already, on its saved values.
 
-    >>> print(validate(torch.nn.Linear(2, 1), torch.ones(1, 2)))
-    valid: 2 of 2 ops proven
+    Args:
+        model: As in ``trace``.
+        inputs: As in ``trace``.
+        kwargs: As in ``trace``.
+        seed: As in ``trace``.
+        perturb: ``"alike"`` (default) tries random values once for operations that are alike: same function,
+            same non-tensor arguments, same shapes and dtypes; ``Check.alike`` names the op on which they were
+            tried. ``"all"`` tries them on every operation.
+
+    Returns:
+        The report, with a check of every operation and output. It is true if nothing failed and nothing is
+        unproven; operations that are exempt count as valid.
+
+    Raises:
+        InputError: If an option has an impossible value, or ``model`` cannot be called.
+        CaptureError: If the pass cannot be recorded.
+        Exception: Whatever the model raised.
+
+    Example:
+        >>> print(validate(torch.nn.Linear(2, 1), torch.ones(1, 2)))
+        valid: 2 of 2 ops proven
+
+    References:
+        Taylor and Kriegeskorte (2023), TorchLens, section "Validating the accuracy of saved activations".
     """
-    return witnessed(model, inputs, kwargs, seed=seed, every=asks_every(perturb))
+    return validate_while_running(model, inputs, kwargs, seed=seed, every=perturbs_every(perturb))

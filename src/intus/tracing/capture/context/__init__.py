@@ -1,3 +1,1 @@
-"""Save and restore what a pass depends on: random state, autograd modes, patches of torch, module
-attributes.
-"""
+"""Save and restore what a pass depends on: random state, execution context, patches, module attributes."""

@@ -1,5 +1,4 @@
-"""What modules hold besides tensors' values, as it was before a pass: a forward that assigns to ``self`` (a
-state, a cache, a re-bound buffer, the training flag) leaves nothing behind."""
+"""Restore the attributes of modules that a forward assigns: a state, a cache, a buffer, the training flag."""
 
 from __future__ import annotations
 
@@ -10,63 +9,66 @@ from typing import Any
 from torch.nn import Module
 from torch.nn.modules.lazy import LazyModuleMixin
 
-#: Attributes of these very types are looked into: what a forward appends or puts there is taken out again.
+#: Attributes of exactly these types are copied, so that what a forward adds to them can be removed.
 _CONTAINERS = frozenset({list, dict, OrderedDict, set, deque})
 _MISSING = object()
 
 
 class Attributes:
-    """The attributes of modules, one level into plain containers.
+    """Copies of the attributes of modules, one level deep into plain containers.
 
-    A lazy module is left as its first pass makes it: what was put off until then cannot be put off again.
+    Lazy modules are not restored: once their first pass has initialized them, that cannot be undone.
     """
 
     def __init__(self) -> None:
-        self._kept: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        self._empty: list[Any] = []  # containers that were, as most are
-        self._full: list[tuple[Any, Any]] = []
+        self._copies: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._empty: list[Any] = []  # containers that were empty, as most are
+        self._full: list[tuple[Any, Any]] = []  # other containers, with copies
 
     def remember(self, module: Module) -> None:
-        """Note what a module holds now."""
+        """Copy the attributes of a module."""
         if isinstance(module, LazyModuleMixin):
             return
-        own = vars(module)
-        self._kept.append((own, own.copy()))
-        for value in own.values():
+        attributes = vars(module)
+        self._copies.append((attributes, attributes.copy()))
+        for value in attributes.values():
             if type(value) in _CONTAINERS:
                 if value:
                     self._full.append((value, value.copy()))
                 else:
                     self._empty.append(value)
 
-    def put_back(self) -> None:
-        """Give every module back what it held."""
-        for own, before in self._kept:
-            _put_back_dict(own, before)
+    def restore(self) -> None:
+        """Restore the attributes of all modules, and delete the copies."""
+        for attributes, before in self._copies:
+            _restore_dict(attributes, before)
         for container in self._empty:
             if container:
                 container.clear()
-        for container, was in self._full:
-            _put_back(container, was)
-        for kept in (self._kept, self._empty, self._full):
-            kept.clear()
+        for container, before in self._full:
+            _restore(container, before)
+        for entries in (self._copies, self._empty, self._full):
+            entries.clear()
 
 
-def _put_back(container: Any, was: Any) -> None:
+def _restore(container: Any, before: Any) -> None:
     if isinstance(container, dict):
-        _put_back_dict(container, was)
+        _restore_dict(container, before)
     elif isinstance(container, set):
-        if container != was:
+        if container != before:
             container.clear()
-            container.update(was)
-    elif len(container) != len(was) or not all(map(is_, container, was)):
+            container.update(before)
+    elif len(container) != len(before) or not all(map(is_, container, before)):
         container.clear()
-        container.extend(was)
+        container.extend(before)
 
 
-def _put_back_dict(now: dict[Any, Any], before: dict[Any, Any]) -> None:
-    """Compares by identity, for what is equal may be another, and tensors do not compare. No key that stays
-    is ever missing meanwhile: another thread may be using the module."""
+def _restore_dict(now: dict[Any, Any], before: dict[Any, Any]) -> None:
+    """Restore a dict in place.
+
+    Values are compared by identity, because equal objects may be different ones and tensors do not compare.
+    Keys that remain are never removed in between, because another thread may be using the module.
+    """
     if now.keys() == before.keys() and all(map(is_, now.values(), before.values())):
         return
     for key, value in before.items():

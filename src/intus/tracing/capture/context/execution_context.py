@@ -1,4 +1,4 @@
-"""What a call depends on besides its arguments and random numbers: grad mode, autocast, the default dtype."""
+"""The execution context of a call: grad mode, inference mode, autocast and the default dtype."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from torch._C import _is_any_autocast_enabled
 
 
 class ExecutionContext(NamedTuple):
-    """The state of torch that a call ran in; ``autocast`` pairs a device type with its dtype."""
+    """The state of torch that a call ran in.
+
+    Attributes:
+        grad: Whether grad mode was on.
+        inference: Whether inference mode was on.
+        autocast: The device types for which autocast was on, each with its dtype.
+        dtype: The default dtype.
+    """
 
     grad: bool
     inference: bool
@@ -24,31 +31,32 @@ DEFAULT = ExecutionContext(True, False, (), torch.float32)
 
 
 def current_context() -> tuple[bool, bool, tuple[tuple[str, torch.dtype], ...], torch.dtype]:
-    """The context state as it is now, as a plain tuple, which an ExecutionContext equals."""
+    """Return the current context as a plain tuple, which compares equal to an ExecutionContext."""
     cast = _autocast() if _is_any_autocast_enabled() else ()
     return is_grad_enabled(), is_inference_mode_enabled(), cast, get_default_dtype()
 
 
 @contextmanager
-def within(then: ExecutionContext) -> Iterator[None]:
-    """What runs inside runs in that state.
+def within(context: ExecutionContext) -> Iterator[None]:
+    """Run the ``with`` block in the given context.
 
-    >>> with within(DEFAULT._replace(grad=False)):
-    ...     torch.is_grad_enabled()
-    False
+    Example:
+        >>> with within(DEFAULT._replace(grad=False)):
+        ...     torch.is_grad_enabled()
+        False
     """
     dtype = get_default_dtype()
     with ExitStack() as stack:
-        if then != current_context():
-            stack.enter_context(torch.inference_mode(then.inference))
-            stack.enter_context(torch.set_grad_enabled(then.grad))
-            wanted = dict(then.autocast)
-            for device in {"cpu", *wanted}:
-                if device in wanted or torch.is_autocast_enabled(device):
-                    on = torch.autocast(device, dtype=wanted.get(device), enabled=device in wanted)
-                    stack.enter_context(on)
+        if context != current_context():
+            stack.enter_context(torch.inference_mode(context.inference))
+            stack.enter_context(torch.set_grad_enabled(context.grad))
+            dtypes = dict(context.autocast)
+            for device in {"cpu", *dtypes}:
+                if device in dtypes or torch.is_autocast_enabled(device):
+                    autocast = torch.autocast(device, dtype=dtypes.get(device), enabled=device in dtypes)
+                    stack.enter_context(autocast)
         try:
-            torch.set_default_dtype(then.dtype)
+            torch.set_default_dtype(context.dtype)
             yield
         finally:
             torch.set_default_dtype(dtype)

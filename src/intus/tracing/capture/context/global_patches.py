@@ -1,7 +1,7 @@
-"""What a pass needs of its process: every call of a module to come by, room to recurse, nothing compiled.
+"""Install the process-wide changes that a pass needs, and remove them.
 
-All three hold for the process, so all captures under way share them: the first puts them in, the last takes
-them out, whichever that is.
+Module calls are intercepted, the recursion limit is raised, and compiled code runs eagerly. All active
+captures share these changes: the first installs them and the last removes them.
 """
 
 from __future__ import annotations
@@ -18,72 +18,84 @@ from torch.nn import Module
 
 from .imports import WhenImported
 
-_module_call = cast(FunctionType, Module._wrapped_call_impl)  # ``Module.__call__`` by the name torch wrote it
-#: A module's call as torch wrote it, whatever runs in its place.
+_module_call = cast(FunctionType, Module._wrapped_call_impl)  # this function is ``Module.__call__``
+#: torch's own ``Module.__call__``, whatever currently replaces it.
 plain_call = FunctionType(_module_call.__code__, _module_call.__globals__, _module_call.__name__)
 
 
 class GlobalPatches:
-    """Shared by all captures; ``call`` runs for ``Module.__call__`` while any of them is under way."""
+    """The process-wide changes, counted by active captures.
+
+    Args:
+        call: Replaces ``Module.__call__`` while any capture is active.
+    """
 
     def __init__(self, call: FunctionType) -> None:
         self._call, self._lock, self._captures = call, threading.Lock(), 0
         self._undo: list[Callable[[], None]] = []
 
     def enter(self) -> None:
-        """A capture begins."""
+        """Install the changes if this is the first active capture."""
         with self._lock:
             self._captures += 1
             if self._captures == 1:
-                self._undo += _run_eagerly(), _make_room(), _run_instead(_module_call, self._call)
+                self._undo += (
+                    _force_eager(),
+                    _raise_recursion_limit(),
+                    _replace_code(_module_call, self._call),
+                )
 
     def leave(self) -> None:
-        """A capture is over."""
+        """Remove the changes if this was the last active capture."""
         with self._lock:
             self._captures -= 1
             while self._undo and not self._captures:
                 self._undo.pop()()
 
 
-def _run_instead(function: FunctionType, other: FunctionType) -> Callable[[], None]:
-    """Whoever calls ``function`` runs the code of ``other``, which finds what it needs in the defaults of its
-    keywords. To assign to ``Module.__call__`` would make Python visit every class of modules there is, and
-    forget what it knows of them: of a small model that was a quarter of a trace."""
+def _replace_code(function: FunctionType, other: FunctionType) -> Callable[[], None]:
+    """Make calls of ``function`` run the code of ``other``, which finds its values in its keyword defaults.
+
+    Assigning to ``Module.__call__`` instead would make Python invalidate the attribute caches of all module
+    classes, which took a quarter of the time of a small model's trace.
+    """
     code, defaults = function.__code__, function.__kwdefaults__
     function.__kwdefaults__ = other.__kwdefaults__
     function.__code__ = other.__code__
 
     def undo() -> None:
-        function.__code__ = code  # first, for other threads may be calling
+        function.__code__ = code  # first, because other threads may be calling it
         function.__kwdefaults__ = defaults
 
     return undo
 
 
-def _make_room() -> Callable[[], None]:
-    """A traced call of a module is a frame deeper than a plain one: what runs plainly must not overflow."""
+def _raise_recursion_limit() -> Callable[[], None]:
+    """Double the recursion limit, because a traced call of a module needs one more frame than a plain one."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(2 * before)
 
     def undo() -> None:
-        if sys.getrecursionlimit() == 2 * before:  # else the model set a limit of its own
+        if sys.getrecursionlimit() == 2 * before:  # otherwise the model set another limit
             sys.setrecursionlimit(before)
 
     return undo
 
 
-def _run_eagerly() -> Callable[[], None]:
-    """What torch compiled, and what it is about to compile, runs as it is written. Its compiler takes seconds
-    to import: where it has not been imported it is told as soon as it is, which ``torch.cond`` does when it
-    is first called."""
+def _force_eager() -> Callable[[], None]:
+    """Make compiled functions run eagerly.
+
+    Importing torch's compiler takes seconds. If it has not been imported, its stance is set as soon as it is,
+    for example by the first call of ``torch.cond``.
+    """
     undo = ExitStack()
 
-    def tell() -> None:
+    def set_stance() -> None:
         with suppress(RuntimeError):  # inside a compiled function the stance cannot be changed
             undo.push(torch.compiler.set_stance("force_eager").__exit__)
 
     if "torch._dynamo" in sys.modules:
-        tell()
+        set_stance()
     else:
-        undo.callback(WhenImported("torch._dynamo", tell).forget)
+        undo.callback(WhenImported("torch._dynamo", set_stance).cancel)
     return undo.close

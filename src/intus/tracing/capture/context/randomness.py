@@ -1,4 +1,4 @@
-"""Random numbers: which functions may draw them, from what, and leaving the generators as they were."""
+"""Find the functions that may draw random numbers, and the generators they use; preserve random state."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ from torch import Tensor
 
 
 def generators(kwargs: Mapping[str, Any]) -> Iterator[torch.Generator]:
-    """The generators a call with these keywords may draw from."""
-    own = kwargs.get("generator")
-    if isinstance(own, torch.Generator):
-        yield own
+    """Yield the generators that a call with these keywords may draw from."""
+    generator = kwargs.get("generator")
+    if isinstance(generator, torch.Generator):
+        yield generator
     else:
         yield from common_generators()
 
 
 def common_generators() -> Iterator[torch.Generator]:
-    """The generators that everything draws from which is not given one of its own: one for each device."""
+    """Yield the default generators, one for each device."""
     yield torch.default_generator
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         yield from torch.cuda.default_generators
 
 
 @contextmanager
-def put_back(used: Iterable[torch.Generator]) -> Iterator[None]:
-    """Whatever is drawn inside, these generators are afterwards as they were before.
+def preserve_generators(used: Iterable[torch.Generator]) -> Iterator[None]:
+    """Restore the states of the given generators after the ``with`` block.
 
-    >>> with put_back([torch.default_generator]):
-    ...     one = torch.rand(2)
-    >>> torch.equal(one, torch.rand(2))
-    True
+    Example:
+        >>> with preserve_generators([torch.default_generator]):
+        ...     one = torch.rand(2)
+        >>> torch.equal(one, torch.rand(2))
+        True
     """
     states = [(generator, generator.get_state()) for generator in used]
     try:
@@ -49,34 +50,41 @@ def put_back(used: Iterable[torch.Generator]) -> Iterator[None]:
 
 @contextmanager
 def same_random_state(seed: int | None) -> Iterator[None]:
-    """Leave torch's, numpy's and Python's random state as they were; ``seed`` holds for torch inside."""
-    ours = random.getstate()
-    numpys = sys.modules.get("numpy.random")  # numpy imports it when it is first asked for
-    theirs = numpys.get_state(legacy=False) if numpys is not None else None
-    with put_back(common_generators()):
+    """Restore the random states of torch, numpy and Python after the ``with`` block.
+
+    Args:
+        seed: Seeds torch inside the block; None for no seed.
+    """
+    python_state = random.getstate()
+    numpy_random = sys.modules.get("numpy.random")  # numpy imports it on first use
+    numpy_state = numpy_random.get_state(legacy=False) if numpy_random is not None else None
+    with preserve_generators(common_generators()):
         if seed is not None:
             torch.manual_seed(seed)
         try:
             yield
         finally:
-            random.setstate(ours)
-            if numpys is not None:
-                numpys.set_state(theirs)
+            random.setstate(python_state)
+            if numpy_random is not None:
+                numpy_random.set_state(numpy_state)
 
 
 def has_moved(generator: torch.Generator, before: Tensor) -> bool:
-    """Whether a generator has been drawn from since its state was ``before``."""
+    """Return whether a generator was used since its state was ``before``."""
     return bytes(before.numpy().data) != bytes(generator.get_state().numpy().data)
 
 
 def may_draw(func: Any) -> bool:
-    """Whether a function may draw random numbers: torch tags its own; of others it is not known.
+    """Return whether a function may draw random numbers.
 
-    >>> may_draw(torch.add), may_draw(torch.rand), may_draw(torch.Tensor.normal_)
-    (False, True, True)
+    torch tags its own operators that do; functions from elsewhere are assumed to.
+
+    Example:
+        >>> may_draw(torch.add), may_draw(torch.rand), may_draw(torch.Tensor.normal_)
+        (False, True, True)
     """
     if isinstance(func, FunctionType):
-        return not func.__module__.startswith("torch.") or _names_what_draws(func)
+        return not func.__module__.startswith("torch.") or _names_seeded_operator(func)
     name = getattr(func, "__name__", "").partition(".")[0]
     if name.startswith("__"):
         return False
@@ -85,18 +93,18 @@ def may_draw(func: Any) -> bool:
 
 
 @cache
-def _names_what_draws(func: FunctionType) -> bool:
-    """Whether a Python function of torch's, or one that it names in turn, names what draws."""
-    todo, seen = [func], set[FunctionType]()
+def _names_seeded_operator(func: FunctionType) -> bool:
+    """Return whether a Python function, or one that it names in turn, names an operator that draws."""
+    todo, visited = [func], set[FunctionType]()
     while todo:
         one = todo.pop()
-        if one in seen or one.__module__ == "torch.overrides":
+        if one in visited or one.__module__ == "torch.overrides":
             continue
-        seen.add(one)
-        near = [one.__globals__.get(name) for name in one.__code__.co_names]
-        near += [cell.cell_contents for cell in one.__closure__ or ()]
-        todo += [other for other in near if isinstance(other, FunctionType)]
-    names = {name for one in seen for name in one.__code__.co_names}
+        visited.add(one)
+        named = [one.__globals__.get(name) for name in one.__code__.co_names]
+        named += [cell.cell_contents for cell in one.__closure__ or ()]
+        todo += [other for other in named if isinstance(other, FunctionType)]
+    names = {name for one in visited for name in one.__code__.co_names}
     return any(_is_seeded(getattr(torch.ops.aten, name, None)) for name in names)
 
 

@@ -1,8 +1,9 @@
-"""Which activations are wanted, decided while the pass runs: what is not wanted is not held.
+"""Decide during the pass which activations are saved, so that others are not kept in memory.
 
-A part of a selection says of each tensor whether it may be wanted, too often at times, never no wrongly; what
-it means exactly is known when the pass is over, and what was held in vain is let go then. How early each kind
-of selection is sure stands in ``docs/values.md``.
+Each part of a selection votes on each tensor. It may vote for a tensor that turns out not to be selected, but
+never against one that is. When the pass is over the selection is resolved exactly on the graph, and values
+that were kept unnecessarily are discarded. ``docs/values.md`` lists how early each kind of selection is
+exact.
 """
 
 from __future__ import annotations
@@ -23,80 +24,107 @@ from ....core.graph import BUFFER, OP, OP_KINDS, Graph
 from ....core.selection import Selection, select, units_refused
 from ..recording import CALL, Recording
 from .live import LiveOp, NotYetError
-from .progress import Bounds, Progress, Standing
+from .progress import Bounds, OpBounds, Progress
 
 
 class Chooser:
-    """A selection as it is asked during one pass; ``everything`` and ``modules`` spare the asking.
+    """Applies a selection to the tensors of one pass as they are computed.
 
-    ``offered`` and ``returned`` tell whether to keep a tensor: the one an operation made, and the one a
-    module's call returns; after each, ``dropped`` holds the rows that need not be held any more. ``rows``
-    are those of the finished graph that were meant. Without ``all_passes`` a pass that did not happen is no
-    error, and in ``missing``.
+    ``wants_tensor`` and ``wants_module_output`` decide whether to keep a tensor, and ``rows`` finds the rows
+    of the finished graph that are selected.
+
+    Args:
+        selection: The selection.
+        all_passes: Whether to raise for an address with a pass that did not happen (``"cell:3"``). Otherwise
+            it is added to ``missing``.
+
+    Attributes:
+        everything: Whether the selection contains ``"all"``.
+        by_module: Whether ``wants_module_output`` must be called.
+        dropped: Offsets of tensors that no longer need to be kept. The caller empties it after each decision.
+        missing: The addresses whose pass did not happen.
     """
 
     def __init__(self, selection: Selection, *, all_passes: bool = True) -> None:
         self._all_passes = all_passes
         self.missing: set[str] = set()
-        flat = parts_of(selection)
-        self.everything = "all" in [part for part in flat if isinstance(part, str)]
-        self._exact = [part for part in flat if not callable(part)]
-        self._predicates = [_Predicate(part) for part in flat if callable(part)]
-        self._parts: list[_Name | _Ordinals | _Window | _Predicate] = [
-            *(made for part in self._exact for made in _parts(part)),
+        parts = parts_of(selection)
+        self.everything = "all" in [part for part in parts if isinstance(part, str)]
+        self._exact = [part for part in parts if not callable(part)]
+        self._predicates = [_Predicate(part) for part in parts if callable(part)]
+        self._voters: list[_Name | _Ordinals | _Window | _Predicate] = [
+            *(voter for part in self._exact for voter in _voters(part)),
             *self._predicates,
         ]
-        self.modules = not self.everything and any(isinstance(part, _Name) for part in self._parts)
-        self._numbered = any(part.numbered for part in self._parts)
-        self._held: dict[int, int] = {}  # by row: how many parts want it
+        self.by_module = not self.everything and any(isinstance(voter, _Name) for voter in self._voters)
+        self._needs_bounds = any(voter.needs_bounds for voter in self._voters)
+        self._votes: dict[int, int] = {}  # by offset: how many voters want the tensor
         self._passes: dict[int, list[int]] = {}  # by module: its calls so far
-        self._calls = 0
+        self._calls = 0  # how many calls are in ``_passes``
         self.dropped: list[int] = []
 
     def begin(self, recording: Recording) -> None:
-        """A pass begins, which ``recording`` notes."""
+        """Begin a pass that ``recording`` records."""
         self._recording = recording
         self._progress = Progress(recording)
 
-    def offered(self, row: int, kind: int, type_: str, t: Tensor) -> bool:
-        """Whether to hold what an operation has just returned."""
+    def wants_tensor(self, offset: int, kind: int, type_: str, t: Tensor) -> bool:
+        """Return whether to keep the tensor of a new row.
+
+        Args:
+            offset: The offset of the row.
+            kind: Index into ``OP_KINDS``.
+            type_: The name of the row's type.
+            t: The tensor.
+        """
         if self.everything:
             return True
-        standing = self._progress.advance() if self._numbered else None
-        op = LiveOp(self._recording, self._progress, row, kind, type_, t)
+        bounds = self._progress.advance() if self._needs_bounds else None
+        op = LiveOp(self._recording, self._progress, offset, kind, type_, t)
         votes = 0
-        for part in self._parts:
-            wanted, dropped = part.offered(op, standing)
+        for voter in self._voters:
+            wanted, dropped = voter.vote(op, bounds)
             votes += wanted
             for other in dropped:
-                self._unhold(other)
+                self._release(other)
         if votes:
-            self._held[row] = votes
-        return row in self._held  # a window of none has let it go already
+            self._votes[offset] = votes
+        return offset in self._votes  # a window of size 0 has dropped it already
 
-    def returned(self, row: int, call: int) -> bool:
-        """Whether to hold the tensor of ``row``, which a module's call returns."""
+    def wants_module_output(self, offset: int, call: int) -> bool:
+        """Return whether to keep a tensor that a module call returns.
+
+        Args:
+            offset: The producer of the tensor.
+            call: The number of the call.
+        """
         module, passno = self._module(call)
         addresses, wanted = self._recording.addresses, False
         address = addresses.names[module]
         names, class_ = (address, f"{address}:{passno}"), type(addresses.modules[module]).__name__
-        for part in self._parts:
-            if isinstance(part, _Name):
-                here, dropped = part.returned(row, names, class_)
-                if here:
-                    wanted, self._held[row] = True, self._held.get(row, 0) + 1
+        for voter in self._voters:
+            if isinstance(voter, _Name):
+                matched, dropped = voter.vote_module_output(names, class_)
+                if matched:
+                    wanted, self._votes[offset] = True, self._votes.get(offset, 0) + 1
                 for other in dropped:
-                    self._unhold(other)
+                    self._release(other)
         return wanted
 
-    def rows(self, graph: Graph, where: Callable[[int], int], handle: Callable[[int], Any]) -> set[int]:
-        """The rows of the finished graph that the selection means; ``where`` places a recorded row there."""
-        chosen = {row for part in self._exact for row in self._meant(graph, part)}
-        for part in self._predicates:
-            chosen |= part.rows(where, handle)
+    def rows(self, graph: Graph, graph_row: Callable[[int], int], handle: Callable[[int], Any]) -> set[int]:
+        """Return the rows of the finished graph that are selected.
+
+        Args:
+            graph: The graph.
+            graph_row: Returns the row in the graph of an offset, -1 if it has none.
+            handle: Makes the ``Op`` of a row of the graph, to be passed to predicates.
+        """
+        chosen = {row for part in self._exact for row in self._select(graph, part)}
+        for predicate in self._predicates:
+            chosen |= predicate.rows(graph_row, handle)
         return chosen
 
-    def _meant(self, graph: Graph, part: Any) -> list[int]:
+    def _select(self, graph: Graph, part: Any) -> list[int]:
         try:
             return select(graph, part)
         except AddressError:
@@ -105,16 +133,17 @@ class Chooser:
             self.missing.add(part)
             return []
 
-    def _unhold(self, row: int) -> None:
-        left = self._held.get(row, 1) - 1
-        if left > 0:
-            self._held[row] = left
+    def _release(self, offset: int) -> None:
+        """Withdraw one vote for a tensor."""
+        votes = self._votes.get(offset, 1) - 1
+        if votes > 0:
+            self._votes[offset] = votes
         else:
-            self._held.pop(row, None)
-            self.dropped.append(row)
+            self._votes.pop(offset, None)
+            self.dropped.append(offset)
 
     def _module(self, call: int) -> tuple[int, int]:
-        """The number of a call's module, and which call of the module it is."""
+        """Return the number of a call's module, and which call of the module it is, from 1."""
         calls, width = self._recording.calls, len(CALL)
         for number in range(self._calls, len(calls) // width):
             self._passes.setdefault(calls[number * width], []).append(number)
@@ -124,7 +153,11 @@ class Chooser:
 
 
 def parts_of(selection: Selection) -> list[Any]:
-    """The parts of a selection in one list; raises InputError for what can be none."""
+    """Return the parts of a selection as one flat list, without ``"none"``.
+
+    Raises:
+        InputError: If a part is not a name, an ordinal, a slice or a predicate.
+    """
     return list(_flat(selection))
 
 
@@ -132,8 +165,8 @@ def _flat(selection: Selection) -> Iterator[Any]:
     class_ = selection if isinstance(selection, type) else type(selection)
     if issubclass(class_, Module):
         raise InputError(
-            f"A selection names modules, and {class_.__name__} is one: write {class_.__name__!r} for all of "
-            "that class, or an address as in model.named_modules()."
+            f"A selection must name modules by strings, got {class_.__name__}. Write {class_.__name__!r} for "
+            "all modules of that class, or an address from model.named_modules()."
         )
     if isinstance(selection, Address):
         yield str(selection)
@@ -147,12 +180,12 @@ def _flat(selection: Selection) -> Iterator[Any]:
             yield from _flat(part)
     else:
         raise InputError(
-            "A selection is a name, an ordinal, a predicate or a list of these, got "
+            "A selection must be a name, an ordinal, a slice, a predicate or a list of these, got "
             f"{selection!r} of type {type(selection).__name__}."
         )
 
 
-def _parts(part: Any) -> Iterator[_Name | _Ordinals | _Window]:
+def _voters(part: Any) -> Iterator[_Name | _Ordinals | _Window]:
     if isinstance(part, str):
         if part != "all":
             yield _Name(part)
@@ -166,11 +199,12 @@ def _parts(part: Any) -> Iterator[_Name | _Ordinals | _Window]:
         yield _Ordinals(slice(0, None))
 
 
-_Vote = tuple[bool, Iterable[int]]  # whether the row is wanted, and rows that no longer are
+#: Whether a tensor is wanted, and the offsets of tensors that no longer are.
+_Vote = tuple[bool, Iterable[int]]
 
 
 class _Name:
-    """A label, module address, the name of an input or output, type, class, or a glob."""
+    """Votes for a label, module address, name of an input or output, type, module class or glob."""
 
     def __init__(self, text: str) -> None:
         place, units = split_units(text)
@@ -179,17 +213,17 @@ class _Name:
         self.glob = is_pattern(place)
         self.name = name = place if self.glob else Address.parse(place).place
         self.labels = list(_labels(name))
-        self.numbered = bool(self.labels)
+        self.needs_bounds = bool(self.labels)
         self._is_module = False
         self._by_label: list[int] = []
 
-    def offered(self, op: LiveOp, standing: Standing | None) -> _Vote:
-        if self._is_module or not self._may_be(op, standing):
+    def vote(self, op: LiveOp, bounds: OpBounds | None) -> _Vote:
+        if self._is_module or not self._may_match(op, bounds):
             return False, ()
-        self._by_label.append(op.row)
+        self._by_label.append(op.offset)
         return True, ()
 
-    def _may_be(self, op: LiveOp, standing: Standing | None) -> bool:
+    def _may_match(self, op: LiveOp, bounds: OpBounds | None) -> bool:
         stem = op.type if op.kind_number == OP else OP_KINDS[op.kind_number]
         if self.glob:
             address = op.kind_number == BUFFER and matches(self.name, op.type)
@@ -197,40 +231,41 @@ class _Name:
         if self.name in (op.type, op.end_name):
             return True
         return any(
-            stem == name and (standing is None or _fits(standing, of_type, overall, passno))
+            stem == name and (bounds is None or _fits(bounds, of_type, overall, passno))
             for name, of_type, overall, passno in self.labels
         )
 
-    def returned(self, row: int, names: tuple[str, str], class_: str) -> _Vote:
+    def vote_module_output(self, names: tuple[str, str], class_: str) -> _Vote:
         if self.glob:
             return any(matches(self.name, name) for name in names if name and not name.startswith(":")), ()
         if self.name not in names:
             return class_ == self.name, ()
         dropped, self._by_label, self._is_module = self._by_label, [], True
-        return True, dropped  # a module's name goes before a label or type of that name
+        return True, dropped  # a module address takes precedence over a label or type of that name
 
 
 def _labels(name: str) -> Iterator[tuple[str, int, int | None, int | None]]:
-    """What a name may say as a label: type, number of that type, number overall, and pass.
+    """Yield the readings of a name as a label: type, number of that type, number overall, and pass.
 
-    >>> list(_labels("conv2d_3_7:2"))
-    [('conv2d_3', 7, None, 2), ('conv2d', 3, 7, 2)]
+    Example:
+        >>> list(_labels("conv2d_3_7:2"))
+        [('conv2d_3', 7, None, 2), ('conv2d', 3, 7, 2)]
     """
-    found = re.fullmatch(r"(?P<stem>.+)_(?P<last>\d+)(?::(?P<passno>\d+))?", name, re.DOTALL)
-    if found is None:
+    match = re.fullmatch(r"(?P<stem>.+)_(?P<last>\d+)(?::(?P<passno>\d+))?", name, re.DOTALL)
+    if match is None:
         return
-    passno = int(found["passno"]) if found["passno"] else None
-    yield found["stem"], int(found["last"]), None, passno
-    stem, _, number = found["stem"].rpartition("_")
+    passno = int(match["passno"]) if match["passno"] else None
+    yield match["stem"], int(match["last"]), None, passno
+    stem, _, number = match["stem"].rpartition("_")
     if stem and number.isdecimal():
-        yield stem, int(number), int(found["last"]), passno
+        yield stem, int(number), int(match["last"]), passno
 
 
-def _fits(standing: Standing, of_type: int, overall: int | None, passno: int | None) -> bool:
+def _fits(bounds: OpBounds, of_type: int, overall: int | None, passno: int | None) -> bool:
     return (
-        _within(standing.of_type, of_type)
-        and (overall is None or _within(standing.overall, overall))
-        and (passno is None or standing.passno is None or standing.passno == passno)
+        _within(bounds.of_type, of_type)
+        and (overall is None or _within(bounds.overall, overall))
+        and (passno is None or bounds.passno is None or bounds.passno == passno)
     )
 
 
@@ -239,96 +274,108 @@ def _within(bounds: Bounds, number: int) -> bool:
 
 
 class _Ordinals:
-    """Operations counted from the first."""
+    """Votes for operations by ordinal, counted from the first."""
 
-    numbered = True
+    needs_bounds = True
 
     def __init__(self, span: slice) -> None:
         stop = None if span.stop is None or span.stop < 0 else span.stop
         self.start, self.stop, self.step = span.start or 0, stop, span.step or 1
 
-    def offered(self, op: LiveOp, standing: Standing | None) -> _Vote:
-        if standing is None:
+    def vote(self, op: LiveOp, bounds: OpBounds | None) -> _Vote:
+        if bounds is None:
             return False, ()
-        low, high = max(standing.ordinal[0], self.start), standing.ordinal[1]
+        low, high = max(bounds.ordinal[0], self.start), bounds.ordinal[1]
         if self.stop is not None:
             high = min(high, self.stop - 1)
         first = (
             self.start + -(-(low - self.start) // self.step) * self.step
-        )  # the first meant from ``low`` on
+        )  # the first selected from ``low``
         return first <= high, ()
 
 
 class _Window:
-    """The last operations, ``most`` of them."""
+    """Votes for the last ``size`` operations."""
 
-    numbered = True
+    needs_bounds = True
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._rows: deque[tuple[int, bool]] = deque()
-        self._sure = 0
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._ops: deque[tuple[int, bool]] = (
+            deque()
+        )  # offsets, and whether the op is certain to be in the graph
+        self._certain = 0
 
-    def offered(self, op: LiveOp, standing: Standing | None) -> _Vote:
-        if standing is None:
+    def vote(self, op: LiveOp, bounds: OpBounds | None) -> _Vote:
+        if bounds is None:
             return False, ()
-        self._rows.append((op.row, standing.certain))
-        self._sure += standing.certain
+        self._ops.append((op.offset, bounds.certain))
+        self._certain += bounds.certain
         dropped = []
-        while self._sure - self._rows[0][1] >= self.most:
-            row, sure = self._rows.popleft()
-            self._sure -= sure
-            dropped.append(row)
+        while self._certain - self._ops[0][1] >= self.size:
+            offset, certain = self._ops.popleft()
+            self._certain -= certain
+            dropped.append(offset)
         return True, dropped
 
 
 class _Predicate:
-    """A function of an operation's record, asked while the pass runs, and again where it asked too early."""
+    """Votes as a function of the op decides.
 
-    numbered = True
+    The function is called during the pass. If it needs facts that are not known yet, it is called again when
+    the pass is over.
+    """
+
+    needs_bounds = True
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function
-        self._yes: list[int] = []
-        self._open: list[int] = []
+        self._chosen: list[int] = []
+        self._undecided: list[int] = []
 
-    def offered(self, op: LiveOp, standing: Standing | None) -> _Vote:
+    def vote(self, op: LiveOp, bounds: OpBounds | None) -> _Vote:
         try:
             with torch._C.DisableTorchFunction():
                 wanted = bool(self.function(op))
         except NotYetError:
-            self._open.append(op.row)
+            self._undecided.append(op.offset)
             return True, ()
         if wanted:
-            self._yes.append(op.row)
+            self._chosen.append(op.offset)
         return wanted, ()
 
-    def rows(self, where: Callable[[int], int], handle: Callable[[int], Any]) -> set[int]:
-        """The rows of the finished graph that it chose."""
-        chosen = {where(row) for row in self._yes}
-        chosen |= {where(row) for row in self._open if where(row) >= 0 and self.function(handle(where(row)))}
+    def rows(self, graph_row: Callable[[int], int], handle: Callable[[int], Any]) -> set[int]:
+        """Return the rows of the finished graph that the function chooses; see ``Chooser.rows``."""
+        chosen = {graph_row(offset) for offset in self._chosen}
+        undecided = [row for row in map(graph_row, self._undecided) if row >= 0]
+        chosen |= {row for row in undecided if self.function(handle(row))}
         return chosen - {-1}
 
 
 @cache
 def may_match(pattern: str, stem: str) -> bool:
-    """Return whether a pattern matches any label of ``stem``: ``conv2d_3``, ``conv2d_3_7:2``.
+    """Return whether a glob matches any label of operations of type ``stem``: ``conv2d_3``, ``conv2d_3_7:2``.
 
-    Both are regular languages; a walk over pairs of places, one in the pattern and one in the label, finds
-    whether they share a word.
+    The glob and the labels are both regular languages. A search over pairs of a position in the glob and a
+    position in the label finds out whether they have a word in common.
 
-    >>> may_match("conv*", "conv2d"), may_match("*attn*", "linear"), may_match("linear_?_*:2", "linear")
-    (True, False, True)
+    Args:
+        pattern: The glob.
+        stem: The type.
+
+    Example:
+        >>> may_match("conv*", "conv2d"), may_match("*attn*", "linear"), may_match("linear_?_*:2", "linear")
+        (True, False, True)
     """
     parts = tokens(pattern)
     label = [*stem, "_", "0+", "_?", "0*", ":?", "0*"]
-    seen, todo = set[tuple[int, int]](), [(0, 0)]
+    visited, todo = set[tuple[int, int]](), [(0, 0)]
     while todo:
-        at = todo.pop()
-        if at in seen:
+        pair = todo.pop()
+        if pair in visited:
             continue
-        seen.add(at)
-        p, q = at
+        visited.add(pair)
+        p, q = pair
         if p == len(parts) and _may_end(label, q):
             return True
         if p == len(parts):
@@ -343,7 +390,7 @@ def may_match(pattern: str, stem: str) -> bool:
 
 
 def _takes(token: str, letter: str) -> bool:
-    """Return whether a token of a pattern stands for a character."""
+    """Return whether a token of a glob matches a character."""
     if token in ("*", "?"):
         return letter != "."
     return token == "**" or token[-1] == letter
@@ -354,7 +401,7 @@ def _may_end(label: list[str], q: int) -> bool:
 
 
 def _steps(label: list[str], q: int) -> list[tuple[str, int]]:
-    """The letters that may come next at a place of the label, and the place after each."""
+    """Return the characters that may come next at a position of the label, with the position after them."""
     found = []
     while q < len(label):
         step = label[q]

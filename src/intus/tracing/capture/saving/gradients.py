@@ -1,8 +1,8 @@
-"""Gradients of what a pass computed, and what autograd keeps to compute them; see ``trace(…, grads=True)``.
+"""Save the gradients of activations, and measure what autograd saves; see ``trace(…, grads=True)``.
 
-While the pass runs the node of autograd's graph that made each tensor is noted; nothing is hooked. When it is
-over, hooks on these nodes wait for the gradients that a backward pass brings. A hook knows the trace weakly:
-who holds the loss does not hold the trace, and when the trace goes its hooks go.
+During the pass only the autograd node of each tensor is recorded. When it is over, hooks are registered on
+the nodes, which save the gradients of later backward passes. The hooks refer to the gradients weakly: keeping
+the loss does not keep the trace alive, and the hooks are removed with the trace.
 """
 
 from __future__ import annotations
@@ -23,119 +23,158 @@ _FLAGS = ROW.index("flags")
 
 #: Shape, strides and offset of a view, and shape and strides of its base.
 _Part = tuple[torch.Size, tuple[int, ...], int, torch.Size, tuple[int, ...]]
-#: Where a gradient arrives: a node and which of its outputs, and which part of that output is meant.
-_Place = tuple[Node, int, _Part | None]
+#: A tensor in autograd's graph: a node, which of its outputs, and the part of that output; None for all of
+#: it.
+_NodeOutput = tuple[Node, int, _Part | None]
 
 
 class Nodes:
-    """The autograd node of each row of a pass under way: ``made`` by operations, or ``given`` from outside.
+    """The autograd nodes of the tensors of one pass, by offset.
 
-    ``hooked`` are the rows whose saved tensors are in others' hands (checkpointing, ``save_on_cpu``).
+    Attributes:
+        computed: The nodes of tensors that operations returned.
+        external: The nodes and output numbers of inputs, buffers and constants.
+        hooked: The tensors whose saved tensors are handled by saved-tensor hooks (checkpointing,
+            ``save_on_cpu``), so that their memory is not counted.
     """
 
     def __init__(self) -> None:
-        self.made: dict[int, _Place] = {}
-        self.given: dict[int, tuple[Node, int]] = {}
+        self.computed: dict[int, _NodeOutput] = {}
+        self.external: dict[int, tuple[Node, int]] = {}
         self.hooked: set[int] = set()
-        self._late: list[tuple[ref[Tensor], int]] = []
+        self._pending: list[tuple[ref[Tensor], int]] = []
 
-    def note(self, recording: Recording, row: int, kind: int, t: Tensor) -> None:
-        """Note the node of what has just been returned."""
-        if self._late and torch.is_grad_enabled():
-            self._look_again()
+    def add(self, recording: Recording, offset: int, kind: int, t: Tensor) -> None:
+        """Record the node of a tensor that was just returned.
+
+        Args:
+            recording: The recording.
+            offset: The offset of the tensor.
+            kind: Index into ``OP_KINDS``.
+            t: The tensor.
+        """
+        if self._pending and torch.is_grad_enabled():
+            self._add_pending()
         if not t.requires_grad:
-            if not torch.is_grad_enabled():  # within a Function's forward; its result gets a node later
-                self._late.append((ref(t), row))
+            if not torch.is_grad_enabled():  # in the forward of a Function, whose result gets a node later
+                self._pending.append((ref(t), offset))
         elif kind in (OP, OUTPUT):
             if t.grad_fn is not None:
-                in_place = recording.rows[row + _FLAGS] & INPLACE
-                self.made[row] = _written(t) if in_place else (t.grad_fn, t.output_nr, None)
+                in_place = recording.rows[offset + _FLAGS] & INPLACE
+                self.computed[offset] = _written(t) if in_place else (t.grad_fn, t.output_nr, None)
                 if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
-                    self.hooked.add(row)
+                    self.hooked.add(offset)
         else:
             edge = get_gradient_edge(t)
-            self.given[row] = edge.node, edge.output_nr
+            self.external[offset] = edge.node, edge.output_nr
 
-    def _look_again(self) -> None:
-        """The result of an ``autograd.Function`` has its node once the Function has returned."""
-        for reference, row in self._late:
+    def _add_pending(self) -> None:
+        """Record the nodes of results of an ``autograd.Function``, which exist once it has returned."""
+        for reference, offset in self._pending:
             t = reference()
             if t is not None and t.grad_fn is not None:
-                self.made[row] = (t.grad_fn, t.output_nr, None)
-        self._late.clear()
+                self.computed[offset] = (t.grad_fn, t.output_nr, None)
+        self._pending.clear()
 
     def end(self) -> None:
-        """The pass is over."""
-        self._look_again()
+        """Finish recording when the pass is over."""
+        self._add_pending()
 
 
 class Gradients:
-    """The gradients that have arrived, by row: the sum of all backward passes, as in a tensor's ``grad``."""
+    """The gradients by graph row, summed over all backward passes as in a tensor's ``grad``."""
 
     def __init__(self, by_row: MutableMapping[int, Tensor] | None = None) -> None:
         self.by_row: MutableMapping[int, Tensor] = {} if by_row is None else by_row
 
     def add(self, row: int, grad: Tensor, part: _Part | None = None) -> None:
-        """One more gradient of a row."""
+        """Add one gradient of a row.
+
+        Args:
+            row: The row in the graph.
+            grad: The gradient of the row's tensor, or of the base of the view that the tensor is.
+            part: The view; None if ``grad`` is the gradient of the tensor itself.
+        """
         with torch.no_grad(), torch._C.DisableTorchFunction():
             if part is not None:
                 grad = _part_of(grad, part)
             before = self.by_row.get(row)
-            # The tensor itself is held, not an alias: autograd sees that and writes into memory of its own.
-            held = grad.detach() if grad.requires_grad else grad
-            self.by_row[row] = held if before is None else before + held
+            # The tensor itself is stored, not an alias: autograd then does not accumulate into its memory.
+            stored = grad.detach() if grad.requires_grad else grad
+            self.by_row[row] = stored if before is None else before + stored
 
 
-def waiting(nodes: Nodes, where: Callable[[int], int], rows: Iterable[int]) -> Gradients:
-    """Gradients for these rows of the graph, to be filled by backward passes."""
+def register_hooks(nodes: Nodes, graph_row: Callable[[int], int], rows: Iterable[int]) -> Gradients:
+    """Register the hooks that save gradients.
+
+    Args:
+        nodes: The nodes of the pass.
+        graph_row: Returns the row in the graph of an offset, -1 if it has none.
+        rows: The rows of the graph whose gradients to save.
+
+    Returns:
+        The gradients, empty until a backward pass. The hooks are removed when it is deleted.
+    """
     store, wanted = Gradients(), set(rows)
-    made = {where(row): place for row, place in nodes.made.items() if where(row) in wanted}
-    given = {where(row): place for row, place in nodes.given.items() if where(row) in wanted}
+    computed = {
+        graph_row(offset): out for offset, out in nodes.computed.items() if graph_row(offset) in wanted
+    }
+    external = {
+        graph_row(offset): out for offset, out in nodes.external.items() if graph_row(offset) in wanted
+    }
     by_node: dict[Node, list[tuple[int, int, _Part | None]]] = {}
-    for row, (node, number, part) in made.items():
+    for row, (node, number, part) in computed.items():
         by_node.setdefault(node, []).append((row, number, part))
-    handles = [node.register_prehook(_arriving(ref(store), places)) for node, places in by_node.items()]
-    if given:
+    handles = [node.register_prehook(_prehook(ref(store), outputs)) for node, outputs in by_node.items()]
+    if external:
         targets: dict[tuple[Node | None, int], list[int]] = {}
-        for row, place in given.items():
-            targets.setdefault(place, []).append(row)
-        for _, node in own_nodes(nodes):
-            leads = [
+        for row, node_output in external.items():
+            targets.setdefault(node_output, []).append(row)
+        for _, node in nodes_of_pass(nodes):
+            inputs = [
                 (number, row)
                 for number, edge in enumerate(node.next_functions)
                 for row in targets.get(edge, ())
             ]
-            if leads:
-                handles.append(node.register_hook(_leaving(ref(store), leads)))
+            if inputs:
+                handles.append(node.register_hook(_posthook(ref(store), inputs)))
     finalize(store, _remove, handles).atexit = False
     return store
 
 
-def own_nodes(nodes: Nodes) -> Iterator[tuple[int, Node]]:
-    """Every node of the pass with the row whose operation made it: the first that leads to it."""
-    seen: set[Node] = {node for node, _ in nodes.given.values()}
-    for row in sorted(nodes.made):
-        todo: list[Any] = [nodes.made[row][0]]
+def nodes_of_pass(nodes: Nodes) -> Iterator[tuple[int, Node]]:
+    """Yield every autograd node of the pass with the offset of the first tensor that leads to it."""
+    visited: set[Node] = {node for node, _ in nodes.external.values()}
+    for offset in sorted(nodes.computed):
+        todo: list[Any] = [nodes.computed[offset][0]]
         while todo:
             node = todo.pop()
-            if node is None or node in seen:
+            if node is None or node in visited:
                 continue
-            seen.add(node)
+            visited.add(node)
             if not _accumulates(node):
-                yield row, node
+                yield offset, node
                 todo += [after for after, _ in node.next_functions]
 
 
 def saved_bytes(nodes: Nodes, own: Iterable[Tensor]) -> tuple[dict[int, int], bool]:
-    """How many bytes autograd keeps for each row's backward, each memory counted once, where it is first
-    kept, and what is the model's ``own`` not at all; and whether some were written to since."""
+    """Measure the memory that autograd saves for the backward pass.
+
+    Args:
+        nodes: The nodes of the pass.
+        own: The model's parameters and buffers, whose memory is not counted.
+
+    Returns:
+        The bytes saved for each tensor, by offset, where each memory is counted once, for the first tensor
+        that saves it; and whether some of the saved tensors were written to since.
+    """
     counted = {memory_of(t) for t in own}
     sizes: dict[int, int] = {}
     attributes: dict[type, list[str]] = {}
     stale = False
-    for row, node in own_nodes(nodes):
-        sizes.setdefault(row, 0)
-        if row in nodes.hooked:
+    for offset, node in nodes_of_pass(nodes):
+        sizes.setdefault(offset, 0)
+        if offset in nodes.hooked:
             continue
         cls = type(node)
         if cls not in attributes:
@@ -146,12 +185,12 @@ def saved_bytes(nodes: Nodes, own: Iterable[Tensor]) -> tuple[dict[int, int], bo
             memory = memory_of(t)
             if memory is not None and memory not in counted:
                 counted.add(memory)
-                sizes[row] += t.untyped_storage().nbytes()
+                sizes[offset] += t.untyped_storage().nbytes()
     return sizes, stale
 
 
 def _saved(node: Node, attributes: list[str]) -> tuple[list[Tensor], bool]:
-    """The tensors that a node holds for its backward, and whether one was written to since."""
+    """Return the tensors that a node saved for backward, and whether one was written to since."""
     found, stale = list[Any](), False
     for name in attributes:
         try:
@@ -164,14 +203,14 @@ def _saved(node: Node, attributes: list[str]) -> tuple[list[Tensor], bool]:
 
 
 def _is_number(t: Tensor) -> bool:
-    """Whether torch made a tensor of a Python number: the 2 in ``x * 2``."""
+    """Return whether torch made a tensor from a Python number: the 2 in ``x * 2``."""
     return (
         t.dim() == 0 and t.device.type == "cpu" and t.dtype in (torch.float64, torch.int64, torch.complex128)
     )
 
 
-def _written(t: Tensor) -> _Place:
-    """The place of what was written into a tensor: a view's gradient arrives at its base."""
+def _written(t: Tensor) -> _NodeOutput:
+    """Return the node of a tensor written in place; for a view it is the node of its base."""
     base = t._base
     if base is not None and base.grad_fn is not None and base.grad_fn.name().endswith("CopySlices"):
         offset = int(t.storage_offset()) - int(base.storage_offset())
@@ -183,19 +222,21 @@ def _written(t: Tensor) -> _Place:
 
 def _part_of(grad: Tensor, part: _Part) -> Tensor:
     shape, stride, offset, whole, strides = part
-    laid = torch.empty_strided(whole, strides, dtype=grad.dtype, device=grad.device).copy_(grad)
-    return laid.as_strided(shape, stride, offset).clone()
+    base = torch.empty_strided(whole, strides, dtype=grad.dtype, device=grad.device).copy_(grad)
+    return base.as_strided(shape, stride, offset).clone()
 
 
 def _accumulates(node: Node) -> bool:
     return node.name().endswith("AccumulateGrad")
 
 
-def _arriving(store: ref[Gradients], places: list[tuple[int, int, _Part | None]]) -> Callable[..., None]:
+def _prehook(store: ref[Gradients], outputs: list[tuple[int, int, _Part | None]]) -> Callable[..., None]:
+    """Return a hook that saves the gradients of a node's outputs: pairs of row, output number and part."""
+
     def hook(grads: tuple[Tensor | None, ...]) -> None:
         gradients = store()
         if gradients is not None:
-            for row, number, part in places:
+            for row, number, part in outputs:
                 grad = grads[number]
                 if grad is not None:
                     gradients.add(row, grad, part)
@@ -203,12 +244,14 @@ def _arriving(store: ref[Gradients], places: list[tuple[int, int, _Part | None]]
     return hook
 
 
-def _leaving(store: ref[Gradients], leads: list[tuple[int, int]]) -> Callable[..., None]:
-    def hook(inputs: tuple[Tensor | None, ...], _outputs: Any) -> None:
+def _posthook(store: ref[Gradients], inputs: list[tuple[int, int]]) -> Callable[..., None]:
+    """Return a hook that saves the gradients of a node's inputs: pairs of input number and row."""
+
+    def hook(grads: tuple[Tensor | None, ...], _outputs: Any) -> None:
         gradients = store()
         if gradients is not None:
-            for number, row in leads:
-                grad = inputs[number]
+            for number, row in inputs:
+                grad = grads[number]
                 if grad is not None:
                     gradients.add(row, grad)
 

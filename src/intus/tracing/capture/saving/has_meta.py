@@ -1,4 +1,4 @@
-"""What a tensor looks like, by its Meta: of an op that runs and of one that ran."""
+"""Shape, dtype and size, shared by an op of a finished pass and one of a pass that still runs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from ....core.graph import Meta
 
 
 class HasMeta:
-    """Shape, dtype and size of whatever has a ``meta``."""
+    """Mixin that makes the fields of ``meta`` properties."""
 
     __slots__ = ()
 
     @property
     def meta(self) -> Meta:
-        """Shape, dtype, device and bytes, known whether the value was saved or not."""
+        """Shape, dtype, device and size in bytes; known even if the value was not saved."""
         raise NotImplementedError
 
     @property
@@ -22,7 +22,7 @@ class HasMeta:
 
     @property
     def dtype(self) -> str:
-        """The tensor's dtype, as ``"float32"``."""
+        """The tensor's dtype: ``"float32"``."""
         return self.meta.dtype
 
     @property

@@ -1,4 +1,4 @@
-"""An operation as a predicate sees it while the pass runs."""
+"""The op that a predicate of ``save=`` is given while the pass runs."""
 
 from __future__ import annotations
 
@@ -20,29 +20,45 @@ _CALL_OF, _META, _SITE, _TIME, _FLAGS, _INPUTS = map(
 
 
 class NotYetError(Exception):
-    """What was asked is known when the pass is over."""
+    """Raised by facts about an op that are known only when the pass is over."""
 
 
 class LiveOp(HasMeta):
-    """The part of an ``Op`` that is known at once; anything else raises NotYetError, and the predicate that
-    asked is asked again of the finished trace."""
+    """The properties of ``Op`` that are known while the pass runs.
 
-    __slots__ = ("_progress", "_recording", "_value", "kind_number", "row", "type")
+    All other properties of ``Op`` raise NotYetError. The predicate is then called again with the ``Op`` of
+    the finished trace.
+
+    Args:
+        recording: The recording.
+        progress: The positions of the inputs of its rows.
+        offset: The offset of the row.
+        kind: Index into ``OP_KINDS``.
+        type_: The name of the row's type.
+        value: The activation; None if it is not available.
+
+    Attributes:
+        offset: The offset of the row.
+        kind_number: Index into ``OP_KINDS``.
+        type: As ``Op.type``.
+    """
+
+    __slots__ = ("_progress", "_recording", "_value", "kind_number", "offset", "type")
 
     def __init__(
         self,
         recording: Recording,
         progress: Progress,
-        row: int,
+        offset: int,
         kind: int,
         type_: str,
         value: Tensor | None,
     ) -> None:
         self._recording, self._progress, self._value = recording, progress, value
-        self.row, self.kind_number, self.type = row, kind, type_
+        self.offset, self.kind_number, self.type = offset, kind, type_
 
     def __getattr__(self, name: str) -> Any:
-        from ...results.op import Op  # late: what it imports imports this
+        from ...results.op import Op  # imported late, because it imports this module
 
         if hasattr(Op, name):
             raise NotYetError(name)
@@ -50,12 +66,12 @@ class LiveOp(HasMeta):
 
     @property
     def end_name(self) -> str | None:
-        """What the model's own code calls an input or output that has just been offered."""
-        called = self._recording.ends.get(f"{self.kind}s")
-        return called[-1] if called else None
+        """The name of an input or output in the model's code; valid only for the last one recorded."""
+        names = self._recording.end_names.get(f"{self.kind}s")
+        return names[-1] if names else None
 
     def _at(self, column: int) -> int:
-        return self._recording.rows[self.row + column]
+        return self._recording.rows[self.offset + column]
 
     @property
     def kind(self) -> str:
@@ -64,7 +80,7 @@ class LiveOp(HasMeta):
 
     @property
     def value(self) -> Tensor:
-        """The activation itself, detached; only of the operation that is being asked about."""
+        """The activation, detached; available only for the op that the predicate is called with."""
         if self._value is None:
             raise NotYetError("value")
         return self._value.detach()
@@ -91,7 +107,7 @@ class LiveOp(HasMeta):
 
     @property
     def failed(self) -> bool:
-        """As ``Op.failed``; what failed has no value to ask about."""
+        """As ``Op.failed``; False, because predicates are not called for operations that raised."""
         return False
 
     @property
@@ -102,8 +118,7 @@ class LiveOp(HasMeta):
 
     @property
     def _inputs(self) -> list[int]:
-        number = self.row // _WIDTH
-        start = self._progress.inputs_at[number]
+        start = self._progress.inputs_at[self.offset // _WIDTH]
         return list(dict.fromkeys(self._recording.inputs[start : start + self._at(_INPUTS) : 2]))
 
     @property
@@ -111,9 +126,9 @@ class LiveOp(HasMeta):
         """As ``Op.parents``, without their values."""
         recording = self._recording
         return [
-            LiveOp(recording, self._progress, row, recording.rows[row], recording.type_of(row), None)
-            for row in self._inputs
-            if row >= 0
+            LiveOp(recording, self._progress, source, recording.rows[source], recording.type_of(source), None)
+            for source in self._inputs
+            if source >= 0
         ]
 
     @property
@@ -125,7 +140,7 @@ class LiveOp(HasMeta):
 
     @property
     def modules(self) -> list[str]:
-        """As ``Op.modules``; the first call of a module goes without its number."""
+        """As ``Op.modules``, but the first call of a module has no number."""
         found, call, calls = [], self._at(_CALL_OF), self._recording.calls
         while call >= 0:
             module = calls[call * len(CALL)]
@@ -137,5 +152,5 @@ class LiveOp(HasMeta):
 
     @property
     def module(self) -> str | None:
-        """As ``Op.module``; the first call of a module goes without its number."""
+        """As ``Op.module``, but the first call of a module has no number."""
         return self.modules[-1] if self._at(_CALL_OF) >= 0 else None

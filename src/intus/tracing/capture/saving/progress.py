@@ -1,8 +1,9 @@
-"""What is known of a pass while it still runs: bounds on the numbers its operations will bear.
+"""Compute bounds, while a pass still runs, on the numbers that its operations will have in the graph.
 
-The final numbers leave out orphans and count passes of one layer once, which is known when the pass is over.
-What descends from an input is never an orphan, and what has parameters of its own is a pass of nothing but
-those with the same parameters; for these the bounds meet.
+The final numbers leave out orphans (rows not connected to an input or output) and count the passes of one
+layer once. Both are known only when the pass is over. An operation that descends from an input is never an
+orphan, and one with parameters can only share a layer with operations that have the same parameters, so for
+these the bounds are exact.
 """
 
 from __future__ import annotations
@@ -15,14 +16,20 @@ from ..recording import ROW, Recording
 _WIDTH = len(ROW)
 _TYPE, _SIGNATURE, _OUTPUT, _INPUTS = map(ROW.index, ("type", "signature", "output", "inputs"))
 
-#: The least and the greatest that a number may turn out to be.
+#: The lowest and the highest value that a number may turn out to have.
 Bounds = tuple[int, int]
 
 
-class Standing(NamedTuple):
-    """What is known of one operation: ``ordinal`` counts operations from 0; ``of_type`` and ``overall`` are
-    the two numbers of its label; ``passno`` is None where it may be a pass of anything; ``certain`` whether
-    it is sure to be in the graph."""
+class OpBounds(NamedTuple):
+    """Bounds on the numbers of one operation.
+
+    Attributes:
+        ordinal: Its number among all operations, from 0.
+        of_type: The number in its label that counts layers of its type.
+        overall: The number in its label that counts all layers.
+        passno: Which pass of its layer it is, from 1; None if that is not known yet.
+        certain: Whether it is certain to be in the graph.
+    """
 
     ordinal: Bounds
     of_type: Bounds
@@ -32,28 +39,41 @@ class Standing(NamedTuple):
 
 
 class _Layers:
-    """Bounds on how many layers there are so far."""
+    """Bounds on the number of layers so far."""
 
     def __init__(self) -> None:
         self.low = self.high = 0
 
-    def next(self, fresh: bool, sure: bool) -> Bounds:
-        """The bounds of the number of one more that may be (``fresh``) and is sure to be a new layer."""
-        self.high += fresh
-        bounds = (self.low + 1 if sure else 1, self.high)
-        self.low += sure
+    def next(self, possible: bool, certain: bool) -> Bounds:
+        """Count one operation and return the bounds on the number of its layer.
+
+        Args:
+            possible: Whether it may be the first pass of a new layer.
+            certain: Whether it is certain to be.
+        """
+        self.high += possible
+        bounds = (self.low + 1 if certain else 1, self.high)
+        self.low += certain
         return bounds
 
 
 class _Shared:
-    """A layer known by its parameters."""
+    """A layer that is identified by its parameters."""
 
-    def __init__(self, of_type: Bounds, overall: Bounds, sure: bool) -> None:
-        self.of_type, self.overall, self.sure, self.passes = of_type, overall, sure, 0
+    def __init__(self, of_type: Bounds, overall: Bounds, certain: bool) -> None:
+        self.of_type, self.overall, self.certain, self.passes = of_type, overall, certain, 0
 
 
 class Progress:
-    """Follows a recording row by row; ``inputs_at`` is where each row's inputs begin."""
+    """Follows a recording row by row.
+
+    Args:
+        recording: The recording.
+
+    Attributes:
+        certain: By recorded row, whether it is certain to be in the graph.
+        inputs_at: By recorded row, where its inputs begin in ``Recording.inputs``.
+    """
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -63,45 +83,46 @@ class Progress:
         self._overall, self._of_type = _Layers(), dict[int, _Layers]()
         self._shared: dict[tuple[int, ...], _Shared] = {}
 
-    def advance(self) -> Standing | None:
-        """ValueSummary at the rows that are new; what is known of the last, None if it is no operation."""
-        standing = None
-        for row in range(len(self.certain) * _WIDTH, len(self._recording.rows), _WIDTH):
-            standing = self._see(row)
-        return standing
+    def advance(self) -> OpBounds | None:
+        """Process new rows; return the bounds for the last one, or None if it is not an operation."""
+        bounds = None
+        for offset in range(len(self.certain) * _WIDTH, len(self._recording.rows), _WIDTH):
+            bounds = self._add(offset)
+        return bounds
 
-    def _see(self, row: int) -> Standing | None:
+    def _add(self, offset: int) -> OpBounds | None:
         rows, start = self._recording.rows, self.inputs_at[-1]
-        stop = start + rows[row + _INPUTS]
+        stop = start + rows[offset + _INPUTS]
         self.inputs_at.append(stop)
         sources = self._recording.inputs[start:stop:2]
-        sure = rows[row] == INPUT or any(s >= 0 and self.certain[s // _WIDTH] for s in sources)
-        self.certain.append(sure)
-        if rows[row] != OP:
+        certain = rows[offset] == INPUT or any(s >= 0 and self.certain[s // _WIDTH] for s in sources)
+        self.certain.append(certain)
+        if rows[offset] != OP:
             return None
         ordinal = (self._ordinal[0], self._ordinal[1])
-        self._ordinal[0] += sure
+        self._ordinal[0] += certain
         self._ordinal[1] += 1
         params = sorted({s for s in sources if s < 0})
-        if params and rows[row + _SIGNATURE] != -1:
-            key = (rows[row + _TYPE], rows[row + _SIGNATURE], rows[row + _OUTPUT], *params)
-            return self._with_parameters(key, ordinal, sure)
-        of_type, overall = self._number(rows[row + _TYPE], fresh=True, sure=bool(params) and sure)
-        return Standing(ordinal, of_type, overall, None, sure)
+        if params and rows[offset + _SIGNATURE] != -1:
+            key = (rows[offset + _TYPE], rows[offset + _SIGNATURE], rows[offset + _OUTPUT], *params)
+            return self._with_parameters(key, ordinal, certain)
+        of_type, overall = self._number(rows[offset + _TYPE], possible=True, certain=bool(params) and certain)
+        return OpBounds(ordinal, of_type, overall, None, certain)
 
-    def _with_parameters(self, key: tuple[int, ...], ordinal: Bounds, sure: bool) -> Standing:
+    def _with_parameters(self, key: tuple[int, ...], ordinal: Bounds, certain: bool) -> OpBounds:
         shared = self._shared.get(key)
-        if shared is None or not shared.sure:  # the first pass that is sure to be there may be the first
-            of_type, overall = self._number(key[0], fresh=shared is None, sure=sure)
-            least = shared or _Shared(of_type, overall, sure)
+        if shared is None or not shared.certain:  # this pass may be the first one that stays in the graph
+            of_type, overall = self._number(key[0], possible=shared is None, certain=certain)
+            first = shared or _Shared(of_type, overall, certain)
             shared = self._shared[key] = _Shared(
-                (least.of_type[0], of_type[1]), (least.overall[0], overall[1]), sure
+                (first.of_type[0], of_type[1]), (first.overall[0], overall[1]), certain
             )
-            shared.passes = least.passes if least.passes == 0 else -(1 << 62)  # how many stay is not known
+            # After an uncertain pass it is not known how many passes stay, so none gets a number.
+            shared.passes = first.passes if first.passes == 0 else -(1 << 62)
         shared.passes += 1
-        passno = shared.passes if shared.passes > 0 and sure else None
-        return Standing(ordinal, shared.of_type, shared.overall, passno, sure)
+        passno = shared.passes if shared.passes > 0 and certain else None
+        return OpBounds(ordinal, shared.of_type, shared.overall, passno, certain)
 
-    def _number(self, type_: int, *, fresh: bool, sure: bool) -> tuple[Bounds, Bounds]:
+    def _number(self, type_: int, *, possible: bool, certain: bool) -> tuple[Bounds, Bounds]:
         of_type = self._of_type.setdefault(type_, _Layers())
-        return of_type.next(fresh, sure), self._overall.next(fresh, sure)
+        return of_type.next(possible, certain), self._overall.next(possible, certain)

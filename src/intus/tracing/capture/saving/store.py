@@ -1,4 +1,4 @@
-"""Values on disk: written to safetensors files while the pass runs, read back when someone looks."""
+"""Write values to safetensors files while the pass runs, and read them back on demand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..recording import ROW
 INDEX = "index.json"
 GRAPH = "graph.safetensors"
 SHARD_BYTES = 256 * 2**20
-_LINE = 64  # bytes: kernels tell memory that begins at a multiple of it from other
+_ALIGNMENT = 64  # bytes; kernels may treat memory that starts at a multiple of it differently
 
 _KINDS = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
@@ -34,10 +34,11 @@ _KINDS = {
 
 
 def unstorable(t: Tensor) -> str:
-    """Why a tensor has no place in a safetensors file; ``""`` if it has.
+    """Return why a tensor cannot be written to a safetensors file; ``""`` if it can.
 
-    >>> unstorable(torch.ones(2)), unstorable(torch.ones(2).to_sparse())
-    ('', 'is torch.sparse_coo')
+    Example:
+        >>> unstorable(torch.ones(2)), unstorable(torch.ones(2).to_sparse())
+        ('', 'is torch.sparse_coo')
     """
     if t.is_nested:
         return "is nested"
@@ -49,13 +50,19 @@ def unstorable(t: Tensor) -> str:
 
 
 def tensor_entry(name: str, t: Tensor) -> Entry:
-    """What writes a tensor that is not ``unstorable``, when its turn comes."""
+    """Return the file entry of a tensor that is not ``unstorable``; its bytes are read when it is written."""
     return Entry(name, _KINDS[t.dtype], tuple(t.shape), lambda: (_bytes(t),))
 
 
 class Place(NamedTuple):
-    """Where a value is: its file and its name there, and how it lay in memory: its strides, None for the
-    usual ones, and its first byte's distance from a multiple of 64."""
+    """The location of a value on disk, and the layout it had in memory.
+
+    Attributes:
+        file: The file.
+        name: Its name in the file.
+        stride: Its strides; None to read it contiguously.
+        offset: The distance in bytes of its first byte from a multiple of 64.
+    """
 
     file: Path
     name: str
@@ -64,36 +71,40 @@ class Place(NamedTuple):
 
 
 class Stored(MutableMapping[int, Tensor]):
-    """Values by row that lie in files, each read when it is asked for, and then as far as it is looked at:
-    they are mapped into memory. What is set is held beside them. With ``exact`` each is copied to where it
-    lies as it did: a kernel may round by that."""
+    """Values by row in files, memory-mapped when they are first used; values that are set stay in memory.
+
+    Args:
+        places: The locations of the values, by graph row.
+        exact: Whether to copy each value to memory with the strides and alignment it had, because the
+            rounding of kernels may depend on them.
+    """
 
     def __init__(self, places: Mapping[int, Place], *, exact: bool = False) -> None:
         self._places, self._exact = dict(places), exact
-        self._own: dict[int, Tensor] = {}
+        self._set: dict[int, Tensor] = {}
         self._files: dict[Path, Any] = {}
-        self._living: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+        self._loaded: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
 
     def __getitem__(self, row: int) -> Tensor:
-        if row in self._own:
-            return self._own[row]
-        seen = self._living.get(row)
-        if seen is not None:
-            return seen  # functions ask whether two arguments are the same
+        if row in self._set:
+            return self._set[row]
+        loaded = self._loaded.get(row)
+        if loaded is not None:
+            return loaded  # the same object each time, because functions test whether arguments are identical
         place = self._places[row]
         if place.file not in self._files:
             self._files[place.file] = safe_open(place.file, framework="pt")
         value: Tensor = self._files[place.file].get_tensor(place.name)
-        self._living[row] = value = _laid(value, place) if self._exact else value
+        self._loaded[row] = value = _with_layout(value, place) if self._exact else value
         return value
 
     def __setitem__(self, row: int, value: Tensor) -> None:
         self._places.setdefault(row, Place(Path(), ""))
-        self._own[row] = value
+        self._set[row] = value
 
     def __delitem__(self, row: int) -> None:
         del self._places[row]
-        self._own.pop(row, None)
+        self._set.pop(row, None)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._places)
@@ -105,94 +116,122 @@ class Stored(MutableMapping[int, Tensor]):
         return row in self._places
 
     def only(self, rows: set[int]) -> Stored:
-        """Those of some rows."""
+        """Return the values of the given rows, without those that were set."""
         return Stored({row: place for row, place in self._places.items() if row in rows})
 
-    def to_run(self) -> Stored:
-        """The same to run operations on, which what is set there does not change here."""
+    def for_replay(self) -> Stored:
+        """Return an independent copy with ``exact`` values, to run operations on."""
         stored = Stored(self._places, exact=True)
-        stored._own = dict(self._own)
+        stored._set = dict(self._set)
         return stored
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self._places, self._exact, self._own
+        return self._places, self._exact, self._set
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        places, exact, own = state
+        places, exact, values = state
         Stored.__init__(self, places, exact=exact)
-        self._own = own
+        self._set = values
 
 
-def to_run(values: Mapping[int, Tensor]) -> MutableMapping[int, Tensor]:
-    """Values by row to run operations on, and to change."""
-    return values.to_run() if isinstance(values, Stored) else dict(values)
+def for_replay(values: Mapping[int, Tensor]) -> MutableMapping[int, Tensor]:
+    """Return a copy of values by row, to run operations on and to change."""
+    return values.for_replay() if isinstance(values, Stored) else dict(values)
 
 
 class Store:
-    """A folder that is being filled during one pass: ``places`` says where each row's value is.
+    """Writes the values of one pass to a folder.
 
-    Files of about ``limit`` bytes are written one after another, each whole or not at all, and named in
-    ``index.json`` as Hugging Face's sharded checkpoints are. ``skipped`` tells of rows that have no place in
-    such a file why.
+    Files are written one after another, each completely or not at all. ``index.json`` lists their tensors in
+    the format of Hugging Face's sharded checkpoints.
+
+    Args:
+        folder: The folder; created if it does not exist.
+        limit: The size in bytes at which values that wait in memory are written to a file.
+
+    Raises:
+        InputError: If ``limit`` is not a positive int, ``folder`` is not a path or is a file, or it contains
+            the values of another trace.
+
+    Attributes:
+        places: The locations of the values that were written, by offset.
+        skipped: Why values could not be written, by offset; see ``unstorable``.
+        maybe_modified: The offsets of values whose memory was written by something the recorder did not see
+            before they were written to disk.
     """
 
     def __init__(self, folder: str | Path, limit: int) -> None:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise InputError(f"shard_bytes must be a whole number of bytes above 0, got {limit!r}.")
+            raise InputError(f"shard_bytes must be a positive integer, got {limit!r}.")
         if not isinstance(folder, str | os.PathLike):
             raise InputError(f"store must be the path of a folder, got {folder!r}.")
         self.folder = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
-            raise InputError(f"store={str(folder)!r} is a file. Name a folder, which need not exist yet.")
+            raise InputError(
+                f"store must be a folder, got the file {str(folder)!r}. A new folder need not exist yet."
+            )
         if (self.folder / INDEX).exists():
             raise InputError(
-                f"store={str(folder)!r} holds the values of another trace. Delete it or name another folder."
+                f"store={str(folder)!r} has the values of another trace. Delete it or name another folder."
             )
         self.folder.mkdir(parents=True, exist_ok=True)
         self.limit = limit
         self.places: dict[int, Place] = {}
         self.skipped: dict[int, str] = {}
         self.maybe_modified: set[int] = set()
-        self._held: set[int | None] = set()  # the memories of what waits to be written
-        self._waiting = 0  # their bytes
+        self._counted: set[int | None] = set()  # the memories of the values that wait to be written
+        self._waiting_bytes = 0  # their total size
         self._files: list[Path] = []
 
-    def hold(self, t: Tensor) -> bool:
-        """Count the memory of a tensor that waits to be written; whether it is time to write."""
+    def count(self, t: Tensor) -> bool:
+        """Count the memory of a tensor that waits to be written; return whether ``limit`` is reached."""
         memory = memory_of(t)
-        if memory not in self._held:
-            self._held.add(memory)
-            self._waiting += t.untyped_storage().nbytes()
-        return self._waiting >= self.limit
+        if memory not in self._counted:
+            self._counted.add(memory)
+            self._waiting_bytes += t.untyped_storage().nbytes()
+        return self._waiting_bytes >= self.limit
 
     def write(self, values: Mapping[int, Tensor], type_of: Callable[[int], str]) -> None:
-        """Write values by row into a file of their own; raises OSError where the disk is full."""
-        self._held.clear()
-        self._waiting = 0
+        """Write values to a new file.
+
+        Args:
+            values: The values, by offset.
+            type_of: Returns the name of an offset's type.
+
+        Raises:
+            OSError: If the disk is full.
+        """
+        self._counted.clear()
+        self._waiting_bytes = 0
         if not values:
             return
         path = self.folder / f"values-{len(self._files) + 1:05}.safetensors"
-        names = {row: f"{row // len(ROW)}.{type_of(row)}" for row in values}
-        # Names become labels when the pass is over: conv2d_3_7:2, or longer by at most two numbers.
+        names = {offset: f"{offset // len(ROW)}.{type_of(offset)}" for offset in values}
+        # ``close`` renames the tensors to their labels, which are at most two numbers longer: conv2d_3_7:2.
         write_tensors(
-            path, [tensor_entry(names[row], t) for row, t in values.items()], spare=40 * len(values)
+            path, [tensor_entry(names[offset], t) for offset, t in values.items()], spare=40 * len(values)
         )
         self._files.append(path)
         self.places |= {
-            row: Place(path, names[row], _stride(t), t.data_ptr() % _LINE) for row, t in values.items()
+            offset: Place(path, names[offset], _stride(t), t.data_ptr() % _ALIGNMENT)
+            for offset, t in values.items()
         }
         self._write_index()
 
-    def forget(self, row: int) -> None:
-        """The value of a row is not wanted any more; what is written stays in its file, unnamed."""
-        self.places.pop(row, None)
+    def discard(self, offset: int) -> None:
+        """Discard a value. If it was written it remains in its file, but not in the index."""
+        self.places.pop(offset, None)
 
     def close(self, labels: Mapping[int, str]) -> None:
-        """The pass is over: the tensors of these rows bear their labels, and no others are in the index."""
+        """Rename the tensors to their labels when the pass is over, and remove all others from the index.
+
+        Args:
+            labels: The labels, by offset.
+        """
         for path in self._files:
-            here = {row: place.name for row, place in self.places.items() if place.file == path}
-            rename_tensors(path, {name: labels[row] for row, name in here.items() if row in labels})
-        self.places = {row: self.places[row]._replace(name=label) for row, label in labels.items()}
+            here = {offset: place.name for offset, place in self.places.items() if place.file == path}
+            rename_tensors(path, {name: labels[offset] for offset, name in here.items() if offset in labels})
+        self.places = {offset: self.places[offset]._replace(name=label) for offset, label in labels.items()}
         self._write_index()
 
     def _write_index(self) -> None:
@@ -212,7 +251,12 @@ class Store:
 
 
 def from_folder(folder: Path, labels: Iterable[str]) -> Stored:
-    """The values in a folder, by the rows whose labels name them."""
+    """Return the values in a folder that a ``Store`` wrote.
+
+    Args:
+        folder: The folder.
+        labels: The labels of the graph's rows, in order.
+    """
     index = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
     return Stored(
         {row: Place(folder / index[label], label) for row, label in enumerate(labels) if label in index}
@@ -220,24 +264,26 @@ def from_folder(folder: Path, labels: Iterable[str]) -> Stored:
 
 
 def _stride(t: Tensor) -> tuple[int, ...] | None:
-    """The strides of a tensor that lies otherwise than usual, and nearly as densely."""
+    """Return the strides of a tensor if it is not contiguous but nearly as dense, else None."""
     span = 1 + sum((length - 1) * stride for length, stride in zip(t.shape, t.stride(), strict=True))
     return None if t.is_contiguous() or 0 in t.stride() or span > 2 * t.numel() else t.stride()
 
 
-def _laid(t: Tensor, place: Place) -> Tensor:
-    """The tensor as its place says that it lay in memory."""
-    if (place.stride is None and t.data_ptr() % _LINE == place.offset) or t.numel() == 0:
+def _with_layout(t: Tensor, place: Place) -> Tensor:
+    """Return the tensor with the strides and the alignment that its place states."""
+    if (place.stride is None and t.data_ptr() % _ALIGNMENT == place.offset) or t.numel() == 0:
         return t
     stride = place.stride or t.stride()
     span = 1 + sum((length - 1) * step for length, step in zip(t.shape, stride, strict=True))
-    room = t.new_empty(span + _LINE // t.element_size())
-    first = (place.offset - room.data_ptr()) % _LINE // t.element_size()
-    return room.as_strided(t.shape, stride, first).copy_(t)
+    memory = t.new_empty(span + _ALIGNMENT // t.element_size())
+    first = (place.offset - memory.data_ptr()) % _ALIGNMENT // t.element_size()
+    return memory.as_strided(t.shape, stride, first).copy_(t)
 
 
 def _bytes(t: Tensor) -> Any:
     plain = t.detach().cpu().resolve_conj().resolve_neg().contiguous()
     if plain.is_complex():
         plain = torch.view_as_real(plain)
-    return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy()  # a length of 1 has any stride
+    return (
+        plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy()
+    )  # a dimension of length 1 may have any stride

@@ -1,8 +1,8 @@
-"""Saved activations: each stays what it was at its moment.
+"""Save activations so that each keeps the value it had when it was computed.
 
-A reference is held, not a copy; only when something is about to write to that memory is the value copied
-(copy on write). What was written to by something unseen is named in ``maybe_modified``. Which are kept
-``choose.py`` tells, in what form ``form.py``.
+A saved value is a reference, not a copy. Only when something is about to write to its memory is the value
+copied (copy on write). Values whose memory was written by something the recorder did not see are reported by
+``maybe_modified``. ``choose.py`` decides which activations are saved, ``form.py`` how they are converted.
 """
 
 from __future__ import annotations
@@ -25,203 +25,241 @@ from .store import Store, unstorable
 
 _FLAGS = ROW.index("flags")
 
-#: Where a tensor lies: its dtype, shape, strides and offset; None where it has no plain memory.
-_Place = tuple[torch.dtype, torch.Size, tuple[int, ...], int] | None
+#: A tensor's dtype, shape, strides and storage offset; None if it has no plain memory.
+_Geometry = tuple[torch.dtype, torch.Size, tuple[int, ...], int] | None
 
 
 class Values:
-    """The activations of one pass, by row.
+    """The saved activations of one pass, by offset.
 
-    ``wanted`` chooses them; None keeps nothing. ``nodes`` notes where their gradients will arrive.
-    With a ``store`` they wait in ``kept`` until there are enough to be written.
-    ``trouble`` is the first exception that keeping one raised, with its row: from then on no more are kept,
-    and the model runs on.
+    Args:
+        chooser: Decides which activations to save; None to save none.
+        form: Converts them; None to save them unchanged. A form that changes nothing counts as None.
+        nodes: Records the autograd node of each tensor; None if no gradients are saved.
+        store: Writes the values to disk; None to keep them in memory.
+
+    Attributes:
+        kept: The saved values; with a store, those that are not written yet.
+        error: The first exception that saving a value raised, with its offset. From then on nothing is saved,
+            but the model runs on.
+        nested: Whether another trace runs around this one and must not see the operations of saving.
+        busy: Whether the code that runs now is not part of the pass, so that it is not recorded.
+        by_module: Whether the tensors that module calls return need to be reported to ``on_module_output``.
     """
 
     def __init__(
         self,
-        wanted: Chooser | None,
+        chooser: Chooser | None,
         form: Form | None = None,
         nodes: Nodes | None = None,
         store: Store | None = None,
     ) -> None:
-        self.wanted = wanted
+        self.chooser = chooser
         self.form = None if form is None or form.plain else form
         self.nodes, self.store = nodes, store
         self.nested = False
-        self.busy = False  # whether what runs is no part of the model's pass
+        self.busy = False
         self.kept: dict[int, Tensor] = {}
-        self.trouble: tuple[int, Exception] | None = None
+        self.error: tuple[int, Exception] | None = None
         self._versions: dict[int, int] = {}
         self._by_storage: dict[int, list[int]] = {}
-        self._new: list[int] = []  # rows that are not in ``_by_storage`` yet: most passes write to nothing
-        self._written: dict[int, _Place] = {}  # where what an operation wrote in place lies
-        self._asks = wanted is not None and not wanted.everything
-        self.modules = wanted is not None and wanted.modules
+        self._unindexed: list[
+            int
+        ] = []  # offsets not in ``_by_storage`` yet, because most passes write nothing
+        self._written: dict[int, _Geometry] = {}  # the geometry of tensors that operations wrote in place
+        self._selective = chooser is not None and not chooser.everything
+        self.by_module = chooser is not None and chooser.by_module
 
     def begin(self, recording: Recording) -> None:
-        """The pass that ``recording`` notes begins."""
+        """Begin a pass that ``recording`` records."""
         self._recording = recording
-        if self.wanted is not None:
-            self.wanted.begin(recording)
+        if self.chooser is not None:
+            self.chooser.begin(recording)
 
-    def offer(self, row: int, kind: int, type_: str, t: Tensor) -> None:
-        """Keep what an operation returned if it is wanted."""
-        if self.wanted is None or is_wrapped(t):
-            return  # what a transform looks through is gone when the transform ends
+    def on_tensor(self, offset: int, kind: int, type_: str, t: Tensor) -> None:
+        """Save the tensor of a new row if it is selected.
+
+        Args:
+            offset: The offset of the row.
+            kind: Index into ``OP_KINDS``.
+            type_: The name of the row's type.
+            t: The tensor.
+        """
+        if self.chooser is None or is_wrapped(t):
+            return  # the value of a wrapper does not outlive its transform
         if self.nodes is not None:
             with torch._C.DisableTorchFunction():
-                self.nodes.note(self._recording, row, kind, t)
-        if self._asks:
-            if self.modules and self._recording.rows[row + _FLAGS] & INPLACE:
-                self._written[row] = _place(t)
-            if not self._asked(row, self.wanted.offered, row, kind, type_, t):
+                self.nodes.add(self._recording, offset, kind, t)
+        if self._selective:
+            if self.by_module and self._recording.rows[offset + _FLAGS] & INPLACE:
+                self._written[offset] = _geometry(t)
+            if not self._selected(offset, self.chooser.wants_tensor, offset, kind, type_, t):
                 return
         if self.form is None and self.store is None:
-            self._keep(row, t)
+            self._save(offset, t)
         else:
-            self._attempt(row, self._keep, row, t)
+            self._guarded(offset, self._save, offset, t)
 
-    def returned(self, row: int, call: int, t: Tensor) -> None:
-        """Keep what a module's call returns if it is wanted: ``t`` holds what ``row`` made."""
-        if self.wanted is None or is_wrapped(t):
+    def on_module_output(self, offset: int, call: int, t: Tensor) -> None:
+        """Save a tensor that a module call returns if it is selected.
+
+        Args:
+            offset: The producer of the tensor.
+            call: The number of the module call.
+            t: The tensor.
+        """
+        if self.chooser is None or is_wrapped(t):
             return
-        if self._asked(row, self.wanted.returned, row, call) and row not in self.kept:
+        wanted = self._selected(offset, self.chooser.wants_module_output, offset, call)
+        if wanted and offset not in self.kept:
             with torch._C.DisableTorchFunction():
-                self._attempt(row, self._keep, row, self._as_written(row, t))
+                self._guarded(offset, self._save, offset, self._as_written(offset, t))
 
-    def _asked(self, row: int, question: Callable[..., bool], *args: Any) -> bool:
-        """The answer to whether something is wanted; what is not wanted any more is let go."""
-        answer = bool(self._attempt(row, question, *args))
-        dropped = self.wanted.dropped if self.wanted is not None else []
+    def _selected(self, offset: int, wants: Callable[..., bool], *args: Any) -> bool:
+        """Return what the chooser decides, and discard the values that it no longer needs."""
+        wanted = bool(self._guarded(offset, wants, *args))
+        dropped = self.chooser.dropped if self.chooser is not None else []
         while dropped:
             self._drop(dropped.pop())
-        return answer
+        return wanted
 
-    def _drop(self, row: int) -> None:
+    def _drop(self, offset: int) -> None:
         if self.store is not None:
-            self.store.forget(row)
-        self._let_go(row)
+            self.store.discard(offset)
+        self._forget(offset)
 
-    def _let_go(self, row: int) -> None:
-        held = self.kept.pop(row, None)
-        if held is not None and self._versions.pop(row, None) is not None and self._by_storage:
-            rows = self._by_storage.get(held.untyped_storage()._cdata, [])
-            if row in rows:
-                rows.remove(row)
+    def _forget(self, offset: int) -> None:
+        """Remove a value from ``kept``."""
+        value = self.kept.pop(offset, None)
+        if value is not None and self._versions.pop(offset, None) is not None and self._by_storage:
+            offsets = self._by_storage.get(value.untyped_storage()._cdata, [])
+            if offset in offsets:
+                offsets.remove(offset)
 
     def call_log(self, recording: Recording) -> CallLog | None:
-        """What notes the calls of the pass, so that they can be run again; None where nothing is kept."""
-        return None if self.wanted is None else CallLog()
+        """Return a log for the calls of the pass; None if no activations are saved."""
+        return None if self.chooser is None else CallLog()
 
-    def handed_out(self, t: Tensor) -> None:
-        """The memory of ``t`` goes out of sight, where it may be written to."""
+    def before_unseen_writes(self, t: Tensor) -> None:
+        """Prepare for writes to the memory of ``t`` that the recorder will not see, for example by numpy."""
         self.before_writing(t)
 
     def before_writing(self, t: Tensor) -> None:
-        """Copy every kept value that lives in the memory of ``t``, which is about to change."""
-        self._place_new()
+        """Copy every saved value in the memory of ``t``, which is about to be written."""
+        self._index_by_storage()
         if not self._by_storage:
             return
         try:
-            rows = self._by_storage.pop(t.untyped_storage()._cdata, ())
-        except (RuntimeError, NotImplementedError, ValueError):  # it has none: sparse, not initialised yet
+            offsets = self._by_storage.pop(t.untyped_storage()._cdata, ())
+        except (RuntimeError, NotImplementedError, ValueError):  # it has no storage: sparse, uninitialized
             return
-        for row in rows:
-            self.kept[row] = copied(self.kept[row])
-            self._versions.pop(row, None)
+        for offset in offsets:
+            self.kept[offset] = copied(self.kept[offset])
+            self._versions.pop(offset, None)
             if self.store is not None:
-                self.store.hold(self.kept[row])
+                self.store.count(self.kept[offset])
 
-    def settled(self, row: int, t: Tensor | None) -> None:
-        """Autograd has finished with what an operation of torch's own code returned: its node is known, and
-        it was not written to since it was kept, whatever its count of writes says."""
+    def refresh(self, offset: int, t: Tensor | None) -> None:
+        """Update the autograd node and the version of a tensor once autograd is done with it.
+
+        Autograd sets both after an ATen operation has returned. Nothing else can have written to the tensor
+        since it was saved.
+
+        Args:
+            offset: The producer of the tensor.
+            t: The tensor; None if it no longer exists.
+        """
         if self.nodes is not None and t is not None:
-            self.nodes.note(self._recording, row, OP, t)
-        if row in self._versions:
-            self._versions[row] = self.kept[row]._version
+            self.nodes.add(self._recording, offset, OP, t)
+        if offset in self._versions:
+            self._versions[offset] = self.kept[offset]._version
 
     def maybe_modified(self) -> set[int]:
-        """Rows whose memory was written to by something the recorder did not see."""
-        changed = {row for row, version in self._versions.items() if self.kept[row]._version != version}
+        """Return the offsets of values whose memory was written by something the recorder did not see."""
+        changed = {
+            offset for offset, version in self._versions.items() if self.kept[offset]._version != version
+        }
         return (
             changed | self.store.maybe_modified if self.store is not None and self.store.places else changed
         )
 
-    def _keep(self, row: int, t: Tensor) -> None:
-        if self.nested or self.form is not None:  # a trace around this one must not see our own work
+    def _save(self, offset: int, t: Tensor) -> None:
+        if self.nested or self.form is not None:  # a trace around this one must not see these operations
             with torch._C.DisableTorchFunction():
-                held = t.detach() if self.form is None else self.form.apply(t.detach())
+                value = t.detach() if self.form is None else self.form.apply(t.detach())
         else:
-            held = t.detach()
-        self.kept[row] = held
+            value = t.detach()
+        self.kept[offset] = value
         try:
-            self._versions[row] = held._version
-        except RuntimeError:  # nothing tells when it is written to: a copy is the safe way
-            self.kept[row] = held.clone()
+            self._versions[offset] = value._version
+        except RuntimeError:  # an inference tensor has no version by which to detect writes, so it is copied
+            self.kept[offset] = value.clone()
         else:
-            self._new.append(row)
+            self._unindexed.append(offset)
         if self.store is not None:
-            self._wait(row, self.store)
+            self._enqueue(offset, self.store)
 
-    def _wait(self, row: int, store: Store) -> None:
-        why = unstorable(self.kept[row])
+    def _enqueue(self, offset: int, store: Store) -> None:
+        why = unstorable(self.kept[offset])
         if why:
-            store.skipped[row] = why
-            self._let_go(row)
-        elif store.hold(self.kept[row]):
+            store.skipped[offset] = why
+            self._forget(offset)
+        elif store.count(self.kept[offset]):
             self.write()
 
     def write(self) -> None:
-        """Write what waits for it; an exception (a full disk) is noted as ``trouble``."""
-        if self.store is None or self.trouble is not None or not self.kept:
+        """Write the waiting values to the store; an exception (a full disk) is stored in ``error``."""
+        if self.store is None or self.error is not None or not self.kept:
             return
         self.store.maybe_modified |= self.maybe_modified()
         with torch._C.DisableTorchFunction():
-            self._attempt(next(iter(self.kept)), self.store.write, self.kept, self._recording.type_of)
-        for row in list(self.kept):
-            self._let_go(row)
+            self._guarded(next(iter(self.kept)), self.store.write, self.kept, self._recording.type_of)
+        for offset in list(self.kept):
+            self._forget(offset)
 
-    def _place_new(self) -> None:
-        """Note in which memory the values lie that were kept since the last write."""
-        for row in self._new:
-            held = self.kept.get(row)
-            if held is None:
+    def _index_by_storage(self) -> None:
+        """Add the values saved since the last call to ``_by_storage``."""
+        for offset in self._unindexed:
+            value = self.kept.get(offset)
+            if value is None:
                 continue
             try:
-                self._by_storage.setdefault(held.untyped_storage()._cdata, []).append(row)
-            except (RuntimeError, NotImplementedError):  # it has no memory to go by
-                self.kept[row] = held.clone()
-                del self._versions[row]
-        self._new.clear()
+                self._by_storage.setdefault(value.untyped_storage()._cdata, []).append(offset)
+            except (RuntimeError, NotImplementedError):  # it has no storage
+                self.kept[offset] = value.clone()
+                del self._versions[offset]
+        self._unindexed.clear()
 
-    def _as_written(self, row: int, t: Tensor) -> Tensor:
-        """What the operation of ``row`` wrote, of which ``t`` may be a base or another view."""
-        place = self._written.get(row)
-        if place is None or place == _place(t):
+    def _as_written(self, offset: int, t: Tensor) -> Tensor:
+        """Return what the operation at ``offset`` wrote, if ``t`` is its base or another view of it."""
+        written = self._written.get(offset)
+        if written is None or written == _geometry(t):
             return t
-        dtype, shape, stride, offset = place
+        dtype, shape, stride, start = written
         return (
             torch.empty(0, dtype=dtype, device=t.device)
-            .set_(t.detach().untyped_storage(), offset, shape, stride)
+            .set_(t.detach().untyped_storage(), start, shape, stride)
             .clone()
         )
 
-    def _attempt(self, row: int, do: Callable[..., Any], *args: Any) -> Any:
-        """What ``do`` returns, None where it raised now or before: the caller's code ends no pass."""
-        if self.trouble is not None:
+    def _guarded(self, offset: int, do: Callable[..., Any], *args: Any) -> Any:
+        """Run code that may be the user's; store its exception in ``error`` instead of raising it.
+
+        Returns None if it raises now or an earlier run did.
+        """
+        if self.error is not None:
             return None
         self.busy = True
         try:
             return do(*args)
         except Exception as error:
-            self.trouble = (row, error)
+            self.error = (offset, error)
             return None
         finally:
             self.busy = False
 
 
-def _place(t: Tensor) -> _Place:
+def _geometry(t: Tensor) -> _Geometry:
     try:
         return t.dtype, t.shape, t.stride(), int(t.storage_offset())
     except (RuntimeError, NotImplementedError):

@@ -1,4 +1,4 @@
-"""Minimum description length: how many bits the labels take when a layer is at hand to tell them."""
+"""Scores from logistic regressions: macro F1, and the description length of the labels given the layer."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import require
+from .adapters import CLASSIFIER, of_classifier
 from .base import NAN, ScoreResult, score
-from .labelled import labelled_rows, shuffled, too_few
+from .cluster import SHUFFLED
+from .labelled import CLASSES, labelled_rows, shuffled, too_few
 from .statistics.statistics import Statistics
 
-MOST_ROWS = 5000  #: eleven classifiers, and more to choose their penalty, are trained on at most so many rows
-#: Shares of the rows after which the classifier is trained anew (Voita and Titov 2020, section 2.2).
+MOST_ROWS = 5000  #: rows that the classifiers are trained on at most: there are eleven and more of them
+#: Fractions of the rows after which the classifier is trained again (Voita and Titov 2020, section 2.2).
 PORTIONS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
 _PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
 
 
 def code_length(x: np.ndarray, codes: np.ndarray) -> float:
-    """Bits of the online code of classes (rows,) given x (rows, features) (Voita and Titov 2020, equation 3).
+    """Return the bits of the online code of classes (rows,) given x (rows, features).
 
-    The first block is sent at log2 K bits a label; each next one by a logistic regression trained on all
-    before it, with the penalty that would have sent the block before best. Rows are taken in their order.
+    This is equation 3 of Voita and Titov (2020). The first block costs log2 K bits a label; each further one
+    is coded by a logistic regression trained on all blocks before it, with the penalty that would have coded
+    the block before best. Rows are taken in their order.
     """
     classes = int(codes.max()) + 1
     ends = sorted({end for share in PORTIONS if (end := round(share * len(x))) >= 2 * classes} | {len(x)})
@@ -36,9 +39,9 @@ def code_length(x: np.ndarray, codes: np.ndarray) -> float:
 
 
 def _cost(x: np.ndarray, codes: np.ndarray, start: int, end: int, penalty: float, classes: int) -> float:
-    """Bits of the labels from ``start`` to ``end``, the model being trained on those before."""
+    """Return the bits of the labels from ``start`` to ``end``, with a model trained on those before."""
     known = np.unique(codes[:start])
-    share = np.full((end - start, classes), 1e-6)  # a class never met yet is possible all the same
+    share = np.full((end - start, classes), 1e-6)  # a class that was not seen yet is possible
     if len(known) > 1:
         fit = logistic(penalty, 300).fit(x[:start], codes[:start])
         share[:, known] += fit.predict_proba(x[start:end])
@@ -49,7 +52,7 @@ def _cost(x: np.ndarray, codes: np.ndarray, start: int, end: int, penalty: float
 
 
 def logistic(inverse_penalty: float = 1.0, most_steps: int = 1000) -> Any:
-    """scikit-learn's logistic regression on standardised rows."""
+    """Return scikit-learn's logistic regression on standardised rows."""
     linear = require("sklearn.linear_model", extra="server", why="to fit logistic regressions")
     pipeline = require("sklearn.pipeline", extra="server", why="to fit logistic regressions")
     scaling = require("sklearn.preprocessing", extra="server", why="to fit logistic regressions")
@@ -58,10 +61,21 @@ def logistic(inverse_penalty: float = 1.0, most_steps: int = 1000) -> Any:
     )
 
 
-@score("mdl_compression", "sample", "classes", per="target", default=False)
+@score(
+    "mdl_compression",
+    "sample",
+    "classes",
+    per="target",
+    default=False,
+    label="Compression (description length)",
+    formula=f"N log2 K divided by the bits of the online code of the labels, of at most {MOST_ROWS:,} rows",
+    low=0.0,
+    baseline=SHUFFLED,
+    requires=CLASSES,
+    source="Voita and Titov 2020",
+)
 def mdl_compression(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    """How many times shorter the labels' online code is with the layer than without: N log2 K bits, divided
-    by ``code_length``. 1 means that the layer says nothing; the baseline is that of shuffled labels."""
+    """How many times shorter the code of the labels is given the layer; 1 if the layer does not help."""
     _, x, codes = labelled_rows(statistics, target)
     x, codes = x[:MOST_ROWS].astype(np.float64), codes[:MOST_ROWS]
     if note := too_few(statistics, target, codes):
@@ -69,3 +83,18 @@ def mdl_compression(statistics: Statistics, target: str) -> Iterable[ScoreResult
     plain = len(codes) * log2(int(codes.max()) + 1)
     value, base = (plain / code_length(x, y) for y in (codes, shuffled(codes, statistics.seed)))
     return [ScoreResult("mdl_compression", value, target, baseline=base, n=len(x), note=statistics.note)]
+
+
+@score(
+    "logistic_f1",
+    "sample",
+    "classes",
+    per="target",
+    default=False,
+    label="Logistic regression, macro F1",
+    source="scikit-learn's LogisticRegression, on standardised rows of the sample",
+    **CLASSIFIER,
+)
+def logistic_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
+    """Macro F1 of a logistic regression that predicts the target from the layer, on held-out rows."""
+    return of_classifier(logistic(), "logistic_f1").compute(statistics, target)

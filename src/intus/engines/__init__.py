@@ -1,0 +1,36 @@
+"""Engines: where scoring runs. Serving hands an engine its scoring function and takes the answers in order.
+
+>>> engine = make_engine("local")
+>>> answer = engine.submit(Task(max, (3, 5)))
+>>> answer()
+5
+"""
+
+from __future__ import annotations
+
+from .base import Answer, Engine, Task, WorkerDiedError
+from .local import LocalEngine
+
+__all__ = ["ENGINES", "Answer", "Engine", "LocalEngine", "Task", "WorkerDiedError", "make_engine"]
+
+#: The names that ``make_engine`` takes.
+ENGINES = ("local", "ray")
+
+
+def make_engine(name: str, workers: int | None = None, address: str | None = None) -> Engine:
+    """Return the engine of that name.
+
+    Args:
+        name: "local" for this process, "ray" for Ray's workers.
+        workers: Number of Ray's workers, by default one for each of its CPUs.
+        address: HOST:PORT of a Ray cluster, by default a new one on this machine.
+
+    Raises:
+        ServeError: If the cluster cannot be reached, or has too few CPUs.
+        MissingExtraError: If Ray is not installed.
+    """
+    if name == "local":
+        return LocalEngine()
+    from .ray import RayEngine
+
+    return RayEngine(workers, address)

@@ -1,0 +1,157 @@
+"""The engine that runs tasks in Ray's actors, on this machine or on many (``intus serve --engine ray``)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+from ..core.errors import ServeError, require
+from .base import Answer, R, Task, WorkerDiedError
+
+_log = logging.getLogger("intus.engines")
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+#: The version of the package, whose __init__ this folder may not import.
+_VERSION: str = sys.modules[__name__.partition(".")[0]].__version__
+#: How often a task is tried again on another worker after its worker died.
+TRIES = 3
+#: Seconds to wait for all workers to start.
+START_S = 120.0
+
+
+class _Actor:
+    """What runs in a worker process. It has no state, so nothing is lost when it dies."""
+
+    def version(self) -> str:
+        return _VERSION
+
+    def run(self, function: Callable[..., Any], arguments: tuple[Any, ...], *shared: Any) -> Any:
+        return function(*arguments, *shared)
+
+
+class RayEngine:
+    """Runs tasks in Ray's workers.
+
+    A task goes to the worker with the fewest bytes to do. When a worker dies, another takes its place and its
+    tasks are run again.
+
+    Args:
+        workers: Number of workers, by default one for each CPU that Ray has.
+        address: HOST:PORT of a cluster. By default a cluster on this machine alone is started, and ended with
+            this engine.
+
+    Raises:
+        ServeError: If the cluster cannot be reached, or has too few CPUs.
+        MissingExtraError: If Ray is not installed.
+    """
+
+    def __init__(self, workers: int | None = None, address: str | None = None) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no reports to Ray's makers
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        self._ray = ray = require("ray", extra="ray", why="for the engine 'ray'")
+        where = {"address": address} if address else {"num_cpus": workers, "include_dashboard": False}
+        try:
+            _check_reachable(address)  # Ray would try for minutes
+            ray.init(**where, logging_level=logging.ERROR, log_to_driver=False, configure_logging=False)
+        except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+            raise ServeError(f"Ray cannot be used at {address or 'this machine'}: {error}.") from error
+        self._class = ray.remote(_Actor)
+        self._lock = threading.Lock()
+        self._put = lru_cache(maxsize=100)(ray.put)  # shared arguments travel once
+        cpus = int(ray.cluster_resources().get("CPU", 0))
+        self._workers = [_Worker(self._start_actor()) for _ in range(workers or cpus or 1)]
+        self.ahead = 2 * len(self._workers)
+        try:
+            self._wait_for_workers(cpus)
+        except BaseException:
+            self.close()
+            raise
+
+    def submit(self, task: Task[R]) -> Answer[R]:
+        """Give a task to the worker with the fewest bytes to do."""
+        return partial(self._gather, task, *self._send(task))
+
+    def close(self) -> None:
+        """End the workers, and the cluster if this engine started it."""
+        self._ray.shutdown()
+
+    def _start_actor(self) -> Any:
+        return self._class.options(num_cpus=1, runtime_env={"env_vars": _ONE_THREAD}).remote()
+
+    def _wait_for_workers(self, cpus: int) -> None:
+        """Wait until all workers run, and check that they have this version of intus."""
+        try:
+            versions = self._ray.get([each.actor.version.remote() for each in self._workers], timeout=START_S)
+        except self._ray.exceptions.GetTimeoutError:
+            raise ServeError(
+                f"Ray has {cpus} CPUs and did not start {len(self._workers)} workers on them within "
+                f"{START_S:.0f} s. Ask for fewer workers (--workers), or free some CPUs."
+            ) from None
+        except self._ray.exceptions.RayError as error:
+            raise ServeError(
+                f"Ray cannot start a worker: {error} Check that intus is installed on all of its machines."
+            ) from None
+        others = sorted(set(versions) - {_VERSION})
+        if others:
+            raise ServeError(
+                f"The workers have intus {', '.join(others)} and this process has {_VERSION}. Install the "
+                "same version on all machines."
+            )
+
+    def _send(self, task: Task[R]) -> tuple[_Worker, Any]:
+        shared = [self._put(each) for each in task.shared]
+        with self._lock:
+            worker = min(self._workers, key=lambda worker: worker.load(self._ray))
+            return worker, worker.start(task, shared)
+
+    def _gather(self, task: Task[R], worker: _Worker, promise: Any) -> R:
+        for _ in range(TRIES):
+            try:
+                result: R = self._ray.get(promise)
+                return result
+            except self._ray.exceptions.RayTaskError as error:
+                raise (error.cause or error) from None
+            except self._ray.exceptions.ActorDiedError as error:
+                self._replace(worker, error)
+                worker, promise = self._send(task)
+        raise WorkerDiedError(f"{TRIES} workers died of it, one after the other.")
+
+    def _replace(self, dead: _Worker, error: Exception) -> None:
+        """Start a worker in place of a dead one, unless that was done already."""
+        with self._lock:
+            if dead in self._workers:
+                _log.warning("A worker died; a new one takes its tasks: %s", str(error).partition("\n")[0])
+                self._workers[self._workers.index(dead)] = _Worker(self._start_actor())
+
+
+def _check_reachable(address: str | None) -> None:
+    """Raise OSError if nothing listens at HOST:PORT; Ray's other forms of address are left to Ray."""
+    host, _, port = (address or "").rpartition(":")
+    if host and port.isdecimal() and "//" not in host:
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
+class _Worker:
+    """An actor, and the tasks it was given that are not done."""
+
+    def __init__(self, actor: Any) -> None:
+        self.actor = actor
+        self._promises: dict[Any, int] = {}  # the size of each task
+
+    def start(self, task: Task[Any], shared: list[Any]) -> Any:
+        promise = self.actor.run.remote(task.function, task.arguments, *shared)
+        self._promises[promise] = task.nbytes
+        return promise
+
+    def load(self, ray: Any) -> int:
+        """Return the bytes of the tasks that are not done."""
+        promises = list(self._promises)
+        done = ray.wait(promises, num_returns=len(promises), timeout=0)[0] if promises else ()
+        for promise in done:
+            del self._promises[promise]
+        return sum(self._promises.values())

@@ -1,0 +1,144 @@
+"""Registering scores, and finding them by name: intus's own, those of installed packages, and your own."""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, Literal
+
+from ..core.errors import InputError, did_you_mean
+from ..core.score_info import ScoreInfo
+from .adapters import of_classifier, of_clusterer, of_function
+from .affinity import of_pairs
+from .base import _SCORES, Score, add_score
+from .similarity import RELATIONS
+
+#: The group of entry points by which packages bring scores.
+ENTRY_POINTS = "intus.scores"
+_log = logging.getLogger(__name__)
+
+
+def register(
+    name: str,
+    what: Any = None,
+    *,
+    per: Literal["layer", "unit"] = "layer",
+    label: str = "",
+    low: float | None = None,
+    high: float | None = None,
+) -> Any:
+    """Register a function or a scikit-learn estimator as a score, directly or as a decorator.
+
+    A function of ``(behaviours)`` is a score that needs no target, a function of ``(behaviours, labels)`` one
+    that is computed for each target. It gets behaviours of shape (rows, features) and whole-number classes of
+    shape (rows,), of a bounded sample of the rows. A classifier's score is its macro F1 on held-out rows, a
+    clusterer's its adjusted mutual information with the labels.
+
+    Args:
+        name: The score's name.
+        what: The function or estimator; None to decorate one.
+        per: "layer", or "unit" for a function of one unit's behaviours (rows,) and one hypothesis (rows,).
+        label: What people call it; by default the name. The first paragraph of the function's docstring says
+            what it measures.
+        low: The least value it can have, if there is one.
+        high: The largest value it can have, if there is one.
+
+    Returns:
+        ``what``, or the decorator.
+
+    Raises:
+        InputError: If the name is taken, or ``what`` cannot be used as a score.
+
+    Example:
+        >>> @register("spread_doc", label="Spread", low=0)
+        ... def spread(behaviours):
+        ...     "Largest entry minus the smallest."
+        ...     return float(behaviours.max() - behaviours.min())
+        >>> from intus.scores import Scorer
+        >>> scorer = Scorer("spread_doc")
+        >>> scorer.update(np.array([[1.0], [4.0]]))
+        >>> scorer.result()[0].value
+        3.0
+    """
+    if what is None:
+
+        def decorate(function: Any) -> Any:
+            return register(name, function, per=per, label=label, low=low, high=high)
+
+        return decorate
+    given = {"label": label, "low": low, "high": high}
+    said: dict[str, Any] = {field: value for field, value in given.items() if value not in (None, "")}
+    add_score(of_pairs(what, name, **said) if per == "unit" else as_score(what, name, **said))
+    return what
+
+
+def as_score(what: Any, name: str = "", **said: Any) -> Score:
+    """Return the Score that a name, a Score, a function or an estimator means; raises InputError otherwise.
+
+    ``said`` are fields of ScoreInfo, for a function or an estimator.
+    """
+    if isinstance(what, str):
+        return get(what)
+    if isinstance(what, Score):
+        return what
+    name = name or getattr(what, "__name__", type(what).__name__)
+    if not isinstance(what, type):
+        if hasattr(what, "fit_predict"):
+            return of_clusterer(what, name, **said)
+        if hasattr(what, "fit") and hasattr(what, "predict"):
+            return of_classifier(what, name, **said)
+        if callable(what):
+            return of_function(what, name, **said)
+    if isinstance(what, type):
+        raise InputError(
+            f"A score is an estimator, not its class. Give {what.__name__}(), or one with parameters."
+        )
+    raise InputError(
+        f"A score is a name, a function of behaviours (and labels) or a scikit-learn estimator, got {what!r} "
+        f"of type {type(what).__name__}."
+    )
+
+
+def names() -> list[str]:
+    """Return the names of all registered scores, those of installed packages included."""
+    _load_entry_points()
+    return sorted(_SCORES)
+
+
+def get(name: str) -> Score:
+    """Return the score of that name; raises InputError with the nearest names."""
+    if name not in _SCORES:
+        _load_entry_points()
+    if name not in _SCORES:
+        raise InputError(f"There is no score {name!r}. {did_you_mean(name, _SCORES)}")
+    return _SCORES[name]
+
+
+def infos() -> dict[str, ScoreInfo]:
+    """Return what every known score is, by name, in the order in which scores are listed to people.
+
+    These are the rows of all registered scores, and the scores that servers compute of two data points.
+    """
+    _load_entry_points()
+    known = [info for each in _SCORES.values() for info in each.infos]
+    return {info.name: info for info in (*known, *RELATIONS)}
+
+
+@cache
+def _load_entry_points() -> None:
+    """Register the scores of installed packages, once.
+
+    An entry point of the group ``intus.scores`` names anything that ``register`` takes. One that fails to
+    load is logged and left out.
+    """
+    for point in entry_points(group=ENTRY_POINTS):
+        package = point.dist.name if point.dist else "another package"
+        if point.name in _SCORES:
+            _log.warning("The score %r of %s is left out: the name is taken.", point.name, package)
+            continue
+        try:
+            _SCORES[point.name] = as_score(point.load(), point.name)
+        except Exception as error:
+            _log.warning("The score %r of %s could not be loaded: %s", point.name, package, error)
+            _log.debug("Loading %r failed", point.value, exc_info=True)

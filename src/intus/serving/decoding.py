@@ -1,0 +1,205 @@
+"""Reads messages from JSON or Python values into the structs of ``messages``, and refuses what does not fit.
+
+A refusal is a sentence that names the field and the value, and says what to write. Its words come from the
+struct: the types of the fields, and their titles and descriptions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from ..core.errors import CodecError, InputError, did_you_mean
+
+T = TypeVar("T")
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """Read a JSON body, an empty one as ``{}``.
+
+    Raises:
+        CodecError: If it is not JSON.
+        InputError: If a field is missing or has a value that cannot work.
+
+    >>> from intus.serving.messages import ArrivalOrderRequest
+    >>> decode(b'{"run": "r", "model": "m", "mode": "", "holds": 1}', ArrivalOrderRequest)
+    Traceback (most recent call last):
+    ...
+    intus.core.errors.InputError: holds must be true or false (true to verify the scores, ...), got 1.
+    """
+    body = body or b"{}"
+    try:
+        message: T = _decoder(kind).decode(body)  # type: ignore[arg-type]
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _refusal(error, kind, body) from None
+    return message
+
+
+def read(value: Any, kind: type[T], what: str = "", *, strict: bool = True) -> T:
+    """Check a Python value, or an object's attributes; raises InputError that begins with ``what``.
+
+    ``strict=False`` takes numbers in the form of text, as in the query of a URL.
+    """
+    try:
+        return msgspec.convert(value, kind, strict=strict, from_attributes=True)
+    except msgspec.ValidationError as error:
+        raise InputError(what + _sentence(str(error), kind, value)) from None
+
+
+def encode(message: Any) -> bytes:
+    """Return a message as JSON; NaN and infinities become null."""
+    return msgspec.json.encode(message)
+
+
+def builtins(message: Any) -> Any:
+    """Return a message as dicts, lists, text and numbers."""
+    return msgspec.to_builtins(message)
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+def _refusal(error: Exception, kind: Any, body: bytes) -> Exception:
+    try:
+        value = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as malformed:
+        return CodecError(f"Malformed JSON: {malformed}.")
+    if isinstance(error, msgspec.ValidationError):
+        return InputError(_sentence(str(error), kind, value))
+    return CodecError("Malformed JSON: it must be UTF-8, without half a surrogate pair.")
+
+
+def _refuse_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON; write null")
+
+
+_AT = re.compile(r"(?P<complaint>.*?)(?: - at `(?:key` in `)?\$(?P<path>.*)`)?", re.DOTALL)
+_STEP = re.compile(r"\.(?P<field>[^.\[]+)|\[(?P<index>\d+)\]")
+
+
+def _sentence(message: str, kind: Any, value: Any) -> str:
+    """Return msgspec's complaint as a sentence that names the field, the value and what to write."""
+    found = _AT.fullmatch(message)
+    complaint, path = (found["complaint"], found["path"] or "") if found else (message, "")
+    expected: Any = msgspec.inspect.type_info(kind)
+    about = ""
+    for step in _STEP.finditer(path):
+        expected, about = _inside(expected, step)
+        value = _part(value, step)
+    where = path.removeprefix(".")
+    if "`key` in" in message:
+        return f"The keys of {where or 'the message'} must be strings that can be stored."
+    if field := re.match(r"Object (missing required|contains unknown) field `(.*)`", complaint):
+        fields = {each.encode_name: each.type for each in _structs(expected)[0].fields}
+        name = f"{where}.{field[2]}" if where else field[2]
+        if field[1] == "contains unknown":
+            return f"There is no field {name!r}. {did_you_mean(field[2], fields)}"
+        expected, about = _plain(fields[field[2]])
+        return f"{name} is missing; it must be {_words(expected)}{about}."
+    if complaint.startswith(("Expected", "Invalid", "Number")):
+        name = f"message{where}" if where.startswith("[") else where or "The message"
+        words = _words(expected) + (", without NUL or half a surrogate pair" if "regex" in complaint else "")
+        return f"{name} must be {words}{about}, got {_shown(value)}."
+    return complaint
+
+
+def _plain(kind: Any) -> tuple[Any, str]:
+    """Return a type without its description, and the description in parentheses."""
+    about = ""
+    while isinstance(kind, msgspec.inspect.Metadata):
+        schema = kind.extra_json_schema or {}
+        about = about or (f" ({schema['description']})" if "description" in schema else "")
+        if "title" in schema:
+            break
+        kind = kind.type
+    if isinstance(kind, msgspec.inspect.UnionType) and not about:
+        about = next(filter(None, (_plain(each)[1] for each in kind.types)), "")
+    return kind, about
+
+
+def _inside(kind: Any, step: re.Match[str]) -> tuple[Any, str]:
+    """Return the type of a struct's field or of a list's items, and its description."""
+    if step["field"]:
+        (field,) = (f for s in _structs(kind) for f in s.fields if f.encode_name == step["field"])
+        return _plain(field.type)
+    lists = [each for each in _members(kind) if isinstance(each, msgspec.inspect.ListType)]
+    return _plain(lists[0].item_type) if lists else (msgspec.inspect.AnyType(), "")
+
+
+def _members(kind: Any) -> list[Any]:
+    """Return the types that a type is a union of."""
+    while isinstance(kind, msgspec.inspect.Metadata):
+        kind = kind.type
+    return (
+        [m for one in kind.types for m in _members(one)]
+        if isinstance(kind, msgspec.inspect.UnionType)
+        else [kind]
+    )
+
+
+def _structs(kind: Any) -> list[Any]:
+    """Return the types with fields that a type is a union of."""
+    with_fields = msgspec.inspect.StructType | msgspec.inspect.DataclassType
+    return [each for each in _members(kind) if isinstance(each, with_fields)]
+
+
+def _part(value: Any, step: re.Match[str]) -> Any:
+    if step["index"]:
+        return value[int(step["index"])]
+    return value.get(step["field"]) if isinstance(value, Mapping) else getattr(value, step["field"], None)
+
+
+def _words(kind: Any) -> str:
+    """Return what a value of a type is, in words."""
+    of = msgspec.inspect
+    match kind:
+        case of.Metadata(extra_json_schema={"title": str() as title}):
+            return title
+        case of.Metadata():
+            return _words(kind.type)
+        case of.StrType():
+            empty = " that is not empty" if kind.min_length else ""
+            longest = f" of at most {kind.max_length:,} characters" if kind.max_length else ""
+            return f"a string{longest}{empty}"
+        case of.IntType():
+            return f"a whole number{_bounds(kind)}"
+        case of.FloatType():
+            return f"a number{_bounds(kind)}"
+        case of.BoolType():
+            return "true or false"
+        case of.NoneType():
+            return "null"
+        case of.LiteralType():
+            return "one of " + ", ".join(map(repr, kind.values))
+        case of.ListType():
+            return f"a list, each entry {_words(kind.item_type)}"
+        case of.StructType() | of.DataclassType():
+            return f"an object with the fields {', '.join(each.encode_name for each in kind.fields)}"
+        case of.UnionType():
+            return " or ".join(map(_words, kind.types))
+    return "something else"
+
+
+def _bounds(kind: Any) -> str:
+    low = kind.ge if kind.ge is not None else kind.gt
+    high = kind.le if kind.le is not None else kind.lt
+    if low is None or low < -1e17:  # all that can be stored
+        return ""
+    return f" of at least {low}" if high > 1e17 else f" from {low:g} to {high:g}"
+
+
+def _shown(value: Any) -> str:
+    """Return a value as an error shows it: short, and in the words of JSON."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, list | dict):
+        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
+    text = ascii(value)
+    return text if len(text) <= 80 else f"{text[:60]}… of {len(text):,} characters"

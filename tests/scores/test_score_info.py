@@ -1,0 +1,133 @@
+"""What is said of scores: where they are registered, in the documentation, and beside results."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+from sklearn.naive_bayes import GaussianNB
+
+from intus.core.errors import InputError
+from intus.scores import ScoreInfo, Scorer, base, get, infos, names, register
+from intus.scores.affinity import of_pairs
+from intus.scores.registry import as_score
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "scores.md"
+
+
+@pytest.fixture(autouse=True)
+def registry():
+    """What a test registers is forgotten after it."""
+    names()  # those of installed packages are loaded once
+    before = dict(base._SCORES)
+    yield
+    base._SCORES.clear()
+    base._SCORES.update(before)
+
+
+def test_the_documentation_is_what_the_scores_say():
+    """Written by `make scores`; in a process of its own, where no test registered anything."""
+    made = subprocess.run([sys.executable, "-m", "intus.scores"], capture_output=True, text=True, check=True)
+    assert made.stdout == DOCUMENT.read_text(encoding="utf-8"), "run `make scores`"
+
+
+def test_every_score_of_intus_says_what_it_is():
+    documented = re.findall(r"^### `(.*)`$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(documented) == 28 + 2 + 3  # registered, baselines as rows of their own, of two data points
+    for name in documented:
+        info = infos()[name]
+        assert info.label != name, name
+        assert info.formula, name
+        assert info.about.endswith("."), name
+
+
+@pytest.fixture(scope="module")
+def results():
+    """Every layer score of a layer that knows one target well and another one not at all."""
+    rng = np.random.default_rng(0)
+    x = np.where(rng.random((600, 6)) < 0.1, 0, rng.normal(size=(600, 6)))
+    labels = {
+        "sign": (x[:, 0] > 0).astype(int),
+        "age": x @ rng.normal(size=6),
+        "noise": rng.integers(0, 3, 600),
+    }
+    scorer = Scorer([name for name in names() if get(name).per != "unit"])
+    scorer.update(x, labels, np.arange(600))
+    units = Scorer([name for name in names() if get(name).per == "unit"])
+    units.update(x, {"sign": labels["sign"]}, np.arange(600))
+    return [*scorer.result(), *units.result()]
+
+
+def test_results_are_as_their_scores_say(results):
+    known = infos()
+    found = {}
+    for result in results:
+        info = known[result.score]
+        assert (result.target != "") == info.needs_target, result
+        assert (result.unit >= 0) == (info.level == "unit"), result
+        if math.isfinite(result.value):
+            low, high = (-math.inf if info.low is None else info.low), info.high
+            assert low <= result.value <= (math.inf if high is None else high), result
+            assert math.isfinite(result.baseline) == bool(info.baseline), result
+            found.setdefault(result.score, []).append(math.isfinite(result.low))  # NaN where nothing varies
+    for name, bounded in found.items():
+        assert any(bounded) == bool(known[name].interval), name
+    assert set(names()) <= {*found, "gradient_noise"}
+
+
+def test_a_further_row_belongs_to_the_score_that_returns_it(results):
+    beside = {info.name: info for name in names() for info in get(name).infos[1:]}
+    assert {result.score for result in results} - set(names()) == set(beside)
+    assert {info.baseline_of for info in beside.values()} == {"linear_f1"}
+
+
+def test_a_registered_function_says_what_its_docstring_says():
+    @register("kurtosis_t", label="Kurtosis", low=-2)
+    def kurtosis(behaviours):
+        """Excess kurtosis of all entries,
+        by moments.
+
+        A second paragraph.
+        """
+        return 0.0
+
+    @register("gap_t")
+    def gap(behaviours, labels):
+        return 0.0
+
+    register("both_t", lambda unit, hypothesis: 0.0, per="unit", high=1)
+    known = infos()
+    assert known["kurtosis_t"] == ScoreInfo(
+        name="kurtosis_t", label="Kurtosis", low=-2, about="Excess kurtosis of all entries, by moments."
+    )
+    assert (known["gap_t"].label, known["gap_t"].needs_target, known["gap_t"].about) == ("gap_t", True, "")
+    assert known["gap_t"].baseline == "the same with shuffled labels"
+    assert (known["both_t"].level, known["both_t"].needs_target, known["both_t"].high) == ("unit", True, 1)
+    assert list(known)[-6:-3] == ["kurtosis_t", "gap_t", "both_t"]  # after intus's own, before those of pairs
+
+
+def test_an_estimator_says_what_it_is_a_score_of():
+    bayes, means = as_score(GaussianNB(), "bayes_t").infos[0], as_score(KMeans(3), "means_t").infos[0]
+    assert bayes.about == "Macro F1 of GaussianNB, on held-out rows."
+    assert (bayes.low, bayes.high, bayes.needs_target) == (0, 1, True)
+    assert "KMeans" in means.about
+    assert of_pairs(max, "pairs_t").infos[0].baseline.startswith("the largest absolute value of any unit")
+
+
+@pytest.mark.parametrize("text", ["x" * 1001, "a\0b"])
+def test_what_cannot_be_stored_is_refused(text):
+    with pytest.raises(
+        InputError, match="label of the score 'mine' must be text of at most 1,000 characters"
+    ):
+        ScoreInfo(name="mine", label=text)
+
+
+def test_an_info_survives_a_journey_and_what_a_newer_version_adds():
+    info = infos()["linear_f1"]
+    assert ScoreInfo.from_json(info.to_json() | {"colour": "red"}) == info

@@ -1,0 +1,106 @@
+"""The options of a server: stated once, and the same for ``serve``, ``Server`` and the command line."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from dataclasses import fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from intus.core.errors import InputError, ServeError
+from intus.serving.options import ServerOptions, add_options, choose
+from intus.serving.run import Server, serve
+
+NAMES = [option.name for option in fields(ServerOptions)]
+
+
+def parsed(*arguments: str) -> ServerOptions:
+    """What a command line means."""
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    return choose(None, vars(parser.parse_args(arguments)))
+
+
+def test_the_command_line_without_options_means_the_defaults():
+    assert parsed() == ServerOptions()
+    assert ServerOptions().arguments() == []
+
+
+VALUES = {
+    "role": st.sampled_from(["all", "aggregator", "evaluator", "frontend"]),
+    "host": st.sampled_from(["127.0.0.1", "::1", "0.0.0.0"]),
+    "port": st.none() | st.integers(0, 65535),
+    "database": st.sampled_from(["x.db", "postgresql://user@host/name"]),
+    "token": st.text("abcXYZ019-_=+/", min_size=1),
+    "evaluator_url": st.none() | st.just("http://elsewhere:8081"),
+    "max_bytes": st.integers(1, 1 << 40),
+    "trigger": st.sampled_from(["epoch", "epoch,step", "mode"]),
+    "grace": st.floats(0.001, 1e9),
+    "journal": st.none() | st.just("/some where/journal"),
+    "fsync": st.booleans(),
+}
+
+
+@given(st.fixed_dictionaries({}, optional=VALUES))
+def test_a_server_process_gets_the_options_of_its_starter(changes):
+    options = ServerOptions(**{"token": "t"} | changes)
+    assert parsed(*options.arguments()) == options
+
+
+@pytest.mark.parametrize("function", [serve, Server])
+def test_every_option_is_in_the_signature_with_its_default(function):
+    named = inspect.signature(function).parameters
+    assert [name for name in named if name not in ("self", "options")] == NAMES
+    for option in fields(ServerOptions):
+        assert named[option.name].default == option.default
+        assert named[option.name].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+def test_every_option_is_in_the_documentation_of_serve():
+    for name in NAMES:
+        assert f"\n    {name}: " in serve.__doc__
+    assert "{options}" not in serve.__doc__
+
+
+def test_options_may_be_given_whole_and_changed_one_by_one():
+    options = ServerOptions(port=0, grace=5)
+    assert choose(options, {"grace": 6}) == ServerOptions(port=0, grace=6)
+    assert options.grace == 5
+
+
+def test_an_option_that_does_not_exist_is_refused_with_the_nearest():
+    with pytest.raises(InputError, match=r"There is no option 'journal_byte'\. Did you mean 'journal_bytes'"):
+        Server(journal_byte=3)
+
+
+def test_a_token_is_never_printed():
+    assert "s3cret" not in repr(ServerOptions(token="s3cret"))
+    with pytest.raises(InputError) as caught:
+        ServerOptions(token="s3cret\n")
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "complaint"),
+    [
+        ({"port": "8080"}, InputError, "port must be a whole number from 0 to 65535, got '8080'"),
+        ({"aggregator_port": None}, InputError, "aggregator_port must be a whole number .*, got None"),
+        ({"grace": True}, InputError, "grace must be a positive number of seconds, got True"),
+        ({"database": 3}, InputError, "database must be text, got 3"),
+        ({"trigger": ""}, InputError, "trigger must be some of epoch, step, mode"),
+        ({"engine": "ray", "workers": 1.5}, InputError, "workers must be a positive whole number, got 1.5"),
+        ({"host": "example.org"}, ServeError, "A token is required to listen on example.org"),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused_by_name_and_value(changes, error, complaint):
+    with pytest.raises(error, match=complaint):
+        ServerOptions(**changes)
+
+
+def test_the_journal_is_beside_the_database_unless_it_is_told():
+    assert str(ServerOptions(database="a/x.db").journal_folder) == "a/x.db.journal"
+    assert str(ServerOptions(database="postgresql://h/n").journal_folder) == "intus.journal"
+    assert str(ServerOptions(journal="j").journal_folder) == "j"
