@@ -34,10 +34,11 @@ FORBIDDEN = {
     "storage": {"torch", "sklearn", "starlette", "uvicorn"},
     "viewing": {"torch", "sklearn", "sqlalchemy", "starlette"},
     "monitoring": {
-        *("torch", "sklearn", "scipy", "pandas"),
+        *("torch", "tensorflow", "jax", "sklearn", "scipy", "pandas"),
         *("sqlalchemy", "starlette", "uvicorn", "msgspec"),
     },
     "serving": {"torch", "tensorflow", "jax"},
+    "inspection": {"torch", "tensorflow", "jax", "starlette", "uvicorn"},
 }
 
 
