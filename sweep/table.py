@@ -25,8 +25,8 @@ A model that does not run without intus says nothing about tracing and does not 
 
 """
 _EXPLAINED = """
-In the tables, *proven* and *exempt* count the tensors in the report of `Trace.validate`. *ratio* is the time of
-a trace with all values saved, divided by the time of a run without intus; it is largest for small models.
+In the tables, *proven* and *exempt* count the tensors in the report of `Trace.validate`. *ratio* is the time
+of a trace with all values saved, divided by the time of a run without intus; it is largest for small models.
 """
 _COLUMNS = "| architecture | ops | proven | exempt | ratio |\n|---|--:|--:|--:|--:|\n"
 
