@@ -105,7 +105,7 @@ class Branch(NamedTuple):
         kind: ``if``, ``elif``, ``while``, ``ternary``, ``assert``, ``comprehension`` or ``guard``; ``read``
             if no branch is known to depend on it.
         way: True if the condition held, False if not, None if unknown.
-        how: The method that read it: ``bool``, ``item`` or ``equal``.
+        how: The method that read it: ``bool``, ``item``, ``tolist`` or ``equal``, for example.
     """
 
     row: int

@@ -46,7 +46,7 @@ class Conditional(NamedTuple):
         kind: What was decided: ``"if"``, ``"elif"``, ``"while"``, ``"ternary"``, ``"assert"``,
             ``"comprehension"``, ``"guard"``, or ``"read"`` if unknown.
         way: Whether the condition was true; None if unknown.
-        how: The method that read the value: ``"bool"``, ``"item"``, ``"equal"``.
+        how: The method that read the value: ``"bool"``, ``"item"``, ``"tolist"``, ``"equal"``.
         involved: The ops that were computed for this decision alone.
         starts: Those of ``involved`` that depend on no other of them: where the condition branches off.
     """
@@ -520,7 +520,7 @@ class Trace:
         Args:
             changes: What each address becomes: a number; a tensor, which is broadcast; a function of the
                 value; or another trace or op, whose value is taken. An address may name an op, a module, an
-                input, a parameter (``"fc.weight"``), or several by a pattern (``"*.attn"``), a class or a
+                input, a parameter (``"fc.weight"``), or several by a pattern (``"**.attn"``), a class or a
                 type; and units of it: ``"conv1[3]"``, ``"conv1[3,5:8]"``, or ``"ln_f[-1@1]"`` for the last
                 element along axis 1. Without ``@`` the operation determines the axis: the channels of a
                 convolution, the features of a linear layer, the heads of a fused attention, the rows of a
