@@ -95,9 +95,9 @@ def _control(statistics: Statistics, measure: Callable[[np.ndarray], np.ndarray]
 # -- from the sample --------------------------------------------------------------------------------
 
 
-def of_pairs(function: Callable[[np.ndarray, np.ndarray], float], name: str, **said: Any) -> Score:
+def of_pairs(function: Callable[[np.ndarray, np.ndarray], float], name: str, **fields: Any) -> Score:
     """Return the score of a function of one unit's behaviours (rows,) and one hypothesis (rows,)."""
-    said = {"about": summary(function), "baseline": MOVED, "interval": INTERVAL, **said}
+    fields = {"about": summary(function), "baseline": MOVED, "interval": INTERVAL, **fields}
 
     def table(x: np.ndarray, values: np.ndarray) -> np.ndarray:
         out = np.full((x.shape[1], values.shape[1]), NAN)
@@ -119,7 +119,7 @@ def of_pairs(function: Callable[[np.ndarray, np.ndarray], float], name: str, **s
         rows = np.isfinite(values).sum(axis=0)
         return spread(name, statistics, value, low, high, base, rows=rows)
 
-    return Score(name, compute, frozenset({"pairs", "sample"}), "unit", info=info_of(name, "unit", **said))
+    return Score(name, compute, frozenset({"pairs", "sample"}), "unit", info=info_of(name, "unit", **fields))
 
 
 def rolls(statistics: Statistics) -> list[np.ndarray]:

@@ -150,7 +150,7 @@ def _distinct(x: np.ndarray, most: int) -> int:
     return len(found)
 
 
-_SAID: dict[str, Any] = {
+_INFO: dict[str, Any] = {
     "low": 0.0,
     "baseline": SHUFFLED,
     "interval": INTERVAL,
@@ -167,7 +167,7 @@ _KMEANS = f"k-means with as many clusters as there are classes, on at most {MOST
     label="k-means, adjusted mutual information",
     formula=f"(MI - E[MI]) / (mean of the two entropies - E[MI]), E over random labellings; {_KMEANS}",
     source="Vinh, Epps and Bailey 2010",
-    **_SAID | {"low": None, "high": 1.0},
+    **_INFO | {"low": None, "high": 1.0},
 )
 def kmeans_ami(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """How well clusters of the layer's rows agree with the classes; about 0 if they are random."""
@@ -182,7 +182,7 @@ def kmeans_ami(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     label="k-means, mutual information",
     formula=f"Σ p(c, k) ln(p(c, k) / (p(c) p(k))) over classes c and clusters k, in nats; {_KMEANS}",
     source="Vivisect 2018, Figure 2",
-    **_SAID,
+    **_INFO,
 )
 def kmeans_mi(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Mutual information, in nats, of the classes and clusters of the layer's rows.
@@ -200,7 +200,7 @@ def kmeans_mi(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     label="k-means, normalized mutual information",
     formula=f"mutual information divided by the mean of the two entropies (the V-measure); {_KMEANS}",
     source="Rosenberg and Hirschberg 2007",
-    **_SAID | {"high": 1.0},
+    **_INFO | {"high": 1.0},
 )
 def kmeans_nmi(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """How well clusters of the layer's rows agree with the classes, not adjusted for chance."""

@@ -14,7 +14,7 @@ from .statistics.split import GROUPS
 from .statistics.statistics import Statistics
 
 QUANTILE = 0.005  #: NetDissect's: a unit is active for its top 0.5 % (Bau et al. 2017)
-_SAID: dict[str, Any] = {
+_INFO: dict[str, Any] = {
     "low": 0.0,
     "high": 1.0,
     "baseline": MOVED,
@@ -53,7 +53,7 @@ def iou(quantile: float = QUANTILE, name: str | None = None) -> Score:
         "hypothesis holds.",
         formula=_JACCARD,
         source="Bau et al. 2017 (NetDissect); DeepBase's LocalIOU",
-        **_SAID,
+        **_INFO,
     )
     return Score(called, compute, frozenset({"pairs", "sample"}), "unit", info=info)
 
@@ -66,7 +66,7 @@ def iou(quantile: float = QUANTILE, name: str | None = None) -> Score:
     label="Intersection over union, best threshold",
     formula=f"{_JACCARD}; the threshold is chosen on one part of the items and judged on the other",
     source="after Bau et al. 2017, whose threshold is fixed",
-    **_SAID,
+    **_INFO,
 )
 def iou_max(statistics: Statistics) -> Iterable[ScoreResult]:
     """Overlap of the rows where a unit is above its best threshold with those where a hypothesis holds."""

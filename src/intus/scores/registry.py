@@ -68,15 +68,15 @@ def register(
 
         return decorate
     given = {"label": label, "low": low, "high": high}
-    said: dict[str, Any] = {field: value for field, value in given.items() if value not in (None, "")}
-    add_score(of_pairs(what, name, **said) if per == "unit" else as_score(what, name, **said))
+    fields: dict[str, Any] = {field: value for field, value in given.items() if value not in (None, "")}
+    add_score(of_pairs(what, name, **fields) if per == "unit" else as_score(what, name, **fields))
     return what
 
 
-def as_score(what: Any, name: str = "", **said: Any) -> Score:
+def as_score(what: Any, name: str = "", **fields: Any) -> Score:
     """Return the Score that a name, a Score, a function or an estimator means; raises InputError otherwise.
 
-    ``said`` are fields of ScoreInfo, for a function or an estimator.
+    ``fields`` are fields of ScoreInfo, for a function or an estimator.
     """
     if isinstance(what, str):
         return get(what)
@@ -85,11 +85,11 @@ def as_score(what: Any, name: str = "", **said: Any) -> Score:
     name = name or getattr(what, "__name__", type(what).__name__)
     if not isinstance(what, type):
         if hasattr(what, "fit_predict"):
-            return of_clusterer(what, name, **said)
+            return of_clusterer(what, name, **fields)
         if hasattr(what, "fit") and hasattr(what, "predict"):
-            return of_classifier(what, name, **said)
+            return of_classifier(what, name, **fields)
         if callable(what):
-            return of_function(what, name, **said)
+            return of_function(what, name, **fields)
     if isinstance(what, type):
         raise InputError(
             f"A score is an estimator, not its class. Give {what.__name__}(), or one with parameters."

@@ -436,8 +436,8 @@ class RemoveRequest(Message):
         return self.model if self.model is not UNSET else str(self.model_name)
 
 
-class Done(Message):
-    """The request was done; there is nothing to say."""
+class DoneReply(Message):
+    """The reply to a request that succeeded and returns nothing."""
 
 
 class ErrorReply(Message):

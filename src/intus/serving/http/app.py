@@ -35,7 +35,7 @@ def endpoints(roles: Roles, max_body: int = MAX_BODY) -> list[Endpoint]:
     if roles.frontend:
         found += frontend_routes(roles.frontend, max_body)
         found += page_routes(roles.frontend)
-    return [*found, get("/api/status", "What each role counts", StatusReply, lambda call: roles.status())]
+    return [*found, get("/api/status", "What each role counts", StatusReply, lambda request: roles.status())]
 
 
 def build(

@@ -22,7 +22,7 @@ from ..messages import (
     RunQuery,
     RunsReply,
 )
-from .endpoints import Call, Endpoint, get, json_response
+from .endpoints import CheckedRequest, Endpoint, get, json_response
 from .feed import ChangeFeed
 
 STATIC = Path(__file__).resolve().parents[2] / "_static"
@@ -33,8 +33,8 @@ def page_routes(frontend: Frontend) -> list[Endpoint]:
     """Return what the page reads."""
     database = frontend.database
 
-    def points(call: Call) -> dict[str, list[Any]]:
-        asked: PointsQuery = call.query
+    def points(request: CheckedRequest) -> dict[str, list[Any]]:
+        asked: PointsQuery = request.query
         named = {"score": asked.score, "target": asked.target, "kind": asked.kind, "address": asked.address}
         names = _POINT_COLUMNS if asked.columns is None else asked.columns.split(",")
         for name in names:
@@ -43,22 +43,22 @@ def page_routes(frontend: Frontend) -> list[Endpoint]:
         equal = {name: value for name, value in named.items() if value is not None}
         return database.columns(asked.run, asked.model, names, level=asked.level, **equal)
 
-    def graph(call: Call) -> Any:
-        run, model = call.query.run, call.query.model
+    def graph(request: CheckedRequest) -> Any:
+        run, model = request.query.run, request.query.model
         blob = database.graph(run, model)
         if blob is None:
             return json_response(ErrorReply(f"There is no graph of model {model!r} in run {run!r}."), 404)
         return scene(decode_graph(blob)[0])
 
-    def notices(call: Call) -> dict[str, Any]:
-        return {"notices": database.notices(call.query.run)}
+    def notices(request: CheckedRequest) -> dict[str, Any]:
+        return {"notices": database.notices(request.query.run)}
 
     return [
         get(
             "/api/runs",
             "Every run, and what there is to look at",
             RunsReply,
-            lambda call: frontend.runs(),
+            lambda request: frontend.runs(),
         ),
         get("/api/points", "Scores, as columns", PointsReply, points, PointsQuery),
         get("/api/graph", "A model's graph", dict[str, Any], graph, RunQuery),

@@ -35,7 +35,7 @@ from ..messages import (
     TargetsReply,
     TriggerFields,
 )
-from .endpoints import Call, Endpoint, get, post
+from .endpoints import CheckedRequest, Endpoint, get, post
 
 MAX_SMALL = 1 << 16
 
@@ -46,19 +46,19 @@ def aggregator_routes(aggregator: AggregatorService, limit: int) -> list[Endpoin
     def count_malformed() -> None:
         aggregator.malformed += 1
 
-    def records(call: Call) -> IngestReply:
-        return aggregator.records(*decode_records(call.body), call.body)
+    def records(request: CheckedRequest) -> IngestReply:
+        return aggregator.records(*decode_records(request.body), request.body)
 
     def legacy(route: str) -> Endpoint:
-        def take(call: Call) -> IngestReply:
-            return aggregator.records([call.body.record(route)], {})
+        def take(request: CheckedRequest) -> IngestReply:
+            return aggregator.records([request.body.record(route)], {})
 
         summary = "Take one array, as the client of 2018 sends it"
         return post(
             f"/{route}", summary, LegacyArray, take, limit, reply=IngestReply, refused=count_malformed
         )
 
-    def status(call: Call) -> AggregatorReply:
+    def status(request: CheckedRequest) -> AggregatorReply:
         return read({"trigger": aggregator.aggregator.trigger} | aggregator.status(), AggregatorReply)
 
     return [
@@ -75,7 +75,7 @@ def aggregator_routes(aggregator: AggregatorService, limit: int) -> list[Endpoin
             "/set_trigger_fields",
             "Set the fields whose change completes a data point, for runs that begin from now on",
             TriggerFields,
-            lambda call: aggregator.set_trigger(call.body),
+            lambda request: aggregator.set_trigger(request.body),
             MAX_SMALL,
             refused=count_malformed,
         ),
@@ -88,10 +88,10 @@ def aggregator_routes(aggregator: AggregatorService, limit: int) -> list[Endpoin
 def evaluator_routes(evaluator: Evaluator, limit: int) -> list[Endpoint]:
     """Return the routes that take data points."""
 
-    def datapoint(call: Call) -> AcceptedReply:
+    def datapoint(request: CheckedRequest) -> AcceptedReply:
         if evaluator.backlog() > limit * 4:
             raise BusyError("Too many data points wait to be scored. Send this again in a second.")
-        records, envelope = decode_records(call.body)
+        records, envelope = decode_records(request.body)
         said = read(envelope, PointEnvelope, "The envelope of the data point: ")
         stored = threading.Event()
         evaluator.point(DataPoint.read(records, said), last=said.last, done=lambda point: stored.set())
@@ -111,16 +111,16 @@ def evaluator_routes(evaluator: Evaluator, limit: int) -> list[Endpoint]:
 def frontend_routes(frontend: Frontend, limit: int) -> list[Endpoint]:
     """Return the routes that take what is stored."""
 
-    def results(call: Call) -> AcceptedReply:
-        table = call.body.results()
-        frontend.results(table, call.body.scores)
+    def results(request: CheckedRequest) -> AcceptedReply:
+        table = request.body.results()
+        frontend.results(table, request.body.scores)
         return AcceptedReply(len(table))
 
-    def claim(call: Call) -> None:
-        frontend.claim_target(call.body.name, call.body.owner)
+    def claim(request: CheckedRequest) -> None:
+        frontend.claim_target(request.body.name, request.body.owner)
 
-    def arrival_order(call: Call) -> None:
-        said = call.body
+    def arrival_order(request: CheckedRequest) -> None:
+        said = request.body
         frontend.arrival_order(said.run, said.model, said.mode, said.holds)
 
     order = "Verify the scores of labels that were matched by order of arrival, or withdraw them"
@@ -130,7 +130,7 @@ def frontend_routes(frontend: Frontend, limit: int) -> list[Endpoint]:
         post("/order", order, ArrivalOrderRequest, arrival_order, limit),
         *_common_routes(frontend, limit),
         *_report_routes(frontend, limit),
-        get("/targets", "All targets", TargetsReply, lambda call: {"targets": frontend.targets()}),
+        get("/targets", "All targets", TargetsReply, lambda request: {"targets": frontend.targets()}),
     ]
 
 
@@ -139,26 +139,26 @@ def _common_routes(
 ) -> list[Endpoint]:
     """Return the routes that every role has; it passes on what it takes."""
 
-    def target(call: Call) -> None:
-        role.put_target(Target.parse(call.body))
+    def target(request: CheckedRequest) -> None:
+        role.put_target(Target.parse(request.body))
 
-    def legacy_target(call: Call) -> None:
-        role.put_target(Target.parse(call.body.request()))
+    def legacy_target(request: CheckedRequest) -> None:
+        role.put_target(Target.parse(request.body.request()))
 
-    def flush(call: Call) -> None:
-        said = call.body
+    def flush(request: CheckedRequest) -> None:
+        said = request.body
         if isinstance(role, AggregatorService):
-            role.flush(said.run, said.model, call.wait, said.client)
+            role.flush(said.run, said.model, request.wait, said.client)
         else:
-            role.flush(said.run, said.model, call.wait)
+            role.flush(said.run, said.model, request.wait)
 
     waiting = "Score all that came, and wait for it, as long as Prefer: wait=SECONDS says"
     legacy = "Register labels, as the client of 2018 does"
     table = [
         ("/targets", "Register labels", TargetRequest, target),
         ("/flush", waiting, FlushRequest, flush),
-        ("/clear", "Forget everything", ClearRequest, lambda call: role.clear()),
-        ("/remove", "Forget a model", RemoveRequest, lambda call: role.remove(call.body.name)),
+        ("/clear", "Forget everything", ClearRequest, lambda request: role.clear()),
+        ("/remove", "Forget a model", RemoveRequest, lambda request: role.remove(request.body.name)),
         ("/register_classification_targets", legacy, LegacyTargetRequest, legacy_target),
         ("/register_clustering_targets", legacy, LegacyTargetRequest, legacy_target),
     ]
@@ -167,7 +167,7 @@ def _common_routes(
             "/graph",
             "Take a model's graph",
             bytes,
-            lambda call: role.put_graph(call.query.run, call.query.model, call.body),
+            lambda request: role.put_graph(request.query.run, request.query.model, request.body),
             limit,
             query=RunQuery,
             refused=refused,
@@ -180,9 +180,17 @@ def _report_routes(role: Link, limit: int) -> list[Endpoint]:
     """Return the routes for what the roles before tell of themselves."""
     return [
         post(
-            "/notices", "Store notices", NoticesRequest, lambda call: role.notices(call.body.notices), limit
+            "/notices",
+            "Store notices",
+            NoticesRequest,
+            lambda request: role.notices(request.body.notices),
+            limit,
         ),
         post(
-            "/status", "Take another role's counts", StatusReport, lambda call: role.report(call.body), limit
+            "/status",
+            "Take another role's counts",
+            StatusReport,
+            lambda request: role.report(request.body),
+            limit,
         ),
     ]
