@@ -137,7 +137,9 @@ def test_a_data_point_that_kills_every_worker_is_told_and_the_others_are_scored(
     evaluator.flush()
     assert sorted(database.points("r", "m")["address"]) == ["fc0", "fc1", "fc3", "fc4", "fc5"]
     (notice,) = database.notices()
-    assert notice["text"].startswith("Scoring 'fc2' failed: WorkerDiedError: 3 workers died of it")
+    assert notice["text"].startswith(
+        "Scoring 'fc2' failed: WorkerDiedError: 3 workers died while they ran the same task"
+    )
     assert evaluator.status() == {"scored": 5, "failed": 1, "pending": 0}
 
 

@@ -1,4 +1,4 @@
-"""Registering scores, and finding them by name: intus's own, those of installed packages, and your own."""
+"""Registers scores and finds them by name: those of intus, of installed packages, and of the user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .affinity import of_pairs
 from .base import _SCORES, Score, add_score
 from .similarity import RELATIONS
 
-#: The group of entry points by which packages bring scores.
+#: The group of entry points with which packages provide scores.
 ENTRY_POINTS = "intus.scores"
 _log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ def register(
         name: The score's name.
         what: The function or estimator; None to decorate one.
         per: "layer", or "unit" for a function of one unit's behaviours (rows,) and one hypothesis (rows,).
-        label: What people call it; by default the name. The first paragraph of the function's docstring says
-            what it measures.
+        label: The name to show to people, by default ``name``. The first paragraph of the function's
+            docstring is shown as the description.
         low: The least value it can have, if there is one.
         high: The largest value it can have, if there is one.
 
@@ -74,7 +74,7 @@ def register(
 
 
 def as_score(what: Any, name: str = "", **fields: Any) -> Score:
-    """Return the Score that a name, a Score, a function or an estimator means; raises InputError otherwise.
+    """Convert a name, a Score, a function or an estimator to a Score; raises InputError for anything else.
 
     ``fields`` are fields of ScoreInfo, for a function or an estimator.
     """
@@ -116,13 +116,13 @@ def get(name: str) -> Score:
 
 
 def infos() -> dict[str, ScoreInfo]:
-    """Return what every known score is, by name, in the order in which scores are listed to people.
+    """Return the descriptions of all known scores by name, in the order in which they are shown.
 
-    These are the rows of all registered scores, and the scores that servers compute of two data points.
+    These are all rows of the registered scores, and the scores that servers compute of two data points.
     """
     _load_entry_points()
-    known = [info for each in _SCORES.values() for info in each.infos]
-    return {info.name: info for info in (*known, *RELATIONS)}
+    registered = [info for each in _SCORES.values() for info in each.infos]
+    return {info.name: info for info in (*registered, *RELATIONS)}
 
 
 @cache

@@ -88,8 +88,8 @@ def _serve(options: ServerOptions) -> None:
 class Server:
     """A server of all roles in a process of its own, for tests, demos and notebooks.
 
-    It is a context manager. The server scores what it received and ends when the block ends, at ``stop()``, or
-    when this process ends. Ctrl+C, or interrupting a notebook's cell, does not end it.
+    It is a context manager. The server scores what it received and ends when the block ends, at ``stop()``,
+    or when this process ends. Ctrl+C, or interrupting a notebook's cell, does not end it.
 
     Args:
         options: The options, as for ``serve``; keyword arguments override single ones.
