@@ -65,7 +65,7 @@ def open_lab(lab: str, browser: Any) -> Iterator[Callable[..., Any]]:
         page.close()
 
 
-def test_a_trace_shows_stays_and_shares_its_selection(
+def test_trace_output_and_widget_selection(
     open_lab: Any, folder: Path, write_notebook: Any, standing: Any, picture: Any
 ) -> None:
     write_notebook(folder / "net.ipynb", CELLS)
@@ -95,7 +95,7 @@ def test_a_trace_shows_stays_and_shares_its_selection(
     assert page.evaluate(picked) == "1"
 
 
-def test_a_cell_and_a_widget_are_dark_in_a_dark_notebook(
+def test_output_and_widget_follow_dark_theme(
     open_lab: Any, folder: Path, write_notebook: Any, picture: Any
 ) -> None:
     write_notebook(folder / "dark.ipynb", [MODEL + "t", "t.widget()"])
@@ -121,7 +121,7 @@ def wait_for_shade(canvas: Any, *, dark: bool) -> None:
     raise AssertionError(f"{'dark' if dark else 'light'} was wanted, and it is {grey} of 255")
 
 
-def test_a_notebook_run_without_a_browser_opens_with_its_graph(
+def test_executed_notebook_opens_with_graph(
     open_lab: Any, folder: Path, write_notebook: Any, standing: Any, environment: Any, picture: Any
 ) -> None:
     path = write_notebook(folder / "headless.ipynb", [MODEL + "t", "intus.view(net, torch.ones(1, 4))"])
@@ -138,7 +138,7 @@ def test_a_notebook_run_without_a_browser_opens_with_its_graph(
     picture(page, "jupyterlab-reopened")
 
 
-def test_ten_graphs_open_together(
+def test_ten_graphs_in_one_notebook(
     open_lab: Any, folder: Path, write_notebook: Any, environment: Any, picture: Any
 ) -> None:
     """Each cell is whole in itself: one is deleted, the others stand; ten real models keep under 2 MB."""
@@ -163,7 +163,7 @@ def test_ten_graphs_open_together(
     picture(page, "jupyterlab-ten")
 
 
-def test_a_notebook_as_a_html_page(
+def test_notebook_exported_to_html(
     browser: Any, tmp_path: Path, write_notebook: Any, standing: Any, environment: Any, picture: Any
 ) -> None:
     path = write_notebook(tmp_path / "net.ipynb", [MODEL + "t"])

@@ -64,7 +64,7 @@ WIDGET = """(() => {
 })()"""
 
 
-def test_marimo_shows_and_reacts(
+def test_marimo_outputs_and_selection(
     serve: Callable[..., Any], browser: Any, tmp_path: Path, standing: Any, picture: Any
 ) -> None:
     (tmp_path / "app.py").write_text(APP)

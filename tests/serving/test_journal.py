@@ -104,7 +104,7 @@ def machine(tmp_path):
 
 @settings(max_examples=60)
 @given(st.lists(st.binary(max_size=40), max_size=6), st.data())
-def test_a_log_cut_anywhere_gives_its_whole_frames_and_takes_more(tmp_path_factory, bodies, data):
+def test_truncated_log_yields_complete_frames_and_accepts_more(tmp_path_factory, bodies, data):
     folder = tmp_path_factory.mktemp("log")
     log = Log(folder, False)
     log.begin({"n": 0})
@@ -130,7 +130,7 @@ def test_a_log_cut_anywhere_gives_its_whole_frames_and_takes_more(tmp_path_facto
 
 @given(st.integers(0, 200), st.integers(1, 255))
 @settings(max_examples=60)
-def test_a_flipped_bit_ends_the_log_there(tmp_path_factory, place, flip):
+def test_log_ends_at_corrupted_frame(tmp_path_factory, place, flip):
     folder = tmp_path_factory.mktemp("log")
     log = Log(folder, False)
     log.begin({})
@@ -148,7 +148,7 @@ def test_a_flipped_bit_ends_the_log_there(tmp_path_factory, place, flip):
     assert path.stat().st_size <= place
 
 
-def test_two_servers_do_not_share_a_journal(tmp_path):
+def test_journal_is_refused_to_second_server(tmp_path):
     first = Journal(tmp_path / "journal")
     with pytest.raises(ServeError, match=r"journal.* is used by another server"):
         Journal(tmp_path / "journal")
@@ -159,7 +159,7 @@ def test_two_servers_do_not_share_a_journal(tmp_path):
         Journal(tmp_path / "file")
 
 
-def test_a_full_journal_refuses_and_a_small_end_is_let_through(tmp_path):
+def test_full_journal_refuses_large_and_accepts_small_requests(tmp_path):
     journal = Journal(tmp_path / "journal", max_bytes=1000)
     service = AggregatorService(Scorer(), Aggregator(), journal)
     with pytest.raises(FullError, match="at most 1,000 bytes"):
@@ -171,7 +171,7 @@ def test_a_full_journal_refuses_and_a_small_end_is_let_through(tmp_path):
 # -- killed, and begun again -------------------------------------------------------------------------
 
 
-def test_an_open_epoch_outlives_the_server(machine):
+def test_open_epoch_survives_restart(machine):
     machine.send(1, 2, seq=1)
     machine.kill()
     assert machine.send(1, 2, seq=1) == IngestReply(0, True)
@@ -181,7 +181,7 @@ def test_an_open_epoch_outlives_the_server(machine):
     assert machine.scorer.last() == {("fc1", 0): [1, 2, 3]}
 
 
-def test_what_was_handed_on_and_not_stored_is_handed_on_again(machine):
+def test_unstored_data_points_are_passed_on_again_after_restart(machine):
     machine.send(1, seq=1)
     machine.send(2, seq=2, epoch=1)
     assert machine.scorer.last() == {("fc1", 0): [1]}
@@ -194,7 +194,7 @@ def test_what_was_handed_on_and_not_stored_is_handed_on_again(machine):
     assert machine.scorer.last() == {("fc1", 1): [2]}
 
 
-def test_arrays_leave_the_disk_when_they_are_scored(machine):
+def test_scored_records_are_deleted_from_journal(machine):
     machine.send(1, seq=1)
     machine.send(2, seq=2, address="fc2")
     assert machine.on_disk()
@@ -207,7 +207,7 @@ def test_arrays_leave_the_disk_when_they_are_scored(machine):
     assert machine.send(1, seq=1).duplicate  # its number is known after its arrays are gone
 
 
-def test_late_arrays_join_the_whole_and_the_whole_is_on_disk_again(machine):
+def test_late_record_rewrites_its_window_to_journal(machine):
     machine.send(1, seq=1)
     machine.send(2, seq=2, epoch=1)
     machine.scorer.store()
@@ -217,7 +217,7 @@ def test_late_arrays_join_the_whole_and_the_whole_is_on_disk_again(machine):
     assert machine.scorer.last() == {("fc1", 0): [1, 3], ("fc1", 1): [2]}
 
 
-def test_a_part_that_comes_after_a_restart_does_not_replace_the_whole(machine):
+def test_late_record_after_restart_is_refused(machine):
     machine.send(1, seq=1)
     machine.send(2, seq=2, epoch=1)
     machine.scorer.store()
@@ -226,7 +226,7 @@ def test_a_part_that_comes_after_a_restart_does_not_replace_the_whole(machine):
     assert [notice.code for notice in machine.scorer.told] == ["too_late"]
 
 
-def test_one_request_of_two_runs_is_known_by_both(machine):
+def test_request_of_two_runs_is_duplicate_in_both(machine):
     envelope = {"client": "c", "seq": 1, "dropped": 0}
     records = [numbered(1), numbered(2, run="s"), numbered(3)]
     assert machine.service.records(records, envelope).accepted == 3
@@ -239,7 +239,7 @@ def test_one_request_of_two_runs_is_known_by_both(machine):
     )
 
 
-def test_what_was_let_go_for_memory_stays_incomplete_after_a_restart(tmp_path):
+def test_evicted_epoch_is_incomplete_after_restart(tmp_path):
     machine = Machine(tmp_path / "journal", max_bytes=100)
     for seq in range(1, 6):  # four fit
         machine.send(seq, seq=seq)
@@ -250,7 +250,7 @@ def test_what_was_let_go_for_memory_stays_incomplete_after_a_restart(tmp_path):
     machine.service.close()
 
 
-def test_a_model_that_was_removed_does_not_come_back(machine):
+def test_removed_model_is_gone_after_restart(machine):
     machine.send(1, seq=1)
     machine.service.evaluator.remove = lambda model: None
     machine.service.remove("m")
@@ -259,7 +259,7 @@ def test_a_model_that_was_removed_does_not_come_back(machine):
     assert machine.scorer.got == []
 
 
-def test_a_disk_that_is_full_is_survived(machine, monkeypatch):
+def test_full_disk_refuses_request_and_recovers(machine, monkeypatch):
     machine.send(1, seq=1)
     whole = module._write
 
@@ -282,7 +282,7 @@ def test_a_disk_that_is_full_is_survived(machine, monkeypatch):
     assert machine.scorer.last() == {("fc1", 1): [2]}
 
 
-def test_many_threads_and_a_kill_lose_nothing(machine):
+def test_no_record_lost_after_concurrent_requests_and_kill(machine):
     def work(client):
         for seq in range(20):
             machine.send(seq, seq=seq, client=client, address=client)
@@ -312,7 +312,7 @@ STEPS = st.lists(
 
 @settings(max_examples=150)
 @given(STEPS)
-def test_whatever_happens_each_array_counts_once(tmp_path_factory, steps):
+def test_each_record_counts_once_after_kills_and_repeats(tmp_path_factory, steps):
     """The newest stored data point of a key holds a prefix-free whole: all that was accepted for it."""
     machine = Machine(tmp_path_factory.mktemp("journal"))
     accepted, stored, epoch, sent = {}, {}, 0, []
@@ -346,7 +346,7 @@ COUNTED = st.lists(st.sampled_from(["send", "send", "next", "kill", "again", "lo
 
 @settings(max_examples=150)
 @given(COUNTED)
-def test_epochs_of_a_client_that_counts_are_whole_through_any_deaths(tmp_path_factory, steps):
+def test_epochs_of_reporting_client_are_complete_after_kills(tmp_path_factory, steps):
     """A client as the real one is: it sends again what was not answered, and says how much it sent."""
     machine = Machine(tmp_path_factory.mktemp("journal"))
     sent, stored, said, epoch, seq = {0: []}, {}, [], 0, 0
@@ -389,7 +389,7 @@ def test_epochs_of_a_client_that_counts_are_whole_through_any_deaths(tmp_path_fa
     machine.stop()
 
 
-def test_runs_that_are_long_over_are_forgotten_and_their_files_too(machine, monkeypatch):
+def test_idle_runs_and_their_files_are_deleted(machine, monkeypatch):
     monkeypatch.setattr(aggregator, "RUNS", 3)
     monkeypatch.setattr(aggregator, "MAX_RUNS", 10)
     for number in range(10):
@@ -409,7 +409,7 @@ def test_runs_that_are_long_over_are_forgotten_and_their_files_too(machine, monk
     assert machine.send(1, seq=99, run="one more").accepted == 1
 
 
-def test_a_snapshot_of_an_older_version_is_restored():
+def test_snapshot_of_version_0_1_0_is_restored():
     """As version 0.1.0 wrote it; its names for things are part of the journal's format."""
     key = ["r", "m", "fc1", "output", 0, "train"]
     window = {"mark": [0, 0], "epoch": 0, "step": -1, "lacks": "", "closed": False, "over": False}
