@@ -1,3 +1,5 @@
+"""Scores of units and hypotheses, compared with scipy, scikit-learn and planted truth."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -14,7 +16,7 @@ from intus.scores.statistics.split import places
 
 @pytest.fixture(scope="module")
 def world() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """300 items of 20 rows: four units, three binary hypotheses; unit 0 responds to hypothesis 0."""
+    """Return 300 items of 20 rows: four units, three binary hypotheses; unit 0 responds to hypothesis 0."""
     rng = np.random.default_rng(0)
     h = (rng.random((6000, 3)) < [0.1, 0.3, 0.02]).astype(float)
     x = rng.normal(1000, 1, size=(6000, 4)).astype(np.float32)
@@ -41,7 +43,7 @@ def test_correlation_equals_scipy(world):
 
 
 def test_correlation_with_large_hypothesis_mean():
-    """Seconds since 1970: large beside their spread. Also where two scorers are merged."""
+    """Seconds since 1970 have a mean that is large relative to their spread; also with merged scorers."""
     x = np.random.default_rng(0).normal(size=(2000, 1))
     h = 1.7e9 + 1000 * (x[:, 0] + np.random.default_rng(1).normal(size=2000))
     h[5] = np.nan
@@ -69,7 +71,7 @@ def test_missing_values_are_excluded_pairwise(world):
 
 
 def test_correlation_interval_coverage_with_clustered_rows():
-    """Fisher's interval with n = rows holds the truth in a third of these cases."""
+    """Fisher's interval with n = rows covers the truth in a third of these cases."""
     rng = np.random.default_rng(0)
     hits = fisher = 0
     for _ in range(150):
@@ -163,7 +165,7 @@ def test_control_moves_hypotheses_between_items():
 
 
 def test_control_of_trimmed_sample():
-    """The unit is the upper half of every item: other items' hypotheses fit it as well as its own."""
+    """The unit is the upper half of every item, so hypotheses of other items fit it equally well."""
     rng = np.random.default_rng(0)
     items, position = np.repeat(np.arange(200), 64), np.tile(np.arange(64), 200)
     x = np.stack([position < 32, rng.random(12800)], axis=1) + rng.normal(0, 0.01, (12800, 2))
@@ -201,7 +203,7 @@ def test_item_larger_than_sample_is_kept_in_part():
 
 
 def test_position_confound_raises_baseline():
-    """A unit that tells where, not what, must not look better than its control."""
+    """A unit that depends on the position only must not exceed its control."""
     position = np.tile(np.arange(20), 200)
     centre = ((position > 5) & (position < 14)).astype(float)
     what = centre * (np.random.default_rng(0).random(4000) < 0.9)

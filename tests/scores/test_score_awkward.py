@@ -1,4 +1,4 @@
-"""Awkward layers and labels: each score is right, by another's reckoning, or void with the reason."""
+"""Extreme layers and labels: each score equals an independent computation, or is NaN with the reason."""
 
 from __future__ import annotations
 
@@ -143,8 +143,8 @@ def test_every_result_is_finite_or_has_note(case):
     x, y = (SOUND | VOID)[case][:2]
     dear = case in (*VOID, "constant columns", "duplicate rows", "a class of one", "large in float32")
     scorer = fed([name for name in OF_LAYERS if dear or get(name).default], x, {"y": y})
-    for reading in scorer.result():
-        assert np.isfinite(reading.value) or reading.note, reading
+    for result in scorer.result():
+        assert np.isfinite(result.value) or result.note, result
 
 
 @pytest.mark.parametrize("name", ["linear_f1", "lda_f1", "kmeans_ami", "logistic_f1", "mdl_compression"])

@@ -1,3 +1,5 @@
+"""Cluster scores, compared with scikit-learn."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -42,7 +44,7 @@ def test_agreement_measures_equal_sklearn(rows):
 
 
 def test_expected_mutual_information_scales_with_rows(digits):
-    """The interval takes chance's share of a part to be that of the whole, scaled by 1/n."""
+    """The jackknife scales the expected mutual information of all rows by 1/n for a part of them."""
     rng = np.random.default_rng(0)
     truth, group = digits[1][:1500], rng.integers(0, 16, 1500)
     cluster = np.where(rng.random(1500) < 0.5, truth, rng.integers(0, 10, 1500))
@@ -56,19 +58,19 @@ def test_expected_mutual_information_scales_with_rows(digits):
 def test_baseline_of_shuffled_labels_is_chance(digits):
     x, y = digits
     fake = np.random.default_rng(0).permutation(y)
-    reading = read(fed("kmeans_ami", x, {"y": fake}), "kmeans_ami", "y")
-    assert reading.low <= 0.01
-    assert abs(reading.value) < 0.02
+    result = read(fed("kmeans_ami", x, {"y": fake}), "kmeans_ami", "y")
+    assert result.low <= 0.01
+    assert abs(result.value) < 0.02
 
 
 def test_kmeans_rows_are_bounded():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 5000)
-    reading = read(
+    result = read(
         fed("kmeans_ami", np.eye(3)[y] + rng.normal(0, 0.05, (5000, 3)), {"y": y}), "kmeans_ami", "y"
     )
-    assert reading.n == MOST_ROWS
-    assert reading.value == pytest.approx(1.0)
+    assert result.n == MOST_ROWS
+    assert result.value == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +83,9 @@ def test_kmeans_rows_are_bounded():
     ],
 )
 def test_cluster_score_without_data_is_nan_with_note(x, y, note):
-    reading = read(fed("kmeans_ami", x, {"y": y}), "kmeans_ami", "y")
-    assert np.isnan(reading.value)
-    assert note in reading.note
+    result = read(fed("kmeans_ami", x, {"y": y}), "kmeans_ami", "y")
+    assert np.isnan(result.value)
+    assert note in result.note
 
 
 def test_mutual_information_bounds_are_nonnegative():
@@ -99,9 +101,9 @@ def test_too_many_labels_are_refused_by_functions_and_estimators():
 
     x = np.random.default_rng(0).normal(size=(3000, 2))
     scores = [lambda behaviours, labels: 1.0, KNeighborsClassifier(1), Means(3)]
-    for reading in fed(scores, x, {"y": x[:, 0]}).result():
-        assert np.isnan(reading.value)
-        assert reading.note == "too many different labels to be classes"
+    for result in fed(scores, x, {"y": x[:, 0]}).result():
+        assert np.isnan(result.value)
+        assert result.note == "too many different labels to be classes"
 
 
 def test_constant_behaviours_give_one_cluster():

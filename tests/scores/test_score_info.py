@@ -1,4 +1,4 @@
-"""What is said of scores: where they are registered, in the documentation, and beside results."""
+"""Descriptions of scores: in the registry, in the documentation, and with results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "scores.md"
 
 @pytest.fixture(autouse=True)
 def registry():
-    """What a test registers is forgotten after it."""
+    """Unregister the scores of a test after it."""
     names()  # those of installed packages are loaded once
     before = dict(base._SCORES)
     yield
@@ -32,7 +32,7 @@ def registry():
 
 
 def test_scores_page_is_up_to_date():
-    """Written by `make scores`; in a process of its own, where no test registered anything."""
+    """`make scores` writes it; run in a separate process, where no test has registered a score."""
     made = subprocess.run([sys.executable, "-m", "intus.scores"], capture_output=True, text=True, check=True)
     assert made.stdout == DOCUMENT.read_text(encoding="utf-8"), "run `make scores`"
 
@@ -49,7 +49,7 @@ def test_every_score_has_description():
 
 @pytest.fixture(scope="module")
 def results():
-    """Every layer score of a layer that knows one target well and another one not at all."""
+    """Return every layer score of a layer that encodes one target well and another not at all."""
     rng = np.random.default_rng(0)
     x = np.where(rng.random((600, 6)) < 0.1, 0, rng.normal(size=(600, 6)))
     labels = {

@@ -1,3 +1,5 @@
+"""Label-free scores, compared with numpy."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -42,7 +44,7 @@ def test_mean_interval_coverage():
 
 
 def test_mean_interval_coverage_with_clustered_rows():
-    """40 images of one level each, a row per pixel: 64 times as many rows say no more."""
+    """40 images of constant brightness with a row per pixel: 64 times as many rows, equal information."""
     rng = np.random.default_rng(0)
     hits = 0
     for _ in range(200):
@@ -112,8 +114,8 @@ def test_nonfinite_entries_are_counted_and_rows_left_out(digits):
 def test_extreme_input_gives_nan_or_inf(x):
     result = fed([*NAMES, "participation_ratio", "effective_rank"], x).result()
     assert len(result) == 12
-    for reading in result:
-        assert np.isfinite(reading.value) or reading.note or x.max(initial=0) == 1e200
+    for one in result:
+        assert np.isfinite(one.value) or one.note or x.max(initial=0) == 1e200
     if not np.isfinite(x).any():
         assert all(np.isnan(r.value) and r.note for r in result if r.score != "nonfinite")
 

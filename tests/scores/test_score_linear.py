@@ -1,3 +1,5 @@
+"""Linear classifiers, compared with scikit-learn."""
+
 from __future__ import annotations
 
 import tracemalloc
@@ -24,7 +26,7 @@ def rng() -> np.random.Generator:
 
 
 def in_blocks(x, y):
-    """Moments of rows that came block by block, none held out."""
+    """Return the moments of rows given block by block, none held out."""
     moments = Moments(x.shape[1], ("y",))
     for start in range(0, len(x), 301):
         part = slice(start, start + 301)
@@ -67,7 +69,7 @@ def test_discriminate_equals_sklearn_lda(digits, alpha, offset):
 
 @pytest.mark.parametrize("noise", [0, 250])
 def test_penalty_equals_generalised_cross_validation(digits, noise):
-    """scikit-learn's RidgeCV leaves rows out in turn; the rotation-invariant form is written out here."""
+    """scikit-learn's RidgeCV leaves out single rows; the rotation-invariant form is computed here."""
     rng = np.random.default_rng(0)
     x = np.hstack([digits[0].astype(float), 3 * rng.normal(size=(len(digits[1]), noise))])
     y, n = digits[1], len(x)
@@ -136,9 +138,9 @@ def test_linear_scores_equal_sklearn(digits):
 def test_linear_f1_of_shuffled_labels_is_baseline(digits):
     x, y = digits
     fake = np.random.default_rng(3).permutation(y)
-    reading = read(fed("linear_f1", x, {"y": fake}), "linear_f1", "y")
-    assert reading.value < 0.16
-    assert reading.low <= reading.baseline <= reading.high
+    result = read(fed("linear_f1", x, {"y": fake}), "linear_f1", "y")
+    assert result.value < 0.16
+    assert result.low <= result.baseline <= result.high
 
 
 def test_control_of_separable_layer_is_chance():
@@ -186,9 +188,9 @@ def test_rows_without_label_are_left_out(digits):
 def test_hundred_classes(rng):
     y = np.arange(6000) % 100
     x = rng.normal(size=(100, 64))[y] + rng.normal(size=(6000, 64))
-    reading = read(fed("linear_f1", x, {"y": y}), "linear_f1", "y")
-    assert reading.value > 0.9
-    assert reading.baseline < 0.03
+    result = read(fed("linear_f1", x, {"y": y}), "linear_f1", "y")
+    assert result.value > 0.9
+    assert result.baseline < 0.03
 
 
 @pytest.mark.parametrize(
@@ -205,9 +207,9 @@ def test_hundred_classes(rng):
 def test_linear_score_without_classes_is_nan_with_note(x, y, note):
     import re
 
-    reading = read(fed("linear_f1", x, {"y": y}), "linear_f1", "y")
-    assert np.isnan(reading.value)
-    assert re.search(note, reading.note)
+    result = read(fed("linear_f1", x, {"y": y}), "linear_f1", "y")
+    assert np.isnan(result.value)
+    assert re.search(note, result.note)
 
 
 def test_constant_features_do_not_change_scores(digits):
@@ -218,7 +220,7 @@ def test_constant_features_do_not_change_scores(digits):
 
 
 def test_rows_of_one_item_are_on_one_side_of_split(digits):
-    """Every row twice: with the item's id a twin is never trained on while its twin is judged."""
+    """With every row given twice, item ids keep a row out of the training set of its copy."""
     x = np.random.default_rng(0).normal(size=(600, 400))
     y = np.random.default_rng(1).integers(0, 2, 600)
     twice, ids = np.r_[x, x], np.r_[np.arange(600), np.arange(600)]
@@ -230,7 +232,7 @@ def test_rows_of_one_item_are_on_one_side_of_split(digits):
 
 
 def test_bootstrap_interval_coverage():
-    """Of 200 held-out sets about 95 % of the intervals must hold the accuracy of all."""
+    """About 95 % of the intervals of 200 held-out sets must contain the accuracy of all rows."""
     rng = np.random.default_rng(0)
     hits = 0
     for seed in range(200):
@@ -261,9 +263,9 @@ def test_wide_layers_are_projected_with_note(digits):
     x, y = digits
     wide = np.maximum(x @ np.random.default_rng(0).normal(size=(64, 3000)).astype(np.float32), 0)
     scorer = fed(["linear_f1", "participation_ratio"], wide, {"y": y})
-    reading = read(scorer, "linear_f1", "y")
-    assert reading.value > 0.95
-    assert reading.note == "3000 features projected to 1024"
+    result = read(scorer, "linear_f1", "y")
+    assert result.value > 0.95
+    assert result.note == "3000 features projected to 1024"
     centred = wide - wide.mean(axis=0, dtype=np.float64)
     kernel = centred @ centred.T
     exact = np.trace(kernel) ** 2 / (kernel**2).sum()
@@ -284,9 +286,9 @@ def test_moments_with_large_mean():
 def test_too_few_rows_to_hold_out():
     scorer = Scorer("linear_f1")
     scorer.update(np.eye(3), {"y": [0, 1, 2]})
-    reading = read(scorer, "linear_f1", "y")
-    assert np.isnan(reading.value)
-    assert reading.note
+    result = read(scorer, "linear_f1", "y")
+    assert np.isnan(result.value)
+    assert result.note
 
 
 def test_partly_labelled_targets_use_own_moments(digits):
@@ -343,11 +345,11 @@ def test_memory_of_very_wide_layers_is_bounded(digits):
     for start in range(0, 448, 16):
         rows = slice(start, start + 16)
         scorer.update(wide[rows], {"digit": y[rows]})
-    readings = {r.score: r for r in scorer.result()}
+    results = {r.score: r for r in scorer.result()}
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 250e6  # its covariance would take 80 GB
-    assert readings["linear_f1"].note == "100352 features projected to 1024"
-    assert "not for more than 1024 features" in readings["effective_rank"].note
+    assert results["linear_f1"].note == "100352 features projected to 1024"
+    assert "not for more than 1024 features" in results["effective_rank"].note
     plain = fed("linear_f1", x[:448], {"digit": y[:448]})
-    assert readings["linear_f1"].value == pytest.approx(read(plain, "linear_f1", "digit").value, abs=0.06)
+    assert results["linear_f1"].value == pytest.approx(read(plain, "linear_f1", "digit").value, abs=0.06)

@@ -1,3 +1,5 @@
+"""Scores from logistic regressions."""
+
 from __future__ import annotations
 
 from math import log2

@@ -1,4 +1,4 @@
-"""Scores that another package brings, as a stranger writes them."""
+"""Scores of another installed package."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""The linear regression, compared with scikit-learn."""
+
 from __future__ import annotations
 
 import numpy as np

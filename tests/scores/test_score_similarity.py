@@ -1,3 +1,5 @@
+"""CKA of two layers."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -8,7 +10,7 @@ from intus.scores.similarity import alignment, cka, hsics, shared, sketch
 
 
 def looped_hsic(a: np.ndarray, b: np.ndarray) -> float:
-    """The estimator as a sum over all quadruples of different rows (Song et al. 2012, equation 4)."""
+    """Compute HSIC as a sum over all quadruples of different rows (Song et al. 2012, equation 4)."""
     n, total = len(a), 0.0
     for i in range(n):
         for j in set(range(n)) - {i}:

@@ -1,4 +1,4 @@
-"""Streams merge exactly, whatever the batches, and nothing crashes."""
+"""Statistics of streams: exact merging, any batches, types and shapes."""
 
 from __future__ import annotations
 

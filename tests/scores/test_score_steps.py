@@ -1,3 +1,5 @@
+"""The gradient noise scale."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -17,7 +19,7 @@ def test_gradient_noise_of_gaussian_gradients():
 
 
 def test_gradient_noise_is_unbiased_in_number_of_steps():
-    """What noise adds to the mean's length is taken off: three steps say on average what many do."""
+    """The noise in the squared norm of the mean is subtracted, so three steps suffice on average."""
     rng = np.random.default_rng(1)
     direction = rng.normal(size=2000)
     few = [

@@ -15,7 +15,7 @@ from intus.serving.aggregation.aggregator import Aggregator
 
 
 def ids(points):
-    """(address, epoch, kind, mode) -> first values of its blocks."""
+    """Return {(address, epoch, kind, mode): first values of its blocks}."""
     return {
         (p.key.address, p.epoch, p.key.kind, p.key.mode): [float(r.array.flat[0]) for r in p.records]
         for p in points
@@ -261,7 +261,7 @@ EVENTS = st.lists(
 @settings(max_examples=300)
 @given(EVENTS)
 def test_every_record_is_in_last_data_point_of_its_key(events):
-    """With two epochs at most in play, every array sent is in the last data point of its key and epoch."""
+    """With at most two open epochs, every record sent is in the last data point of its key and epoch."""
     aggregator, sent, last = Aggregator(), Counter(), {}
     newest = {"m": 0, "n": 0}
     for number, (advance, address, model, back) in enumerate(events):

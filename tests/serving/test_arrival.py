@@ -1,4 +1,4 @@
-"""Labels matched by order of arrival: not verified, then verified by a second epoch, or withdrawn."""
+"""Labels matched by order of arrival: unverified, then verified by a second epoch or withdrawn."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from intus.storage.database import Database
 LOST = np.arange(-4, 0)
 
 
-def heard(orders, *points):
-    """What each data point tells, with what is then said of scores by order of arrival."""
+def news_and_notes(orders, *points):
+    """Return the news of each data point, and the note that scores matched by order then have."""
     out = []
     for one in points:
         results = Results.from_rows([{"score": "x", "note": f"{UNVERIFIED}; incomplete: 3 of 4"}])
@@ -28,7 +28,7 @@ def heard(orders, *points):
 
 def test_second_epoch_verifies_order_once():
     first, second, third = (point(record(epoch=epoch)) for epoch in range(3))
-    assert heard(ArrivalOrder(), first, first, second, second, third) == [
+    assert news_and_notes(ArrivalOrder(), first, first, second, second, third) == [
         (None, UNVERIFIED),
         (None, UNVERIFIED),
         (True, BY_ORDER),
@@ -39,28 +39,28 @@ def test_second_epoch_verifies_order_once():
 
 def test_unknown_rows_disprove_order():
     lost = [point(record(epoch=epoch, items=LOST)) for epoch in (1, 2)]
-    assert [news for news, _ in heard(ArrivalOrder(), point(record()), *lost)] == [None, False, None]
+    assert [news for news, _ in news_and_notes(ArrivalOrder(), point(record()), *lost)] == [None, False, None]
 
 
 def test_news_is_repeated_until_update():
     orders, second = ArrivalOrder(), point(record(epoch=1))
-    heard(orders, point(record()))
+    news_and_notes(orders, point(record()))
     assert [orders.news(second), orders.news(second)] == [True, True]
 
 
 def test_order_is_tracked_per_run_model_and_mode():
     orders = ArrivalOrder()
-    heard(orders, point(record()))
+    news_and_notes(orders, point(record()))
     others = [{"mode": "eval"}, {"run": "s"}, {"model": "n"}, {"items": np.arange(4)}, {"batch_axis": None}]
     told = [point(record(**({"epoch": 1} | facts))) for facts in others]
-    assert [news for news, _ in heard(orders, *told)] == [None] * 5
+    assert [news for news, _ in news_and_notes(orders, *told)] == [None] * 5
     orders.forget("m")
-    assert heard(orders, point(record(epoch=1))) == [(None, UNVERIFIED)]
+    assert news_and_notes(orders, point(record(epoch=1))) == [(None, UNVERIFIED)]
 
 
 def test_restarted_training_is_verified_anew():
     points = [point(record(epoch=epoch)) for epoch in (4, 5, 0, 1)]
-    assert [news for news, _ in heard(ArrivalOrder(), *points)] == [None, True, None, True]
+    assert [news for news, _ in news_and_notes(ArrivalOrder(), *points)] == [None, True, None, True]
 
 
 def by_order(kind="output", value=0.5, note=UNVERIFIED):

@@ -1,4 +1,4 @@
-"""The container file: what it runs, run here."""
+"""The container file: its entry point, run without a container."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILE = Path(__file__).parents[2] / "Containerfile"
 
 @pytest.fixture
 def entry(tmp_path):
-    """The image's command, with an ``intus`` to be found, and its environment."""
+    """Return the image's entry point, and an environment with an ``intus`` command on the PATH."""
     (line,) = re.findall(r"^ENTRYPOINT (.*)$", FILE.read_text(), re.MULTILINE)
     tool = tmp_path / "bin" / "intus"
     tool.parent.mkdir()
@@ -57,7 +57,7 @@ def test_container_requires_token(entry):
     command, environment = entry
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode != 0
-    assert "say which token is asked of everybody" in done.stderr
+    assert "set it to the secret that requests must carry" in done.stderr
 
 
 def test_container_installs_existing_extras():

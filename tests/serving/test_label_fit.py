@@ -1,4 +1,4 @@
-"""Which labels belong to which rows."""
+"""Matching of labels to rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The next server over HTTP, when it is busy, away or says no; and the thread that waits for it."""
+"""The proxy of the next server if that is busy, away or refuses; and the worker thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from intus.storage.codec import decode_records
 
 
 class Next(ThreadingHTTPServer):
-    """A server that answers with ``statuses`` one after the other, then 200, and keeps what it got."""
+    """A server that replies with each of ``statuses`` in turn, then 200, and stores its requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)

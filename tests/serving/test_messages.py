@@ -1,4 +1,4 @@
-"""The messages: what is read and written, and that every reply is what its endpoint states."""
+"""The messages: decoding, encoding, and the replies of every endpoint."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_unknown_fields_are_ignored():
 
 
 def test_messages_do_not_crash_process_exit():
-    """msgspec 0.22 frees some unions twice; with the allocator's checks that is seen each time."""
+    """msgspec 0.22 frees some unions twice; the checks of the allocator detect that every time."""
     code = """
 import contextlib
 import msgspec

@@ -1,4 +1,4 @@
-"""The published document, and every route tried by a tool that reads it."""
+"""The OpenAPI document, and every route fuzzed by a tool that reads it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def app(roles):
 
 
 def stated(roles):
-    """(method, path) of every endpoint."""
+    """Return (method, path) of every endpoint."""
     return {(each.method, each.path) for each in endpoints(roles)}
 
 

@@ -18,7 +18,7 @@ NAMES = [option.name for option in fields(ServerOptions)]
 
 
 def parsed(*arguments: str) -> ServerOptions:
-    """What a command line means."""
+    """Return the options of a command line."""
     parser = argparse.ArgumentParser()
     add_options(parser)
     return choose(None, vars(parser.parse_args(arguments)))

@@ -1,4 +1,4 @@
-"""A real server over PostgreSQL, killed on the way."""
+"""A real server with PostgreSQL that is killed and restarted."""
 
 from __future__ import annotations
 

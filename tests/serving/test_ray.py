@@ -1,4 +1,4 @@
-"""Scoring on Ray's workers: what this process would have found to the last bit, whoever dies meanwhile."""
+"""Scoring on Ray's workers: bitwise the results of this process, even if workers die."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def database(tmp_path):
 
 
 def train(service, epochs=EPOCHS):
-    """Layers that learn the digits, each a random projection less noisy every epoch; two hold the same."""
+    """Send layers that learn the digits: random projections with less noise each epoch; two are equal."""
     service.put_target(target_of({"name": "digit", "targets": DIGITS.target[:600].tolist()}))
     service.put_target(target_of({"name": "parity", "targets": [f"{d % 2}" for d in DIGITS.target[:600]]}))
     for epoch in range(epochs):
@@ -64,7 +64,7 @@ def train(service, epochs=EPOCHS):
 
 
 def stored(database):
-    """Every point there is, as text that tells every bit; the time of writing is no part of it."""
+    """Return every stored point as exact text, without the time of writing."""
     return sorted(repr(list(row.items())) for row in database.points("r", "m"))
 
 
@@ -78,7 +78,7 @@ def expected(tmp_path_factory):
 
 
 def processes(engine):
-    """The ids of the workers' processes."""
+    """Return the process ids of the workers."""
     import ray
 
     return ray.get([each.actor.__ray_call__.remote(lambda self: os.getpid()) for each in engine._workers])

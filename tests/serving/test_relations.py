@@ -1,4 +1,4 @@
-"""Layers beside one another, an epoch beside the one before, updates beside weights."""
+"""Scores of two data points: consecutive layers, consecutive epochs, updates and weights."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def layer(array, address="fc1", epoch=0.0, items=True, kind="output"):
 
 
 def related(relations, data_point):
-    """What the data point's relations read, by score."""
+    """Return the related scores of a data point by name."""
     found = evaluate(data_point, [], relations=relations)
     return {row["score"]: row for row in found.results if row["score"].startswith(("cka", "update"))}
 
 
 def biased_free_cka(x, y):
-    """Unbiased CKA by matrices of ones (Song et al. 2012, equation 5), all rows at once."""
+    """Compute unbiased CKA with matrices of ones (Song et al. 2012, equation 5)."""
 
     def hsic(k, other):
         n, one = len(k), np.ones(len(k))
@@ -89,8 +89,8 @@ def test_update_ratio_in_either_order_of_arrival(order):
     for kind in order:
         key = Key("r", "m", "fc1.weight", kind, 0, "train")
         found += relations._ratio(key, 0.0, [ScoreResult("norm", norms[kind], n=8)])
-    (reading,) = found
-    assert (reading.score, reading.value, reading.n) == ("update_ratio", 0.0025, 8)
+    (result,) = found
+    assert (result.score, result.value, result.n) == ("update_ratio", 0.0025, 8)
     stale = Key("r", "m", "fc1.weight", "parameter", 0, "train")
     assert list(relations._ratio(stale, 1.0, [ScoreResult("norm", 4.0)])) == []
 

@@ -1,4 +1,4 @@
-"""The roles as objects: what several threads may do to them at once, and what they pass on."""
+"""The roles as objects: concurrent calls, and the calls that they pass on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def service(database):
 
 
 def elsewhere(work, timeout=None):
-    """Call it in another thread."""
+    """Call a function in another thread."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(timeout)
@@ -127,8 +127,8 @@ def test_clock_change_does_not_affect_waiting(database, monkeypatch):
     service.close()
 
 
-class RunState:
-    """A process that registers labels and sends records."""
+class TrainingProcess:
+    """A training process that registers labels and sends records."""
 
     def __init__(self, service, name) -> None:
         self.service, self.name, self.seq = service, name, 0
@@ -144,14 +144,14 @@ class RunState:
 
 
 def scored(database, run):
-    """The epochs of a run that have a score, and the share of the most frequent label in each."""
+    """Return the epochs of a run with a score, and the fraction of the most frequent label in each."""
     points = database.points(run, "m", score="linear_accuracy", target="digit")
     return points["epoch"].tolist(), points["baseline"].round(2).tolist()
 
 
 def test_concurrent_runs_are_scored_on_own_labels(service, database):
     service.evaluator.scores = ["linear_accuracy"]
-    a, b, c = (RunState(service, name) for name in "abc")
+    a, b, c = (TrainingProcess(service, name) for name in "abc")
     a.register([0, 1] * 10)
     b.register([0, 0, 0, 1] * 5)
     for epoch in range(2):
@@ -166,10 +166,10 @@ def test_concurrent_runs_are_scored_on_own_labels(service, database):
 
 def test_labels_of_idle_client_apply_to_runs_without_own_labels(service, database):
     service.evaluator.scores = ["linear_accuracy"]
-    a, b, notebook = (RunState(service, name) for name in ("a", "b", "notebook"))
+    a, b, notebook = (TrainingProcess(service, name) for name in ("a", "b", "notebook"))
     a.register([0, 1] * 10)
     notebook.register([0, 0, 0, 1] * 5, run_pattern="^[ab]")
-    other = RunState(service, "other")
+    other = TrainingProcess(service, "other")
     for one in (a, b, other):
         one.send(0)
     service.flush()
@@ -184,7 +184,7 @@ def test_labels_of_run_apply_after_server_restart(database, tmp_path):
         return AggregatorService(evaluator, journal=Journal(tmp_path / "journal"))
 
     first = server()
-    a, old = RunState(first, "a"), RunState(first, "old")
+    a, old = TrainingProcess(first, "a"), TrainingProcess(first, "old")
     a.register([0, 1] * 10)
     first.put_target(target_of({"name": "digit", "targets": [0, 0, 0, 1] * 5}))  # by nobody in particular
     old.send(0)
@@ -192,7 +192,7 @@ def test_labels_of_run_apply_after_server_restart(database, tmp_path):
     first.evaluator.close()
     second = server()
     a.service = old.service = second
-    new = RunState(second, "new")
+    new = TrainingProcess(second, "new")
     for one in (a, old, new):
         one.send(1)
     second.flush()
@@ -243,7 +243,7 @@ def test_status_waits_for_request_in_progress(database):
 
 
 class Full(Frontend):
-    """A frontend whose disk has no room, for a while."""
+    """A frontend whose disk is full for a while."""
 
     away = 3
 

@@ -1,4 +1,4 @@
-"""The routes, in one process: what they take, what they refuse, what the page gets."""
+"""The routes in one process: accepted and refused requests, and the replies to the page."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def batch(number: int = 0, **facts):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """One server for the module; a test that looks at what it stored uses its own run."""
+    """One server for the module; a test that reads stored scores uses a run of its own."""
     frontend = Frontend(Database(tmp_path_factory.mktemp("routes") / "scores.db"))
     scoring = Evaluator(frontend)
     roles = Roles(AggregatorService(scoring, Aggregator()), scoring, frontend)
@@ -135,14 +135,14 @@ def test_replaced_target_gives_notice(fresh):
 
 
 def post_as_2018(client, path, packet=None):
-    """What Vivisect's ``_post`` sends: JSON, or no body at all."""
+    """Post as Vivisect's ``_post`` does: JSON, or no body."""
     content = None if packet is None else json.dumps(packet).encode()
     answer = client.post(path, content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code == 200, answer.json()
 
 
 def test_routes_of_2018_client(fresh):
-    """A training of its ``run_mlps.py``: every route, with the metadata of each, epoch after epoch."""
+    """Send the requests of a training with Vivisect's ``run_mlps.py`` to every route."""
     about = {"model_name": "PyTorch MLP", "framework": None, "misc": {}}
     data = np.random.default_rng(0).normal(size=(40, 3)).round(3)
     labels = {"name": "parity", "values": LABELS, "model_pattern": "PyTorch MLP", "layer_pattern": ".*"}

@@ -1,4 +1,4 @@
-"""What a score is travels with its results: from whoever registered it to whoever shows them."""
+"""Descriptions of scores are sent and stored with their results."""
 
 from __future__ import annotations
 

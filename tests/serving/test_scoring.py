@@ -1,4 +1,4 @@
-"""From a data point to its scores, against numpy and scikit-learn."""
+"""Scores of data points, compared with numpy and scikit-learn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DIGITS = load_digits()
 
 
 def digits(**facts):
-    """The 1,797 digits as batches of 256."""
+    """Return the 1,797 digits as batches of 256."""
     data = DIGITS.data.astype(np.float32)
     return [record(array=data[start : start + 256], **facts) for start in range(0, 1797, 256)]
 

@@ -1,4 +1,4 @@
-"""Real server processes: started, spoken to, interrupted, begun again."""
+"""Real server processes: requests, interrupts and restarts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LABELS = [0, 1] * 20
 
 
 def ask(url: str, path: str, body=None):
-    """(status, JSON) of a GET, or of a POST where there is a body."""
+    """Return (status, JSON) of a GET, or of a POST if there is a body."""
     place = urlsplit(url)
     connection = http.client.HTTPConnection(place.hostname, place.port, timeout=30)
     try:
@@ -51,7 +51,7 @@ def batch(epoch=0, seq=0, run="r"):
 
 
 class Events:
-    """The page's end of /api/stream."""
+    """The client of /api/stream."""
 
     def __init__(self, url: str, last: int | None = None) -> None:
         place = urlsplit(url)
@@ -62,7 +62,7 @@ class Events:
         assert self.answer.headers["content-type"].startswith("text/event-stream")
 
     def next(self) -> dict:
-        """The next event's data."""
+        """Return the data of the next event."""
         event = {}
         while line := self.answer.readline().decode().rstrip("\n"):
             name, _, value = line.partition(": ")
@@ -199,7 +199,7 @@ def test_separate_roles_equal_single_process(tmp_path):
 
 
 class Apart:
-    """The three roles as processes, begun and killed one by one."""
+    """The three roles as processes, started and killed one by one."""
 
     def __init__(self, folder) -> None:
         self.ports = dict(zip(("aggregator", "evaluator", "frontend"), free_ports(3), strict=True))
@@ -349,7 +349,7 @@ def test_server_process_imports_no_framework():
 
 
 def test_replies_are_not_delayed_by_nagle(server):
-    """Without TCP_NODELAY every answer on a kept-alive connection takes 40 ms or more."""
+    """Without TCP_NODELAY every reply on a keep-alive connection takes 40 ms or more."""
     connection = http.client.HTTPConnection(server.host, server.port, timeout=30)
     times = []
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""Epochs that end when all that was sent of them has come, and what happens when it has not."""
+"""The end of epochs: complete by their clients' reports, or incomplete after the grace time."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def said(epoch, sent=0, dropped=0, ended=False, left=False):
 
 
 class Client:
-    """One worker's end: counts as the real one does."""
+    """A client that counts and reports as the real one does."""
 
     def __init__(self, aggregator, name="c") -> None:
         self.aggregator, self.name, self.seq, self.counts = aggregator, name, 0, Counter()
 
     def request(self, epoch, *numbers, ended=False, left=False, dropped=0):
-        """A request, to be delivered later."""
+        """Return a request, to be delivered later."""
         self.seq += 1
         self.counts[epoch] += len(numbers)
         report = said(epoch, self.counts[epoch], dropped, ended, left)
@@ -190,7 +190,7 @@ def test_ended_step_is_complete_while_later_steps_arrive():
 @settings(max_examples=200)
 @given(st.data())
 def test_last_data_point_is_complete_for_any_order_of_requests(data):
-    """Two clients, three epochs, requests reordered and repeated at will; nothing is told twice."""
+    """Two clients send three epochs; requests are reordered and repeated; no notice is repeated."""
     aggregator = Aggregator(grace=1e9)
     clients = [Client(aggregator, name) for name in "ab"]
     number, requests, sent = 0, [], {}
