@@ -1,5 +1,4 @@
-"""A trace in a real JupyterLab and Notebook: a cell's last line shows it, a reopened notebook still does, and
-the widget's selection is Python's."""
+"""Traces in a real JupyterLab and Notebook: outputs, reopened notebooks, and the widget's selection."""
 
 from __future__ import annotations
 

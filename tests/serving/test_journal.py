@@ -271,7 +271,7 @@ def test_full_disk_refuses_request_and_recovers(machine, monkeypatch):
     with pytest.raises(FullError, match="No space left"):
         machine.send(2, seq=2)
     machine.service.flush()
-    machine.evaluator.store()  # nothing can be let go of, and nothing breaks
+    machine.evaluator.store()  # the journal cannot be shortened, and no error is raised
     assert machine.on_disk()
     monkeypatch.setattr(module, "_write", whole)
     machine.service.tick()

@@ -23,7 +23,7 @@ def gradient_noise(statistics: Statistics) -> Iterable[ScoreResult]:
     """Factor by which a batch must be larger for noise and mean of the gradient to be equally large.
 
     Changes of the parameters between steps count as noise: use epochs in which they change little. There is
-    no value if the noise exceeds the mean.
+    no value if the mean is not longer than noise alone would make it.
     """
     steps = statistics.steps
     note = "fewer than two steps" if steps.n < 2 else ""

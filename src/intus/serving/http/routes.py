@@ -1,4 +1,4 @@
-"""The routes of the three roles: what each takes from clients, and from the roles before it."""
+"""The routes of the three roles, for clients and for the previous role."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MAX_SMALL = 1 << 16
 
 
 def aggregator_routes(aggregator: AggregatorService, limit: int) -> list[Endpoint]:
-    """Return the routes that take records."""
+    """Return the routes of the aggregator."""
 
     def count_malformed() -> None:
         aggregator.malformed += 1
@@ -86,16 +86,16 @@ def aggregator_routes(aggregator: AggregatorService, limit: int) -> list[Endpoin
 
 
 def evaluator_routes(evaluator: Evaluator, limit: int) -> list[Endpoint]:
-    """Return the routes that take data points."""
+    """Return the routes of the evaluator."""
 
     def datapoint(request: CheckedRequest) -> AcceptedReply:
         if evaluator.backlog() > limit * 4:
             raise BusyError("Too many data points wait to be scored. Send this again in a second.")
         records, envelope = decode_records(request.body)
-        said = read(envelope, PointEnvelope, "The envelope of the data point: ")
+        checked = read(envelope, PointEnvelope, "The envelope of the data point: ")
         stored = threading.Event()
-        evaluator.point(DataPoint.read(records, said), last=said.last, done=lambda point: stored.set())
-        while not stored.wait(0.5):  # until then the sender keeps it
+        evaluator.point(DataPoint.read(records, checked), last=checked.last, done=lambda point: stored.set())
+        while not stored.wait(0.5):  # the sender keeps it until the reply
             if evaluator.closing.is_set() and not stored.wait(5):
                 raise AwayError("The evaluator is being stopped. Send this to it again.")
         return AcceptedReply(1)
@@ -109,7 +109,7 @@ def evaluator_routes(evaluator: Evaluator, limit: int) -> list[Endpoint]:
 
 
 def frontend_routes(frontend: Frontend, limit: int) -> list[Endpoint]:
-    """Return the routes that take what is stored."""
+    """Return the routes of the frontend."""
 
     def results(request: CheckedRequest) -> AcceptedReply:
         table = request.body.results()
@@ -120,14 +120,14 @@ def frontend_routes(frontend: Frontend, limit: int) -> list[Endpoint]:
         frontend.claim_target(request.body.name, request.body.owner)
 
     def arrival_order(request: CheckedRequest) -> None:
-        said = request.body
-        frontend.arrival_order(said.run, said.model, said.mode, said.holds)
+        order = request.body
+        frontend.arrival_order(order.run, order.model, order.mode, order.holds)
 
-    order = "Verify the scores of labels that were matched by order of arrival, or withdraw them"
+    summary = "Verify the scores of labels that were matched by order of arrival, or withdraw them"
     return [
         post("/results", "Store scores", ResultsRequest, results, limit, reply=AcceptedReply),
-        post("/claim", "Keep a target to the runs of its owner", ClaimRequest, claim, limit),
-        post("/order", order, ArrivalOrderRequest, arrival_order, limit),
+        post("/claim", "Restrict a target to the runs of its owner", ClaimRequest, claim, limit),
+        post("/order", summary, ArrivalOrderRequest, arrival_order, limit),
         *_common_routes(frontend, limit),
         *_report_routes(frontend, limit),
         get("/targets", "All targets", TargetsReply, lambda request: {"targets": frontend.targets()}),
@@ -137,7 +137,7 @@ def frontend_routes(frontend: Frontend, limit: int) -> list[Endpoint]:
 def _common_routes(
     role: AggregatorService | Link, limit: int, refused: Callable[[], None] = lambda: None
 ) -> list[Endpoint]:
-    """Return the routes that every role has; it passes on what it takes."""
+    """Return the routes that every role has."""
 
     def target(request: CheckedRequest) -> None:
         role.put_target(Target.parse(request.body))
@@ -146,19 +146,19 @@ def _common_routes(
         role.put_target(Target.parse(request.body.request()))
 
     def flush(request: CheckedRequest) -> None:
-        said = request.body
+        scope = request.body
         if isinstance(role, AggregatorService):
-            role.flush(said.run, said.model, request.wait, said.client)
+            role.flush(scope.run, scope.model, request.wait, scope.client)
         else:
-            role.flush(said.run, said.model, request.wait)
+            role.flush(scope.run, scope.model, request.wait)
 
-    waiting = "Score all that came, and wait for it, as long as Prefer: wait=SECONDS says"
+    waiting = "Score everything received, and wait up to Prefer: wait=SECONDS"
     legacy = "Register labels, as the client of 2018 does"
     table = [
         ("/targets", "Register labels", TargetRequest, target),
         ("/flush", waiting, FlushRequest, flush),
-        ("/clear", "Forget everything", ClearRequest, lambda request: role.clear()),
-        ("/remove", "Forget a model", RemoveRequest, lambda request: role.remove(request.body.name)),
+        ("/clear", "Delete everything", ClearRequest, lambda request: role.clear()),
+        ("/remove", "Delete a model", RemoveRequest, lambda request: role.remove(request.body.name)),
         ("/register_classification_targets", legacy, LegacyTargetRequest, legacy_target),
         ("/register_clustering_targets", legacy, LegacyTargetRequest, legacy_target),
     ]
@@ -177,7 +177,7 @@ def _common_routes(
 
 
 def _report_routes(role: Link, limit: int) -> list[Endpoint]:
-    """Return the routes for what the roles before tell of themselves."""
+    """Return the routes for notices and counts of the previous roles."""
     return [
         post(
             "/notices",
@@ -188,7 +188,7 @@ def _report_routes(role: Link, limit: int) -> list[Endpoint]:
         ),
         post(
             "/status",
-            "Take another role's counts",
+            "Receive the counts of another role",
             StatusReport,
             lambda request: role.report(request.body),
             limit,
