@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: ``steps``    the sum of the rows and of their squares, each row being one step (``Statistics.steps``)
 Need = Literal["tally", "moments", "whole", "classes", "values", "pairs", "sample", "steps"]
 
-#: How a score is called, and so what it is a score of.
+#: The arguments of a score's function, and so the level of the score.
 #:
 #: ``layer``   ``compute(statistics)``, once: a score of the layer that needs no target
 #: ``target``  ``compute(statistics, target)``, once for each target: a score of the layer and the target

@@ -53,7 +53,7 @@ def predicted(x: np.ndarray, y: np.ndarray, new: np.ndarray, alpha: float | None
 def r2(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Fraction of a measured number's variance that a linear regression on the layer explains.
 
-    It is evaluated on held-out rows of the sample, which has at most 40,000 rows.
+    It is evaluated on held-out rows. At most 40,000 rows of the sample are used.
     """
     if target in statistics.not_numbers or not statistics.classes[target].are_measured:
         return []
