@@ -147,7 +147,7 @@ def test_view_of_saved_trace(tmp_path: Path) -> None:
             ["view", "{net}:Net", "--inputs", "ones(4)", "--output", "/no/x.html", "--no-open"],
             "--out /no/x.html",
         ),
-        (["view", "{net}:ready", "--inputs", "ones(4)", "--output", "x.jpg"], "'x.jpg' does not say what"),
+        (["view", "{net}:ready", "--inputs", "ones(4)", "--output", "x.jpg"], ".json, got 'x.jpg'."),
         (["view", "{net}:ready", "--inputs", "ones(4)", "--overlay", "tme"], "Did you mean 'time'"),
         (["view", "{net}:ready", "--inputs", "ones(4)", "--output", "x.svg", "--direction", "up"], "='up'"),
         (["view", "{net}:ready", "--inputs", "ones(4)", "--dark"], "for still pictures, not for a page"),
