@@ -339,7 +339,7 @@ class Graph:
     ) -> Graph:
         """Return the graph of modules of which only the names are known, as if each ran once.
 
-        Addresses can be looked up in it before a model has run, or if its graph cannot be recorded.
+        It serves to resolve addresses before a model has run, or if its graph cannot be recorded.
 
         Args:
             model: The model's name.

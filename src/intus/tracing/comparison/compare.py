@@ -131,7 +131,7 @@ class Pair:
 
 
 class Origin(NamedTuple):
-    """Where a difference originates.
+    """The place where a difference originates.
 
     Attributes:
         pair: The number of the first pair that shows it.

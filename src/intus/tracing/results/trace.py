@@ -287,12 +287,12 @@ class Trace:
 
     @property
     def started(self) -> float:
-        """When the pass began, in seconds since 1970; NaN if unknown."""
+        """The time when the pass began, in seconds since 1970; NaN if unknown."""
         return float(self.graph.facts.get("started", math.nan))
 
     @property
     def ended(self) -> float:
-        """When the pass ended, in seconds since 1970; NaN if unknown."""
+        """The time when the pass ended, in seconds since 1970; NaN if unknown."""
         return self.started + self.seconds
 
     @property
@@ -314,7 +314,7 @@ class Trace:
 
     @property
     def output(self) -> Any:
-        """What the model returned, with its autograd graph.
+        """The output of the model, with its autograd graph.
 
         Call ``backward`` on a loss of it, and every op has its ``grad``.
 
@@ -392,7 +392,7 @@ class Trace:
         return part_of(whole, index(whole.shape, units, axis, address))[0]
 
     def _parameter(self, address: str) -> Tensor:
-        """Return the value of a parameter, as it was before the pass."""
+        """Return the value that a parameter had before the pass."""
         if self._replays is None:
             raise InputError(
                 f"This trace does not hold the value of {address!r}: it was taken with save='none', "
