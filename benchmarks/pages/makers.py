@@ -1,6 +1,6 @@
 """Make the pages of every model with one tool, in the environment where it is installed.
 
-``python -m benchmarks.pagemakers intus FOLDER`` writes two pages of each model, one as it opens by default
+``python -m benchmarks.pages.makers intus FOLDER`` writes two pages of each model, one as it opens by default
 and one with every module open; so does ``torchvista``. ``explorer`` serves all models until it is killed.
 Each prints one line of JSON per model with CPU seconds, sizes in kilobytes, and addresses. Each draws a small
 model first, so that the import time of a tool is not counted.
@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import torch
 
-from .workloads import PICTURED, Chain
+from ..workloads import PICTURED, Chain
 
 CELLS = 10  # of the notebook whose size is measured
 

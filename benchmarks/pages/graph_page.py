@@ -21,11 +21,11 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from . import harness
+from .. import harness
+from ..workloads import PICTURED
 from .browsing import Chromium, Took, TooSlowError, browsers
-from .pagegoals import goals
-from .pagetools import TOOLS, Tool
-from .workloads import PICTURED
+from .goals import goals
+from .tools import TOOLS, Tool
 
 ROUNDS = 3
 KEPT = ("made", "error", "instead", "kilobytes", "notebook")  # the facts of a tool and model that are stored
@@ -188,7 +188,3 @@ def cell(found: dict[str, Any], what: str) -> str:
         return took
     both = median(took)
     return f"{both.wall:,.0f} ({both.cpu:,.0f})"
-
-
-if __name__ == "__main__":
-    main()

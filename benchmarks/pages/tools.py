@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ..workloads import PICTURED
 from .browsing import Took, Visit
-from .workloads import PICTURED
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 VIEWERS = ROOT / ".venvs" / "viewers" / "bin" / "python"
 MISSING = "not installed: run make bench ARGS=pages"
 
@@ -72,7 +72,7 @@ class Tool:
                 "-W",
                 "ignore",
                 "-m",
-                "benchmarks.pagemakers",
+                "benchmarks.pages.makers",
                 type(self).__name__.lower(),
             ]
             self.process = subprocess.Popen([*command, folder], cwd=ROOT, stdout=subprocess.PIPE, text=True)

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from intus.tracing.run import trace
 from intus.viewing.html import View
 
+from ..workloads import PICTURED, Chain
 from .browsing import browsers
-from .pagetools import press_enter
-from .workloads import PICTURED, Chain
+from .tools import press_enter
 
 ROUNDS = 3
 PAN = """() => {

@@ -1,6 +1,6 @@
 """Measure how fast the live page opens on a full database: 10 runs x 200 layers x 100 epochs x 10 scores.
 
-``python -m benchmarks.page`` creates the database once (two million points), serves it, and opens it in
+``python -m benchmarks.pages.server_page`` creates the database once (two million points), serves it, and opens it in
 Chromium five times, each time with an empty cache. It measures milliseconds from the request to the frame in
 which the plot with all its lines and the list of layers are shown.
 """
@@ -29,7 +29,9 @@ from intus.core.results import Results
 from intus.storage.codec import encode_graph
 from intus.storage.database import Database
 
-RESULT = Path(__file__).parent / "results" / "page.json"
+from .. import harness
+
+RESULT = harness.RESULTS / "page.json"
 SCORES = (
     "linear_f1", "linear_f1.majority", "linear_f1.shuffled", "linear_accuracy", "kmeans_mi", "kmeans_ami",
     "mean", "std", "sparsity", "effective_rank",
