@@ -1,8 +1,8 @@
 """Measure how fast the live page opens on a full database: 10 runs x 200 layers x 100 epochs x 10 scores.
 
-``python -m benchmarks.pages.server_page`` creates the database once (two million points), serves it, and opens it in
-Chromium five times, each time with an empty cache. It measures milliseconds from the request to the frame in
-which the plot with all its lines and the list of layers are shown.
+``python -m benchmarks.pages.server_page`` creates the database once (two million points), serves it, and
+opens it in Chromium five times, each time with an empty cache. It measures milliseconds from the request to
+the frame in which the plot with all its lines and the list of layers are shown.
 """
 
 from __future__ import annotations

@@ -323,7 +323,7 @@ def test_failure_of_the_first_operation(open_graph: Open) -> None:
         "3×4",
         "2×9",
         "return self.fc(x)",
-        "test_graph_walk.py",
+        "test_graph_exploring.py",
     ):
         assert fact in panel
 

@@ -17,7 +17,7 @@ from intus.tracing.run import trace
 from intus.viewing.html import View
 
 pytestmark = pytest.mark.browser
-AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+AXE = Path(__file__).parents[3] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 VIEW = "document.querySelector('#intus-graph').intusView"
 Open = Callable[..., Page]
 needs_axe = pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: run `npm ci` in web/")

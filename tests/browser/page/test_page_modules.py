@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-WEB = Path(__file__).parents[2] / "web"
+WEB = Path(__file__).parents[3] / "web"
 ESBUILD = WEB / "node_modules" / ".bin" / "esbuild"
 
 pytestmark = pytest.mark.skipif(

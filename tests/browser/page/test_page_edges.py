@@ -23,7 +23,7 @@ from intus.storage.database import Database
 from intus.tracing.run import trace
 
 pytestmark = pytest.mark.browser
-AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+AXE = Path(__file__).parents[3] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 Open = Callable[..., Page]
 
 

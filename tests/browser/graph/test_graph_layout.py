@@ -13,7 +13,7 @@ from zoo import MODELS
 
 from intus.viewing.scene import scene
 
-WEB = Path(__file__).parents[2] / "web"
+WEB = Path(__file__).parents[3] / "web"
 ESBUILD = WEB / "node_modules" / ".bin" / "esbuild"
 
 pytestmark = pytest.mark.skipif(
