@@ -1,23 +1,23 @@
 // What the pure modules promise; tests/browser/test_page_modules.py runs these in node and reports each.
 
-import type { Columns, Run, ScoreInfo } from "./api.ts";
-import { depthColours, oklch } from "./colour.ts";
-import { otherLines, othersAt } from "./compare.ts";
-import { cell, toCsv } from "./csv.ts";
-import { examples, probePort, snippet } from "./empty.ts";
-import * as format from "./format.ts";
-import { frameOf, stretches } from "./frame.ts";
-import { fromHash, toHash } from "./hash.ts";
-import { cellAt, grid } from "./heat.ts";
-import { doubtsText, notesText } from "./plotpane.ts";
-import { padded, ticks } from "./scales.ts";
-import { chart, extent, filtered, highestBaseline, nearest, notesOf } from "./series.ts";
-import { askedTarget, initial, reduce, type State } from "./state.ts";
-import { backoff } from "./stream.ts";
-import { plotSvg } from "./svg.ts";
-import { tally } from "./tally.ts";
-import { sortUnits, unitAddress, unitRows } from "./units.ts";
-import { groupScores, isIntrinsic, kindLabel, scoreLabel } from "./words.ts";
+import type { Columns, Run, ScoreInfo } from "./server/api.ts";
+import { depthColours, oklch } from "./model/depthColours.ts";
+import { otherLines, othersAt } from "./model/comparedRuns.ts";
+import { cell, toCsv } from "./download/csv.ts";
+import { examples, probePort, snippet } from "./panels/firstSteps.ts";
+import * as format from "../ui/format.ts";
+import { frameOf, stretches } from "./plot/frame.ts";
+import { fromHash, toHash } from "./state/choiceHash.ts";
+import { cellAt, grid } from "./panels/heatMap.ts";
+import { doubtsText, notesText } from "./plot/plotPanel.ts";
+import { padded, ticks } from "./plot/scales.ts";
+import { chart, extent, filtered, highestBaseline, nearest, notesOf } from "./model/series.ts";
+import { askedTarget, initial, reduce, type State } from "./state/state.ts";
+import { backoff } from "./server/stream.ts";
+import { plotSvg } from "./download/plotSvg.ts";
+import { tally } from "./model/runCounts.ts";
+import { sortUnits, unitAddress, unitRows } from "./model/unitRows.ts";
+import { groupScores, isIntrinsic, kindLabel, scoreLabel } from "./model/scoreLabels.ts";
 
 function same(found: unknown, wanted: unknown): void {
   const [a, b] = [JSON.stringify(found), JSON.stringify(wanted)];

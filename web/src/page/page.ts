@@ -1,22 +1,22 @@
 // The live page: one state, one loop. Parts draw what the state says and say what the person did.
 
 import "./page.css";
-import { controls } from "./controls.ts";
-import { h, setText } from "./dom.ts";
-import { empty } from "./empty.ts";
-import { graphPane } from "./graphpane.ts";
-import { fromHash, toHash } from "./hash.ts";
-import { header } from "./header.ts";
-import { heat } from "./heat.ts";
-import { layers } from "./layers.ts";
-import { Loader } from "./loader.ts";
-import { notices, strip } from "./notices.ts";
-import { plotPane } from "./plotpane.ts";
-import { type Action, initial, reduce } from "./state.ts";
-import { listen } from "./stream.ts";
-import { watchTheme } from "./theme.ts";
-import { units } from "./unittable.ts";
-import { type Part, type View, viewOf } from "./view.ts";
+import { controls } from "./panels/controls.ts";
+import { h, setText } from "./panels/elements.ts";
+import { empty } from "./panels/firstSteps.ts";
+import { graphPane } from "./panels/graphPanel.ts";
+import { fromHash, toHash } from "./state/choiceHash.ts";
+import { header } from "./panels/header.ts";
+import { heat } from "./panels/heatMap.ts";
+import { layers } from "./panels/layerList.ts";
+import { Loader } from "./server/loader.ts";
+import { notices, strip } from "./panels/notices.ts";
+import { plotPane } from "./plot/plotPanel.ts";
+import { type Action, initial, reduce } from "./state/state.ts";
+import { listen } from "./server/stream.ts";
+import { watchTheme } from "./state/savedTheme.ts";
+import { units } from "./panels/unitTable.ts";
+import { type Part, type View, viewOf } from "./state/view.ts";
 
 /** Fill `host` with the page of a running `intus serve`. */
 export function mountPage(host: HTMLElement): void {

@@ -1,5 +1,5 @@
 // The picture on the screen with minimap and trail: when it is redrawn, and its animations.
-import { el } from "../dom.ts";
+import { el } from "../../ui/dom.ts";
 import type { Rect } from "../layout/visibleLayout.ts";
 import { containerInView, trail, trailOf } from "../panel/trail.ts";
 import { CameraControl, ease, prefersLessMotion, SLIDE } from "./camera.ts";

@@ -1,5 +1,5 @@
 // The panel with the details of the selected box: inputs, outputs, contents, costs, source code.
-import { el, iconButton, inParts } from "../dom.ts";
+import { el, iconButton, inParts } from "../../ui/dom.ts";
 import type { LayoutView } from "../layout/layoutView.ts";
 import { isFold } from "../model/captions.ts";
 import { bytes, count, dimensions, duration, grouped, plural, product } from "../model/facts.ts";

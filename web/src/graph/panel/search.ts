@@ -1,5 +1,5 @@
 // Search for a box by name, type, shape or address.
-import { el, icon } from "../dom.ts";
+import { el, icon } from "../../ui/dom.ts";
 import type { Tree, TreeNode } from "../model/tree.ts";
 
 const MOST = 40;

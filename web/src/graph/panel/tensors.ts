@@ -1,5 +1,5 @@
 // The lists of tensors in the panel: those that enter or leave a box, and those of an edge.
-import { el, iconButton, inParts } from "../dom.ts";
+import { el, iconButton, inParts } from "../../ui/dom.ts";
 import { bytes, dimensions } from "../model/facts.ts";
 import { tensorsOf } from "../model/levels.ts";
 import { plus } from "../model/lists.ts";

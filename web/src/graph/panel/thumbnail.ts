@@ -1,5 +1,5 @@
 // A small picture of a saved value: a heat map (negative blue, positive red) or an image.
-import { el } from "../dom.ts";
+import { el } from "../../ui/dom.ts";
 import { figure } from "./values.ts";
 
 /** See tracing/results/value_summary.py: one character per pixel, three in an image. */

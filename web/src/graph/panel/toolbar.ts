@@ -1,5 +1,5 @@
 // The toolbar above the graph: the model's name and totals, and controls.
-import { el, iconButton, toggleTheme } from "../dom.ts";
+import { el, iconButton, toggleTheme } from "../../ui/dom.ts";
 import { depthName, depthNamed } from "../model/depths.ts";
 import { totals } from "../model/facts.ts";
 import type { Scene } from "../model/scene.ts";

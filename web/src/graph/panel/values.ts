@@ -1,5 +1,5 @@
 // Summaries of saved activations: statistics and a histogram for a row of the scene.
-import { el } from "../dom.ts";
+import { el } from "../../ui/dom.ts";
 import { grouped, product } from "../model/facts.ts";
 import type { Scene } from "../model/scene.ts";
 import { type Thumbnail, thumbnailOf } from "./thumbnail.ts";

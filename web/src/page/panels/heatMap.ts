@@ -1,13 +1,13 @@
 // Layers by epochs as a heat map: where in the network, and when. Rows run from input to output; the colours are
 // the ones that paint the graph.
 
-import { scaleColour, scaleGradient } from "../graph/paint/colour.ts";
-import { epoch as epochText, number } from "./format.ts";
-import { canvasContext, h, setText } from "./dom.ts";
-import { share, type Series } from "./series.ts";
-import { tokens } from "./theme.ts";
-import type { Dispatch, Part, View } from "./view.ts";
-import { addressLabel } from "./words.ts";
+import { scaleColour, scaleGradient } from "../../graph/paint/colour.ts";
+import { epoch as epochText, number } from "../../ui/format.ts";
+import { canvasContext, h, setText } from "./elements.ts";
+import { share, type Series } from "../model/series.ts";
+import { tokens } from "../state/savedTheme.ts";
+import type { Dispatch, Part, View } from "../state/view.ts";
+import { addressLabel } from "../model/scoreLabels.ts";
 
 const [FOOT, EDGE] = [24, 10]; // room for epochs at the foot and half a label at the right, in CSS pixels
 /** The scale's colours, red, green, blue and opaque. */

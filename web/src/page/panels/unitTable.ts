@@ -1,11 +1,11 @@
 // What `inspect` found: the units that answer to an idea, with a small curve over checkpoints.
 
-import * as format from "./format.ts";
-import { h, Picker, setText, svg } from "./dom.ts";
-import { place } from "./scales.ts";
-import { gain, sortUnits, type SortKey, unitAddress, type UnitRow } from "./units.ts";
-import { scoreLabel } from "./words.ts";
-import type { Dispatch, Part, View } from "./view.ts";
+import * as format from "../../ui/format.ts";
+import { h, Picker, setText, svg } from "./elements.ts";
+import { place } from "../plot/scales.ts";
+import { gain, sortUnits, type SortKey, unitAddress, type UnitRow } from "../model/unitRows.ts";
+import { scoreLabel } from "../model/scoreLabels.ts";
+import type { Dispatch, Part, View } from "../state/view.ts";
 
 const TOP = 10;
 const COLUMNS: { key: SortKey | null; label: string; title?: string }[] = [

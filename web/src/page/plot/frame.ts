@@ -2,7 +2,7 @@
 // share it. Pure.
 
 import { padded, place, ticks } from "./scales.ts";
-import { type Chart, extent } from "./series.ts";
+import { type Chart, extent } from "../model/series.ts";
 
 export interface Box {
   left: number;

@@ -1,11 +1,11 @@
 // What the plot is made of, each drawn by one function: axes, interval and baseline, lines, and the epoch on show.
 
-import { epoch as epochText } from "./format.ts";
-import { isMany, otherLines } from "./compare.ts";
+import { epoch as epochText } from "../../ui/format.ts";
+import { isMany, otherLines } from "../model/comparedRuns.ts";
 import { type Frame, stretches } from "./frame.ts";
 import { tickText } from "./scales.ts";
-import { highestBaseline, type Series } from "./series.ts";
-import type { View } from "./view.ts";
+import { highestBaseline, type Series } from "../model/series.ts";
+import type { View } from "../state/view.ts";
 
 export type Inks = Record<"text-soft" | "line" | "surface" | "warning" | "accent", string>;
 

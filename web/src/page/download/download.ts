@@ -1,12 +1,12 @@
 // Downloads: the plot as CSV, SVG or PNG.
 
 import { type About, toCsv } from "./csv.ts";
-import { epoch as epochText } from "./format.ts";
-import { type Chart, hasBaseline } from "./series.ts";
-import { plotSvg } from "./svg.ts";
-import { askedTarget } from "./state.ts";
-import { tokens } from "./theme.ts";
-import type { View } from "./view.ts";
+import { epoch as epochText } from "../../ui/format.ts";
+import { type Chart, hasBaseline } from "../model/series.ts";
+import { plotSvg } from "./plotSvg.ts";
+import { askedTarget } from "../state/state.ts";
+import { tokens } from "../state/savedTheme.ts";
+import type { View } from "../state/view.ts";
 
 export type Format = "csv" | "svg" | "png";
 

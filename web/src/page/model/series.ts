@@ -1,7 +1,7 @@
 // From the server's columns to one series per layer on a common axis of epochs. Pure.
 
-import type { Columns, Measured } from "./api.ts";
-import { addressLabel } from "./words.ts";
+import type { Columns, Measured } from "../server/api.ts";
+import { addressLabel } from "./scoreLabels.ts";
 
 /** Columns aligned with `Chart.epochs`. A value is null where nothing was measured, and where it is not a number:
  * then the note says why. */

@@ -1,7 +1,7 @@
 // How people call scores, kinds and layers, and how scores are grouped in the picker. Pure. What a score is comes
 // from the server, where it is registered: there is no list of scores here.
 
-import type { Run, ScoreInfo } from "./api.ts";
+import type { Run, ScoreInfo } from "../server/api.ts";
 
 /** What the server says of scores and kinds. */
 export interface Words {

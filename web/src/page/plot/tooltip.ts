@@ -1,10 +1,10 @@
 // The small card beside the pointer: which layer, which epoch, how much, how sure, against what.
 
-import { othersAt } from "./compare.ts";
-import * as format from "./format.ts";
-import { h } from "./dom.ts";
-import type { View } from "./view.ts";
-import { addressLabel } from "./words.ts";
+import { othersAt } from "../model/comparedRuns.ts";
+import * as format from "../../ui/format.ts";
+import { h } from "../panels/elements.ts";
+import type { View } from "../state/view.ts";
+import { addressLabel } from "../model/scoreLabels.ts";
 
 export interface Tooltip {
   /** The card, and the dot on the line that it speaks of. */

@@ -1,10 +1,10 @@
 // Brings what the page shows, asks only for what is chosen, and lets a late answer to an old question fall.
 
 import * as api from "./api.ts";
-import { type Chart, chart, EMPTY } from "./series.ts";
-import { askedTarget, currentRun, runKey, type State } from "./state.ts";
-import { unitRows } from "./units.ts";
-import type { Dispatch } from "./view.ts";
+import { type Chart, chart, EMPTY } from "../model/series.ts";
+import { askedTarget, currentRun, runKey, type State } from "../state/state.ts";
+import { unitRows } from "../model/unitRows.ts";
+import type { Dispatch } from "../state/view.ts";
 
 const GAP = 150; // milliseconds of rest after each answer
 const CATCH_UP = 1500;

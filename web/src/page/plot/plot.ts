@@ -1,15 +1,15 @@
 // The plot of one score over epochs, a line per layer: a canvas, what the pointer means on it, and a card beside it.
 
-import * as format from "./format.ts";
-import { otherLines } from "./compare.ts";
-import { canvasContext, h } from "./dom.ts";
+import * as format from "../../ui/format.ts";
+import { otherLines } from "../model/comparedRuns.ts";
+import { canvasContext, h } from "../panels/elements.ts";
 import { type Frame, frameOf } from "./frame.ts";
 import { drawAxes, drawLines, drawOver, drawUnder, type Inks } from "./marks.ts";
-import { nearest } from "./series.ts";
-import { tokens } from "./theme.ts";
+import { nearest } from "../model/series.ts";
+import { tokens } from "../state/savedTheme.ts";
 import { tooltip } from "./tooltip.ts";
-import type { Dispatch, Part, View } from "./view.ts";
-import { addressLabel } from "./words.ts";
+import type { Dispatch, Part, View } from "../state/view.ts";
+import { addressLabel } from "../model/scoreLabels.ts";
 
 const REACH = 28; // how near, in CSS pixels, the pointer must be to a line to mean it
 const ROOM = { left: 52, right: 14, top: 10, bottom: 44 }; // for the axes, in CSS pixels

@@ -1,6 +1,6 @@
 // From unit rows to a table: each unit with its curve over checkpoints. Pure.
 
-import type { Columns } from "./api.ts";
+import type { Columns } from "../server/api.ts";
 
 export interface UnitRow {
   address: string;

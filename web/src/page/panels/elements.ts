@@ -1,7 +1,7 @@
 // What the page adds to the graph's way of making elements. Text always becomes a text node, so nothing a server says
 // can be markup.
 
-import { el } from "../graph/dom.ts";
+import { el } from "../../ui/dom.ts";
 
 export { el as h };
 export type Child = Node | string;

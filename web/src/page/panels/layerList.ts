@@ -1,11 +1,11 @@
 // The list of layers: the plot's legend, and bars of their own when a run has no graph.
 
-import { isMany } from "./compare.ts";
-import { number } from "./format.ts";
-import { h, setText } from "./dom.ts";
-import { share, type Series } from "./series.ts";
-import { addressLabel } from "./words.ts";
-import type { Dispatch, Part, View } from "./view.ts";
+import { isMany } from "../model/comparedRuns.ts";
+import { number } from "../../ui/format.ts";
+import { h, setText } from "./elements.ts";
+import { share, type Series } from "../model/series.ts";
+import { addressLabel } from "../model/scoreLabels.ts";
+import type { Dispatch, Part, View } from "../state/view.ts";
 
 export function layers(dispatch: Dispatch): Part {
   let shown: HTMLElement[] = [];

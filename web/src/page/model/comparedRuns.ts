@@ -1,7 +1,7 @@
 // Runs beside the one on show: which of their lines are drawn, and how each run is told apart. Pure.
 
 import type { Chart, Series } from "./series.ts";
-import { type Compared, runLabel } from "./state.ts";
+import { type Compared, runLabel } from "../state/state.ts";
 
 const DASHES = [[7, 4], [2, 3], [11, 3, 2, 3], [4, 2], [14, 5], [2, 6], [8, 2, 2, 2, 2, 2], [20, 4], [5, 6]];
 const MANY = 40; // lines; more are drawn as hairlines, and other runs' only for the layer in focus

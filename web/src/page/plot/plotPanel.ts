@@ -1,15 +1,15 @@
 // The plot with its heading, downloads and legend.
 
-import { epoch as epochText } from "./format.ts";
-import { dash, keyLabel } from "./compare.ts";
-import { h, icon, ICONS, setText, svg } from "./dom.ts";
+import { epoch as epochText } from "../../ui/format.ts";
+import { dash, keyLabel } from "../model/comparedRuns.ts";
+import { h, icon, ICONS, setText, svg } from "../panels/elements.ts";
 import { Plot } from "./plot.ts";
-import { hasBaseline, notesOf } from "./series.ts";
-import { type Format, save } from "./save.ts";
-import type { Chart } from "./series.ts";
-import { runLabel } from "./state.ts";
-import { kindLabel } from "./words.ts";
-import type { Dispatch, Part, View } from "./view.ts";
+import { hasBaseline, notesOf } from "../model/series.ts";
+import { type Format, save } from "../download/download.ts";
+import type { Chart } from "../model/series.ts";
+import { runLabel } from "../state/state.ts";
+import { kindLabel } from "../model/scoreLabels.ts";
+import type { Dispatch, Part, View } from "../state/view.ts";
 
 const NOTES = 3; // kinds of notes that are told in full; the pointer shows the others
 const FORMATS: Format[] = ["csv", "svg", "png"];

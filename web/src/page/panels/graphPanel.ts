@@ -1,11 +1,11 @@
 // The model's graph painted with the chosen score at the chosen epoch; a list of layers as bars when there is none.
 
-import type { GraphView, Paint, Scene } from "../graph/index.ts";
-import { number } from "./format.ts";
-import { h } from "./dom.ts";
-import type { Dispatch, Part, View } from "./view.ts";
+import type { GraphView, Paint, Scene } from "../../graph/index.ts";
+import { number } from "../../ui/format.ts";
+import { h } from "./elements.ts";
+import type { Dispatch, Part, View } from "../state/view.ts";
 
-type Program = typeof import("../main.ts");
+type Program = typeof import("../../main.ts");
 
 let program: Promise<Program> | undefined;
 

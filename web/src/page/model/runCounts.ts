@@ -1,6 +1,6 @@
 // What became of what a run sent: the servers' counts of it in the page's words. Pure.
 
-import type { Run, Status } from "./api.ts";
+import type { Run, Status } from "../server/api.ts";
 
 export interface Tally {
   key: string;

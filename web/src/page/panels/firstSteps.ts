@@ -1,7 +1,7 @@
 // Before the first run: the lines to paste into a training script.
 
-import { h, icon, ICONS, setText } from "./dom.ts";
-import type { Part, View } from "./view.ts";
+import { h, icon, ICONS, setText } from "./elements.ts";
+import type { Part, View } from "../state/view.ts";
 
 /** The port a probe sends to, from the page's own: 8080 is one of three, any other stands for all. Pure. */
 export function probePort(pagePort: string): number {

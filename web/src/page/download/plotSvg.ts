@@ -1,12 +1,12 @@
 // The plot as a picture for a paper or a talk: one SVG that needs nothing else. Pure.
 
-import { dash, isMany, keyLabel, otherLines } from "./compare.ts";
-import { epoch as epochText } from "./format.ts";
-import { type Frame, frameOf, stretches } from "./frame.ts";
-import { tickText } from "./scales.ts";
-import { type Chart, highestBaseline, type Series } from "./series.ts";
-import type { Compared } from "./state.ts";
-import { addressLabel } from "./words.ts";
+import { dash, isMany, keyLabel, otherLines } from "../model/comparedRuns.ts";
+import { epoch as epochText } from "../../ui/format.ts";
+import { type Frame, frameOf, stretches } from "../plot/frame.ts";
+import { tickText } from "../plot/scales.ts";
+import { type Chart, highestBaseline, type Series } from "../model/series.ts";
+import type { Compared } from "../state/state.ts";
+import { addressLabel } from "../model/scoreLabels.ts";
 
 export interface Look {
   title: string;

@@ -1,10 +1,10 @@
 // What the parts of the page need, worked out once per change of state. Pure.
 
-import type { Run, ScoreInfo } from "./api.ts";
-import { depthColours } from "./colour.ts";
-import { type Chart, filtered, nearest, type Series } from "./series.ts";
+import type { Run, ScoreInfo } from "../server/api.ts";
+import { depthColours } from "../model/depthColours.ts";
+import { type Chart, filtered, nearest, type Series } from "../model/series.ts";
 import { type Action, askedTarget, type Compared, currentRun, type State } from "./state.ts";
-import { scoreInfo, scoreLabel } from "./words.ts";
+import { scoreInfo, scoreLabel } from "../model/scoreLabels.ts";
 
 export type Dispatch = (action: Action) => void;
 

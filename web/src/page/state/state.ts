@@ -1,10 +1,10 @@
 // What the page knows and how it changes: one state, one pure reducer.
 
-import type { Notice, Run, Runs, Status } from "./api.ts";
-import { EMPTY, type Chart } from "./series.ts";
-import type { Theme } from "./theme.ts";
-import type { UnitRow } from "./units.ts";
-import { groupScores, isIntrinsic, NO_WORDS, targetsOf, type Words } from "./words.ts";
+import type { Notice, Run, Runs, Status } from "../server/api.ts";
+import { EMPTY, type Chart } from "../model/series.ts";
+import type { Theme } from "./savedTheme.ts";
+import type { UnitRow } from "../model/unitRows.ts";
+import { groupScores, isIntrinsic, NO_WORDS, targetsOf, type Words } from "../model/scoreLabels.ts";
 
 /** What the person picked. An epoch of null follows the newest. */
 export interface Choice {

@@ -1,11 +1,11 @@
 // The top of the page: name, which run, is it live, what was lost, light or dark.
 
-import { count } from "./format.ts";
-import { h, icon, ICONS, Picker, setText } from "./dom.ts";
-import { type Link, runKey, runLabel } from "./state.ts";
-import { tally } from "./tally.ts";
-import { toggleTheme } from "./theme.ts";
-import type { Dispatch, Part, View } from "./view.ts";
+import { count } from "../../ui/format.ts";
+import { h, icon, ICONS, Picker, setText } from "./elements.ts";
+import { type Link, runKey, runLabel } from "../state/state.ts";
+import { tally } from "../model/runCounts.ts";
+import { toggleTheme } from "../state/savedTheme.ts";
+import type { Dispatch, Part, View } from "../state/view.ts";
 
 const LINKS: Record<Link, string> = { connecting: "Connecting", live: "Live", lost: "Reconnecting" };
 

@@ -1,6 +1,6 @@
 // The plot's numbers as a tidy table. Pure.
 
-import type { Chart } from "./series.ts";
+import type { Chart } from "../model/series.ts";
 
 /** RFC 4180 quoting; a leading =, +, - or @ in a name is kept from being a formula by an apostrophe. */
 export function cell(value: string | number | null): string {

@@ -1,9 +1,9 @@
 // What to show: score, target, and the epoch with its slider, player and "follow live".
 
-import { epoch as epochText } from "./format.ts";
-import { h, icon, ICONS, Picker, setText } from "./dom.ts";
-import { groupScores, isIntrinsic, kindLabel, scoreLabel, targetsOf } from "./words.ts";
-import type { Dispatch, Part, View } from "./view.ts";
+import { epoch as epochText } from "../../ui/format.ts";
+import { h, icon, ICONS, Picker, setText } from "./elements.ts";
+import { groupScores, isIntrinsic, kindLabel, scoreLabel, targetsOf } from "../model/scoreLabels.ts";
+import type { Dispatch, Part, View } from "../state/view.ts";
 
 const FRAME = 500; // milliseconds an epoch stays while playing
 

@@ -1,9 +1,9 @@
 // What the servers want a person to know: warnings stand here in full, not only in a log.
 
-import type { Notice } from "./api.ts";
-import * as format from "./format.ts";
-import { h, setText } from "./dom.ts";
-import type { Part, View } from "./view.ts";
+import type { Notice } from "../server/api.ts";
+import * as format from "../../ui/format.ts";
+import { h, setText } from "./elements.ts";
+import type { Part, View } from "../state/view.ts";
 
 const SIGNS: Record<string, string> = { error: "!", warning: "!", info: "i" };
 
