@@ -1,8 +1,7 @@
-// The plot's numbers as a tidy table. Pure.
-
+// The points of the plot as CSV.
 import type { Chart } from "../model/series.ts";
 
-/** RFC 4180 quoting; a leading =, +, - or @ in a name is kept from being a formula by an apostrophe. */
+/** Quote a cell as in RFC 4180. An apostrophe before a leading =, +, - or @ prevents spreadsheets from reading a formula. */
 export function cell(value: string | number | null): string {
   if (value === null) return "";
   if (typeof value === "number") return String(value);
@@ -10,6 +9,7 @@ export function cell(value: string | number | null): string {
   return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
+/** The values of the columns that are equal in all rows of a chart. */
 export interface About {
   run: string;
   model: string;
@@ -18,7 +18,7 @@ export interface About {
   score: string;
 }
 
-/** The columns of a Results table, one row per layer and epoch that was measured, of one run or several. */
+/** Return the columns of a `Results` table, one row per layer and epoch, of one or several runs. */
 export function toCsv(charts: [Chart, About][]): string {
   const head = "run,model,epoch,address,kind,target,score,value,low,high,baseline,n,note,revision";
   return [head, ...charts.flatMap(([chart, about]) => linesOf(chart, about))].join("\r\n") + "\r\n";

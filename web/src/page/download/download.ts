@@ -1,19 +1,20 @@
 // Downloads: the plot as CSV, SVG or PNG.
-
-import { type About, toCsv } from "./csv.ts";
 import { epoch as epochText } from "../../ui/format.ts";
+import { runOfKey } from "../model/comparedRuns.ts";
+import { readInks } from "../model/inks.ts";
 import { type Chart, hasBaseline } from "../model/series.ts";
-import { plotSvg } from "./plotSvg.ts";
-import { askedTarget } from "../state/state.ts";
-import { tokens } from "../state/savedTheme.ts";
+import { requestedTarget } from "../state/state.ts";
 import type { View } from "../state/view.ts";
+import { type About, toCsv } from "./csv.ts";
+import { plotSvg } from "./plotSvg.ts";
 
 export type Format = "csv" | "svg" | "png";
 
-export async function save(view: View, format: Format): Promise<void> {
+/** Download the plot as a file. */
+export async function download(view: View, format: Format): Promise<void> {
   const { run, model, score, target } = view.state.choice;
   const name = [run, model, score, target].filter(Boolean).join("-").replace(/[^\p{L}\p{N}._-]+/gu, "_");
-  offer(await content(view, format), `${name}.${format}`);
+  saveAs(await content(view, format), `${name}.${format}`);
 }
 
 async function content(view: View, format: Format): Promise<Blob> {
@@ -22,31 +23,25 @@ async function content(view: View, format: Format): Promise<Blob> {
   return format === "svg" ? new Blob([picture], { type: "image/svg+xml" }) : raster(picture, 2);
 }
 
-function table({ chart, compared, run: shown, state: { choice } }: View): string {
-  const about = { ...choice, target: askedTarget(choice, shown) };
-  const others = compared.map(({ key, chart: theirs }): [Chart, About] => {
-    const [run = "", model = ""] = JSON.parse(key) as string[];
-    return [theirs, { ...about, run, model }];
+function table({ chart, compared, run, state: { choice } }: View): string {
+  const about = { ...choice, target: requestedTarget(choice, run) };
+  const others = compared.map(({ key, chart: other }): [Chart, About] => {
+    return [other, { ...about, ...runOfKey(key) }];
   });
   return toCsv([[chart, about], ...others]);
 }
 
 function draw(view: View): string {
-  const inks = tokens(document.body, ["text", "text-soft", "line", "surface", "warning"]);
   const { run, model } = view.state.choice;
   const epochs = view.chart.epochs;
-  const dashed = hasBaseline(view.chart) ? "; grey dashes: baseline" : "";
+  const dashed = hasBaseline(view.chart) ? "; gray dashes: baseline" : "";
   return plotSvg(view.chart, {
     title: view.title,
     subtitle: `${[run, model].filter(Boolean).join(" · ")}, epochs ${epochText(epochs[0])} to ${epochText(epochs.at(-1))}${dashed}`,
     colours: view.colours,
     focus: view.state.choice.address,
     compared: view.compared,
-    text: inks.text,
-    soft: inks["text-soft"],
-    line: inks.line,
-    background: inks.surface,
-    warning: inks.warning,
+    inks: readInks(document.body),
   });
 }
 
@@ -63,7 +58,7 @@ async function raster(picture: string, scale: number): Promise<Blob> {
   );
 }
 
-function offer(blob: Blob, name: string): void {
+function saveAs(blob: Blob, name: string): void {
   const url = URL.createObjectURL(blob);
   const link = document.createElement("a");
   link.href = url;

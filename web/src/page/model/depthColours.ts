@@ -1,8 +1,8 @@
-// Colours of lines: hue walks with depth, so a plot of two hundred layers still reads from input to output. Pure.
+// The colors of layers. The hue changes with depth, so that even two hundred lines show the order from input to output.
+import type { Theme } from "../../ui/theme.ts";
 
-type Theme = "light" | "dark";
-
-/** OKLCH to sRGB hex (Ottosson, "A perceptual color space", 2020), since a saved SVG must open everywhere. */
+/** Convert OKLCH to sRGB in hexadecimal (Ottosson, "A perceptual color space", 2020): not every program that opens a saved
+ * SVG knows OKLCH. */
 export function oklch(lightness: number, chroma: number, hue: number): string {
   const a = chroma * Math.cos((hue * Math.PI) / 180);
   const b = chroma * Math.sin((hue * Math.PI) / 180);
@@ -22,14 +22,14 @@ function byte(linear: number): number {
   return Math.round(255 * (x <= 0.0031308 ? 12.92 * x : 1.055 * x ** (1 / 2.4) - 0.055));
 }
 
-/** Colour of the layer at `depth` in 0 (input) to 1 (output): blue, violet, rose, amber. */
+/** Return the color of a depth from 0 (input) to 1 (output): blue, violet, rose, amber. */
 export function depthColour(depth: number, theme: Theme): string {
   const at = Math.min(1, Math.max(0, depth));
   const hue = (245 + 175 * at) % 360;
   return theme === "dark" ? oklch(0.72 + 0.08 * at, 0.13, hue) : oklch(0.5 + 0.12 * at, 0.15, hue);
 }
 
-/** One colour per address, by its place in the network. */
+/** Return the color of each address; addresses are in the order from input to output. */
 export function depthColours(addresses: string[], theme: Theme): Map<string, string> {
   const last = Math.max(1, addresses.length - 1);
   return new Map(addresses.map((address, i) => [address, depthColour(i / last, theme)]));

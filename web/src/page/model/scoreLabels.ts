@@ -1,42 +1,39 @@
-// How people call scores, kinds and layers, and how scores are grouped in the picker. Pure. What a score is comes
-// from the server, where it is registered: there is no list of scores here.
-
+// The labels of scores, kinds and layers, and the groups of scores in the picker. The server describes the registered
+// scores; the page has no list of its own.
 import type { Run, ScoreInfo } from "../server/api.ts";
 
-/** What the server says of scores and kinds. */
-export interface Words {
-  /** In the order to list them. */
+/** The server's descriptions of scores and kinds. */
+export interface Labels {
+  /** In the order of the picker. */
   scores: ScoreInfo[];
   kinds: Record<string, string>;
 }
 
-export const NO_WORDS: Words = { scores: [], kinds: {} };
+export const NO_LABELS: Labels = { scores: [], kinds: {} };
 
-export function scoreInfo({ scores }: Words, score: string): ScoreInfo | undefined {
+export function scoreInfo({ scores }: Labels, score: string): ScoreInfo | undefined {
   return scores.find(({ name }) => name === score);
 }
 
-/** `kmeans_ami` as people call it. */
-export function scoreLabel(words: Words, score: string): string {
-  return scoreInfo(words, score)?.label || score;
+export function scoreLabel(labels: Labels, score: string): string {
+  return scoreInfo(labels, score)?.label || score;
 }
 
-/** `output@train` as people call it. */
-export function kindLabel({ kinds }: Words, kind: string): string {
+export function kindLabel({ kinds }: Labels, kind: string): string {
   return kinds[kind] ?? kind;
 }
 
-/** The targets that layers of the run have this score of; [""] for a score that needs no target. */
+/** Return the targets of a score's results in a run; [""] for a score without a target. */
 export function targetsOf(run: Run, score: string): string[] {
   return run.layers.filter((one) => one.score === score).map(({ target }) => target);
 }
 
-/** Whether the run's results of a score are of no target. They say so themselves, whatever the score is called. */
+/** Return whether the results of a score have no target. The results decide, not the name of the score. */
 export function isIntrinsic(run: Run, score: string): boolean {
   return targetsOf(run, score).includes("");
 }
 
-/** An address as shown: the model itself has the empty one. */
+/** Return an address as shown; the address of the model itself is empty. */
 export function addressLabel(address: string): string {
   return address || "(the model)";
 }
@@ -46,12 +43,12 @@ export interface ScoreGroup {
   scores: string[];
 }
 
-/** The picker's groups: what layers know, their baselines, then what they are like; empty ones left out. */
-export function groupScores(run: Run, words: Words): ScoreGroup[] {
-  const rank = new Map(words.scores.map(({ name }, place) => [name, place]));
-  const place = (score: string): number => rank.get(score) ?? words.scores.length;
+/** Return the groups of the picker: scores of a target, their baselines, then scores without a target; without empty groups. */
+export function groupScores(run: Run, labels: Labels): ScoreGroup[] {
+  const rank = new Map(labels.scores.map(({ name }, place) => [name, place]));
+  const place = (score: string): number => rank.get(score) ?? labels.scores.length;
   const sorted = [...run.scores].sort((a, b) => place(a) - place(b) || a.localeCompare(b));
-  const isBaseline = (score: string): boolean => Boolean(scoreInfo(words, score)?.baseline_of);
+  const isBaseline = (score: string): boolean => Boolean(scoreInfo(labels, score)?.baseline_of);
   const groups = [
     { label: "What layers know of a target", scores: sorted.filter((s) => !isIntrinsic(run, s) && !isBaseline(s)) },
     { label: "Baselines", scores: sorted.filter((s) => !isIntrinsic(run, s) && isBaseline(s)) },

@@ -1,40 +1,40 @@
-// From the server's columns to one series per layer on a common axis of epochs. Pure.
-
+// Converts the columns of the server to one series per layer on a common axis of epochs.
 import type { Columns, Measured } from "../server/api.ts";
 import { addressLabel } from "./scoreLabels.ts";
 
-/** Columns aligned with `Chart.epochs`. A value is null where nothing was measured, and where it is not a number:
- * then the note says why. */
+/** Columns aligned with `Chart.epochs`. A value is null where nothing was measured, and where it is not a number; in the
+ * latter case the note gives the reason. */
 export interface Series extends Measured {
   address: string;
-  /** Whether a point stands on part of the rows: not all came, or less than half as many as at another epoch. */
+  /** Whether a point was computed from part of the rows: some are missing, or there are less than half as many as at another epoch. */
   part: boolean[];
 }
 
 export interface Chart {
   epochs: number[];
   series: Series[];
-  /** Range of every value; [0, 1] when there is none. */
+  /** The range of all values; [0, 1] without values. */
   low: number;
   high: number;
-  /** Points that were scored and have no value. */
+  /** The number of points that were scored and have no value. */
   missing: number;
-  /** Points that stand on part of the rows. */
+  /** The number of points computed from part of the rows. */
   partial: number;
-  /** Points that were scored again and found to be something else. */
+  /** The number of points that changed when they were scored again. */
   revised: number;
 }
 
 export const EMPTY: Chart = { epochs: [], series: [], low: 0, high: 1, missing: 0, partial: 0, revised: 0 };
 
-/** An epoch for every row: rows that know none stand at 0 when no row does, else they are left out. */
+/** Return the epoch of every row. If no row has an epoch, all are at 0; else rows without an epoch are left out. */
 function axis(columns: Columns): (number | null)[] {
   return columns.epoch.some((epoch) => epoch !== null) ? columns.epoch : columns.epoch.map(() => 0);
 }
 
 const blank = (size: number): null[] => new Array<null>(size).fill(null);
 
-/** Of several rows for one layer and epoch the one with the highest step stands. Layers follow `order`. */
+/** Return the chart of columns. Of several rows of a layer and an epoch, the one with the highest step is used. Layers are in
+ * the given order. */
 export function chart(columns: Columns, order: string[]): Chart {
   const at = axis(columns);
   const rows = at.flatMap((epoch, i) => (epoch === null ? [] : [i]));
@@ -50,10 +50,10 @@ export function chart(columns: Columns, order: string[]): Chart {
   }
   const series = inOrder(found, order);
   for (const one of series) one.part = partsOf(one);
-  return of(epochs, series, range(series));
+  return chartOf(epochs, series, range(series));
 }
 
-function of(epochs: number[], series: Series[], { low, high }: { low: number; high: number }): Chart {
+function chartOf(epochs: number[], series: Series[], { low, high }: { low: number; high: number }): Chart {
   let [missing, partial, revised] = [0, 0, 0];
   for (const { value, note, part, revision } of series)
     value.forEach((x, i) => {
@@ -64,7 +64,7 @@ function of(epochs: number[], series: Series[], { low, high }: { low: number; hi
   return { epochs, series, low, high, missing, partial, revised };
 }
 
-/** The evaluator's note tells that not all came; that a probe's budget left rows out shows in their number alone. */
+/** The note of the evaluator reports missing rows. Rows left out for a probe's budget only show in the number of rows. */
 function partsOf({ n, note }: Series): boolean[] {
   const most = Math.max(0, ...n.map((rows) => rows ?? 0));
   return n.map((rows, i) => /\bincomplete\b/.test(note[i] ?? "") || (rows !== null && rows < most / 2));
@@ -75,13 +75,13 @@ export interface Noted {
   points: number;
 }
 
-/** What the notes of the points say, the most frequent first. Those that differ by their numbers alone are one, with
- * the words of the newest epoch. */
+/** Return the notes of the points, the most frequent first. Notes that differ only in their numbers are counted as one, with
+ * the text of the newest epoch. */
 export function notesOf({ series }: Chart): Noted[] {
   const found = new Map<string, Noted & { epoch: number }>();
   for (const { note } of series)
-    note.forEach((said, epoch) => {
-      for (const text of said?.split("; ") ?? []) {
+    note.forEach((texts, epoch) => {
+      for (const text of texts?.split("; ") ?? []) {
         const alike = text.replace(/\d[\d.,\s]*/g, "0");
         const old = found.get(alike) ?? { text, points: 0, epoch };
         found.set(alike, { text: epoch >= old.epoch ? text : old.text, points: old.points + 1, epoch: Math.max(epoch, old.epoch) });
@@ -90,12 +90,12 @@ export function notesOf({ series }: Chart): Noted[] {
   return [...found.values()].sort((a, b) => b.points - a.points).map(({ text, points }) => ({ text, points }));
 }
 
-/** Only the layers with one of these words in their name; scales stay those of the whole. */
+/** Return the layers whose name contains one of the words, on the scale of all layers. */
 export function filtered(chart: Chart, words: string): Chart {
   const wanted = words.toLowerCase().split(/[\s,]+/).filter(Boolean);
   if (wanted.length === 0) return chart;
   const named = chart.series.filter(({ address }) => wanted.some((word) => addressLabel(address).toLowerCase().includes(word)));
-  return of(chart.epochs, named, chart);
+  return chartOf(chart.epochs, named, chart);
 }
 
 function fresh(address: string, size: number): Series {
@@ -111,7 +111,7 @@ function put(series: Series, at: number, columns: Columns, row: number): void {
   series.note[at] = columns.note[row] || (value === null ? "no value" : null);
 }
 
-/** Layers in network order, then those the order does not know, as they came. */
+/** Return the layers in the given order, then all others. */
 function inOrder(found: Map<string, Series>, order: string[]): Series[] {
   const known = order.flatMap((address) => found.get(address) ?? []);
   const names = new Set(order);
@@ -130,12 +130,7 @@ function range(series: Series[]): { low: number; high: number } {
   return low > high ? { low: 0, high: 1 } : { low, high };
 }
 
-/** Where in the range a value lies, 0 to 1; null for none. */
-export function share(value: number | null | undefined, low: number, high: number): number | null {
-  return value == null ? null : (value - low) / (high - low || 1);
-}
-
-/** Index of the epoch at or nearest to the one asked for; the last for null; -1 when there are none. */
+/** Return the index of the epoch nearest to the given one; the last for null; -1 without epochs. */
 export function nearest(epochs: number[], epoch: number | null): number {
   if (epoch === null) return epochs.length - 1;
   let best = epochs.length ? 0 : -1;
@@ -145,12 +140,11 @@ export function nearest(epochs: number[], epoch: number | null): number {
   return best;
 }
 
-/** Is there anything to compare with? */
 export function hasBaseline(chart: Chart): boolean {
   return chart.series.some(({ baseline }) => baseline.some((value) => value !== null));
 }
 
-/** The common baseline when no layer is picked: at each epoch the highest any layer has to beat. */
+/** Return the baseline to show when no layer is selected: at each epoch the highest of all layers. */
 export function highestBaseline(series: Series[], size: number): (number | null)[] {
   return Array.from({ length: size }, (_, i) => {
     const known = series.flatMap(({ baseline }) => baseline[i] ?? []);
@@ -158,7 +152,7 @@ export function highestBaseline(series: Series[], size: number): (number | null)
   });
 }
 
-/** Range that holds values, intervals and baselines alike, so the axis does not jump when a layer is picked. */
+/** Return the range of values, intervals and baselines, so that the axis does not change when a layer is selected. */
 export function extent(charts: Chart[]): { low: number; high: number } {
   const known = charts.filter((chart) => chart.series.length > 0);
   if (known.length === 0) return { low: 0, high: 1 };

@@ -1,14 +1,13 @@
-// From unit rows to a table: each unit with its curve over checkpoints. Pure.
-
+// Converts the rows of units to a table: each unit with its values over checkpoints.
 import type { Columns } from "../server/api.ts";
 
 export interface UnitRow {
   address: string;
   unit: number;
-  /** Checkpoints in order, and the value at each. */
+  /** The checkpoints in order, and the value at each. */
   epochs: (number | null)[];
   curve: (number | null)[];
-  /** The newest checkpoint's row. */
+  /** The values at the newest checkpoint. */
   value: number | null;
   low: number | null;
   high: number | null;
@@ -19,7 +18,7 @@ export interface UnitRow {
 
 export type SortKey = "unit" | "value" | "baseline" | "n" | "gain";
 
-/** One row per unit of one score and target; rows come ordered by epoch. */
+/** Return one row per unit of a target; the columns are ordered by epoch. */
 export function unitRows(columns: Columns, target: string): UnitRow[] {
   const rows = new Map<string, UnitRow>();
   columns.address.forEach((address, i) => {
@@ -43,23 +42,23 @@ export function unitRows(columns: Columns, target: string): UnitRow[] {
   return [...rows.values()];
 }
 
-/** How far a unit stands above its baseline; null when either is missing. */
+/** Return the difference of a unit's value and its baseline; null if one of them is missing. */
 export function gain(row: UnitRow): number | null {
   return row.value === null || row.baseline === null ? null : row.value - row.baseline;
 }
 
-/** Sorted by one column; rows with no number come last whichever way. Ties keep network order. */
+/** Sort by a column. Rows without a number come last in both directions; equal rows keep the order of the network. */
 export function sortUnits(rows: UnitRow[], key: SortKey, down: boolean): UnitRow[] {
   if (key === "unit") return down ? [...rows].reverse() : [...rows];
-  const of = (row: UnitRow): number | null => (key === "gain" ? gain(row) : row[key]);
+  const valueOf = (row: UnitRow): number | null => (key === "gain" ? gain(row) : row[key]);
   return [...rows].sort((a, b) => {
-    const [x, y] = [of(a), of(b)];
+    const [x, y] = [valueOf(a), valueOf(b)];
     if (x === null || y === null) return (x === null ? 1 : 0) - (y === null ? 1 : 0);
     return down ? y - x : x - y;
   });
 }
 
-/** `conv2[14]`: the same words as in a query, a DataFrame or the store. */
+/** Return the address of a unit, such as `conv2[14]`. */
 export function unitAddress(row: UnitRow): string {
   return `${row.address}[${row.unit}]`;
 }

@@ -1,11 +1,12 @@
-// What to show: score, target, and the epoch with its slider, player and "follow live".
-
+// The controls: score, target, kind, and the epoch with a slider, a player and "follow live".
+import { el } from "../../ui/dom.ts";
 import { epoch as epochText } from "../../ui/format.ts";
-import { h, icon, ICONS, Picker, setText } from "./elements.ts";
+import { icon, PAUSE, PLAY } from "../../ui/icons.ts";
 import { groupScores, isIntrinsic, kindLabel, scoreLabel, targetsOf } from "../model/scoreLabels.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
+import { Picker, setText } from "./elements.ts";
 
-const FRAME = 500; // milliseconds an epoch stays while playing
+const FRAME = 500; // milliseconds per epoch while playing
 
 const FIGURE = { score: "kmeans_mi", kind: "output", address: null, epoch: null, filter: "" };
 const FIGURE_2 = "Mutual information between k-means clusters and the labels, per layer over epochs: Figure 2 of the Vivisect paper";
@@ -15,8 +16,8 @@ export function controls(dispatch: Dispatch): Part {
   const targets = new Picker("Target", "target", (target) => dispatch({ type: "choose", choice: { target } }));
   const kinds = new Picker("Of", "kind", (kind) => dispatch({ type: "choose", choice: { kind } }));
   const time = timeline(dispatch);
-  const root = h("div", { class: "controls", role: "group", "aria-label": "What to show" });
-  const figure = h(
+  const root = el("div", { class: "controls", role: "group", "aria-label": "What to show" });
+  const figure = el(
     "button",
     { class: "toggle", type: "button", title: FIGURE_2, click: () => dispatch({ type: "choose", choice: FIGURE }) },
     "Paper’s Figure 2",
@@ -30,9 +31,9 @@ export function controls(dispatch: Dispatch): Part {
       if (!run) return;
       const named = (names: string[], label: (name: string) => string) =>
         names.map((value) => ({ value, label: label(value) }));
-      const { words, choice } = state;
-      const label = (score: string): string => scoreLabel(words, score);
-      const groups = groupScores(run, words).map((g) => ({ label: g.label, options: named(g.scores, label) }));
+      const { labels, choice } = state;
+      const label = (score: string): string => scoreLabel(labels, score);
+      const groups = groupScores(run, labels).map((g) => ({ label: g.label, options: named(g.scores, label) }));
       scores.root.hidden = groups.length === 0;
       scores.update(groups, choice.score);
       const intrinsic = isIntrinsic(run, choice.score);
@@ -41,7 +42,7 @@ export function controls(dispatch: Dispatch): Part {
       targets.root.hidden = run.targets.length === 0;
       targets.select.disabled = intrinsic;
       targets.root.title = targets.select.disabled ? "This score needs no target" : "";
-      kinds.update([{ label: "", options: named(run.kinds, (kind) => kindLabel(words, kind)) }], choice.kind);
+      kinds.update([{ label: "", options: named(run.kinds, (kind) => kindLabel(labels, kind)) }], choice.kind);
       kinds.root.hidden = run.kinds.length < 2;
       figure.hidden = !run.scores.includes(FIGURE.score) || run.targets.length === 0;
       figure.setAttribute("aria-pressed", String(choice.score === FIGURE.score));
@@ -65,8 +66,8 @@ function timeline(dispatch: Dispatch): Part {
     if (!playing && at === epochs.length - 1) go(0);
     dispatch({ type: "set", values: { playing: !playing } });
   };
-  const play = h("button", { class: "quiet", type: "button", click: toggle });
-  const slider = h("input", {
+  const play = el("button", { class: "quiet", type: "button", click: toggle });
+  const slider = el("input", {
     type: "range",
     min: 0,
     step: 1,
@@ -76,14 +77,14 @@ function timeline(dispatch: Dispatch): Part {
       go(slider.valueAsNumber);
     },
   });
-  const label = h("output", { class: "epoch" });
-  const follow = h("button", { class: "toggle", type: "button", title: "Stay at the newest epoch" }, "Follow live");
+  const label = el("output", { class: "epoch" });
+  const follow = el("button", { class: "toggle", type: "button", title: "Stay at the newest epoch" }, "Follow live");
   follow.addEventListener("click", () => {
     stop();
     dispatch({ type: "choose", choice: { epoch: null } });
   });
-  const root = h("div", { class: "timeline", role: "group", "aria-label": "Time" }, play, slider, label, follow);
-  keys(toggle, (step) => go(at + step));
+  const root = el("div", { class: "timeline", role: "group", "aria-label": "Time" }, play, slider, label, follow);
+  listenForKeys(toggle, (step) => go(at + step));
 
   return {
     root,
@@ -92,7 +93,7 @@ function timeline(dispatch: Dispatch): Part {
       at = index;
       if (playing !== state.playing || !play.firstChild) {
         playing = state.playing;
-        play.replaceChildren(icon(playing ? ICONS.pause : ICONS.play));
+        play.replaceChildren(icon(playing ? PAUSE : PLAY));
         play.setAttribute("aria-label", playing ? "Pause" : "Play through the epochs");
         play.title = playing ? "Pause (space)" : "Play through the epochs (space)";
         window.clearInterval(timer);
@@ -111,8 +112,8 @@ function timeline(dispatch: Dispatch): Part {
   };
 }
 
-/** Space plays, comma and full stop step, as in a film editor; not while a control has the keyboard. */
-function keys(toggle: () => void, step: (by: number) => void): void {
+/** Listen for keys: space plays; comma, full stop and arrows step. Not while a control has the focus. */
+function listenForKeys(toggle: () => void, step: (by: number) => void): void {
   document.addEventListener("keydown", (event) => {
     const busy = (event.target as Element).closest("input, select, textarea, button, a, summary, [tabindex]");
     if (event.ctrlKey || event.metaKey || event.altKey || (busy && busy !== document.body)) return;

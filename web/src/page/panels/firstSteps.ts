@@ -1,14 +1,16 @@
-// Before the first run: the lines to paste into a training script.
-
-import { h, icon, ICONS, setText } from "./elements.ts";
+// Shown before the first run: lines to add to a training script.
+import { el } from "../../ui/dom.ts";
+import { COPY, icon } from "../../ui/icons.ts";
 import type { Part, View } from "../state/view.ts";
+import { setText } from "./elements.ts";
 
-/** The port a probe sends to, from the page's own: 8080 is one of three, any other stands for all. Pure. */
+/** Return the port that receives records, given the port of the page. With the default ports they differ; with another port one
+ * server receives records and serves the page. */
 export function probePort(pagePort: string): number {
   return pagePort === "8080" || pagePort === "" ? 8082 : Number(pagePort);
 }
 
-/** The script's lines for this server. Pure. */
+/** Return the lines to add to a training script. */
 export function snippet(host: string, pagePort: string): string {
   const at = `"${host}", ${probePort(pagePort)}`;
   return [
@@ -18,31 +20,31 @@ export function snippet(host: string, pagePort: string): string {
     `intus.register_targets(${at}, name="class", targets=labels)`,
     "for watch.epoch in range(epochs):",
     "    for rows in batches:",
-    "        watch.items = rows  # the numbers of these rows among labels",
+    "        watch.items = rows  # the indices of this batch in labels",
     "        ...                 # your training step",
     `intus.flush(${at})`,
   ].join("\n");
 }
 
-/** The command that trains something for this server. Pure. */
+/** Return the command that trains example networks for this server. */
 export function examples(pagePort: string): string {
   const port = probePort(pagePort);
   return `intus examples${port === 8082 ? "" : ` --port ${port}`}`;
 }
 
-export function empty(): Part {
+export function firstSteps(): Part {
   const code = snippet(location.hostname, location.port);
-  const copy = h("button", { type: "button", class: "toggle" }, icon(ICONS.copy), "Copy");
+  const copy = el("button", { type: "button", class: "toggle" }, icon(COPY), "Copy");
   copy.addEventListener("click", () => {
     void navigator.clipboard?.writeText(code).then(() => setText(copy, "Copied"));
   });
-  const root = h(
+  const root = el(
     "section",
     { class: "panel empty", hidden: true },
-    h("h2", {}, "Nothing has been sent yet"),
-    h("p", {}, "Add these lines to a training script. The page fills while it runs; there is nothing to reload."),
-    h("div", { class: "code" }, h("pre", { tabindex: 0 }, h("code", {}, code)), copy),
-    h("p", { class: "soft" }, "No script at hand? ", h("code", {}, examples(location.port)), " trains three small networks that fill this page."),
+    el("h2", {}, "No data received yet"),
+    el("p", {}, "Add these lines to a training script. The page updates while the script runs; do not reload it."),
+    el("div", { class: "code" }, el("pre", { tabindex: 0 }, el("code", {}, code)), copy),
+    el("p", { class: "soft" }, "Without a script, run ", el("code", {}, examples(location.port)), ". It trains three small networks and shows them here."),
   );
   return {
     root,

@@ -1,22 +1,21 @@
-// The model's graph painted with the chosen score at the chosen epoch; a list of layers as bars when there is none.
-
+// The graph of the model, colored by the current score at the current epoch. Without a graph: the list of layers with bars.
 import type { GraphView, Paint, Scene } from "../../graph/index.ts";
+import { el } from "../../ui/dom.ts";
 import { number } from "../../ui/format.ts";
-import { h } from "./elements.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
 
 type Program = typeof import("../../main.ts");
 
 let program: Promise<Program> | undefined;
 
-/** The graph's program, fetched when there is first a graph to draw: the plot stands sooner without. */
-function fetchProgram(): Promise<Program> {
+/** Load the program that draws graphs. It is loaded with the first graph, so that the plot is shown sooner. */
+function loadProgram(): Promise<Program> {
   program ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
     script.onload = () => resolve((window as unknown as { intus: Program }).intus);
     script.onerror = () => {
       program = undefined;
-      reject(new Error("The program that draws the graph could not be fetched."));
+      reject(new Error("The program that draws the graph could not be loaded."));
     };
     script.src = "/static/intus.js";
     document.head.append(script);
@@ -24,35 +23,34 @@ function fetchProgram(): Promise<Program> {
   return program;
 }
 
-/** Once what has changed by now stands on the screen. */
-const shown = (): Promise<void> => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+/** Wait until the changes so far are on the screen. */
+const painted = (): Promise<void> => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
 
-export function graphPane(dispatch: Dispatch, bars: HTMLElement): Part {
-  const host = h("div", { class: "graph-host" });
-  const note = h("p", { class: "hint" }, "This run sent no graph; its layers stand here as bars.");
-  const root = h("section", { class: "panel graph", "aria-label": "Model" }, note, host);
+export function graphPanel(dispatch: Dispatch, bars: HTMLElement): Part {
+  const host = el("div", { class: "graph-host" });
+  const note = el("p", { class: "hint" }, "This run has no graph. Its layers are shown as bars.");
+  const root = el("section", { class: "panel graph", "aria-label": "Model" }, note, host);
   let graph: GraphView | null = null;
   let drawn: unknown = null;
   let latest: View | undefined;
-  let painted: View | undefined;
+  let paintedView: View | undefined;
   let selected: string | null = null;
-  let telling = false;
-  // The graph reports its selection also when the page made it; only what the person did goes on.
+  let selecting = false; // the graph reports selections by the page too, but only those by the user are dispatched
   const onSelect = (address: string | null): void => {
-    if (telling) return;
+    if (selecting) return;
     selected = address;
-    reach();
+    reveal();
     dispatch({ type: "choose", choice: { address: selected } });
   };
 
   function select(): void {
-    telling = true;
+    selecting = true;
     graph?.select(selected);
-    telling = false;
+    selecting = false;
   }
 
-  /** The facts of what is selected take room from the graph; once they have it, bring the box back into sight. */
-  function reach(): void {
+  /** Select again after two frames: the panel of the selected box has then made the graph smaller, which may hide the box. */
+  function reveal(): void {
     if (selected !== null) requestAnimationFrame(() => requestAnimationFrame(select));
   }
 
@@ -61,26 +59,26 @@ export function graphPane(dispatch: Dispatch, bars: HTMLElement): Part {
     graph = null;
     host.replaceChildren();
     drawn = scene;
-    painted = undefined;
+    paintedView = undefined;
     selected = null;
     if (!scene) return;
-    await shown();
-    const { GraphView, program: own } = await fetchProgram();
+    await painted();
+    const { GraphView, program: own } = await loadProgram();
     if (drawn !== scene) return;
     graph = new GraphView(host, scene as Scene, { onSelect, program: own });
     if (!latest) return;
-    closeWhole(graph, latest.state.chart.series.map((series) => series.address));
+    closeUnscored(graph, latest.state.chart.series.map((series) => series.address));
     draw(graph, latest);
   }
 
   function draw(graph: GraphView, view: View): void {
-    const same = painted && painted.colours === view.colours && painted.at === view.at && painted.title === view.title;
-    painted = view;
+    const same = paintedView && paintedView.colours === view.colours && paintedView.at === view.at && paintedView.title === view.title;
+    paintedView = view;
     if (!same) graph.paint(paintOf(view));
     if (view.state.choice.address === selected) return;
     selected = view.state.choice.address;
     select();
-    reach();
+    reveal();
   }
 
   return {
@@ -99,15 +97,15 @@ export function graphPane(dispatch: Dispatch, bars: HTMLElement): Part {
   };
 }
 
-/** Close the modules that have a score of their own and nothing scored inside: open they would show blanks. */
-function closeWhole(graph: GraphView, scored: string[]): void {
+/** Close modules that have a score but contain nothing with a score, because open they would show no color. */
+function closeUnscored(graph: GraphView, scored: string[]): void {
   const known = new Set(scored);
   const whole = graph.boxes().filter((box) => box.open && known.has(box.address) && !scored.some((other) => other.startsWith(`${box.address}.`)));
   for (const { address } of whole) graph.close(address);
   if (whole.length > 0) graph.fit();
 }
 
-/** The whole network, whatever the legend is filtered by. */
+/** Return the paint of all layers, including those that the filter hides. */
 function paintOf({ state: { chart }, at, title }: View): Paint | null {
   if (at < 0) return null;
   const values = new Map(chart.series.map((series) => [series.address, series.value[at] ?? null]));

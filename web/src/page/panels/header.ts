@@ -1,36 +1,37 @@
-// The top of the page: name, which run, is it live, what was lost, light or dark.
-
-import { count } from "../../ui/format.ts";
-import { h, icon, ICONS, Picker, setText } from "./elements.ts";
-import { type Link, runKey, runLabel } from "../state/state.ts";
-import { tally } from "../model/runCounts.ts";
-import { toggleTheme } from "../state/savedTheme.ts";
+// The header: the run, the runs to compare with, counts, the state of the connection and the theme.
+import { el } from "../../ui/dom.ts";
+import { grouped } from "../../ui/format.ts";
+import { icon, THEME } from "../../ui/icons.ts";
+import { runKey, runLabel, runOfKey } from "../model/comparedRuns.ts";
+import { headerCounts } from "../model/headerCounts.ts";
+import { switchTheme } from "../state/savedTheme.ts";
+import type { Link } from "../state/state.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
+import { Picker, setText } from "./elements.ts";
 
 const LINKS: Record<Link, string> = { connecting: "Connecting", live: "Live", lost: "Reconnecting" };
 
 export function header(dispatch: Dispatch): Part {
   const pick = (value: string): void => {
-    const [run, model] = JSON.parse(value) as [string, string];
-    dispatch({ type: "choose", choice: { run, model, address: null, epoch: null } });
+    dispatch({ type: "choose", choice: { ...runOfKey(value), address: null, epoch: null } });
   };
   const runs = new Picker("Run", "run", pick);
-  const compare = comparer(dispatch);
-  const counts = h("ul", { class: "counts", "aria-label": "What became of what was sent" });
-  const link = h("span", { class: "link", role: "status" });
-  const theme = h(
+  const compare = comparisons(dispatch);
+  const counts = el("ul", { class: "counts", "aria-label": "Counts of this run" });
+  const link = el("span", { class: "link", role: "status" });
+  const theme = el(
     "button",
     {
       class: "quiet",
       type: "button",
       "aria-label": "Switch between light and dark",
       title: "Switch between light and dark",
-      click: toggleTheme,
+      click: switchTheme,
     },
-    icon(ICONS.theme),
+    icon(THEME),
   );
-  const name = h("span", { class: "name" }, h("span", { class: "mark", "aria-hidden": "true" }), "intus");
-  const root = h("header", {}, h("h1", {}, name), runs.root, compare.root, h("span", { class: "spring" }), counts, link, theme);
+  const name = el("span", { class: "name" }, el("span", { class: "mark", "aria-hidden": "true" }), "intus");
+  const root = el("header", {}, el("h1", {}, name), runs.root, compare.root, el("span", { class: "spring" }), counts, link, theme);
 
   return {
     root,
@@ -42,25 +43,25 @@ export function header(dispatch: Dispatch): Part {
       compare.update(view);
       link.dataset.link = state.link;
       setText(link, LINKS[state.link]);
-      updateCounts(counts, run ? tally(run, state.status, state.chart.missing) : []);
+      updateCounts(counts, run ? headerCounts(run, state.status, state.chart.missing) : []);
     },
   };
 }
 
-/** Which other runs are drawn beside the one on show. */
-function comparer(dispatch: Dispatch): Part {
+/** The list of runs to compare with. */
+function comparisons(dispatch: Dispatch): Part {
   let built = "";
   let chosen: string[] = [];
-  const list = h("div", { class: "choices", role: "group", "aria-label": "Runs to compare with" });
-  const label = h("summary", { class: "toggle" }, "Compare");
-  const root = h("details", { class: "compare" }, label, list);
+  const list = el("div", { class: "choices", role: "group", "aria-label": "Runs to compare with" });
+  const label = el("summary", { class: "toggle" }, "Compare");
+  const root = el("details", { class: "compare" }, label, list);
   const flip = (key: string, on: boolean): void => {
     const others = chosen.filter((k) => k !== key);
     dispatch({ type: "choose", choice: { against: on ? [...others, key] : others } });
   };
   const box = (key: string, name: string): HTMLElement => {
-    const input = h("input", { type: "checkbox", value: key, change: () => flip(key, input.checked) });
-    return h("label", {}, input, name);
+    const input = el("input", { type: "checkbox", value: key, change: () => flip(key, input.checked) });
+    return el("label", {}, input, name);
   };
   document.addEventListener("pointerdown", (event) => {
     if (!root.contains(event.target as Node)) root.open = false;
@@ -85,15 +86,15 @@ function comparer(dispatch: Dispatch): Part {
   };
 }
 
-function updateCounts(list: HTMLElement, entries: ReturnType<typeof tally>): void {
+function updateCounts(list: HTMLElement, entries: ReturnType<typeof headerCounts>): void {
   if (list.children.length !== entries.length)
-    list.replaceChildren(...entries.map(({ title }) => h("li", { title }, h("b", {}), h("span", {}))));
+    list.replaceChildren(...entries.map(({ title }) => el("li", { title }, el("b", {}), el("span", {}))));
   entries.forEach(({ key, label, value, bad }, i) => {
     const item = list.children[i] as HTMLElement;
     item.dataset.key = key;
     item.classList.toggle("bad", bad && value > 0);
     item.classList.toggle("none", value === 0);
-    setText(item.children[0] as Element, count(value));
+    setText(item.children[0] as Element, grouped(value));
     setText(item.children[1] as Element, label);
   });
 }

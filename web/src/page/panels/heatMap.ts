@@ -1,31 +1,31 @@
-// Layers by epochs as a heat map: where in the network, and when. Rows run from input to output; the colours are
-// the ones that paint the graph.
-
-import { scaleColour, scaleGradient } from "../../graph/paint/colour.ts";
+// The heat map of layers by epochs. Rows are in the order from input to output; colors are those of the graph.
+import { scaleGradient, scaleRgb } from "../../ui/colour.ts";
+import { el } from "../../ui/dom.ts";
 import { epoch as epochText, number } from "../../ui/format.ts";
-import { canvasContext, h, setText } from "./elements.ts";
-import { share, type Series } from "../model/series.ts";
-import { tokens } from "../state/savedTheme.ts";
-import type { Dispatch, Part, View } from "../state/view.ts";
+import { type Inks, readInks } from "../model/inks.ts";
 import { addressLabel } from "../model/scoreLabels.ts";
+import type { Series } from "../model/series.ts";
+import { share } from "../plot/scales.ts";
+import type { Dispatch, Part, View } from "../state/view.ts";
+import { canvasContext, setText } from "./elements.ts";
 
-const [FOOT, EDGE] = [24, 10]; // room for epochs at the foot and half a label at the right, in CSS pixels
-/** The scale's colours, red, green, blue and opaque. */
-const SHADES = Array.from({ length: 256 }, (_, i) => [...(scaleColour(i / 255).match(/\d+/g) ?? []).map(Number), 255]);
-const LONGEST = 200; // characters of a name that could ever fit
-const LABEL = 18; // names need this much height; where rows are lower, only some bear one
+const [FOOT, EDGE] = [24, 10]; // CSS pixels for epochs below the cells, and for half a label at the right
+/** The colors of the scale in steps of 1/255, with an alpha of 255. */
+const SHADES = Array.from({ length: 256 }, (_, i) => [...scaleRgb(i / 255), 255]);
+const LONGEST = 200; // characters; longer names never fit
+const LABEL = 18; // CSS pixels per name; if rows are lower, only some are labeled
 
 interface Grid {
   rows: number;
   columns: number;
-  /** Room for the names at the left. */
+  /** The width of the names at the left. */
   names: number;
   width: number;
   height: number;
   cell: { width: number; height: number };
 }
 
-/** Cells as large as fit in the width and in 400 pixels of height. Pure. */
+/** Return the grid with the largest cells that fit into the width and 400 pixels of height. */
 export function grid(addresses: string[], columns: number, width: number): Grid {
   const rows = addresses.length;
   const longest = Math.max(0, ...addresses.map((address) => address.length));
@@ -35,24 +35,24 @@ export function grid(addresses: string[], columns: number, width: number): Grid 
   return { rows, columns, names, width, height: rows * high + FOOT, cell: { width: wide, height: high } };
 }
 
-/** Row and column under a point, null outside. Pure. */
+/** Return the row and column at a point, null outside the cells. */
 export function cellAt(grid: Grid, x: number, y: number): { row: number; column: number } | null {
   const column = Math.floor((x - grid.names) / grid.cell.width);
   const row = Math.floor(y / grid.cell.height);
   return column < 0 || row < 0 || column >= grid.columns || row >= grid.rows ? null : { row, column };
 }
 
-export function heat(dispatch: Dispatch): Part {
-  const canvas = h("canvas", { role: "img" });
-  const stage = h("div", { class: "heat-stage" }, canvas);
-  const readout = h("span", { class: "soft" });
-  const scale = ramp();
-  const head = h("div", { class: "head" }, h("h2", {}, "Layers × epochs"), readout, scale.root);
-  const root = h("section", { class: "panel heat" }, head, stage);
+export function heatMap(dispatch: Dispatch): Part {
+  const canvas = el("canvas", { role: "img" });
+  const stage = el("div", { class: "heat-stage" }, canvas);
+  const readout = el("span", { class: "soft" });
+  const scale = colourScale();
+  const head = el("div", { class: "head" }, el("h2", {}, "Layers × epochs"), readout, scale.root);
+  const root = el("section", { class: "panel heat" }, head, stage);
   let view: View | undefined;
   let drawn = grid([], 0, 0);
   let inks: Inks;
-  const painted = h("canvas"); // the cells alone, kept: they are many, and change less often than what is marked
+  const painted = el("canvas"); // only the cells, which are many and change less often than the marks
   const find = (event: MouseEvent) => {
     const box = canvas.getBoundingClientRect();
     const cell = cellAt(drawn, event.clientX - box.left, event.clientY - box.top);
@@ -62,7 +62,7 @@ export function heat(dispatch: Dispatch): Part {
   canvas.addEventListener("pointermove", (event) => {
     const found = find(event);
     dispatch({ type: "set", values: { hover: found?.series.address ?? null } });
-    const text = found && `${addressLabel(found.series.address)} · epoch ${epochText(found.epoch)} · ${number(found.series.value[found.at])}${doubt(found.series, found.at)}`;
+    const text = found && `${addressLabel(found.series.address)} · epoch ${epochText(found.epoch)} · ${number(found.series.value[found.at])}${remarks(found.series, found.at)}`;
     setText(readout, text ?? "");
   });
   canvas.addEventListener("pointerleave", () => {
@@ -73,7 +73,7 @@ export function heat(dispatch: Dispatch): Part {
     const found = find(event);
     if (found) dispatch({ type: "choose", choice: { address: found.series.address, epoch: found.epoch } });
   });
-  let seen = false;
+  let visible = false;
   let stale = false;
   const redraw = (marksOnly = false): void => {
     if (!view || root.hidden) return;
@@ -82,19 +82,19 @@ export function heat(dispatch: Dispatch): Part {
       stage.style.blockSize = `${drawn.height}px`;
     }
     stale ||= !marksOnly;
-    if (!seen) return;
+    if (!visible) return;
     if (stale) {
       stale = false;
-      inks = tokens(stage, ["text", "text-soft", "line", "surface", "warning", "accent"]);
-      cells(canvasContext(painted, drawn.width, drawn.height), drawn, view, inks);
+      inks = readInks(stage);
+      drawCells(canvasContext(painted, drawn.width, drawn.height), drawn, view, inks);
     }
-    mark(canvas, painted, drawn, view, inks);
+    drawAll(canvas, painted, drawn, view, inks);
   };
   new ResizeObserver(([entry]) => entry?.contentRect.width !== drawn.width && redraw()).observe(stage);
-  // Out of sight nothing is painted: what stands in sight comes first, and sooner.
+  // Paint only when visible: the parts at the top of the page have priority.
   new IntersectionObserver(([entry]) => {
-    seen = Boolean(entry?.isIntersecting);
-    if (seen) redraw(true);
+    visible = Boolean(entry?.isIntersecting);
+    if (visible) redraw(true);
   }).observe(stage);
 
   return {
@@ -113,17 +113,17 @@ export function heat(dispatch: Dispatch): Part {
   };
 }
 
-function doubt({ note, revision }: Series, at: number): string {
+function remarks({ note, revision }: Series, at: number): string {
   return (note[at] ? ` · ${note[at]}` : "") + (revision[at] ? ` · revision ${revision[at]}` : "");
 }
 
-/** The heat map's scale: lowest and highest value with the colours between. */
-function ramp(): Part {
-  const bar = h("span", { class: "ramp-bar", "aria-hidden": "true" });
+/** The color scale with its lowest and highest value. */
+function colourScale(): Part {
+  const bar = el("span", { class: "ramp-bar", "aria-hidden": "true" });
   bar.style.background = scaleGradient();
-  const [low, high] = [h("span", {}), h("span", {})];
+  const [low, high] = [el("span", {}), el("span", {})];
   return {
-    root: h("span", { class: "ramp" }, low, bar, high),
+    root: el("span", { class: "ramp" }, low, bar, high),
     update({ chart }: View): void {
       setText(low, number(chart.low));
       setText(high, number(chart.high));
@@ -131,13 +131,11 @@ function ramp(): Part {
   };
 }
 
-type Inks = Record<"text" | "text-soft" | "line" | "surface" | "warning" | "accent", string>;
-
-/** The cells as they were painted, with names, epochs and a frame round the epoch on show. */
-function mark(canvas: HTMLCanvasElement, painted: HTMLCanvasElement, grid: Grid, view: View, inks: Inks): void {
+/** Draw the painted cells, the names, the epochs, and a frame around the current epoch. */
+function drawAll(canvas: HTMLCanvasElement, painted: HTMLCanvasElement, grid: Grid, view: View, inks: Inks): void {
   const ctx = canvasContext(canvas, grid.width, grid.height);
   if (painted.width > 0 && painted.height > 0) ctx.drawImage(painted, 0, 0, grid.width, grid.height);
-  names(ctx, grid, view, inks, getComputedStyle(canvas).fontFamily);
+  drawLabels(ctx, grid, view, inks, getComputedStyle(canvas).fontFamily);
   if (view.at < 0) return;
   const { width, height } = grid.cell;
   ctx.strokeStyle = inks.accent;
@@ -145,7 +143,7 @@ function mark(canvas: HTMLCanvasElement, painted: HTMLCanvasElement, grid: Grid,
   ctx.strokeRect(grid.names + view.at * width + 0.25, 0.75, Math.max(2, width - 0.5), grid.rows * height - 1.5);
 }
 
-function cells(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Inks): void {
+function drawCells(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Inks): void {
   const { width, height } = grid.cell;
   if (grid.rows === 0 || grid.columns === 0) return;
   ctx.imageSmoothingEnabled = false;
@@ -161,28 +159,29 @@ function cells(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Inks
   );
 }
 
-/** A pixel for each cell, to be stretched: twenty thousand rectangles take a tenth of a second. */
+/** Return a canvas with one pixel per cell, which is scaled up. Drawing 20,000 rectangles instead takes 0.1 s. */
 function pixels({ rows, columns }: Grid, { chart }: View): HTMLCanvasElement {
   const image = new ImageData(columns, rows);
   chart.series.forEach(({ value }, row) =>
     value.forEach((known, column) => {
-      const at = share(known, chart.low, chart.high);
-      if (at !== null) image.data.set(SHADES[Math.round(at * 255)] as number[], 4 * (row * columns + column));
+      if (known === null) return;
+      const shade = SHADES[Math.round(share(known, chart.low, chart.high) * 255)] as number[];
+      image.data.set(shade, 4 * (row * columns + column));
     }),
   );
-  const canvas = h("canvas", { width: columns, height: rows });
+  const canvas = el("canvas", { width: columns, height: rows });
   canvas.getContext("2d")?.putImageData(image, 0, 0);
   return canvas;
 }
 
-/** Lines of the background between cells that are large enough for them. */
+/** Draw lines of the background color between the cells. */
 function seams(ctx: CanvasRenderingContext2D, { rows, columns, names, cell }: Grid, inks: Inks): void {
   ctx.fillStyle = inks.surface;
   for (let row = 1; row <= rows; row++) ctx.fillRect(names, Math.round(row * cell.height) - 1, columns * cell.width, 1);
   for (let column = 1; column <= columns; column++) ctx.fillRect(Math.round(names + column * cell.width) - 1, 0, 1, rows * cell.height);
 }
 
-/** A turned-down corner: the score stands on part of the rows. */
+/** Mark a score that was computed from part of the rows: cut off a corner of the cell. */
 function corner(ctx: CanvasRenderingContext2D, right: number, top: number, size: number, inks: Inks): void {
   ctx.fillStyle = inks.surface;
   ctx.beginPath();
@@ -192,7 +191,7 @@ function corner(ctx: CanvasRenderingContext2D, right: number, top: number, size:
   ctx.fill();
 }
 
-/** A score without a value: a grey cell, crossed. */
+/** Mark a score without a value: a gray cell with a cross. */
 function cross(ctx: CanvasRenderingContext2D, x: number, y: number, width: number, height: number, inks: Inks): void {
   const size = Math.max(1.5, Math.min(4, width / 2.5, height / 2.5));
   const [cx, cy] = [x + width / 2, y + height / 2];
@@ -208,7 +207,7 @@ function cross(ctx: CanvasRenderingContext2D, x: number, y: number, width: numbe
   ctx.stroke();
 }
 
-function names(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Inks, font: string): void {
+function drawLabels(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Inks, font: string): void {
   const { chart, focus } = view;
   const { width, height } = grid.cell;
   ctx.textBaseline = "middle";
@@ -216,11 +215,11 @@ function names(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Inks
   const stride = Math.max(1, Math.ceil(LABEL / height));
   const picked = chart.series.findIndex((series) => series.address === focus);
   chart.series.forEach((series, row) => {
-    const on = row === picked;
+    const selected = row === picked;
     const hidden = row % stride !== stride >> 1 || (picked >= 0 && Math.abs(row - picked) < stride);
-    if (hidden && !on) return;
-    ctx.font = `${on ? "600 " : ""}12px ${font}`;
-    ctx.fillStyle = on ? inks.text : inks["text-soft"];
+    if (hidden && !selected) return;
+    ctx.font = `${selected ? "600 " : ""}12px ${font}`;
+    ctx.fillStyle = selected ? inks.text : inks["text-soft"];
     ctx.fillText(shorten(ctx, addressLabel(series.address), grid.names - 14), grid.names - 10, Math.max(7, (row + 0.5) * height));
   });
   ctx.textAlign = "center";
@@ -232,14 +231,14 @@ function names(ctx: CanvasRenderingContext2D, grid: Grid, view: View, inks: Inks
   });
 }
 
-/** The end of an address tells layers apart, so the beginning goes: the longest end that fits. */
+/** Return the longest end of an address that fits; ends distinguish layers better than beginnings. */
 function shorten(ctx: CanvasRenderingContext2D, text: string, room: number): string {
   if (text.length <= LONGEST && ctx.measureText(text).width <= room) return text;
-  let [fits, over] = [0, Math.min(text.length, LONGEST)];
-  while (over - fits > 1) {
-    const size = (fits + over) >> 1;
+  let [fits, tooLong] = [0, Math.min(text.length, LONGEST)];
+  while (tooLong - fits > 1) {
+    const size = (fits + tooLong) >> 1;
     if (ctx.measureText(`…${text.slice(-size)}`).width <= room) fits = size;
-    else over = size;
+    else tooLong = size;
   }
   return `…${fits ? text.slice(-fits) : ""}`;
 }

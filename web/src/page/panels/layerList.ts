@@ -1,24 +1,25 @@
-// The list of layers: the plot's legend, and bars of their own when a run has no graph.
-
-import { isMany } from "../model/comparedRuns.ts";
+// The list of layers: the legend of the plot; if the run has no graph, shown with bars in its place.
+import { el } from "../../ui/dom.ts";
 import { number } from "../../ui/format.ts";
-import { h, setText } from "./elements.ts";
-import { share, type Series } from "../model/series.ts";
+import { isMany } from "../model/comparedRuns.ts";
 import { addressLabel } from "../model/scoreLabels.ts";
+import type { Series } from "../model/series.ts";
+import { share } from "../plot/scales.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
+import { setText } from "./elements.ts";
 
-export function layers(dispatch: Dispatch): Part {
+export function layerList(dispatch: Dispatch): Part {
   let shown: HTMLElement[] = [];
   let drawn: View | undefined;
-  const filter = h("input", {
+  const filter = el("input", {
     type: "search",
     placeholder: "Filter layers",
     "aria-label": "Filter layers by name",
     input: () => dispatch({ type: "choose", choice: { filter: filter.value } }),
   });
-  const hint = h("p", { class: "hint", hidden: true }, "No layer has this in its name.");
-  const list = h("ul", { class: "layers", role: "listbox", tabindex: 0, "aria-label": "Layers, from input to output" });
-  const root = h("div", { class: "legend" }, filter, hint, list);
+  const hint = el("p", { class: "hint", hidden: true }, "No layer matches the filter.");
+  const list = el("ul", { class: "layers", role: "listbox", tabindex: 0, "aria-label": "Layers, from input to output" });
+  const root = el("div", { class: "legend" }, filter, hint, list);
   const choose = (address: string | null): void => dispatch({ type: "choose", choice: { address } });
   const hover = (address: string | null): void => dispatch({ type: "set", values: { hover: address } });
   const rowOf = (event: Event): HTMLElement | null => (event.target as Element).closest<HTMLElement>("li");
@@ -60,7 +61,7 @@ export function layers(dispatch: Dispatch): Part {
       element.setAttribute("aria-selected", String(picked));
       element.classList.toggle("focus", address === focus);
       if (picked) active = element.id;
-      value(element, byName.get(address), at, chart);
+      updateValue(element, byName.get(address), at, chart);
     }
     if (active) list.setAttribute("aria-activedescendant", active);
     else list.removeAttribute("aria-activedescendant");
@@ -81,28 +82,28 @@ export function layers(dispatch: Dispatch): Part {
 }
 
 function row(series: Series, i: number, colour: string): HTMLElement {
-  const swatch = h("span", { class: "swatch", "aria-hidden": "true" });
+  const swatch = el("span", { class: "swatch", "aria-hidden": "true" });
   swatch.style.background = colour;
-  const bar = h("span", { class: "bar", "aria-hidden": "true" }, h("span"));
+  const bar = el("span", { class: "bar", "aria-hidden": "true" }, el("span"));
   (bar.firstChild as HTMLElement).style.background = colour;
-  const name = h("span", { class: "address", title: addressLabel(series.address) }, h("bdi", {}, addressLabel(series.address)));
+  const name = el("span", { class: "address", title: addressLabel(series.address) }, el("bdi", {}, addressLabel(series.address)));
   const attributes = { role: "option", id: `intus-layer-${i}`, "data-address": series.address };
-  return h("li", attributes, swatch, name, bar, h("span", { class: "value" }));
+  return el("li", attributes, swatch, name, bar, el("span", { class: "value" }));
 }
 
-function value(element: HTMLElement, series: Series | undefined, at: number, chart: View["chart"]): void {
+function updateValue(element: HTMLElement, series: Series | undefined, at: number, chart: View["chart"]): void {
   const x = series?.value[at] ?? null;
   const note = series?.note[at] ?? null;
   const [, , bar, text] = element.children as unknown as [Element, Element, Element, HTMLElement];
-  const width = share(x, Math.min(0, chart.low), chart.high);
-  (bar.firstChild as HTMLElement).style.inlineSize = `${100 * (width ?? 0)}%`;
+  const width = x === null ? 0 : share(x, Math.min(0, chart.low), chart.high);
+  (bar.firstChild as HTMLElement).style.inlineSize = `${100 * width}%`;
   element.classList.toggle("nan", x === null && note !== null);
   element.classList.toggle("partial", x !== null && series?.part[at] === true);
   text.title = [note ?? "", series?.revision[at] ? `revision ${series.revision[at]}` : ""].filter(Boolean).join("; ");
   setText(text, x === null && note === null ? "–" : number(x));
 }
 
-/** Scroll the list, and never the page, until the row is in sight. */
+/** Scroll the list, but not the page, until the row is visible. */
 function reveal(list: HTMLElement, row: HTMLElement | undefined): void {
   if (!row) return;
   const top = row.offsetTop - list.offsetTop;

@@ -1,22 +1,22 @@
-// What the servers want a person to know: warnings stand here in full, not only in a log.
-
+// The notices of the servers: warnings and errors in full, which otherwise only appear in a log.
+import { el } from "../../ui/dom.ts";
+import { ago, grouped } from "../../ui/format.ts";
 import type { Notice } from "../server/api.ts";
-import * as format from "../../ui/format.ts";
-import { h, setText } from "./elements.ts";
 import type { Part, View } from "../state/view.ts";
+import { setText } from "./elements.ts";
 
 const SIGNS: Record<string, string> = { error: "!", warning: "!", info: "i" };
 
-/** The newest warning or error, in a line above everything: what was lost is as plain as what was scored. */
-export function strip(): Part {
-  const text = h("span", { class: "strip-text" });
+/** The newest warning or error, in a line at the top of the page. */
+export function noticeStrip(): Part {
+  const text = el("span", { class: "strip-text" });
   const show = (): void => document.querySelector(".panel.notices")?.scrollIntoView({ behavior: "smooth", block: "center" });
-  const more = h("button", { type: "button", class: "toggle", click: show });
-  const root = h("p", { class: "strip", hidden: true }, h("span", { class: "sign", "aria-hidden": "true" }, "!"), text, more);
+  const more = el("button", { type: "button", class: "toggle", click: show });
+  const root = el("p", { class: "strip", hidden: true }, el("span", { class: "sign", "aria-hidden": "true" }, "!"), text, more);
   return {
     root,
     update({ state, run }: View): void {
-      const [first, ...others] = run ? ofRun(state.notices, state.choice.run).filter(isTrouble) : [];
+      const [first, ...others] = run ? ofRun(state.notices, state.choice.run).filter(isProblem) : [];
       root.hidden = first === undefined;
       root.classList.toggle("error", first?.level === "error");
       root.classList.toggle("warning", first?.level === "warning");
@@ -27,38 +27,38 @@ export function strip(): Part {
   };
 }
 
-/** What concerns a run: its own notices and those of none. */
+/** Return the notices of a run, and those that belong to no run. */
 function ofRun(notices: Notice[], run: string): Notice[] {
   return notices.filter((notice) => !notice.run || notice.run === run);
 }
 
-function isTrouble({ level }: Notice): boolean {
+function isProblem({ level }: Notice): boolean {
   return level !== "info";
 }
 
 export function notices(): Part {
   let drawn: Notice[] | undefined;
-  let shownRun = "";
-  const badge = h("span", { class: "badge" });
-  const list = h("ul", { class: "notice-list", "aria-live": "polite" });
-  const head = h("div", { class: "head" }, h("h2", {}, "Notices"), badge);
-  const root = h("section", { class: "panel notices", "aria-label": "Notices" }, head, list);
+  let drawnRun = "";
+  const badge = el("span", { class: "badge" });
+  const list = el("ul", { class: "notice-list", "aria-live": "polite" });
+  const head = el("div", { class: "head" }, el("h2", {}, "Notices"), badge);
+  const root = el("section", { class: "panel notices", "aria-label": "Notices" }, head, list);
   return {
     root,
     update({ state }: View): void {
       const run = `${state.choice.run}\n${state.choice.model}`;
-      if (drawn === state.notices && shownRun === run) return;
+      if (drawn === state.notices && drawnRun === run) return;
       drawn = state.notices;
-      shownRun = run;
-      const ours = ofRun(drawn, state.choice.run);
-      const troubles = ours.filter(isTrouble).length;
-      setText(badge, troubles ? String(troubles) : "");
-      badge.hidden = troubles === 0;
-      badge.title = `${troubles} warnings or errors`;
-      const rows = ours.map((notice) => item(notice, state.choice.run, Date.now() / 1000));
-      const others = drawn.length - ours.length;
-      if (!rows.length) rows.push(h("li", { class: "calm" }, "Nothing to report."));
-      if (others) rows.push(h("li", { class: "calm" }, `${others} more of other runs.`));
+      drawnRun = run;
+      const shown = ofRun(drawn, state.choice.run);
+      const problems = shown.filter(isProblem).length;
+      setText(badge, problems ? String(problems) : "");
+      badge.hidden = problems === 0;
+      badge.title = `${problems} ${problems === 1 ? "warning or error" : "warnings or errors"}`;
+      const rows = shown.map((notice) => item(notice, state.choice.run, Date.now() / 1000));
+      const others = drawn.length - shown.length;
+      if (!rows.length) rows.push(el("li", { class: "calm" }, "No notices."));
+      if (others) rows.push(el("li", { class: "calm" }, `${others} more from other runs.`));
       list.replaceChildren(...rows);
     },
   };
@@ -66,12 +66,12 @@ export function notices(): Part {
 
 function item(notice: Notice, current: string, now: number): HTMLElement {
   const where = [notice.run === current ? "" : notice.run, notice.model].filter(Boolean).join(" · ");
-  const about = [where, notice.code, format.ago(now - notice.time), notice.count > 1 ? `${format.count(notice.count)} times` : ""];
+  const about = [where, notice.code, ago(now - notice.time), notice.count > 1 ? `${grouped(notice.count)} times` : ""];
   const level = SIGNS[notice.level] ? notice.level : "info";
-  return h(
+  return el(
     "li",
     { class: level },
-    h("span", { class: "sign", role: "img", "aria-label": level }, SIGNS[level] ?? "i"),
-    h("div", {}, h("p", {}, notice.text), h("p", { class: "soft" }, about.filter(Boolean).join(" · "))),
+    el("span", { class: "sign", role: "img", "aria-label": level }, SIGNS[level] ?? "i"),
+    el("div", {}, el("p", {}, notice.text), el("p", { class: "soft" }, about.filter(Boolean).join(" · "))),
   );
 }

@@ -1,20 +1,18 @@
-// What the plot is made of, each drawn by one function: axes, interval and baseline, lines, and the epoch on show.
-
+// Draws the parts of the plot: axes, intervals and baseline, lines, and the marks of points and of the current epoch.
 import { epoch as epochText } from "../../ui/format.ts";
 import { isMany, otherLines } from "../model/comparedRuns.ts";
-import { type Frame, stretches } from "./frame.ts";
-import { tickText } from "./scales.ts";
+import type { Inks } from "../model/inks.ts";
 import { highestBaseline, type Series } from "../model/series.ts";
 import type { View } from "../state/view.ts";
-
-export type Inks = Record<"text-soft" | "line" | "surface" | "warning" | "accent", string>;
+import { type Frame, stretches } from "./frame.ts";
+import { tickText } from "./scales.ts";
 
 type Context = CanvasRenderingContext2D;
 type Column = (number | null)[];
 
-const FEW = 12; // layers; of so many the intervals are drawn all at once
-const LONE = 10; // CSS pixels that an interval or baseline of one epoch alone reaches to either side
-const DIM = 0.22; // how strong the other lines are while one is in focus
+const FEW = 12; // layers; up to so many, all intervals are drawn
+export const LONE = 10; // pixels to either side that an interval or a baseline of a single epoch extends
+const DIM = 0.22; // the opacity of the other lines while one is focused
 
 export function drawAxes(ctx: Context, frame: Frame, inks: Inks, font: string): void {
   const [right, bottom] = [frame.left + frame.width, frame.top + frame.height];
@@ -37,7 +35,7 @@ export function drawAxes(ctx: Context, frame: Frame, inks: Inks, font: string): 
   ctx.fillText("epoch", frame.left + frame.width / 2, bottom + 34);
 }
 
-/** Under the lines: the 95 % interval of the layer in focus, or of each of a few, and the baseline in grey dashes. */
+/** Draw below the lines: the 95 % interval of the focused layer, or of all if they are few, and the baseline with gray dashes. */
 export function drawUnder(ctx: Context, frame: Frame, view: View, inks: Inks): void {
   const { focused, chart } = view;
   if (focused) drawBand(ctx, frame, view, focused, 0.18);
@@ -58,7 +56,7 @@ function drawBand(ctx: Context, frame: Frame, { chart, colours }: View, { addres
   for (const at of stretches(low.length, (i) => low[i] != null && high[i] != null)) {
     ctx.beginPath();
     const [first, last] = [at[0] as number, at.at(-1) as number];
-    const half = first === last ? LONE : 0; // an epoch alone has no width of its own
+    const half = first === last ? LONE : 0; // a single epoch has no width
     ctx.moveTo(x(first) - half, frame.y(high[first] as number));
     for (const i of at) ctx.lineTo(x(i) + half, frame.y(high[i] as number));
     for (const i of at.reverse()) ctx.lineTo(x(i) + half, frame.y(low[i] as number));
@@ -68,11 +66,11 @@ function drawBand(ctx: Context, frame: Frame, { chart, colours }: View, { addres
   ctx.globalAlpha = 1;
 }
 
-/** Every line, in order of depth; while one is in focus the others step back and it comes on top. Other runs' lines
- * are dashed, in the colour of the same layer. */
-export function drawLines(ctx: Context, frame: Frame, { chart, compared, colours, focus, focused }: View): void {
+/** Draw all lines in order of depth. If one is focused, the others are faint and it is on top. The lines of other runs are dashed,
+ * in the color of the same layer. */
+export function drawSeries(ctx: Context, frame: Frame, { chart, compared, colours, focus, focused }: View): void {
   ctx.lineJoin = "round";
-  ctx.lineCap = "round"; // a lone point between two gaps is a dot
+  ctx.lineCap = "round"; // a point between two gaps is a dot
   ctx.lineWidth = isMany(chart) ? 1 : 1.75;
   ctx.globalAlpha = focused ? DIM : 1;
   for (const { address, value } of chart.series) {
@@ -94,7 +92,7 @@ export function drawLines(ctx: Context, frame: Frame, { chart, compared, colours
   ctx.stroke(linePath(frame, chart.epochs, focused.value));
 }
 
-/** A column as a path that breaks where nothing is known; a point alone between two gaps reaches `lone` to each side. */
+/** Return a column as a path with gaps at missing values. A point between two gaps extends `lone` to either side. */
 function linePath(frame: Frame, epochs: number[], column: Column, lone = 0): Path2D {
   const path = new Path2D();
   const x = (i: number): number => frame.x(epochs[i] as number);
@@ -108,8 +106,8 @@ function linePath(frame: Frame, epochs: number[], column: Column, lone = 0): Pat
   return path;
 }
 
-/** Over the lines: the epoch on show with a dot on each line, a ring round every point that stands on part of the
- * rows, a diamond round one that was found anew to be something else, and a cross on the axis where there is no value. */
+/** Draw above the lines: a cross on the axis for a point without a value, a ring around a point computed from part of the rows, a
+ * diamond around a point that changed when it was scored again, and the current epoch with a dot on each line. */
 export function drawOver(ctx: Context, frame: Frame, view: View, inks: Inks): void {
   const { chart, focused, at, colours } = view;
   const lines = focused ? [focused] : chart.series;

@@ -1,25 +1,25 @@
-// The plot of one score over epochs, a line per layer: a canvas, what the pointer means on it, and a card beside it.
-
-import * as format from "../../ui/format.ts";
+// The plot of a score over epochs with one line per layer, and its reactions to the pointer.
+import { el } from "../../ui/dom.ts";
+import { number } from "../../ui/format.ts";
 import { otherLines } from "../model/comparedRuns.ts";
-import { canvasContext, h } from "../panels/elements.ts";
-import { type Frame, frameOf } from "./frame.ts";
-import { drawAxes, drawLines, drawOver, drawUnder, type Inks } from "./marks.ts";
-import { nearest } from "../model/series.ts";
-import { tokens } from "../state/savedTheme.ts";
-import { tooltip } from "./tooltip.ts";
-import type { Dispatch, Part, View } from "../state/view.ts";
+import { type Inks, readInks } from "../model/inks.ts";
 import { addressLabel } from "../model/scoreLabels.ts";
+import { nearest } from "../model/series.ts";
+import { canvasContext } from "../panels/elements.ts";
+import type { Dispatch, Part, View } from "../state/view.ts";
+import { type Frame, frameOf } from "./frame.ts";
+import { drawAxes, drawOver, drawSeries, drawUnder } from "./marks.ts";
+import { tooltip } from "./tooltip.ts";
 
-const REACH = 28; // how near, in CSS pixels, the pointer must be to a line to mean it
-const ROOM = { left: 52, right: 14, top: 10, bottom: 44 }; // for the axes, in CSS pixels
+const REACH = 28; // CSS pixels; the line nearest to the pointer is focused within this distance
+const MARGIN = { left: 52, right: 14, top: 10, bottom: 44 }; // for the axes, in CSS pixels
 
 export class Plot implements Part {
-  // Two sheets: lines are many and change seldom, the epoch on show moves at every step of the slider.
-  private readonly lines = h("canvas", { role: "img" });
-  private readonly over = h("canvas", { class: "over", "aria-hidden": "true" });
+  // Two canvases: lines are many and change seldom; the marker of the current epoch moves with the slider.
+  private readonly lines = el("canvas", { role: "img" });
+  private readonly over = el("canvas", { class: "over", "aria-hidden": "true" });
   private readonly tip = tooltip();
-  readonly root = h("div", { class: "canvas" }, this.lines, this.over, ...this.tip.parts);
+  readonly root = el("div", { class: "canvas" }, this.lines, this.over, ...this.tip.parts);
   private view: View | undefined;
   private frame: Frame | undefined;
   private inks: Inks | undefined;
@@ -49,12 +49,12 @@ export class Plot implements Part {
     const ctx = canvasContext(this.lines, width, height);
     this.frame = undefined;
     if (view.chart.series.length > 0 && width >= 120 && height >= 100) {
-      this.inks ??= tokens(root, ["text-soft", "line", "surface", "warning", "accent"]);
-      const [across, up] = [width - ROOM.left - ROOM.right, height - ROOM.top - ROOM.bottom];
-      this.frame = frameOf([view.chart, ...view.compared.map((other) => other.chart)], { left: ROOM.left, top: ROOM.top, width: across, height: up });
+      this.inks ??= readInks(root);
+      const [across, up] = [width - MARGIN.left - MARGIN.right, height - MARGIN.top - MARGIN.bottom];
+      this.frame = frameOf([view.chart, ...view.compared.map((other) => other.chart)], { left: MARGIN.left, top: MARGIN.top, width: across, height: up });
       drawAxes(ctx, this.frame, this.inks, getComputedStyle(root).fontFamily);
       drawUnder(ctx, this.frame, view, this.inks);
-      drawLines(ctx, this.frame, view);
+      drawSeries(ctx, this.frame, view);
     }
     this.drawOver();
   }
@@ -79,7 +79,7 @@ export class Plot implements Part {
     this.dispatch({ type: "set", values: { hover: address } });
   }
 
-  /** On a line: pick its layer, or let it go; beside one: go to that epoch. */
+  /** Select the layer of the line at the pointer, or clear the selection; without a line, go to the epoch. */
   private clicked(event: MouseEvent): void {
     const { view, frame } = this;
     if (!view || !frame) return;
@@ -90,7 +90,7 @@ export class Plot implements Part {
   }
 }
 
-/** The layer whose line passes nearest at an epoch, null when none is within reach. */
+/** Return the layer whose line is nearest to the pointer at an epoch, null if none is within REACH. */
 function nearestLine(view: View, at: number, distance: (value: number) => number): string | null {
   let best: string | null = null;
   let least = REACH;
@@ -106,7 +106,7 @@ function nearestLine(view: View, at: number, distance: (value: number) => number
 
 function describe({ chart, title, at, focused }: View): string {
   if (chart.series.length === 0) return `${title}: no points yet`;
-  const when = `${chart.series.length} layers over ${chart.epochs.length} epochs`;
-  const one = focused ? `; ${addressLabel(focused.address)} at this epoch: ${format.number(focused.value[at])}` : "";
-  return `${title}: ${when}, from ${format.number(chart.low)} to ${format.number(chart.high)}${one}`;
+  const size = `${chart.series.length} layers over ${chart.epochs.length} epochs`;
+  const selected = focused ? `; ${addressLabel(focused.address)} at this epoch: ${number(focused.value[at])}` : "";
+  return `${title}: ${size}, from ${number(chart.low)} to ${number(chart.high)}${selected}`;
 }

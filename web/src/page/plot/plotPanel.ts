@@ -1,50 +1,49 @@
-// The plot with its heading, downloads and legend.
-
-import { epoch as epochText } from "../../ui/format.ts";
-import { dash, keyLabel } from "../model/comparedRuns.ts";
-import { h, icon, ICONS, setText, svg } from "../panels/elements.ts";
-import { Plot } from "./plot.ts";
-import { hasBaseline, notesOf } from "../model/series.ts";
-import { type Format, save } from "../download/download.ts";
-import type { Chart } from "../model/series.ts";
-import { runLabel } from "../state/state.ts";
+// The plot with its heading, downloads, legend and the list of compared runs.
+import { el, svg } from "../../ui/dom.ts";
+import { epoch as epochText, grouped, plural } from "../../ui/format.ts";
+import { DOWNLOAD, icon } from "../../ui/icons.ts";
+import { download, type Format } from "../download/download.ts";
+import { dash, keyLabel, runLabel } from "../model/comparedRuns.ts";
 import { kindLabel } from "../model/scoreLabels.ts";
+import { type Chart, hasBaseline, notesOf } from "../model/series.ts";
+import { setText } from "../panels/elements.ts";
 import type { Dispatch, Part, View } from "../state/view.ts";
+import { Plot } from "./plot.ts";
 
-const NOTES = 3; // kinds of notes that are told in full; the pointer shows the others
+const NOTES = 3; // different notes that are shown; the tooltips show all
 const FORMATS: Format[] = ["csv", "svg", "png"];
 
-export function plotPane(dispatch: Dispatch): Part & { body: HTMLElement } {
+export function plotPanel(dispatch: Dispatch): Part & { body: HTMLElement } {
   let view: View | undefined;
   let compared: string[] | undefined;
-  let noted: Chart | undefined;
-  const title = h("h2");
-  const meaning = h("p", { class: "soft" });
-  const about = h("p", { class: "soft" });
-  const doubts = h("p", { class: "doubts" });
-  const notes = h("p", { class: "soft" });
-  const runs = h("ul", { class: "key", "aria-label": "Runs drawn" });
+  let notesOfChart: Chart | undefined;
+  const title = el("h2");
+  const meaning = el("p", { class: "soft" });
+  const about = el("p", { class: "soft" });
+  const doubts = el("p", { class: "doubts" });
+  const notes = el("p", { class: "soft" });
+  const runs = el("ul", { class: "key", "aria-label": "Runs drawn" });
   const buttons = FORMATS.map((format) =>
-    h(
+    el(
       "button",
       {
         class: "toggle",
         type: "button",
         "aria-label": `Download the plot as ${format.toUpperCase()}`,
         click: () => {
-          if (view) save(view, format).catch((error: Error) => dispatch({ type: "set", values: { error: error.message } }));
+          if (view) download(view, format).catch((error: Error) => dispatch({ type: "set", values: { error: error.message } }));
         },
       },
-      ...(format === "csv" ? [icon(ICONS.download)] : []),
+      ...(format === "csv" ? [icon(DOWNLOAD)] : []),
       format.toUpperCase(),
     ),
   );
   const plot = new Plot(dispatch);
-  const body = h("div", { class: "plot-body" }, plot.root);
-  const waiting = h("p", { class: "hint waiting", hidden: true }, "");
+  const body = el("div", { class: "plot-body" }, plot.root);
+  const waiting = el("p", { class: "hint waiting", hidden: true }, "");
   plot.root.append(waiting);
-  const head = h("div", { class: "head" }, h("div", { class: "heading" }, title, meaning, about, doubts, notes), h("div", { class: "saves" }, ...buttons));
-  const root = h("section", { class: "panel plot", "aria-label": "Score over epochs" }, head, runs, body);
+  const head = el("div", { class: "head" }, el("div", { class: "heading" }, title, meaning, about, doubts, notes), el("div", { class: "saves" }, ...buttons));
+  const root = el("section", { class: "panel plot", "aria-label": "Score over epochs" }, head, runs, body);
   return {
     root,
     body,
@@ -57,11 +56,11 @@ export function plotPane(dispatch: Dispatch): Part & { body: HTMLElement } {
       meaning.hidden = !meaning.textContent;
       about.title = next.info?.baseline ? `Baseline: ${next.info.baseline}` : "";
       setText(waiting, whyEmpty(next));
-      setText(about, empty ? "" : [layersText(next), `epoch ${epochText(chart.epochs[at])}`, hasBaseline(chart) ? "grey dashes: baseline" : ""].filter(Boolean).join(" · "));
+      setText(about, empty ? "" : [layersText(next), `epoch ${epochText(chart.epochs[at])}`, hasBaseline(chart) ? "gray dashes: baseline" : ""].filter(Boolean).join(" · "));
       setText(doubts, doubtsText(chart));
       doubts.hidden = !doubts.textContent;
-      if (noted !== chart) setText(notes, notesText(chart));
-      noted = chart;
+      if (notesOfChart !== chart) setText(notes, notesText(chart));
+      notesOfChart = chart;
       notes.hidden = !notes.textContent;
       if (compared !== state.choice.against) runs.replaceChildren(...keyRows(next, dispatch));
       compared = state.choice.against;
@@ -75,46 +74,46 @@ export function plotPane(dispatch: Dispatch): Part & { body: HTMLElement } {
 }
 
 function whyEmpty({ run, state }: View): string {
-  if (state.chart.series.length > 0) return "The filter lets no layer through.";
+  if (state.chart.series.length > 0) return "No layer matches the filter.";
   if (state.loading) return "Loading …";
-  return run?.scores.length ? "No points of this score yet." : "No layer was scored in this run; its units stand below.";
+  return run?.scores.length ? "No points of this score yet." : "No layer was scored in this run. The scores of its units are below.";
 }
 
 function layersText({ chart, state }: View): string {
   const [shown, all] = [chart.series.length, state.chart.series.length];
-  const kind = state.choice.kind === "output" ? "" : ` (${kindLabel(state.words, state.choice.kind)})`;
-  return `${shown < all ? `${shown} of ` : ""}${all} ${all === 1 ? "layer" : "layers"}${kind}`;
+  const kind = state.choice.kind === "output" ? "" : ` (${kindLabel(state.labels, state.choice.kind)})`;
+  return `${shown < all ? `${shown} of ` : ""}${plural(all, "layer")}${kind}`;
 }
 
-/** What of the plot is not to be taken at its face: said beside it, with the marks it bears. Pure. */
+/** Return a sentence about points that are not based on all rows, with their marks. */
 export function doubtsText({ missing, partial }: Chart): string {
   const parts = [
-    partial ? `${partial} from part of the rows (ringed)` : "",
-    missing ? `${missing} without a value (crossed)` : "",
+    partial ? `${grouped(partial)} from part of the rows (ring)` : "",
+    missing ? `${grouped(missing)} without a value (cross)` : "",
   ];
   const text = parts.filter(Boolean).join(", ");
-  return text && `Points to doubt: ${text}.`;
+  return text && `Incomplete points: ${text}.`;
 }
 
-/** What else the servers say of the points: which were scored again, and their notes, the most frequent first. Pure. */
+/** Return how many points changed when they were scored again, and the most frequent notes of the servers. */
 export function notesText(chart: Chart): string {
   const notes = notesOf(chart);
-  const shown = notes.slice(0, NOTES).map(({ text, points }) => `“${text.slice(0, 160)}” on ${points} ${points === 1 ? "point" : "points"}`);
+  const shown = notes.slice(0, NOTES).map(({ text, points }) => `“${text.slice(0, 160)}” on ${plural(points, "point")}`);
   if (notes.length > NOTES) shown.push(`and ${notes.length - NOTES} more`);
-  const again = chart.revised ? `${chart.revised} scored again when more came (in a diamond). ` : "";
-  return again + (shown.length ? `Noted: ${shown.join("; ")}.` : "");
+  const revised = chart.revised ? `${plural(chart.revised, "point")} changed by late rows (diamond). ` : "";
+  return revised + (shown.length ? `Notes: ${shown.join("; ")}.` : "");
 }
 
-/** The run on show and those compared, each with its kind of line; a button takes one away. */
+/** Return the current run and the compared ones, each with its kind of line and a button to remove it. */
 function keyRows({ run, state }: View, dispatch: Dispatch): HTMLElement[] {
   const { against } = state.choice;
   const without = (key: string): void => dispatch({ type: "choose", choice: { against: against.filter((k) => k !== key) } });
   const others = against.map((key, i) => {
     const label = keyLabel(key);
-    const away = h("button", { type: "button", class: "away", "aria-label": `Do not compare with ${label}`, click: () => without(key) }, "×");
-    return h("li", {}, stroke(dash(i)), h("span", {}, label), away);
+    const remove = el("button", { type: "button", class: "away", "aria-label": `Stop comparing with ${label}`, click: () => without(key) }, "×");
+    return el("li", {}, stroke(dash(i)), el("span", {}, label), remove);
   });
-  return [h("li", {}, stroke([]), h("span", {}, run ? runLabel(run) : "")), ...others];
+  return [el("li", {}, stroke([]), el("span", {}, run ? runLabel(run) : "")), ...others];
 }
 
 function stroke(dash: number[]): SVGElement {

@@ -1,14 +1,14 @@
-// Axes: ranges with a little air, and round ticks. Pure.
+// Axes: padded ranges, round ticks, and positions of values.
 
-/** A range for an axis: some air around the data, and no farther than 0 or 1 where the data ends there. */
+/** Return the range of an axis: padded, but not beyond 0 or 1 if the data ends there. */
 export function padded(low: number, high: number): [number, number] {
-  const air = (high - low || 1) * 0.06;
-  const bottom = low >= 0 && low - air < 0 ? 0 : low - air;
-  const top = high <= 1 && high > 0.5 && high + air > 1 ? 1 : high + air;
-  return [bottom, top === high && high !== 1 ? high + air : top];
+  const padding = (high - low || 1) * 0.06;
+  const bottom = low >= 0 && low - padding < 0 ? 0 : low - padding;
+  const top = high <= 1 && high > 0.5 && high + padding > 1 ? 1 : high + padding;
+  return [bottom, top === high && high !== 1 ? high + padding : top];
 }
 
-/** About `count` round numbers within the range: steps of 1, 2 or 5 times a power of ten. */
+/** Return about `count` round numbers within the range; the step is 1, 2 or 5 times a power of ten. */
 export function ticks(low: number, high: number, count: number): number[] {
   const rough = (high - low) / Math.max(1, count);
   if (!(rough > 0) || !Number.isFinite(rough)) return [low];
@@ -19,12 +19,12 @@ export function ticks(low: number, high: number, count: number): number[] {
   return Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => Number(((first + i) * step).toPrecision(12)));
 }
 
-/** Where on `size` pixels a value lies. */
-export function place(value: number, low: number, high: number, size: number): number {
-  return ((value - low) / (high - low || 1)) * size;
+/** Return the position of a value in a range, from 0 to 1. */
+export function share(value: number, low: number, high: number): number {
+  return (value - low) / (high - low || 1);
 }
 
-/** A tick as short as its digits allow. */
+/** Format a tick. */
 export function tickText(value: number): string {
   return Number(value.toPrecision(6)).toString().replace("-", "−");
 }

@@ -1,4 +1,4 @@
-// What the server says, as types, and the few requests the page makes. NaN arrives as null.
+// The requests of the page and the types of their answers. NaN is transferred as null.
 
 export interface Run {
   run: string;
@@ -13,7 +13,7 @@ export interface Run {
   kinds: string[];
   has_graph: boolean;
   points: number;
-  /** The scores that layers have, and of which target; "" for a score that needs none. */
+  /** The scores of layers, each with its target; "" for a score without a target. */
   layers: ScoredTarget[];
   units: ScoredTarget[];
 }
@@ -23,12 +23,12 @@ export interface ScoredTarget {
   target: string;
 }
 
-/** What a score is, as stated where it is registered. Texts that nobody wrote are empty. */
+/** The description of a score, as registered. Missing texts are empty. */
 export interface ScoreInfo {
   name: string;
   label: string;
   about: string;
-  /** What the baseline of its points is. */
+  /** A description of the baseline of its points. */
   baseline: string;
   /** The score whose baseline it is. */
   baseline_of: string;
@@ -40,8 +40,8 @@ export interface Runs {
   kinds: Record<string, string>;
 }
 
-/** What was measured at each point: the score, its 95 % interval, its baseline, rows seen, what to know of it, and
- * how often it was found anew to be something else, because rows came late. */
+/** The measurements at each point: the score, its 95 % interval, its baseline, the number of rows, a note, and how often late
+ * rows changed it. */
 export interface Measured {
   value: (number | null)[];
   low: (number | null)[];
@@ -52,8 +52,8 @@ export interface Measured {
   revision: (number | null)[];
 }
 
-/** Columns of equal length, one row per unit or layer at one epoch. What the page asked by (score, target, kind) is
- * not sent again with every row: it would be half of what is read. */
+/** Columns of equal length, one row per unit or layer and epoch. Score, target and kind of the request are not repeated in
+ * every row; they would be half of the data. */
 export interface Columns extends Measured {
   address: string[];
   unit: (number | null)[];
@@ -63,7 +63,7 @@ export interface Columns extends Measured {
 }
 
 const LAYER = ["address", "epoch", "step", "value", "low", "high", "baseline", "n", "note", "revision"];
-const ASKED = { layer: LAYER, unit: [...LAYER, "unit", "target"] };
+const REQUESTED = { layer: LAYER, unit: [...LAYER, "unit", "target"] };
 
 export interface Notice {
   id: number;
@@ -76,11 +76,11 @@ export interface Notice {
   count: number;
 }
 
-/** What one role counts of a (run, model). */
+/** The counts of one role for a run and a model. */
 export type RunCounts = { run: string; model: string } & Record<string, unknown>;
 
 export interface Status {
-  /** Requests of the server that were refused or failed, of whatever run. */
+  /** Requests of any run that were refused or failed. */
   requests?: Record<string, number>;
   runs?: RunCounts[];
 }
@@ -111,13 +111,13 @@ export async function getRuns(): Promise<Runs> {
   return json<Runs>(await get("/api/runs"));
 }
 
-/** The rows of one score; an empty target or kind asks for every one. */
+/** Return the rows of a score; an empty target or kind selects all. */
 export async function getPoints(query: PointsQuery): Promise<Columns> {
-  const asked = Object.fromEntries(Object.entries(query).filter(([, value]) => value !== ""));
-  return json<Columns>(await get("/api/points", { ...asked, columns: ASKED[query.level].join(",") }));
+  const filters = Object.fromEntries(Object.entries(query).filter(([, value]) => value !== ""));
+  return json<Columns>(await get("/api/points", { ...filters, columns: REQUESTED[query.level].join(",") }));
 }
 
-/** The scene of the model's graph as the server sent it; null when the run has none. */
+/** Return the scene of the model's graph; null if the run has none. */
 export async function getGraph(run: string, model: string): Promise<unknown> {
   const response = await get("/api/graph", { run, model });
   return response.status === 404 ? null : json<unknown>(response);

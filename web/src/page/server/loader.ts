@@ -1,16 +1,16 @@
-// Brings what the page shows, asks only for what is chosen, and lets a late answer to an old question fall.
-
-import * as api from "./api.ts";
-import { type Chart, chart, EMPTY } from "../model/series.ts";
-import { askedTarget, currentRun, runKey, type State } from "../state/state.ts";
+// Loads what the page shows: only what is chosen. Late answers to outdated requests are discarded.
+import { runKey } from "../model/comparedRuns.ts";
+import { type Chart, chart as toChart, EMPTY } from "../model/series.ts";
 import { unitRows } from "../model/unitRows.ts";
+import { currentRun, requestedTarget, type State } from "../state/state.ts";
 import type { Dispatch } from "../state/view.ts";
+import * as api from "./api.ts";
 
-const GAP = 150; // milliseconds of rest after each answer
-const CATCH_UP = 1500;
-const RUNS_GAP = 600; // the list of runs costs the server most, and the plot should not wait behind it
+const GAP = 150; // milliseconds between an answer and the next request
+const CATCH_UP = 1500; // milliseconds; see opened()
+const RUNS_GAP = 600; // the list of runs is the most expensive request, and the plot should not wait for it
 
-/** Runs never overlap themselves and many calls while one runs become one more. */
+/** Return a function that runs a task, but never twice at once: calls during a run lead to one more run after it. */
 export function coalesce(task: () => Promise<void>, gap: number): () => void {
   let busy = false;
   let again = false;
@@ -37,7 +37,7 @@ const keyOf = (...parts: unknown[]): string => JSON.stringify(parts);
 
 export class Loader {
   private keys = { ...NONE };
-  private drawn = ""; // the key of the chart on show
+  private shownChart = ""; // the key of the current chart
   readonly runs = this.task(async () => this.dispatch({ type: "runs", ...(await api.getRuns()) }), RUNS_GAP);
   readonly notices = this.task(async () => this.set({ notices: await api.getNotices() }));
   readonly status = this.task(async () => this.set({ status: await api.getStatus() }));
@@ -51,7 +51,7 @@ export class Loader {
     private readonly dispatch: Dispatch,
   ) {}
 
-  /** Everything anew: after the line was lost. */
+  /** Load everything again, after the connection was lost. */
   all(): void {
     this.keys = { ...NONE };
     this.runs();
@@ -60,8 +60,8 @@ export class Loader {
     this.follow();
   }
 
-  /** The line stands for the first time: what changed since the runs were asked for is looked for once the plot,
-   * which comes first, has had time to stand. */
+  /** Called when the connection is open for the first time. The runs were requested before that, so changes in between are
+   * unknown; they are requested later, because the first plot has priority. */
   opened(): void {
     this.notices();
     this.status();
@@ -74,7 +74,7 @@ export class Loader {
     if (before !== undefined && currentRun(this.state())?.updated !== before) this.all();
   }
 
-  /** After a change of state: fetch what is now chosen and was not before. */
+  /** Load what was newly chosen, after a change of the state. */
   follow(): void {
     const { chart, compared, scene, units } = this.wanted();
     if (chart !== this.keys.chart) this.chart();
@@ -83,50 +83,50 @@ export class Loader {
     if (units !== this.keys.units) this.units();
   }
 
-  /** After the server reported a change. */
+  /** Load what changed, after the server reported it. */
   changed(what: string[], runs: [string, string][]): void {
     const { run, model } = this.state().choice;
-    if (what.length === 0) return; // the greeting of a line just opened
-    const ours = runs.length === 0 || runs.some(([r, m]) => r === run && m === model);
+    if (what.length === 0) return; // the first event of a connection
+    const isCurrent = runs.length === 0 || runs.some(([r, m]) => r === run && m === model);
     this.status();
     if (what.includes("notices")) this.notices();
     if (what.includes("points") || what.includes("graph")) this.runs();
-    if (ours && what.includes("points")) {
+    if (isCurrent && what.includes("points")) {
       this.chart();
       this.units();
     }
     const { against } = this.state().choice;
-    const theirs = runs.length === 0 || runs.some(([r, m]) => against.includes(runKey({ run: r, model: m })));
-    if (theirs && against.length > 0 && what.includes("points")) this.compared();
-    if (ours && what.includes("graph")) this.scene();
+    const isCompared = runs.length === 0 || runs.some(([r, m]) => against.includes(runKey({ run: r, model: m })));
+    if (isCompared && against.length > 0 && what.includes("points")) this.compared();
+    if (isCurrent && what.includes("graph")) this.scene();
   }
 
   private wanted(): typeof NONE {
     const { choice, hypothesis, runs } = this.state();
     const run = currentRun(this.state());
-    const against = choice.against.filter((name) => runs.some((each) => runKey(each) === name)); // a link may name runs before they are known
-    const of = [choice.run, choice.model];
-    const what = [choice.score, askedTarget(choice, run), choice.kind];
+    const against = choice.against.filter((key) => runs.some((each) => runKey(each) === key)); // a link may name runs that are not loaded yet
+    const which = [choice.run, choice.model];
+    const what = [choice.score, requestedTarget(choice, run), choice.kind];
     return {
-      chart: run ? keyOf(...of, ...what) : "",
+      chart: run ? keyOf(...which, ...what) : "",
       compared: against.length ? keyOf(against, ...what) : "",
-      scene: run?.has_graph ? keyOf(...of) : keyOf(...of, null),
-      units: run?.units.length ? keyOf(...of, hypothesis) : keyOf(...of, null),
+      scene: run?.has_graph ? keyOf(...which) : keyOf(...which, null),
+      units: run?.units.length ? keyOf(...which, hypothesis) : keyOf(...which, null),
     };
   }
 
   private async loadChart(): Promise<void> {
-    const before = this.drawn;
+    const before = this.shownChart;
     const key = (this.keys.chart = this.wanted().chart);
     const { choice } = this.state();
     const run = currentRun(this.state());
     if (!run || !choice.score) return this.set({ chart: EMPTY, loading: false });
     if (key !== before) this.dispatch({ type: "set", values: { loading: true } });
     try {
-      const made = await this.chartOf(run);
+      const chart = await this.chartOf(run);
       if (key !== this.wanted().chart) return;
-      this.drawn = key;
-      this.set({ chart: made });
+      this.shownChart = key;
+      this.set({ chart });
     } finally {
       if (key === this.wanted().chart) this.dispatch({ type: "set", values: { loading: false } });
     }
@@ -135,16 +135,16 @@ export class Loader {
   private async loadCompared(): Promise<void> {
     const key = (this.keys.compared = this.wanted().compared);
     const { choice, runs } = this.state();
-    const others = choice.against.flatMap((name) => runs.find((run) => runKey(run) === name) ?? []);
-    const made = await Promise.all(others.map(async (run) => ({ key: runKey(run), chart: await this.chartOf(run) })));
-    if (key === this.wanted().compared) this.set({ compared: made });
+    const others = choice.against.flatMap((key) => runs.find((run) => runKey(run) === key) ?? []);
+    const compared = await Promise.all(others.map(async (run) => ({ key: runKey(run), chart: await this.chartOf(run) })));
+    if (key === this.wanted().compared) this.set({ compared });
   }
 
-  /** The chosen score of a run. */
+  /** Load the chart of the chosen score of a run. */
   private async chartOf(run: api.Run): Promise<Chart> {
     const { choice } = this.state();
-    const what = { score: choice.score, target: askedTarget(choice, run), kind: choice.kind };
-    return chart(await api.getPoints({ run: run.run, model: run.model, ...what, level: "layer" }), run.addresses);
+    const what = { score: choice.score, target: requestedTarget(choice, run), kind: choice.kind };
+    return toChart(await api.getPoints({ run: run.run, model: run.model, ...what, level: "layer" }), run.addresses);
   }
 
   private async loadScene(): Promise<void> {
@@ -160,8 +160,7 @@ export class Loader {
     const run = currentRun(this.state());
     if (!run || run.units.length === 0) return this.set({ units: [] });
     const { score, target } = hypothesis;
-    const ask = { run: run.run, model: run.model, score, target, kind: "" };
-    const columns = await api.getPoints({ ...ask, level: "unit" });
+    const columns = await api.getPoints({ run: run.run, model: run.model, score, target, kind: "", level: "unit" });
     if (key === this.wanted().units) this.set({ units: unitRows(columns, target) });
   }
 

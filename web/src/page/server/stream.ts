@@ -1,4 +1,4 @@
-// The line to the server: events as they come, and patience when it is gone.
+// The connection to the server that reports changes; it is restored when it breaks.
 
 export interface Change {
   change: number;
@@ -12,27 +12,27 @@ export interface Handlers {
   onlost: () => void;
 }
 
-/** Milliseconds before try number `tries`: doubling from half a second, never over fifteen. Pure. */
-export function backoff(tries: number): number {
-  return Math.min(15_000, 500 * 2 ** tries);
+/** Return the milliseconds to wait before attempt number `attempts`: half a second, doubled each time, at most fifteen. */
+export function backoff(attempts: number): number {
+  return Math.min(15_000, 500 * 2 ** attempts);
 }
 
-/** Listen until the returned function is called. The browser's own retry is not used: it never slows down. */
-export function listen(url: string, { onopen, onchange, onlost }: Handlers): () => void {
+/** Receive changes until the returned function is called. The browser's own retry is not used, because it never slows down. */
+export function subscribe(url: string, { onopen, onchange, onlost }: Handlers): () => void {
   let source: EventSource | null = null;
   let timer = 0;
-  let tries = 0;
+  let attempts = 0;
   const connect = (): void => {
     source = new EventSource(url);
     source.onopen = () => {
-      tries = 0;
+      attempts = 0;
       onopen();
     };
     source.addEventListener("change", (event) => onchange(JSON.parse((event as MessageEvent<string>).data) as Change));
     source.onerror = () => {
       source?.close();
       onlost();
-      timer = window.setTimeout(connect, backoff(tries++));
+      timer = window.setTimeout(connect, backoff(attempts++));
     };
   };
   connect();

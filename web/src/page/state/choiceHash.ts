@@ -1,11 +1,11 @@
-// What the address bar remembers: enough to send someone the very view one looks at. Pure.
-
+// The choice as the hash of the address bar, so that the address opens the same view.
+import { queryOf } from "../../ui/hash.ts";
 import type { Choice } from "./state.ts";
 
 const TEXTS = ["run", "model", "score", "target", "kind"] as const;
 
-/** `#run=…&model=…&score=…`; no epoch means the newest. */
-export function toHash(choice: Choice): string {
+/** Return `#run=…&model=…&score=…`; without an epoch the newest is meant. */
+export function hashOfChoice(choice: Choice): string {
   const query = new URLSearchParams();
   for (const name of TEXTS) if (choice[name]) query.set(name, choice[name]);
   if (choice.address !== null) query.set("address", choice.address);
@@ -16,9 +16,9 @@ export function toHash(choice: Choice): string {
   return text ? `#${text}` : "";
 }
 
-/** The part of a choice that a hash names; anything it cannot read is left out. */
-export function fromHash(hash: string): Choice {
-  const query = new URLSearchParams(hash.replace(/^#/, ""));
+/** Return the choice that a hash describes; values that cannot be read are ignored. */
+export function choiceOfHash(hash: string): Choice {
+  const query = queryOf(hash);
   const epoch = Number.parseFloat(query.get("epoch") ?? "");
   const text = (name: string): string => query.get(name) ?? "";
   return {

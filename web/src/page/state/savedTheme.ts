@@ -1,56 +1,32 @@
-// Light or dark: what the system says until someone says otherwise, and the tokens as colours a canvas can take.
-
-export type Theme = "light" | "dark";
+// Remembers the theme that was chosen on this page.
+import { currentTheme, onThemeChange, type Theme, toggleTheme } from "../../ui/theme.ts";
 
 const KEY = "intus-theme";
-const DARK = "(prefers-color-scheme: dark)";
 
 function saved(): Theme | null {
   try {
     const value = localStorage.getItem(KEY);
     return value === "light" || value === "dark" ? value : null;
   } catch {
-    return null; // storage may be forbidden; the page works without a memory
+    return null; // the browser may forbid storage
   }
 }
 
-/** Apply the remembered theme; call back with the one in force now and whenever anyone changes it. */
-export function watchTheme(onchange: (theme: Theme) => void): void {
+/** Apply the saved theme; call `changed` with the current theme now and after every change. */
+export function watchTheme(changed: (theme: Theme) => void): void {
   const theme = saved();
   if (theme) document.documentElement.dataset.theme = theme;
-  const tell = (): void => onchange(currentTheme());
-  matchMedia(DARK).addEventListener("change", tell);
-  // The graph's toolbar has a switch of its own; whoever sets the attribute, the canvases follow.
-  new MutationObserver(tell).observe(document.documentElement, { attributeFilter: ["data-theme"] });
-  tell();
+  const report = (): void => changed(currentTheme());
+  onThemeChange(report);
+  report();
 }
 
-export function currentTheme(): Theme {
-  const set = document.documentElement.dataset.theme;
-  if (set === "light" || set === "dark") return set;
-  return matchMedia(DARK).matches ? "dark" : "light";
-}
-
-/** Turn to the other theme and remember it. */
-export function toggleTheme(): void {
-  const theme = currentTheme() === "dark" ? "light" : "dark";
-  document.documentElement.dataset.theme = theme;
+/** Switch to the other theme and save it. */
+export function switchTheme(): void {
+  toggleTheme();
   try {
-    localStorage.setItem(KEY, theme);
+    localStorage.setItem(KEY, currentTheme());
   } catch {
     // see saved()
   }
-}
-
-/** Design tokens (`--line`, …) as computed colours; a custom property alone would read back as `light-dark(…)`. */
-export function tokens<T extends string>(host: HTMLElement, names: readonly T[]): Record<T, string> {
-  const probe = document.createElement("span");
-  host.append(probe);
-  const found = {} as Record<T, string>;
-  for (const name of names) {
-    probe.style.color = `var(--${name})`;
-    found[name] = getComputedStyle(probe).color;
-  }
-  probe.remove();
-  return found;
 }

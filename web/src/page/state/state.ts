@@ -1,24 +1,24 @@
-// What the page knows and how it changes: one state, one pure reducer.
-
-import type { Notice, Run, Runs, Status } from "../server/api.ts";
-import { EMPTY, type Chart } from "../model/series.ts";
-import type { Theme } from "./savedTheme.ts";
+// The state of the page, and a pure function that applies actions to it.
+import type { Theme } from "../../ui/theme.ts";
+import { type Compared, runKey } from "../model/comparedRuns.ts";
+import { groupScores, isIntrinsic, type Labels, NO_LABELS, targetsOf } from "../model/scoreLabels.ts";
+import { type Chart, EMPTY } from "../model/series.ts";
 import type { UnitRow } from "../model/unitRows.ts";
-import { groupScores, isIntrinsic, NO_WORDS, targetsOf, type Words } from "../model/scoreLabels.ts";
+import type { Notice, Run, Runs, Status } from "../server/api.ts";
 
-/** What the person picked. An epoch of null follows the newest. */
+/** The choices of the user. An epoch of null follows the newest. */
 export interface Choice {
   run: string;
   model: string;
   score: string;
   target: string;
   kind: string;
-  /** The layer picked, null for none; "" is the model itself. */
+  /** The selected layer, null for none; "" is the model itself. */
   address: string | null;
   epoch: number | null;
-  /** Words, of which a layer's name must hold one to be shown; "" shows all. */
+  /** Words; a layer is shown if its name contains one of them. "" shows all. */
   filter: string;
-  /** Other runs to draw beside this one, each as `runKey` has it. */
+  /** The runs to compare with, as returned by `runKey`. */
   against: string[];
 }
 
@@ -27,21 +27,20 @@ export type Link = "connecting" | "live" | "lost";
 export interface State {
   choice: Choice;
   runs: Run[];
-  /** What the scores and kinds of the runs are. */
-  words: Words;
-  /** False until the first answer: the page must not claim there is no run before it knows. */
+  labels: Labels;
+  /** Whether the list of runs has been received. Before that the page must not claim that there is none. */
   loaded: boolean;
-  /** The layer pointed at. */
+  /** The layer under the pointer. */
   hover: string | null;
   playing: boolean;
   chart: Chart;
-  /** What was chosen last is still on its way: the chart is that of the choice before. */
+  /** Whether `chart` still shows the previous choice, because the points of the current one are being loaded. */
   loading: boolean;
-  /** The same score of the runs compared, in the order of `choice.against`. */
+  /** The same score of the compared runs, in the order of `choice.against`. */
   compared: Compared[];
   units: UnitRow[];
   hypothesis: { score: string; target: string };
-  /** The scene for this run; null while unknown or when there is none. */
+  /** The scene of this run; null if it is not loaded or there is none. */
   scene: unknown;
   notices: Notice[];
   status: Status;
@@ -50,34 +49,19 @@ export interface State {
   error: string;
 }
 
-/** Another run's chart, drawn dashed. */
-export interface Compared {
-  key: string;
-  chart: Chart;
-}
-
 export type Action =
   | ({ type: "runs" } & Runs)
   | { type: "choose"; choice: Partial<Choice> }
   | { type: "hypothesis"; score: string; target: string }
-  | { type: "set"; values: Partial<Omit<State, "choice" | "runs" | "words" | "loaded" | "hypothesis">> };
+  | { type: "set"; values: Partial<Omit<State, "choice" | "runs" | "labels" | "loaded" | "hypothesis">> };
 
 const NOTHING: Choice = { run: "", model: "", score: "", target: "", kind: "", address: null, epoch: null, filter: "", against: [] };
-
-/** A run and its model as one text, for a picker's value and the address bar. */
-export function runKey({ run, model }: { run: string; model: string }): string {
-  return JSON.stringify([run, model]);
-}
-
-export function runLabel({ run, model }: { run: string; model: string }): string {
-  return model === run || !model ? run : `${run} · ${model}`;
-}
 
 export function initial(choice: Partial<Choice> = {}): State {
   return {
     choice: { ...NOTHING, ...choice },
     runs: [],
-    words: NO_WORDS,
+    labels: NO_LABELS,
     loaded: false,
     hover: null,
     playing: false,
@@ -102,7 +86,7 @@ export function currentRun(state: State): Run | undefined {
 export function reduce(state: State, action: Action): State {
   switch (action.type) {
     case "runs":
-      return settle({ ...state, runs: action.runs, words: { scores: action.scores, kinds: action.kinds }, loaded: true });
+      return settle({ ...state, runs: action.runs, labels: { scores: action.scores, kinds: action.kinds }, loaded: true });
     case "choose":
       return settle({ ...state, choice: { ...state.choice, ...action.choice } });
     case "hypothesis":
@@ -112,41 +96,41 @@ export function reduce(state: State, action: Action): State {
   }
 }
 
-/** The same state when nothing differs, so that a pointer at rest redraws nothing. */
+/** Return the same object if no value differs, so that nothing is redrawn. */
 function set(state: State, values: Partial<State>): State {
-  const news = (Object.keys(values) as (keyof State)[]).some((key) => state[key] !== values[key]);
-  return news ? { ...state, ...values } : state;
+  const changed = (Object.keys(values) as (keyof State)[]).some((key) => state[key] !== values[key]);
+  return changed ? { ...state, ...values } : state;
 }
 
-/** Make every choice one that exists, keeping what can be kept; what belongs to another run is dropped. */
+/** Replace choices that do not exist. If the run changes, the selected layer and epoch of the old one are dropped. */
 function settle(state: State): State {
-  const asked = state.choice;
+  const wanted = state.choice;
   const run = currentRun(state) ?? state.runs[0];
   if (!run) return state;
-  const choice = { ...asked, run: run.run, model: run.model, ...settleScore(asked, run, state.words) };
-  choice.kind = keep(asked.kind, run.kinds, run.kinds.includes("output") ? "output" : (run.kinds[0] ?? ""));
+  const choice = { ...wanted, run: run.run, model: run.model, ...settleScore(wanted, run, state.labels) };
+  choice.kind = keep(wanted.kind, run.kinds, run.kinds.includes("output") ? "output" : (run.kinds[0] ?? ""));
   const others = new Set(state.runs.filter((r) => r !== run).map(runKey));
-  choice.against = asked.against.filter((key) => others.has(key));
-  const moved = run.run !== asked.run || run.model !== asked.model;
+  choice.against = wanted.against.filter((key) => others.has(key));
+  const moved = run.run !== wanted.run || run.model !== wanted.model;
   const known = run.units.some((u) => u.score === state.hypothesis.score && u.target === state.hypothesis.target);
   const hypothesis = known ? state.hypothesis : (run.units[0] ?? { score: "", target: "" });
   return { ...state, choice: moved ? { ...choice, address: null, epoch: null } : choice, hypothesis };
 }
 
-function settleScore(asked: Choice, run: Run, words: Words): { score: string; target: string } {
-  const first = groupScores(run, words)[0]?.scores[0] ?? "";
-  const score = keep(asked.score, run.scores, first);
+function settleScore(wanted: Choice, run: Run, labels: Labels): { score: string; target: string } {
+  const first = groupScores(run, labels)[0]?.scores[0] ?? "";
+  const score = keep(wanted.score, run.scores, first);
   const targets = targetsOf(run, score).filter(Boolean);
-  // A score without a target leaves the target picked before, which comes back with the next score that has one.
+  // A score without a target keeps the selected target for the next score that has one.
   const options = targets.length > 0 ? targets : run.targets;
-  return { score, target: keep(asked.target, options, options[0] ?? "") };
+  return { score, target: keep(wanted.target, options, options[0] ?? "") };
 }
 
 function keep(value: string, options: string[], otherwise: string): string {
   return options.includes(value) ? value : otherwise;
 }
 
-/** The target to ask the server for: none if the run's results of the score have none. */
-export function askedTarget(choice: Choice, run: Run | undefined): string {
+/** Return the target to request from the server: "" if the results of the score have no target. */
+export function requestedTarget(choice: Choice, run: Run | undefined): string {
   return run && isIntrinsic(run, choice.score) ? "" : choice.target;
 }

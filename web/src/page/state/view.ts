@@ -1,14 +1,14 @@
-// What the parts of the page need, worked out once per change of state. Pure.
-
-import type { Run, ScoreInfo } from "../server/api.ts";
+// The view: what the parts of the page need, computed once per change of the state.
+import type { Compared } from "../model/comparedRuns.ts";
 import { depthColours } from "../model/depthColours.ts";
-import { type Chart, filtered, nearest, type Series } from "../model/series.ts";
-import { type Action, askedTarget, type Compared, currentRun, type State } from "./state.ts";
 import { scoreInfo, scoreLabel } from "../model/scoreLabels.ts";
+import { type Chart, filtered, nearest, type Series } from "../model/series.ts";
+import type { Run, ScoreInfo } from "../server/api.ts";
+import { type Action, currentRun, requestedTarget, type State } from "./state.ts";
 
 export type Dispatch = (action: Action) => void;
 
-/** A part of the page: made once, brought up to date at every change. */
+/** A part of the page: created once, updated after every change. */
 export interface Part {
   root: HTMLElement;
   update(view: View): void;
@@ -17,25 +17,25 @@ export interface Part {
 export interface View {
   state: State;
   run: Run | undefined;
-  /** The layers shown: those the filter lets through. */
+  /** The layers that match the filter. */
   chart: Chart;
-  /** The same layers of the runs compared. */
+  /** The same layers of the compared runs. */
   compared: Compared[];
   colours: Map<string, string>;
-  /** Index into `chart.epochs` of the epoch shown, -1 when there is none. */
+  /** The index of the current epoch in `chart.epochs`, -1 without epochs. */
   at: number;
-  /** The layer pointed at, else the one picked, else null. */
+  /** The layer under the pointer, else the selected one, else null. */
   focus: string | null;
   focused: Series | undefined;
-  /** "Linear probe, macro F1 of digit" */
+  /** For example "Linear probe, macro F1 of digit". */
   title: string;
-  /** What the score shown is, if the server knows. */
+  /** The description of the score, if the server has one. */
   info: ScoreInfo | undefined;
 }
 
-const AFFECTS = ["chart", "compared", "theme"] as const;
+const DRAWN = ["chart", "compared", "theme"] as const;
 
-function sift({ chart, compared, choice, theme }: State): Pick<View, "chart" | "compared" | "colours"> {
+function filteredCharts({ chart, compared, choice, theme }: State): Pick<View, "chart" | "compared" | "colours"> {
   return {
     chart: filtered(chart, choice.filter),
     compared: compared.map((other) => ({ ...other, chart: filtered(other.chart, choice.filter) })),
@@ -43,13 +43,14 @@ function sift({ chart, compared, choice, theme }: State): Pick<View, "chart" | "
   };
 }
 
-/** What is drawn is kept while nothing of it changed, so that parts can tell by reference that it did. */
+/** Return the view of a state. Charts and colors that did not change are the same objects as before, so that parts can compare
+ * references. */
 export function viewOf(state: State, before?: View): View {
-  const same = before && AFFECTS.every((name) => before.state[name] === state[name]) && before.state.choice.filter === state.choice.filter;
+  const same = before && DRAWN.every((name) => before.state[name] === state[name]) && before.state.choice.filter === state.choice.filter;
   const focus = state.hover ?? state.choice.address;
-  const shown = same ? before : sift(state);
+  const shown = same ? before : filteredCharts(state);
   const run = currentRun(state);
-  const target = askedTarget(state.choice, run);
+  const target = requestedTarget(state.choice, run);
   return {
     state,
     run,
@@ -59,7 +60,7 @@ export function viewOf(state: State, before?: View): View {
     at: nearest(state.chart.epochs, state.choice.epoch),
     focus,
     focused: shown.chart.series.find((series) => series.address === focus),
-    title: scoreLabel(state.words, state.choice.score) + (target ? ` of ${target}` : ""),
-    info: scoreInfo(state.words, state.choice.score),
+    title: scoreLabel(state.labels, state.choice.score) + (target ? ` of ${target}` : ""),
+    info: scoreInfo(state.labels, state.choice.score),
   };
 }
