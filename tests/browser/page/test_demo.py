@@ -1,4 +1,4 @@
-"""The whole road: `intus demo` trains on real digits while a real Chromium watches its page."""
+"""`intus demo`: it trains on real digits while Chromium shows its page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VALUES = (
 
 
 class Demo:
-    """`intus demo` as a user starts it; ``lines`` grows as it prints."""
+    """A process of `intus demo`; ``lines`` contains its output so far."""
 
     def __init__(self, folder: str) -> None:
         command = [sys.executable, "-m", "intus", "demo", "--port", "0", "--epochs", str(EPOCHS)]
@@ -41,7 +41,7 @@ class Demo:
             stderr=subprocess.STDOUT,
             text=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            start_new_session=True,  # Ctrl+C reaches the whole of a terminal's foreground group
+            start_new_session=True,  # Ctrl+C in a terminal interrupts the whole process group
         )
         self.lines: list[str] = []
         self._grew = threading.Condition()
@@ -84,7 +84,7 @@ def box(page: Page, address: str) -> dict[str, object]:
 
 
 def click_header(page: Page, address: str) -> None:
-    """Click the arrow in the corner of a module's box, where a person would."""
+    """Click the arrow in the corner of a module's box."""
     at = box(page, address)
     canvas = page.locator(".graph-host canvas").first.bounding_box()
     assert canvas is not None
@@ -98,22 +98,20 @@ def slide(page: Page, index: int) -> None:
     )
 
 
-def test_the_main_job_from_the_first_epoch_to_the_last_word(
-    demo: Demo, new_page: Callable[..., Page]
-) -> None:
+def test_page_of_a_training_is_live_and_complete(demo: Demo, new_page: Callable[..., Page]) -> None:
     address = demo.wait_for(r"Watch it learn: (http://\S+)").group(1)
     page = new_page(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
     page.goto(address)
 
-    # Live: the layers appear while it trains, and the slider grows without a reload.
+    # The layers appear during the training, and the slider grows without a reload.
     page.get_by_label("Epoch", exact=True).wait_for(timeout=120_000)
     until(page, "document.querySelectorAll('.layers li').length >= 14", 120)
     seen = int(page.get_by_label("Epoch", exact=True).get_attribute("max") or 0)
     demo.wait_for(r"The page stays up")
     until(page, f"Number(document.querySelector('input[type=range]').max) === {EPOCHS}", 60)
-    assert seen < EPOCHS, "the page showed nothing before the training was over"
+    assert seen < EPOCHS, "the page showed nothing before the training ended"
 
-    # The graph came from the training's own first pass; its modules open and close by a click.
+    # The graph is of the first pass of the training; a click opens or closes a module.
     until(page, "Boolean(document.querySelector('.graph-host')?.intusView)", 30)
     assert box(page, "features")["open"]
     assert "features.2" in page.evaluate(PAINT)
@@ -122,7 +120,7 @@ def test_the_main_job_from_the_first_epoch_to_the_last_word(
     click_header(page, "features")
     until(page, f"'features.2' in {PAINT}")
 
-    # The slider changes the paint and the figures: epoch 0 is the untrained network.
+    # The slider changes colors and values: epoch 0 is the untrained network.
     after, paint_after = page.evaluate(VALUES), page.evaluate(PAINT)
     slide(page, 0)
     until(page, f"({VALUES})['classifier.3'] !== '{after['classifier.3']}'")
@@ -131,17 +129,17 @@ def test_the_main_job_from_the_first_epoch_to_the_last_word(
     assert paint_after != paint_before
     expect(page.get_by_text(re.compile(f"epoch 0 of {EPOCHS}"))).to_be_visible()
 
-    # Another target: the ink's, which fades with depth.
+    # Another target.
     page.get_by_label("Target", exact=True).select_option("ink above the middle")
     expect(page.get_by_role("heading", name=re.compile("of ink above the middle"))).to_be_visible()
 
-    # What inspect found of the units stands on the page too.
-    expect(page.get_by_role("heading", name="Units that answer")).to_be_visible()
-    ideas = page.get_by_label("Hypothesis").locator("option").all_inner_texts()
-    assert sorted(ideas) == ["open_to_the_left", "upper_loop", "upright_stroke"]
+    # The results of inspect.
+    expect(page.get_by_role("heading", name="Unit scores")).to_be_visible()
+    hypotheses = page.get_by_label("Hypothesis").locator("option").all_inner_texts()
+    assert sorted(hypotheses) == ["open_to_the_left", "upper_loop", "upright_stroke"]
 
 
-def test_it_tells_what_it_found_in_three_sentences_with_figures(demo: Demo) -> None:
+def test_demo_prints_three_findings_with_figures(demo: Demo) -> None:
     demo.wait_for(r"The page stays up")
     sentences = [line for line in demo.lines if line.startswith("- ")]
     assert len(sentences) == 3
@@ -152,7 +150,7 @@ def test_it_tells_what_it_found_in_three_sentences_with_figures(demo: Demo) -> N
     assert f"Over {EPOCHS} epochs" in sentences[0]
 
 
-def test_ctrl_c_ends_it_while_it_works(tmp_path: Path) -> None:
+def test_interrupt_during_training(tmp_path: Path) -> None:
     busy = Demo(str(tmp_path))
     busy.wait_for(r"epoch  1")
     assert busy.interrupt() == 130
@@ -160,7 +158,7 @@ def test_ctrl_c_ends_it_while_it_works(tmp_path: Path) -> None:
     assert not any("Traceback" in line for line in busy.lines), "\n".join(busy.lines)
 
 
-def test_ctrl_c_ends_it_and_its_server(demo: Demo) -> None:
+def test_interrupt_stops_server(demo: Demo) -> None:
     address = demo.wait_for(r"Watch it learn: (http://\S+)").group(1)
     demo.wait_for(r"The page stays up")
     assert demo.interrupt() == 0

@@ -1,4 +1,4 @@
-"""The live page in a real Chromium, on the real server: what a person sees, does and is told."""
+"""The live page in Chromium on the real server: every part of it, and how they are connected."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from intus.core.results import Results
 pytestmark = pytest.mark.browser
 
 GRAPH = "document.querySelector('.graph-host').intusView"
-SETTLED = 250  # milliseconds for a redraw and the graph's slide
+SETTLED = 250  # milliseconds for a redraw and the animation of the graph
 
 
 Open = Callable[..., Page]
 
 
 def rows(page: Page) -> dict[str, str]:
-    """The list of layers: address to the value shown."""
+    """Return the shown value of each layer in the list."""
     return dict(
         page.eval_on_selector_all(
             ".layers li",
@@ -39,7 +39,7 @@ def rows(page: Page) -> dict[str, str]:
 
 
 def colours(page: Page) -> dict[str, str | None]:
-    """The graph's boxes: address to colour."""
+    """Return the color of each box of the graph."""
     return dict(
         page.evaluate(
             "document.querySelector('.graph-host').intusView.boxes().map(b => [b.address, b.colour])"
@@ -48,9 +48,9 @@ def colours(page: Page) -> dict[str, str | None]:
 
 
 def of_fc1(server: PageServer, run: str) -> list[float]:
-    """What the server knows of a layer's linear probe, epoch by epoch."""
-    asked = {"score": "linear_f1", "target": "digit", "address": "fc1"}
-    return server.database.columns(run, MODEL, ["value"], **asked)["value"]
+    """Return the stored linear probe scores of layer fc1 by epoch."""
+    query = {"score": "linear_f1", "target": "digit", "address": "fc1"}
+    return server.database.columns(run, MODEL, ["value"], **query)["value"]
 
 
 MARKER = """() => {
@@ -70,7 +70,7 @@ MARKER = """() => {
 
 
 def marker(page: Page) -> float:
-    """Where the vertical line at the chosen epoch stands, as a share of the plot's width, by its pixels."""
+    """Return the position of the vertical line at the current epoch as a fraction of the plot's width."""
     page.wait_for_timeout(SETTLED)
     return float(page.evaluate(MARKER))
 
@@ -89,7 +89,7 @@ def settled(page: Page, layers: int = len(LAYERS)) -> Page:
     return page
 
 
-def test_it_opens_on_the_newest_run_and_what_its_layers_know(visit: Open, server: PageServer) -> None:
+def test_initial_view_newest_run_and_score_of_target(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     expect(page.get_by_label("Run", exact=True).locator("option")).to_have_text(
         ["digits · DigitsNet", "first try · DigitsNet"]
@@ -103,7 +103,7 @@ def test_it_opens_on_the_newest_run_and_what_its_layers_know(visit: Open, server
     assert marker(page) > 0.9
 
 
-def test_another_target_and_score_change_list_graph_and_address_bar(visit: Open, server: PageServer) -> None:
+def test_target_and_score_update_list_graph_and_address_bar(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     before, painted = rows(page), colours(page)
     page.get_by_label("Target", exact=True).select_option("ink above the middle")
@@ -119,12 +119,11 @@ def test_another_target_and_score_change_list_graph_and_address_bar(visit: Open,
 
 
 def options(page: Page, group: str) -> list[str]:
-    """The scores that a group of the picker lists."""
+    """Return the scores in a group of the picker."""
     return page.locator(f"optgroup[label='{group}'] option").all_inner_texts()
 
 
-def test_a_registered_score_is_shown_as_what_it_was_registered_as(visit: Open, server: PageServer) -> None:
-    """The page has no list of scores: what one is comes with the runs."""
+def test_registered_score_has_its_label_and_no_target(visit: Open, server: PageServer) -> None:
     page = visit(server)
     asked: list[str] = []
     page.on("request", lambda request: "/api/points" in request.url and asked.append(request.url))
@@ -144,10 +143,10 @@ def test_a_registered_score_is_shown_as_what_it_was_registered_as(visit: Open, s
     assert shown == pytest.approx(known, rel=0.01)
 
 
-def test_a_score_nobody_described_is_shown_by_its_name(visit: Open, server: PageServer) -> None:
+def test_score_without_description_is_shown_by_name(visit: Open, server: PageServer) -> None:
     row = {"run": "old", "model": MODEL, "address": "conv1", "value": 0.5}
     pairs = [("linear_f1", "digit"), ("mine", ""), ("theirs", "digit"), ("a.b", "digit")]
-    for score, target in pairs:  # as an older version stored them
+    for score, target in pairs:  # as stored by an older version
         server.database.add(Results.from_rows([row | {"epoch": 0, "score": score, "target": target}]))
     page = visit(server, "#run=old&model=DigitsNet&score=mine")
     expect(page.get_by_role("heading", name="mine", exact=True)).to_be_visible()
@@ -155,7 +154,7 @@ def test_a_score_nobody_described_is_shown_by_its_name(visit: Open, server: Page
     assert options(page, "What activations are like") == ["mine"]
 
 
-def test_kinds_are_shown_by_their_labels(visit: Open, server: PageServer) -> None:
+def test_kinds_are_shown_by_labels(visit: Open, server: PageServer) -> None:
     for kind in ("grad_output", "parameter_grad", "output@eval"):
         server.add_run("kinds", 1, change=lambda row, kind=kind: row | {"kind": kind})
     server.add_run("kinds", 1)
@@ -171,7 +170,7 @@ def test_kinds_are_shown_by_their_labels(visit: Open, server: PageServer) -> Non
     expect(page.locator(".plot .heading")).to_contain_text("10 layers (gradient of the output)")
 
 
-def test_the_slider_moves_paint_list_and_marker(visit: Open, server: PageServer) -> None:
+def test_slider_updates_graph_list_and_marker(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     painted, values = colours(page), rows(page)
     slide(page, 3)
@@ -183,7 +182,7 @@ def test_the_slider_moves_paint_list_and_marker(visit: Open, server: PageServer)
     expect(page).to_have_url(re.compile("epoch=3"))
 
 
-def test_what_is_not_a_number_is_shown_as_such(visit: Open, server: PageServer) -> None:
+def test_missing_value_is_shown_as_nan(visit: Open, server: PageServer) -> None:
     page = settled(visit(server, "#epoch=3&run=digits&model=DigitsNet"))
     assert rows(page)["relu2"] == "NaN"
     assert colours(page)["relu2"] == "missing"
@@ -193,7 +192,7 @@ def test_what_is_not_a_number_is_shown_as_such(visit: Open, server: PageServer) 
     expect(page.locator(".counts [data-key=empty]")).to_have_text("1without a value")
 
 
-def test_a_new_epoch_arrives_by_itself(visit: Open, server: PageServer) -> None:
+def test_new_epoch_appears_without_reload(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     expect(page.locator(".link")).to_have_text("Live")
     server.add_epoch("digits")
@@ -206,7 +205,7 @@ def test_a_new_epoch_arrives_by_itself(visit: Open, server: PageServer) -> None:
     expect(page.locator(".epoch")).to_have_text("epoch 14 of 14")
 
 
-def test_a_line_selects_its_box_and_a_box_its_line(visit: Open, server: PageServer) -> None:
+def test_selection_is_shared_by_plot_and_graph(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     box = page.locator(".canvas .over").bounding_box()
     assert box is not None
@@ -214,7 +213,7 @@ def test_a_line_selects_its_box_and_a_box_its_line(visit: Open, server: PageServ
         page.mouse.move(box["x"] + box["width"] * 0.55, box["y"] + box["height"] * share / 100)
         if str(page.locator(".tip").text_content()).startswith("conv2epoch"):
             break
-    expect(page.locator(".tip")).to_contain_text("1\u202f797")
+    expect(page.locator(".tip")).to_contain_text("1,797")
     expect(page.locator(".tip")).to_contain_text("95 % interval")
     page.mouse.down()
     page.mouse.up()
@@ -230,7 +229,7 @@ def test_a_line_selects_its_box_and_a_box_its_line(visit: Open, server: PageServ
     expect(page).to_have_url(re.compile("address=relu2"))
 
 
-def test_the_list_and_the_player_answer_to_the_keyboard(visit: Open, server: PageServer) -> None:
+def test_keyboard_controls_list_and_player(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     page.get_by_role("listbox", name="Layers, from input to output").focus()
     page.keyboard.press("End")
@@ -249,7 +248,7 @@ def test_the_list_and_the_player_answer_to_the_keyboard(visit: Open, server: Pag
     page.get_by_role("button", name="Pause").click()
 
 
-def test_notices_stand_in_full_and_new_ones_come(visit: Open, server: PageServer) -> None:
+def test_notices_are_shown_in_full_and_updated(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     notices = page.get_by_label("Notices")
     expect(notices).to_contain_text("has 1 500 labels")
@@ -260,7 +259,7 @@ def test_notices_stand_in_full_and_new_ones_come(visit: Open, server: PageServer
     expect(notices.locator(".badge")).to_have_text("2")
 
 
-def test_units_are_ranked_sorted_and_lead_to_their_layer(visit: Open, server: PageServer) -> None:
+def test_unit_table_sorts_and_selects_layer(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     table = page.locator(".units table")
     values = [float(text) for text in table.locator("td.figure:nth-child(3)").all_inner_texts()]
@@ -281,7 +280,7 @@ def test_units_are_ranked_sorted_and_lead_to_their_layer(visit: Open, server: Pa
     expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "conv1")
 
 
-def test_downloads_hold_what_is_shown(visit: Open, server: PageServer, tmp_path: Path) -> None:
+def test_downloads_contain_shown_points(visit: Open, server: PageServer, tmp_path: Path) -> None:
     page = settled(visit(server))
     saved = {}
     for form in ("CSV", "SVG", "PNG"):
@@ -300,7 +299,7 @@ def test_downloads_hold_what_is_shown(visit: Open, server: PageServer, tmp_path:
 
 
 def inked(page: Page, sheet: str, token: str) -> int:
-    """How many pixels of a canvas have the colour of a design token."""
+    """Count the pixels of a canvas with the color of a token of theme.css."""
     return int(
         page.evaluate(
             """([sheet, token]) => {
@@ -320,21 +319,21 @@ def inked(page: Page, sheet: str, token: str) -> int:
     )
 
 
-def test_what_stands_on_part_of_its_rows_is_marked_and_said(visit: Open, server: PageServer) -> None:
+def test_score_of_part_of_rows_is_marked(visit: Open, server: PageServer) -> None:
     page = settled(visit(server, "#run=digits&model=DigitsNet&epoch=5"))
     expect(page.locator(".doubts")).to_have_text(
-        "Points to doubt: 1 from part of the rows (ringed), 1 without a value (crossed)."
+        "Incomplete points: 1 from part of the rows (ring), 1 without a value (cross)."
     )
     value = page.locator("[data-address=conv1] .value")
     expect(value).to_have_attribute("title", "incomplete: 37 of 40 arrays came")
     marked = inked(page, ".canvas .over", "warning")
-    page.locator("[data-address=fc2]").click()  # the marks of a layer that is whole
+    page.locator("[data-address=fc2]").click()  # a layer whose scores are of all rows
     page.wait_for_timeout(SETTLED)
     assert marked > 20
     assert inked(page, ".canvas .over", "warning") == 0
 
 
-def test_a_warning_stands_above_everything(visit: Open, server: PageServer) -> None:
+def test_newest_warning_is_at_top(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     strip = page.locator(".strip")
     expect(strip).to_contain_text("The target 'word' has 1 500 labels")
@@ -345,7 +344,7 @@ def test_a_warning_stands_above_everything(visit: Open, server: PageServer) -> N
     expect(page.get_by_label("Notices")).to_be_in_viewport()
 
 
-def test_runs_are_compared_layer_by_layer(visit: Open, server: PageServer, tmp_path: Path) -> None:
+def test_compared_runs_in_plot_tooltip_and_downloads(visit: Open, server: PageServer, tmp_path: Path) -> None:
     page = settled(visit(server))
     alone = page.evaluate("document.querySelector('.canvas canvas').toDataURL()")
     page.locator(".compare summary").click()
@@ -370,7 +369,7 @@ def test_runs_are_compared_layer_by_layer(visit: Open, server: PageServer, tmp_p
         p for p in picture.iter("{http://www.w3.org/2000/svg}path") if p.get("stroke-dasharray") == "7 4"
     ]
     assert len(dashed) == len(LAYERS)
-    server.add_epoch("first try")  # live, as the run on show is
+    server.add_epoch("first try")  # compared runs are updated too
     page.reload()
     settled(page)
     expect(page.locator(".key li")).to_have_count(2)
@@ -379,23 +378,23 @@ def test_runs_are_compared_layer_by_layer(visit: Open, server: PageServer, tmp_p
     assert box is not None
     page.locator("[data-address=fc1]").click()
     across = box["x"] + box["width"] * (0.12 + 0.85 * 6 / 12)
-    for share in 5 * [*range(2, 70)]:  # again, as the other run's points may still be on their way
+    for share in 5 * [*range(2, 70)]:  # repeatedly, because the points of the other run may not be loaded yet
         page.mouse.move(across, box["y"] + box["height"] * share / 100)
         if re.match("fc1epoch6.*first try", str(page.locator(".tip").text_content())):
             break
     expect(page.locator(".tip")).to_contain_text(f"first try · DigitsNet{known[6]:.3f}")
-    page.get_by_role("button", name="Do not compare with first try · DigitsNet").click()
+    page.get_by_role("button", name="Stop comparing with first try · DigitsNet").click()
     expect(page.locator(".key")).to_be_hidden()
 
 
-def test_the_papers_figure_is_a_click_away(visit: Open, server: PageServer) -> None:
+def test_paper_figure_button_selects_score(visit: Open, server: PageServer) -> None:
     page = settled(visit(server, "#run=digits&model=DigitsNet&score=mean&epoch=3"))
     page.get_by_role("button", name="Figure 2").click()
     expect(page.get_by_role("heading", name="k-means, mutual information of digit")).to_be_visible()
     expect(page.locator(".epoch")).to_have_text("epoch 12 of 12")
 
 
-def test_the_filter_goes_for_plot_heat_map_list_and_table(visit: Open, tmp_path: Path) -> None:
+def test_filter_applies_to_plot_heat_map_list_and_csv(visit: Open, tmp_path: Path) -> None:
     page = settled(visit(plausible(200, 2)), 200)
     page.get_by_label("Filter layers by name").fill("layer.7. layer.12.mlp")
     expect(page.locator(".layers li")).to_have_count(5)
@@ -408,7 +407,7 @@ def test_the_filter_goes_for_plot_heat_map_list_and_table(visit: Open, tmp_path:
     assert len((tmp_path / "some.csv").read_text().splitlines()) == 11
 
 
-def test_a_link_opens_the_very_view(visit: Open, server: PageServer) -> None:
+def test_link_restores_view(visit: Open, server: PageServer) -> None:
     fragment = "#run=first+try&model=DigitsNet&score=effective_rank&target=even&epoch=2&address=pool1"
     page = settled(visit(server, fragment))
     expect(page.get_by_role("heading", name="Effective rank")).to_be_visible()
@@ -417,7 +416,7 @@ def test_a_link_opens_the_very_view(visit: Open, server: PageServer) -> None:
     expect(page.get_by_label("Run", exact=True)).to_have_value('["first try","DigitsNet"]')
 
 
-def test_a_lost_line_is_said_and_what_was_missed_is_made_up_for(visit: Open, server: PageServer) -> None:
+def test_reconnect_loads_missed_epoch(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     expect(page.locator(".link")).to_have_text("Live")
     server.stop()
@@ -428,40 +427,42 @@ def test_a_lost_line_is_said_and_what_was_missed_is_made_up_for(visit: Open, ser
     expect(page.locator(".epoch")).to_have_text("epoch 13 of 13")
 
 
-def test_before_the_first_run_it_says_what_to_paste(visit: Open, graph: Graph) -> None:
+def test_first_steps_until_first_run(visit: Open, graph: Graph) -> None:
     server = PageServer(graph=graph)
     page = visit(server)
-    expect(page.get_by_role("heading", name="Nothing has been sent yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="No data received yet")).to_be_visible()
     port = page.evaluate("location.port")
     expect(page.locator("pre")).to_contain_text(f'intus.probe(model, "127.0.0.1", {port})')
     expect(page.locator(".work")).to_be_hidden()
     server.add_run("digits", 1)
     settled(page)
-    expect(page.get_by_role("heading", name="Nothing has been sent yet")).to_be_hidden()
+    expect(page.get_by_role("heading", name="No data received yet")).to_be_hidden()
     expect(page.get_by_label("Epoch", exact=True)).to_be_disabled()
     server.add_epoch("digits")
     expect(page.locator(".epoch")).to_have_text("epoch 1 of 1", timeout=5000)
 
 
-def test_without_a_graph_the_layers_stand_as_bars(visit: Open) -> None:
+def test_run_without_graph_shows_layers_as_bars(visit: Open) -> None:
     page = settled(visit(plausible(40, 3)), 40)
     expect(page.locator(".panel.graph .layers li")).to_have_count(40)
     page.get_by_label("Filter layers by name").fill("layer.7")
     expect(page.locator(".layers li")).to_have_count(4)
     page.get_by_label("Filter layers by name").fill("nowhere")
-    expect(page.get_by_text("No layer has this in its name.")).to_be_visible()
+    expect(page.get_by_text("No layer matches the filter.")).to_be_visible()
 
 
-def test_a_run_of_inspected_units_alone_shows_them(visit: Open, graph: Graph) -> None:
+def test_run_with_only_unit_scores(visit: Open, graph: Graph) -> None:
     server = PageServer(graph=graph)
     server.add_run("asked later", 1, layers=False, units=True)
     page = visit(server)
-    expect(page.get_by_text("No layer was scored in this run; its units stand below.")).to_be_visible()
+    expect(
+        page.get_by_text("No layer was scored in this run. The scores of its units are below.")
+    ).to_be_visible()
     expect(page.get_by_label("Target", exact=True)).to_be_hidden()
     expect(page.locator(".units tbody tr")).to_have_count(10)
 
 
-def test_names_are_text_whatever_they_hold(visit: Open) -> None:
+def test_names_with_markup_are_text(visit: Open) -> None:
     nasty = '<img src=x onerror="document.title=1">'
     server = PageServer((nasty, "</script>", "x" * 500, "\u202eright to left", ""))
     server.add_run(nasty, 2)
@@ -469,14 +470,14 @@ def test_names_are_text_whatever_they_hold(visit: Open) -> None:
     page = settled(visit(server), 5)
     assert page.locator("img").count() == 0
     assert page.locator(".layers .focus").count() == 0
-    page.get_by_role("option", name="(the model)").click()  # the model itself has the empty address
+    page.get_by_role("option", name="(the model)").click()  # the address of the model itself is empty
     expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "")
     expect(page).to_have_url(re.compile("&address=$"))
     expect(page.locator(".notice-list")).to_contain_text(nasty)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_the_theme_turns_and_is_remembered(visit: Open, server: PageServer) -> None:
+def test_theme_switch_is_saved(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.get_by_role("button", name="Switch between light and dark").click()
@@ -505,14 +506,14 @@ ACCESS = """() => {
 }"""
 
 
-def test_everything_has_a_name_for_those_who_do_not_see(visit: Open, server: PageServer) -> None:
+def test_controls_have_accessible_names(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     found = page.evaluate(ACCESS)
     assert found == {"nameless": [], "doubled": [], "inside": 0, "landmark": 1, "language": "en"}
 
 
 @pytest.mark.parametrize("size", [(1280, 800), (900, 700), (390, 800)])
-def test_nothing_sticks_out_at_any_width(visit: Open, server: PageServer, size: tuple[int, int]) -> None:
+def test_no_horizontal_overflow(visit: Open, server: PageServer, size: tuple[int, int]) -> None:
     page = visit(server)
     page.set_viewport_size({"width": size[0], "height": size[1]})
     settled(page)
@@ -520,8 +521,8 @@ def test_nothing_sticks_out_at_any_width(visit: Open, server: PageServer, size: 
 
 
 @pytest.mark.parametrize("wide", [1400, 1310])
-def test_the_tools_of_a_narrow_graph_stand_in_one_row(visit: Open, wide: int) -> None:
-    """With every tool there is: a recurrent model has one more."""
+def test_toolbar_of_narrow_graph_is_one_row(visit: Open, wide: int) -> None:
+    # A recurrent model has the toolbar with all buttons.
     page = visit(plausible(graph=MODELS["recurrent"]()))
     page.set_viewport_size({"width": wide, "height": 800})
     settled(page)

@@ -1,4 +1,4 @@
-"""The live page at its edges: what is doubtful, extreme, or on its way, and a server that dies."""
+"""The live page with incomplete, extreme and loading data, with axe-core, and with a server that dies."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def saved(page: Page, form: str, folder: Path) -> Path:
     return folder / f"plot.{form.lower()}"
 
 
-def test_the_counts_are_those_of_the_run_on_show(visit: Open, server: PageServer) -> None:
+def test_header_counts_of_current_run(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     expect(page.locator(".counts [data-key=dropped]")).to_have_text("3dropped")
     scores = page.locator(".counts [data-key=scores]").inner_text()
@@ -49,38 +49,38 @@ def test_the_counts_are_those_of_the_run_on_show(visit: Open, server: PageServer
     assert page.locator(".counts [data-key=scores]").inner_text() != scores
 
 
-def test_a_point_that_late_data_changed_says_so(visit: Open, server: PageServer, tmp_path: Path) -> None:
+def test_point_changed_by_late_rows_is_marked(visit: Open, server: PageServer, tmp_path: Path) -> None:
     page = settled(visit(server, "#run=digits&model=DigitsNet&epoch=2"))
-    expect(page.locator(".plot .heading")).to_contain_text("1 scored again when more came (in a diamond).")
+    expect(page.locator(".plot .heading")).to_contain_text("1 point changed by late rows (diamond).")
     expect(page.locator("[data-address=fc2] .value")).to_have_attribute("title", "revision 1")
     table = list(csv.DictReader(io.StringIO(saved(page, "CSV", tmp_path).read_text())))
     assert [(row["address"], row["epoch"]) for row in table if row["revision"] != "0"] == [("fc2", "2")]
     assert "m0 -9l9 9l-9 9l-9 -9z" in saved(page, "SVG", tmp_path).read_text()
 
 
-def test_a_score_of_few_rows_is_not_passed_off_as_one_of_all(visit: Open) -> None:
+def test_scores_of_few_rows_are_marked(visit: Open) -> None:
     few = {"n": 3, "note": "matched 16 of 1797 labels"}
     server = PageServer()
     server.add_run("digits", 13, change=lambda row: row | few if row["epoch"] == 12 else row)
     page = settled(visit(server))
-    expect(page.locator(".doubts")).to_contain_text("11 from part of the rows (ringed)")
+    expect(page.locator(".doubts")).to_contain_text("11 from part of the rows (ring)")
     expect(page.locator(".plot .heading")).to_contain_text("“matched 16 of 1797 labels” on 10 points")
     expect(page.locator(".layers .partial")).to_have_count(10)
 
 
-def test_what_is_on_its_way_is_said(visit: Open, server: PageServer) -> None:
+def test_plot_is_busy_while_loading(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
-    with server.hold():
+    with server.pause():
         page.get_by_label("Target", exact=True).select_option("even")
         expect(page.locator(".panel.plot")).to_have_attribute("aria-busy", "true")
     expect(page.locator(".panel.plot")).to_have_attribute("aria-busy", "false")
 
 
-def nothing_but_nan() -> tuple[PageServer, int, str]:
+def only_nan() -> tuple[PageServer, int, str]:
     nan = dict.fromkeys(("value", "low", "high", "baseline"), None) | {"note": "nan"}
     server = PageServer(("a", "b", "c"))
     server.add_run("blown up", 4, change=lambda row: row | nan)
-    return server, 3, "12 without a value (crossed)"
+    return server, 3, "12 without a value (cross)"
 
 
 def one_layer_once() -> tuple[PageServer, int, str]:
@@ -89,8 +89,8 @@ def one_layer_once() -> tuple[PageServer, int, str]:
     return server, 1, "1 layer · epoch 0"
 
 
-def endless_names() -> tuple[PageServer, int, str]:
-    """As long as a server takes them."""
+def long_names() -> tuple[PageServer, int, str]:
+    """Use names of the maximum length."""
     server = PageServer(("x" * 1000, "\u202eright to left", "שלום עולם", "block." * 40 + "leaf"))
     server.add_run("run " * 250, 2)
     server.add_notice("warning", "long", "w" * 1000)
@@ -104,13 +104,13 @@ def five_models() -> tuple[PageServer, int, str]:
     return server, len(LAYERS), "10 layers · epoch 1"
 
 
-@pytest.mark.parametrize("make", [nothing_but_nan, one_layer_once, endless_names, five_models])
-def test_extremes_fit_and_can_be_saved(
+@pytest.mark.parametrize("make", [only_nan, one_layer_once, long_names, five_models])
+def test_extreme_runs_fit_and_can_be_downloaded(
     visit: Open, tmp_path: Path, make: Callable[[], tuple[PageServer, int, str]]
 ) -> None:
-    server, layers, said = make()
+    server, layers, heading = make()
     page = settled(visit(server), layers)
-    expect(page.locator(".plot .heading")).to_contain_text(said)
+    expect(page.locator(".plot .heading")).to_contain_text(heading)
     expect(page.get_by_label("Run", exact=True).locator("option")).to_have_count(len(server.database.runs()))
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     rows = csv.DictReader(io.StringIO(saved(page, "CSV", tmp_path).read_text()))
@@ -120,7 +120,7 @@ def test_extremes_fit_and_can_be_saved(
 @pytest.mark.parametrize(
     ("layers", "is_open"), [(("block", "head"), False), (("block", "block.0", "head"), True)]
 )
-def test_a_module_with_nothing_scored_inside_stands_closed(
+def test_module_without_scores_inside_is_closed(
     visit: Open, layers: tuple[str, ...], *, is_open: bool
 ) -> None:
     block = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
@@ -145,7 +145,7 @@ PAINTED = """canvas => {
 }"""
 
 
-def test_the_heat_map_shows_every_value_in_the_colours_of_the_graph(visit: Open) -> None:
+def test_heat_map_uses_color_scale_of_graph(visit: Open) -> None:
     page = settled(visit(plausible(60, 7)), 60)
     page.locator(".heat canvas").scroll_into_view_if_needed()
     page.wait_for_timeout(500)
@@ -154,7 +154,7 @@ def test_the_heat_map_shows_every_value_in_the_colours_of_the_graph(visit: Open)
     assert len(colours) > 100
 
 
-def test_a_saved_picture_opens_whatever_the_names_hold(
+def test_saved_svg_with_special_characters_is_valid(
     visit: Open, new_page: Callable[..., Page], tmp_path: Path
 ) -> None:
     nasty = ("<b>&amp;", "a\u0007bell", "b\uffff", "]]>")
@@ -195,9 +195,7 @@ def points_of(epoch: int) -> Results:
     return Results(where | {"score": ["linear_f1"] * 2, "target": ["t"] * 2, "value": [0.1 * epoch, 0.2]})
 
 
-def test_a_server_that_dies_and_returns_is_caught_up_with(
-    new_page: Callable[..., Page], tmp_path: Path
-) -> None:
+def test_restarted_server_is_reconnected(new_page: Callable[..., Page], tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The page's pure modules: every check of web/src/page/page.test.ts, run in node."""
+"""The pure modules of the page: runs the tests of web/src/page/page.test.ts in node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ESBUILD = WEB / "node_modules" / ".bin" / "esbuild"
 
 pytestmark = pytest.mark.skipif(
     not ESBUILD.exists() or shutil.which("node") is None,
-    reason="needs node and the page's tools: run `npm ci` in web/",
+    reason="needs node and the tools of the page: run `npm ci` in web/",
 )
 
 
