@@ -1,8 +1,7 @@
 """Screenshots of the graph page, compared with the pictures in tests/browser/graph/pictures.
 
-Renew them with ``INTUS_RENEW_PICTURES=1 pytest tests/browser/graph/test_graph_pictures.py``, then check them by
-eye.
-The fonts are those of matplotlib with fixed fontconfig settings, so that a page has the same layout
+Renew them with ``INTUS_RENEW_PICTURES=1 pytest tests/browser/graph/test_graph_pictures.py``, then check the
+images. The fonts are those of matplotlib with fixed fontconfig settings, so that a page has the same layout
 everywhere. The comparison tolerates the remaining differences, in the smoothing of glyphs.
 """
 

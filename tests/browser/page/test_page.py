@@ -448,7 +448,7 @@ def test_run_without_graph_shows_layers_as_bars(visit: Open) -> None:
     page.get_by_label("Filter layers by name").fill("layer.7")
     expect(page.locator(".layers li")).to_have_count(4)
     page.get_by_label("Filter layers by name").fill("nowhere")
-    expect(page.get_by_text("No layer matches the filter.")).to_be_visible()
+    expect(page.locator(".legend").get_by_text("No layer matches the filter.")).to_be_visible()
 
 
 def test_run_with_only_unit_scores(visit: Open, graph: Graph) -> None:
