@@ -273,7 +273,7 @@ def unit_rows(run: str, epochs: tuple[int, ...]) -> list[Row]:
 
 
 def plausible(layers: int = 0, epochs: int = 13, graph: Graph | None = None) -> PageServer:
-    """Return a server with two runs, unit scores and notices; ``layers`` makes a deep model without a graph."""
+    """Return a server with two runs, unit scores and notices; ``layers``: a deep model without a graph."""
     if layers:
         names = [f"encoder.layer.{i // 4}.{('attn', 'norm', 'mlp', 'out')[i % 4]}" for i in range(layers)]
         server = PageServer(names)
