@@ -51,12 +51,12 @@ def compare(a: Trace, b: Trace) -> Comparison:
 
         - ``a``, ``b``: the labels; ``""`` for a tensor without a partner.
         - ``verdict``: ``"equal"`` (bit for bit), ``"close"`` (rounding explains the difference),
-          ``"differs"``, ``"shape"`` (the shapes differ), ``"only in a"``, ``"only in b"``, or ``"not saved"``.
+          ``"differs"``, ``"shape"`` (the shapes differ), ``"only in a"``, ``"only in b"``, ``"not saved"``.
         - ``is_source``: whether the operation itself makes a difference, not only its inputs.
         - ``relative``: the norm of the difference divided by the larger norm.
         - ``rounding_error``: the relative difference that rounding in the coarser dtype explains so far.
-        - ``isolated_error``: the relative difference between the operation of ``a`` run on the inputs of ``b``
-          and the result of ``b``. NaN if that could not be run: a loaded trace, other operations.
+        - ``isolated_error``: the relative difference between the operation of ``a``, run on the inputs of
+          ``b``, and the result of ``b``. NaN if that could not be run: a loaded trace, other operations.
         - ``max_abs``: the largest absolute difference.
         - ``cosine``: the cosine similarity.
         - ``fraction_different``: the fraction of elements that are not equal.
