@@ -106,12 +106,16 @@ MEANINGS = {
     "linear_4:1": Meaning(("shared",), axis=2),
     r"heads.a\:b": Meaning((r"heads.a\:b",), axis=2),
     r"heads.c\[0\][2]": Meaning((r"heads.c\[0\]",), (2,), 2),
-    "**": Meaning((*TOP, *BLOCKS, *INNER, *LINEARS[-2:]), ops=("all",)),
-    "*": Meaning(TOP, ops=("all",)),
+    "**": Meaning((*TOP, *BLOCKS, *INNER, *LINEARS[-2:])),
+    "*": Meaning(TOP),
+    "**.h.*": Meaning(BLOCKS, axis=2),
+    "**.conv": Meaning(("conv",), axis=1),
     "mul_1": Meaning(ops=("mul_1_5",)),
     "ids": Meaning(ops=("input_1",)),
     "emb.weight": Meaning(param="emb.weight"),
-    "emb.weight[2]": Meaning(param="emb.weight", units=(2,), axis=0),
+    "emb.weight[2]": Meaning(param="emb.weight", units=(2,), axis=1),
+    "conv.weight[2]": Meaning(param="conv.weight", units=(2,), axis=0),
+    "shared.bias[2]": Meaning(param="shared.bias", units=(2,), axis=0),
     "h.*.fc.bias": Meaning(param="h.0.fc.bias"),
 }
 
@@ -160,7 +164,9 @@ def test_find(t, address):
         else:
             assert found == rows_of(t, meaning)
     else:
-        with pytest.raises(AddressError, match="is a parameter" if meaning.param else "names units"):
+        with pytest.raises(
+            AddressError, match="is a parameter|3 parameters" if meaning.param else "names units"
+        ):
             t.find(address)
 
 
@@ -170,7 +176,7 @@ def test_index_of_a_trace(t, address):
     meaning = MEANINGS[address]
     several = len(rows_of(t, meaning)) > 1 and not address.startswith("shared")
     if meaning.units is not None or meaning.param or several:
-        with pytest.raises(AddressError, match=r"names units|is a parameter|ops, not one"):
+        with pytest.raises(AddressError, match=r"names units|is a parameter|3 parameters|ops, not one"):
             t[address]
     else:
         assert t[address].row == min(op.row for op in t.find(address))
@@ -183,7 +189,7 @@ def test_save(net, t, address):
         saved = intus.trace(net, IDS, save=address)
         assert set(saved.values) == {op.row for op in t.find(address)}
     else:
-        with pytest.raises(AddressError, match=r"is a parameter|names units"):
+        with pytest.raises(AddressError, match=r"is a parameter|3 parameters|names units"):
             intus.trace(net, IDS, save=address)
 
 
@@ -196,7 +202,9 @@ def test_rerun_and_value(t, address):
         value = changed._parameter(meaning.param)
         assert torch.equal(value == 7, units_of(value, meaning))
         if "*" not in address:
-            assert torch.equal(t.value(address), t._parameter(meaning.param)[meaning.units or ...].squeeze(0))
+            whole = t._parameter(meaning.param)
+            part = whole if meaning.units is None else whole.select(meaning.axis, meaning.units[0])
+            assert torch.equal(t.value(address), part)
         return
     changed = t.rerun({address: 7 if address == "ids" else 7.0})
     whole = split_units(address)[0] if meaning.units is not None else address
@@ -287,3 +295,85 @@ def test_unknown_addresses_are_refused_by_every_verb(net, t, address, error, tex
 
 def test_at_least_thirty_addresses():
     assert len(MEANINGS) >= 30
+
+
+class Several(nn.Module):
+    """A layer that returns three tensors, then layers whose unit axes are easily confused."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.fc = nn.LSTM(6, 5, batch_first=True, bidirectional=True), nn.Linear(10, 3)
+        self.up, self.mixing = nn.ConvTranspose1d(10, 4, 2), nn.Identity()
+
+    def forward(self, x):
+        y, (h, _) = self.lstm(x)
+        wide = self.up(y.transpose(1, 2))  # (n, 4 channels, positions)
+        positions = self.mixing(wide.mean(1))  # (n, positions): no units are left
+        return self.fc(y) + h.sum() + positions.sum()
+
+
+@pytest.fixture(scope="module")
+def several():
+    torch.manual_seed(0)
+    model, x = Several(), torch.randn(4, 7, 6)
+    return model, x, intus.trace(model, x)
+
+
+def test_units_of_several_outputs_are_those_of_the_first(several):
+    model, x, t = several
+    assert torch.equal(t.value("lstm[7]"), t["lstm_1"].value[..., 7])
+    changed = t.rerun({"lstm[0]": 0})
+    assert (changed["lstm_1"].value[..., 0] == 0).all()
+    assert torch.equal(changed["lstm_2"].value, t["lstm_2"].value)
+    zeroed = t.rerun({"lstm[9]": 0})
+    assert (zeroed["lstm_1"].value[..., 9] == 0).all()
+    table = intus.inspect(model, {"odd": np.arange(4) % 2}, "mean_difference", x, "lstm[9]")
+    assert table.unit.tolist() == [9]
+
+
+def test_inspect_refuses_an_output_that_is_not_the_first(several):
+    model, x, _ = several
+    idea = {"odd": np.arange(4) % 2}
+    assert len(intus.inspect(model, idea, "mean_difference", x, "lstm_1")) == 10
+    with pytest.raises(
+        AddressError, match=r"'lstm_2_\d+', which is not the first tensor that 'lstm' returns"
+    ):
+        intus.inspect(model, idea, "mean_difference", x, "lstm_2")
+
+
+def test_tensor_cannot_replace_several_outputs(several):
+    _, _, t = several
+    with pytest.raises(InputError, match="'lstm' returns 3 tensors: 'lstm_1_3'"):
+        t.rerun({"lstm": torch.zeros(4, 7, 10)})
+    assert (t.rerun({"lstm_1": torch.zeros(4, 7, 10)})["lstm_1"].value == 0).all()
+
+
+def test_units_of_a_parameter_are_those_it_computes(several):
+    _, _, t = several
+    assert t.value("fc.weight[2]").shape == (10,)
+    assert t.value("up.weight[3]").shape == (10, 2)
+    with pytest.raises(AddressError, match="do not determine its unit axis"):
+        t.value("lstm.weight_ih_l0[0]")
+    silent = t.rerun({"up.weight[3]": 0, "up.bias[3]": 0})
+    assert (silent["up"].value[:, 3] == 0).all()
+    assert (silent["up"].value[:, :3] == t["up"].value[:, :3]).all()
+
+
+def test_mean_over_the_units_leaves_none(several):
+    model, x, t = several
+    with pytest.raises(AddressError, match="do not determine its unit axis"):
+        t.value("mixing[6]")
+    with pytest.raises(AddressError, match="do not determine its unit axis"):
+        intus.inspect(model, {"odd": np.arange(4) % 2}, "mean_difference", x, "mixing")
+
+
+@pytest.mark.parametrize("brackets", ["[20:30]", "[5:3]", "[3:3@2]"])
+def test_empty_ranges_are_refused(several, brackets):
+    model, x, t = several
+    for verb in (
+        lambda: t.value(f"lstm{brackets}"),
+        lambda: t.rerun({f"lstm{brackets}": 0}),
+        lambda: intus.inspect(model, {"odd": np.arange(4) % 2}, "mean_difference", x, f"lstm{brackets}"),
+    ):
+        with pytest.raises(AddressError, match="selects no unit"):
+            verb()

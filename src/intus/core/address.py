@@ -40,8 +40,8 @@ _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?[1-9]\d*))?")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _SPECIAL = re.compile(r"([\\:\[\]])")
-_TOKENS = re.compile(r"\\.|\*\*|\*|\?|[^\\*?]+|\\$", re.DOTALL)
-_WILDCARDS = {"**": ".*", "*": r"[^.]*", "?": r"[^.]"}
+_TOKENS = re.compile(r"\\.|(?<![^.])\*\*\.|\*\*|\*|\?|[^\\*?]+|\\$", re.DOTALL)
+_WILDCARDS = {"**.": r"(?:.*\.)?", "**": ".*", "*": r"[^.]*", "?": r"[^.]"}
 
 
 class UnitRange(NamedTuple):
@@ -194,7 +194,8 @@ def is_pattern(text: str) -> bool:
 def matches(pattern: str, name: str) -> bool:
     """Return whether a name matches a pattern.
 
-    ``*`` matches any characters except a dot, ``?`` a single such character, ``**`` any characters.
+    ``*`` matches any characters except a dot, ``?`` a single such character, ``**`` any characters. ``**.``
+    also matches nothing.
 
     Args:
         pattern: The pattern.
@@ -203,8 +204,8 @@ def matches(pattern: str, name: str) -> bool:
     Example:
         >>> [matches("h.*", name) for name in ("h.0", "h.0.attn", "wte")]
         [True, False, False]
-        >>> matches("**.attn", "h.0.attn"), matches("h.**", "h.0.attn")
-        (True, True)
+        >>> [matches("**.attn", name) for name in ("attn", "h.0.attn", "h.0.xattn")]
+        [True, True, False]
     """
     return _compiled(pattern).fullmatch(name) is not None
 
@@ -212,7 +213,8 @@ def matches(pattern: str, name: str) -> bool:
 def tokens(pattern: str) -> list[str]:
     r"""Split a pattern into wildcards and single literal characters.
 
-    Wildcards are ``*``, ``**`` and ``?``. An escaped character stays escaped (``\c``).
+    Wildcards are ``*``, ``**``, ``?``, and ``**.`` after a dot or at the beginning. An escaped character
+    stays escaped (``\c``).
     """
     parts: list[str] = []
     for token in _TOKENS.findall(pattern):

@@ -531,18 +531,28 @@ class Graph:
         for row, (layer, passno) in enumerate(
             zip(self.ops.layer.tolist(), self.ops.passno.tolist(), strict=True)
         ):
+            if short[layer].startswith("_"):  # of a graph of modules alone, whose operations are not known
+                continue
             for name in dict.fromkeys((full[layer], short[layer])):
                 names.setdefault(name, []).append(row)
                 names.setdefault(f"{name}:{passno}", []).append(row)
         for row in self.rows_of(BUFFER):  # a buffer's type is its address
             names.setdefault(self.types[self.ops.type[row]], []).append(row)
-        modules: dict[str, list[int]] = {}
-        for call, rows in sorted(self.call_outputs.items()):
-            module, passno = int(self.calls.module[call]), int(self.calls.passno[call])
-            address = self.modules[module].address
-            for name in (address, f"{address}:{passno}"):
-                modules.setdefault(name, []).extend(rows)
-        return names | modules  # a module named linear_1 takes precedence, as in probe and inspect
+        # A module named linear_1 takes precedence, as in probe and inspect.
+        return names | {
+            name: [row for call in calls for row in self.call_outputs[call]]
+            for name, calls in self.module_names.items()
+        }
+
+    @cached_property
+    def module_names(self) -> dict[str, list[int]]:
+        """The calls of modules that returned something, by address (``cell``) and call (``cell:2``)."""
+        names: dict[str, list[int]] = {}
+        for call in sorted(self.call_outputs):
+            address = self.modules[int(self.calls.module[call])].address
+            for name in (address, f"{address}:{int(self.calls.passno[call])}"):
+                names.setdefault(name, []).append(call)
+        return names
 
     @cached_property
     def ends(self) -> dict[str, list[int]]:

@@ -42,8 +42,9 @@ def match(graph: Graph, text: str) -> Match:
     """Resolve an address or pattern.
 
     A name means the first of these that exists: a label, module address or pass; an input or output as the
-    model's code names it; an operation type; a module class; a parameter. A pattern means every label and
-    module address that it matches, the model itself excluded, or else every parameter.
+    model's code names it; an operation type; a module class; a parameter. A pattern means every module that
+    it matches, the model itself excluded, or else every label, or else every parameter. Units of a module
+    that returns several tensors are those of the first that is no scalar.
 
     Args:
         graph: The graph to search.
@@ -69,16 +70,33 @@ def match(graph: Graph, text: str) -> Match:
         return Match([place], [], [params[place]], units)
     if not names and pattern:
         names = [name for name in graph.names() if name and name[0] != ":" and matches(place, name)]
+        modules = graph.module_names
+        names = [name for name in names if name in modules] or names
         matching = [name for name in params if matches(place, name)]
         if not names and matching:
             return Match(matching, [], sorted({params[name] for name in matching}), units)
     if names:
-        rows = sorted({row for name in names for row in graph.rows(name) or ()})
+        found = (main_rows(graph, name) if units else graph.rows(name) or () for name in names)
+        rows = sorted({row for part in found for row in part})
         return Match(names, rows, [], units)
     if pattern and (wider := _wider(graph, place)):
         raise AddressError(f"{graph.model} has no {place!r}: '*' does not match dots. Write {wider!r}.")
     known = [*_suggestions(graph), *graph.types, *(module.type for module in graph.modules), *params]
     raise AddressError(f"{graph.model} has no {place!r}. {did_you_mean(place, known)}")
+
+
+def main_rows(graph: Graph, name: str) -> list[int]:
+    """Return the rows of a name, of each module call only the main output."""
+    rows = graph.rows(name) or []
+    calls = graph.module_names.get(name)
+    return rows if calls is None else [row for call in calls if (row := main_row(graph, call)) >= 0]
+
+
+def main_row(graph: Graph, call: int) -> int:
+    """Return the row of a module call's main output: the first that is not a scalar; -1 if there is none."""
+    rows = graph.call_outputs.get(call, [])
+    shaped = [row for row in rows if graph.metas[int(graph.ops.meta[row])].shape]
+    return (shaped or rows or [-1])[0]
 
 
 def resolve(graph: Graph, key: str | int | Address, *, ordinals: Sequence[int] | None = None) -> list[int]:
@@ -154,6 +172,9 @@ def whole_rows(graph: Graph, text: str) -> list[int]:
         raise AddressError(
             f"{text!r} is a parameter, not an operation's output. trace.value({text!r}) returns it, "
             "trace.params lists all, and rerun can change it."
+            if len(found.params) == 1
+            else f"{text!r} names {len(found.params)} parameters, not an operation's output. trace.params "
+            "lists all, and rerun can change them."
         )
     if found.units:
         raise units_refused(text)

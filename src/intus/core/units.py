@@ -8,9 +8,11 @@ them. If the operations do not determine the axis, it is refused: a wrong axis w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from itertools import combinations
 from math import prod
+from operator import eq, le
 
 import numpy as np
 
@@ -65,10 +67,21 @@ _KEEPING = _POINTWISE | _names("""
     layer_norm log_softmax native_dropout native_layer_norm narrow normalize pad renorm rms_norm roll
     softmax softmin sort split split_with_sizes tensor_split topk
 """)
+#: Operations that may compute one number along some axes, which the result then lacks.
+_REDUCING = _names("""
+    all amax amin any argmax argmin count_nonzero logsumexp max mean median min mode nanmean nanmedian nansum
+    norm prod std sum var vector_norm
+""")
+_INDEXING = _names("getitem select unbind")
+_EXPANDING = _names("expand expand_as broadcast_to")
 _NORMALIZED = frozenset({"layer_norm", "native_layer_norm", "rms_norm"})
 _RESHAPING = _names("view reshape flatten unflatten ravel squeeze unsqueeze view_as reshape_as _unsafe_view")
 _SWAPPING = frozenset({"transpose", "swapaxes", "swapdims"})
 _MOVING = frozenset({"movedim", "moveaxis"})
+#: Operations whose parameters hold several gates or projections, one below the other.
+_GATED = _names("lstm gru rnn_tanh rnn_relu lstm_cell gru_cell multi_head_attention_forward")
+#: Operations whose units are the columns of a matrix.
+_SECOND_OF_MATRIX = _names("addmm mm matmul embedding embedding_bag")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?![\w.])")
 
 
@@ -77,8 +90,8 @@ class UnitAxes:
 
     The operation that produced the value determines it: the channels of a convolution, the features of a
     linear layer, a norm or an embedding, the heads of fused attention. Elementwise operations keep the axis
-    of their arguments; transpositions move it. If no operation determines it, values with one or two axes
-    have their units along the last.
+    of their arguments; transpositions move it. Values that do not descend from such an operation, such as
+    inputs, have their units along the last of one or two axes.
 
     Args:
         graph: The graph of a forward pass.
@@ -125,10 +138,46 @@ class UnitAxes:
             if axis is None:
                 parents = [(shapes[parent], axes[parent]) for parent in graph.parents(row)]
                 axis = _axis_of_arguments(graph, row, shape, parents)
-            if axis is None and 1 <= len(shape) <= 2:
-                axis = len(shape) - 1
+                known = any(axis is not None for _, axis in parents) and graph.ops.kind[row] == OP
+                if axis is None and not known and 1 <= len(shape) <= 2:
+                    axis = len(shape) - 1
             axes.append(axis)
         return axes
+
+    def of_parameter(self, number: int, key: str) -> int:
+        """Return the axis of a parameter whose entries belong to the units of the operations that use it.
+
+        It is the first axis of the weight of a linear layer or a convolution, the second of a transposed
+        convolution or an embedding. Units of a matrix that computes gates of a recurrent layer, or of one
+        that two operations use differently, are not determined.
+
+        Args:
+            number: Index into ``graph.params``.
+            key: The address that the caller wrote, for the error message.
+
+        Raises:
+            AddressError: If the operations do not determine the axis.
+        """
+        graph, shape = self._graph, self._graph.params[number].shape
+        rows = [row for row, params in graph.row_params.items() if number in params]
+        axes = {_axis_of_parameter(graph.types[int(graph.ops.type[row])], len(shape)) for row in rows}
+        axis = axes.pop() if len(axes) == 1 else 0 if len(shape) == 1 and not axes else None
+        if axis is None:
+            raise unknown_axis(key, shape)
+        return axis
+
+
+def _axis_of_parameter(type_: str, axes: int) -> int | None:
+    """Return the axis of the units in a parameter of an operation, or None if its type does not tell."""
+    if type_ in _GATED:
+        return None
+    if axes == 1:
+        return 0
+    if type_.startswith("conv"):
+        return 1 if "transpose" in type_ else 0
+    if type_ == "linear":
+        return 0
+    return 1 if axes == 2 and type_ in _SECOND_OF_MATRIX else None
 
 
 def unknown_axis(key: str, shape: tuple[int, ...]) -> AddressError:
@@ -202,6 +251,8 @@ def _axis_of_arguments(
             order = _order(type_, settings, before, shape)
             if order is not None and axis in order:
                 axes.add(order.index(axis))
+            elif type_ in _RESHAPING and _is_merged_last(before, shape, axis):
+                axes.add(len(shape) - 1)
     return axes.pop() if len(axes) == 1 else None
 
 
@@ -225,7 +276,47 @@ def _order(type_: str, settings: str, before: tuple[int, ...], shape: tuple[int,
         return axes
     if type_ in _RESHAPING:
         return _reshaped(before, shape)
+    if type_ in _REDUCING:
+        return _reduced(before, shape, settings)
+    if type_ in _INDEXING:
+        return _common([kept for kept in combinations(axes, len(shape)) if _fits(before, shape, kept, le)])
+    if type_ in _EXPANDING and len(shape) >= n:
+        new = len(shape) - n
+        return [-1] * new + [axis if before[axis] == shape[new + axis] else -1 for axis in axes]
     return None
+
+
+def _reduced(before: tuple[int, ...], shape: tuple[int, ...], settings: str) -> list[int] | None:
+    """Return for every axis of a reduction's result the axis of the argument, or None if unknown."""
+    if len(shape) >= len(before):
+        return None
+    numbers = [number % len(before) for number in _numbers(settings) if -len(before) <= number < len(before)]
+    named = tuple(axis for axis in range(len(before)) if axis not in numbers)
+    if len(named) == len(shape) and _fits(before, shape, named, eq):
+        return list(named)
+    kept = [one for one in combinations(range(len(before)), len(shape)) if _fits(before, shape, one, eq)]
+    return _common(kept)
+
+
+def _fits(
+    before: tuple[int, ...],
+    shape: tuple[int, ...],
+    kept: tuple[int, ...],
+    compare: Callable[[int, int], bool],
+) -> bool:
+    return all(compare(length, before[axis]) for length, axis in zip(shape, kept, strict=True))
+
+
+def _common(orders: list[tuple[int, ...]]) -> list[int] | None:
+    """Return the axes that all possible orders agree on, -1 where they differ; None if there is no order."""
+    if not orders:
+        return None
+    return [axes[0] if len(set(axes)) == 1 else -1 for axes in zip(*orders, strict=True)]
+
+
+def _is_merged_last(before: tuple[int, ...], shape: tuple[int, ...], axis: int) -> bool:
+    """Return whether a reshape merged the axis and all axes after it into the last axis of the result."""
+    return bool(shape) and shape[-1] in {prod(before[first:]) for first in range(axis + 1)}
 
 
 def _reshaped(before: tuple[int, ...], shape: tuple[int, ...]) -> list[int]:
@@ -294,7 +385,9 @@ def index(shape: Sequence[int], units: Sequence[Units], axis: int | None, key: s
                 raise AddressError(
                     f"{key!r} is out of range: there are {count} units{where}, counted from 0."
                 )
-        selected[along] = _indices(part.which, count)
+        chosen = selected[along] = _indices(part.which, count)
+        if chosen == [] or (isinstance(chosen, slice) and count and not range(count)[chosen]):
+            raise AddressError(f"{key!r} selects no unit: there are {count}, counted from 0.")
     return selected
 
 

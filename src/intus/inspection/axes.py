@@ -37,8 +37,7 @@ def batch_axis(address: str, shape: Shape, records: int, units: int, declared: i
     if len(fits) == 2 and records > 1:
         raise InputError(
             f"{address!r} has shape {shape} for {records} records, so either of two axes may be theirs. "
-            f"Pass another batch=, such as batch={records - 1}, or name the axis of the units, as in "
-            f"'{address}[:@1]'."
+            f"Pass another batch=, such as batch={records - 1}, so that only one of them fits."
         )
     if fits[0] == units and len(shape) > 1:
         raise InputError(

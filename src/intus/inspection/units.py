@@ -13,7 +13,7 @@ from ..backends.base import Backend, Operation
 from ..core.address import Address, UnitRange, Units, is_pattern, split_units
 from ..core.errors import AddressError, CaptureError, InputError
 from ..core.graph import Graph
-from ..core.selection import Match, match
+from ..core.selection import Match, main_row, match
 from ..core.units import UnitAxes, index, unknown_axis
 
 
@@ -53,8 +53,7 @@ class UnitGroup:
                     f"shape {shape}."
                 )
             return self.axis % len(shape)
-        axis = axes.find(self.row) if axes is not None and self.row >= 0 else None
-        axis = by_kind if axis is None else axis
+        axis = axes.find(self.row) if axes is not None and self.row >= 0 else by_kind
         if axis is None or not 0 <= axis < len(shape):
             raise unknown_axis(self.address, shape)
         return axis
@@ -184,7 +183,7 @@ def _calls(graph: Graph, layer: str) -> list[tuple[str, int]]:
     calls: dict[int, None] = {}
     for name in names:
         calls |= dict.fromkeys(_calls_of(graph, name, layer, found))
-    return [(_address(graph, call), _row(graph, call)) for call in calls]
+    return [(_address(graph, call), main_row(graph, call)) for call in calls]
 
 
 def _calls_of(graph: Graph, name: str, layer: str, found: Match) -> list[int]:
@@ -204,6 +203,13 @@ def _calls_of(graph: Graph, name: str, layer: str, found: Match) -> list[int]:
                 f"{layer!r} means {graph.label(row)!r}, which no module returns, but inspect reads what "
                 f"modules return. It ran in {inside or 'the model itself'!r}."
             )
+        main = main_row(graph, exits[0])
+        if main != row:
+            raise AddressError(
+                f"{layer!r} means {graph.label(row)!r}, which is not the first tensor that "
+                f"{_address(graph, exits[0]) or 'the model'!r} returns: that is {graph.label(main)!r}. "
+                "inspect reads the first. Pass the other one through an Identity, and name that."
+            )
         innermost.append(exits[0])
     return innermost
 
@@ -218,13 +224,6 @@ def _address(graph: Graph, call: int) -> str:
     number = int(graph.calls.passno[call])
     address = graph.modules[int(graph.calls.module[call])].address
     return address if number == 1 else f"{address}:{number}"
-
-
-def _row(graph: Graph, call: int) -> int:
-    """Return the row of a call's main output: the first that is not a scalar."""
-    rows = graph.call_outputs.get(call, [])
-    shaped = [row for row in rows if graph.metas[int(graph.ops.meta[row])].shape]
-    return (shaped or rows or [-1])[0]
 
 
 def _numbered(number: int, layers: list[str], model: str) -> str:

@@ -66,14 +66,29 @@ def resolve_edits(
     axes = UnitAxes(trace.graph)
     for key, change in changes.items():
         found = _match(trace, key)
+        if isinstance(change, Tensor | Op):
+            _refuse_several(trace, key, found)
         for param in found.params:
-            params[param] = _edit(key, _param_source(trace, change, param), found.units, lambda: 0)
+            axis = partial(axes.of_parameter, param, str(key))
+            params[param] = _edit(key, _param_source(trace, change, param), found.units, axis)
         sources = _sources(trace, change, key, len(found.rows)) if found.rows else []
         for row, source in zip(found.rows, sources, strict=True):
             edit = _edit(key, source, found.units, partial(axes.of, row, str(key)))
             values.setdefault(row, []).append(edit)
     functions = {row: function for key, function in swap.items() for row in _rows(trace, key)}
     return Edits(values, functions, params)
+
+
+def _refuse_several(trace: Trace, key: str | int, found: Match) -> None:
+    """Raise InputError if one tensor is to replace several outputs of one module call."""
+    calls = [call for name in found.names for call in trace.graph.module_names.get(name, ())]
+    for call in calls:
+        rows = trace.graph.call_outputs[call]
+        if len(rows) > 1 and not found.units:
+            labels = ", ".join(repr(trace.graph.label(row)) for row in rows[:4])
+            raise InputError(
+                f"{key!r} returns {len(rows)} tensors: {labels}. Write the label of the one to replace."
+            )
 
 
 def _match(trace: Trace, key: str | int) -> Match:

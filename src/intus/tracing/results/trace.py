@@ -16,7 +16,7 @@ from ...core.address import split_units
 from ...core.errors import AddressError, InputError, did_you_mean, require
 from ...core.facts import WAYS, Facts
 from ...core.graph import BUFFER, CONSTANT, CREATED, INPUT, OP, OUTPUT, Branch, Graph, Param
-from ...core.selection import Selection, param_addresses, resolve, select
+from ...core.selection import Selection, main_rows, param_addresses, resolve, select
 from ...core.table import NUMBERS, columns
 from ...core.units import UnitAxes, index, needs_axis
 from ...viewing.html import View
@@ -363,7 +363,7 @@ class Trace:
 
         Args:
             address: As in ``trace[address]``, also with units (``"conv1[3,5:8]"``, ``"ln_f[-1@1]"``), or the
-                address of a parameter (``"fc.weight"``, ``"fc.weight[0]"``, whose units are its rows).
+                address of a parameter (``"fc.weight"``, ``"fc.weight[0]"``: the weights of unit 0).
 
         Returns:
             The value; an axis of which one unit is selected is removed, as in ``tensor[3]``.
@@ -383,12 +383,14 @@ class Trace:
         if not isinstance(address, str) or self.graph.rows(address) is not None:
             return self[address].value
         place, units = split_units(address)
+        axes, axis = UnitAxes(self.graph), 0
         if self.graph.rows(place) is None and place in (params := param_addresses(self.graph)):
-            whole, axis = self._parameter(self.graph.params[params[place]].address), 0
+            whole = self._parameter(self.graph.params[params[place]].address)
+            axis = axes.of_parameter(params[place], address) if needs_axis(units) else 0
         else:
-            op = self[place]
-            whole = op.value
-            axis = UnitAxes(self.graph).of(op.row, address) if needs_axis(units) else 0
+            row = (main_rows(self.graph, place) or [self[place].row])[0]
+            whole = self._handles([row])[0].value
+            axis = axes.of(row, address) if needs_axis(units) else 0
         return part_of(whole, index(whole.shape, units, axis, address))[0]
 
     def _parameter(self, address: str) -> Tensor:

@@ -367,7 +367,7 @@ def may_match(pattern: str, stem: str) -> bool:
         >>> may_match("conv*", "conv2d"), may_match("*attn*", "linear"), may_match("linear_?_*:2", "linear")
         (True, False, True)
     """
-    parts = tokens(pattern)
+    parts = ["**" if token == "**." else token for token in tokens(pattern)]
     label = [*stem, "_", "0+", "_?", "0*", ":?", "0*"]
     visited, todo = set[tuple[int, int]](), [(0, 0)]
     while todo:
