@@ -560,3 +560,18 @@ def test_requests_of_foreign_pages_are_refused(tmp_path, headers, status):
     with TestClient(build(Roles(frontend=frontend), loopback=True)) as client:
         assert client.get("/api/runs", headers=headers).status_code == status
     frontend.close()
+
+
+def test_points_query_without_model_and_with_unknown_names(fresh):
+    post(fresh, "/records", encode_records([record(model="m")]))
+    post(fresh, "/flush", {})
+    assert fresh.get("/api/points?run=r").json() == fresh.get("/api/points?run=r&model=m").json()
+    assert fresh.get("/api/points?run=r").json()["value"]
+    reply = fresh.get("/api/points?run=r&adress=fc1")
+    assert (reply.status_code, reply.json()["error"]) == (
+        400,
+        "The query has no 'adress'. Did you mean 'address' or 'target'?",
+    )
+    post(fresh, "/records", encode_records([record(model="n")]))
+    post(fresh, "/flush", {})
+    assert "Add model=, one of" in fresh.get("/api/points?run=r").json()["error"]

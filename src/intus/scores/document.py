@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core.score_info import ScoreInfo
 from .base import Score
-from .registry import get, infos
+from .registry import get, infos, scores
 
 _WIDTH = 130
 _KEEP: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
@@ -20,7 +20,7 @@ Every score that is registered in intus. `make scores` generates this page from 
 in `src/intus/scores`, and a test checks that it is up to date; `python -m intus.scores` prints it with the
 scores of installed packages. How to add one is in [how it works](how-it-works.md#a-score-of-your-own).
 
-A result has a value, an interval and a baseline, and the number of rows `n` it was computed from. The
+A result has a value, where the score has them an interval and a baseline, and the number of rows `n`. The
 interval covers only the source of error that is named below. Compare a value with its baseline, not with
 zero. If there is no value, the note gives the reason.
 """
@@ -77,9 +77,18 @@ def _section(info: ScoreInfo) -> Iterator[str]:
         "Interval": info.interval or "none",
         "Needs": _needs(info),
         "Source": info.source,
-        "Computed": "" if score is None or score.default else "only when asked for, because it is expensive",
+        "Computed": _computed(info, score),
     }
     yield "\n".join(f"- {name}: {text}" for name, text in facts.items() if text)
+
+
+def _computed(info: ScoreInfo, score: Score | None) -> str:
+    """Return where the score is computed, unless it is wherever scores are."""
+    if score is not None:
+        return "" if score.default else "by `Scorer` and `inspect`, if named; not by servers: it is expensive"
+    if info in RELATIONS:
+        return "by servers, of two data points"
+    return "together with " + next(f"`{one.name}`" for one in scores() if info in one.beside)
 
 
 def _score_of(info: ScoreInfo) -> Score | None:

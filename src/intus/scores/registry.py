@@ -111,8 +111,19 @@ def get(name: str) -> Score:
     if name not in _SCORES:
         _load_entry_points()
     if name not in _SCORES:
+        for one in _SCORES.values():
+            if name in {info.name for info in one.beside}:
+                raise InputError(f"{name!r} is returned together with {one.name!r}. Write {one.name!r}.")
+        if name in {info.name for info in RELATIONS}:
+            raise InputError(f"{name!r} compares two data points, which only servers have.")
         raise InputError(f"There is no score {name!r}. {did_you_mean(name, _SCORES)}")
     return _SCORES[name]
+
+
+def scores() -> list[Score]:
+    """Return all registered scores."""
+    _load_entry_points()
+    return list(_SCORES.values())
 
 
 def infos() -> dict[str, ScoreInfo]:

@@ -492,9 +492,11 @@ class RunsReply(Message):
     kinds: Annotated[dict[str, str], Meta(description="the name of each kind, for people")]
 
 
-class PointsQuery(RunQuery):
-    """A query for scores of a (run, model)."""
+class PointsQuery(Message):
+    """A query for scores of a run; ``model`` may be left out if the run has one model."""
 
+    run: Run = ""
+    model: Model | None = None
     score: Text | None = None
     target: Text | None = None
     kind: Text | None = None

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ...core.errors import IntusError, ServeError
+from ...core.errors import InputError, IntusError, ServeError, did_you_mean
 from ..decoding import decode, encode, read
 from ..errors import BusyError, FullError
 from ..messages import DoneReply, ErrorReply
@@ -75,7 +75,7 @@ class Endpoint:
 
     def _answer(self, request: Request, body: bytes) -> Response:
         try:
-            query = read(dict(request.query_params), self.query) if self.query else None
+            query = read(_query_of(request, self.query), self.query) if self.query else None
             message = body if self.body in (None, bytes) else decode(body, self.body)
             reply = self.work(CheckedRequest(query, message, patience(request)))
         except (BusyError, FullError, ServeError):
@@ -86,6 +86,15 @@ class Endpoint:
         return (
             reply if isinstance(reply, Response) else json_response(DoneReply() if reply is None else reply)
         )
+
+
+def _query_of(request: Request, kind: type) -> dict[str, str]:
+    """Return the query of a request; raises InputError for a name that it does not have."""
+    known = [*kind.__struct_fields__, "token"]  # type: ignore[attr-defined]
+    for name in request.query_params:
+        if name not in known:
+            raise InputError(f"The query has no {name!r}. {did_you_mean(name, known[:-1])}")
+    return dict(request.query_params)
 
 
 def get(

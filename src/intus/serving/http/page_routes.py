@@ -41,7 +41,14 @@ def page_routes(frontend: Frontend) -> list[Endpoint]:
             if name not in _POINT_COLUMNS:
                 raise InputError(f"Points have no column {name!r}. {did_you_mean(name, _POINT_COLUMNS)}")
         equal = {name: value for name, value in named.items() if value is not None}
-        return database.columns(query.run, query.model, names, level=query.level, **equal)
+        model = _only_model(query.run) if query.model is None else query.model
+        return database.columns(query.run, model, names, level=query.level, **equal)
+
+    def _only_model(run: str) -> str:
+        models = [one["model"] for one in database.runs() if one["run"] == run]
+        if len(models) > 1:
+            raise InputError(f"The run {run!r} has {len(models)} models. Add model=, one of {models}.")
+        return models[0] if models else ""
 
     def graph(request: CheckedRequest) -> Any:
         run, model = request.query.run, request.query.model
