@@ -12,6 +12,7 @@ from torch.nn import Module
 
 from ..memory import memory_of
 from .attributes import Attributes
+from .autograd_history import AutogradHistory
 
 
 class StateRestorer:
@@ -27,6 +28,7 @@ class StateRestorer:
         #: By memory, geometry and dtype: the tensor, an alias of its data, and a copy of its values.
         self._undo: dict[Any, tuple[Tensor, Tensor, Tensor]] = {}
         self._leaves: dict[int, Tensor] = {}  # by id: tensors without autograd history that were written to
+        self._history = AutogradHistory()  # of the other tensors that were written to
         self._versions: list[_unsafe_preserve_version_counter] = []  # from before each first write
 
     def watch(self, modules: Iterable[Module]) -> None:
@@ -54,6 +56,8 @@ class StateRestorer:
         for one in (t, t if t._base is None else t._base):
             if one.is_leaf:
                 self._leaves[id(one)] = one
+        if t.requires_grad and not t.is_leaf and torch.is_grad_enabled():
+            self._history.before_writing(t)
         key = (memory, t.storage_offset(), t.shape, t.stride(), t.dtype)
         if key not in self._undo:
             self._undo[key] = (t, t.data, t.detach().clone())
@@ -69,8 +73,9 @@ class StateRestorer:
 
         Values are copied through ``.data``, which autograd does not track. Versions are restored too, because
         a later backward pass would refuse tensors that look modified. Tensors that had no autograd history
-        have none again, for example a buffer that averages activations.
+        have none again, for example a buffer that averages activations; others have their own.
         """
+        self._history.restore()
         for tensor, data, before in reversed(list(self._undo.values())):
             with torch.no_grad(), torch.inference_mode(data.is_inference()):
                 data.copy_(before)
