@@ -45,14 +45,14 @@ class AutogradHistory:
             self._exchange(t, base.as_strided(t.shape, t.stride(), t.storage_offset()))
 
     def _exchange(self, t: Tensor, stand_in: Tensor) -> None:
-        torch._C._swap_tensor_impl(t, stand_in)  # type: ignore[attr-defined]
+        torch._C._swap_tensor_impl(t, stand_in)
         self._exchanged.append((t, stand_in))
         self._bases[id(stand_in)] = t
 
     def restore(self) -> None:
         """Give every tensor its own history again."""
         while self._exchanged:
-            torch._C._swap_tensor_impl(*self._exchanged.pop())  # type: ignore[attr-defined]
+            torch._C._swap_tensor_impl(*self._exchanged.pop())
         self._bases.clear()
 
 
