@@ -168,10 +168,20 @@ class Capture:
         if self._restore:
             self._undo_writes()
 
+    def not_restored(self) -> list[str]:
+        """Return what the pass changed and could not be restored, each as a sentence."""
+        addresses = self.recording.addresses
+        named = {id(t): name for name, t in (*addresses.params, *addresses.buffers)}
+        return [
+            f"{named.get(id(t), 'An input')}: the model freed its memory."
+            for t in self.recording.restorer.lost
+        ]
+
     def _undo_writes(self) -> None:
         with torch._C.DisableTorchFunction():
             restorer = self.recording.restorer
             for t in restorer.modified():
                 self.values.before_writing(t)
                 self.restored.append(memory_of(t))
+            self.values.end()
             restorer.restore()

@@ -191,7 +191,7 @@ class Producers:
             return alias
         if self._host_exports and is_foreign(t):
             return self.add(t, OP, recording.type_number("host"), self._host_exports)
-        recording.restorer.add(t)
+        recording.restorer.add(t, in_use=False)
         return self.add(t, CONSTANT, recording.type_number("constant"))
 
     def _find_alias(self, t: Tensor) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...core.shared_array import shared_array
 from ..capture.call_log import INPUTS, CallLog
 from ..capture.context.execution_context import DEFAULT, within
 from ..capture.context.randomness import preserve_generators
@@ -195,7 +196,7 @@ def same(a: Tensor, b: Tensor) -> bool:
         a, b = a.to_dense(), b.to_dense()
     one, other = _bits(a), _bits(b)
     if one.device.type == "cpu":  # several times as fast as torch.equal
-        return bool(np.array_equal(one.numpy(), other.numpy()))
+        return bool(np.array_equal(shared_array(one), shared_array(other)))
     return bool(torch.equal(one, other))
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn import Module
 
-from ..memory import memory_of
+from ..memory import is_freed, memory_of
 from .attributes import Attributes
 from .autograd_history import AutogradHistory
 
@@ -19,10 +19,16 @@ class StateRestorer:
     """Copies memory before the pass writes to it, and attributes of modules, and restores them at the end.
 
     Nothing is copied before ``watch`` is called.
+
+    Attributes:
+        lost: The tensors that could not be restored, because their memory was freed and not all of it had
+            been copied.
     """
 
     def __init__(self) -> None:
+        self.lost: list[Tensor] = []
         self._memories: set[int] = set()
+        self._sizes: dict[int, tuple[Tensor, int]] = {}  # of memories known before the pass, in bytes
         self._watching = False
         self._attributes = Attributes()
         #: By memory, geometry and dtype: the tensor, an alias of its data, and a copy of its values.
@@ -42,11 +48,19 @@ class StateRestorer:
         if self._watching:
             self._attributes.remember(module)
 
-    def add(self, t: Tensor) -> None:
-        """Record that the memory of ``t`` existed before the pass."""
+    def add(self, t: Tensor, *, in_use: bool = True) -> None:
+        """Record that the memory of ``t`` existed before the pass.
+
+        Args:
+            t: The tensor.
+            in_use: Whether it had this size before the pass. Memory that is met during the pass may have been
+                allocated for it, and be freed at its end.
+        """
         memory = memory_of(t)
         if memory is not None:
             self._memories.add(memory)
+            if in_use:
+                self._sizes.setdefault(memory, (t, t.untyped_storage().nbytes()))
 
     def before_writing(self, t: Tensor) -> None:
         """Copy the values of ``t``, which is about to be written, if its memory existed before the pass."""
@@ -76,7 +90,10 @@ class StateRestorer:
         have none again, for example a buffer that averages activations; others have their own.
         """
         self._history.restore()
+        self._reallocate()
         for tensor, data, before in reversed(list(self._undo.values())):
+            if is_freed(data):
+                continue
             with torch.no_grad(), torch.inference_mode(data.is_inference()):
                 data.copy_(before)
                 if _geometry_differs(tensor, data):  # it was resized, or its ``data`` was set
@@ -89,6 +106,17 @@ class StateRestorer:
             self._versions.pop().__exit__()
         self._undo.clear()
         self._attributes.restore()
+
+    def _reallocate(self) -> None:
+        """Allocate memory again that the pass freed, if all of its contents were copied."""
+        for memory, (t, size) in self._sizes.items():
+            if memory_of(t) != memory or t.untyped_storage().nbytes() >= size:
+                continue
+            if any(key[0] == memory and copy.nbytes == size for key, (*_, copy) in self._undo.items()):
+                t.untyped_storage().resize_(size)
+            else:
+                self.lost.append(t)
+        self._sizes.clear()
 
 
 def _geometry_differs(one: Tensor, other: Tensor) -> bool:
