@@ -264,13 +264,14 @@ def _report(
     correlations = ", ".join(f"{name} {value:.2f}" for name, value in ranks.items())
     parts = [
         "# Scoring",
-        f"{ROWS:,} rows, {FEATURES} features, {CLASSES} classes; CPU seconds of one thread. The scores "
-        "of intus process a stream of batches, select their penalty, and include a control task and an interval.",
+        f"{ROWS:,} rows, {FEATURES} features, {CLASSES} classes; CPU seconds of one thread. The scores of "
+        "intus process a stream of batches, select their penalty, and include a control task and an "
+        "interval.",
         harness.table(["classifier", "CPU s", "× linear_f1", "held-out F1"], rows),
         f"Goal: scikit-learn's logistic regression takes {GOAL_LOGISTIC} × linear_f1. With max_iter=1000 "
         f"it takes {last / base:.0f} × for one target, and {last / ten:.0f} × for each of {TARGETS} targets "
-        "of a layer, which share the most expensive part. For one target exact moments cannot reach the goal: "
-        f"the Gram matrix of the training rows and its decomposition alone take {least:.2f} s, "
+        "of a layer, which share the most expensive part. For one target exact moments cannot reach the "
+        f"goal: the Gram matrix of the training rows and its decomposition alone take {least:.2f} s, "
         f"1/{last / least:.0f} of the logistic regression. In float32 the Gram matrix takes half as long, "
         "but for nearly collinear features this changes predictions by hundredths.",
         "Spearman's correlation with LogisticRegression over 5 layers × 6 epochs on digits (goal 0.9): "

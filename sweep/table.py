@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import date
 from statistics import median
 
 from .check import Outcome
 from .run import versions
 
-_HEAD = """# What has been traced
+_HEAD = """# Architectures that were traced
 
-Written by `make sweep`; do not edit. Every architecture is built small with random weights and run without
-intus. Then it is traced with every activation saved (the outputs must be bit-equal, the model and the random
-state unchanged), validated in both ways (`Trace.validate` and `intus.validate`), saved, and loaded. A model
-that does not run without intus says nothing about tracing and does not count.
+Which architectures `intus.trace` was tested on, and what failed. Written by `make sweep`; do not edit.
+
+Every architecture is built small with random weights and run without intus. Then it is
+
+1. traced with every activation saved: the outputs must be bit-equal, the model and the random state
+   unchanged;
+2. validated in both ways: `Trace.validate` and `intus.validate`;
+3. saved and loaded.
+
+A model that does not run without intus says nothing about tracing and does not count.
 
 """
 _EXPLAINED = """
-*proven* and *exempt* are numbers of rows in the report of `Trace.validate`. *ratio* is the time of a trace
-with all values saved over the time of a run without intus; this ratio is largest for small models.
+In the tables, *proven* and *exempt* count the tensors in the report of `Trace.validate`. *ratio* is the time
+of a trace with all values saved, divided by the time of a run without intus; it is largest for small models.
 """
 _COLUMNS = "| architecture | ops | proven | exempt | ratio |\n|---|--:|--:|--:|--:|\n"
 
@@ -40,7 +47,12 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 def table(outcomes: Sequence[Outcome]) -> str:
     """Return the whole page."""
     ran = sorted((one for one in outcomes if one.plain), key=lambda one: (one.family, one.name.lower()))
-    parts = [_HEAD, f"**{summary(outcomes)}**\n\nWith {versions()}.\n", _problems(ran), _EXPLAINED]
+    parts = [
+        _HEAD,
+        f"**{summary(outcomes)}**\n\nRun on {date.today()} with {versions()}.\n",
+        _problems(ran),
+        _EXPLAINED,
+    ]
     for family in sorted({one.family for one in ran}):
         members = [one for one in ran if one.family == family]
         parts.append(f"\n## {family}: {len(members)}\n\n{_COLUMNS}")

@@ -1,4 +1,4 @@
-"""A real Chromium, with no network but this machine's own."""
+"""Fixtures for tests in Chromium; the network is limited to this machine."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from waiting import until
 from intus.core.graph import Graph
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-#: What each new window would begin beside its page, and no page needs: the popups of the address bar, pages
-#: of their own that cost twice ours, and a process in store.
-BESIDE = (
+#: Features that start processes beside the page in each new window: the popups of the address bar, which take
+#: twice the CPU time of the tested page, and a spare renderer.
+UNNEEDED = (
     "WebUIOmniboxPopup",
     "WebUIOmniboxAimPopup",
     "WebUIOmniboxFullPopup",
     "SpareRendererForSitePerProcess",
 )
-#: Only the last list of features is heeded, so what Playwright leaves out, and a page could notice, is here.
+#: Chromium uses only the last list of disabled features, so this repeats those that Playwright disables.
 PLAYWRIGHTS = (
     *("AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "PaintHolding", "MediaRouter"),
     *("HttpsUpgrades", "HttpsFirstBalancedModeAutoEnable", "LensOverlay", "ThirdPartyStoragePartitioning"),
@@ -33,21 +33,21 @@ PLAYWRIGHTS = (
 )
 ARGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
-    f"--disable-features={','.join(BESIDE + PLAYWRIGHTS)}",
+    f"--disable-features={','.join(UNNEEDED + PLAYWRIGHTS)}",
 ]
 
 
 @pytest.fixture(scope="module")
 def launch() -> Iterator[Callable[..., Browser]]:
-    """``launch(*flags, NAME="value")``: a Chromium, with flags and variables of its own beside the usual."""
+    """Return a function ``launch(*flags, NAME="value")`` that starts Chromium with flags and environment."""
     if CHROMIUM is None:
-        pytest.skip("needs Chromium: install it, or name it in the variable CHROMIUM")
+        pytest.skip("needs Chromium: install it, or set the variable CHROMIUM to its path")
     browsers: list[Browser] = []
     with sync_playwright() as playwright:
 
         def launched(*flags: str, **variables: str) -> Browser:
-            asked: dict[str, Any] = {"args": [*ARGS, *flags], "env": {**os.environ, **variables}}
-            browsers.append(playwright.chromium.launch(executable_path=CHROMIUM, **asked))
+            options: dict[str, Any] = {"args": [*ARGS, *flags], "env": {**os.environ, **variables}}
+            browsers.append(playwright.chromium.launch(executable_path=CHROMIUM, **options))
             return browsers[-1]
 
         yield launched
@@ -62,9 +62,9 @@ def chromium(launch: Callable[..., Browser]) -> Browser:
 
 @pytest.fixture
 def new_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
-    """Open a page with the given options of a browser context.
+    """Return a function that opens a page with the given options of a browser context.
 
-    A request that would leave this machine fails, and so does the test; so does an error in the page.
+    The test fails if the page requests anything from another machine or raises an error.
     """
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
@@ -74,7 +74,7 @@ def new_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
         if url.startswith(("file://", "data:", "blob:", "about:", "http://127.0.0.1", "http://localhost")):
             route.continue_()
         else:
-            complaints.append(f"asked for {url}")
+            complaints.append(f"requested {url}")
             route.abort()
 
     def make(**options: object) -> Page:
@@ -93,7 +93,7 @@ def new_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
 
 @pytest.fixture
 def open_graph(new_page: Callable[..., Page], tmp_path: Path) -> Callable[..., Page]:
-    """Save a View as a file, open it, and wait until the graph stands; offline, nothing moving."""
+    """Return a function that saves a View as a file, opens it offline and waits for the graph."""
 
     def make(view: object, *, motion: bool = False, **options: object) -> Page:
         path = view.save(tmp_path / "graph.html")  # type: ignore[attr-defined]
@@ -118,8 +118,11 @@ def server(graph: Graph) -> PageServer:
 
 @pytest.fixture
 def visit(chromium: Browser) -> Iterator[Callable[..., Page]]:
-    """Open the page of a server. Afterwards: no error on the console, no request to another host."""
-    troubles: list[str] = []
+    """Return a function that opens the page of a server.
+
+    The test fails after an error on the console or a request to another host.
+    """
+    problems: list[str] = []
     servers: list[PageServer] = []
     context = chromium.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
     context.set_default_timeout(8000)
@@ -129,13 +132,13 @@ def visit(chromium: Browser) -> Iterator[Callable[..., Page]]:
             server.__enter__()
             servers.append(server)
         page = context.new_page()
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on("console", lambda message: message.type == "error" and troubles.append(message.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda message: message.type == "error" and problems.append(message.text))
 
         def guard(route: Any) -> None:
             if route.request.url.startswith((server.url, "data:", "blob:")):
                 return route.continue_()
-            troubles.append(f"asked {route.request.url}")
+            problems.append(f"requested {route.request.url}")
             return route.abort()
 
         page.route("**/*", guard)
@@ -146,5 +149,5 @@ def visit(chromium: Browser) -> Iterator[Callable[..., Page]]:
     context.close()
     for server in servers:
         server.__exit__()
-    # A server that goes away is a trouble only for the test that did not take it away.
-    assert [t for t in troubles if "ERR_CONNECTION" not in t and "503" not in t] == []
+    # Failed connections are expected in tests that stop the server.
+    assert [t for t in problems if "ERR_CONNECTION" not in t and "503" not in t] == []

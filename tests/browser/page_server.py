@@ -29,7 +29,7 @@ from intus.serving.roles import Roles
 from intus.storage.codec import encode_graph
 from intus.storage.database import Database
 
-#: The built page: the committed one, or where ``INTUS_WEB_OUT`` made ``node build.mjs`` put another.
+#: The built page: the committed one, or the one that ``node build.mjs`` wrote to ``INTUS_WEB_OUT``.
 STATIC = Path(os.environ.get("INTUS_WEB_OUT") or Path(__file__).parents[2] / "src" / "intus" / "_static")
 MODEL = "DigitsNet"
 LAYERS = ("conv1", "relu1", "pool1", "conv2", "relu2", "pool2", "flatten", "fc1", "relu3", "fc2")
@@ -43,7 +43,7 @@ def kurtosis(behaviours: Any) -> float:
     return float(((behaviours - behaviours.mean()) ** 4).mean() / behaviours.var() ** 2 - 3)
 
 
-#: A score that no process of intus knows but the one that computed it: it needs no target.
+#: A score without a target that is registered only in the process that computes it.
 KURTOSIS = as_score(kurtosis, "kurtosis", label="Excess kurtosis", low=-2.0).infos[0]
 
 
@@ -69,9 +69,9 @@ def digits_graph() -> Graph:
 
 
 class PageServer:
-    """The frontend on a database of its own: ``with PageServer() as server: server.url``.
+    """The frontend with its own database: ``with PageServer() as server: server.url``.
 
-    ``layers`` are the addresses of every run that is added, ``graph`` is its graph.
+    ``layers`` and ``graph`` are the layers and the graph of every run that is added.
     """
 
     def __init__(self, layers: Sequence[str] = LAYERS, graph: Graph | None = None) -> None:
@@ -82,10 +82,10 @@ class PageServer:
         self.epochs: dict[str, int] = {}
         self._port = 0
         self._server: uvicorn.Server | None = None
-        self._answering = threading.Event()
-        self._answering.set()
+        self._not_paused = threading.Event()
+        self._not_paused.set()
 
-    # -- what it shows -------------------------------------------------------------------------------
+    # -- contents -------------------------------------------------------------------------------------
 
     def add_run(
         self,
@@ -97,7 +97,7 @@ class PageServer:
         units: bool = False,
         change: Callable[[Row], Row] = lambda row: row,
     ) -> None:
-        """Store a run; ``change`` may change its rows."""
+        """Store a run; ``change`` is applied to its rows."""
         for epoch in range(epochs if layers else 0):
             self.add_epoch(run, epoch, model=model, change=change)
         if units:
@@ -124,19 +124,19 @@ class PageServer:
         return epoch
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Store rows of results, and what their scores are, as the evaluator does."""
+        """Store rows of results and the descriptions of their scores, as the evaluator does."""
         known = infos() | {KURTOSIS.name: KURTOSIS}
         self.frontend.results(
             Results.from_rows(rows), [known[name] for name in {row["score"] for row in rows}]
         )
 
     def add_notice(self, level: str, code: str, text: str, count: int = 1) -> None:
-        """Store a notice, so often."""
+        """Store a notice ``count`` times."""
         for _ in range(count):
             self.database.add_notice(code, text, level=level, model=MODEL)
 
     def count(self, run: str, **counts: int) -> None:
-        """Say what the aggregator counted of a run."""
+        """Report counts of the aggregator for a run."""
         runs = [RunCounts(run, MODEL, **counts)]
         self.frontend.report(StatusReport(AggregatorCounts(), runs=runs))
 
@@ -147,16 +147,16 @@ class PageServer:
         return f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Listen, on the same port as before."""
+        """Start to listen, on the same port as before."""
         self._feed = ChangeFeed(self.database, poll=0.05)
         app = build(Roles(frontend=self.frontend), loopback=True, feed=self._feed)
 
-        async def held(scope: Scope, receive: Receive, send: Send) -> None:
-            await run_in_threadpool(self._answering.wait)
+        async def pausable(scope: Scope, receive: Receive, send: Send) -> None:
+            await run_in_threadpool(self._not_paused.wait)
             await app(scope, receive, send)
 
         options: dict[str, Any] = {"lifespan": "off", "log_level": "error", "timeout_graceful_shutdown": 2}
-        self._server = uvicorn.Server(uvicorn.Config(held, port=self._port, **options))
+        self._server = uvicorn.Server(uvicorn.Config(pausable, port=self._port, **options))
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
         while not self._server.started:
@@ -164,20 +164,20 @@ class PageServer:
         self._port = self._server.servers[0].sockets[0].getsockname()[1]
 
     def stop(self) -> None:
-        """End it; the database stays."""
+        """Stop the server; the database remains."""
         assert self._server is not None
         self._feed.close()
         self._server.should_exit = True
         self._thread.join()
 
     @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Answer no request until the block ends."""
-        self._answering.clear()
+    def pause(self) -> Iterator[None]:
+        """Answer requests only after the block."""
+        self._not_paused.clear()
         try:
             yield
         finally:
-            self._answering.set()
+            self._not_paused.set()
 
     def __enter__(self) -> PageServer:
         self.start()
@@ -190,7 +190,7 @@ class PageServer:
 
 
 def layer_rows(run: str, epoch: int, layers: Sequence[str]) -> list[Row]:
-    """Every score of every layer at one epoch: deeper layers know the digit better, and later epochs too."""
+    """Return all scores of all layers at one epoch; for the digit they rise with depth and epoch."""
     rng = random.Random(f"{run} {epoch}")
     learned = 1 - math.exp(-(epoch + 0.6) / 4.0)
     rows = []
@@ -233,7 +233,7 @@ def layer_rows(run: str, epoch: int, layers: Sequence[str]) -> list[Row]:
         if entry["address"] == layers[0] and epoch == 5:
             entry |= {"note": "incomplete: 37 of 40 arrays came"}
         if entry["address"] == layers[-1] and epoch == 2:
-            entry |= {"again": True}  # it is stored twice, first with another value
+            entry |= {"again": True}  # stored twice, first with another value
     return rows
 
 
@@ -258,7 +258,7 @@ def row(
 
 
 def unit_rows(run: str, epochs: tuple[int, ...]) -> list[Row]:
-    """Two hypotheses asked of every unit of two layers at three checkpoints."""
+    """Return the scores of all units of two layers for two hypotheses at three checkpoints."""
     rng = random.Random(7)
     rows = []
     for target in HYPOTHESES:
@@ -273,7 +273,7 @@ def unit_rows(run: str, epochs: tuple[int, ...]) -> list[Row]:
 
 
 def plausible(layers: int = 0, epochs: int = 13, graph: Graph | None = None) -> PageServer:
-    """A server as after a demo: two runs, unit scores, notices; with ``layers`` a deep one and no graph."""
+    """Return a server with two runs, unit scores and notices; ``layers``: a deep model without a graph."""
     if layers:
         names = [f"encoder.layer.{i // 4}.{('attn', 'norm', 'mlp', 'out')[i % 4]}" for i in range(layers)]
         server = PageServer(names)

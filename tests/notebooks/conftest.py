@@ -1,4 +1,4 @@
-"""Real notebook programs, in an environment of their own (`make notebooks`), with our code beside."""
+"""Real notebook programs in a separate environment (`make notebooks`) that imports this package."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The variables in which a program finds ours, and nothing of the user's."""
+    """Return environment variables with which a program finds this package, and no user configuration."""
     home = tmp_path_factory.mktemp("home")
     paths = [str(ROOT / "src"), sysconfig.get_paths()["purelib"]]
     return os.environ | {
@@ -90,7 +90,7 @@ def serve(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="session")
 def write_notebook() -> Callable[[Path, list[str]], Path]:
-    """A notebook of cells that have not run."""
+    """Return a function that writes a notebook of cells that have not run."""
 
     def write(path: Path, sources: list[str]) -> Path:
         blank = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
@@ -104,7 +104,7 @@ def write_notebook() -> Callable[[Path, list[str]], Path]:
 
 @pytest.fixture
 def picture() -> Callable[[Any, str], None]:
-    """Keep what a page shows, in the folder that INTUS_PICTURES names: to look at."""
+    """Return a function that saves a screenshot in the folder INTUS_PICTURES, if that is set."""
 
     def keep(page: Any, name: str) -> None:
         if folder := os.environ.get("INTUS_PICTURES"):
@@ -114,8 +114,8 @@ def picture() -> Callable[[Any, str], None]:
 
 
 @pytest.fixture(scope="session")
-def standing() -> Callable[..., None]:
-    """The graph in a cell's frame stands, and is walked in."""
+def check_graph() -> Callable[..., None]:
+    """Return a function that checks that the graph in a cell's frame is drawn and can be navigated."""
 
     def check(page: Any, number: int = 0) -> None:
         page.wait_for_function(

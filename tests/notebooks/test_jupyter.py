@@ -1,5 +1,4 @@
-"""A trace in a real JupyterLab and Notebook: a cell's last line shows it, a reopened notebook still does, and
-the widget's selection is Python's."""
+"""Traces in a real JupyterLab and Notebook: outputs, reopened notebooks, and the widget's selection."""
 
 from __future__ import annotations
 
@@ -65,13 +64,13 @@ def open_lab(lab: str, browser: Any) -> Iterator[Callable[..., Any]]:
         page.close()
 
 
-def test_a_trace_shows_stays_and_shares_its_selection(
-    open_lab: Any, folder: Path, write_notebook: Any, standing: Any, picture: Any
+def test_trace_output_and_widget_selection(
+    open_lab: Any, folder: Path, write_notebook: Any, check_graph: Any, picture: Any
 ) -> None:
     write_notebook(folder / "net.ipynb", CELLS)
     page = open_lab("net.ipynb")
     run(page, "notebook:run-all-cells")
-    standing(page)
+    check_graph(page)
     page.wait_for_function(f"{WIDGET} && {WIDGET}.intusView")
     page.wait_for_function(f"{WIDGET}.intusView.boxes().some((box) => box.label === '2')")
     page.wait_for_function("document.querySelectorAll('.jp-InputPrompt')[4].textContent.includes('[5]')")
@@ -95,7 +94,7 @@ def test_a_trace_shows_stays_and_shares_its_selection(
     assert page.evaluate(picked) == "1"
 
 
-def test_a_cell_and_a_widget_are_dark_in_a_dark_notebook(
+def test_output_and_widget_follow_dark_theme(
     open_lab: Any, folder: Path, write_notebook: Any, picture: Any
 ) -> None:
     write_notebook(folder / "dark.ipynb", [MODEL + "t", "t.widget()"])
@@ -121,8 +120,8 @@ def wait_for_shade(canvas: Any, *, dark: bool) -> None:
     raise AssertionError(f"{'dark' if dark else 'light'} was wanted, and it is {grey} of 255")
 
 
-def test_a_notebook_run_without_a_browser_opens_with_its_graph(
-    open_lab: Any, folder: Path, write_notebook: Any, standing: Any, environment: Any, picture: Any
+def test_executed_notebook_opens_with_graph(
+    open_lab: Any, folder: Path, write_notebook: Any, check_graph: Any, environment: Any, picture: Any
 ) -> None:
     path = write_notebook(folder / "headless.ipynb", [MODEL + "t", "intus.view(net, torch.ones(1, 4))"])
     execute(path, environment)
@@ -133,15 +132,15 @@ def test_a_notebook_run_without_a_browser_opens_with_its_graph(
     assert "color-scheme" not in page.locator(".jp-Notebook").inner_text()
     trust(path, environment)
     page = open_lab("headless.ipynb", kernel=False)
-    standing(page)
-    standing(page, 1)
+    check_graph(page)
+    check_graph(page, 1)
     picture(page, "jupyterlab-reopened")
 
 
-def test_ten_graphs_open_together(
+def test_ten_graphs_in_one_notebook(
     open_lab: Any, folder: Path, write_notebook: Any, environment: Any, picture: Any
 ) -> None:
-    """Each cell is whole in itself: one is deleted, the others stand; ten real models keep under 2 MB."""
+    """Each cell is self-contained: one can be deleted; ten real models take less than 2 MB."""
     source = (Path(__file__).with_name("ten_models.py")).read_text()
     cells = [source, *(f"shown({number})" for number in range(10))]
     path = write_notebook(folder / "ten.ipynb", cells)
@@ -163,8 +162,8 @@ def test_ten_graphs_open_together(
     picture(page, "jupyterlab-ten")
 
 
-def test_a_notebook_as_a_html_page(
-    browser: Any, tmp_path: Path, write_notebook: Any, standing: Any, environment: Any, picture: Any
+def test_notebook_exported_to_html(
+    browser: Any, tmp_path: Path, write_notebook: Any, check_graph: Any, environment: Any, picture: Any
 ) -> None:
     path = write_notebook(tmp_path / "net.ipynb", [MODEL + "t"])
     execute(path, environment)
@@ -173,7 +172,7 @@ def test_a_notebook_as_a_html_page(
     )
     page = browser.new_page(offline=True)
     page.goto((tmp_path / "net.html").as_uri())
-    standing(page)
+    check_graph(page)
     picture(page, "nbconvert")
     page.close()
 
@@ -183,7 +182,7 @@ def test_notebook_7(
     browser: Any,
     tmp_path: Path,
     write_notebook: Any,
-    standing: Any,
+    check_graph: Any,
     environment: Any,
     picture: Any,
 ) -> None:
@@ -194,20 +193,20 @@ def test_notebook_7(
     with serve("jupyter-notebook", *options, ready="/api/status") as url:
         page = browser.new_page(viewport={"width": 1200, "height": 1000})
         page.goto(f"{url}/notebooks/net.ipynb")
-        standing(page)
+        check_graph(page)
         picture(page, "notebook-7")
         page.close()
 
 
 def execute(path: Path, environment: dict[str, str]) -> None:
-    """Run a notebook by nbclient and keep what it gave."""
+    """Run a notebook with nbclient and store its outputs."""
     asked = [str(BIN / "jupyter-execute"), "--inplace", "--timeout=240", str(path)]
     done = subprocess.run(asked, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
 def trust(path: Path, environment: dict[str, str]) -> None:
-    """What `File > Trust Notebook` does: Jupyter takes frames and scripts out of what it did not see run."""
+    """Trust a notebook as `File > Trust Notebook` does; else Jupyter removes frames and scripts."""
     subprocess.run([str(BIN / "jupyter-trust"), str(path)], env=environment, check=True, timeout=60)
 
 

@@ -1,4 +1,4 @@
-"""Views, traces and widgets in a real marimo: shown, walked in, and the selection is another cell's input."""
+"""Views, traces and widgets in a real marimo: outputs, navigation, and the selection as an input."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ WIDGET = """(() => {
 })()"""
 
 
-def test_marimo_shows_and_reacts(
-    serve: Callable[..., Any], browser: Any, tmp_path: Path, standing: Any, picture: Any
+def test_marimo_outputs_and_selection(
+    serve: Callable[..., Any], browser: Any, tmp_path: Path, check_graph: Any, picture: Any
 ) -> None:
     (tmp_path / "app.py").write_text(APP)
     options = ("--headless", "--no-token", "--port=PORT", "--host=127.0.0.1")
     with serve("marimo", "--yes", "run", str(tmp_path / "app.py"), *options, ready="/health") as url:
         page = browser.new_page(viewport={"width": 1200, "height": 2300})
         page.goto(url)
-        standing(page)
-        standing(page, 1)
+        check_graph(page)
+        check_graph(page, 1)
         page.wait_for_function(f"Boolean({WIDGET})", timeout=60_000)
         page.wait_for_function("document.body.innerText.includes('selected: None')")
         page.evaluate(f"{WIDGET}.select('1')")

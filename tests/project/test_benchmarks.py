@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from benchmarks import browsing, harness, pagemakers, pages, pagetools, recording
+from benchmarks import harness, recording
+from benchmarks.pages import browsing, graph_page, makers, tools
 from benchmarks.workloads import PICTURED, WORKLOADS
 
 
@@ -97,15 +98,15 @@ def test_pages_report_shows_what_was_given_up():
     facts = {"load before": 1.0, "load after": 2.0, "cores": 2, "minutes": 3.0}
     own = {"machine": facts, "found": [goal]}
     others = {"machine": facts | {"load before": 7.0}, "found": {"chain": {"torchvista": found}}}
-    text = pages.report(own, others).replace(" ", "")
+    text = graph_page.report(own, others).replace(" ", "")
     assert "|chain|torchvista|62KB|706KB|0.12s,RecursionError|300(90)|morethan15s|–|" in text
     assert "|atoggle|≤50ms|51ms|20ms|missed|" in text
     assert text.index("1.0beforeand2.0after") < text.index("7.0beforeand2.0after")
 
 
 def test_missing_tools_are_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr(pagetools.Tool, "python", tmp_path / "nowhere")
-    for tool in (pagetools.Torchvista, pagetools.Explorer):
+    monkeypatch.setattr(tools.Tool, "python", tmp_path / "nowhere")
+    for tool in (tools.Torchvista, tools.Explorer):
         none = tool()
         none.start(tmp_path)
         none.made()
@@ -117,7 +118,13 @@ def test_missing_tools_are_reported(tmp_path, monkeypatch):
 
 def test_is_done_after_a_slow_or_given_up_action():
     fast, slow = [browsing.Took(200, 100)] * 2, [browsing.Took(3100, 100)]
-    assert [pages.is_done(times) for times in (None, [], fast, slow, "more than 15 s")] == [0, 0, 0, 1, 1]
+    assert [graph_page.is_done(times) for times in (None, [], fast, slow, "more than 15 s")] == [
+        0,
+        0,
+        0,
+        1,
+        1,
+    ]
 
 
 @pytest.mark.browser
@@ -165,10 +172,10 @@ def test_page_opens_once_the_browser_is_idle():
 @pytest.mark.browser
 def test_intus_page_is_toggled(tmp_path):
     """Run the actions of the benchmark on pages that the tool's process reported."""
-    facts = pagemakers.intus("ResNet-50", tmp_path)
+    facts = makers.intus("ResNet-50", tmp_path)
     assert facts["kilobytes"] < 300
     assert 10 * facts["kilobytes"] < facts["notebook"] < 2000
-    tool = pagetools.Intus()
+    tool = tools.Intus()
     tool.facts["ResNet-50"] = facts
     (_, steps) = tool.visits("ResNet-50")
     with browsing.browsers(1) as (chromium,), chromium.visit(tool.drawn) as page:

@@ -1,3 +1,5 @@
+"""Scores of units and hypotheses, compared with scipy, scikit-learn and planted truth."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -14,7 +16,7 @@ from intus.scores.statistics.split import places
 
 @pytest.fixture(scope="module")
 def world() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """300 items of 20 rows: four units, three binary hypotheses; unit 0 responds to hypothesis 0."""
+    """Return 300 items of 20 rows: four units, three binary hypotheses; unit 0 responds to hypothesis 0."""
     rng = np.random.default_rng(0)
     h = (rng.random((6000, 3)) < [0.1, 0.3, 0.02]).astype(float)
     x = rng.normal(1000, 1, size=(6000, 4)).astype(np.float32)
@@ -40,8 +42,8 @@ def test_correlation_equals_scipy(world):
     assert hit.baseline < 0.06
 
 
-def test_correlation_with_a_hypothesis_far_from_zero():
-    """Seconds since 1970: large beside their spread. Also where two scorers are merged."""
+def test_correlation_with_large_hypothesis_mean():
+    """Seconds since 1970 have a mean that is large relative to their spread; also with merged scorers."""
     x = np.random.default_rng(0).normal(size=(2000, 1))
     h = 1.7e9 + 1000 * (x[:, 0] + np.random.default_rng(1).normal(size=2000))
     h[5] = np.nan
@@ -55,7 +57,7 @@ def test_correlation_with_a_hypothesis_far_from_zero():
         assert got.baseline < 0.1
 
 
-def test_missing_values_are_left_out_pairwise(world):
+def test_missing_values_are_excluded_pairwise(world):
     x, h, items = (part.copy() for part in world)
     h[::7, 0], x[3, 1], x[5, 1] = np.nan, np.nan, np.inf
     scorer = fed(["correlation", "mean_difference"], x, h, items)
@@ -68,8 +70,8 @@ def test_missing_values_are_left_out_pairwise(world):
     assert read(scorer, "mean_difference", "0", 1).value == pytest.approx(want, abs=1e-6)
 
 
-def test_interval_of_correlation_covers_where_rows_of_an_item_are_alike():
-    """Fisher's interval with n = rows holds the truth in a third of these cases."""
+def test_correlation_interval_coverage_with_clustered_rows():
+    """Fisher's interval with n = rows covers the truth in a third of these cases."""
     rng = np.random.default_rng(0)
     hits = fisher = 0
     for _ in range(150):
@@ -85,7 +87,7 @@ def test_interval_of_correlation_covers_where_rows_of_an_item_are_alike():
 _FIRST = ("correlation", "0", 0)
 
 
-def test_mean_difference_is_in_the_units_own_unit(world):
+def test_mean_difference_scales_with_unit(world):
     scorer = fed("mean_difference", *world)
     got = read(scorer, "mean_difference", "0", 0)
     assert got.low < 3 < got.high
@@ -104,7 +106,7 @@ def test_iou_equals_sklearn(world, quantile):
             assert got.note.startswith(f"threshold {threshold:.4g}")
 
 
-def test_iou_says_the_most_that_was_possible():
+def test_iou_note_gives_largest_possible_value():
     h = np.zeros(10_000)
     h[:35] = 1
     x = np.column_stack([h + np.linspace(0, 0.1, 10_000)[::-1], np.random.default_rng(0).random(10_000)])
@@ -116,7 +118,7 @@ def test_iou_says_the_most_that_was_possible():
     assert np.isnan(best.low)  # every part of the items says 1: nothing is known of the spread
 
 
-def test_iou_max_is_judged_on_other_items_than_its_threshold(world):
+def test_iou_max_is_evaluated_on_held_out_items(world):
     x, h, items = world
     held = places(items, 0).held
     got = read(fed("iou_max", x, h, items), "iou_max", "0", 0)
@@ -130,7 +132,7 @@ def test_iou_max_is_judged_on_other_items_than_its_threshold(world):
     assert got.low < got.value < got.high
 
 
-def test_iou_max_finds_the_best_threshold_exactly():
+def test_iou_max_threshold_equals_exhaustive_search():
     rng = np.random.default_rng(1)
     x = rng.integers(0, 12, size=(400, 1)).astype(float)  # many ties
     h = (rng.random(400) < 0.05 + x[:, 0] / 30).astype(float)
@@ -141,13 +143,13 @@ def test_iou_max_finds_the_best_threshold_exactly():
     assert got.value == pytest.approx(jaccard_score(h[held] == 1, x[held, 0] >= best))
 
 
-def test_a_saturated_unit_counts_its_ties():
+def test_iou_of_saturated_unit_counts_tied_rows():
     h = np.r_[np.ones(100), np.zeros(900)]
     x = np.where(h == 1, 1.0, np.random.default_rng(0).random(1000) / 2)[:, None]
     assert read(fed("iou", x, {"h": h}), "iou", "h", 0).value == 1.0
 
 
-def test_control_moves_hypotheses_between_items_and_keeps_positions():
+def test_control_moves_hypotheses_between_items():
     position = np.tile(np.arange(5), 40)
     item = np.repeat(np.arange(40), 5)
     scorer = fed("correlation", np.zeros((200, 1)), {"item": item, "position": position}, item)
@@ -162,8 +164,8 @@ def test_control_moves_hypotheses_between_items_and_keeps_positions():
         assert all(len(came) == 1 for came in source.values())
 
 
-def test_control_of_a_trimmed_sample():
-    """The unit is the upper half of every item: other items' hypotheses fit it as well as its own."""
+def test_control_of_trimmed_sample():
+    """The unit is the upper half of every item, so hypotheses of other items fit it equally well."""
     rng = np.random.default_rng(0)
     items, position = np.repeat(np.arange(200), 64), np.tile(np.arange(64), 200)
     x = np.stack([position < 32, rng.random(12800)], axis=1) + rng.normal(0, 0.01, (12800, 2))
@@ -181,7 +183,7 @@ def test_control_of_a_trimmed_sample():
         assert got.baseline > 0.97, name
 
 
-def test_control_of_items_of_unlike_length():
+def test_control_of_items_of_different_lengths():
     length = np.random.default_rng(0).integers(20, 64, 200)
     items, position = np.repeat(np.arange(200), length), np.concatenate([np.arange(n) for n in length])
     first = (position < 10).astype(float)
@@ -194,14 +196,14 @@ def test_control_of_items_of_unlike_length():
         assert (moved[there, 1] == where.position[there]).all()
 
 
-def test_an_item_that_does_not_fit_the_sample_is_kept_in_part():
+def test_item_larger_than_sample_is_kept_in_part():
     scorer = Scorer("iou_max", sample_bytes=1)
     scorer.update(np.random.default_rng(0).random((5000, 1)), {"h": np.arange(5000) % 2}, np.zeros(5000, int))
     assert 1000 < len(scorer.statistics.drawn()[1]) <= 1024
 
 
-def test_confound_of_position_reaches_the_baseline():
-    """A unit that tells where, not what, must not look better than its control."""
+def test_position_confound_raises_baseline():
+    """A unit that depends on the position only must not exceed its control."""
     position = np.tile(np.arange(20), 200)
     centre = ((position > 5) & (position < 14)).astype(float)
     what = centre * (np.random.default_rng(0).random(4000) < 0.9)
@@ -221,7 +223,7 @@ def test_confound_of_position_reaches_the_baseline():
         (np.arange(50.0), [None] * 50, "no annotated rows"),
     ],
 )
-def test_nothing_to_compare_is_nan_with_a_note(unit, labels, note):
+def test_affinity_without_data_is_nan_with_note(unit, labels, note):
     for name in ("correlation", "mean_difference", "iou", "iou_max"):
         got = read(fed(name, unit[:, None], {"h": labels}), name, "h", 0)
         if name == "mean_difference" and note.endswith("constant"):
@@ -231,7 +233,7 @@ def test_nothing_to_compare_is_nan_with_a_note(unit, labels, note):
         assert got.note == note
 
 
-def test_real_valued_hypotheses_have_no_iou():
+def test_iou_of_real_valued_hypothesis_is_nan():
     x = np.arange(60.0)[:, None]
     scorer = fed(["iou", "iou_max", "mean_difference", "correlation"], x, {"h": x[:, 0] / 7})
     for name in ("iou", "iou_max", "mean_difference"):
@@ -239,7 +241,7 @@ def test_real_valued_hypotheses_have_no_iou():
     assert read(scorer, "correlation", "h", 0).value == pytest.approx(1)
 
 
-def test_functions_of_a_pair_are_scores(world):
+def test_function_of_unit_and_hypothesis_as_score(world):
     x, h, items = world
     from intus.scores.affinity import of_pairs
 
@@ -251,7 +253,7 @@ def test_functions_of_a_pair_are_scores(world):
     assert got.baseline < 0.2
 
 
-def test_registering_functions_and_estimators(digits):
+def test_register_functions_and_estimators(digits):
     from sklearn.cluster import AgglomerativeClustering
     from sklearn.naive_bayes import GaussianNB
 
@@ -290,7 +292,7 @@ def test_registering_functions_and_estimators(digits):
         Scorer([7])
 
 
-def test_scores_of_other_packages_are_found(monkeypatch, caplog, digits):
+def test_entry_point_scores_are_loaded(monkeypatch, caplog, digits):
     from importlib import metadata
 
     from intus.scores import base, registry
@@ -312,7 +314,7 @@ def test_scores_of_other_packages_are_found(monkeypatch, caplog, digits):
 
 
 @pytest.mark.parametrize("name", ["iou", "iou_max", "correlation"])
-def test_a_unit_that_is_nan_in_places_voids_no_other_and_leaves_out_its_own_rows(name):
+def test_nan_of_one_unit_affects_no_other_unit(name):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(800, 3))
     y = (x[:, 0] + 0.3 * rng.normal(size=800) > 1.5).astype(float)

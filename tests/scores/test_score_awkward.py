@@ -1,4 +1,4 @@
-"""Awkward layers and labels: each score is right, by another's reckoning, or void with the reason."""
+"""Extreme layers and labels: each score equals an independent computation, or is NaN with the reason."""
 
 from __future__ import annotations
 
@@ -124,12 +124,12 @@ def test_linear_f1_equals_sklearn(case):
 @pytest.mark.parametrize(
     "case", ["mean of a million", "tiny", "tiny in float32", "large in float32", "float32"]
 )
-def test_neither_units_nor_offsets_matter(name, case):
+def test_scores_are_invariant_to_scale_and_offset(name, case):
     plain, moved = (fed(name, SOUND[which][0], {"y": Y}).result()[0].value for which in ("plain", case))
     assert moved == pytest.approx(plain, rel=1e-4)
 
 
-def test_clusters_of_layers_far_from_one_agree_with_labels_as_sklearn_finds():
+def test_kmeans_ami_of_extreme_scales_equals_sklearn():
     x = PLAIN.astype(np.float32)
     found = KMeans(3, n_init=10, random_state=0).fit_predict(x)
     theirs = adjusted_mutual_info_score(Y, found)
@@ -139,17 +139,17 @@ def test_clusters_of_layers_far_from_one_agree_with_labels_as_sklearn_finds():
 
 
 @pytest.mark.parametrize("case", [*SOUND, *VOID])
-def test_every_score_is_a_number_or_says_why_not(case):
+def test_every_result_is_finite_or_has_note(case):
     x, y = (SOUND | VOID)[case][:2]
     dear = case in (*VOID, "constant columns", "duplicate rows", "a class of one", "large in float32")
     scorer = fed([name for name in OF_LAYERS if dear or get(name).default], x, {"y": y})
-    for reading in scorer.result():
-        assert np.isfinite(reading.value) or reading.note, reading
+    for result in scorer.result():
+        assert np.isfinite(result.value) or result.note, result
 
 
 @pytest.mark.parametrize("name", ["linear_f1", "lda_f1", "kmeans_ami", "logistic_f1", "mdl_compression"])
 @pytest.mark.parametrize("case", VOID)
-def test_what_cannot_be_scored_says_why(name, case):
+def test_undefined_scores_have_reason(name, case):
     x, y, why = VOID[case]
     if (name, case) == ("mdl_compression", "two rows"):
         why = ""  # a code of two labels is as long with the layer as without
@@ -158,7 +158,7 @@ def test_what_cannot_be_scored_says_why(name, case):
     assert np.isnan(got.value) == bool(why)
 
 
-def test_a_logistic_regression_is_not_asked_for_a_class_to_each_row():
+def test_logistic_regression_refuses_one_class_per_row():
     x, y = SOUND["a thousand classes"]
     got = read(fed("logistic_f1", x[:1200], {"y": y[:1200]}), "logistic_f1", "y")
     assert "classes are too many for" in got.note

@@ -1,3 +1,5 @@
+"""Cluster scores, compared with scikit-learn."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -12,7 +14,7 @@ from intus.scores.cluster import MOST_ROWS, _near, adjusted, mutual_information,
 from intus.scores.cluster import _tables as cluster_tables
 
 
-def test_equals_sklearn_on_the_same_clusters(digits):
+def test_kmeans_scores_equal_sklearn(digits):
     x, y = digits
     scorer = fed(["kmeans_mi", "kmeans_ami", "kmeans_nmi"], x, {"digit": y})
     _, rows, codes, _ = scorer.statistics.drawn()
@@ -31,7 +33,7 @@ def test_equals_sklearn_on_the_same_clusters(digits):
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 15)), min_size=2, max_size=80))
-def test_measures_of_any_labellings_equal_sklearn(rows):
+def test_agreement_measures_equal_sklearn(rows):
     truth, cluster, group = np.array(rows).T
     table = cluster_tables(truth, cluster, group).sum(axis=0)
     assert mutual_information(table) == pytest.approx(mutual_info_score(truth, cluster), abs=1e-9)
@@ -41,8 +43,8 @@ def test_measures_of_any_labellings_equal_sklearn(rows):
         assert adjusted(table) == pytest.approx(theirs, abs=1e-6)
 
 
-def test_leaving_a_group_out_changes_chance_as_expected(digits):
-    """The interval takes chance's share of a part to be that of the whole, scaled by 1/n."""
+def test_expected_mutual_information_scales_with_rows(digits):
+    """The jackknife scales the expected mutual information of all rows by 1/n for a part of them."""
     rng = np.random.default_rng(0)
     truth, group = digits[1][:1500], rng.integers(0, 16, 1500)
     cluster = np.where(rng.random(1500) < 0.5, truth, rng.integers(0, 10, 1500))
@@ -53,22 +55,22 @@ def test_leaving_a_group_out_changes_chance_as_expected(digits):
         assert near(part) == pytest.approx(adjusted(part), abs=2e-5)
 
 
-def test_shuffled_labels_agree_by_chance_only(digits):
+def test_baseline_of_shuffled_labels_is_chance(digits):
     x, y = digits
     fake = np.random.default_rng(0).permutation(y)
-    reading = read(fed("kmeans_ami", x, {"y": fake}), "kmeans_ami", "y")
-    assert reading.low <= 0.01
-    assert abs(reading.value) < 0.02
+    result = read(fed("kmeans_ami", x, {"y": fake}), "kmeans_ami", "y")
+    assert result.low <= 0.01
+    assert abs(result.value) < 0.02
 
 
-def test_rows_are_bounded():
+def test_kmeans_rows_are_bounded():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 5000)
-    reading = read(
+    result = read(
         fed("kmeans_ami", np.eye(3)[y] + rng.normal(0, 0.05, (5000, 3)), {"y": y}), "kmeans_ami", "y"
     )
-    assert reading.n == MOST_ROWS
-    assert reading.value == pytest.approx(1.0)
+    assert result.n == MOST_ROWS
+    assert result.value == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -80,29 +82,29 @@ def test_rows_are_bounded():
         (np.full((9, 2), np.nan), [0, 1, 2] * 3, "no labelled rows"),
     ],
 )
-def test_nothing_to_cluster_is_nan_with_a_note(x, y, note):
-    reading = read(fed("kmeans_ami", x, {"y": y}), "kmeans_ami", "y")
-    assert np.isnan(reading.value)
-    assert note in reading.note
+def test_cluster_score_without_data_is_nan_with_note(x, y, note):
+    result = read(fed("kmeans_ami", x, {"y": y}), "kmeans_ami", "y")
+    assert np.isnan(result.value)
+    assert note in result.note
 
 
-def test_bounds_of_mutual_information_are_not_negative():
+def test_mutual_information_bounds_are_nonnegative():
     x = np.random.default_rng(0).normal(size=(60, 3))
     for seed in range(8):
         got = read(fed("kmeans_mi", x, {"y": np.arange(60) % 2}, seed=seed), "kmeans_mi", "y")
         assert 0 <= got.low <= got.value <= got.high
 
 
-def test_too_many_labels_are_no_classes_for_functions_and_estimators():
+def test_too_many_labels_are_refused_by_functions_and_estimators():
     from sklearn.cluster import KMeans as Means
     from sklearn.neighbors import KNeighborsClassifier
 
     x = np.random.default_rng(0).normal(size=(3000, 2))
     scores = [lambda behaviours, labels: 1.0, KNeighborsClassifier(1), Means(3)]
-    for reading in fed(scores, x, {"y": x[:, 0]}).result():
-        assert np.isnan(reading.value)
-        assert reading.note == "too many different labels to be classes"
+    for result in fed(scores, x, {"y": x[:, 0]}).result():
+        assert np.isnan(result.value)
+        assert result.note == "too many different labels to be classes"
 
 
-def test_constant_behaviours_give_one_cluster_without_a_warning():
+def test_constant_behaviours_give_one_cluster():
     assert read(fed("kmeans_mi", np.ones((30, 2)), {"y": [0, 1] * 15}), "kmeans_mi", "y").value == 0

@@ -1,4 +1,4 @@
-"""What is said of scores: where they are registered, in the documentation, and beside results."""
+"""Descriptions of scores: in the registry, in the documentation, and with results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "scores.md"
 
 @pytest.fixture(autouse=True)
 def registry():
-    """What a test registers is forgotten after it."""
+    """Unregister the scores of a test after it."""
     names()  # those of installed packages are loaded once
     before = dict(base._SCORES)
     yield
@@ -31,13 +31,13 @@ def registry():
     base._SCORES.update(before)
 
 
-def test_the_documentation_is_what_the_scores_say():
-    """Written by `make scores`; in a process of its own, where no test registered anything."""
+def test_scores_page_is_up_to_date():
+    """`make scores` writes it; run in a separate process, where no test has registered a score."""
     made = subprocess.run([sys.executable, "-m", "intus.scores"], capture_output=True, text=True, check=True)
     assert made.stdout == DOCUMENT.read_text(encoding="utf-8"), "run `make scores`"
 
 
-def test_every_score_of_intus_says_what_it_is():
+def test_every_score_has_description():
     documented = re.findall(r"^### `(.*)`$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(documented) == 28 + 2 + 3  # registered, baselines as rows of their own, of two data points
     for name in documented:
@@ -49,7 +49,7 @@ def test_every_score_of_intus_says_what_it_is():
 
 @pytest.fixture(scope="module")
 def results():
-    """Every layer score of a layer that knows one target well and another one not at all."""
+    """Return every layer score of a layer that encodes one target well and another not at all."""
     rng = np.random.default_rng(0)
     x = np.where(rng.random((600, 6)) < 0.1, 0, rng.normal(size=(600, 6)))
     labels = {
@@ -64,7 +64,7 @@ def results():
     return [*scorer.result(), *units.result()]
 
 
-def test_results_are_as_their_scores_say(results):
+def test_results_match_their_descriptions(results):
     known = infos()
     found = {}
     for result in results:
@@ -81,13 +81,13 @@ def test_results_are_as_their_scores_say(results):
     assert set(names()) <= {*found, "gradient_noise"}
 
 
-def test_a_further_row_belongs_to_the_score_that_returns_it(results):
+def test_further_rows_have_descriptions(results):
     beside = {info.name: info for name in names() for info in get(name).infos[1:]}
     assert {result.score for result in results} - set(names()) == set(beside)
     assert {info.baseline_of for info in beside.values()} == {"linear_f1"}
 
 
-def test_a_registered_function_says_what_its_docstring_says():
+def test_registered_function_is_described_by_docstring():
     @register("kurtosis_t", label="Kurtosis", low=-2)
     def kurtosis(behaviours):
         """Excess kurtosis of all entries,
@@ -112,7 +112,7 @@ def test_a_registered_function_says_what_its_docstring_says():
     assert list(known)[-6:-3] == ["kurtosis_t", "gap_t", "both_t"]  # after intus's own, before those of pairs
 
 
-def test_an_estimator_says_what_it_is_a_score_of():
+def test_estimator_score_has_description():
     bayes, means = as_score(GaussianNB(), "bayes_t").infos[0], as_score(KMeans(3), "means_t").infos[0]
     assert bayes.about == "Macro F1 of GaussianNB, on held-out rows."
     assert (bayes.low, bayes.high, bayes.needs_target) == (0, 1, True)
@@ -121,13 +121,13 @@ def test_an_estimator_says_what_it_is_a_score_of():
 
 
 @pytest.mark.parametrize("text", ["x" * 1001, "a\0b"])
-def test_what_cannot_be_stored_is_refused(text):
+def test_invalid_description_is_refused(text):
     with pytest.raises(
         InputError, match="label of the score 'mine' must be text of at most 1,000 characters"
     ):
         ScoreInfo(name="mine", label=text)
 
 
-def test_an_info_survives_a_journey_and_what_a_newer_version_adds():
+def test_score_info_round_trip_ignores_unknown_fields():
     info = infos()["linear_f1"]
     assert ScoreInfo.from_json(info.to_json() | {"colour": "red"}) == info

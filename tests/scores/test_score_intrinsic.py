@@ -1,3 +1,5 @@
+"""Label-free scores, compared with numpy."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -7,7 +9,7 @@ from score_help import fed, read
 NAMES = ["mean", "mean_abs", "variance", "std", "min", "max", "norm", "sparsity", "dead", "nonfinite"]
 
 
-def test_equal_numpy(digits):
+def test_intrinsic_scores_equal_numpy(digits):
     x = digits[0] - 3
     scorer = fed(NAMES, x)
     want = {
@@ -27,12 +29,12 @@ def test_equal_numpy(digits):
         assert read(scorer, name).n == 1797
 
 
-def test_std_survives_a_mean_of_a_million():
+def test_std_with_large_mean():
     x = np.random.default_rng(0).normal(1e6, 1, size=(4000, 8))
     assert read(fed("std", x), "std").value == pytest.approx(x.std(), rel=1e-9)
 
 
-def test_interval_of_the_mean_covers():
+def test_mean_interval_coverage():
     rng = np.random.default_rng(0)
     hits = 0
     for _ in range(200):
@@ -41,8 +43,8 @@ def test_interval_of_the_mean_covers():
     assert 180 <= hits <= 200
 
 
-def test_interval_of_the_mean_covers_where_rows_of_an_item_are_alike():
-    """40 images of one level each, a row per pixel: 64 times as many rows say no more."""
+def test_mean_interval_coverage_with_clustered_rows():
+    """40 images of constant brightness with a row per pixel: 64 times as many rows, equal information."""
     rng = np.random.default_rng(0)
     hits = 0
     for _ in range(200):
@@ -52,13 +54,13 @@ def test_interval_of_the_mean_covers_where_rows_of_an_item_are_alike():
     assert 180 <= hits <= 200
 
 
-def test_dead_features_are_always_zero(digits):
+def test_dead_counts_features_that_are_always_zero(digits):
     x = digits[0]
     assert read(fed("dead", x), "dead").value == pytest.approx((x == 0).all(axis=0).mean())
     assert (x == 0).all(axis=0).any()
 
 
-def test_covariance_scores_equal_their_definitions(digits):
+def test_covariance_scores_equal_definitions(digits):
     x = digits[0].astype(np.float64)
     centred = x - x.mean(axis=0)
     eigenvalues = np.linalg.eigvalsh(centred.T @ centred)
@@ -80,7 +82,7 @@ def test_dimension_of_isotropic_noise():
 
 
 @pytest.mark.parametrize("directions", [5, 300, 1500])
-def test_dimension_of_layers_too_wide_to_keep(directions):
+def test_dimension_of_projected_layer(directions):
     """1,500 features are projected to 1,024."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(3000, directions))
@@ -95,7 +97,7 @@ def test_dimension_of_layers_too_wide_to_keep(directions):
     assert read(scorer, "effective_rank").note == "not for more than 1024 features"
 
 
-def test_nan_and_infinity_are_counted_and_left_out(digits):
+def test_nonfinite_entries_are_counted_and_rows_left_out(digits):
     x = digits[0].copy()
     x[3, 5], x[3, 6], x[10, 0] = np.nan, np.inf, -np.inf
     good = np.delete(x, [3, 10], axis=0)
@@ -109,16 +111,16 @@ def test_nan_and_infinity_are_counted_and_left_out(digits):
 
 
 @pytest.mark.parametrize("x", [np.full((5, 3), np.nan), np.empty((0, 3)), np.full((4, 2), 1e200)])
-def test_hopeless_input_is_nan_or_inf_never_a_crash(x):
+def test_extreme_input_gives_nan_or_inf(x):
     result = fed([*NAMES, "participation_ratio", "effective_rank"], x).result()
     assert len(result) == 12
-    for reading in result:
-        assert np.isfinite(reading.value) or reading.note or x.max(initial=0) == 1e200
+    for one in result:
+        assert np.isfinite(one.value) or one.note or x.max(initial=0) == 1e200
     if not np.isfinite(x).any():
         assert all(np.isnan(r.value) and r.note for r in result if r.score != "nonfinite")
 
 
-def test_constant_layers():
+def test_intrinsic_scores_of_constant_layer():
     scorer = fed([*NAMES, "participation_ratio", "effective_rank"], np.full((10, 3), 0.1))
     assert read(scorer, "std").value == pytest.approx(0, abs=1e-12)
     assert np.isnan(read(scorer, "participation_ratio").value)

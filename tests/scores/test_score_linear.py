@@ -1,3 +1,5 @@
+"""Linear classifiers, compared with scikit-learn."""
+
 from __future__ import annotations
 
 import tracemalloc
@@ -24,7 +26,7 @@ def rng() -> np.random.Generator:
 
 
 def in_blocks(x, y):
-    """Moments of rows that came block by block, none held out."""
+    """Return the moments of rows given block by block, none held out."""
     moments = Moments(x.shape[1], ("y",))
     for start in range(0, len(x), 301):
         part = slice(start, start + 301)
@@ -36,7 +38,7 @@ def in_blocks(x, y):
 
 @pytest.mark.parametrize("alpha", [0.001, 0.1, 1.0])
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
-def test_plane_equals_sklearn_ridge_classifier(digits, alpha, offset):
+def test_solve_equals_sklearn_ridge_classifier(digits, alpha, offset):
     x, y = digits[0].astype(np.float64) + offset, digits[1]
     moments = in_blocks(x, y)
     classifier = solve(factorise(moments.train), moments.classes["y"], alpha)
@@ -50,7 +52,7 @@ def test_plane_equals_sklearn_ridge_classifier(digits, alpha, offset):
 
 @pytest.mark.parametrize("alpha", [0.001, 0.1, 5.0])
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
-def test_plane_equals_sklearn_linear_discriminant(digits, alpha, offset):
+def test_discriminate_equals_sklearn_lda(digits, alpha, offset):
     x, y = digits[0].astype(np.float64) + offset, digits[1]
     moments = in_blocks(x, y)
     classifier = discriminate(factorise(moments.train), moments.classes["y"], alpha)
@@ -66,8 +68,8 @@ def test_plane_equals_sklearn_linear_discriminant(digits, alpha, offset):
 
 
 @pytest.mark.parametrize("noise", [0, 250])
-def test_the_penalty_is_the_one_that_generalised_cross_validation_chooses(digits, noise):
-    """scikit-learn's RidgeCV leaves rows out in turn; the rotation-invariant form is written out here."""
+def test_penalty_equals_generalised_cross_validation(digits, noise):
+    """scikit-learn's RidgeCV leaves out single rows; the rotation-invariant form is computed here."""
     rng = np.random.default_rng(0)
     x = np.hstack([digits[0].astype(float), 3 * rng.normal(size=(len(digits[1]), noise))])
     y, n = digits[1], len(x)
@@ -85,7 +87,7 @@ def test_the_penalty_is_the_one_that_generalised_cross_validation_chooses(digits
     assert chosen == pytest.approx(0.01 if not noise else 1.0, rel=10)
 
 
-def test_a_layer_whose_spread_lies_in_few_directions_is_read_well():
+def test_linear_f1_of_low_rank_layer():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 5, 4000)
     x = 0.3 * rng.normal(size=(5, 200))[y] + rng.normal(size=(4000, 200))
@@ -96,7 +98,7 @@ def test_a_layer_whose_spread_lies_in_few_directions_is_read_well():
         assert found > flat - 0.02 > 0.8
 
 
-def test_selectivity_is_accuracy_less_that_of_the_control(digits):
+def test_selectivity_is_accuracy_minus_control(digits):
     x, y = digits
     scorer = fed(["linear_selectivity", "lda_accuracy", "lda_f1"], x, {"digit": y})
     found, got = outcome(scorer.statistics, "digit"), read(scorer, "linear_selectivity", "digit")
@@ -109,7 +111,7 @@ def test_selectivity_is_accuracy_less_that_of_the_control(digits):
     assert chance.low < 0 < chance.high
 
 
-def test_score_equals_sklearn_on_the_same_split(digits):
+def test_linear_scores_equal_sklearn(digits):
     x, y = digits
     held = places(np.arange(len(x)), 0).held
     assert 0.2 < held.mean() < 0.3
@@ -133,15 +135,15 @@ def test_score_equals_sklearn_on_the_same_split(digits):
     assert f1.baseline == max(majority, control)
 
 
-def test_shuffled_labels_reach_no_more_than_the_baseline(digits):
+def test_linear_f1_of_shuffled_labels_is_baseline(digits):
     x, y = digits
     fake = np.random.default_rng(3).permutation(y)
-    reading = read(fed("linear_f1", x, {"y": fake}), "linear_f1", "y")
-    assert reading.value < 0.16
-    assert reading.low <= reading.baseline <= reading.high
+    result = read(fed("linear_f1", x, {"y": fake}), "linear_f1", "y")
+    assert result.value < 0.16
+    assert result.low <= result.baseline <= result.high
 
 
-def test_control_learns_nothing_even_of_separable_layers():
+def test_control_of_separable_layer_is_chance():
     y = np.arange(4000) % 4
     scorer = fed("linear_accuracy", np.eye(4)[y], {"y": y})
     assert read(scorer, "linear_accuracy", "y").value == 1.0
@@ -157,20 +159,20 @@ def test_control_learns_nothing_even_of_separable_layers():
         lambda y: np.array([f"class {c}" for c in y], dtype=object),
     ],
 )
-def test_label_types_give_the_same(digits, labels):
+def test_label_types_give_equal_scores(digits, labels):
     x, y = digits
     want = read(fed("linear_f1", x, {"y": y}), "linear_f1", "y")
     got = read(fed("linear_f1", x, {"y": labels(y)}), "linear_f1", "y")
     assert got.value == pytest.approx(want.value, abs=1e-12)
 
 
-def test_bools_and_two_classes(digits):
+def test_bool_labels_and_two_classes(digits):
     x, y = digits
     even = read(fed("linear_accuracy", x, {"even": y % 2 == 0}), "linear_accuracy", "even")
     assert even.value > 0.85 > 0.6 > even.baseline
 
 
-def test_rows_without_a_label_are_left_out_exactly(digits):
+def test_rows_without_label_are_left_out(digits):
     x, y = digits
     some = [None if i % 3 == 0 else int(c) for i, c in enumerate(y)]
     kept = np.arange(len(y)) % 3 != 0
@@ -183,12 +185,12 @@ def test_rows_without_a_label_are_left_out_exactly(digits):
     assert read(scorer, "linear_f1", "all").n > got.n
 
 
-def test_a_hundred_classes(rng):
+def test_hundred_classes(rng):
     y = np.arange(6000) % 100
     x = rng.normal(size=(100, 64))[y] + rng.normal(size=(6000, 64))
-    reading = read(fed("linear_f1", x, {"y": y}), "linear_f1", "y")
-    assert reading.value > 0.9
-    assert reading.baseline < 0.03
+    result = read(fed("linear_f1", x, {"y": y}), "linear_f1", "y")
+    assert result.value > 0.9
+    assert result.baseline < 0.03
 
 
 @pytest.mark.parametrize(
@@ -202,23 +204,23 @@ def test_a_hundred_classes(rng):
         (np.empty((0, 3)), np.empty(0, int), "no labelled"),
     ],
 )
-def test_nothing_to_learn_is_nan_with_a_note(x, y, note):
+def test_linear_score_without_classes_is_nan_with_note(x, y, note):
     import re
 
-    reading = read(fed("linear_f1", x, {"y": y}), "linear_f1", "y")
-    assert np.isnan(reading.value)
-    assert re.search(note, reading.note)
+    result = read(fed("linear_f1", x, {"y": y}), "linear_f1", "y")
+    assert np.isnan(result.value)
+    assert re.search(note, result.note)
 
 
-def test_constant_features_change_nothing(digits):
+def test_constant_features_do_not_change_scores(digits):
     x, y = digits
     wider = np.hstack([x, np.full((len(x), 3), 7.0, np.float32)])
     want, got = (read(fed("linear_f1", v, {"y": y}), "linear_f1", "y") for v in (x, wider))
     assert got.value == pytest.approx(want.value, abs=1e-9)
 
 
-def test_rows_of_one_item_fall_on_one_side(digits):
-    """Every row twice: with the item's id a twin is never trained on while its twin is judged."""
+def test_rows_of_one_item_are_on_one_side_of_split(digits):
+    """With every row given twice, item ids keep a row out of the training set of its copy."""
     x = np.random.default_rng(0).normal(size=(600, 400))
     y = np.random.default_rng(1).integers(0, 2, 600)
     twice, ids = np.r_[x, x], np.r_[np.arange(600), np.arange(600)]
@@ -229,8 +231,8 @@ def test_rows_of_one_item_fall_on_one_side(digits):
     assert honest.high - honest.low > 1.3 * (leaking.high - leaking.low)
 
 
-def test_bootstrap_covers_the_truth():
-    """Of 200 held-out sets about 95 % of the intervals must hold the accuracy of all."""
+def test_bootstrap_interval_coverage():
+    """About 95 % of the intervals of 200 held-out sets must contain the accuracy of all rows."""
     rng = np.random.default_rng(0)
     hits = 0
     for seed in range(200):
@@ -241,7 +243,7 @@ def test_bootstrap_covers_the_truth():
     assert 180 <= hits <= 200
 
 
-def test_interval_where_nothing_was_wrong():
+def test_interval_of_perfect_predictions():
     truth = np.arange(60) % 3
     low, high = judge(truth, truth).interval("accuracy", 0)
     assert high == 1
@@ -257,20 +259,20 @@ def test_macro_f1_equals_sklearn(rng):
     assert majority_f1(np.array([1, 1, 0]), np.array([0, 1])) == pytest.approx(1 / 3)
 
 
-def test_wide_layers_are_projected_and_say_so(digits):
+def test_wide_layers_are_projected_with_note(digits):
     x, y = digits
     wide = np.maximum(x @ np.random.default_rng(0).normal(size=(64, 3000)).astype(np.float32), 0)
     scorer = fed(["linear_f1", "participation_ratio"], wide, {"y": y})
-    reading = read(scorer, "linear_f1", "y")
-    assert reading.value > 0.95
-    assert reading.note == "3000 features projected to 1024"
+    result = read(scorer, "linear_f1", "y")
+    assert result.value > 0.95
+    assert result.note == "3000 features projected to 1024"
     centred = wide - wide.mean(axis=0, dtype=np.float64)
     kernel = centred @ centred.T
     exact = np.trace(kernel) ** 2 / (kernel**2).sum()
     assert read(scorer, "participation_ratio").value == pytest.approx(exact, rel=0.1)
 
 
-def test_moments_with_a_large_mean_keep_their_digits():
+def test_moments_with_large_mean():
     x = np.random.default_rng(0).normal(1e4, 1, size=(5000, 4))
     moments = Moments(4, ())
     for part in np.array_split(x, 9):
@@ -281,15 +283,15 @@ def test_moments_with_a_large_mean_keep_their_digits():
     assert Sums(2, 3).totals.shape == (2, 3)
 
 
-def test_too_few_to_hold_out():
+def test_too_few_rows_to_hold_out():
     scorer = Scorer("linear_f1")
     scorer.update(np.eye(3), {"y": [0, 1, 2]})
-    reading = read(scorer, "linear_f1", "y")
-    assert np.isnan(reading.value)
-    assert reading.note
+    result = read(scorer, "linear_f1", "y")
+    assert np.isnan(result.value)
+    assert result.note
 
 
-def test_partly_labelled_targets_are_solved_on_their_own_rows_and_share_them_where_they_are_the_same(digits):
+def test_partly_labelled_targets_use_own_moments(digits):
     x, y = digits[0].astype(np.float64), digits[1]
     rng = np.random.default_rng(0)
     padding, other = rng.random(len(y)) < 0.7, rng.random(len(y)) < 0.2
@@ -327,7 +329,7 @@ def test_partly_labelled_targets_are_solved_on_their_own_rows_and_share_them_whe
 
 @pytest.mark.parametrize("features", [1, 2, 3])
 @pytest.mark.parametrize("method", [solve, discriminate])
-def test_layers_of_a_few_features(method, features):
+def test_layers_of_few_features(method, features):
     x = np.random.default_rng(0).normal(size=(200, features))
     y = (x[:, 0] > 0).astype(int)
     moments = in_blocks(x, y)
@@ -335,7 +337,7 @@ def test_layers_of_a_few_features(method, features):
     assert (classifier.predict(x - moments.shift) == y).mean() > 0.9
 
 
-def test_very_wide_layers_are_projected_and_bounded_in_memory(digits):
+def test_memory_of_very_wide_layers_is_bounded(digits):
     x, y = digits
     wide = np.repeat(x[:448], 1568, axis=1)  # as many as a convolution's flattened map
     scorer = Scorer(["linear_f1", "participation_ratio", "effective_rank"])
@@ -343,11 +345,11 @@ def test_very_wide_layers_are_projected_and_bounded_in_memory(digits):
     for start in range(0, 448, 16):
         rows = slice(start, start + 16)
         scorer.update(wide[rows], {"digit": y[rows]})
-    readings = {r.score: r for r in scorer.result()}
+    results = {r.score: r for r in scorer.result()}
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 250e6  # its covariance would take 80 GB
-    assert readings["linear_f1"].note == "100352 features projected to 1024"
-    assert "not for more than 1024 features" in readings["effective_rank"].note
+    assert results["linear_f1"].note == "100352 features projected to 1024"
+    assert "not for more than 1024 features" in results["effective_rank"].note
     plain = fed("linear_f1", x[:448], {"digit": y[:448]})
-    assert readings["linear_f1"].value == pytest.approx(read(plain, "linear_f1", "digit").value, abs=0.06)
+    assert results["linear_f1"].value == pytest.approx(read(plain, "linear_f1", "digit").value, abs=0.06)

@@ -1,3 +1,5 @@
+"""Scores from logistic regressions."""
+
 from __future__ import annotations
 
 from math import log2
@@ -14,7 +16,7 @@ from intus.scores.logistic import code_length
 from intus.scores.statistics.split import places
 
 
-def test_labels_that_the_layer_holds_take_few_bits(digits):
+def test_code_length_of_encoded_labels_is_short(digits):
     x, y = digits
     got = read(fed("mdl_compression", x[:900], {"digit": y[:900]}), "mdl_compression", "digit")
     assert 2 < got.value < 8
@@ -22,24 +24,24 @@ def test_labels_that_the_layer_holds_take_few_bits(digits):
     assert got.n == 900
 
 
-def test_labels_of_one_bit_that_are_given_take_next_to_nothing():
+def test_code_length_of_given_binary_labels_is_near_zero():
     y = np.arange(1000) % 2
     bits = code_length(np.eye(2)[y] * 5, y)
     assert bits < 60 < 1000 * log2(2)
 
 
-def test_random_labels_take_what_they_take_plainly():
+def test_code_length_of_random_labels_equals_uniform_code():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 1200)
     assert code_length(rng.normal(size=(1200, 4)), y) == pytest.approx(1200 * log2(3), rel=0.05)
 
 
-def test_a_class_that_comes_late_costs_bits_and_no_error():
+def test_code_length_with_class_absent_from_first_block():
     y = np.r_[np.zeros(100, int), np.ones(100, int), np.full(100, 2)]
     assert np.isfinite(code_length(np.eye(3)[y], y))
 
 
-def test_logistic_regression_equals_sklearn_on_the_same_split(digits):
+def test_logistic_f1_equals_sklearn(digits):
     x, y = digits
     held = places(np.arange(len(x)), 0).held
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(x[~held], y[~held])

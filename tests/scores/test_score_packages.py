@@ -1,4 +1,4 @@
-"""Scores that another package brings, as a stranger writes them."""
+"""Scores of another installed package."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ for result in scorer.result():
 """
 
 
-def test_an_installed_package_brings_scores_and_what_it_has_wrong_is_told(tmp_path: Path):
+def test_installed_package_scores_and_warnings(tmp_path: Path):
     facts = tmp_path / "stranger-0.1.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 0.1\n")
@@ -80,6 +80,6 @@ def test_an_installed_package_brings_scores_and_what_it_has_wrong_is_told(tmp_pa
     assert "Traceback" not in done.stderr
 
 
-def test_what_is_no_score_is_refused():
+def test_invalid_scores_are_refused():
     with pytest.raises(InputError, match="or a scikit-learn estimator, got 3 of type int"):
         as_score(3)

@@ -1,3 +1,5 @@
+"""The linear regression, compared with scikit-learn."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -19,7 +21,7 @@ def diabetes() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("features", [10, 600])
-def test_prediction_equals_sklearn_ridge(diabetes, features):
+def test_ridge_prediction_equals_sklearn(diabetes, features):
     x, y = diabetes
     x = np.random.default_rng(0).normal(size=(10, features)).T @ x.T
     x = x.T + 1000
@@ -29,7 +31,7 @@ def test_prediction_equals_sklearn_ridge(diabetes, features):
     np.testing.assert_allclose(predicted(x[:300], y[:300], x[300:], 0.1), theirs, atol=1e-6)
 
 
-def test_r2_equals_sklearn_on_the_same_split(diabetes):
+def test_r2_equals_sklearn(diabetes):
     x, y = diabetes
     held = places(np.arange(len(x)), 0).held
     got = read(fed("r2", x, {"progression": y}), "r2", "progression")
@@ -44,7 +46,7 @@ def test_r2_equals_sklearn_on_the_same_split(diabetes):
     assert got.n == held.sum()
 
 
-def test_rows_without_a_number_and_with_nan_are_left_out(diabetes):
+def test_r2_leaves_out_rows_without_number_or_with_nan(diabetes):
     x, y = diabetes
     some = [None if i % 5 == 0 else float(v) for i, v in enumerate(y)]
     kept = np.arange(len(y)) % 5 != 0
@@ -56,18 +58,18 @@ def test_rows_without_a_number_and_with_nan_are_left_out(diabetes):
         assert (got.value, got.n) == (pytest.approx(want.value), want.n)
 
 
-def test_classes_have_no_regression(digits):
+def test_r2_is_not_computed_for_classes(digits):
     x, y = digits
     assert fed("r2", x, {"digit": y, "name": [f"d{c}" for c in y], "even": y % 2 == 0}).result() == []
 
 
-def test_a_constant_and_a_single_row_are_told(diabetes):
+def test_r2_of_constant_or_single_row_has_note(diabetes):
     x, _ = diabetes
     assert "no spread" in read(fed("r2", x, {"y": np.full(len(x), 0.5)}), "r2", "y").note
     assert "too few" in read(fed("r2", x[:1], {"y": [0.5]}), "r2", "y").note
 
 
-def test_constant_features_and_wide_layers_are_no_trouble():
+def test_r2_with_constant_features_and_wide_layers():
     rng = np.random.default_rng(0)
     x = np.hstack([np.ones((400, 3)), rng.normal(size=(400, 2000))])
     got = read(fed("r2", x, {"y": x[:, 5] + 0.01 * rng.normal(size=400)}), "r2", "y")

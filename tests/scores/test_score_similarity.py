@@ -1,3 +1,5 @@
+"""CKA of two layers."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -8,7 +10,7 @@ from intus.scores.similarity import alignment, cka, hsics, shared, sketch
 
 
 def looped_hsic(a: np.ndarray, b: np.ndarray) -> float:
-    """The estimator as a sum over all quadruples of different rows (Song et al. 2012, equation 4)."""
+    """Compute HSIC as a sum over all quadruples of different rows (Song et al. 2012, equation 4)."""
     n, total = len(a), 0.0
     for i in range(n):
         for j in set(range(n)) - {i}:
@@ -30,7 +32,7 @@ def test_hsic_equals_the_sum_over_all_quadruples():
     assert hsics(a, b, kept) == pytest.approx(wanted)
 
 
-def test_cka_of_rotations_is_one_and_of_strangers_near_zero():
+def test_cka_of_rotated_and_unrelated_layers():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 20))
     turn = np.linalg.qr(rng.normal(size=(20, 20)))[0]
@@ -41,7 +43,7 @@ def test_cka_of_rotations_is_one_and_of_strangers_near_zero():
     assert np.isnan(cka(np.eye(3), np.eye(3)))
 
 
-def test_sketches_keep_the_same_items_whatever_the_order(digits):
+def test_sketch_items_do_not_depend_on_order(digits):
     x, y = digits
     order = np.random.default_rng(0).permutation(len(x))
     one = sketch(fed("linear_f1", x, {"y": y}, np.arange(len(x))).statistics)
@@ -55,7 +57,7 @@ def test_sketches_keep_the_same_items_whatever_the_order(digits):
     assert n == 256
 
 
-def test_only_shared_rows_count(digits):
+def test_alignment_uses_shared_rows_only(digits):
     x, y = digits
     one = sketch(fed("linear_f1", x[:60], {"y": y[:60]}, np.arange(60)).statistics)
     other = sketch(fed("linear_f1", x[40:100], {"y": y[40:100]}, np.arange(40, 100)).statistics)
@@ -66,7 +68,7 @@ def test_only_shared_rows_count(digits):
     assert np.isnan(alignment(one, apart)[0])
 
 
-def test_the_interval_covers_what_all_rows_give(digits):
+def test_cka_interval_coverage(digits):
     x = digits[0]
     noisy = x + np.random.default_rng(0).normal(0, 6, x.shape)
     centred = [a - a.mean(axis=0) for a in (x.astype(float), noisy)]

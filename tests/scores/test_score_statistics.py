@@ -1,4 +1,4 @@
-"""Streams merge exactly, whatever the batches, and nothing crashes."""
+"""Statistics of streams: exact merging, any batches, types and shapes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNITS = ["correlation", "mean_difference", "iou", "iou_max"]
     strings=st.booleans(),
     holes=st.booleans(),
 )
-def test_parts_merged_equal_the_whole(seed, rows, features, cuts, strings, holes):
+def test_merged_scorers_equal_single_scorer(seed, rows, features, cuts, strings, holes):
     rng = np.random.default_rng(seed)
     x = rng.normal(5, 1, size=(rows, features)) * rng.integers(0, 2, size=(rows, 1))
     y = rng.integers(0, 3, rows)
@@ -49,7 +49,7 @@ def test_parts_merged_equal_the_whole(seed, rows, features, cuts, strings, holes
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000), cuts=st.lists(st.integers(0, 40), max_size=3), holes=st.booleans())
-def test_parts_merged_equal_the_whole_for_units(seed, cuts, holes):
+def test_merged_unit_scorers_equal_single_scorer(seed, cuts, holes):
     rng = np.random.default_rng(seed)
     items = np.repeat(rng.permutation(40), 6)
     x = rng.normal(3, 1, size=(240, 3)).astype(np.float32)
@@ -65,7 +65,7 @@ def test_parts_merged_equal_the_whole_for_units(seed, cuts, holes):
     same(whole.result(), merged.result(), 1e-6)
 
 
-def test_batches_do_not_matter(digits):
+def test_batch_sizes_do_not_change_results(digits):
     x, y = digits
     whole, batches = fed(ALL, x, {"y": y}), Scorer(ALL)
     for part in np.array_split(np.arange(len(x)), 23):
@@ -73,7 +73,7 @@ def test_batches_do_not_matter(digits):
     same(whole.result(), batches.result(), 1e-8)
 
 
-def test_seed_decides_and_is_deterministic(digits):
+def test_results_depend_on_seed_only(digits):
     x, y = digits
     one, again, other = (fed(ALL, x, {"y": y}, seed=s) for s in (1, 1, 2))
     assert one.result() == again.result() or str(one.result()) == str(again.result())
@@ -84,7 +84,7 @@ def test_seed_decides_and_is_deterministic(digits):
 @given(
     rows=st.integers(0, 400), capacity=st.integers(1, 60), cut=st.integers(0, 400), seed=st.integers(0, 99)
 )
-def test_sample_is_the_smallest_keys_however_it_was_made(rows, capacity, cut, seed):
+def test_sample_consists_of_smallest_keys(rows, capacity, cut, seed):
     where = places(np.arange(rows), seed)
     x = np.arange(rows, dtype=float)[:, None]
     codes, values = np.zeros((rows, 0), np.int64), np.zeros((rows, 0))
@@ -103,7 +103,7 @@ def test_sample_is_the_smallest_keys_however_it_was_made(rows, capacity, cut, se
     assert merged.complete == (rows <= capacity)
 
 
-def test_places_are_fair_and_independent():
+def test_places_are_uniform_and_independent():
     where = places(np.arange(200_000), 0)
     assert where.held.mean() == pytest.approx(HELD_OUT, abs=0.005)
     counts = np.bincount(where.group, minlength=GROUPS)
@@ -116,7 +116,7 @@ def test_places_are_fair_and_independent():
     assert twice.position.reshape(500, 3).tolist() == [[0, 1, 2]] * 500
 
 
-def test_memory_of_the_sample_is_bounded():
+def test_sample_memory_is_bounded():
     scorer = Scorer("kmeans_ami", sample_bytes=1 << 20)
     rng = np.random.default_rng(0)
     for _ in range(20):
@@ -127,7 +127,7 @@ def test_memory_of_the_sample_is_bounded():
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int64, np.uint8, bool])
-def test_any_dtype_and_shape(dtype):
+def test_any_dtype_and_shape_is_accepted(dtype):
     x = (np.arange(240).reshape(20, 3, 4) % 7).astype(dtype)
     scorer = fed(["mean", "std"], x)
     assert read(scorer, "mean").value == pytest.approx(x.astype(float).mean())
@@ -136,7 +136,7 @@ def test_any_dtype_and_shape(dtype):
     assert read(fed("mean", x[:, 0, 0]), "mean").n == 20
 
 
-def test_the_callers_array_may_change_afterwards():
+def test_scorer_copies_arrays_of_caller():
     x = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
     kept = x.copy()
     scorer = fed(["kmeans_ami"], x, {"y": np.arange(200) % 2})
@@ -144,7 +144,7 @@ def test_the_callers_array_may_change_afterwards():
     np.testing.assert_array_equal(np.sort(scorer.statistics.drawn()[1], 0), np.sort(kept, 0))
 
 
-def test_mistakes_are_sentences():
+def test_invalid_updates_are_refused():
     scorer = fed("mean", np.ones((4, 3)), {"y": [0, 1, 0, 1]})
     with pytest.raises(InputError, match="first behaviours had 3 features, these have 5"):
         scorer.update(np.ones((4, 5)), {"y": [0, 1, 0, 1]})
@@ -164,13 +164,13 @@ def test_mistakes_are_sentences():
         fed("linear_f1", np.ones((1, 1)), {"y": np.array([[1], None], dtype=object)[:1]})
 
 
-def test_nothing_seen_yet():
+def test_scorer_without_rows_has_no_results():
     assert Scorer(ALL).result() == []
     assert Scorer("mean").merge(Scorer("mean")).result() == []
     assert {"linear_f1", "kmeans_ami", "iou", "dead"} <= set(names())
 
 
-def test_too_many_classes_merge_to_the_same_note():
+def test_merge_of_too_many_classes_has_note():
     x = np.random.default_rng(0).normal(size=(2400, 2))
     y = np.arange(2400.0)
     merged = fed("linear_f1", x[:1200], {"y": y[:1200]}).merge(fed("linear_f1", x[1200:], {"y": y[1200:]}))

@@ -1,3 +1,5 @@
+"""The gradient noise scale."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -5,7 +7,7 @@ import pytest
 from score_help import fed, read
 
 
-def test_noise_scale_of_gaussian_gradients_is_what_they_were_made_with():
+def test_gradient_noise_of_gaussian_gradients():
     rng = np.random.default_rng(0)
     direction = rng.normal(size=500)
     wanted = 4.0 * 500 / (direction @ direction)
@@ -16,8 +18,8 @@ def test_noise_scale_of_gaussian_gradients_is_what_they_were_made_with():
     assert np.mean(found) == pytest.approx(wanted, rel=0.03)
 
 
-def test_it_does_not_depend_on_the_number_of_steps():
-    """What noise adds to the mean's length is taken off: three steps say on average what many do."""
+def test_gradient_noise_is_unbiased_in_number_of_steps():
+    """The noise in the squared norm of the mean is subtracted, so three steps suffice on average."""
     rng = np.random.default_rng(1)
     direction = rng.normal(size=2000)
     few = [
@@ -27,7 +29,7 @@ def test_it_does_not_depend_on_the_number_of_steps():
     assert np.mean(few) == pytest.approx(2000 / (direction @ direction), rel=0.05)
 
 
-def test_blocks_and_merging_give_the_same():
+def test_gradient_noise_of_blocks_and_merged_scorers():
     rng = np.random.default_rng(2)
     x = rng.normal(1, 1, (30, 7))
     one, first, second = (
@@ -40,7 +42,7 @@ def test_blocks_and_merging_give_the_same():
     )
 
 
-def test_no_direction_and_a_single_step_are_told():
+def test_gradient_noise_without_direction_has_note():
     rng = np.random.default_rng(3)
     x = rng.normal(size=(10, 50))
     assert "no direction" in read(fed("gradient_noise", x - x.mean(axis=0)), "gradient_noise").note

@@ -14,16 +14,16 @@ from intus.serving.messages import TargetRequest
 
 
 def record(rows: int = 4, address: str = "fc1", **facts: Any) -> Record:
-    """A record of ``rows`` rows and three features, of epoch 0 of model ``m`` in run ``r``."""
+    """Return a record of ``rows`` rows and three features, of epoch 0 of model ``m`` in run ``r``."""
     array = facts.pop("array", np.arange(rows * 3, dtype=np.float32).reshape(rows, 3))
     return Record(array, address, **({"run": "r", "model": "m", "epoch": 0, "mode": "train"} | facts))
 
 
 def point(*records: Record, lacks: str = "") -> DataPoint:
-    """A data point of these records."""
+    """Return a data point of these records."""
     return DataPoint(Key.of(records[0]), records[0].kind, records[0].epoch, -1, tuple(records), lacks)
 
 
 def target_of(facts: dict[str, Any]) -> Target:
-    """A target, read as a request would be."""
+    """Return a target decoded from a request."""
     return Target.parse(decode(encode(facts), TargetRequest))

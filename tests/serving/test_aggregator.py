@@ -15,7 +15,7 @@ from intus.serving.aggregation.aggregator import Aggregator
 
 
 def ids(points):
-    """(address, epoch, kind, mode) -> first values of its blocks."""
+    """Return {(address, epoch, kind, mode): first values of its blocks}."""
     return {
         (p.key.address, p.epoch, p.key.kind, p.key.mode): [float(r.array.flat[0]) for r in p.records]
         for p in points
@@ -26,7 +26,7 @@ def numbered(number: int, **facts):
     return record(array=np.full((2, 3), number, dtype=np.float32), **facts)
 
 
-def test_a_newer_epoch_completes_the_older():
+def test_newer_epoch_completes_older_epoch():
     aggregator = Aggregator()
     assert aggregator.accept([numbered(1), numbered(2)]).ready == []
     assert aggregator.accept([numbered(3, address="fc2")]).ready == []
@@ -37,7 +37,7 @@ def test_a_newer_epoch_completes_the_older():
     assert aggregator.status()["pending"] == 1
 
 
-def test_runs_and_models_do_not_trigger_each_other():
+def test_newer_epoch_of_other_run_or_model_ends_no_window():
     aggregator = Aggregator()
     aggregator.accept([numbered(1)])
     assert aggregator.accept([numbered(2, run="s", epoch=5), numbered(3, model="n", epoch=5)]).ready == []
@@ -47,7 +47,7 @@ def test_runs_and_models_do_not_trigger_each_other():
     assert aggregator.flush() == []
 
 
-def test_modes_kinds_and_outputs_are_kept_apart():
+def test_modes_kinds_and_outputs_are_separate_data_points():
     aggregator = Aggregator()
     aggregator.accept(
         [numbered(1), numbered(2, mode="eval"), numbered(3, kind="input"), numbered(4, index=1)]
@@ -56,7 +56,7 @@ def test_modes_kinds_and_outputs_are_kept_apart():
     assert [p.kind for p in ready] == ["output", "output@eval", "input", "output.1"]
 
 
-def test_the_mode_seen_first_is_the_main_one():
+def test_first_mode_of_run_is_main_mode():
     aggregator = Aggregator()
     aggregator.accept([numbered(1, mode="eval")])
     aggregator.accept([numbered(2, epoch=1), numbered(3, epoch=1, mode="eval")])
@@ -66,7 +66,7 @@ def test_the_mode_seen_first_is_the_main_one():
     assert [p.kind for p in aggregator.flush()] == ["output"]
 
 
-def test_a_late_array_joins_the_rows_it_belongs_to():
+def test_late_record_joins_its_data_point():
     aggregator = Aggregator()
     aggregator.accept([numbered(1), numbered(2, address="fc2")])
     assert len(aggregator.accept([numbered(3, epoch=1)]).ready) == 2
@@ -77,7 +77,7 @@ def test_a_late_array_joins_the_rows_it_belongs_to():
     }
 
 
-def test_an_older_epoch_that_comes_first_time_late_is_kept_apart():
+def test_first_record_of_older_epoch_opens_own_window():
     aggregator = Aggregator()
     aggregator.accept([numbered(1, epoch=1)])
     assert aggregator.accept([numbered(2, epoch=0)]).ready == []
@@ -85,7 +85,7 @@ def test_an_older_epoch_that_comes_first_time_late_is_kept_apart():
     assert ids(outcome.ready) == {("fc1", 1, "output", "train"): [1], ("fc1", 0, "output", "train"): [2]}
 
 
-def test_an_epoch_between_two_others_is_late_and_no_new_beginning():
+def test_skipped_epoch_is_late_not_restart():
     aggregator = Aggregator()
     for number, epoch in enumerate([0, 2, 1, 2]):
         outcome = aggregator.accept([numbered(number, epoch=epoch)])
@@ -96,7 +96,7 @@ def test_an_epoch_between_two_others_is_late_and_no_new_beginning():
     }
 
 
-def test_a_training_begun_anew_is_noticed_and_scored():
+def test_restarted_training_is_scored_with_notice():
     aggregator = Aggregator()
     for epoch in range(4):
         aggregator.accept([numbered(epoch, epoch=epoch)])
@@ -109,7 +109,7 @@ def test_a_training_begun_anew_is_noticed_and_scored():
     assert again.notices == []
 
 
-def test_the_same_request_twice_counts_once():
+def test_repeated_request_counts_once():
     aggregator = Aggregator()
     first = aggregator.accept([numbered(1)], "client", 0)
     second = aggregator.accept([numbered(1)], "client", 0)
@@ -121,7 +121,7 @@ def test_the_same_request_twice_counts_once():
     assert (aggregator.status()["received"], aggregator.status()["duplicates"]) == (2, 1)
 
 
-def test_of_a_parameter_the_newest_state_stands():
+def test_newest_parameter_replaces_older():
     aggregator = Aggregator()
     for number in (1, 2, 3):
         aggregator.accept([numbered(number, kind="parameter", batch_axis=None)])
@@ -129,7 +129,7 @@ def test_of_a_parameter_the_newest_state_stands():
     assert aggregator.nbytes == 24
 
 
-def test_what_a_client_dropped_makes_the_epoch_incomplete():
+def test_dropped_records_make_epoch_incomplete():
     aggregator = Aggregator()
     aggregator.accept([numbered(1)], "client", 0, dropped=0)
     outcome = aggregator.accept([numbered(2, epoch=1)], "client", 1, dropped=3)
@@ -142,7 +142,7 @@ def test_what_a_client_dropped_makes_the_epoch_incomplete():
     assert (aggregator.status()["dropped"], aggregator.status()["incomplete"]) == (3, 2)
 
 
-def test_memory_is_bounded_oldest_window_first():
+def test_oldest_window_is_evicted_at_memory_limit():
     aggregator = Aggregator(max_bytes=100)  # four records of 24 bytes
     for epoch in range(4):
         aggregator.accept([numbered(epoch, model=f"m{epoch}")])
@@ -154,7 +154,7 @@ def test_memory_is_bounded_oldest_window_first():
     assert aggregator.status()["refused"] == 1
 
 
-def test_what_was_handed_on_is_let_go_before_what_was_not():
+def test_passed_on_windows_are_evicted_first():
     aggregator = Aggregator(max_bytes=100)
     aggregator.accept([numbered(0, model="waits")])
     aggregator.accept([numbered(1, model="done")])
@@ -164,7 +164,7 @@ def test_what_was_handed_on_is_let_go_before_what_was_not():
     assert {p.key.model for p in aggregator.flush()} == {"waits", "new"}
 
 
-def test_an_epoch_that_lost_its_beginning_to_memory_is_incomplete():
+def test_epoch_is_incomplete_after_eviction():
     aggregator = Aggregator(max_bytes=100)  # four records of 24 bytes
     notices = [n for number in range(5) for n in aggregator.accept([numbered(number)]).notices]
     assert [n.code for n in notices] == ["memory"]
@@ -176,7 +176,7 @@ def test_an_epoch_that_lost_its_beginning_to_memory_is_incomplete():
     assert [p.complete for p in aggregator.flush()] == [True]  # the next epoch is whole
 
 
-def test_what_comes_late_does_not_replace_a_whole_that_was_let_go():
+def test_late_record_of_evicted_scored_epoch_is_refused():
     aggregator = Aggregator(max_bytes=100)
     aggregator.accept([numbered(0), numbered(1)])
     assert [p.rows for p in aggregator.flush()] == [4]
@@ -191,7 +191,7 @@ def test_what_comes_late_does_not_replace_a_whole_that_was_let_go():
     assert (outcome.accepted, [n.code for n in outcome.notices]) == (1, ["restarted"])
 
 
-def test_of_a_parameter_nothing_is_lost_with_its_older_states():
+def test_parameter_is_complete_after_eviction_of_older_value():
     aggregator = Aggregator(max_bytes=100)
     weight = {"kind": "parameter", "batch_axis": None}
     aggregator.accept([numbered(0, **weight)])
@@ -201,13 +201,13 @@ def test_of_a_parameter_nothing_is_lost_with_its_older_states():
     assert [p.complete for p in aggregator.flush(model="m")] == [True]
 
 
-def test_an_array_too_big_for_the_whole_is_refused_with_its_size():
+def test_record_larger_than_memory_limit_is_refused():
     outcome = Aggregator(max_bytes=10).accept([numbered(1)])
     assert outcome.accepted == 0
     assert "24 bytes at 'fc1' was refused: the aggregator holds at most 10" in outcome.notices[0].text
 
 
-def test_remove_and_clear_forget():
+def test_remove_and_clear_delete_records():
     aggregator = Aggregator()
     aggregator.accept([numbered(1), numbered(2, model="n")])
     aggregator.remove("m")
@@ -218,7 +218,7 @@ def test_remove_and_clear_forget():
     assert aggregator.accept([numbered(1)], "client", 0).duplicate
 
 
-def test_other_trigger_fields():
+def test_trigger_fields_step_and_mode():
     aggregator = Aggregator(trigger=("epoch", "step"))
     aggregator.accept([numbered(1, step=0)])
     ready = aggregator.accept([numbered(2, step=1)]).ready
@@ -230,7 +230,7 @@ def test_other_trigger_fields():
         Aggregator(trigger=("colour",))
 
 
-def test_trigger_fields_set_later_are_for_what_begins_then():
+def test_new_trigger_fields_apply_to_new_runs_only():
     aggregator = Aggregator()
     aggregator.accept([numbered(1, mode="train")], "c", 0)
     aggregator.set_trigger(["epoch", "state"])
@@ -244,7 +244,7 @@ def test_trigger_fields_set_later_are_for_what_begins_then():
     assert again.snapshot(("other", "m"), 0.0)["trigger"] == ["epoch", "mode"]
 
 
-def test_an_unknown_epoch_is_a_window_too():
+def test_records_without_epoch_have_own_window():
     aggregator = Aggregator()
     aggregator.accept([numbered(1, epoch=None)])
     assert ids(aggregator.accept([numbered(2, epoch=0)]).ready) == {("fc1", None, "output", "train"): [1]}
@@ -260,8 +260,8 @@ EVENTS = st.lists(
 
 @settings(max_examples=300)
 @given(EVENTS)
-def test_nothing_is_lost_and_nothing_is_mixed(events):
-    """With two epochs at most in play, every array sent is in the last data point of its key and epoch."""
+def test_every_record_is_in_last_data_point_of_its_key(events):
+    """With at most two open epochs, every record sent is in the last data point of its key and epoch."""
     aggregator, sent, last = Aggregator(), Counter(), {}
     newest = {"m": 0, "n": 0}
     for number, (advance, address, model, back) in enumerate(events):
@@ -282,7 +282,7 @@ def test_nothing_is_lost_and_nothing_is_mixed(events):
 
 
 @given(st.permutations(range(8)), st.lists(st.integers(0, 7), max_size=8))
-def test_requests_in_any_order_and_number_count_once(order, repeated):
+def test_reordered_and_repeated_requests_count_once(order, repeated):
     aggregator = Aggregator()
     for seq in [*order, *repeated]:
         aggregator.accept([numbered(seq)], "client", seq)
@@ -294,7 +294,7 @@ def test_requests_in_any_order_and_number_count_once(order, repeated):
     st.lists(st.tuples(st.integers(1, 40), st.integers(0, 3), st.booleans()), max_size=30),
     st.integers(12, 600),
 )
-def test_memory_never_exceeds_its_bound(events, limit):
+def test_memory_stays_within_limit(events, limit):
     aggregator = Aggregator(max_bytes=limit)
     for rows, epoch, flush in events:
         aggregator.accept([record(rows, epoch=epoch)])

@@ -1,4 +1,4 @@
-"""Labels matched by order of arrival: not verified, then verified by a second epoch, or withdrawn."""
+"""Labels matched by order of arrival: unverified, then verified by a second epoch or withdrawn."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from intus.storage.database import Database
 LOST = np.arange(-4, 0)
 
 
-def heard(orders, *points):
-    """What each data point tells, with what is then said of scores by order of arrival."""
+def news_and_notes(orders, *points):
+    """Return the news of each data point, and the note that scores matched by order then have."""
     out = []
     for one in points:
         results = Results.from_rows([{"score": "x", "note": f"{UNVERIFIED}; incomplete: 3 of 4"}])
@@ -26,9 +26,9 @@ def heard(orders, *points):
     return out
 
 
-def test_a_second_epoch_in_order_verifies_and_is_heard_once():
+def test_second_epoch_verifies_order_once():
     first, second, third = (point(record(epoch=epoch)) for epoch in range(3))
-    assert heard(ArrivalOrder(), first, first, second, second, third) == [
+    assert news_and_notes(ArrivalOrder(), first, first, second, second, third) == [
         (None, UNVERIFIED),
         (None, UNVERIFIED),
         (True, BY_ORDER),
@@ -37,30 +37,30 @@ def test_a_second_epoch_in_order_verifies_and_is_heard_once():
     ]
 
 
-def test_rows_that_nobody_knows_disprove():
+def test_unknown_rows_disprove_order():
     lost = [point(record(epoch=epoch, items=LOST)) for epoch in (1, 2)]
-    assert [news for news, _ in heard(ArrivalOrder(), point(record()), *lost)] == [None, False, None]
+    assert [news for news, _ in news_and_notes(ArrivalOrder(), point(record()), *lost)] == [None, False, None]
 
 
-def test_what_could_not_be_told_is_heard_again():
+def test_news_is_repeated_until_update():
     orders, second = ArrivalOrder(), point(record(epoch=1))
-    heard(orders, point(record()))
+    news_and_notes(orders, point(record()))
     assert [orders.news(second), orders.news(second)] == [True, True]
 
 
-def test_modes_runs_and_models_are_apart_and_what_tells_nothing_is_passed_over():
+def test_order_is_tracked_per_run_model_and_mode():
     orders = ArrivalOrder()
-    heard(orders, point(record()))
+    news_and_notes(orders, point(record()))
     others = [{"mode": "eval"}, {"run": "s"}, {"model": "n"}, {"items": np.arange(4)}, {"batch_axis": None}]
     told = [point(record(**({"epoch": 1} | facts))) for facts in others]
-    assert [news for news, _ in heard(orders, *told)] == [None] * 5
+    assert [news for news, _ in news_and_notes(orders, *told)] == [None] * 5
     orders.forget("m")
-    assert heard(orders, point(record(epoch=1))) == [(None, UNVERIFIED)]
+    assert news_and_notes(orders, point(record(epoch=1))) == [(None, UNVERIFIED)]
 
 
-def test_a_training_that_begins_again_is_not_verified():
+def test_restarted_training_is_verified_anew():
     points = [point(record(epoch=epoch)) for epoch in (4, 5, 0, 1)]
-    assert [news for news, _ in heard(ArrivalOrder(), *points)] == [None, True, None, True]
+    assert [news for news, _ in news_and_notes(ArrivalOrder(), *points)] == [None, True, None, True]
 
 
 def by_order(kind="output", value=0.5, note=UNVERIFIED):
@@ -74,7 +74,7 @@ def by_order(kind="output", value=0.5, note=UNVERIFIED):
 
 @pytest.mark.parametrize("holds", [True, False])
 @pytest.mark.parametrize("apart", [False, True], ids=["together", "apart"])
-def test_the_frontend_says_so_in_what_is_stored(tmp_path, holds, apart):
+def test_stored_scores_are_verified_or_withdrawn(tmp_path, holds, apart):
     rows = [by_order(), by_order("output@eval"), by_order("input", note=f"{UNVERIFIED}; a doubt")]
     rows.append(by_order("grad_output", note="matched 3 of 4 labels"))
     with Database(tmp_path / "x.db") as database:
@@ -101,7 +101,7 @@ def test_the_frontend_says_so_in_what_is_stored(tmp_path, holds, apart):
     assert notices == ([] if holds else ["order"])
 
 
-def test_only_the_mode_that_is_named_is_revised(tmp_path):
+def test_revise_changes_named_mode_only(tmp_path):
     with Database(tmp_path / "x.db") as database:
         database.add(Results.from_rows([by_order(), by_order("output@dev_1"), by_order("output@devX1")]))
         assert database.revise("r", "m", "dev_1", UNVERIFIED, BY_ORDER) == 1

@@ -1,4 +1,4 @@
-"""The container file: what it runs, run here."""
+"""The container file: its entry point, run without a container."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILE = Path(__file__).parents[2] / "Containerfile"
 
 @pytest.fixture
 def entry(tmp_path):
-    """The image's command, with an ``intus`` to be found, and its environment."""
+    """Return the image's entry point, and an environment with an ``intus`` command on the PATH."""
     (line,) = re.findall(r"^ENTRYPOINT (.*)$", FILE.read_text(), re.MULTILINE)
     tool = tmp_path / "bin" / "intus"
     tool.parent.mkdir()
@@ -28,7 +28,7 @@ def entry(tmp_path):
     return json.loads(line), environment | {"PATH": f"{tool.parent}:{os.environ['PATH']}"}
 
 
-def test_it_serves_everybody_who_has_the_token_and_keeps_its_data_in_the_volume(entry, tmp_path):
+def test_container_serves_with_token_and_stores_in_volume(entry, tmp_path):
     command, environment = entry
     process = subprocess.Popen(
         [*command, "--port", "0"],
@@ -53,14 +53,14 @@ def test_it_serves_everybody_who_has_the_token_and_keeps_its_data_in_the_volume(
         process.stdout.close()
 
 
-def test_it_says_that_it_needs_a_token(entry):
+def test_container_requires_token(entry):
     command, environment = entry
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode != 0
-    assert "say which token is asked of everybody" in done.stderr
+    assert "set it to the secret that requests must carry" in done.stderr
 
 
-def test_it_installs_what_there_is():
+def test_container_installs_existing_extras():
     text = FILE.read_text()
     extras = re.search(r'"/source\[(.*?)\]"', text)[1].split(",")
     project = (FILE.parent / "pyproject.toml").read_text()

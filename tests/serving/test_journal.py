@@ -1,4 +1,4 @@
-"""The journal's bytes, and an aggregator that goes on where one was killed."""
+"""The journal's file format, and an aggregator that resumes after a kill."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from intus.serving.errors import FullError
 from intus.serving.messages import IngestReply
 
 
-class Scorer:
-    """An evaluator that keeps what it gets; ``store`` says that its scores are stored."""
+class FakeEvaluator:
+    """An evaluator that collects data points; ``store`` reports their scores as stored."""
 
     def __init__(self) -> None:
-        self.got, self.told, self.waiting = [], [], []
+        self.got, self.received_notices, self.waiting = [], [], []
 
     def points(self, batch, done) -> None:
         self.got += batch
         self.waiting += [(point, done) for point in batch]
 
     def store(self, most=None) -> None:
-        """Store the scores of all that waits, or of the first so many."""
+        """Report the scores of all waiting data points as stored, or of the first ``most``."""
         now, self.waiting = self.waiting[:most], [] if most is None else self.waiting[most:]
         for point, done in now:
             done(point)
 
     def last(self):
-        """(address, epoch) -> the numbers in the newest data point."""
+        """Return {(address, epoch): numbers in the newest data point}."""
         return {(p.key.address, p.epoch): [int(r.array.flat[0]) for r in p.records] for p in self.got}
 
     def backlog(self) -> int:
         return 0
 
     def notices(self, notices) -> None:
-        self.told += notices
+        self.received_notices += notices
 
     def report(self, report) -> None:
         pass
@@ -62,21 +62,21 @@ def numbered(number, **facts):
 
 
 class Machine:
-    """A service over a folder, that can be killed and begun again."""
+    """An aggregator service with a journal folder, which can be killed and restarted."""
 
     def __init__(self, folder, **options) -> None:
         self.folder, self.options, self.time = folder, options, 1000.0
         self.start()
 
     def start(self) -> None:
-        self.scorer = Scorer()
+        self.evaluator = FakeEvaluator()
         self.journal = Journal(self.folder)
         self.service = AggregatorService(
-            self.scorer, Aggregator(**self.options), self.journal, clock=lambda: self.time
+            self.evaluator, Aggregator(**self.options), self.journal, clock=lambda: self.time
         )
 
     def kill(self) -> None:
-        """What is left is what is on disk."""
+        """Restart from the journal alone."""
         self.journal.close()
         self.start()
 
@@ -88,7 +88,7 @@ class Machine:
         return self.service.records([numbered(number, **facts) for number in numbers], envelope)
 
     def on_disk(self) -> bool:
-        """Whether there is an array in the journal: the state alone has none."""
+        """Return whether the journal contains records, not only snapshots."""
         return any(b'"F32"' in path.read_bytes() for path in self.folder.rglob("*.log"))
 
 
@@ -104,7 +104,7 @@ def machine(tmp_path):
 
 @settings(max_examples=60)
 @given(st.lists(st.binary(max_size=40), max_size=6), st.data())
-def test_a_log_cut_anywhere_gives_its_whole_frames_and_takes_more(tmp_path_factory, bodies, data):
+def test_truncated_log_yields_complete_frames_and_accepts_more(tmp_path_factory, bodies, data):
     folder = tmp_path_factory.mktemp("log")
     log = Log(folder, False)
     log.begin({"n": 0})
@@ -130,7 +130,7 @@ def test_a_log_cut_anywhere_gives_its_whole_frames_and_takes_more(tmp_path_facto
 
 @given(st.integers(0, 200), st.integers(1, 255))
 @settings(max_examples=60)
-def test_a_flipped_bit_ends_the_log_there(tmp_path_factory, place, flip):
+def test_log_ends_at_corrupted_frame(tmp_path_factory, place, flip):
     folder = tmp_path_factory.mktemp("log")
     log = Log(folder, False)
     log.begin({})
@@ -148,7 +148,7 @@ def test_a_flipped_bit_ends_the_log_there(tmp_path_factory, place, flip):
     assert path.stat().st_size <= place
 
 
-def test_two_servers_do_not_share_a_journal(tmp_path):
+def test_journal_is_refused_to_second_server(tmp_path):
     first = Journal(tmp_path / "journal")
     with pytest.raises(ServeError, match=r"journal.* is used by another server"):
         Journal(tmp_path / "journal")
@@ -159,9 +159,9 @@ def test_two_servers_do_not_share_a_journal(tmp_path):
         Journal(tmp_path / "file")
 
 
-def test_a_full_journal_refuses_and_a_small_end_is_let_through(tmp_path):
+def test_full_journal_refuses_large_and_accepts_small_requests(tmp_path):
     journal = Journal(tmp_path / "journal", max_bytes=1000)
-    service = AggregatorService(Scorer(), Aggregator(), journal)
+    service = AggregatorService(FakeEvaluator(), Aggregator(), journal)
     with pytest.raises(FullError, match="at most 1,000 bytes"):
         service.records([record(100_000)], {"client": "c", "seq": 1})
     assert service.records([record(4)], {"client": "c", "seq": 2}).accepted == 1
@@ -171,95 +171,95 @@ def test_a_full_journal_refuses_and_a_small_end_is_let_through(tmp_path):
 # -- killed, and begun again -------------------------------------------------------------------------
 
 
-def test_an_open_epoch_outlives_the_server(machine):
+def test_open_epoch_survives_restart(machine):
     machine.send(1, 2, seq=1)
     machine.kill()
     assert machine.send(1, 2, seq=1) == IngestReply(0, True)
     machine.send(3, seq=2)
     machine.kill()
     machine.send(4, seq=3, epoch=1)
-    assert machine.scorer.last() == {("fc1", 0): [1, 2, 3]}
+    assert machine.evaluator.last() == {("fc1", 0): [1, 2, 3]}
 
 
-def test_what_was_handed_on_and_not_stored_is_handed_on_again(machine):
+def test_unstored_data_points_are_passed_on_again_after_restart(machine):
     machine.send(1, seq=1)
     machine.send(2, seq=2, epoch=1)
-    assert machine.scorer.last() == {("fc1", 0): [1]}
+    assert machine.evaluator.last() == {("fc1", 0): [1]}
     machine.kill()
-    assert machine.scorer.last() == {("fc1", 0): [1]}
-    machine.scorer.store()
+    assert machine.evaluator.last() == {("fc1", 0): [1]}
+    machine.evaluator.store()
     machine.kill()
-    assert machine.scorer.got == []
+    assert machine.evaluator.got == []
     machine.service.flush()
-    assert machine.scorer.last() == {("fc1", 1): [2]}
+    assert machine.evaluator.last() == {("fc1", 1): [2]}
 
 
-def test_arrays_leave_the_disk_when_they_are_scored(machine):
+def test_scored_records_are_deleted_from_journal(machine):
     machine.send(1, seq=1)
     machine.send(2, seq=2, address="fc2")
     assert machine.on_disk()
     machine.service.flush()
-    machine.scorer.store(1)
+    machine.evaluator.store(1)
     assert machine.on_disk()
-    machine.scorer.store()
+    machine.evaluator.store()
     assert not machine.on_disk()
     machine.kill()
     assert machine.send(1, seq=1).duplicate  # its number is known after its arrays are gone
 
 
-def test_late_arrays_join_the_whole_and_the_whole_is_on_disk_again(machine):
+def test_late_record_rewrites_its_window_to_journal(machine):
     machine.send(1, seq=1)
     machine.send(2, seq=2, epoch=1)
-    machine.scorer.store()
+    machine.evaluator.store()
     assert machine.send(3, seq=3).accepted == 1
     machine.kill()
     machine.service.flush()
-    assert machine.scorer.last() == {("fc1", 0): [1, 3], ("fc1", 1): [2]}
+    assert machine.evaluator.last() == {("fc1", 0): [1, 3], ("fc1", 1): [2]}
 
 
-def test_a_part_that_comes_after_a_restart_does_not_replace_the_whole(machine):
+def test_late_record_after_restart_is_refused(machine):
     machine.send(1, seq=1)
     machine.send(2, seq=2, epoch=1)
-    machine.scorer.store()
+    machine.evaluator.store()
     machine.kill()
     assert machine.send(3, seq=3).accepted == 0
-    assert [notice.code for notice in machine.scorer.told] == ["too_late"]
+    assert [notice.code for notice in machine.evaluator.received_notices] == ["too_late"]
 
 
-def test_one_request_of_two_runs_is_known_by_both(machine):
+def test_request_of_two_runs_is_duplicate_in_both(machine):
     envelope = {"client": "c", "seq": 1, "dropped": 0}
     records = [numbered(1), numbered(2, run="s"), numbered(3)]
     assert machine.service.records(records, envelope).accepted == 3
     machine.kill()
     assert machine.service.records(records, envelope).duplicate
     machine.service.flush()
-    assert [[int(r.array.flat[0]) for r in p.records] for p in machine.scorer.got] in (
+    assert [[int(r.array.flat[0]) for r in p.records] for p in machine.evaluator.got] in (
         [[1, 3], [2]],
         [[2], [1, 3]],
     )
 
 
-def test_what_was_let_go_for_memory_stays_incomplete_after_a_restart(tmp_path):
+def test_evicted_epoch_is_incomplete_after_restart(tmp_path):
     machine = Machine(tmp_path / "journal", max_bytes=100)
     for seq in range(1, 6):  # four fit
         machine.send(seq, seq=seq)
     machine.kill()
     machine.service.flush()
-    (point,) = machine.scorer.got
+    (point,) = machine.evaluator.got
     assert not point.complete
     machine.service.close()
 
 
-def test_a_model_that_was_removed_does_not_come_back(machine):
+def test_removed_model_is_gone_after_restart(machine):
     machine.send(1, seq=1)
     machine.service.evaluator.remove = lambda model: None
     machine.service.remove("m")
     machine.kill()
     machine.service.flush()
-    assert machine.scorer.got == []
+    assert machine.evaluator.got == []
 
 
-def test_a_disk_that_is_full_is_survived(machine, monkeypatch):
+def test_full_disk_refuses_request_and_recovers(machine, monkeypatch):
     machine.send(1, seq=1)
     whole = module._write
 
@@ -271,7 +271,7 @@ def test_a_disk_that_is_full_is_survived(machine, monkeypatch):
     with pytest.raises(FullError, match="No space left"):
         machine.send(2, seq=2)
     machine.service.flush()
-    machine.scorer.store()  # nothing can be let go of, and nothing breaks
+    machine.evaluator.store()  # the journal cannot be shortened, and no error is raised
     assert machine.on_disk()
     monkeypatch.setattr(module, "_write", whole)
     machine.service.tick()
@@ -279,10 +279,10 @@ def test_a_disk_that_is_full_is_survived(machine, monkeypatch):
     assert machine.send(2, seq=2, epoch=1).accepted == 1
     machine.kill()
     machine.service.flush()
-    assert machine.scorer.last() == {("fc1", 1): [2]}
+    assert machine.evaluator.last() == {("fc1", 1): [2]}
 
 
-def test_many_threads_and_a_kill_lose_nothing(machine):
+def test_no_record_lost_after_concurrent_requests_and_kill(machine):
     def work(client):
         for seq in range(20):
             machine.send(seq, seq=seq, client=client, address=client)
@@ -294,7 +294,7 @@ def test_many_threads_and_a_kill_lose_nothing(machine):
         thread.join()
     machine.kill()
     machine.service.flush()
-    assert machine.scorer.last() == {(name, 0): list(range(20)) for name in "abcd"}
+    assert machine.evaluator.last() == {(name, 0): list(range(20)) for name in "abcd"}
 
 
 STEPS = st.lists(
@@ -312,8 +312,8 @@ STEPS = st.lists(
 
 @settings(max_examples=150)
 @given(STEPS)
-def test_whatever_happens_each_array_counts_once(tmp_path_factory, steps):
-    """The newest stored data point of a key holds a prefix-free whole: all that was accepted for it."""
+def test_each_record_counts_once_after_kills_and_repeats(tmp_path_factory, steps):
+    """The last stored data point of a key contains exactly the records that were accepted for it."""
     machine = Machine(tmp_path_factory.mktemp("journal"))
     accepted, stored, epoch, sent = {}, {}, 0, []
     for step in [*steps, ("flush",), ("store", None)]:
@@ -333,9 +333,9 @@ def test_whatever_happens_each_array_counts_once(tmp_path_factory, steps):
             case ("flush",):
                 machine.service.flush()
             case ("store", most):
-                for point, _ in machine.scorer.waiting[:most]:
+                for point, _ in machine.evaluator.waiting[:most]:
                     stored[point.key.address, point.epoch] = [int(r.array.flat[0]) for r in point.records]
-                machine.scorer.store(most)
+                machine.evaluator.store(most)
     assert stored == accepted
     assert not machine.on_disk()
     machine.service.close()
@@ -346,15 +346,15 @@ COUNTED = st.lists(st.sampled_from(["send", "send", "next", "kill", "again", "lo
 
 @settings(max_examples=150)
 @given(COUNTED)
-def test_epochs_of_a_client_that_counts_are_whole_through_any_deaths(tmp_path_factory, steps):
-    """A client as the real one is: it sends again what was not answered, and says how much it sent."""
+def test_epochs_of_reporting_client_are_complete_after_kills(tmp_path_factory, steps):
+    """Like the real client, this one repeats requests without a reply and reports how much it sent."""
     machine = Machine(tmp_path_factory.mktemp("journal"))
     sent, stored, said, epoch, seq = {0: []}, {}, [], 0, 0
 
     def store(most=None):
-        for point, _ in machine.scorer.waiting[:most]:
+        for point, _ in machine.evaluator.waiting[:most]:
             stored[point.epoch] = ([int(r.array.flat[0]) for r in point.records], point.complete)
-        machine.scorer.store(most)
+        machine.evaluator.store(most)
 
     def reports(ended):
         return [
@@ -389,7 +389,7 @@ def test_epochs_of_a_client_that_counts_are_whole_through_any_deaths(tmp_path_fa
     machine.stop()
 
 
-def test_runs_that_are_long_over_are_forgotten_and_their_files_too(machine, monkeypatch):
+def test_idle_runs_and_their_files_are_deleted(machine, monkeypatch):
     monkeypatch.setattr(aggregator, "RUNS", 3)
     monkeypatch.setattr(aggregator, "MAX_RUNS", 10)
     for number in range(10):
@@ -397,7 +397,7 @@ def test_runs_that_are_long_over_are_forgotten_and_their_files_too(machine, monk
     with pytest.raises(InputError, match=r"Run 'one more' of model 'm' is refused: 10 runs"):
         machine.send(1, seq=99, run="one more")
     machine.service.flush()
-    machine.scorer.store()
+    machine.evaluator.store()
     machine.service.tick()
     assert len(list(machine.folder.glob("*/"))) == 10
     assert machine.journal.nbytes > 0
@@ -409,8 +409,8 @@ def test_runs_that_are_long_over_are_forgotten_and_their_files_too(machine, monk
     assert machine.send(1, seq=99, run="one more").accepted == 1
 
 
-def test_a_snapshot_of_an_older_version_is_restored():
-    """As version 0.1.0 wrote it; its names for things are part of the journal's format."""
+def test_snapshot_of_version_0_1_0_is_restored():
+    """The names in a snapshot of version 0.1.0 are part of the journal's format."""
     key = ["r", "m", "fc1", "output", 0, "train"]
     window = {"mark": [0, 0], "epoch": 0, "step": -1, "lacks": "", "closed": False, "over": False}
     client = {"seqs": [[0, 3]], "left": False, "states": True, "newest": 1, "dropped": 2, "heard": 5.0}

@@ -1,4 +1,4 @@
-"""Which labels belong to which rows."""
+"""Matching of labels to rows."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ def target(labels, **facts):
     return target_of({"name": "digit", "targets": labels} | facts)
 
 
-def test_labels_by_order_of_arrival():
+def test_labels_matched_by_order_of_arrival():
     blocks = fit(target([5, 6, 7, 8, 9]), point(record(2), record(3)))
     assert [block.tolist() for block in blocks] == [[5, 6], [7, 8, 9]]
 
 
-def test_a_count_that_differs_is_refused_with_both():
+def test_different_number_of_rows_and_labels_is_refused():
     with pytest.raises(
         MisfitError, match=r"'digit' has 3 labels, but 'fc1' of 'm' sent 4 rows without item ids"
     ):
         fit(target([1, 2, 3]), point(record(4)))
 
 
-def test_labels_by_item():
+def test_labels_matched_by_item_id():
     blocks = fit(
         target(list("abcd")), point(record(2, items=np.array([3, 0])), record(1, items=np.array([3])))
     )
     assert [block.tolist() for block in blocks] == [["d", "a"], ["d"]]
 
 
-def test_an_item_without_a_label_is_refused_with_both():
+def test_item_id_beyond_labels_is_refused():
     with pytest.raises(
         MisfitError, match=r"2 labels, for items 0 to 1, but 'fc1' of 'm' sent item ids 1 to 7"
     ):
@@ -49,13 +49,13 @@ def test_an_item_without_a_label_is_refused_with_both():
         fit(target([1, 2]), point(record(2, items=np.array([-1, 0]))))
 
 
-def test_ids_on_some_arrays_only_are_refused():
+def test_item_ids_on_some_records_only_are_refused():
     with pytest.raises(MisfitError, match="1 of the 2 arrays of 'fc1' of 'm' have item ids"):
         fit(target([1, 2]), point(record(1, items=np.array([0])), record(1)))
 
 
 @given(st.permutations(range(12)), st.sets(st.integers(1, 11), max_size=4))
-def test_with_ids_a_shuffled_epoch_finds_its_labels(order, cuts):
+def test_shuffled_item_ids_match_labels(order, cuts):
     batches = np.split(np.array(order), sorted(cuts))
     labels = [f"label {number}" for number in range(12)]
     blocks = fit(target(labels), point(*(record(len(ids), items=ids) for ids in batches)))
@@ -63,20 +63,20 @@ def test_with_ids_a_shuffled_epoch_finds_its_labels(order, cuts):
 
 
 @given(st.text(max_size=40))
-def test_a_name_escaped_for_python_is_found_by_its_pattern(name):
+def test_pattern_from_re_escape_matches_name(name):
     name = name.replace("\0", "")
     chosen = target([1] * 4, run_pattern=f"^{re.escape(name)}$")
     assert chosen.applies(point(record(run=name)))
     assert not chosen.applies(point(record(run=f"{name}!")))
 
 
-def test_a_hostile_pattern_comes_to_an_end():
+def test_exponential_pattern_ends_in_bounded_time():
     chosen = target([1] * 4, layer_pattern="(a+)+$", model_pattern="(a|a)*$", run_pattern="(.*)*!")
     long = "a" * 999 + "!"  # of 40 letters Python's own engine would take hours
     assert not chosen.applies(point(record(address=long, run=long)))
 
 
-def test_patterns_choose_models_and_layers():
+def test_patterns_select_models_and_layers():
     chosen = target([1] * 4, model_pattern="^m$", layer_pattern="conv|fc")
     assert chosen.applies(point(record(address="features.conv1")))
     assert not chosen.applies(point(record(address="relu")))
@@ -84,7 +84,7 @@ def test_patterns_choose_models_and_layers():
     assert not chosen.applies(point(record(kind="parameter", batch_axis=None)))
 
 
-def test_a_label_per_position():
+def test_label_per_position():
     words = target([["a", "b", None], ["c"], None])
     array = np.zeros((3, 2, 5), np.float32)
     (block,) = fit(words, point(record(array=array)))
@@ -98,7 +98,7 @@ def test_a_label_per_position():
 
 
 @pytest.mark.parametrize("shape", [(3, 1, 5), (3, 5), (3, 2, 2, 2)])
-def test_positions_that_do_not_fit_are_refused(shape):
+def test_labels_for_more_positions_are_refused(shape):
     with pytest.raises(
         MisfitError, match=r"up to 2 positions of an item, but 'fc1' of 'm' sent arrays of shape"
     ):
@@ -109,7 +109,7 @@ def test_positions_that_do_not_fit_are_refused(shape):
     ("labels", "kind"), [([1, 2], "i"), ([0.5, 1.0], "f"), ([True, False], "b"), (["a", "bc"], "U"),
                          ([1, None], "O"), ([2**70, 1], "O"), ([1, "a"], "O"), ([True, 2], "O")],
 )  # fmt: skip
-def test_labels_keep_their_type(labels, kind):
+def test_label_types_are_kept(labels, kind):
     parsed = target(labels)
     assert parsed.labels.dtype.kind == kind
     assert parsed.labels.tolist() == labels
@@ -137,7 +137,7 @@ def test_labels_keep_their_type(labels, kind):
         ({"layer_pattern": "(x{1000}){1000}"}, "layer_pattern=.* invalid repetition size"),
     ],
 )
-def test_bad_targets_are_refused_in_a_sentence(facts, complaint):
+def test_invalid_targets_are_refused(facts, complaint):
     with pytest.raises(InputError, match=complaint):
         target_of({"name": "digit", "targets": [1]} | facts)
 
@@ -152,7 +152,7 @@ def test_bad_targets_are_refused_in_a_sentence(facts, complaint):
         (b"[1,", "Malformed JSON: Expecting value"),
     ],
 )
-def test_labels_that_json_cannot_hold_are_refused(labels, complaint):
+def test_malformed_json_labels_are_refused(labels, complaint):
     with pytest.raises((InputError, CodecError), match=complaint):
         decode(b'{"name": "digit", "targets": ' + labels + b"}", TargetRequest)
 
@@ -168,12 +168,12 @@ def test_labels_that_json_cannot_hold_are_refused(labels, complaint):
         ([True, -100], [True, -100]),
     ],
 )
-def test_the_class_that_pytorch_ignores_is_no_label(given, kept):
+def test_ignore_index_is_no_label(given, kept):
     assert target(given).labels.tolist() == kept
     again = target(target(given).labels.tolist())
     assert again.labels.tolist() == kept
 
 
-def test_nothing_but_ignored_labels_is_refused():
+def test_target_of_ignored_labels_only_is_refused():
     with pytest.raises(InputError, match="all of them are null"):
         target([-100, -100])

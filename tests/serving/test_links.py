@@ -1,4 +1,4 @@
-"""The next server over HTTP, when it is busy, away or says no; and the thread that waits for it."""
+"""The proxy of the next server if that is busy, away or refuses; and the worker thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from intus.storage.codec import decode_records
 
 
 class Next(ThreadingHTTPServer):
-    """A server that answers with ``statuses`` one after the other, then 200, and keeps what it got."""
+    """A server that replies with each of ``statuses`` in turn, then 200, and stores its requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -56,20 +56,20 @@ def server(monkeypatch):
         thread.join()
 
 
-def test_a_busy_server_is_asked_again(server):
+def test_request_to_busy_server_is_retried(server):
     server.statuses = [429, 503]
     RemoteFrontend(server.url, "t0ken").clear()
     assert [(path, token) for path, _, token in server.got] == [("/clear", "Bearer t0ken")] * 3
 
 
-def test_a_refusal_is_not_repeated(server):
+def test_refused_request_is_not_retried(server):
     server.statuses = [400]
     with pytest.raises(ServeError, match=r"/remove answered 400: .*a sentence"):
         RemoteFrontend(server.url).remove("m")
     assert len(server.got) == 1
 
 
-def test_a_server_that_stays_busy_or_away_is_given_up(server):
+def test_retries_end_if_server_stays_busy_or_away(server):
     server.statuses = [503] * 9
     with pytest.raises(ServeError, match="answered 503"):
         RemoteFrontend(server.url).clear()
@@ -78,7 +78,7 @@ def test_a_server_that_stays_busy_or_away_is_given_up(server):
         RemoteFrontend("http://127.0.0.1:1").clear()
 
 
-def test_data_points_are_sent_in_order_and_flush_waits_for_them(server):
+def test_data_points_are_sent_in_order_before_flush(server):
     evaluator = RemoteEvaluator(server.url)
     evaluator.points([point(record(address="a")), point(record(address="b"))])
     evaluator.notices([Notice("code", "text")])
@@ -93,7 +93,7 @@ def test_data_points_are_sent_in_order_and_flush_waits_for_them(server):
     assert json.loads(server.got[-1][1]) == {"run": "r", "model": None, "client": None}
 
 
-def test_what_cannot_be_sent_does_not_stop_the_rest(server, caplog):
+def test_refused_data_point_does_not_stop_queue(server, caplog):
     server.statuses = [400]
     evaluator = RemoteEvaluator(server.url)
     evaluator.points([point(record(address="a")), point(record(address="b"))])
@@ -102,7 +102,7 @@ def test_what_cannot_be_sent_does_not_stop_the_rest(server, caplog):
     assert "intus-to-evaluator failed" in caplog.text
 
 
-def test_a_worker_drops_what_is_unwanted_and_finishes_what_is_left():
+def test_worker_drops_unwanted_items_and_finishes_others():
     begun, go, done = threading.Event(), threading.Event(), []
 
     def handle(item: int) -> None:

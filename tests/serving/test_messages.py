@@ -1,4 +1,4 @@
-"""The messages: what is read and written, and that every reply is what its endpoint states."""
+"""The messages: decoding, encoding, and the replies of every endpoint."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def roles(tmp_path):
     roles.close()
 
 
-def test_every_reply_is_what_its_endpoint_states(roles):
+def test_replies_match_endpoint_schemas(roles):
     torch = pytest.importorskip("torch")
     from intus import trace
 
@@ -90,7 +90,7 @@ NUMBERS = st.floats(-1e299, 1e299) | st.sampled_from([np.nan, np.inf, -np.inf])
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=5))
-def test_results_travel_with_null_for_what_is_not_finite(values):
+def test_nonfinite_results_are_sent_as_null(values):
     table = Results({"value": values, "n": range(len(values))})
     body = encode(ResultsRequest.of(table))
     assert b"NaN" not in body
@@ -100,7 +100,7 @@ def test_results_travel_with_null_for_what_is_not_finite(values):
     assert all(back[name].tolist() == table[name].tolist() for name in ("run", "n", "unit", "note"))
 
 
-def test_results_of_one_column_have_the_others_defaults():
+def test_missing_result_columns_have_defaults():
     table = decode(b'{"columns": {"score": ["mean", null]}}', ResultsRequest).results()
     assert table["score"].tolist() == ["mean", ""]
     assert set(COLUMNS) == {name for row in [*table] for name in row}
@@ -109,12 +109,12 @@ def test_results_of_one_column_have_the_others_defaults():
 @pytest.mark.parametrize(
     ("text", "kept"), [("a\0b", "a\\0b"), ("\ud800", "\\ud800"), ("x" * 2000, "x" * 1000)]
 )
-def test_a_notice_can_always_be_stored(text, kept):
+def test_notice_text_is_made_storable(text, kept):
     assert Notice("code", text).text == kept
     assert msgspec.convert({"code": "a", "text": text}, Notice).text == kept
 
 
-def test_a_target_becomes_the_request_that_registered_it():
+def test_target_request_round_trip():
     facts = {"name": "pos", "targets": [["N", None], ["V"]], "client": "c", "layer_pattern": "fc"}
     request = target_of(facts).request()
     assert (request.targets, request.client, request.layer_pattern) == ([["N", None], ["V", None]], "c", "fc")
@@ -122,17 +122,17 @@ def test_a_target_becomes_the_request_that_registered_it():
     assert (again.labels == target_of(facts).labels).all()
 
 
-def test_a_longer_label_does_not_widen_all_others():
+def test_long_label_does_not_widen_label_array():
     labels = ["a"] * 10_000 + ["x" * 1000]
     assert target_of({"name": "word", "targets": labels}).labels.nbytes < 1 << 20
 
 
-def test_unknown_fields_of_newer_clients_are_ignored():
+def test_unknown_fields_are_ignored():
     assert decode(b'{"evaluator": {"scored": 1}, "colour": 3}', StatusReport).evaluator.scored == 1
 
 
-def test_the_messages_do_not_crash_the_end_of_a_process():
-    """msgspec 0.22 frees some unions twice; with the allocator's checks that is seen each time."""
+def test_messages_do_not_crash_process_exit():
+    """msgspec 0.22 frees some unions twice; the checks of the allocator detect that every time."""
     code = """
 import contextlib
 import msgspec
@@ -159,7 +159,7 @@ def legacy(array, **metadata):
 
 
 @pytest.mark.parametrize(("route", "kind"), LEGACY_KINDS.items())
-def test_the_old_clients_json_is_read(route, kind):
+def test_json_of_2018_client_is_decoded(route, kind):
     body = legacy([[1, 2], [3, 4], [5, None]], array_name="1", state="training")
     record = decode(body, LegacyArray).record(route)
     assert (record.kind, record.model, record.address, record.epoch, record.index, record.mode) == (
@@ -169,7 +169,7 @@ def test_the_old_clients_json_is_read(route, kind):
     assert record.rows == (1 if route == "parameter" else 3)
 
 
-def test_an_old_clients_parameter_has_the_name_of_its_array():
+def test_parameter_of_2018_client_is_named_by_array():
     body = b'{"metadata": {"model_name": "m", "array_name": "dense.weight"}, "array": [0.5]}'
     assert decode(body, LegacyArray).record("parameter").address == "dense.weight"
     assert decode(body, LegacyArray).record("activation_output").address == ""
@@ -200,7 +200,7 @@ def test_an_old_clients_parameter_has_the_name_of_its_array():
         (legacy([[10**400]]), "array must be a rectangular list of numbers|Malformed"),
     ],
 )
-def test_hostile_json_of_an_old_client_is_refused_in_a_sentence(body, complaint):
+def test_invalid_json_of_2018_client_is_refused(body, complaint):
     with pytest.raises((CodecError, InputError), match=complaint) as caught:
         decode(body, LegacyArray).record("activation_output")
     assert str(caught.value).endswith(".")

@@ -1,4 +1,4 @@
-"""The published document, and every route tried by a tool that reads it."""
+"""The OpenAPI document, and every route fuzzed by a tool that reads it."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def app(roles):
 
 
 def stated(roles):
-    """(method, path) of every endpoint."""
+    """Return (method, path) of every endpoint."""
     return {(each.method, each.path) for each in endpoints(roles)}
 
 
-def test_every_route_is_in_the_document_and_none_that_is_not_served(app, roles):
+def test_document_describes_exactly_the_served_routes(app, roles):
     served = {(method, route.path) for route in app.routes for method in route.methods - {"HEAD"}}
     with TestClient(app) as client:
         document = client.get("/openapi.json").json()
@@ -49,7 +49,7 @@ def test_every_route_is_in_the_document_and_none_that_is_not_served(app, roles):
     assert described == {(m, path) for m, path in served if path not in PAGES} == stated(roles)
 
 
-def test_one_role_describes_its_own_routes_alone(tmp_path):
+def test_document_of_single_role(tmp_path):
     frontend = Frontend(Database(tmp_path / "x.db"))
     with TestClient(build(Roles(frontend=frontend))) as client:
         paths = client.get("/openapi.json").json()["paths"]
@@ -58,7 +58,7 @@ def test_one_role_describes_its_own_routes_alone(tmp_path):
     frontend.close()
 
 
-def test_every_reference_of_the_document_leads_somewhere(app):
+def test_document_references_resolve(app):
     with TestClient(app) as client:
         document = client.get("/openapi.json").json()
     schemas, text = document["components"]["schemas"], json.dumps(document)
@@ -71,7 +71,7 @@ def test_every_reference_of_the_document_leads_somewhere(app):
 
 @pytest.mark.filterwarnings("ignore")  # of the tool's own libraries
 @pytest.mark.slow
-def test_a_tool_that_reads_the_document_finds_no_failure(app, roles):
+def test_schemathesis_finds_no_failure(app, roles):
     schemathesis = pytest.importorskip("schemathesis", reason="part of the extra dev")
     schema = schemathesis.openapi.from_asgi("/openapi.json", app)
     seen = set()

@@ -18,13 +18,13 @@ NAMES = [option.name for option in fields(ServerOptions)]
 
 
 def parsed(*arguments: str) -> ServerOptions:
-    """What a command line means."""
+    """Return the options of a command line."""
     parser = argparse.ArgumentParser()
     add_options(parser)
     return choose(None, vars(parser.parse_args(arguments)))
 
 
-def test_the_command_line_without_options_means_the_defaults():
+def test_empty_command_line_gives_defaults():
     assert parsed() == ServerOptions()
     assert ServerOptions().arguments() == []
 
@@ -45,13 +45,13 @@ VALUES = {
 
 
 @given(st.fixed_dictionaries({}, optional=VALUES))
-def test_a_server_process_gets_the_options_of_its_starter(changes):
+def test_server_process_gets_all_options(changes):
     options = ServerOptions(**{"token": "t"} | changes)
     assert parsed(*options.arguments()) == options
 
 
 @pytest.mark.parametrize("function", [serve, Server])
-def test_every_option_is_in_the_signature_with_its_default(function):
+def test_signature_contains_every_option_and_default(function):
     named = inspect.signature(function).parameters
     assert [name for name in named if name not in ("self", "options")] == NAMES
     for option in fields(ServerOptions):
@@ -59,24 +59,24 @@ def test_every_option_is_in_the_signature_with_its_default(function):
         assert named[option.name].kind is inspect.Parameter.KEYWORD_ONLY
 
 
-def test_every_option_is_in_the_documentation_of_serve():
+def test_serve_docstring_documents_every_option():
     for name in NAMES:
         assert f"\n    {name}: " in serve.__doc__
     assert "{options}" not in serve.__doc__
 
 
-def test_options_may_be_given_whole_and_changed_one_by_one():
+def test_keyword_arguments_override_options():
     options = ServerOptions(port=0, grace=5)
     assert choose(options, {"grace": 6}) == ServerOptions(port=0, grace=6)
     assert options.grace == 5
 
 
-def test_an_option_that_does_not_exist_is_refused_with_the_nearest():
+def test_unknown_option_error_suggests_nearest():
     with pytest.raises(InputError, match=r"There is no option 'journal_byte'\. Did you mean 'journal_bytes'"):
         Server(journal_byte=3)
 
 
-def test_a_token_is_never_printed():
+def test_token_is_not_printed():
     assert "s3cret" not in repr(ServerOptions(token="s3cret"))
     with pytest.raises(InputError) as caught:
         ServerOptions(token="s3cret\n")
@@ -95,12 +95,12 @@ def test_a_token_is_never_printed():
         ({"host": "example.org"}, ServeError, "A token is required to listen on example.org"),
     ],
 )
-def test_a_value_that_cannot_work_is_refused_by_name_and_value(changes, error, complaint):
+def test_invalid_option_error_names_option_and_value(changes, error, complaint):
     with pytest.raises(error, match=complaint):
         ServerOptions(**changes)
 
 
-def test_the_journal_is_beside_the_database_unless_it_is_told():
+def test_default_journal_folder_is_beside_database():
     assert str(ServerOptions(database="a/x.db").journal_folder) == "a/x.db.journal"
     assert str(ServerOptions(database="postgresql://h/n").journal_folder) == "intus.journal"
     assert str(ServerOptions(journal="j").journal_folder) == "j"

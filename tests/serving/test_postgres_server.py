@@ -1,4 +1,4 @@
-"""A real server over PostgreSQL, killed on the way."""
+"""A real server with PostgreSQL that is killed and restarted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def ask(server, path, body=None):
 
 
 @pytest.mark.postgres
-def test_a_server_keeps_its_scores_in_postgresql(new_postgres, tmp_path):
+def test_server_stores_scores_in_postgresql(new_postgres, tmp_path):
     options = {"database": new_postgres(), "journal": tmp_path / "journal", "port": 0}
     labels = json.dumps({"name": "parity", "targets": [0, 1] * 20}).encode()
     blocks = [np.random.default_rng(epoch).normal(size=(40, 5)).astype(np.float32) for epoch in range(2)]

@@ -1,4 +1,4 @@
-"""Scoring on Ray's workers: what this process would have found to the last bit, whoever dies meanwhile."""
+"""Scoring on Ray's workers: bitwise the results of this process, even if workers die."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def database(tmp_path):
 
 
 def train(service, epochs=EPOCHS):
-    """Layers that learn the digits, each a random projection less noisy every epoch; two hold the same."""
+    """Send layers that learn the digits: random projections with less noise each epoch; two are equal."""
     service.put_target(target_of({"name": "digit", "targets": DIGITS.target[:600].tolist()}))
     service.put_target(target_of({"name": "parity", "targets": [f"{d % 2}" for d in DIGITS.target[:600]]}))
     for epoch in range(epochs):
@@ -64,7 +64,7 @@ def train(service, epochs=EPOCHS):
 
 
 def stored(database):
-    """Every point there is, as text that tells every bit; the time of writing is no part of it."""
+    """Return every stored point as exact text, without the time of writing."""
     return sorted(repr(list(row.items())) for row in database.points("r", "m"))
 
 
@@ -78,13 +78,13 @@ def expected(tmp_path_factory):
 
 
 def processes(engine):
-    """The ids of the workers' processes."""
+    """Return the process ids of the workers."""
     import ray
 
     return ray.get([each.actor.__ray_call__.remote(lambda self: os.getpid()) for each in engine._workers])
 
 
-def test_workers_find_what_this_process_finds_to_the_last_bit(engine, database, expected):
+def test_ray_scores_equal_local_scores_bitwise(engine, database, expected):
     evaluator = Evaluator(Frontend(database), engine=engine)
     service = AggregatorService(evaluator)
     train(service)
@@ -94,7 +94,7 @@ def test_workers_find_what_this_process_finds_to_the_last_bit(engine, database, 
     assert evaluator.status() == {"scored": 30, "failed": 0, "pending": 0}
 
 
-def test_a_killed_workers_share_is_done_by_another(engine, database, expected):
+def test_tasks_of_killed_worker_are_run_again(engine, database, expected):
     evaluator = Evaluator(Frontend(database), engine=engine)
     service = AggregatorService(evaluator)
     done, results = threading.Semaphore(0), evaluator.frontend.results
@@ -120,9 +120,7 @@ def test_a_killed_workers_share_is_done_by_another(engine, database, expected):
     assert evaluator.status() == {"scored": 30, "failed": 0, "pending": 0}
 
 
-def test_a_data_point_that_kills_every_worker_is_told_and_the_others_are_scored(
-    engine, database, monkeypatch
-):
+def test_data_point_that_kills_workers_gives_notice(engine, database, monkeypatch):
     def fatal(statistics):
         if statistics.features == 4:
             os._exit(1)
@@ -137,11 +135,13 @@ def test_a_data_point_that_kills_every_worker_is_told_and_the_others_are_scored(
     evaluator.flush()
     assert sorted(database.points("r", "m")["address"]) == ["fc0", "fc1", "fc3", "fc4", "fc5"]
     (notice,) = database.notices()
-    assert notice["text"].startswith("Scoring 'fc2' failed: WorkerDiedError: 3 workers died of it")
+    assert notice["text"].startswith(
+        "Scoring 'fc2' failed: WorkerDiedError: 3 workers died while they ran the same task"
+    )
     assert evaluator.status() == {"scored": 5, "failed": 1, "pending": 0}
 
 
-def test_a_server_scores_with_ray_and_ends_cleanly(tmp_path):
+def test_server_with_ray_scores_and_stops(tmp_path):
     with Server(database=tmp_path / "intus.db", port=0, engine="ray", workers=1) as server:
         url = f"http://{server.host}:{server.port}"
         for path, body in (("/records", encode_records([record(600)])), ("/flush", b"{}")):
@@ -152,7 +152,7 @@ def test_a_server_scores_with_ray_and_ends_cleanly(tmp_path):
         assert server.process.wait(60) == 0
 
 
-def test_a_cluster_that_is_not_there_is_a_sentence(tmp_path):
+def test_unreachable_cluster_is_refused(tmp_path):
     options = ["--engine=ray", "--ray-address=127.0.0.1:1", f"--database={tmp_path}/intus.db", "--port=0"]
     server = subprocess.run(
         [sys.executable, "-m", "intus.serving", *options], capture_output=True, text=True, timeout=120

@@ -1,4 +1,4 @@
-"""Layers beside one another, an epoch beside the one before, updates beside weights."""
+"""Scores of two data points: consecutive layers, consecutive epochs, updates and weights."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def layer(array, address="fc1", epoch=0.0, items=True, kind="output"):
 
 
 def related(relations, data_point):
-    """What the data point's relations read, by score."""
+    """Return the related scores of a data point by name."""
     found = evaluate(data_point, [], relations=relations)
     return {row["score"]: row for row in found.results if row["score"].startswith(("cka", "update"))}
 
 
 def biased_free_cka(x, y):
-    """Unbiased CKA by matrices of ones (Song et al. 2012, equation 5), all rows at once."""
+    """Compute unbiased CKA with matrices of ones (Song et al. 2012, equation 5)."""
 
     def hsic(k, other):
         n, one = len(k), np.ones(len(k))
@@ -43,7 +43,7 @@ def biased_free_cka(x, y):
     return hsic(k, other) / np.sqrt(hsic(k, k) * hsic(other, other))
 
 
-def test_a_layer_is_aligned_with_the_one_before_it_and_with_itself_an_epoch_ago():
+def test_cka_with_previous_layer_and_previous_epoch():
     rng, relations = np.random.default_rng(0), Relations()
     turn = np.linalg.qr(rng.normal(size=(64, 64)))[0]
     noisy = DIGITS[:250] + rng.normal(0, 6, (250, 64)).astype(np.float32)
@@ -60,21 +60,21 @@ def test_a_layer_is_aligned_with_the_one_before_it_and_with_itself_an_epoch_ago(
     assert "with epoch 0" in again["cka_epoch"]["note"]
 
 
-def test_rows_without_ids_are_not_compared_across_epochs():
+def test_no_cka_across_epochs_without_item_ids():
     relations = Relations()
     related(relations, layer(DIGITS[:100], items=False))
     assert "cka_layer" in related(relations, layer(DIGITS[:100] * 2, "fc2", items=False))
     assert related(relations, layer(DIGITS[:100], epoch=1.0, items=False)) == {}
 
 
-def test_rows_in_another_order_are_matched_by_their_ids():
+def test_cka_matches_reordered_rows_by_item_id():
     relations, order = Relations(), np.random.default_rng(0).permutation(200)
     related(relations, layer(DIGITS[:200]))
     shuffled = point(record(array=DIGITS[order], items=order, address="fc1", epoch=1.0))
     assert related(relations, shuffled)["cka_epoch"]["value"] == pytest.approx(1, abs=1e-4)
 
 
-def test_what_comes_late_is_compared_with_nothing_that_came_after():
+def test_late_epoch_is_not_compared_with_newer_epoch():
     relations = Relations()
     for epoch in (0.0, 2.0):
         related(relations, layer(DIGITS[:99], epoch=epoch))
@@ -83,25 +83,25 @@ def test_what_comes_late_is_compared_with_nothing_that_came_after():
 
 
 @pytest.mark.parametrize("order", [("update", "parameter"), ("parameter", "update")])
-def test_updates_are_measured_by_the_weights_whichever_comes_first(order):
+def test_update_ratio_in_either_order_of_arrival(order):
     relations, norms = Relations(), {"update": 0.01, "parameter": 4.0}
     found = []
     for kind in order:
         key = Key("r", "m", "fc1.weight", kind, 0, "train")
         found += relations._ratio(key, 0.0, [ScoreResult("norm", norms[kind], n=8)])
-    (reading,) = found
-    assert (reading.score, reading.value, reading.n) == ("update_ratio", 0.0025, 8)
+    (result,) = found
+    assert (result.score, result.value, result.n) == ("update_ratio", 0.0025, 8)
     stale = Key("r", "m", "fc1.weight", "parameter", 0, "train")
     assert list(relations._ratio(stale, 1.0, [ScoreResult("norm", 4.0)])) == []
 
 
-def test_constant_layers_have_no_alignment_and_no_warning():
+def test_constant_layers_have_no_cka_and_no_warning():
     relations = Relations()
     related(relations, layer(np.ones((30, 4), np.float32)))
     assert related(relations, layer(DIGITS[:30], "fc2"))["cka_layer"]["value"] is None
 
 
-def test_what_was_long_ago_is_forgotten():
+def test_old_sketches_are_dropped():
     latest = _Latest[int](2)
     for number in range(3):
         latest.swap(Key("r", "m", str(number), "output", 0, "train"), 0.0, number)

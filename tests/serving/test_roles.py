@@ -1,4 +1,4 @@
-"""The roles as objects: what several threads may do to them at once, and what they pass on."""
+"""The roles as objects: concurrent calls, and the calls that they pass on."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def service(database):
 
 
 def elsewhere(work, timeout=None):
-    """Call it in another thread."""
+    """Call a function in another thread."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(timeout)
     return thread
 
 
-def test_a_target_may_arrive_while_the_targets_are_gone_through(service, monkeypatch):
+def test_target_registered_while_targets_are_read(service, monkeypatch):
     applies, names = Target.applies, iter("abcdefgh")
 
     def slow(self, point):
@@ -59,7 +59,7 @@ def test_a_target_may_arrive_while_the_targets_are_gone_through(service, monkeyp
     assert service.evaluator.status() == {"scored": 1, "failed": 0, "pending": 0}
 
 
-def test_a_target_that_arrives_while_the_stored_ones_are_fetched_is_kept(database):
+def test_target_registered_while_stored_targets_are_loaded(database):
     class Slow(Frontend):
         putting = None
 
@@ -81,7 +81,7 @@ def test_a_target_that_arrives_while_the_stored_ones_are_fetched_is_kept(databas
     assert "new" in database.points("r", "m")["target"].tolist()
 
 
-def test_labels_of_an_earlier_life_are_for_the_runs_that_have_scores_of_them(service, database):
+def test_stored_targets_apply_to_runs_with_scores_of_them(service, database):
     block = np.random.default_rng(0).normal(size=(20, 2))
     service.put_target(target_of({"name": "digit", "targets": [0, 1] * 10}))
     service.records([record(20, array=block)], {})
@@ -101,7 +101,7 @@ def test_labels_of_an_earlier_life_are_for_the_runs_that_have_scores_of_them(ser
     assert database.points("new", "m", score="linear_f1")["epoch"].tolist() == [2]
 
 
-def test_labels_that_an_older_intus_took_and_this_one_does_not_are_left_out(database, caplog):
+def test_unreadable_stored_targets_are_skipped(database, caplog):
     database.put_target("old", [0, 1], layer_pattern="(?=fc)")
     service = AggregatorService(Evaluator(Frontend(database), ["mean"]))
     service.records([record()], {})
@@ -110,7 +110,7 @@ def test_labels_that_an_older_intus_took_and_this_one_does_not_are_left_out(data
     assert "A stored target is not used: layer_pattern='(?=fc)' of target 'old'" in caplog.text
 
 
-def test_a_clock_put_back_ends_no_wait_and_prolongs_none(database, monkeypatch):
+def test_clock_change_does_not_affect_waiting(database, monkeypatch):
     aggregator = Aggregator(grace=60)
     service = AggregatorService(Evaluator(Frontend(database), ["mean"]), aggregator)
     said = {"run": "r", "model": "m", "epoch": 0, "sent": 2}
@@ -127,8 +127,8 @@ def test_a_clock_put_back_ends_no_wait_and_prolongs_none(database, monkeypatch):
     service.close()
 
 
-class RunState:
-    """A process that registers labels and sends records."""
+class TrainingProcess:
+    """A training process that registers labels and sends records."""
 
     def __init__(self, service, name) -> None:
         self.service, self.name, self.seq = service, name, 0
@@ -144,14 +144,14 @@ class RunState:
 
 
 def scored(database, run):
-    """The epochs of a run that have a score, and the share of the most frequent label in each."""
+    """Return the epochs of a run with a score, and the fraction of the most frequent label in each."""
     points = database.points(run, "m", score="linear_accuracy", target="digit")
     return points["epoch"].tolist(), points["baseline"].round(2).tolist()
 
 
-def test_trainings_side_by_side_are_scored_on_their_own_labels(service, database):
+def test_concurrent_runs_are_scored_on_own_labels(service, database):
     service.evaluator.scores = ["linear_accuracy"]
-    a, b, c = (RunState(service, name) for name in "abc")
+    a, b, c = (TrainingProcess(service, name) for name in "abc")
     a.register([0, 1] * 10)
     b.register([0, 0, 0, 1] * 5)
     for epoch in range(2):
@@ -164,12 +164,12 @@ def test_trainings_side_by_side_are_scored_on_their_own_labels(service, database
     assert database.notices() == []
 
 
-def test_who_trains_nothing_registers_for_all_who_have_no_labels_of_their_own(service, database):
+def test_labels_of_idle_client_apply_to_runs_without_own_labels(service, database):
     service.evaluator.scores = ["linear_accuracy"]
-    a, b, notebook = (RunState(service, name) for name in ("a", "b", "notebook"))
+    a, b, notebook = (TrainingProcess(service, name) for name in ("a", "b", "notebook"))
     a.register([0, 1] * 10)
     notebook.register([0, 0, 0, 1] * 5, run_pattern="^[ab]")
-    other = RunState(service, "other")
+    other = TrainingProcess(service, "other")
     for one in (a, b, other):
         one.send(0)
     service.flush()
@@ -178,13 +178,13 @@ def test_who_trains_nothing_registers_for_all_who_have_no_labels_of_their_own(se
     assert scored(database, "other")[0] == []
 
 
-def test_labels_go_on_where_the_server_is_begun_again(database, tmp_path):
+def test_labels_of_run_apply_after_server_restart(database, tmp_path):
     def server():
         evaluator = Evaluator(Frontend(database), ["linear_accuracy"])
         return AggregatorService(evaluator, journal=Journal(tmp_path / "journal"))
 
     first = server()
-    a, old = RunState(first, "a"), RunState(first, "old")
+    a, old = TrainingProcess(first, "a"), TrainingProcess(first, "old")
     a.register([0, 1] * 10)
     first.put_target(target_of({"name": "digit", "targets": [0, 0, 0, 1] * 5}))  # by nobody in particular
     old.send(0)
@@ -192,7 +192,7 @@ def test_labels_go_on_where_the_server_is_begun_again(database, tmp_path):
     first.evaluator.close()
     second = server()
     a.service = old.service = second
-    new = RunState(second, "new")
+    new = TrainingProcess(second, "new")
     for one in (a, old, new):
         one.send(1)
     second.flush()
@@ -202,7 +202,7 @@ def test_labels_go_on_where_the_server_is_begun_again(database, tmp_path):
 
 
 @pytest.mark.parametrize("facts", [{"array": np.zeros((1,) * 9, np.float32)}, {"run": "a\0b"}, {"step": -5}])
-def test_one_odd_record_does_not_take_the_others_with_it(service, database, facts):
+def test_one_invalid_record_does_not_refuse_others(service, database, facts):
     odd = record(**({"address": "odd"} | facts))
     envelope = {"client": "c", "seq": 1}
     assert service.records([odd, record()], envelope).accepted == 1
@@ -217,7 +217,7 @@ def test_one_odd_record_does_not_take_the_others_with_it(service, database, fact
         service.records([odd, odd], {})
 
 
-def test_the_status_waits_until_a_request_is_placed(database):
+def test_status_waits_for_request_in_progress(database):
     class Slow(Aggregator):
         inside, seen = False, ()
 
@@ -243,7 +243,7 @@ def test_the_status_waits_until_a_request_is_placed(database):
 
 
 class Full(Frontend):
-    """A frontend whose disk has no room, for a while."""
+    """A frontend whose disk is full for a while."""
 
     away = 3
 
@@ -254,7 +254,7 @@ class Full(Frontend):
         super().results(results, infos)
 
 
-def test_scores_wait_for_a_disk_that_has_no_room(database, monkeypatch):
+def test_scores_are_retried_while_disk_is_full(database, monkeypatch):
     monkeypatch.setattr("intus.serving.evaluation.evaluator._PAUSES", (0.01,))
     stored = []
     evaluator = Evaluator(Full(database), ["mean"])
@@ -266,7 +266,7 @@ def test_scores_wait_for_a_disk_that_has_no_room(database, monkeypatch):
     evaluator.close()
 
 
-def test_a_flush_says_what_it_waits_for(database, monkeypatch):
+def test_flush_error_names_the_cause(database, monkeypatch):
     monkeypatch.setattr("intus.serving.evaluation.evaluator._PAUSES", (0.01,))
     monkeypatch.setattr(worker, "AWAY_S", 0.2)
     frontend = Full(database)
@@ -279,7 +279,7 @@ def test_a_flush_says_what_it_waits_for(database, monkeypatch):
     assert stored == []
 
 
-def test_a_flush_ends_when_its_time_is_over(database, monkeypatch):
+def test_flush_ends_after_timeout(database, monkeypatch):
     go = threading.Event()
     monkeypatch.setattr(module, "measure", lambda *rest: go.wait(10) and 1 / 0)
     evaluator, stored = Evaluator(Frontend(database), ["mean"]), []
@@ -292,7 +292,7 @@ def test_a_flush_ends_when_its_time_is_over(database, monkeypatch):
     evaluator.close()
 
 
-def test_an_evaluator_whose_frontend_is_away_ends_at_once(database):
+def test_evaluator_closes_at_once_if_frontend_is_away(database):
     class Away(Full):
         tries = 0
 

@@ -1,4 +1,4 @@
-"""The routes, in one process: what they take, what they refuse, what the page gets."""
+"""The routes in one process: accepted and refused requests, and the replies to the page."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def batch(number: int = 0, **facts):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """One server for the module; a test that looks at what it stored uses its own run."""
+    """One server for the module; a test that reads stored scores uses a run of its own."""
     frontend = Frontend(Database(tmp_path_factory.mktemp("routes") / "scores.db"))
     scoring = Evaluator(frontend)
     roles = Roles(AggregatorService(scoring, Aggregator()), scoring, frontend)
@@ -65,7 +65,7 @@ def post(client, path, content):
     )
 
 
-def test_records_become_points(fresh):
+def test_records_are_scored_as_points(fresh):
     assert post(fresh, "/targets", {"name": "parity", "targets": LABELS}).status_code == 200
     for epoch in (0, 1):
         answer = post(fresh, "/records", batch(100 + epoch, epoch=epoch))
@@ -88,7 +88,7 @@ def test_records_become_points(fresh):
     assert {"run": "r", "model": "m", "received": 2, "scored": 2}.items() <= of_run.items()
 
 
-def test_nan_is_stored_and_shown(fresh):
+def test_nan_is_stored_as_null_with_note(fresh):
     array = np.ones((40, 5), np.float32)
     array[2, 2] = np.nan
     answer = post(fresh, "/records", encode_records([record(array=array, run="nan")]))
@@ -104,7 +104,7 @@ def test_nan_is_stored_and_shown(fresh):
     assert "'fc1' in epoch 0" in notice["text"]
 
 
-def test_a_target_that_fits_no_layer_is_told_once_with_both_lengths(fresh, caplog):
+def test_misfit_target_gives_one_notice_with_both_lengths(fresh, caplog):
     post(fresh, "/targets", {"name": "short", "targets": [1, 2, 3]})
     for epoch in range(3):
         post(fresh, "/records", encode_records([record(40, epoch=epoch, address=a) for a in ("fc1", "fc2")]))
@@ -116,7 +116,7 @@ def test_a_target_that_fits_no_layer_is_told_once_with_both_lengths(fresh, caplo
     assert sum("has 3 labels" in line for line in caplog.messages) == 1
 
 
-def test_a_target_that_fits_one_layer_is_no_cause_for_notice(fresh):
+def test_target_that_fits_one_layer_gives_no_notice(fresh):
     post(fresh, "/targets", {"name": "parity", "targets": LABELS})
     post(
         fresh, "/records", encode_records([record(4, address="small"), record(40), record(4, address="last")])
@@ -126,7 +126,7 @@ def test_a_target_that_fits_one_layer_is_no_cause_for_notice(fresh):
     assert fresh.get("/api/runs").json()["runs"][0]["targets"] == ["parity"]
 
 
-def test_a_target_that_is_registered_with_other_labels_is_told(fresh):
+def test_replaced_target_gives_notice(fresh):
     for labels in ([0, 1], [0, 1], [1, 1]):
         fresh.post("/targets", json={"name": "digit", "targets": labels})
     told = [n for n in fresh.get("/api/notices").json()["notices"] if n["code"] == "target_replaced"]
@@ -135,14 +135,14 @@ def test_a_target_that_is_registered_with_other_labels_is_told(fresh):
 
 
 def post_as_2018(client, path, packet=None):
-    """What Vivisect's ``_post`` sends: JSON, or no body at all."""
+    """Post as Vivisect's ``_post`` does: JSON, or no body."""
     content = None if packet is None else json.dumps(packet).encode()
     answer = client.post(path, content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code == 200, answer.json()
 
 
-def test_the_client_of_2018_is_served(fresh):
-    """A training of its ``run_mlps.py``: every route, with the metadata of each, epoch after epoch."""
+def test_routes_of_2018_client(fresh):
+    """Send the requests of a training with Vivisect's ``run_mlps.py`` to every route."""
     about = {"model_name": "PyTorch MLP", "framework": None, "misc": {}}
     data = np.random.default_rng(0).normal(size=(40, 3)).round(3)
     labels = {"name": "parity", "values": LABELS, "model_pattern": "PyTorch MLP", "layer_pattern": ".*"}
@@ -178,7 +178,7 @@ def test_the_client_of_2018_is_served(fresh):
     post_as_2018(fresh, "/set_trigger_fields", ["epoch"])
 
 
-def test_a_graph_is_kept_and_shown(fresh, monkeypatch):
+def test_graph_is_stored_and_served(fresh, monkeypatch):
     torch = pytest.importorskip("torch")
     from intus import trace
 
@@ -191,7 +191,7 @@ def test_a_graph_is_kept_and_shown(fresh, monkeypatch):
     assert (answer.status_code, list(answer.json())) == (404, ["error"])
 
 
-def test_remove_forgets_a_model_and_clear_everything(fresh):
+def test_remove_and_clear_routes(fresh):
     for model in ("m", "n"):
         post(fresh, "/records", encode_records([record(model=model)]))
     post(fresh, "/flush", {})
@@ -204,7 +204,7 @@ def test_remove_forgets_a_model_and_clear_everything(fresh):
     assert fresh.get("/targets").json() == {"targets": []}
 
 
-def test_a_score_that_fails_is_a_notice_and_the_next_is_scored(fresh, monkeypatch):
+def test_failed_score_gives_notice_and_others_are_computed(fresh, monkeypatch):
     real = evaluator.measure
 
     def fails(point, *rest):
@@ -224,7 +224,7 @@ def test_a_score_that_fails_is_a_notice_and_the_next_is_scored(fresh, monkeypatc
     assert fresh.get("/api/status").json()["evaluator"] == {"scored": 1, "failed": 1, "pending": 0}
 
 
-def test_units_are_asked_for_by_level(fresh, served):
+def test_points_of_units_by_level(fresh, served):
     row = {
         "run": "u",
         "model": "m",
@@ -243,7 +243,7 @@ def test_units_are_asked_for_by_level(fresh, served):
 # -- the page ----------------------------------------------------------------------------------------
 
 
-def test_the_page_and_its_bundle(client, tmp_path, monkeypatch):
+def test_page_files_are_served(client, tmp_path, monkeypatch):
     (tmp_path / "index.html").write_text("<p>page</p>")
     (tmp_path / "intus.js").write_text("1")
     monkeypatch.setattr(page_routes, "STATIC", tmp_path)
@@ -257,7 +257,7 @@ def test_the_page_and_its_bundle(client, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["/static/..%2f__init__.py", "/static/%2e%2e/app.py", "/static/%00"])
-def test_no_other_file_is_served(client, path):
+def test_other_files_are_not_served(client, path):
     assert client.get(path).status_code == 404
 
 
@@ -400,7 +400,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("path", "content", "complaint"), BAD)
-def test_what_is_wrong_is_said(client, path, content, complaint):
+def test_invalid_requests_are_refused_with_reason(client, path, content, complaint):
     answer = post(client, path, content)
     assert answer.status_code == 400
     assert re.search(complaint, answer.json()["error"]), answer.json()["error"]
@@ -413,7 +413,7 @@ def test_malformed_requests_are_counted(fresh, served):
     assert fresh.get("/api/status").json()["aggregator"]["malformed"] == before + 2
 
 
-def test_what_was_refused_is_counted_by_status(fresh, served):
+def test_refused_requests_are_counted_by_status(fresh, served):
     def counts():
         return Counter(fresh.get("/api/status").json()["requests"])
 
@@ -425,7 +425,7 @@ def test_what_was_refused_is_counted_by_status(fresh, served):
     assert counts() - before == {"http_400": 2, "http_413": 1, "http_404": 1, "refused": 3}
 
 
-def test_a_database_that_is_away_is_no_fault_of_the_caller(client, served, monkeypatch):
+def test_unavailable_database_is_503(client, served, monkeypatch):
     def away():
         raise OperationalError("SELECT 1", {}, Exception("connection refused"))
 
@@ -436,7 +436,7 @@ def test_a_database_that_is_away_is_no_fault_of_the_caller(client, served, monke
     assert answer.headers["retry-after"] == "5"
 
 
-def test_a_body_too_long_is_refused(client):
+def test_too_long_body_is_refused(client):
     assert post(client, "/records", bytes(1 << 20)).status_code == 400
     answer = post(client, "/records", bytes((1 << 20) + 1))
     assert answer.status_code == 413
@@ -448,14 +448,14 @@ def test_a_body_too_long_is_refused(client):
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", "/records"), ("POST", "/api/runs"), ("GET", "/nowhere")]
 )
-def test_other_routes_and_methods(client, method, path):
+def test_unknown_routes_and_methods_are_refused(client, method, path):
     answer = client.request(method, path)
     assert answer.status_code in (404, 405)
     assert "error" in answer.json()
 
 
 @pytest.mark.parametrize("query", ["level=row", "run=%00", "score=" + "x" * 1001, "columns=epoch,secret"])
-def test_bad_queries(client, query):
+def test_invalid_queries_are_refused(client, query):
     answer = client.get(f"/api/points?{query}")
     assert answer.status_code == 400
     assert "error" in answer.json()
@@ -486,14 +486,14 @@ OBJECTS = st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4)
     path=st.sampled_from(POSTS),
     content=st.binary(max_size=60) | OBJECTS.map(lambda o: json.dumps(o).encode()),
 )
-def test_no_body_makes_the_server_fail(client, path, content):
+def test_random_bodies_cause_no_server_error(client, path, content):
     assert post(client, path, content).status_code < 500
 
 
 # -- being swamped, and being apart ------------------------------------------------------------------
 
 
-def test_a_swamped_server_asks_to_come_back(tmp_path):
+def test_overloaded_server_replies_429(tmp_path):
     class Swamped:
         def backlog(self) -> int:
             return 1000
@@ -503,7 +503,7 @@ def test_a_swamped_server_asks_to_come_back(tmp_path):
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
 
 
-def test_a_next_server_that_is_away_is_a_502(tmp_path):
+def test_unreachable_next_server_is_502(tmp_path):
     class Away:
         def put_target(self, target) -> None:
             raise ServeError("http://127.0.0.1:8081 cannot be reached")
@@ -524,14 +524,14 @@ def guarded(tmp_path):
     frontend.close()
 
 
-def test_a_token_is_asked_of_every_request(guarded):
+def test_every_request_needs_the_token(guarded):
     assert guarded.get("/api/runs").status_code == 401
     assert guarded.post("/results", json={"columns": {}}).status_code == 401
     assert guarded.get("/api/runs", headers={"Authorization": "Bearer wrong"}).status_code == 401
     assert guarded.get("/api/runs", headers={"Authorization": "Bearer s3cret"}).status_code == 200
 
 
-def test_a_page_brings_the_token_in_its_address_once(guarded):
+def test_token_in_url_sets_cookie(guarded):
     assert guarded.get("/?token=wrong").status_code == 401
     assert guarded.get("/api/runs?token=s3cret").status_code == 401
     answer = guarded.get("/?token=s3cret")
@@ -552,7 +552,7 @@ def test_a_page_brings_the_token_in_its_address_once(guarded):
         ({"Host": "127.0.0.1:8080", "Origin": "null"}, 403),
     ],
 )
-def test_foreign_pages_are_kept_out(tmp_path, headers, status):
+def test_requests_of_foreign_pages_are_refused(tmp_path, headers, status):
     frontend = Frontend(Database(tmp_path / "x.db"))
     with TestClient(build(Roles(frontend=frontend), loopback=True)) as client:
         assert client.get("/api/runs", headers=headers).status_code == status

@@ -1,4 +1,4 @@
-"""What a score is travels with its results: from whoever registered it to whoever shows them."""
+"""Descriptions of scores are sent and stored with their results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def runs(frontend):
         return client.get("/api/runs").json()
 
 
-def test_a_registered_score_is_known_to_who_never_saw_it(frontend, kurtosis):
+def test_description_of_registered_score_is_stored_and_served(frontend, kurtosis):
     evaluator = Evaluator(frontend, ["mean", "linear_f1", kurtosis])
     evaluator.put_target(target_of({"name": "digit", "targets": [0, 1] * 20}))
     array = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
@@ -63,7 +63,7 @@ def test_a_registered_score_is_known_to_who_never_saw_it(frontend, kurtosis):
     assert {"score": "linear_f1", "target": "digit"} in reply["runs"][0]["layers"]
 
 
-def test_what_scores_are_goes_over_http(frontend, kurtosis, monkeypatch):
+def test_score_descriptions_are_sent_over_http(frontend, kurtosis, monkeypatch):
     client = TestClient(build(Roles(frontend=frontend)))
 
     class Line(RemoteFrontend):
@@ -93,29 +93,29 @@ KNOWN = {
 }
 
 
-def test_an_old_database_is_described_by_what_is_registered_here():
+def test_old_database_uses_registered_descriptions():
     found = describe([summary(("mean", ""), ("linear_f1", "digit"))], {}, KNOWN)
     assert found == [KNOWN["linear_f1"], KNOWN["mean"]]
 
 
-def test_results_that_contradict_a_name_are_not_described_by_it():
+def test_contradicting_results_ignore_registered_description():
     (found,) = describe([summary(("mean", "digit"))], {}, KNOWN)
     assert found == ScoreInfo(name="mean", needs_target=True)
     (found,) = describe([summary(("mean", ""), level="units")], {}, KNOWN)
     assert found == ScoreInfo(name="mean", level="unit")
 
 
-def test_an_unknown_score_of_an_old_database_is_told_as_far_as_its_results_show():
+def test_unknown_score_is_described_from_its_results():
     found = describe([summary(("mine", "")), summary(("theirs", "digit"))], {}, KNOWN)
     assert found == [ScoreInfo(name="mine"), ScoreInfo(name="theirs", needs_target=True)]
 
 
-def test_what_was_stored_holds_against_what_is_registered_here():
+def test_stored_description_precedes_registered_one():
     stored = {"mean": ScoreInfo(name="mean", label="Mean of another version")}
     assert describe([summary(("mean", ""))], stored, KNOWN) == [stored["mean"]]
 
 
-def test_kinds_are_told_with_their_labels(frontend):
+def test_runs_reply_contains_kind_labels(frontend):
     facts = {"run": "r", "model": "m", "address": "fc1", "score": "mean"}
     kinds = ["output", "grad_output", "output@eval", "parameter_grad", "output.1", "inspect"]
     frontend.results(Results.from_rows([facts | {"kind": kind} for kind in kinds]))

@@ -1,4 +1,4 @@
-"""From a data point to its scores, against numpy and scikit-learn."""
+"""Scores of data points, compared with numpy and scikit-learn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DIGITS = load_digits()
 
 
 def digits(**facts):
-    """The 1,797 digits as batches of 256."""
+    """Return the 1,797 digits as batches of 256."""
     data = DIGITS.data.astype(np.float32)
     return [record(array=data[start : start + 256], **facts) for start in range(0, 1797, 256)]
 
@@ -27,7 +27,7 @@ def values(results):
     return {(row["target"] or "", row["score"]): row["value"] for row in results}
 
 
-def test_real_digits_are_scored_for_each_target_that_fits():
+def test_digits_are_scored_for_each_fitting_target():
     targets = [
         target("digit", DIGITS.target.tolist()),
         target("parity", ["even" if d % 2 == 0 else "odd" for d in DIGITS.target]),
@@ -52,7 +52,7 @@ def test_real_digits_are_scored_for_each_target_that_fits():
     assert row["baseline"] < 0.2
 
 
-def test_the_order_of_the_rows_does_not_matter_where_they_have_ids():
+def test_row_order_with_item_ids_does_not_change_scores():
     order = np.random.default_rng(0).permutation(1797)
     data = DIGITS.data.astype(np.float32)
     scores = ["linear_f1", "mean"]
@@ -64,7 +64,7 @@ def test_the_order_of_the_rows_does_not_matter_where_they_have_ids():
         assert values(shuffled.results)[key] == pytest.approx(value, nan_ok=True)
 
 
-def test_the_note_says_where_labels_leave_room_for_doubt():
+def test_note_names_uncertain_label_match():
     rng = np.random.default_rng(0)
     array = rng.normal(size=(30, 3)).astype(np.float32)
     labels = [target("t", rng.integers(0, 2, 40).tolist()), target("u", [0, 1] * 15)]
@@ -78,7 +78,7 @@ def test_the_note_says_where_labels_leave_room_for_doubt():
     assert note(items=np.arange(30) % 20)["u"] == "matched 20 of 30 labels"
 
 
-def test_what_is_not_finite_is_counted_and_the_rest_scored():
+def test_nonfinite_rows_are_counted_and_left_out():
     data = DIGITS.data.astype(np.float32)
     data[3, 5], data[10, 0] = np.nan, np.inf
     found = evaluate(point(record(array=data)), [target("digit", DIGITS.target.tolist())])
@@ -89,7 +89,7 @@ def test_what_is_not_finite_is_counted_and_the_rest_scored():
     assert got["digit", "linear_f1"] > 0.9
 
 
-def test_nothing_but_nan_gives_notes_not_numbers():
+def test_all_nan_data_point_has_notes_and_no_values():
     found = evaluate(point(record(array=np.full((30, 4), np.nan))), [target("t", [0, 1] * 15)])
     for row in found.results:
         if row["score"] != "nonfinite":
@@ -97,7 +97,7 @@ def test_nothing_but_nan_gives_notes_not_numbers():
             assert row["note"]
 
 
-def test_positions_are_rows_where_each_has_a_label():
+def test_positions_with_labels_are_rows():
     rng = np.random.default_rng(0)
     words = [["noun" if rng.random() < 0.5 else "verb" for _ in range(rng.integers(3, 8))] for _ in range(60)]
     blocks = []
@@ -111,7 +111,7 @@ def test_positions_are_rows_where_each_has_a_label():
     assert values(found.results)["word", "linear_accuracy"] > 0.97
 
 
-def test_of_texts_of_different_lengths_each_position_is_a_row():
+def test_positions_of_unequal_sequences_are_rows():
     rng = np.random.default_rng(0)
     short, long = np.maximum(rng.normal(size=(4, 3, 2)), 0), np.maximum(rng.normal(size=(10, 4, 2)), 0)
     rows = np.concatenate([short.reshape(-1, 2), long.reshape(-1, 2)])
@@ -127,13 +127,13 @@ def test_of_texts_of_different_lengths_each_position_is_a_row():
     assert found.failures == {}
 
 
-def test_maps_of_different_sizes_have_no_zeros_in_them_either():
+def test_unequal_feature_maps_are_not_padded_for_label_free_scores():
     ones = [record(array=np.ones((2, 3, side, side), np.float32)) for side in (2, 5)]
     got = values(evaluate(point(*ones), []).results)
     assert (got["", "mean"], got["", "sparsity"], got["", "min"]) == (1, 0, 1)
 
 
-def test_labels_of_texts_of_different_lengths_stay_with_their_items():
+def test_labels_of_unequal_sequences_stay_with_items():
     rng, labels = np.random.default_rng(0), [0, 1] * 40
     blocks = [record(array=rng.normal(size=(40, width, 3)).astype(np.float32)) for width in (2, 6)]
     for block in blocks:
@@ -145,7 +145,7 @@ def test_labels_of_texts_of_different_lengths_stay_with_their_items():
     assert "padded with zeros" in row["note"]
 
 
-def test_of_a_parameter_only_its_entries_are_described():
+def test_parameter_has_scores_of_entries_only():
     weights = np.random.default_rng(0).normal(size=(20, 30)).astype(np.float32)
     found = evaluate(point(record(array=weights, kind="parameter", batch_axis=None)), [target("t", [1, 2])])
     got = values(found.results)
@@ -155,17 +155,17 @@ def test_of_a_parameter_only_its_entries_are_described():
     assert found.misfits == {}
 
 
-def test_an_incomplete_data_point_says_so():
+def test_incomplete_data_point_has_note():
     found = evaluate(point(record(), lacks="a disk was full"), [], ["mean"])
     assert found.results["note"].tolist() == ["incomplete: a disk was full"]
 
 
-def test_scores_of_units_are_not_asked_of_layers():
+def test_default_scores_exclude_unit_scores():
     assert {"linear_f1", "kmeans_mi", "mean", "effective_rank"} <= set(default_scores())
     assert "iou" not in default_scores()
 
 
-def test_a_score_that_raises_does_not_take_the_others_with_it():
+def test_raising_score_does_not_affect_others():
     @register("raises_for_a_test")
     def raises(behaviours):
         raise ZeroDivisionError("no")
@@ -184,7 +184,7 @@ VALUES = [0, 1, np.nan, np.inf, 3e38]
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("value", VALUES)
-def test_no_array_makes_it_fail(shape, value):
+def test_any_array_can_be_scored(shape, value):
     targets = [target("t", [0, 1, 0, 1]), target("one", [1] * 4), target("p", [[1, 2], [1], [1], [2]])]
     targets += [target("real", [0.1, 0.2, 0.3, 0.4]), target("mixed", ["a", 1, None, True])]
     found = evaluate(point(record(array=np.full(shape, value, np.float32))), targets)

@@ -1,4 +1,4 @@
-"""Real server processes: started, spoken to, interrupted, begun again."""
+"""Real server processes: requests, interrupts and restarts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LABELS = [0, 1] * 20
 
 
 def ask(url: str, path: str, body=None):
-    """(status, JSON) of a GET, or of a POST where there is a body."""
+    """Return (status, JSON) of a GET, or of a POST if there is a body."""
     place = urlsplit(url)
     connection = http.client.HTTPConnection(place.hostname, place.port, timeout=30)
     try:
@@ -51,7 +51,7 @@ def batch(epoch=0, seq=0, run="r"):
 
 
 class Events:
-    """The page's end of /api/stream."""
+    """The client of /api/stream."""
 
     def __init__(self, url: str, last: int | None = None) -> None:
         place = urlsplit(url)
@@ -62,7 +62,7 @@ class Events:
         assert self.answer.headers["content-type"].startswith("text/event-stream")
 
     def next(self) -> dict:
-        """The next event's data."""
+        """Return the data of the next event."""
         event = {}
         while line := self.answer.readline().decode().rstrip("\n"):
             name, _, value = line.partition(": ")
@@ -92,7 +92,7 @@ def free_ports(count):
     return ports
 
 
-def test_records_in_and_scores_out(server):
+def test_server_scores_records(server):
     url = server.page_url
     assert ask(url, "/targets", {"name": "parity", "targets": LABELS}) == (200, {})
     for epoch in range(3):
@@ -105,7 +105,7 @@ def test_records_in_and_scores_out(server):
     assert all(0 <= value <= 1 for value in points["value"])
 
 
-def test_pages_hear_of_what_this_and_other_processes_write(server):
+def test_event_stream_reports_changes_of_any_process(server):
     events = Events(server.page_url)
     first = events.next()
     assert first["what"] == []
@@ -124,7 +124,7 @@ def test_pages_hear_of_what_this_and_other_processes_write(server):
     again.close()
 
 
-def test_an_open_stream_does_not_hold_the_shutdown_up(tmp_path):
+def test_open_stream_does_not_delay_shutdown(tmp_path):
     with Server(database=tmp_path / "x.db", port=0) as running:
         events = Events(running.page_url)
         events.next()
@@ -136,7 +136,7 @@ def test_an_open_stream_does_not_hold_the_shutdown_up(tmp_path):
         events.close()
 
 
-def test_what_was_received_is_scored_before_the_end_and_labels_survive(tmp_path):
+def test_server_scores_received_records_before_exit(tmp_path):
     for epoch, sign in enumerate((signal.SIGINT, signal.SIGTERM)):
         with Server(database=tmp_path / "x.db", port=0) as running:
             if epoch == 0:
@@ -153,7 +153,7 @@ def test_what_was_received_is_scored_before_the_end_and_labels_survive(tmp_path)
         assert set(points["target"].tolist()) == {"parity"}, sign
 
 
-def test_three_servers_apart_do_what_one_does(tmp_path):
+def test_separate_roles_equal_single_process(tmp_path):
     aggregator, evaluator, frontend = (f"http://127.0.0.1:{port}" for port in free_ports(3))
     ports = {"aggregator": aggregator, "evaluator": evaluator, "frontend": frontend}
     options = [f"--{name}-port={urlsplit(url).port}" for name, url in ports.items()]
@@ -199,7 +199,7 @@ def test_three_servers_apart_do_what_one_does(tmp_path):
 
 
 class Apart:
-    """The three roles as processes, begun and killed one by one."""
+    """The three roles as processes, started and killed one by one."""
 
     def __init__(self, folder) -> None:
         self.ports = dict(zip(("aggregator", "evaluator", "frontend"), free_ports(3), strict=True))
@@ -225,7 +225,7 @@ class Apart:
         return ask(f"http://127.0.0.1:{self.ports[role]}", path, body)
 
 
-def test_what_the_next_server_cannot_take_is_kept_and_who_is_away_is_named(tmp_path):
+def test_records_are_kept_while_next_server_is_away(tmp_path):
     apart = Apart(tmp_path)
     try:
         apart.start("aggregator")
@@ -251,7 +251,7 @@ def test_what_the_next_server_cannot_take_is_kept_and_who_is_away_is_named(tmp_p
         apart.kill(*apart.running)
 
 
-def test_windows_may_be_steps_and_a_token_may_be_asked(tmp_path):
+def test_server_with_step_trigger_and_token(tmp_path):
     with Server(database=tmp_path / "x.db", port=0, trigger="epoch,step", token="s3cret") as running:
         assert ask(running.page_url, "/api/runs")[0] == 401
         frontend = RemoteFrontend(running.page_url, "s3cret")
@@ -262,7 +262,7 @@ def test_windows_may_be_steps_and_a_token_may_be_asked(tmp_path):
         assert (points["epoch"], points["step"]) == ([0, 0], [10, 20])
 
 
-def test_one_process_listens_on_three_ports(tmp_path):
+def test_single_process_listens_on_three_ports(tmp_path):
     ports = free_ports(3)
     options = dict(zip(("aggregator_port", "evaluator_port", "frontend_port"), ports, strict=True))
     with Server(database=tmp_path / "x.db", **options) as running:
@@ -278,7 +278,7 @@ def test_one_process_listens_on_three_ports(tmp_path):
 # -- what cannot be started --------------------------------------------------------------------------
 
 
-def test_a_port_in_use_is_named(tmp_path):
+def test_port_in_use_is_refused(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ServeError, match=f"cannot listen on port {port} of 127.0.0.1: .*in use"):
@@ -333,14 +333,14 @@ def test_a_port_in_use_is_named(tmp_path):
         ({"token": " padded"}, InputError, "token must be of ASCII"),
     ],
 )
-def test_what_cannot_be_served_is_said_and_leaves_nothing_open(options, error, complaint):
+def test_failed_start_names_reason_and_closes_resources(options, error, complaint):
     threads = threading.active_count()
     with pytest.raises(error, match=complaint):
         serve(**options)
     assert threading.active_count() == threads
 
 
-def test_serving_loads_no_framework():
+def test_server_process_imports_no_framework():
     code = (
         "import sys, intus.serving.run; "
         "print([name for name in ('torch', 'tensorflow', 'jax', 'mxnet') if name in sys.modules])"
@@ -348,8 +348,8 @@ def test_serving_loads_no_framework():
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
-def test_answers_are_not_held_back_by_nagle(server):
-    """Without TCP_NODELAY every answer on a kept-alive connection takes 40 ms or more."""
+def test_replies_are_not_delayed_by_nagle(server):
+    """Without TCP_NODELAY every reply on a keep-alive connection takes 40 ms or more."""
     connection = http.client.HTTPConnection(server.host, server.port, timeout=30)
     times = []
     for _ in range(20):
@@ -361,7 +361,7 @@ def test_answers_are_not_held_back_by_nagle(server):
     assert min(times[5:]) < 0.03
 
 
-def test_a_header_too_long_is_refused_and_the_server_goes_on(server):
+def test_too_long_header_is_refused(server):
     with socket.create_connection((server.host, server.port), timeout=10) as line:
         line.sendall(b"GET /api/runs HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"a" * 200_000 + b"\r\n\r\n")
         assert b" 4" in line.recv(100)[:12]
@@ -369,12 +369,12 @@ def test_a_header_too_long_is_refused_and_the_server_goes_on(server):
 
 
 @pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
-def test_without_ray_it_says_how_to_get_it(tmp_path):
+def test_missing_ray_error_names_extra(tmp_path):
     with pytest.raises(ServeError, match=r"ray is needed .* pip install 'intus\[ray\]'"):
         Server(database=tmp_path / "x.db", port=0, engine="ray")
 
 
-def test_serve_in_a_notebook_says_what_to_do_instead(tmp_path):
+def test_serve_in_event_loop_is_refused(tmp_path):
     async def cell():
         serve(database=tmp_path / "x.db", port=0)
 
@@ -382,7 +382,7 @@ def test_serve_in_a_notebook_says_what_to_do_instead(tmp_path):
         asyncio.run(cell())
 
 
-def test_a_server_beside_a_notebook_outlives_an_interrupt_and_not_the_notebook(tmp_path):
+def test_server_survives_interrupt_and_ends_with_parent(tmp_path):
     script = f"""
 import os, signal, urllib.request
 from intus.serving.run import Server
@@ -403,7 +403,7 @@ except KeyboardInterrupt:
         os.kill(int(pid), 0)
 
 
-def test_the_announcement_tells_what_to_do_next_and_no_password():
+def test_announcement_has_next_steps_and_no_password():
     text = announcement("::1", "all", [8082, 8081, 8080], "postgresql://me:secret@host/scores", "t0ken")
     assert "Page: http://[::1]:8080/" in text
     assert 'intus.probe(model, "::1", 8082)' in text

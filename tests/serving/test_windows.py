@@ -1,4 +1,4 @@
-"""Epochs that end when all that was sent of them has come, and what happens when it has not."""
+"""The end of epochs: complete by their clients' reports, or incomplete after the grace time."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def said(epoch, sent=0, dropped=0, ended=False, left=False):
 
 
 class Client:
-    """One worker's end: counts as the real one does."""
+    """A client that counts and reports as the real one does."""
 
     def __init__(self, aggregator, name="c") -> None:
         self.aggregator, self.name, self.seq, self.counts = aggregator, name, 0, Counter()
 
     def request(self, epoch, *numbers, ended=False, left=False, dropped=0):
-        """A request, to be delivered later."""
+        """Return a request, to be delivered later."""
         self.seq += 1
         self.counts[epoch] += len(numbers)
         report = said(epoch, self.counts[epoch], dropped, ended, left)
@@ -60,13 +60,13 @@ def client(aggregator):
     return Client(aggregator)
 
 
-def test_an_epoch_ends_when_its_client_says_so_and_no_newer_one_is_needed(client):
+def test_epoch_ends_at_client_report(client):
     assert client.send(0, 1, 2).ready == []
     assert rows(client.send(0, 3, ended=True).ready) == {0: [1, 2, 3]}
     assert client.aggregator.flush() == []
 
 
-def test_an_epoch_is_waited_for_until_all_has_come(client):
+def test_epoch_waits_for_all_reported_records(client):
     missing = client.request(0, 1)
     assert client.send(0, 2, ended=True).ready == []
     assert client.send(1, 3).ready == []  # a newer epoch does not end it
@@ -75,7 +75,7 @@ def test_an_epoch_is_waited_for_until_all_has_come(client):
     assert point.complete
 
 
-def test_after_the_grace_time_it_is_shown_incomplete_with_counts_and_then_revised(client):
+def test_epoch_is_incomplete_after_grace_time_then_revised(client):
     missing = client.request(0, 1)
     client.send(0, 2, ended=True, now=10)
     client.send(1, 3, now=10)
@@ -90,7 +90,7 @@ def test_after_the_grace_time_it_is_shown_incomplete_with_counts_and_then_revise
     assert client.aggregator.status()["late"] == 1
 
 
-def test_what_the_probe_dropped_does_not_hold_the_epoch_up_and_is_counted(client):
+def test_dropped_records_do_not_delay_epoch(client):
     outcome = client.send(0, 1, 2, ended=True, dropped=3)
     (point,) = outcome.ready
     assert point.lacks == "2 of 5 arrays came (3 dropped by the probe)"
@@ -99,13 +99,13 @@ def test_what_the_probe_dropped_does_not_hold_the_epoch_up_and_is_counted(client
     assert client.send(1, 3, ended=True).ready[0].complete  # the next epoch is whole
 
 
-def test_the_last_epoch_of_a_training_that_died_is_shown_in_the_end(client):
+def test_last_epoch_of_dead_training_is_scored(client):
     client.send(0, 1, now=0)
     assert client.aggregator.tick(now=599).ready == []
     assert rows(client.aggregator.tick(now=601).ready) == {0: [1]}
 
 
-def test_two_workers_one_behind_the_other_fill_the_same_epochs(aggregator):
+def test_clients_at_different_epochs_fill_same_windows(aggregator):
     fast, slow = Client(aggregator, "fast"), Client(aggregator, "slow")
     fast.send(0, 1)
     slow.send(0, 2)
@@ -119,7 +119,7 @@ def test_two_workers_one_behind_the_other_fill_the_same_epochs(aggregator):
     assert (rows(outcome.ready), outcome.notices) == ({1: [11, 21]}, [])
 
 
-def test_a_worker_that_begins_late_is_no_training_begun_anew(aggregator):
+def test_late_starting_client_is_no_restart(aggregator):
     fast, slow = Client(aggregator, "fast"), Client(aggregator, "slow")
     for epoch in range(2):
         fast.send(epoch, epoch, ended=True)
@@ -130,7 +130,7 @@ def test_a_worker_that_begins_late_is_no_training_begun_anew(aggregator):
     assert (rows(outcome.ready), outcome.notices) == ({1: [1, 31]}, [])
 
 
-def test_a_worker_that_left_or_fell_silent_is_not_waited_for(aggregator):
+def test_left_or_silent_client_does_not_delay_epoch(aggregator):
     fast, slow = Client(aggregator, "fast"), Client(aggregator, "slow")
     slow.send(0, 1, ended=True, left=True)
     assert rows(fast.send(0, 2, ended=True).ready) == {0: [1, 2]}
@@ -142,7 +142,7 @@ def test_a_worker_that_left_or_fell_silent_is_not_waited_for(aggregator):
     assert rows(fast.send(4, 7, ended=True, now=100).ready) == {3: [6], 4: [7]}
 
 
-def test_a_training_that_was_killed_and_begun_again_under_its_name_is_none_that_lags(aggregator):
+def test_restart_of_killed_client_is_not_lag(aggregator):
     first, second = Client(aggregator, "first"), Client(aggregator, "second")
     for epoch in range(3):
         first.send(epoch, epoch, ended=True, now=epoch)
@@ -151,7 +151,7 @@ def test_a_training_that_was_killed_and_begun_again_under_its_name_is_none_that_
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_a_training_begun_anew_is_known_as_such(aggregator, same):
+def test_restarted_client_is_recognized(aggregator, same):
     first = Client(aggregator)
     for epoch in range(3):
         first.send(epoch, epoch, ended=True, left=epoch == 2)
@@ -162,13 +162,13 @@ def test_a_training_begun_anew_is_known_as_such(aggregator, same):
     assert rows(second.send(0, 11, ended=True).ready) == {0: [10, 11]}
 
 
-def test_a_flush_hands_on_what_there_is_and_what_follows_joins_it(client):
+def test_records_after_flush_join_data_point(client):
     client.send(0, 1)
     assert rows(client.aggregator.flush()) == {0: [1]}
     assert rows(client.send(0, 2, ended=True).ready) == {0: [1, 2]}
 
 
-def test_who_flushes_does_not_cut_into_the_epochs_of_others(aggregator):
+def test_flush_of_client_leaves_epochs_of_others_open(aggregator):
     Client(aggregator, "mine").send(0, 1)
     report = EpochReport("s", "m", 0, 1)
     aggregator.accept([numbered(2, run="s")], "other", 1, 0, reports=[report])
@@ -177,7 +177,7 @@ def test_who_flushes_does_not_cut_into_the_epochs_of_others(aggregator):
     assert {p.key.run for p in aggregator.flush(client_id="a notebook")} == {"s"}
 
 
-def test_a_step_that_ends_does_not_lack_what_is_on_its_way_of_later_steps():
+def test_ended_step_is_complete_while_later_steps_arrive():
     aggregator = Aggregator(trigger=("epoch", "step"))
     ready = []
     for step in range(3):
@@ -189,8 +189,8 @@ def test_a_step_that_ends_does_not_lack_what_is_on_its_way_of_later_steps():
 
 @settings(max_examples=200)
 @given(st.data())
-def test_in_whatever_order_requests_come_and_however_often_the_last_word_is_the_whole(data):
-    """Two clients, three epochs, requests reordered and repeated at will; nothing is told twice."""
+def test_last_data_point_is_complete_for_any_order_of_requests(data):
+    """Two clients send three epochs; requests are reordered and repeated; no notice is repeated."""
     aggregator = Aggregator(grace=1e9)
     clients = [Client(aggregator, name) for name in "ab"]
     number, requests, sent = 0, [], {}
@@ -219,7 +219,7 @@ def test_in_whatever_order_requests_come_and_however_often_the_last_word_is_the_
 # -- what clients say, and what is no such thing -----------------------------------------------------
 
 
-def test_epoch_reports_are_read_and_checked():
+def test_epoch_reports_are_validated():
     row = {"run": "r", "model": "m", "epoch": 0.5, "sent": 3, "dropped": 1, "ended": True}
     assert read({"epochs": [row]}, RecordsEnvelope).epochs == [EpochReport("r", "m", 0.5, 3, 1, True, False)]
     assert read({}, RecordsEnvelope) == RecordsEnvelope(None, None, None, [])
@@ -238,7 +238,7 @@ def test_epoch_reports_are_read_and_checked():
 
 
 @given(st.lists(st.integers(0, 60), max_size=60))
-def test_seen_numbers_are_a_set(numbers):
+def test_int_ranges_equal_set(numbers):
     seen, known = IntRanges(), set()
     for number in numbers:
         assert seen.add(number) == (number not in known)

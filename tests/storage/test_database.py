@@ -333,7 +333,7 @@ def test_two_processes_share_a_database(place):
 # -- what scores are -------------------------------------------------------------------------------------
 
 
-def test_what_scores_are_is_kept_with_their_results(place):
+def test_score_descriptions_are_stored_with_results(place):
     kurtosis = ScoreInfo(name="kurtosis", label="Kurtosis", about="Excess kurtosis.", low=-2.0)
     with Database(place) as database:
         assert database.scores() == {}
@@ -354,7 +354,7 @@ def test_what_scores_are_is_kept_with_their_results(place):
         assert later.scores() == {"kurtosis": newer}
 
 
-def test_results_that_cannot_be_stored_leave_no_word_of_their_scores(database, monkeypatch):
+def test_failed_add_stores_no_score_descriptions(database, monkeypatch):
     info = ScoreInfo(name="mean", label="Mean")
 
     def fails(*arguments):
@@ -369,7 +369,7 @@ def test_results_that_cannot_be_stored_leave_no_word_of_their_scores(database, m
     assert database.scores() == {"mean": info}
 
 
-def test_the_pairs_of_score_and_target_are_told(database):
+def test_runs_list_pairs_of_score_and_target(database):
     for score, target in (("mean", ""), ("linear_f1", "digit"), ("linear_f1", "even"), ("r2", "age")):
         database.add(rows(score=score, target=target))
     (run,) = database.runs()

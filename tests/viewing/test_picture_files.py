@@ -57,7 +57,7 @@ def test_svg_has_titles_and_descriptions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dark", [False, True])
 def test_svg_uses_the_pages_colors(dark: bool, tmp_path: Path) -> None:
     text = ElementTree.tostring(svg_of(digits_cnn(), tmp_path, dark=dark), encoding="unicode")
-    css = (Path(__file__).parents[2] / "web" / "src" / "theme.css").read_text()
+    css = (Path(__file__).parents[2] / "web" / "src" / "ui" / "theme.css").read_text()
     for token in ("input-fill", "output-fill", "param-fill", "op-fill", "bg"):
         pair = re.search(rf"--{token}: light-dark\((#\w+), (#\w+)\)", css).groups()
         assert f'fill="{pair[dark]}"' in text

@@ -1,5 +1,6 @@
 // Opens a saved file or notebook cell, whose graph is embedded in the page as gzip in base64.
 import { GraphView, type Beside, type openSides, type BuiltIn, type Paint, type WorkerProgram, type Scene } from "./graph/index.ts";
+import { writeHash } from "./ui/hash.ts";
 
 /** The input of the graph's program (viewing/html.py). */
 export interface Content {
@@ -19,32 +20,11 @@ export async function openFile(data: HTMLElement, host: HTMLElement, program: Wo
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const { scene, paint, depth, rolled, beside } = (await new Response(stream).json()) as Content;
   const { hash } = location;
-  const options = { depth, rolled, themeButton: true, onPlace: updateAddress, program };
+  const options = { depth, rolled, themeButton: true, onPlace: writeHash, program };
   const view = beside ? intusSides.openSides(GraphView, host, scene, beside, options) : new GraphView(host, scene, options);
   if (typeof paint === "string") view.paintBuiltIn(paint);
   else if (paint) view.paint({ ...paint, values: new Map(Object.entries(paint.values)) });
   view.restore(hash);
   addEventListener("hashchange", () => view.restore(location.hash));
   return view;
-}
-
-const [DELAY, INTERVAL] = [20, 150]; // milliseconds before the address is updated, and between two updates
-
-let [timer, lastUpdate] = [0, 0];
-
-/** Write the current place into the address bar, so that it can be shared as a link. The update is delayed, so that it does
- * not delay drawing, and limited in rate, because Safari refuses more than a hundred in ten seconds. It is dropped if
- * something else changed the address meanwhile. */
-function updateAddress(hash: string): void {
-  const before = location.hash;
-  clearTimeout(timer);
-  timer = window.setTimeout(() => {
-    if (location.hash !== before || hash === before) return;
-    lastUpdate = performance.now();
-    try {
-      history.replaceState(null, "", hash);
-    } catch {
-      // the iframe of a notebook cell has no address
-    }
-  }, Math.max(DELAY, lastUpdate + INTERVAL - performance.now()));
 }

@@ -1,6 +1,6 @@
 // The graph's program, the global `intus`. Saved files, notebook cells and widgets contain it, and the server's page
 // (page/main.ts) loads it.
-import "./theme.css";
+import "./ui/theme.css";
 import { openFile } from "./file.ts";
 import { programOf, serve, type WorkerProgram } from "./graph/index.ts";
 

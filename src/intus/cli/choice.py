@@ -11,7 +11,7 @@ MOST = 12  # names that are listed
 
 
 def choice(source: Path, names: Mapping[str, Any], functions: list[str]) -> str:
-    """Return the message that tells the caller what to write for a file.
+    """Return the message that lists the models of a file and the arguments to write for each.
 
     Args:
         source: The file.

@@ -105,7 +105,7 @@ class Branch(NamedTuple):
         kind: ``if``, ``elif``, ``while``, ``ternary``, ``assert``, ``comprehension`` or ``guard``; ``read``
             if no branch is known to depend on it.
         way: True if the condition held, False if not, None if unknown.
-        how: The method that read it: ``bool``, ``item`` or ``equal``.
+        how: The method that read it: ``bool``, ``item``, ``tolist`` or ``equal``, for example.
     """
 
     row: int
@@ -339,7 +339,7 @@ class Graph:
     ) -> Graph:
         """Return the graph of modules of which only the names are known, as if each ran once.
 
-        Addresses can be looked up in it before a model has run, or if its graph cannot be recorded.
+        It serves to resolve addresses before a model has run, or if its graph cannot be recorded.
 
         Args:
             model: The model's name.

@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 
 
 class CallShapes(NamedTuple):
-    """What the operations of a call are counted from.
+    """The facts of a call from which its operations are counted.
 
     Attributes:
         tensors: The shapes of tensor arguments, by argument name (``"0"``, ``"1.2"``, ``"weight"``).

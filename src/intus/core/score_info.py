@@ -12,10 +12,10 @@ _LONGEST = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreInfo:
-    """What a score is, for people and programs that read its results.
+    """The description of a score, for people and programs that read its results.
 
-    It is stated where the score is registered, stored beside the results, and served to the page. So nobody
-    who shows results needs a list of scores, and a score of another package or process is shown like any
+    It is given where the score is registered, stored with the results, and served to the page. Code that
+    shows results therefore needs no list of scores, and shows a score of another package or process like any
     other.
 
     Attributes:

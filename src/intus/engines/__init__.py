@@ -1,4 +1,4 @@
-"""Engines: where scoring runs. Serving hands an engine its scoring function and takes the answers in order.
+"""Engines, which run the scoring. The evaluator submits tasks and reads their answers in order.
 
 >>> engine = make_engine("local")
 >>> answer = engine.submit(Task(max, (3, 5)))

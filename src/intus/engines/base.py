@@ -1,4 +1,4 @@
-"""What an engine is: something that runs picklable functions, in this process or elsewhere."""
+"""The interface of engines, which run picklable functions in this process or elsewhere."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Answer = Callable[[], R]
 
 
 class WorkerDiedError(IntusError):
-    """A task was given to several workers, and each of them died."""
+    """Raised if every worker that ran a task died."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[R]):
-    """A call of a pure function, which may therefore be repeated where a worker died.
+    """A call of a pure function, which can therefore be repeated if a worker dies.
 
     Attributes:
         function: The function. It is pickled by its name, so it must be importable.
         arguments: Positional arguments, sent with the task.
-        shared: Positional arguments that follow them and that many tasks have in common: each is sent to the
-            workers' machines once.
-        nbytes: Size of the arguments in bytes, by which the load is balanced.
+        shared: Further positional arguments, which many tasks have in common. Each is sent to the workers'
+            machines once.
+        nbytes: Size of the arguments in bytes, for balancing the load.
     """
 
     function: Callable[..., R]
@@ -37,7 +37,11 @@ class Task(Generic[R]):
 
 
 class Engine(Protocol):
-    """Runs tasks. ``ahead`` is how many tasks may be submitted before the first answer is asked for."""
+    """Runs tasks.
+
+    Attributes:
+        ahead: Number of tasks that may be submitted before the first answer is requested.
+    """
 
     ahead: int
 

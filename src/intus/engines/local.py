@@ -8,7 +8,7 @@ from .base import Answer, R, Task
 
 
 class LocalEngine:
-    """Runs a task in the thread that asks for its answer.
+    """Runs each task in the thread that requests its answer.
 
     >>> LocalEngine().ahead
     1
@@ -17,7 +17,7 @@ class LocalEngine:
     ahead = 1
 
     def submit(self, task: Task[R]) -> Answer[R]:
-        """Return the call; nothing runs before it is called."""
+        """Return a function that runs the task and returns its result."""
         return partial(task.function, *task.arguments, *task.shared)
 
     def close(self) -> None:

@@ -18,14 +18,14 @@ _log = logging.getLogger("intus.engines")
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 #: The version of the package, whose __init__ this folder may not import.
 _VERSION: str = sys.modules[__name__.partition(".")[0]].__version__
-#: How often a task is tried again on another worker after its worker died.
+#: Number of workers on which a task is tried, if each of them dies.
 TRIES = 3
 #: Seconds to wait for all workers to start.
 START_S = 120.0
 
 
 class _Actor:
-    """What runs in a worker process. It has no state, so nothing is lost when it dies."""
+    """The actor of a worker process. It has no state, so nothing is lost when it dies."""
 
     def version(self) -> str:
         return _VERSION
@@ -37,8 +37,8 @@ class _Actor:
 class RayEngine:
     """Runs tasks in Ray's workers.
 
-    A task goes to the worker with the fewest bytes to do. When a worker dies, another takes its place and its
-    tasks are run again.
+    A task goes to the worker with the fewest bytes to process. A worker that dies is replaced, and its tasks
+    are run again.
 
     Args:
         workers: Number of workers, by default one for each CPU that Ray has.
@@ -62,7 +62,7 @@ class RayEngine:
             raise ServeError(f"Ray cannot be used at {address or 'this machine'}: {error}.") from error
         self._class = ray.remote(_Actor)
         self._lock = threading.Lock()
-        self._put = lru_cache(maxsize=100)(ray.put)  # shared arguments travel once
+        self._put = lru_cache(maxsize=100)(ray.put)  # shared arguments are sent once
         cpus = int(ray.cluster_resources().get("CPU", 0))
         self._workers = [_Worker(self._start_actor()) for _ in range(workers or cpus or 1)]
         self.ahead = 2 * len(self._workers)
@@ -73,7 +73,7 @@ class RayEngine:
             raise
 
     def submit(self, task: Task[R]) -> Answer[R]:
-        """Give a task to the worker with the fewest bytes to do."""
+        """Send a task to the worker with the fewest bytes to process."""
         return partial(self._gather, task, *self._send(task))
 
     def close(self) -> None:
@@ -119,10 +119,10 @@ class RayEngine:
             except self._ray.exceptions.ActorDiedError as error:
                 self._replace(worker, error)
                 worker, promise = self._send(task)
-        raise WorkerDiedError(f"{TRIES} workers died of it, one after the other.")
+        raise WorkerDiedError(f"{TRIES} workers died while they ran the same task.")
 
     def _replace(self, dead: _Worker, error: Exception) -> None:
-        """Start a worker in place of a dead one, unless that was done already."""
+        """Replace a dead worker by a new one, unless that was done already."""
         with self._lock:
             if dead in self._workers:
                 _log.warning("A worker died; a new one takes its tasks: %s", str(error).partition("\n")[0])
@@ -137,7 +137,7 @@ def _check_reachable(address: str | None) -> None:
 
 
 class _Worker:
-    """An actor, and the tasks it was given that are not done."""
+    """An actor and its unfinished tasks."""
 
     def __init__(self, actor: Any) -> None:
         self.actor = actor
@@ -149,7 +149,7 @@ class _Worker:
         return promise
 
     def load(self, ray: Any) -> int:
-        """Return the bytes of the tasks that are not done."""
+        """Return the bytes of the unfinished tasks."""
         promises = list(self._promises)
         done = ray.wait(promises, num_returns=len(promises), timeout=0)[0] if promises else ()
         for promise in done:

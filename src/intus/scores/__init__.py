@@ -4,7 +4,8 @@
     scorer.update(behaviours, {"digit": labels}, items)
     scorer.result()                          # a list of ScoreResult, the rows of Results
 
-``docs/scores.md`` says what each score is; it is made from what is said here (``python -m intus.scores``).
+``docs/scores.md`` describes each score; it is generated from the docstrings and arguments with which the
+scores are registered (``python -m intus.scores``).
 """
 
 # The order of registration is the order in which scores are listed to people.

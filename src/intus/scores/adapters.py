@@ -17,7 +17,7 @@ from .labelled import CLASSES, TOO_MANY, complete, labelled_rows, shuffled, too_
 from .linear import MAJORITY_OR_SHUFFLED
 from .statistics.statistics import Statistics
 
-#: What is said of the score of any classifier, and of any clusterer.
+#: Fields of ScoreInfo for the score of any classifier, and of any clusterer.
 CLASSIFIER: dict[str, Any] = {
     "formula": "the mean over classes of 2 TP / (2 TP + FP + FN), on held-out rows",
     "low": 0.0,
@@ -35,15 +35,15 @@ CLUSTERER: dict[str, Any] = {
 }
 
 
-def of_function(function: Callable[..., Any], name: str, **said: Any) -> Score:
-    """Return the score of a function of (behaviours) or (behaviours, labels), else raise InputError."""
+def of_function(function: Callable[..., Any], name: str, **fields: Any) -> Score:
+    """Return the score of a function of (behaviours) or (behaviours, labels); raises InputError otherwise."""
     wants = len([p for p in inspect.signature(function).parameters.values() if p.default is p.empty])
     if wants not in (1, 2):
         raise InputError(
             f"The score {name!r} takes {wants} arguments. Write it as a function of (behaviours) or of "
             "(behaviours, labels)."
         )
-    said = {"about": summary(function), **said}
+    fields = {"about": summary(function), **fields}
 
     def of_layer(statistics: Statistics) -> Iterable[ScoreResult]:
         x = statistics.drawn()[1]
@@ -60,13 +60,13 @@ def of_function(function: Callable[..., Any], name: str, **said: Any) -> Score:
         yield ScoreResult(name, value, target, baseline=base, n=len(x), note=statistics.note)
 
     if wants == 1:
-        return Score(name, of_layer, frozenset({"sample"}), info=info_of(name, "layer", **said))
-    said = {"requires": CLASSES, "baseline": SHUFFLED, **said}
+        return Score(name, of_layer, frozenset({"sample"}), info=info_of(name, "layer", **fields))
+    fields = {"requires": CLASSES, "baseline": SHUFFLED, **fields}
     needs: frozenset[Need] = frozenset({"sample", "classes"})
-    return Score(name, of_target, needs, per="target", info=info_of(name, "target", **said))
+    return Score(name, of_target, needs, per="target", info=info_of(name, "target", **fields))
 
 
-def of_classifier(estimator: Any, name: str, **said: Any) -> Score:
+def of_classifier(estimator: Any, name: str, **fields: Any) -> Score:
     """Return the score of a scikit-learn classifier: its macro F1 on held-out rows."""
 
     def compute(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
@@ -83,22 +83,22 @@ def of_classifier(estimator: Any, name: str, **said: Any) -> Score:
         return [ScoreResult(name, value.f1, target, -1, low, high, base, int(held.sum()))]
 
     about = f"Macro F1 of {type(estimator).__name__}, on held-out rows."
-    info = info_of(name, "target", **{"about": about} | CLASSIFIER | said)
+    info = info_of(name, "target", **{"about": about} | CLASSIFIER | fields)
     return Score(name, compute, frozenset({"sample", "classes"}), per="target", info=info)
 
 
-def of_clusterer(estimator: Any, name: str, **said: Any) -> Score:
+def of_clusterer(estimator: Any, name: str, **fields: Any) -> Score:
     """Return the score of a scikit-learn clusterer: its adjusted mutual information with the labels."""
 
     def compute(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
         places, x, codes = labelled_rows(statistics, target)
         if note := too_few(statistics, target, codes):
             return [ScoreResult(name, NAN, target, n=len(x), note=note)]
-        found = _clone(estimator).fit_predict(x)
-        return [agreement(name, target, adjusted, codes, found, places.group, statistics)]
+        clusters = _clone(estimator).fit_predict(x)
+        return [agreement(name, target, adjusted, codes, clusters, places.group, statistics)]
 
     about = f"Adjusted mutual information of the labels and the clusters of {type(estimator).__name__}."
-    info = info_of(name, "target", **{"about": about} | CLUSTERER | said)
+    info = info_of(name, "target", **{"about": about} | CLUSTERER | fields)
     return Score(name, compute, frozenset({"sample", "classes"}), per="target", info=info)
 
 

@@ -1,8 +1,8 @@
-"""Affinity of single units with hypotheses: does this unit respond to that idea?
+"""Scores of single units and hypotheses: how strongly a unit responds to an idea.
 
-The baseline of each pair is the best that any unit reaches, by absolute value, when hypotheses are moved to
-other items in a seeded order. Position and texture within an item stay; only the link is broken. For
-``mean_difference`` it is the best of the same unit, since each unit has its own scale.
+The baseline of each pair is the largest absolute value of any unit when hypotheses are moved to other items
+in a seeded order. Position and texture within an item are kept; only the link to the unit is broken. For
+``mean_difference`` it is the largest value of the same unit, since each unit has its own scale.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .statistics.jackknife import jackknife, leave_one_out
 from .statistics.split import Places
 from .statistics.statistics import Statistics
 
-ROLLS = 3  #: how often hypotheses are moved to other items for the baseline
+ROLLS = 3  #: number of times that hypotheses are moved to other items for the baseline
 BLOCK = 1 << 14
-#: What the baseline and the interval of an affinity are.
+#: Descriptions of the baseline and of the interval of these scores.
 MOVED = "the largest absolute value of any unit when hypotheses are moved to other items"
 INTERVAL = "95 %, jackknife over groups of items"
 
@@ -64,7 +64,7 @@ def correlation(statistics: Statistics) -> Iterable[ScoreResult]:
     requires="hypotheses of 0 and 1",
 )
 def mean_difference(statistics: Statistics) -> Iterable[ScoreResult]:
-    """How much larger a unit is where a hypothesis holds, in the unit's own scale."""
+    """Mean of a unit where a hypothesis is 1 minus its mean where it is 0, in the scale of the unit."""
     sums = statistics.pairs.sums
     value = np.where(statistics.pairs.binary, pairs.mean_difference(sums.sum(axis=1)), NAN)
     without = np.array([pairs.mean_difference(one) for one in leave_one_out(sums, 1)])
@@ -88,16 +88,16 @@ def _control(statistics: Statistics, measure: Callable[[np.ndarray], np.ndarray]
             out.append(moved.sums.sum(axis=1))
         return out
 
-    found = [measure(sums) for sums in statistics.once("rolled sums", sums_of_rolls)]
-    return best(np.stack(found)) if found else np.full((statistics.features, len(statistics.targets)), NAN)
+    values = [measure(sums) for sums in statistics.once("rolled sums", sums_of_rolls)]
+    return best(np.stack(values)) if values else np.full((statistics.features, len(statistics.targets)), NAN)
 
 
 # -- from the sample --------------------------------------------------------------------------------
 
 
-def of_pairs(function: Callable[[np.ndarray, np.ndarray], float], name: str, **said: Any) -> Score:
+def of_pairs(function: Callable[[np.ndarray, np.ndarray], float], name: str, **fields: Any) -> Score:
     """Return the score of a function of one unit's behaviours (rows,) and one hypothesis (rows,)."""
-    said = {"about": summary(function), "baseline": MOVED, "interval": INTERVAL, **said}
+    fields = {"about": summary(function), "baseline": MOVED, "interval": INTERVAL, **fields}
 
     def table(x: np.ndarray, values: np.ndarray) -> np.ndarray:
         out = np.full((x.shape[1], values.shape[1]), NAN)
@@ -119,7 +119,7 @@ def of_pairs(function: Callable[[np.ndarray, np.ndarray], float], name: str, **s
         rows = np.isfinite(values).sum(axis=0)
         return spread(name, statistics, value, low, high, base, rows=rows)
 
-    return Score(name, compute, frozenset({"pairs", "sample"}), "unit", info=info_of(name, "unit", **said))
+    return Score(name, compute, frozenset({"pairs", "sample"}), "unit", info=info_of(name, "unit", **fields))
 
 
 def rolls(statistics: Statistics) -> list[np.ndarray]:
@@ -137,12 +137,12 @@ def _rolls(places: Places, values: np.ndarray, seed: int) -> list[np.ndarray]:
     width = int(places.position.max(initial=0)) + 1
     cell = rank * width + places.position
     order = np.argsort(cell, kind="stable")
-    known, out = cell[order], []
+    cells, out = cell[order], []
     for roll in range(1, min(ROLLS, len(items) - 1) + 1):
         wanted = (rank + roll) % len(items) * width + places.position
-        found = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        there = (known[found] == wanted)[:, None]
-        out.append(np.where(there, values[order[found]], NAN))
+        nearest = np.minimum(np.searchsorted(cells, wanted), len(cells) - 1)
+        exists = (cells[nearest] == wanted)[:, None]
+        out.append(np.where(exists, values[order[nearest]], NAN))
     return out
 
 
@@ -156,7 +156,7 @@ def drawn(statistics: Statistics) -> tuple[Places, np.ndarray, np.ndarray]:
 
 
 def best(table: np.ndarray) -> np.ndarray:
-    """Return the greatest absolute value along axis 0, NaN only where all are."""
+    """Return the largest absolute value along axis 0, NaN only where all are NaN."""
     filled = np.where(np.isfinite(table), np.abs(table), -1).max(axis=0, initial=-1)
     return np.where(filled >= 0, filled, NAN)
 
@@ -173,9 +173,19 @@ def spread(
     notes: np.ndarray | None = None,
     rows: np.ndarray | None = None,
 ) -> Iterator[ScoreResult]:
-    """Yield a result for each hypothesis and unit of tables (units, hypotheses).
+    """Yield a result for each hypothesis and unit.
 
-    ``base`` may be (hypotheses,); ``rows`` is.
+    Args:
+        name: The score's name.
+        statistics: The statistics it was computed from.
+        value: The values, shape (units, hypotheses).
+        low: The lower bounds, of the same shape.
+        high: The upper bounds, of the same shape.
+        base: The baselines, of the same shape or (hypotheses,).
+        binary: Whether the score needs hypotheses of 0 and 1.
+        notes: The notes, shape (units, hypotheses); None for none.
+        rows: The number of rows of the sample per hypothesis, shape (hypotheses,), for a score that was
+            computed from the sample; None for one that was computed from all rows.
     """
     base = np.broadcast_to(base, value.shape)
     sampled = rows is not None and not statistics.sample.complete
@@ -198,7 +208,7 @@ def spread(
 
 
 def _unfit(statistics: Statistics, target: str, column: int, binary: bool) -> str:
-    """Return why there is no affinity with these labels, "" if there is."""
+    """Return the reason why the score is not defined for these labels, "" if it is."""
     if target in statistics.not_numbers:
         return "the labels are not numbers"
     if binary and not statistics.pairs.binary[column]:

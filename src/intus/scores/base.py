@@ -1,7 +1,7 @@
-"""What a score is, what it returns, and the scores that are registered.
+"""The types of a score and of its result, and the table of registered scores.
 
-A score is a pure function of statistics. It never sees the behaviours themselves, so the same score serves a
-training that runs, a file, and a million symbols.
+A score is a pure function of statistics and never reads the behaviours themselves. The same score therefore
+serves a running training, a file, and a data set that does not fit into memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: ``steps``    the sum of the rows and of their squares, each row being one step (``Statistics.steps``)
 Need = Literal["tally", "moments", "whole", "classes", "values", "pairs", "sample", "steps"]
 
-#: How a score is called, and so what it is a score of.
+#: The arguments of a score's function, and so the level of the score.
 #:
 #: ``layer``   ``compute(statistics)``, once: a score of the layer that needs no target
 #: ``target``  ``compute(statistics, target)``, once for each target: a score of the layer and the target
@@ -43,7 +43,7 @@ NAN = float("nan")
 
 
 class ScoreResult(NamedTuple):
-    """One row of Results, without the columns that say of whom and when.
+    """One row of Results, without the columns of the run, the layer and the epoch.
 
     Attributes:
         score: The name of the score.
@@ -52,7 +52,7 @@ class ScoreResult(NamedTuple):
         unit: The unit, -1 for the whole layer.
         low: Lower bound of a 95 % interval.
         high: Upper bound of a 95 % interval.
-        baseline: What the score gives without knowledge.
+        baseline: The value that the score has without information about the target, such as at chance.
         n: Number of rows.
         note: Why there is no value, or what to know about it.
     """
@@ -77,10 +77,10 @@ class Score:
         compute: The function; ``per`` says how it is called.
         needs: The statistics that it reads.
         per: How it is called.
-        default: Whether servers compute it unless told otherwise; False for expensive scores.
+        default: Whether servers compute it by default; False for expensive scores.
         kinds: The kinds of record that it applies to, all if empty.
-        info: What it is, for people.
-        beside: The same for each further row that it returns under another name.
+        info: Its description for people.
+        beside: The descriptions of further rows that it returns under other names.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Score:
     beside: tuple[ScoreInfo, ...] = ()
 
     def results(self, statistics: Statistics) -> list[ScoreResult]:
-        """Return all that this score finds."""
+        """Compute the score and return its results for all targets and units."""
         with np.errstate(all="ignore"):  # an overflow is shown as infinite
             if self.per == "target":
                 return [r for target in statistics.targets for r in self.compute(statistics, target)]
@@ -101,14 +101,14 @@ class Score:
 
     @property
     def infos(self) -> tuple[ScoreInfo, ...]:
-        """What each of its rows is."""
+        """The descriptions of the rows that it returns."""
         return (self.info or info_of(self.name, self.per), *self.beside)
 
 
-def info_of(name: str, per: Per, **said: Any) -> ScoreInfo:
-    """Return the ScoreInfo of a score that is called so, with what else is said of it."""
+def info_of(name: str, per: Per, **fields: Any) -> ScoreInfo:
+    """Return the ScoreInfo of a score; ``fields`` are its other fields."""
     return ScoreInfo(
-        name=name, level="unit" if per == "unit" else "layer", needs_target=per != "layer", **said
+        name=name, level="unit" if per == "unit" else "layer", needs_target=per != "layer", **fields
     )
 
 
@@ -131,16 +131,24 @@ def score(
     default: bool = True,
     kinds: Iterable[str] = (),
     beside: Iterable[ScoreInfo] = (),
-    **said: Any,
+    **fields: Any,
 ) -> Callable[[Callable[..., Iterable[ScoreResult]]], Callable[..., Iterable[ScoreResult]]]:
     """Register a function of statistics as a score; for plain functions see ``intus.scores.register``.
 
-    The arguments are the fields of Score; ``said`` are those of ScoreInfo. What the score measures is said by
-    the first paragraph of the function's docstring.
+    The first paragraph of the function's docstring is the description of what the score measures.
+
+    Args:
+        name: The name of the score.
+        needs: The statistics that it reads.
+        per: How the function is called.
+        default: Whether servers compute the score by default.
+        kinds: The kinds of record that it applies to, all if empty.
+        beside: The ScoreInfo of each further row that it returns under another name.
+        fields: Other fields of ScoreInfo.
     """
 
     def add(compute: Callable[..., Iterable[ScoreResult]]) -> Callable[..., Iterable[ScoreResult]]:
-        info = info_of(name, per, **{"about": summary(compute), **said})
+        info = info_of(name, per, **{"about": summary(compute), **fields})
         add_score(Score(name, compute, frozenset(needs), per, default, frozenset(kinds), info, tuple(beside)))
         return compute
 

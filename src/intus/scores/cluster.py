@@ -1,4 +1,4 @@
-"""How clusters that are found without labels agree with the labels."""
+"""Agreement of clusters that are found without labels with the labels."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .statistics.jackknife import jackknife, leave_one_out
 from .statistics.split import GROUPS
 from .statistics.statistics import Statistics
 
-MOST_ROWS = 2000  #: rows that k-means sees at most
-LEAST_ROWS = 3  #: rows for each cluster; with fewer there are hardly clusters, and it takes long
-#: What the baseline and the interval of an agreement are.
+MOST_ROWS = 2000  #: most rows that k-means clusters
+LEAST_ROWS = 3  #: least rows per cluster; with fewer, clusters mean little and k-means is slow
+#: Descriptions of the baseline and of the interval of these scores.
 SHUFFLED = "the same with shuffled labels"
 INTERVAL = "95 %, jackknife over groups of items; the clusters are held fixed"
 
-#: A measure of agreement, from how often each class (rows) meets each cluster (columns).
+#: A measure of agreement of a contingency table (classes, clusters).
 Measure = Callable[[np.ndarray], float]
 
 
@@ -105,7 +105,7 @@ def _near(measure: Measure, table: np.ndarray) -> Measure:
 
 
 def _tables(truth: np.ndarray, cluster: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Return how often each class meets each cluster, by group of items: (GROUPS, classes, clusters)."""
+    """Return contingency tables of classes and clusters by group of items: (GROUPS, classes, clusters)."""
     rows, columns = (np.unique(codes, return_inverse=True)[1] for codes in (truth, cluster))
     out = np.zeros((GROUPS, int(rows.max(initial=0)) + 1, int(columns.max(initial=0)) + 1))
     np.add.at(out, (group, rows, columns), 1)
@@ -131,7 +131,7 @@ def _clusters(x: np.ndarray, count: int, seed: int) -> np.ndarray:
     cluster = require("sklearn.cluster", extra="server", why="to cluster behaviours")
 
     def seeds(x: np.ndarray, count: int, random_state: Any) -> np.ndarray:
-        """Choose centres by k-means++ in float64 at once, at half the cost of scikit-learn's way."""
+        """Choose centres by k-means++ in float64 at once, at half the cost of scikit-learn."""
         centres, _ = cluster.kmeans_plusplus(x.astype(np.float64), count, random_state=random_state)
         return np.asarray(centres, x.dtype)
 
@@ -142,15 +142,15 @@ def _clusters(x: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 def _distinct(x: np.ndarray, most: int) -> int:
     """Count distinct rows, up to ``most``."""
-    found: set[bytes] = set()
-    for row in x + 0.0:  # which makes -0.0 the same as 0.0
-        found.add(row.tobytes())
-        if len(found) == most:
+    distinct: set[bytes] = set()
+    for row in x + 0.0:  # adding 0.0 turns -0.0 into 0.0
+        distinct.add(row.tobytes())
+        if len(distinct) == most:
             break
-    return len(found)
+    return len(distinct)
 
 
-_SAID: dict[str, Any] = {
+_INFO: dict[str, Any] = {
     "low": 0.0,
     "baseline": SHUFFLED,
     "interval": INTERVAL,
@@ -167,10 +167,10 @@ _KMEANS = f"k-means with as many clusters as there are classes, on at most {MOST
     label="k-means, adjusted mutual information",
     formula=f"(MI - E[MI]) / (mean of the two entropies - E[MI]), E over random labellings; {_KMEANS}",
     source="Vinh, Epps and Bailey 2010",
-    **_SAID | {"low": None, "high": 1.0},
+    **_INFO | {"low": None, "high": 1.0},
 )
 def kmeans_ami(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    """How well clusters of the layer's rows agree with the classes; about 0 if they are random."""
+    """Agreement of clusters of the layer's rows with the classes; about 0 if they are random."""
     return [_kmeans("kmeans_ami", adjusted, statistics, target)]
 
 
@@ -182,7 +182,7 @@ def kmeans_ami(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     label="k-means, mutual information",
     formula=f"Σ p(c, k) ln(p(c, k) / (p(c) p(k))) over classes c and clusters k, in nats; {_KMEANS}",
     source="Vivisect 2018, Figure 2",
-    **_SAID,
+    **_INFO,
 )
 def kmeans_mi(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Mutual information, in nats, of the classes and clusters of the layer's rows.
@@ -200,8 +200,8 @@ def kmeans_mi(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     label="k-means, normalized mutual information",
     formula=f"mutual information divided by the mean of the two entropies (the V-measure); {_KMEANS}",
     source="Rosenberg and Hirschberg 2007",
-    **_SAID | {"high": 1.0},
+    **_INFO | {"high": 1.0},
 )
 def kmeans_nmi(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    """How well clusters of the layer's rows agree with the classes, not adjusted for chance."""
+    """Agreement of clusters of the layer's rows with the classes, not adjusted for chance."""
     return [_kmeans("kmeans_nmi", normalised, statistics, target)]

@@ -1,4 +1,4 @@
-"""The documentation of the scores, made from what is said where they are registered."""
+"""Generates the documentation of the scores from their descriptions in the registry."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _KEEP: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 _HEAD = """\
 # Scores
 
-Every score that is registered in intus. `make scores` writes this page from what is said in
-`src/intus/scores`, and a test holds it to that; `python -m intus.scores` prints it with the scores of
-installed packages. How to add one is in [how it works](how-it-works.md#a-score-of-your-own).
+Every score that is registered in intus. `make scores` generates this page from the docstrings and arguments
+in `src/intus/scores`, and a test checks that it is up to date; `python -m intus.scores` prints it with the
+scores of installed packages. How to add one is in [how it works](how-it-works.md#a-score-of-your-own).
 
 A result has a value, an interval and a baseline, and the number of rows `n` it was computed from. The
-interval covers what is named below and nothing else. Compare a value with its baseline, not with zero. Where
-there is no value, the note says why.
+interval covers only the source of error that is named below. Compare a value with its baseline, not with
+zero. If there is no value, the note gives the reason.
 """
 _GROUPS: tuple[tuple[str, str, Callable[[ScoreInfo], bool]], ...] = (
     (
         "What layers know of a target",
-        "Scores of a whole layer, one for each target: how well labels can be told from the layer's "
+        "Scores of a whole layer, one for each target: how well the labels can be predicted from the layer's "
         "behaviours. A quarter of the items, chosen by a hash of their ids, is held out.",
         lambda info: info.level == "layer" and info.needs_target,
     ),

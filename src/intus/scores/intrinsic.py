@@ -20,7 +20,7 @@ _FINITE = "rows that are finite; the others are left out and counted"
 def _row_mean(
     name: str, label: str, about: str, formula: str, low: float | None = None, high: float | None = None
 ) -> None:
-    """Register the mean over rows of one number per row."""
+    """Register a score that is the mean over rows of one scalar per row."""
     place = ROW_SCALARS.index(name)
 
     def compute(statistics: Statistics) -> Iterable[ScoreResult]:
@@ -35,8 +35,8 @@ def _row_mean(
         return [_result(name, float(value), statistics, *map(float, bounds))]
 
     interval = "95 %, jackknife over groups of items"
-    said: dict[str, Any] = {"label": label, "about": about, "formula": formula, "low": low, "high": high}
-    score(name, "tally", requires=_FINITE, interval=interval, **said)(compute)
+    fields: dict[str, Any] = {"label": label, "about": about, "formula": formula, "low": low, "high": high}
+    score(name, "tally", requires=_FINITE, interval=interval, **fields)(compute)
 
 
 def _scalar(
@@ -47,7 +47,7 @@ def _scalar(
     compute: Callable[[Statistics], float],
     low: float | None = None,
 ) -> None:
-    """Register one number of all entries."""
+    """Register a score that is one number of all entries."""
 
     def results(statistics: Statistics) -> Iterable[ScoreResult]:
         return [_result(name, compute(statistics), statistics)]
@@ -56,7 +56,7 @@ def _scalar(
 
 
 def _variance(statistics: Statistics) -> float:
-    """Return the variance of all entries: that within rows plus that of the rows' means."""
+    """Return the variance of all entries: the variance within rows plus that of the rows' means."""
     tally = statistics.tally
     if not tally.rows:
         return NAN
@@ -129,7 +129,7 @@ def dead(statistics: Statistics) -> Iterable[ScoreResult]:
 
 @score("nonfinite", "tally", label="NaN and infinite values", formula="a count of entries", low=0.0)
 def nonfinite(statistics: Statistics) -> Iterable[ScoreResult]:
-    """Number of entries that are NaN or infinite."""
+    """Count of the entries that are NaN or infinite."""
     tally = statistics.tally
     return [ScoreResult("nonfinite", float(tally.nonfinite), n=tally.seen)]
 
@@ -145,16 +145,16 @@ def nonfinite(statistics: Statistics) -> Iterable[ScoreResult]:
     source="Gao et al. 2017",
 )
 def participation_ratio(statistics: Statistics) -> Iterable[ScoreResult]:
-    """Number of directions that a layer uses.
+    """Effective number of directions in which the rows of a layer vary.
 
-    A random projection to m features gives 1/PR + 1/m instead of 1/PR on average; that is taken off.
+    A random projection to m features gives 1/PR + 1/m instead of 1/PR on average; the 1/m is subtracted.
     """
     scatter, n = _scatter(statistics)
     square = float((scatter * scatter).sum())
     value = float(np.trace(scatter)) ** 2 / square if square > 0 else NAN
     if statistics.projected and value == value:
         value = 1 / max(1 / value - 1 / statistics.width, 1 / statistics.whole)
-    return [_of_covariance("participation_ratio", value, n, statistics)]
+    return [_covariance_result("participation_ratio", value, n, statistics)]
 
 
 @score(
@@ -168,7 +168,7 @@ def participation_ratio(statistics: Statistics) -> Iterable[ScoreResult]:
     source="Roy and Vetterli 2007",
 )
 def effective_rank(statistics: Statistics) -> Iterable[ScoreResult]:
-    """Number of directions that a layer uses, by the entropy of its singular values."""
+    """Effective number of directions in which the rows vary, by the entropy of the singular values."""
     if statistics.projected:
         note = f"not for more than {statistics.width} features"
         return [ScoreResult("effective_rank", NAN, n=_scatter(statistics)[1], note=note)]
@@ -179,17 +179,17 @@ def effective_rank(statistics: Statistics) -> Iterable[ScoreResult]:
         share = singular / singular.sum()
         share = share[share > 1e-12]
         value = float(np.exp(-(share * np.log(share)).sum()))
-    return [_of_covariance("effective_rank", value, n, statistics)]
+    return [_covariance_result("effective_rank", value, n, statistics)]
 
 
 def _scatter(statistics: Statistics) -> tuple[np.ndarray, int]:
-    """Return the scatter of all rows, training and held out, and their number."""
+    """Return the scatter of all rows, training and held out, and the number of rows."""
     moments = statistics.moments
     every = statistics.once("every", lambda: moments.train.plus(moments.held))
     return statistics.once("scatter", every.scatter), every.n
 
 
-def _of_covariance(name: str, value: float, n: int, statistics: Statistics) -> ScoreResult:
+def _covariance_result(name: str, value: float, n: int, statistics: Statistics) -> ScoreResult:
     note = statistics.note
     if value != value:
         note = "fewer than two finite rows" if n < 2 else "the behaviours do not vary"

@@ -1,4 +1,4 @@
-"""How right predictions of classes are, with intervals that resample whole items."""
+"""Accuracy and macro F1 of predicted classes, with intervals that resample whole items."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from .base import NAN
 
 _REPLICATES = 200
-#: What the interval of a classifier's score is.
+#: Description of the interval of a classifier's score.
 INTERVAL = "95 %, bootstrap of the held-out items; what was trained is held fixed"
 
 
@@ -18,7 +18,7 @@ INTERVAL = "95 %, bootstrap of the held-out items; what was trained is held fixe
 class ConfusionCounts:
     """Right, predicted and true counts by item and class, (items, classes) each.
 
-    That is all that accuracy and macro F1 need, also those of a resampled set of items.
+    Accuracy and macro F1 are computed from them, also for a resampled set of items.
     """
 
     right: np.ndarray
@@ -33,14 +33,14 @@ class ConfusionCounts:
 
     @property
     def accuracy(self) -> float:
-        """Fraction of rows predicted right."""
+        """Fraction of rows whose class is predicted right."""
         return float(self.right.sum(dtype=np.float64) / self.true.sum(dtype=np.float64))
 
     def interval(self, what: str, seed: int) -> tuple[float, float]:
         """Return a seeded bootstrap 95 % interval of ``"f1"`` or ``"accuracy"``, resampling whole items.
 
-        If nothing (or everything) was wrong, a bootstrap says nothing. Then the bound is what that many items
-        in a row allow (the rule of three, Hanley and Lippman-Hand 1983).
+        If all predictions are right, or all are wrong, a bootstrap has no spread. Then the bound is the one
+        that this number of items allows (the rule of three, Hanley and Lippman-Hand 1983).
         """
         items = len(self.true)
         if items < 2:
@@ -51,7 +51,7 @@ class ConfusionCounts:
         return float(1 - unseen if right_rows == rows else low), float(high if right_rows else unseen)
 
     def above(self, other: ConfusionCounts, what: str, seed: int) -> tuple[float, float, float]:
-        """Return by how much this is better than ``other``, on the same items, with a bootstrap interval."""
+        """Return the difference to ``other`` on the same items, with the bounds of a bootstrap interval."""
         gap = float(getattr(self, what) - getattr(other, what))
         if len(self.true) < 2:
             return gap, NAN, NAN
@@ -70,9 +70,9 @@ class ConfusionCounts:
 
 @lru_cache(maxsize=2)
 def resamples(items: int, seed: int) -> np.ndarray:
-    """Return how often a seeded bootstrap draws each item in each replicate, (replicates, items) float32.
+    """Return the number of draws of each item in each bootstrap replicate, (replicates, items) float32.
 
-    The last ones are cached, since all layers hold out the same items.
+    The last two results are cached, since all layers hold out the same items.
     """
     draws = np.random.default_rng(seed).integers(0, items, (_REPLICATES, items))
     draws += items * np.arange(_REPLICATES)[:, None]

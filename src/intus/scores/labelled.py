@@ -8,17 +8,18 @@ from .statistics.labels import MISSING, MOST
 from .statistics.split import Places
 from .statistics.statistics import Statistics
 
-MOST_ROWS = 40_000  #: rows of the sample that estimators and functions of labels see
-#: What scores of classes need.
+MOST_ROWS = 40_000  #: most rows of the sample that estimators and functions of labels get
+#: Description of the data that scores of classes need.
 CLASSES = f"labels that are classes, at most {MOST:,} of them"
 TOO_MANY = "too many different labels to be classes"
 NO_FEATURES = "no features"
 
 
 def labelled_rows(statistics: Statistics, target: str) -> tuple[Places, np.ndarray, np.ndarray]:
-    """Return the rows of the sample that have a label, MOST_ROWS at most.
+    """Return the rows of the sample that have a label, at most MOST_ROWS of them.
 
-    That is their places, behaviours (rows, width), and classes, numbered in the order of the labels.
+    Returns:
+        Their places, behaviours (rows, width), and classes (rows,), numbered in the order of the labels.
     """
     return statistics.once(("labelled", target), lambda: _labelled_rows(statistics, target))
 
@@ -27,7 +28,7 @@ def _labelled_rows(statistics: Statistics, target: str) -> tuple[Places, np.ndar
     places, x, codes, _ = statistics.drawn()
     column = codes[:, statistics.targets.index(target)] if codes.size else np.empty(0, np.int64)
     usable = column != MISSING
-    if statistics.raw:  # a sample of projected rows has only complete ones
+    if statistics.raw:  # a projected sample contains finite rows only
         usable &= complete(x)
     rows = np.flatnonzero(usable)[:MOST_ROWS]
     order = statistics.classes[target].order()
@@ -39,7 +40,7 @@ def _labelled_rows(statistics: Statistics, target: str) -> tuple[Places, np.ndar
 
 
 def complete(x: np.ndarray) -> np.ndarray:
-    """Return which rows of (rows, features) are finite."""
+    """Return True for the rows of (rows, features) that are finite, shape (rows,)."""
     return np.asarray(np.isfinite(x).all(axis=1))
 
 
@@ -49,7 +50,7 @@ def shuffled(codes: np.ndarray, seed: int) -> np.ndarray:
 
 
 def too_few(statistics: Statistics, target: str, codes: np.ndarray, held: np.ndarray | None = None) -> str:
-    """Return why nothing can be learnt from these labels, "" if something can."""
+    """Return the reason why no classifier can be trained on these labels, "" if one can."""
     note = _too_few(statistics, target, codes, held)
     return "; ".join(filter(None, [note, statistics.note])) if note else ""
 

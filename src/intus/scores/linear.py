@@ -1,10 +1,10 @@
-"""Linear classifiers from moments: how well a target can be read off a layer by hyperplanes.
+"""Linear classifiers from moments: how well a target can be predicted linearly from a layer.
 
 ``linear`` is ridge regression on ±1 codes of the classes, as scikit-learn's RidgeClassifier; one
 decomposition of a layer serves all targets. ``lda`` is linear discriminant analysis with a shrunk covariance,
 as scikit-learn's with the solver "lsqr". Both use standardised features and are solved exactly from streamed
-moments. They are trained on one part of the items and judged on the other. Their baselines are guessing the
-commonest class, and learning random labels.
+moments. They are trained on one part of the items and evaluated on the other. Their baselines are guessing
+the commonest class, and learning random labels.
 
 The penalty is chosen for each layer and target by generalised cross-validation (Golub, Heath and Wahba 1979),
 which needs only moments. No fixed penalty works: it must be high if features are noise, and low if most of a
@@ -95,7 +95,15 @@ def _turned(factor: Factor, sums: Sums) -> np.ndarray:
 
 
 class ClassifierResult(NamedTuple):
-    """How the classifier, the majority class and the control did on held-out rows, or a ``note`` why not."""
+    """Predictions of a classifier and its two baselines on held-out rows.
+
+    Attributes:
+        real: Counts of the classifier; None if it could not be trained.
+        majority: Counts of guessing the commonest training class.
+        control: Counts of the same classifier trained on random labels.
+        n: The number of held-out rows.
+        note: A note for the reader, such as the reason why there are no counts.
+    """
 
     real: ConfusionCounts | None
     majority: ConfusionCounts | None
@@ -144,7 +152,7 @@ def _factor(statistics: Statistics, gram: Gram) -> Factor:
 
 
 def _why_not(statistics: Statistics, target: str, sums: Sums, held: int) -> str:
-    """Return why a classifier cannot be trained or judged, "" if it can."""
+    """Return the reason why a classifier cannot be trained or evaluated, "" if it can."""
     if statistics.classes[target].overflowed:
         return TOO_MANY
     if not statistics.width:
@@ -179,14 +187,14 @@ def _evenly(count: int, seed: int) -> np.ndarray:
 
 
 def _results(method: str, what: str, statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    found = outcome(statistics, target, method)
-    parts = {"": found.real, ".majority": found.majority, ".shuffled": found.control}
+    result = outcome(statistics, target, method)
+    parts = {"": result.real, ".majority": result.majority, ".shuffled": result.control}
     values = {suffix: NAN if part is None else float(getattr(part, what)) for suffix, part in parts.items()}
     base = max(values[".majority"], values[".shuffled"])
     for suffix, part in parts.items():
         low, high = (NAN, NAN) if part is None else part.interval(what, statistics.seed)
         name, under = f"{method}_{what}{suffix}", NAN if suffix else base
-        yield ScoreResult(name, values[suffix], target, -1, low, high, under, found.n, found.note)
+        yield ScoreResult(name, values[suffix], target, -1, low, high, under, result.n, result.note)
 
 
 _NEEDS: tuple[Need, ...] = ("moments", "classes", "sample")

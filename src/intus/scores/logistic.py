@@ -15,7 +15,7 @@ from .cluster import SHUFFLED
 from .labelled import CLASSES, labelled_rows, shuffled, too_few
 from .statistics.statistics import Statistics
 
-MOST_ROWS = 5000  #: rows that the classifiers are trained on at most: there are eleven and more of them
+MOST_ROWS = 5000  #: most rows that the eleven or more classifiers are trained on
 #: Fractions of the rows after which the classifier is trained again (Voita and Titov 2020, section 2.2).
 PORTIONS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
 _PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
@@ -25,8 +25,8 @@ def code_length(x: np.ndarray, codes: np.ndarray) -> float:
     """Return the bits of the online code of classes (rows,) given x (rows, features).
 
     This is equation 3 of Voita and Titov (2020). The first block costs log2 K bits a label; each further one
-    is coded by a logistic regression trained on all blocks before it, with the penalty that would have coded
-    the block before best. Rows are taken in their order.
+    is coded by a logistic regression trained on all blocks before it, with the penalty that was best for the
+    block before. The order of the rows is kept.
     """
     classes = int(codes.max()) + 1
     ends = sorted({end for share in PORTIONS if (end := round(share * len(x))) >= 2 * classes} | {len(x)})
@@ -40,13 +40,13 @@ def code_length(x: np.ndarray, codes: np.ndarray) -> float:
 
 def _cost(x: np.ndarray, codes: np.ndarray, start: int, end: int, penalty: float, classes: int) -> float:
     """Return the bits of the labels from ``start`` to ``end``, with a model trained on those before."""
-    known = np.unique(codes[:start])
-    share = np.full((end - start, classes), 1e-6)  # a class that was not seen yet is possible
-    if len(known) > 1:
+    seen = np.unique(codes[:start])
+    share = np.full((end - start, classes), 1e-6)  # an unseen class keeps a small probability
+    if len(seen) > 1:
         fit = logistic(penalty, 300).fit(x[:start], codes[:start])
-        share[:, known] += fit.predict_proba(x[start:end])
+        share[:, seen] += fit.predict_proba(x[start:end])
     else:
-        share[:, known] += 1
+        share[:, seen] += 1
     share /= share.sum(axis=1, keepdims=True)
     return float(-np.log2(share[np.arange(end - start), codes[start:end]]).sum())
 
@@ -75,7 +75,7 @@ def logistic(inverse_penalty: float = 1.0, most_steps: int = 1000) -> Any:
     source="Voita and Titov 2020",
 )
 def mdl_compression(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    """How many times shorter the code of the labels is given the layer; 1 if the layer does not help."""
+    """Factor by which the code of the labels is shorter given the layer; 1 if the layer does not help."""
     _, x, codes = labelled_rows(statistics, target)
     x, codes = x[:MOST_ROWS].astype(np.float64), codes[:MOST_ROWS]
     if note := too_few(statistics, target, codes):

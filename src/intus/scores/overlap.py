@@ -1,4 +1,4 @@
-"""How far the rows where a unit is active and those where a hypothesis holds are the same rows."""
+"""Overlap of the rows where a unit is active with those where a hypothesis holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .statistics.split import GROUPS
 from .statistics.statistics import Statistics
 
 QUANTILE = 0.005  #: NetDissect's: a unit is active for its top 0.5 % (Bau et al. 2017)
-_SAID: dict[str, Any] = {
+_INFO: dict[str, Any] = {
     "low": 0.0,
     "high": 1.0,
     "baseline": MOVED,
@@ -27,14 +27,14 @@ _JACCARD = "rows where the unit is active and the hypothesis holds, divided by r
 def iou(quantile: float = QUANTILE, name: str | None = None) -> Score:
     """Return the score "intersection over union" of a unit's top ``quantile`` of rows and a hypothesis.
 
-    This is the rule of NetDissect, and DeepBase's LocalIOU. It cannot reach 1 unless the hypothesis is as
-    frequent as the quantile: the note of a result says the threshold and the largest value that was possible.
-    It is exact as long as all rows fit the sample.
+    This is the rule of NetDissect, and DeepBase's LocalIOU. It can reach 1 only if the hypothesis is as
+    frequent as the quantile. The note of a result gives the threshold and the largest possible value. The
+    score is exact if all rows fit into the sample.
 
     >>> iou(0.01).name
     'iou_0.01'
     """
-    called = name or f"iou_{quantile:g}"
+    score_name = name or f"iou_{quantile:g}"
 
     def compute(statistics: Statistics) -> Iterable[ScoreResult]:
         places, x, values = drawn(statistics)
@@ -43,19 +43,21 @@ def iou(quantile: float = QUANTILE, name: str | None = None) -> Score:
         counts = _counts(on, finite, values, places.group)
         value = np.where(np.isfinite(threshold)[:, None], jaccard(counts.sum(axis=1)), NAN)
         base = _control(statistics, lambda moved: _counts(on, finite, moved).sum(axis=1))
-        return _with_notes(called, statistics, value, counts, base, threshold[:, None], values, capped=True)
+        return _with_notes(
+            score_name, statistics, value, counts, base, threshold[:, None], values, capped=True
+        )
 
     info = info_of(
-        called,
+        score_name,
         "unit",
         label="Intersection over union" + ("" if quantile == QUANTILE else f", top {quantile:g}"),
         about=f"Overlap of the {100 * quantile:g} % of rows where a unit is largest with those where a "
         "hypothesis holds.",
         formula=_JACCARD,
         source="Bau et al. 2017 (NetDissect); DeepBase's LocalIOU",
-        **_SAID,
+        **_INFO,
     )
-    return Score(called, compute, frozenset({"pairs", "sample"}), "unit", info=info)
+    return Score(score_name, compute, frozenset({"pairs", "sample"}), "unit", info=info)
 
 
 @score(
@@ -66,7 +68,7 @@ def iou(quantile: float = QUANTILE, name: str | None = None) -> Score:
     label="Intersection over union, best threshold",
     formula=f"{_JACCARD}; the threshold is chosen on one part of the items and judged on the other",
     source="after Bau et al. 2017, whose threshold is fixed",
-    **_SAID,
+    **_INFO,
 )
 def iou_max(statistics: Statistics) -> Iterable[ScoreResult]:
     """Overlap of the rows where a unit is above its best threshold with those where a hypothesis holds."""
@@ -87,27 +89,27 @@ def iou_max(statistics: Statistics) -> Iterable[ScoreResult]:
 
 def _control(statistics: Statistics, count: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Return the best index of any unit, per hypothesis, with hypotheses moved to other items."""
-    found = [best(jaccard(count(moved))) for moved in rolls(statistics)]
-    return best(np.stack(found)) if found else np.full(len(statistics.targets), NAN)
+    values = [best(jaccard(count(moved))) for moved in rolls(statistics)]
+    return best(np.stack(values)) if values else np.full(len(statistics.targets), NAN)
 
 
 def _top(x: np.ndarray, quantile: float) -> tuple[np.ndarray, np.ndarray]:
     """Return each unit's threshold, NaN if the unit is constant, and which rows are above it.
 
-    If a unit saturates, its top rows are tied and none is above the threshold: then the tied rows count. Rows
-    where the unit is NaN do not count.
+    If a unit saturates, its top rows are tied and no row is above the threshold. Then the tied rows count as
+    above. Rows where the unit is NaN do not.
     """
-    known = np.isfinite(x)
-    whole, some = known.all(axis=0), known.any(axis=0)
+    finite = np.isfinite(x)
+    whole, some = finite.all(axis=0), finite.any(axis=0)
     levels = np.full(x.shape[1], NAN, dtype=x.dtype)
     if len(x):
         levels[whole] = np.quantile(x[:, whole], 1 - quantile, axis=0).astype(x.dtype)
     for unit in np.flatnonzero(some & ~whole):
-        levels[unit] = np.quantile(x[known[:, unit], unit], 1 - quantile)
-    low = np.where(known, x, np.inf).min(axis=0, initial=np.inf)
-    top = np.where(known, x, -np.inf).max(axis=0, initial=-np.inf)
+        levels[unit] = np.quantile(x[finite[:, unit], unit], 1 - quantile)
+    low = np.where(finite, x, np.inf).min(axis=0, initial=np.inf)
+    top = np.where(finite, x, -np.inf).max(axis=0, initial=-np.inf)
     with np.errstate(invalid="ignore"):
-        above = np.where(top > levels, x > levels, x >= top) & known
+        above = np.where(top > levels, x > levels, x >= top) & finite
         threshold = np.where(top > low, levels, NAN)
     return threshold, above
 
@@ -192,7 +194,7 @@ def _with_notes(
     *,
     capped: bool,
 ) -> Iterable[ScoreResult]:
-    """Yield results with the jackknife's interval and their notes."""
+    """Yield results with jackknife intervals and notes."""
     without = np.array([jaccard(one) for one in leave_one_out(counts, 1)])
     low, high = jackknife(value, without) if len(without) else (value * NAN, value * NAN)
     notes = _iou_notes(threshold, counts.sum(axis=1), capped=capped)

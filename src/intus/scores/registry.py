@@ -1,4 +1,4 @@
-"""Registering scores, and finding them by name: intus's own, those of installed packages, and your own."""
+"""Registers scores and finds them by name: those of intus, of installed packages, and of the user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .affinity import of_pairs
 from .base import _SCORES, Score, add_score
 from .similarity import RELATIONS
 
-#: The group of entry points by which packages bring scores.
+#: The group of entry points with which packages provide scores.
 ENTRY_POINTS = "intus.scores"
 _log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ def register(
         name: The score's name.
         what: The function or estimator; None to decorate one.
         per: "layer", or "unit" for a function of one unit's behaviours (rows,) and one hypothesis (rows,).
-        label: What people call it; by default the name. The first paragraph of the function's docstring says
-            what it measures.
+        label: The name to show to people, by default ``name``. The first paragraph of the function's
+            docstring is shown as the description.
         low: The least value it can have, if there is one.
         high: The largest value it can have, if there is one.
 
@@ -68,15 +68,15 @@ def register(
 
         return decorate
     given = {"label": label, "low": low, "high": high}
-    said: dict[str, Any] = {field: value for field, value in given.items() if value not in (None, "")}
-    add_score(of_pairs(what, name, **said) if per == "unit" else as_score(what, name, **said))
+    fields: dict[str, Any] = {field: value for field, value in given.items() if value not in (None, "")}
+    add_score(of_pairs(what, name, **fields) if per == "unit" else as_score(what, name, **fields))
     return what
 
 
-def as_score(what: Any, name: str = "", **said: Any) -> Score:
-    """Return the Score that a name, a Score, a function or an estimator means; raises InputError otherwise.
+def as_score(what: Any, name: str = "", **fields: Any) -> Score:
+    """Convert a name, a Score, a function or an estimator to a Score; raises InputError for anything else.
 
-    ``said`` are fields of ScoreInfo, for a function or an estimator.
+    ``fields`` are fields of ScoreInfo, for a function or an estimator.
     """
     if isinstance(what, str):
         return get(what)
@@ -85,11 +85,11 @@ def as_score(what: Any, name: str = "", **said: Any) -> Score:
     name = name or getattr(what, "__name__", type(what).__name__)
     if not isinstance(what, type):
         if hasattr(what, "fit_predict"):
-            return of_clusterer(what, name, **said)
+            return of_clusterer(what, name, **fields)
         if hasattr(what, "fit") and hasattr(what, "predict"):
-            return of_classifier(what, name, **said)
+            return of_classifier(what, name, **fields)
         if callable(what):
-            return of_function(what, name, **said)
+            return of_function(what, name, **fields)
     if isinstance(what, type):
         raise InputError(
             f"A score is an estimator, not its class. Give {what.__name__}(), or one with parameters."
@@ -116,13 +116,13 @@ def get(name: str) -> Score:
 
 
 def infos() -> dict[str, ScoreInfo]:
-    """Return what every known score is, by name, in the order in which scores are listed to people.
+    """Return the descriptions of all known scores by name, in the order in which they are shown.
 
-    These are the rows of all registered scores, and the scores that servers compute of two data points.
+    These are all rows of the registered scores, and the scores that servers compute of two data points.
     """
     _load_entry_points()
-    known = [info for each in _SCORES.values() for info in each.infos]
-    return {info.name: info for info in (*known, *RELATIONS)}
+    registered = [info for each in _SCORES.values() for info in each.infos]
+    return {info.name: info for info in (*registered, *RELATIONS)}
 
 
 @cache

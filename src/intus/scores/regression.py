@@ -1,4 +1,4 @@
-"""A linear regression: how well a measured number can be predicted from a layer."""
+"""Linear regression: how well a measured number can be predicted from a layer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .statistics.statistics import Statistics
 
 
 def predicted(x: np.ndarray, y: np.ndarray, new: np.ndarray, alpha: float | None = None) -> np.ndarray:
-    """Return what a ridge regression on (x, y) predicts for ``new`` rows.
+    """Return the predictions of a ridge regression on (x, y) for ``new`` rows.
 
     Features are standardised and ``alpha`` is the penalty per row, as in scikit-learn's Ridge(alpha * rows)
     after StandardScaler. By default generalised cross-validation chooses it.
@@ -51,9 +51,9 @@ def predicted(x: np.ndarray, y: np.ndarray, new: np.ndarray, alpha: float | None
     source="scikit-learn's Ridge and r2_score",
 )
 def r2(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    """How much of a measured number's variance a linear regression on the layer explains, on held-out rows.
+    """Fraction of a measured number's variance that a linear regression on the layer explains.
 
-    It is computed from the sample, so of at most 40,000 rows.
+    It is evaluated on held-out rows. At most 40,000 rows of the sample are used.
     """
     if target in statistics.not_numbers or not statistics.classes[target].are_measured:
         return []

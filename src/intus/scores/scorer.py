@@ -1,4 +1,4 @@
-"""The Scorer: takes behaviours and labels block by block, and returns scores."""
+"""The Scorer computes scores from behaviours and labels that arrive block by block."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ class Scorer:
     Args:
         scores: Registered names, Score objects, plain functions or scikit-learn estimators (see
             ``register``), one or many.
-        seed: Decides what is held out, sampled and shuffled; two scorers with one seed agree on every item.
-        sample_bytes: Most bytes of the sample that clusterings, plain functions and IoU read. A layer's
-            moments take at most 34 MB more, and classes times features numbers per target.
+        seed: Seed of the split, the sample and the shuffled labels. Scorers with equal seeds hold out the
+            same items.
+        sample_bytes: Most bytes of the sample, which clusterings, plain functions and IoU read. A layer's
+            moments take at most 34 MB more, and classes × features numbers per target.
 
     >>> import numpy as np
     >>> scorer = Scorer(["mean", "linear_accuracy"])
@@ -61,18 +62,18 @@ class Scorer:
             items: Ids of shape (rows,), int64. Rows of one item are held out together. By default each row is
                 an item, numbered in order of arrival.
             projected_from: Number of features before the behaviours were projected at random.
-            summary: Shape (rows, 8): what ``core.record.SUMMARY`` names of the rows before they were
-                projected. Without it, scores of single entries have no rows.
+            summary: The scalars that ``core.projection.SUMMARY`` names, of the rows before they were
+                projected, shape (rows, 8). Without it, scores of entries have no rows.
 
         Raises:
-            InputError: If the parts do not fit.
+            InputError: If shapes, targets or ``projected_from`` do not fit one another or earlier rows.
         """
         self.statistics.update(behaviours, labels, items, projected_from, summary)
 
     def merge(self, other: Scorer) -> Scorer:
-        """Add all that another scorer of the same scores and seed saw; return self.
+        """Add the rows of another scorer of the same scores and seed, and return self.
 
-        If ``items`` were given, the result equals that of one scorer that saw everything.
+        If ``items`` were given, the result equals that of one scorer that was given all rows.
         """
         self.statistics.merge(other.statistics)
         return self

@@ -12,7 +12,7 @@ from .labelled import complete
 from .statistics.jackknife import jackknife
 from .statistics.statistics import Statistics
 
-MOST_ROWS = 256  #: rows of a Sketch; its memory is 4 bytes for each pair of them
+MOST_ROWS = 256  #: most rows of a Sketch, which takes 4 bytes per pair of rows
 _CKA: dict[str, Any] = {
     "formula": f"unbiased linear CKA of {MOST_ROWS} rows: HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L)), K and L "
     "the inner products of the rows of each",
@@ -52,9 +52,13 @@ RELATIONS = (
 
 
 class Sketch(NamedTuple):
-    """What is kept of a layer to compare it: some rows and their inner products.
+    """Some rows of a layer and their inner products, for comparing it with other layers.
 
-    ``item``, ``position`` and ``group`` of each row, and ``gram`` (rows, rows) float32.
+    Attributes:
+        item: The item id of each row, shape (rows,).
+        position: The number of each row among the rows of its item, shape (rows,).
+        group: The jackknife group of each row, shape (rows,).
+        gram: The inner products of the centred rows, float32, shape (rows, rows).
     """
 
     item: np.ndarray
@@ -80,7 +84,7 @@ def sketch(statistics: Statistics, most: int = MOST_ROWS) -> Sketch:
 
 
 def shared(a: Sketch, b: Sketch) -> tuple[Sketch, Sketch]:
-    """Return both with the rows that both have, in the same order."""
+    """Return both sketches restricted to the rows that they share, in the same order."""
     left, right = (
         {key: row for row, key in enumerate(zip(s.item.tolist(), s.position.tolist(), strict=True))}
         for s in (a, b)
@@ -133,8 +137,9 @@ def _hollow(gram: np.ndarray) -> np.ndarray:
 def alignment(a: Sketch, b: Sketch, seed: int = 0) -> tuple[float, float, float, float, int]:
     """Return CKA of two sketches on the rows they share.
 
-    That is the value, the bounds of its 95 % interval by leaving out groups of items, the value with rows
-    paired at random, and the number of rows.
+    Returns:
+        The value, the lower and the upper bound of its 95 % jackknife interval over groups of items, the
+        value with rows paired at random, and the number of rows.
     """
     a, b = shared(a, b)
     groups = np.unique(a.group)

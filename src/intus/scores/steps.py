@@ -1,4 +1,4 @@
-"""Gradients over steps: how much of a gradient is direction and how much is noise."""
+"""The noise scale of gradients over training steps."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .statistics.statistics import Statistics
     source="McCandlish et al. 2018, sections 2.2 and A.1",
 )
 def gradient_noise(statistics: Statistics) -> Iterable[ScoreResult]:
-    """How many times larger a batch must be for noise and direction of the gradient to be equally large.
+    """Factor by which a batch must be larger for noise and mean of the gradient to be equally large.
 
-    Parameters move between steps, which counts as noise: use epochs in which they move little. There is no
-    value if noise hides the direction.
+    Changes of the parameters between steps count as noise: use epochs in which they change little. There is
+    no value if the mean is not longer than noise alone would make it.
     """
     steps = statistics.steps
     note = "fewer than two steps" if steps.n < 2 else ""

@@ -1,4 +1,4 @@
-"""What a server prints when it starts: where things are, and what to do next."""
+"""The text that a server prints when it starts: addresses, and the next steps."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from ..storage.tables import read_url
 
 
 def announcement(host: str, role: str, ports: list[int], database: str | Path, token: str | None) -> str:
-    """Return where things are, and if all roles run what to do next.
+    """Return the addresses of the roles and, if all of them run, the next steps.
 
-    The ports are those of the aggregator, the evaluator and the frontend, or one for all.
+    Args:
+        host: The address to listen on.
+        role: The role of this process.
+        ports: The ports of the aggregator, the evaluator and the frontend, or one for all.
+        database: The database, as the option gives it.
+        token: The secret that requests must carry, if there is one.
     """
     place = bracketed(host)
     if role == "all":
@@ -54,5 +59,5 @@ No script at hand? Run in another terminal: intus examples{"" if port == 8082 el
 
 
 def bracketed(host: str) -> str:
-    """Return a host as it is written in a URL."""
+    """Return a host in the notation of URLs, with brackets around an IPv6 address."""
     return f"[{host}]" if ":" in host else host

@@ -1,4 +1,4 @@
-"""A complete data point: what the aggregator hands to the evaluator, and what is scored."""
+"""A complete data point, which the aggregator sends to the evaluator to be scored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ from .messages import PointEnvelope
 
 
 class Key(NamedTuple):
-    """Which arrays belong together. ``output`` distinguishes a module's first output from its second."""
+    """The key of a data point: records with equal keys belong together.
+
+    Attributes:
+        run: The run.
+        model: The model.
+        address: The layer.
+        kind: The kind of record.
+        output: The number of the module's output, from 0.
+        mode: The mode, such as "train".
+    """
 
     run: str
     model: str
@@ -30,7 +39,7 @@ class Key(NamedTuple):
         return cls(record.run, record.model, record.address, record.kind, record.index, record.mode)
 
     def shown_kind(self, main_mode: str) -> str:
-        """Return the kind as results name it, with the output and the mode where they are not the usual ones.
+        """Return the kind in results, with the output unless it is the first and the mode unless it is main.
 
         >>> Key("", "m", "fc1", "output", 0, "train").shown_kind("train")
         'output'
@@ -43,7 +52,7 @@ class Key(NamedTuple):
 
 
 def kind_label(kind: str) -> str:
-    """Return how people call a kind that ``Key.shown_kind`` returned.
+    """Return the name, for people, of a kind that ``Key.shown_kind`` returned.
 
     >>> kind_label("grad_output@eval")
     'gradient of the output in mode eval'
@@ -58,18 +67,18 @@ def kind_label(kind: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DataPoint:
-    """All the arrays that one layer gave in one window, usually an epoch.
+    """All records of one key in one window, usually an epoch.
 
     Attributes:
-        key: Which arrays they are.
-        kind: The kind as results name it.
-        epoch: The epoch, None where unknown.
-        step: The step, -1 unless windows are made per step.
-        records: The arrays, in order of arrival.
-        lacks: Why some of the window's arrays are missing; empty if none are.
-        serial: Its number among all that were handed on.
-        clients: The ids of all clients that sent to its (run, model).
-        began: When the first record of its (run, model) came, in seconds since 1970.
+        key: The key of the records.
+        kind: The kind in results.
+        epoch: The epoch, None if unknown.
+        step: The step, -1 unless windows are per step.
+        records: The records, in order of arrival.
+        lacks: The reason why records of the window are missing; empty if none are.
+        serial: Its number among all data points that were passed on.
+        clients: The ids of all clients of its (run, model).
+        began: The time of the first request of its (run, model), in seconds since 1970.
     """
 
     key: Key
@@ -84,37 +93,36 @@ class DataPoint:
 
     @classmethod
     def read(cls, records: Sequence[Record], envelope: PointEnvelope) -> DataPoint:
-        """Return the data point that was sent; raises InputError for records that do not belong together."""
+        """Create a data point from a request; raises InputError if the records have different keys."""
         keys = {Key.of(record) for record in records}
         if len(keys) != 1:
             raise InputError(
                 f"The records of a data point must have one address, kind, mode and output, got {len(keys)}."
             )
-        said = envelope
         return cls(
             keys.pop(),
-            said.kind,
+            envelope.kind,
             records[0].epoch,
-            said.step,
+            envelope.step,
             tuple(records),
-            said.lacks,
-            clients=tuple(said.clients),
-            began=said.began,
+            envelope.lacks,
+            clients=tuple(envelope.clients),
+            began=envelope.began,
         )
 
     def envelope(self, *, last: bool) -> PointEnvelope:
-        """Return what travels beside the records; ``last`` if it is the last of its batch."""
+        """Return the envelope to send with the records; ``last`` if it is the last of its batch."""
         clients = list(self.clients)
         return PointEnvelope(self.kind, self.step, self.lacks, last, clients, self.began)
 
     @property
     def mode_shown(self) -> str:
-        """The mode as results name it, "" for the main mode of the run."""
+        """The mode in results, "" for the main mode of the run."""
         return self.kind.partition("@")[2]
 
     @property
     def complete(self) -> bool:
-        """Whether none of the window's arrays are missing."""
+        """True if no records of the window are missing."""
         return not self.lacks
 
     @property
@@ -128,7 +136,7 @@ class DataPoint:
         return sum(size_of(record) for record in self.records)
 
     def digest(self) -> bytes:
-        """Return a hash of all that its scores depend on: arrays, ids of the rows, what is missing."""
+        """Return a hash of everything that its scores depend on: arrays, item ids and missing records."""
         sha = hashlib.blake2b(self.lacks.encode(), digest_size=16)
         for record in self.records:
             facts = record.array.dtype, record.array.shape, record.batch_axis, record.projected_from
@@ -140,6 +148,6 @@ class DataPoint:
 
 
 def size_of(record: Record) -> int:
-    """Return the bytes of a record: its array, the ids of its rows and what was measured of them."""
+    """Return the bytes of a record: its array, item ids and summary."""
     beside = (part.nbytes for part in (record.items, record.summary) if part is not None)
     return record.array.nbytes + sum(beside)

@@ -1,7 +1,7 @@
-"""Reads messages from JSON or Python values into the structs of ``messages``, and refuses what does not fit.
+"""Decodes messages from JSON or Python values into the structs of ``messages``, and refuses invalid ones.
 
-A refusal is a sentence that names the field and the value, and says what to write. Its words come from the
-struct: the types of the fields, and their titles and descriptions.
+An error names the field and the value, and says what to write. Its words come from the struct: the types of
+the fields, and their titles and descriptions.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ T = TypeVar("T")
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    """Read a JSON body, an empty one as ``{}``.
+    """Decode a JSON body; an empty one counts as ``{}``.
+
+    Args:
+        body: The body.
+        kind: The struct to decode to.
 
     Raises:
-        CodecError: If it is not JSON.
-        InputError: If a field is missing or has a value that cannot work.
+        CodecError: If the body is not JSON.
+        InputError: If a field is missing or invalid.
 
     >>> from intus.serving.messages import ArrivalOrderRequest
     >>> decode(b'{"run": "r", "model": "m", "mode": "", "holds": 1}', ArrivalOrderRequest)
@@ -41,9 +45,16 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 
 def read(value: Any, kind: type[T], what: str = "", *, strict: bool = True) -> T:
-    """Check a Python value, or an object's attributes; raises InputError that begins with ``what``.
+    """Convert a Python value, or the attributes of an object, to a struct.
 
-    ``strict=False`` takes numbers in the form of text, as in the query of a URL.
+    Args:
+        value: The value.
+        kind: The struct to convert to.
+        what: The text with which errors begin.
+        strict: Whether to refuse numbers in the form of text, as in the query of a URL.
+
+    Raises:
+        InputError: If a field is missing or invalid.
     """
     try:
         return msgspec.convert(value, kind, strict=strict, from_attributes=True)
@@ -85,9 +96,9 @@ _STEP = re.compile(r"\.(?P<field>[^.\[]+)|\[(?P<index>\d+)\]")
 
 
 def _sentence(message: str, kind: Any, value: Any) -> str:
-    """Return msgspec's complaint as a sentence that names the field, the value and what to write."""
-    found = _AT.fullmatch(message)
-    complaint, path = (found["complaint"], found["path"] or "") if found else (message, "")
+    """Return an error of msgspec as a sentence that names the field, the value and what to write."""
+    match = _AT.fullmatch(message)
+    complaint, path = (match["complaint"], match["path"] or "") if match else (message, "")
     expected: Any = msgspec.inspect.type_info(kind)
     about = ""
     for step in _STEP.finditer(path):
@@ -157,7 +168,7 @@ def _part(value: Any, step: re.Match[str]) -> Any:
 
 
 def _words(kind: Any) -> str:
-    """Return what a value of a type is, in words."""
+    """Describe the values of a type in words."""
     of = msgspec.inspect
     match kind:
         case of.Metadata(extra_json_schema={"title": str() as title}):
@@ -190,13 +201,13 @@ def _words(kind: Any) -> str:
 def _bounds(kind: Any) -> str:
     low = kind.ge if kind.ge is not None else kind.gt
     high = kind.le if kind.le is not None else kind.lt
-    if low is None or low < -1e17:  # all that can be stored
+    if low is None or low < -1e17:  # the range that can be stored
         return ""
     return f" of at least {low}" if high > 1e17 else f" from {low:g} to {high:g}"
 
 
 def _shown(value: Any) -> str:
-    """Return a value as an error shows it: short, and in the words of JSON."""
+    """Return a value as errors show it: shortened, and in the notation of JSON."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, list | dict):

@@ -1,4 +1,4 @@
-"""The exceptions of the servers, and what each means to who sent a request."""
+"""The exceptions of the servers and their HTTP statuses."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from ..core.errors import IntusError, ServeError
 
 
 class BusyError(IntusError):
-    """Too much is waiting to be scored; the same request may work in a second (HTTP 429)."""
+    """Raised if too many bytes wait to be scored; a retry in a second may succeed (HTTP 429)."""
 
 
 class FullError(IntusError):
-    """There is no room on disk to keep what was sent, so it was not accepted (HTTP 507)."""
+    """Raised if the disk or the journal is full; the request was not accepted (HTTP 507)."""
 
 
 class AwayError(ServeError):
-    """The next server does not answer or cannot store anything now; what it should get is kept (HTTP 502)."""
+    """Raised if the next server does not answer or cannot store now; the data are kept (HTTP 502)."""
 
 
 class MisfitError(IntusError):
-    """The labels of a target do not fit the rows of a data point; becomes a notice."""
+    """Raised if the labels of a target do not fit the rows of a data point; it becomes a notice."""

@@ -1,4 +1,4 @@
-"""The frontend without its HTTP: keeps scores, targets, graphs and notices in the database."""
+"""The frontend without HTTP: stores scores, targets, graphs and notices in the database."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 
 def _storing(work: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Raise AwayError where the database cannot be written now, so that the caller tries again."""
+    """Decorate a method to raise AwayError if the database cannot be written now, so that callers retry."""
 
     @wraps(work)
     def call(*args: _P.args, **options: _P.kwargs) -> _T:
@@ -40,7 +40,7 @@ def _storing(work: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 class Frontend:
-    """Keeps what the other roles send. Methods that store raise AwayError where that may work later."""
+    """Stores what the other roles send. Methods that write raise AwayError if a retry may succeed."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -50,7 +50,7 @@ class Frontend:
 
     @_storing
     def results(self, results: Results, infos: Sequence[ScoreInfo] = ()) -> None:
-        """Store results, and what their scores are."""
+        """Store results and the descriptions of their scores."""
         self.database.add(results, infos)
         self._counts["results"] += len(results)
 
@@ -65,7 +65,7 @@ class Frontend:
             self._counts["notices"] += 1
 
     def runs(self) -> dict[str, Any]:
-        """Return every run, what its scores and kinds are: what ``messages.RunsReply`` states."""
+        """Return every run and the descriptions of its scores and kinds; see ``messages.RunsReply``."""
         runs = self.database.runs()
         kinds = dict.fromkeys(kind for run in runs for kind in run["kinds"])
         return {
@@ -81,7 +81,7 @@ class Frontend:
 
     @_storing
     def put_target(self, target: Target) -> None:
-        """Store a target, for when the server is started again."""
+        """Store a target, so that it survives a restart of the server."""
         request = target.request()
         self.database.put_target(
             request.name,
@@ -94,7 +94,7 @@ class Frontend:
 
     @_storing
     def claim_target(self, name: str, owner: str) -> None:
-        """Store that a target is for its owner's runs alone."""
+        """Store that a target applies to the runs of its owner only."""
         self.database.claim_target(name, owner)
 
     @_storing
@@ -113,20 +113,20 @@ class Frontend:
         return self.database.targets()
 
     def report(self, report: StatusReport) -> None:
-        """Remember what another role counts."""
+        """Keep the counts of another role for the status."""
         self.reported["aggregator" if report.aggregator is not None else "evaluator"] = report
 
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
-        """Do nothing: nothing waits here."""
+        """Do nothing: the frontend has no queue."""
 
     @_storing
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete everything."""
         self.database.clear()
 
     @_storing
     def remove(self, model: str) -> None:
-        """Forget a model."""
+        """Delete a model."""
         self.database.remove(model)
 
     def status(self) -> dict[str, int]:
@@ -141,12 +141,16 @@ class Frontend:
 def describe(
     runs: Iterable[Mapping[str, Any]], stored: Mapping[str, ScoreInfo], known: Mapping[str, ScoreInfo]
 ) -> list[ScoreInfo]:
-    """Return what each score of these runs is, in the order in which scores are listed to people.
+    """Return the description of each score of these runs, in the order in which scores are shown.
 
-    What was stored with the results holds. Results of an older version have nothing stored: then a score that
-    is registered here under that name is taken to be the same, unless the results contradict it. Otherwise
-    only that is told which the results show: whether it has a target, and whether it is of layers or of
-    units.
+    A description that is stored with the results comes first. Results of an older version have none: then the
+    score that is registered under that name is used, unless the results contradict it. Otherwise the
+    description contains only what the results show: whether the score has a target, and its level.
+
+    Args:
+        runs: The runs, as ``Database.runs`` returns them.
+        stored: The stored descriptions by name.
+        known: The registered descriptions by name, in the order to show them.
     """
     seen: dict[str, set[tuple[str, bool]]] = {}
     for run in runs:

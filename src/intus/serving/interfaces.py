@@ -1,6 +1,6 @@
-"""What the roles are to each other: the aggregator calls the evaluator, the evaluator the frontend.
+"""The interfaces of the roles: the aggregator calls the evaluator, and the evaluator calls the frontend.
 
-A link is either the next role itself, in one process, or its stand-in from ``http.remote``, which has the
+A link is either the next role itself, in the same process, or its proxy from ``http.remote``, which has the
 same methods and sends HTTP requests.
 """
 
@@ -15,36 +15,65 @@ from .data_point import DataPoint
 from .evaluation.targets import Target
 from .messages import Notice, StatusReport
 
-#: Called with a data point whose scores are stored, or which is certain to have none.
+#: Called with a data point once its scores are stored, or once it is certain that it will have none.
 Done = Callable[[DataPoint], None]
 
 
 class Link(Protocol):
-    """What every role passes on to the next."""
+    """The calls that every role passes on to the next."""
 
-    def put_graph(self, run: str, model: str, blob: bytes) -> None: ...
-    def put_target(self, target: Target) -> None: ...
-    def notices(self, notices: Sequence[Notice]) -> None: ...
-    def report(self, report: StatusReport) -> None: ...
-    def flush(
-        self, run: str | None = None, model: str | None = None, timeout: float | None = None
-    ) -> None: ...
-    def clear(self) -> None: ...
-    def remove(self, model: str) -> None: ...
+    def put_graph(self, run: str, model: str, blob: bytes) -> None:
+        """Store the graph of a model."""
+
+    def put_target(self, target: Target) -> None:
+        """Use and store a target."""
+
+    def notices(self, notices: Sequence[Notice]) -> None:
+        """Store notices."""
+
+    def report(self, report: StatusReport) -> None:
+        """Store the counts of another role."""
+
+    def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
+        """Wait until everything queued is scored and stored, of all or of one run or model.
+
+        Raises:
+            AwayError: If that takes longer than ``timeout`` seconds, or a server does not answer.
+        """
+
+    def clear(self) -> None:
+        """Delete everything."""
+
+    def remove(self, model: str) -> None:
+        """Delete everything of a model."""
 
 
 class EvaluatorLink(Link, Protocol):
     """The evaluator, as the aggregator sees it."""
 
-    def points(self, batch: Sequence[DataPoint], done: Done) -> None: ...
-    def backlog(self) -> int: ...
-    def close(self) -> None: ...
+    def points(self, batch: Sequence[DataPoint], done: Done) -> None:
+        """Queue data points that became complete together; ``done`` is called with each."""
+
+    def backlog(self) -> int:
+        """Return the bytes of the data points in the queue."""
+        ...
+
+    def close(self) -> None:
+        """Finish the queue, as far as the next role answers."""
 
 
 class FrontendLink(Link, Protocol):
     """The frontend, as the evaluator sees it."""
 
-    def results(self, results: Results, infos: Sequence[ScoreInfo]) -> None: ...
-    def claim_target(self, name: str, owner: str) -> None: ...
-    def arrival_order(self, run: str, model: str, mode: str, holds: bool) -> None: ...
-    def targets(self) -> list[dict[str, Any]]: ...
+    def results(self, results: Results, infos: Sequence[ScoreInfo]) -> None:
+        """Store results and the descriptions of their scores."""
+
+    def claim_target(self, name: str, owner: str) -> None:
+        """Store that a target applies to the runs of its owner only."""
+
+    def arrival_order(self, run: str, model: str, mode: str, holds: bool) -> None:
+        """Verify the scores of labels that were matched by order of arrival, or withdraw them."""
+
+    def targets(self) -> list[dict[str, Any]]:
+        """Return the stored targets."""
+        ...

@@ -1,8 +1,8 @@
-"""The messages of the servers: every request and every reply, each stated once.
+"""The messages of the servers: every request and every reply, each defined once.
 
-``decoding`` checks what came against these structs, and refuses it with a sentence that names the field, the
-value and what to write; the OpenAPI document is made from them too. The training client does not import this
-module, since it needs msgspec: a test compares what the client sends with what is stated here.
+``decoding`` validates requests with these structs, and its errors name the field, the value and what to
+write. The OpenAPI document is generated from them too. The training client does not import this module, since
+it needs msgspec: a test compares the client's requests with these structs.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ..core.record import Record
 from ..core.results import COLUMNS, Results
 from ..core.score_info import ScoreInfo
 
-# -- what values may be: names that any database can store, numbers that can be compared ---------------
+# -- types of values: names that any database can store, numbers that can be compared ------------------
 
-_STORABLE = r"^[^\x00\ud800-\udfff]*$"  # PostgreSQL stores no NUL, and no encoding half a surrogate pair
+_STORABLE = r"^[^\x00\ud800-\udfff]*$"  # PostgreSQL cannot store NUL, and no encoding a lone surrogate
 _LONGEST = 1000
 
 Text = Annotated[str, Meta(max_length=_LONGEST, pattern=_STORABLE)]
@@ -53,7 +53,7 @@ class Message(Struct):
 
 
 class EpochReport(Message):
-    """What a client says of one epoch of a run: what it has sent so far, and whether more will come."""
+    """A client's report of one epoch of a run: records sent so far, and whether more will follow."""
 
     run: Run
     model: Model
@@ -65,12 +65,12 @@ class EpochReport(Message):
 
     @property
     def run_key(self) -> tuple[str, str]:
-        """The (run, model) it is about."""
+        """The (run, model) of the report."""
         return self.run, self.model
 
 
 class RecordsEnvelope(Message):
-    """What travels beside records, in the metadata of the safetensors blob."""
+    """The envelope of records, in the metadata of the safetensors blob."""
 
     client: Client | None = None
     seq: Annotated[Count, Meta(description="the number of the client's request")] | None = None
@@ -78,14 +78,14 @@ class RecordsEnvelope(Message):
     epochs: list[EpochReport] = []
 
     def part(self, run_key: tuple[str, str]) -> dict[str, Any]:
-        """Return the envelope of one (run, model)'s records alone, as JSON-able values."""
+        """Return the envelope for the records of one (run, model) only, as JSON values."""
         own = [report for report in self.epochs if report.run_key == run_key]
         part: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(self, epochs=own))
         return part
 
 
 class RecordFacts(Message):
-    """What the facts of a usable record are, beside its array."""
+    """The fields of a valid record, except its array."""
 
     run: Run
     model: Model
@@ -97,7 +97,7 @@ class RecordFacts(Message):
 
 
 class IngestReply(Message):
-    """How many records were accepted; ``duplicate`` if the request had come before."""
+    """The number of accepted records; ``duplicate`` if the request was received before."""
 
     accepted: Count
     duplicate: bool
@@ -109,7 +109,7 @@ TriggerFields = Annotated[list[Name], Meta(title="a list of field names")]
 
 # -- the client of 2018 (Vivisect) ---------------------------------------------------------------------
 
-#: The kind of record that each of its routes takes.
+#: The kind of record of each of its routes.
 LEGACY_KINDS = {
     "activation_output": "output",
     "activation_input": "input",
@@ -120,7 +120,7 @@ LEGACY_KINDS = {
 
 
 class LegacyMetadata(Message):
-    """Where an array of the client of 2018 came from."""
+    """The metadata of an array of the client of 2018."""
 
     model_name: Model = ""
     operation_name: Annotated[Text, Meta(description="the layer's name")] | None = None
@@ -138,7 +138,7 @@ class LegacyArray(Message):
     array: Annotated[list[float | list[Any] | None], Meta(title="a rectangular list of numbers")]
 
     def record(self, route: str) -> Record:
-        """Return the record that came to ``route``; raises InputError for lists that are not rectangular."""
+        """Convert to the record of ``route``; raises InputError for lists that are not rectangular."""
         try:
             array = np.asarray(self.array, dtype=np.float32)
         except (ValueError, TypeError, OverflowError) as error:
@@ -163,7 +163,7 @@ class LegacyArray(Message):
 
 
 class Patterns(Message):
-    """A target's name, and which runs and layers it is for."""
+    """A target's name, and patterns for the runs, models and layers that it applies to."""
 
     name: Annotated[Name, Meta(description="the target's name, such as 'digit'")]
     model_pattern: Pattern = ".*"
@@ -172,31 +172,31 @@ class Patterns(Message):
 
 
 class TargetRequest(Patterns, kw_only=True):
-    """Labels to score layers against."""
+    """The labels of a target."""
 
     targets: Labels
     client: Client = ""
 
 
 class LegacyTargetRequest(Patterns, kw_only=True):
-    """Labels as the client of 2018 sends them."""
+    """The labels of a target in the format of the client of 2018."""
 
     values: Labels
 
     def request(self) -> TargetRequest:
-        """Return the request that means the same."""
+        """Convert to the current request."""
         fields = msgspec.structs.asdict(self)
         return TargetRequest(targets=fields.pop("values"), **fields)
 
 
 class StoredTarget(Patterns, kw_only=True):
-    """A target as the database keeps it."""
+    """A target in the database."""
 
     targets: Labels
     owner: Annotated[Text, Meta(description="the client that registered it")] = ""
     registered: Annotated[float, Meta(description="when, in seconds since 1970")] = 0.0
     until: Annotated[float, Meta(description="when a run must have begun to be scored on it")] | None = None
-    claimed: Annotated[bool, Meta(description="whether it is for its owner's runs alone")] = False
+    claimed: Annotated[bool, Meta(description="whether it applies to its owner's runs only")] = False
     runs: Annotated[list[tuple[Text, Text]], Meta(description="(run, model) pairs with scores of it")] = []
 
 
@@ -207,7 +207,7 @@ class TargetsReply(Message):
 
 
 class ClaimRequest(Message):
-    """A target is for its owner's runs alone from now on."""
+    """A request to restrict a target to the runs of its owner."""
 
     name: Annotated[Text, Meta(description="the target's name")]
     owner: Annotated[Text, Meta(description="the id of the client that registered it")]
@@ -217,9 +217,9 @@ class ClaimRequest(Message):
 
 
 class PointEnvelope(Message):
-    """What travels beside the records of a data point."""
+    """The envelope of the records of a data point."""
 
-    kind: Annotated[Name, Meta(description="the kind as results name it")]
+    kind: Annotated[Name, Meta(description="the kind in results")]
     step: Annotated[Int, Meta(description="the step, -1 for a whole epoch")]
     lacks: Annotated[Text, Meta(description="what is missing, empty if nothing is")]
     last: Annotated[bool, Meta(description="whether it is the last of its batch")]
@@ -228,7 +228,7 @@ class PointEnvelope(Message):
 
 
 class AcceptedReply(Message):
-    """How many were stored."""
+    """The number of stored items."""
 
     accepted: Count
 
@@ -236,7 +236,7 @@ class AcceptedReply(Message):
 # -- results and notices, to the frontend --------------------------------------------------------------
 
 _CELLS: dict[type, Any] = {str: Text, int: Int, float: Number}
-#: The columns of a table of results: a list for each, null for what does not apply.
+#: The columns of a table of results: a list for each, with null for missing values.
 ResultColumns: Any = msgspec.defstruct(
     "ResultColumns",
     [
@@ -250,7 +250,7 @@ ResultColumns: Any = msgspec.defstruct(
 
 
 class ResultsRequest(Message):
-    """A table of results, and what their scores are."""
+    """A table of results and the descriptions of their scores."""
 
     columns: ResultColumns
     scores: list[ScoreInfo] = []
@@ -261,7 +261,7 @@ class ResultsRequest(Message):
         return cls(ResultColumns(**{name: results[name].tolist() for name in COLUMNS}), list(infos))
 
     def results(self) -> Results:
-        """Return the table; raises InputError where the columns are not equally long."""
+        """Return the table; raises InputError if the columns have different lengths."""
         columns = msgspec.structs.asdict(self.columns)
         return Results(
             {
@@ -273,7 +273,7 @@ class ResultsRequest(Message):
 
 
 class Notice(Struct, frozen=True):
-    """Something that people should see on the page.
+    """A notice to show on the page.
 
     >>> Notice("dropped", "The probe dropped arrays.").level
     'warning'
@@ -286,7 +286,7 @@ class Notice(Struct, frozen=True):
     model: Model = ""
 
     def __post_init__(self) -> None:
-        # It may quote anything, such as the message of an exception; it must be storable all the same.
+        # The text may quote an exception, so replace characters that cannot be stored.
         text = self.text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")[:_LONGEST]
         msgspec.structs.force_setattr(self, "text", text)
 
@@ -298,7 +298,7 @@ class NoticesRequest(Message):
 
 
 class StoredNotice(Message):
-    """A notice as the database keeps it: ``count`` times, last at ``time``, in seconds since 1970."""
+    """A notice in the database: raised ``count`` times, last at ``time``, in seconds since 1970."""
 
     id: int
     run: str
@@ -317,7 +317,7 @@ class NoticesReply(Message):
 
 
 class ArrivalOrderRequest(Message):
-    """Whether the rows of a run arrive in the same order in each epoch."""
+    """A verdict on whether the rows of a run arrive in the same order in each epoch."""
 
     run: Run
     model: Model
@@ -327,16 +327,16 @@ class ArrivalOrderRequest(Message):
 
 # -- counts --------------------------------------------------------------------------------------------
 
-#: For how many (run, model) a role tells the counts: those it heard of last.
+#: Number of (run, model) pairs for which a role reports counts: the newest ones.
 COUNTED_RUNS = 100
 _Optional = Count | UnsetType
 
 
 class AggregatorCounts(Message, forbid_unknown_fields=True):
-    """What the aggregator counts since it began."""
+    """The counts of the aggregator since it started."""
 
     received: Annotated[_Optional, Meta(description="records placed in a window")] = UNSET
-    duplicates: Annotated[_Optional, Meta(description="requests that had come before")] = UNSET
+    duplicates: Annotated[_Optional, Meta(description="requests that were received before")] = UNSET
     dropped: Annotated[_Optional, Meta(description="records dropped by clients")] = UNSET
     refused: Annotated[_Optional, Meta(description="records refused, or evicted before they were scored")] = (
         UNSET
@@ -350,22 +350,22 @@ class AggregatorCounts(Message, forbid_unknown_fields=True):
 
 
 class EvaluatorCounts(Message, forbid_unknown_fields=True):
-    """What the evaluator counts since it began."""
+    """The counts of the evaluator since it started."""
 
     scored: Annotated[_Optional, Meta(description="data points scored")] = UNSET
     failed: Annotated[_Optional, Meta(description="data points that could not be scored")] = UNSET
-    pending: Annotated[_Optional, Meta(description="data points that wait")] = UNSET
+    pending: Annotated[_Optional, Meta(description="data points in the queue")] = UNSET
 
 
 class FrontendCounts(Message, forbid_unknown_fields=True):
-    """What the frontend counts since it began."""
+    """The counts of the frontend since it started."""
 
     results: Annotated[_Optional, Meta(description="rows of results stored")] = UNSET
     notices: Annotated[_Optional, Meta(description="notices stored")] = UNSET
 
 
 class RunCounts(Message, forbid_unknown_fields=True, omit_defaults=True):
-    """What one role counts of one (run, model)."""
+    """The counts of one role for one (run, model)."""
 
     run: Annotated[str, Meta()]
     model: Annotated[str, Meta()]
@@ -380,7 +380,7 @@ class RunCounts(Message, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class StatusReport(Message):
-    """What another role counts, as it tells the frontend."""
+    """The counts of another role, as it reports them to the frontend."""
 
     aggregator: AggregatorCounts | None = None
     evaluator: EvaluatorCounts | None = None
@@ -388,7 +388,7 @@ class StatusReport(Message):
 
 
 class StatusReply(Message):
-    """What each role counts: those of this process as they are now, the others as they last reported."""
+    """The counts of each role: current ones of this process, the last reports of others."""
 
     aggregator: AggregatorCounts
     evaluator: EvaluatorCounts
@@ -407,7 +407,7 @@ class AggregatorReply(AggregatorCounts, kw_only=True):
 
 
 class FlushRequest(Message):
-    """Score all that came, or all of a run, a model or a client."""
+    """A request to score everything received, or that of a run, a model or a client."""
 
     run: Run | None = None
     model: Model | None = None
@@ -415,11 +415,11 @@ class FlushRequest(Message):
 
 
 class ClearRequest(Message):
-    """Forget everything."""
+    """A request to delete everything."""
 
 
 class RemoveRequest(Message):
-    """Forget a model."""
+    """A request to delete a model."""
 
     model: Model | UnsetType = UNSET
     model_name: Annotated[Text, Meta(description="the model's name, from a client of 2018")] | UnsetType = (
@@ -432,22 +432,22 @@ class RemoveRequest(Message):
 
     @property
     def name(self) -> str:
-        """The model's name, from a client of any age."""
+        """The model's name, from a client of any version."""
         return self.model if self.model is not UNSET else str(self.model_name)
 
 
-class Done(Message):
-    """The request was done; there is nothing to say."""
+class DoneReply(Message):
+    """The reply to a request that succeeded and returns nothing."""
 
 
 class ErrorReply(Message):
-    """Why a request was refused, or failed."""
+    """The reason why a request was refused or failed."""
 
     error: str
 
 
 class RunQuery(Message):
-    """Which (run, model)."""
+    """A query for one (run, model)."""
 
     run: Run = ""
     model: Model = ""
@@ -464,7 +464,7 @@ class ScoredTarget(Message):
 
 
 class RunSummary(Message):
-    """A (run, model), and what there is to look at in it."""
+    """A (run, model) with its epochs, layers and scores."""
 
     run: str
     model: str
@@ -473,7 +473,7 @@ class RunSummary(Message):
     updated: Annotated[float, Meta(description="in seconds since 1970")]
     points: Annotated[int, Meta(description="number of scores stored")]
     epochs: list[float]
-    addresses: Annotated[list[str], Meta(description="layers, in the order of the network where it is known")]
+    addresses: Annotated[list[str], Meta(description="layers, in the order of the network if that is known")]
     scores: Annotated[list[str], Meta(description="scores of whole layers")]
     targets: Annotated[list[str], Meta(description="targets that layers have scores of")]
     kinds: list[str]
@@ -483,15 +483,17 @@ class RunSummary(Message):
 
 
 class RunsReply(Message):
-    """Every run, the newest first, and what their scores and kinds are."""
+    """Every run, the newest first, and the descriptions of their scores and kinds."""
 
     runs: list[RunSummary]
-    scores: Annotated[list[ScoreInfo], Meta(description="what each score is, in the order to list them")]
-    kinds: Annotated[dict[str, str], Meta(description="how people call each kind")]
+    scores: Annotated[
+        list[ScoreInfo], Meta(description="description of each score, in the order to show them")
+    ]
+    kinds: Annotated[dict[str, str], Meta(description="the name of each kind, for people")]
 
 
 class PointsQuery(RunQuery):
-    """Which scores of a (run, model)."""
+    """A query for scores of a (run, model)."""
 
     score: Text | None = None
     target: Text | None = None
@@ -504,7 +506,7 @@ class PointsQuery(RunQuery):
 
 
 class PointsReply(Message, omit_defaults=True):
-    """Scores as columns of equal length; null where there is no number."""
+    """Scores as columns of equal length, with null for missing numbers."""
 
     address: list[str] = []
     unit: list[int] = []
@@ -519,10 +521,12 @@ class PointsReply(Message, omit_defaults=True):
     baseline: list[float | None] = []
     n: list[int] = []
     note: list[str] = []
-    revision: Annotated[list[int], Meta(description="how often a score was found to be another")] = []
+    revision: Annotated[
+        list[int], Meta(description="number of times that the value was replaced by a different one")
+    ] = []
 
 
 class NoticesQuery(Message):
-    """Notices of one run, or of all."""
+    """A query for the notices of one run, or of all."""
 
     run: Run | None = None

@@ -1,6 +1,6 @@
-"""The options of a server. Each is stated once, for ``serve``, ``Server``, the command line and the checks.
+"""The options of a server, defined once for ``serve``, ``Server``, the command line and validation.
 
-This module imports nothing heavy, so that ``intus serve --help`` loads no server.
+This module has light imports only, so that ``intus serve --help`` does not import the server.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def _option(
     shown: str = "",
     secret: bool = False,
 ) -> Any:
-    """Return a dataclass field with all that is known of an option.
+    """Return the dataclass field of an option, with its description, parser and check as metadata.
 
-    ``must_be`` says in words what ``valid`` checks; ``shown`` is the default as the help text writes it; the
-    value of a ``secret`` is never printed.
+    ``must_be`` describes what ``valid`` checks; ``shown`` is the default in the help text; the value of a
+    ``secret`` is never printed.
     """
     if choices:
         valid, must_be = choices.__contains__, f"one of {', '.join(choices)}"
@@ -98,7 +98,7 @@ def _bytes(default: int, text: str, shown: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """The options of a server; raises InputError or ServeError for values that cannot work."""
+    """The options of a server; raises InputError or ServeError for invalid values."""
 
     role: str = _option("all", "role to run; 'all' runs the three in one process", choices=ROLES)
     host: str = _option("127.0.0.1", "address to listen on")
@@ -189,7 +189,7 @@ class ServerOptions:
         return Path("intus.journal" if "://" in str(self.database) else f"{self.database}.journal")
 
     def arguments(self) -> list[str]:
-        """Return the command line that means these options.
+        """Return the command-line arguments for these options.
 
         >>> ServerOptions(port=0, fsync=True).arguments()
         ['--port=0', '--fsync']
@@ -202,7 +202,7 @@ class ServerOptions:
 
 
 def choose(options: ServerOptions | None, changes: Mapping[str, Any]) -> ServerOptions:
-    """Return ``options``, by default the defaults, with some of them changed; raises InputError.
+    """Return ``options``, by default the defaults, with ``changes``; raises InputError if one is invalid.
 
     >>> choose(None, {"grace": 5}).grace
     5
@@ -215,7 +215,7 @@ def choose(options: ServerOptions | None, changes: Mapping[str, Any]) -> ServerO
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options to a parser; ``serve(**vars(parser.parse_args()))`` runs what they say."""
+    """Add the options to a parser, for ``serve(**vars(parser.parse_args()))``."""
     for option in fields(ServerOptions):
         known: dict[str, Any] = {"default": option.default, "help": option.metadata["text"]}
         if isinstance(option.default, bool):
@@ -228,7 +228,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def takes_options(function: _F) -> _F:
-    """Give a function of ``(options, /, **changes)`` the signature and the documentation of the options."""
+    """Give a function of ``(options, /, **changes)`` the signature and documentation of all options."""
     own = inspect.signature(function)
     kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -244,9 +244,9 @@ def takes_options(function: _F) -> _F:
 
 
 def one_thread() -> None:
-    """Let numerical libraries use one core, so that scoring does not slow a training down.
+    """Limit numerical libraries to one thread, so that scoring does not slow down a training.
 
-    The libraries read these variables when they are loaded, so this must be called before anything else.
+    The libraries read these environment variables at import, so this must be called before they are imported.
     """
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")

@@ -1,4 +1,4 @@
-"""The roles that one process runs, and what they count."""
+"""The roles that one process runs, and their counts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from .messages import StatusReply, StatusReport
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The roles that one process runs; None for one that runs elsewhere.
+    """The roles that one process runs.
 
-    ``requests`` counts the requests of this process that were refused or failed, by status.
+    Attributes:
+        aggregator: The aggregator; None if it runs elsewhere.
+        evaluator: The evaluator; None if it runs elsewhere.
+        frontend: The frontend; None if it runs elsewhere.
+        requests: Counts of the requests to this process that were refused or failed, by status.
     """
 
     aggregator: AggregatorService | None = None
@@ -25,7 +29,7 @@ class Roles:
     requests: Counter[str] = field(default_factory=Counter)
 
     def status(self) -> StatusReply:
-        """Return what each role counts: our own as they are now, the others as they last reported."""
+        """Return the counts of each role: current ones of this process, the last reports of others."""
         reports = dict(self.frontend.reported) if self.frontend else {}
         if self.aggregator:
             reports["aggregator"] = self.aggregator.counts()
@@ -46,7 +50,7 @@ class Roles:
         )
 
     def close(self) -> None:
-        """Finish what was received, one role after the other."""
+        """Finish the queues, one role after the other."""
         for role in (self.aggregator, self.evaluator, self.frontend):
             if role is not None:
                 role.close()

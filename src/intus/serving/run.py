@@ -1,4 +1,4 @@
-"""Starting servers: ``serve`` in this process until it is interrupted, ``Server`` in a process of its own."""
+"""Starts servers: ``serve`` in this process until it is interrupted, ``Server`` in a separate process."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _READY = re.compile(r"Page: http://(?P<page>\S+)/ · probes send to (?P<host>\S+
 def serve(options: ServerOptions | None = None, /, **changes: Any) -> None:
     """Run a server until SIGINT or SIGTERM, then finish what was received and return.
 
-    By default one process runs all three roles, on three ports, or on ``port`` alone. What was sent and is
-    not scored yet is kept in the journal, so nothing that was acknowledged is lost when the process is
-    killed.
+    By default one process runs all three roles, on three ports, or on ``port`` alone. Records that are not
+    scored yet are stored in the journal, so no acknowledged record is lost when the process is killed.
 
     Args:
-        options: The options, by default the defaults. Keyword arguments change single ones.
+        options: The options; by default each has its default value.
+        **changes: Single options by name, which override those in ``options``. The names are those below.
         {options}
 
     Raises:
@@ -88,11 +88,11 @@ def _serve(options: ServerOptions) -> None:
 class Server:
     """A server of all roles in a process of its own, for tests, demos and notebooks.
 
-    A context manager. The server ends, and finishes what was received, when the block ends, at ``stop()``, or
-    when this process ends. Ctrl+C, or interrupting a notebook's cell, does not end it.
+    It is a context manager. The server scores what it received and ends when the block ends, at ``stop()``,
+    or when this process ends. Ctrl+C, or interrupting a notebook's cell, does not end it.
 
     Args:
-        options: The options, as for ``serve``. Keyword arguments change single ones.
+        options: The options, as for ``serve``; keyword arguments override single ones.
 
     Attributes:
         page_url: The address of the page.
@@ -102,7 +102,7 @@ class Server:
 
     Raises:
         InputError: If an option has a value that cannot work.
-        ServeError: If the server did not start; the sentence is its own.
+        ServeError: If the server did not start. The text is that of the server's error.
 
     Example:
         with Server(database="runs.db", port=0) as server:
@@ -158,7 +158,7 @@ class Server:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``python -m intus.serving``: serve, or print in one line why that is not possible."""
+    """Run ``python -m intus.serving``: serve, or print the error in one line and return 1."""
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     about = (serve.__doc__ or "").partition("\n\n")[0]
@@ -223,14 +223,14 @@ def _run(roles: Roles, sockets: list[socket.socket], options: ServerOptions) -> 
 
 
 class _Uvicorn(uvicorn.Server):
-    """Ends the streams of events first, since they would delay the shutdown, and finishes the queues last."""
+    """Closes event streams before the shutdown, which they would delay, and finishes the queues after it."""
 
     def __init__(self, config: uvicorn.Config, roles: Roles, feed: ChangeFeed | None) -> None:
         super().__init__(config)
         self._roles, self._feed = roles, feed
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        with contextlib.suppress(OSError):  # who started the server may not read its output any more
+        with contextlib.suppress(OSError):  # the output may be a closed pipe
             print(
                 "\nStopping when all that was received is scored. Press Ctrl+C again to stop now.", flush=True
             )
@@ -246,7 +246,7 @@ class _Uvicorn(uvicorn.Server):
 def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        # asyncio turns Nagle's algorithm off (40 ms a request) only for sockets that say they are TCP.
+        # asyncio disables Nagle's algorithm (40 ms a request) only for sockets created with IPPROTO_TCP.
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""A thread that works through a queue, in order."""
+"""A thread that processes a queue in order."""
 
 from __future__ import annotations
 
@@ -15,16 +15,21 @@ _log = logging.getLogger("intus.serving")
 _T = TypeVar("_T")
 
 
-#: Seconds that a flush waits for a server that does not answer: more than the pauses between tries, so that
-#: one that has just come back is not reported.
+#: Seconds that a flush waits for a server that does not answer: more than the pauses between retries, so that
+#: a server that has just restarted is not reported.
 AWAY_S = 4.0
 
 
 def wait_for(worker: Worker[_T], trouble: Callable[[], str], timeout: float | None) -> float | None:
-    """Wait until a queue is empty, and return what is left of ``timeout``.
+    """Wait until a queue is empty, and return the rest of ``timeout`` in seconds.
+
+    Args:
+        worker: The worker of the queue.
+        trouble: Returns the reason why the queue is blocked, "" if it is not.
+        timeout: Seconds to wait at most; None for no limit.
 
     Raises:
-        AwayError: If ``trouble()`` has returned a reason for some seconds, or the time is over.
+        AwayError: If ``trouble()`` has returned a reason for AWAY_S seconds, or after ``timeout``.
     """
     began = untroubled = time.monotonic()
     while not worker.wait(0.1):
@@ -37,15 +42,14 @@ def wait_for(worker: Worker[_T], trouble: Callable[[], str], timeout: float | No
 
 
 class Worker(Generic[_T]):
-    """Handles items one after the other, in a thread of its own.
+    """Processes items one after the other in a thread.
 
     Args:
         name: The thread's name.
         handle: Called with each item. An exception is logged and does not end the thread.
         size: Returns the bytes of an item.
-        begin: Called with each item before it is handled, and with up to ``ahead`` items before the first of
-            them is.
-        ahead: How many items may be begun at once.
+        begin: Called with each item before ``handle``, for up to ``ahead`` items in advance.
+        ahead: Number of items that may be begun at once.
     """
 
     def __init__(
@@ -74,12 +78,12 @@ class Worker(Generic[_T]):
 
     @property
     def pending(self) -> int:
-        """Number of items that are not done."""
+        """The number of items that are not done."""
         return len(self._items) + len(self._begun) + self._busy
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the items that are not begun."""
+        """The bytes of the items that are not begun."""
         return self._bytes
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -88,9 +92,9 @@ class Worker(Generic[_T]):
             return bool(self._changed.wait_for(lambda: not self.pending, timeout))
 
     def drop(self, unwanted: Callable[[_T], bool], patience: float = 30.0) -> list[_T]:
-        """Take items out of the queue and return them.
+        """Remove unwanted items from the queue and return them.
 
-        An item that is being handled is waited for, ``patience`` seconds at most.
+        If an item is being handled, wait for it, at most ``patience`` seconds.
         """
         with self._changed:
             dropped = [item for item in (*self._begun, *self._items) if unwanted(item)]

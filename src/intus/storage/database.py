@@ -29,7 +29,7 @@ from .tables import insert_into, lock_for_write, make_engine, read_url, upsert
 
 
 class Changes(NamedTuple):
-    """What changed since an earlier call.
+    """The changes since an earlier call.
 
     Attributes:
         number: The newest change number.

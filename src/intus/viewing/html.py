@@ -181,7 +181,7 @@ class View:
     Attributes:
         graph: The graph that is shown.
         title: The title of pages and pictures.
-        overlay: What colors the boxes. ``"autograd"`` is replaced by the numbers it stands for.
+        overlay: The values that color the boxes. ``"autograd"`` is replaced by its numbers.
         depth: As given.
         rolled: As given.
         values: As given.

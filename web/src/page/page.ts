@@ -1,29 +1,30 @@
-// The live page: one state, one loop. Parts draw what the state says and say what the person did.
-
+// The live page. Actions change the state; after a change the parts are updated in the next animation frame.
 import "./page.css";
-import { controls } from "./controls.ts";
-import { h, setText } from "./dom.ts";
-import { empty } from "./empty.ts";
-import { graphPane } from "./graphpane.ts";
-import { fromHash, toHash } from "./hash.ts";
-import { header } from "./header.ts";
-import { heat } from "./heat.ts";
-import { layers } from "./layers.ts";
-import { Loader } from "./loader.ts";
-import { notices, strip } from "./notices.ts";
-import { plotPane } from "./plotpane.ts";
-import { type Action, initial, reduce } from "./state.ts";
-import { listen } from "./stream.ts";
-import { watchTheme } from "./theme.ts";
-import { units } from "./unittable.ts";
-import { type Part, type View, viewOf } from "./view.ts";
+import { el } from "../ui/dom.ts";
+import { writeHash } from "../ui/hash.ts";
+import { controls } from "./panels/controls.ts";
+import { setText } from "./panels/elements.ts";
+import { firstSteps } from "./panels/firstSteps.ts";
+import { graphPanel } from "./panels/graphPanel.ts";
+import { header } from "./panels/header.ts";
+import { heatMap } from "./panels/heatMap.ts";
+import { layerList } from "./panels/layerList.ts";
+import { notices, noticeStrip } from "./panels/notices.ts";
+import { unitTable } from "./panels/unitTable.ts";
+import { plotPanel } from "./plot/plotPanel.ts";
+import type { Run } from "./server/api.ts";
+import { Loader } from "./server/loader.ts";
+import { subscribe } from "./server/stream.ts";
+import { choiceOfHash, hashOfChoice } from "./state/choiceHash.ts";
+import { watchTheme } from "./state/savedTheme.ts";
+import { type Action, initial, reduce, type State } from "./state/state.ts";
+import { type Part, type View, viewOf } from "./state/view.ts";
 
-/** Fill `host` with the page of a running `intus serve`. */
+/** Show the page of a running `intus serve` in `host`. */
 export function mountPage(host: HTMLElement): void {
-  let state = initial(fromHash(location.hash));
+  let state = initial(choiceOfHash(location.hash));
   let view: View | undefined;
   let due = false;
-  let noted = 0;
   const dispatch = (action: Action): void => {
     const next = reduce(state, action);
     if (next === state) return;
@@ -38,15 +39,13 @@ export function mountPage(host: HTMLElement): void {
     due = false;
     view = viewOf(state, view);
     for (const part of parts) part.update(view);
-    window.clearTimeout(noted);
-    noted = remember(view);
+    if (view.run) describe(view.state, view.run);
   };
 
   watchTheme((theme) => dispatch({ type: "set", values: { theme } }));
-  window.addEventListener("hashchange", () => dispatch({ type: "choose", choice: fromHash(location.hash) }));
-  loader.runs(); // at once, though it may be asked again: a line takes a while to stand
-  listen("/api/stream", {
-    // What changed before the line stood is made up for, so that no change falls between the two.
+  window.addEventListener("hashchange", () => dispatch({ type: "choose", choice: choiceOfHash(location.hash) }));
+  loader.runs(); // at once, because opening the connection takes a while
+  subscribe("/api/stream", {
     onopen: () => {
       const first = state.link === "connecting";
       dispatch({ type: "set", values: { link: "live" } });
@@ -62,34 +61,31 @@ export function mountPage(host: HTMLElement): void {
   draw();
 }
 
-/** The address bar follows without filling the history, and at rest only: browsers refuse hundreds of changes. */
-function remember({ state, run }: View): number {
-  return window.setTimeout(() => {
-    if (!run) return;
-    const hash = toHash(state.choice);
-    if (hash !== location.hash) history.replaceState(null, "", hash);
-    document.title = `${run.run || run.model} · intus`;
-  }, 150);
+/** Describe the view in the address bar and the title of the window. */
+function describe({ choice }: State, run: Run): void {
+  writeHash(hashOfChoice(choice));
+  const title = `${run.run || run.model} · intus`;
+  if (title !== document.title) document.title = title;
 }
 
 function assemble(host: HTMLElement, dispatch: (action: Action) => void): Part[] {
-  const [top, bar, nothing] = [header(dispatch), controls(dispatch), empty()];
-  const [legend, plot] = [layers(dispatch), plotPane(dispatch)];
-  const graph = graphPane(dispatch, legend.root);
-  const [map, news, table, loss] = [heat(dispatch), notices(), units(dispatch), strip()];
-  const trouble = h("p", { class: "trouble", role: "alert", hidden: true });
-  const work = h("div", { class: "work" }, graph.root, plot.root, map.root, news.root, table.root);
-  host.replaceChildren(h("div", { class: "page" }, top.root, bar.root, trouble, loss.root, h("main", {}, nothing.root, work)));
+  const [top, bar, first] = [header(dispatch), controls(dispatch), firstSteps()];
+  const [legend, plot] = [layerList(dispatch), plotPanel(dispatch)];
+  const graph = graphPanel(dispatch, legend.root);
+  const [map, messages, table, strip] = [heatMap(dispatch), notices(), unitTable(dispatch), noticeStrip()];
+  const error = el("p", { class: "trouble", role: "alert", hidden: true });
+  const work = el("div", { class: "work" }, graph.root, plot.root, map.root, messages.root, table.root);
+  host.replaceChildren(el("div", { class: "page" }, top.root, bar.root, error, strip.root, el("main", {}, first.root, work)));
   const frame: Part = {
     root: work,
     update({ state, run }: View): void {
       work.hidden = !run;
-      setText(trouble, state.error);
-      trouble.hidden = state.error === "" || state.link === "lost";
+      setText(error, state.error);
+      error.hidden = state.error === "" || state.link === "lost";
       const bare = !run?.has_graph;
       if (!bare && legend.root.parentElement !== plot.body) plot.body.append(legend.root);
       plot.root.classList.toggle("bare", bare);
     },
   };
-  return [top, bar, nothing, graph, frame, plot, legend, map, news, table, loss];
+  return [top, bar, first, graph, frame, plot, legend, map, messages, table, strip];
 }

@@ -1,8 +1,9 @@
 // The description of a box in one line, for screen readers and tooltips.
-import { bytes, count, dimensions, duration } from "../graph/model/facts.ts";
+import { dimensions } from "../graph/model/facts.ts";
 import type { TreeNode } from "../graph/model/tree.ts";
 import { formatValue, isPaintable, TITLES, valueOf } from "../graph/paint/paint.ts";
 import type { Picture } from "../graph/paint/picture.ts";
+import { bytes, count, duration } from "../ui/format.ts";
 
 const MOST_TENSORS = 3;
 const INCLUDED = [TITLES.parameters, TITLES.time, TITLES.memory]; // paints whose value every description has

@@ -4,11 +4,12 @@ import { isBoxed, isFold, short } from "../graph/model/captions.ts";
 import type { TreeNode } from "../graph/model/tree.ts";
 import { hatch, paintOf, styleOf } from "../graph/paint/boxes.ts";
 import type { Extent } from "../graph/paint/camera.ts";
-import { type CanvasTheme, scaleColour } from "../graph/paint/colour.ts";
+import type { CanvasTheme } from "../graph/paint/colour.ts";
 import { KEYS, scaleEnds } from "../graph/paint/legend.ts";
 import { formatValue, type Paint } from "../graph/paint/paint.ts";
 import type { Picture } from "../graph/paint/picture.ts";
 import { shareOf, ticksOf } from "../graph/paint/scale.ts";
+import { scaleColour } from "../ui/colour.ts";
 import type { Recorder } from "./recorder.ts";
 
 const [WIDE, TALL] = [17, 12]; // the size of a sample

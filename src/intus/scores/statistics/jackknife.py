@@ -1,5 +1,8 @@
-"""Intervals by the delete-a-group jackknife: whole groups of items are left out in turn, so rows of one
-sentence or one image, which resemble each other, do not make an interval too narrow."""
+"""Confidence intervals by the delete-a-group jackknife.
+
+Whole groups of items are left out in turn. Rows of one sentence or one image resemble each other; leaving out
+single rows would make the interval too narrow.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,22 @@ import numpy as np
 
 from ...core.errors import require
 
-LEAST_GROUPS = 4
+LEAST_GROUPS = 4  #: estimates that an interval needs
 
 
 def jackknife(value: np.ndarray, without: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """95 % interval around ``value`` (…) from the values ``without`` each group (groups, …).
+    """Return the bounds of a 95 % jackknife interval.
 
-    Leave-outs that are NaN do not count; with fewer than four left, or where all are equal and so say nothing
-    of the spread, the interval is NaN. A t interval
-    with groups - 1 degrees of freedom (Shao and Tu 1995, section 2.3).
+    It is a t interval with groups - 1 degrees of freedom (Shao and Tu 1995, section 2.3). NaN entries of
+    ``without`` are ignored. The bounds are NaN if fewer than LEAST_GROUPS values are left, or if all of them
+    are equal and the spread is therefore unknown.
+
+    Args:
+        value: The estimate from all rows, of any shape (…).
+        without: The estimates from all groups but one, shape (groups, …).
+
+    Returns:
+        The lower and the upper bounds, each of the shape of ``value``.
     """
     special = require("scipy.special", extra="server", why="to give intervals")
     valid = np.isfinite(without)
@@ -29,11 +39,16 @@ def jackknife(value: np.ndarray, without: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def leave_one_out(sums: np.ndarray, axis: int) -> np.ndarray:
-    """Sums over all groups but one, the groups that hold anything first along axis 0.
+    """Return the sums over all groups but one, for each group that is not all zero.
 
-    >>> leave_one_out(np.array([[1.0, 0.0, 2.0]]), axis=1)
-    array([[2.],
-           [1.]])
+    Args:
+        sums: Sums per group.
+        axis: The axis of the groups; in the result it is axis 0.
+
+    Example:
+        >>> leave_one_out(np.array([[1.0, 0.0, 2.0]]), axis=1)
+        array([[2.],
+               [1.]])
     """
     sums = np.moveaxis(sums, axis, 0)
     filled = [number for number in range(len(sums)) if sums[number].any()]

@@ -1,4 +1,4 @@
-"""Labels of any type as small whole numbers, and as numbers where they are numbers."""
+"""Encode labels of any type as class codes, and as floats where they are numbers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ import numpy as np
 from ...core.errors import InputError
 
 MISSING = -1  #: the code of a row without a label
-MOST = 1000  #: a target with more different labels is not one of classes
+MOST = 1000  #: a target with more distinct labels is not treated as classes
 
 
 class Classes:
-    """The distinct labels of one target, numbered as they appear; they may be ints, floats, strings or
-    bools. None and NaN mean "no label". Past MOST of them it stops counting and has ``overflowed``."""
+    """The distinct labels of one target, numbered in order of first appearance.
+
+    Labels are ints, floats, strings or bools; None and NaN mean "no label".
+
+    Attributes:
+        overflowed: Whether there were more than MOST distinct labels. Further ones are encoded as MISSING.
+    """
 
     def __init__(self) -> None:
         self._codes: dict[Hashable, int] = {}
@@ -26,14 +31,13 @@ class Classes:
 
     @property
     def are_measured(self) -> bool:
-        """Whether the labels look like measurements rather than names of classes: numbers that are not whole,
-        or whole ones of more than 50 kinds."""
+        """True if the labels are measurements: numbers that are not whole, or more than 50 distinct ones."""
         if any(isinstance(value, str | bool) for value in self._codes):
             return False
         return len(self._codes) > 50 or any(value != int(value) for value in self._codes)  # type: ignore[call-overload]
 
     def encode(self, labels: np.ndarray) -> np.ndarray:
-        """Labels (rows,) to codes (rows,), MISSING where there is none."""
+        """Return the codes (rows,) of labels (rows,), MISSING for rows without a label."""
         if labels.dtype == object:
             values = [None if _is_null(value) else _plain(value) for value in labels.tolist()]
             return np.array([self._code(value) for value in values], dtype=np.int64)
@@ -52,22 +56,30 @@ class Classes:
         return self._codes[value]
 
     def absorb(self, other: Classes) -> np.ndarray:
-        """Learn another's labels; returns what each of its codes is here, MISSING kept at the end."""
+        """Add the labels of ``other`` and return the code here of each of its codes.
+
+        The last entry is MISSING, so that indexing with a missing code (-1) gives MISSING.
+        """
         codes = [self._code(value) for value in other._codes]
         self.overflowed |= other.overflowed
         return np.array([*codes, MISSING], dtype=np.int64)
 
     def order(self) -> np.ndarray:
-        """Codes in the order of their labels, so that results do not depend on who came first."""
+        """Return the codes sorted by their labels, so that results do not depend on the order of arrival."""
         ranked = sorted(self._codes, key=lambda value: (isinstance(value, str), value))
         return np.array([self._codes[value] for value in ranked], dtype=np.int64)
 
 
 def columns(labels: Any, rows: int) -> dict[str, np.ndarray]:
-    """Labels as given, as ``{target: (rows,) array}``.
+    """Convert labels to ``{target: array of shape (rows,)}``.
 
-    A mapping keeps its names, one column is called ``"target"``, the columns of a matrix ``"0"``,
-    ``"1"`` … Raises InputError when a column does not have one label per row.
+    Args:
+        labels: A mapping from target to labels, which keeps its names; one column, which is named
+            ``"target"``; a matrix (rows, targets), whose columns are named ``"0"``, ``"1"`` …; or None.
+        rows: The number of rows.
+
+    Raises:
+        InputError: If a column does not have one label per row.
     """
     if labels is None:
         return {}
@@ -89,7 +101,7 @@ def columns(labels: Any, rows: int) -> dict[str, np.ndarray]:
 
 
 def numbers(column: np.ndarray) -> np.ndarray | None:
-    """The column as float64 with NaN for missing labels; None where they are not numbers."""
+    """Return the column as float64 with NaN for missing labels, or None if the labels are not numbers."""
     if column.dtype.kind in "fiub":
         return column.astype(np.float64)
     if column.dtype == object and not any(isinstance(value, str) for value in column):

@@ -1,8 +1,8 @@
-"""First and second moments of a layer in float64: the core datum of every linear score.
+"""First and second moments of a layer in float64, from which the linear scores are computed.
 
-One-pass moments in float32 lose everything when the mean is large (a variance of 0.75 instead of 1 at
-mean 1,000), hence a shift to the first rows' mean. Shifted rows could be multiplied in float32 in half the
-time, but where features all but depend on one another that moves what a classifier says by hundredths.
+One-pass moments in float32 are inaccurate for a large mean (a variance of 0.75 instead of 1 at mean 1,000),
+so rows are shifted by the mean of the first rows. Multiplying the shifted rows in float32 would take half the
+time, but for nearly collinear features it changes a classifier's score by some hundredths.
 """
 
 from __future__ import annotations
@@ -14,11 +14,17 @@ from .labels import MISSING
 from .split import BUCKETS
 
 HUGE = "the behaviours are too large to be squared"
-BLOCK = 2048  #: rows that are multiplied at once; by a few hundred it costs more than twice as much
+BLOCK = 2048  #: rows multiplied at once; blocks of a few hundred rows take more than twice as long
 
 
 class Gram:
-    """Count, sum and sum of outer products of rows that were shifted already."""
+    """Count, sum and sum of outer products of rows that are already shifted.
+
+    Attributes:
+        n: The number of rows.
+        total: Their sum, shape (features,).
+        gram: The sum of their outer products, shape (features, features).
+    """
 
     __slots__ = ("gram", "n", "total")
 
@@ -35,7 +41,7 @@ class Gram:
             self.gram += x.T @ x
 
     def plus(self, other: Gram, gap: np.ndarray | None = None) -> Gram:
-        """This and another together, the other's rows moved by ``gap`` first."""
+        """Return the moments of the rows of both, with ``gap`` (features,) added to the rows of ``other``."""
         out = self.copy()
         out.n += other.n
         out.total += other.total
@@ -47,22 +53,27 @@ class Gram:
         return out
 
     def copy(self) -> Gram:
-        """One of the same rows, to add others to."""
+        """Return a copy that shares no memory."""
         out = Gram(0)
         out.n, out.total, out.gram = self.n, self.total.copy(), self.gram.copy()
         return out
 
     def mean(self) -> np.ndarray:
-        """The mean row, of the shifted rows."""
+        """Return the mean of the shifted rows, shape (features,)."""
         return self.total / max(self.n, 1)
 
     def scatter(self) -> np.ndarray:
-        """Sum of outer products of the centred rows; divided by n it is the covariance."""
+        """Return the sum of outer products of the centred rows: n times the covariance."""
         return self.gram - np.outer(self.total, self.mean())
 
 
 class Sums:
-    """Count and sum of rows by class."""
+    """Number and sum of the rows of each class.
+
+    Attributes:
+        counts: Shape (classes,).
+        totals: Shape (classes, features).
+    """
 
     __slots__ = ("counts", "totals")
 
@@ -71,7 +82,7 @@ class Sums:
         self.totals = np.zeros((classes, features))
 
     def add(self, x: np.ndarray, codes: np.ndarray) -> None:
-        """Add rows (rows, features) of classes (rows,); MISSING rows are left out."""
+        """Add rows (rows, features) with class codes (rows,); rows whose code is MISSING are ignored."""
         labelled = codes != MISSING
         if not labelled.any():
             return
@@ -84,63 +95,76 @@ class Sums:
         self.totals += member @ x
 
     def grow(self, classes: int) -> None:
-        """Make room for at least so many classes."""
+        """Extend the arrays to at least ``classes`` classes."""
         more = classes - len(self.counts)
         if more > 0:
             self.counts = np.r_[self.counts, np.zeros(more, dtype=np.int64)]
             self.totals = np.vstack([self.totals, np.zeros((more, self.totals.shape[1]))])
 
     def merge(self, other: Sums, codes: np.ndarray, gap: np.ndarray) -> None:
-        """Add another's sums, whose class c is ``codes[c]`` here and whose rows move by ``gap``."""
-        theirs = np.flatnonzero(codes[: len(other.counts)] != MISSING)
-        codes = codes[theirs]
+        """Add the sums of ``other``: its class c is ``codes[c]`` here, and ``gap`` is added to its rows."""
+        kept = np.flatnonzero(codes[: len(other.counts)] != MISSING)
+        codes = codes[kept]
         self.grow(int(codes.max(initial=MISSING)) + 1)
-        self.counts[codes] += other.counts[theirs]
-        self.totals[codes] += other.totals[theirs] + other.counts[theirs, None] * gap
+        self.counts[codes] += other.counts[kept]
+        self.totals[codes] += other.totals[kept] + other.counts[kept, None] * gap
 
 
 class Moments:
-    """Everything the linear scores read, relative to one ``shift``; ``settle()`` before reading.
+    """Moments of a layer's rows minus a common ``shift``. Call ``settle()`` before reading them.
 
-    ``train`` and ``held`` are the moments of rows trained on and, where ``whole``, held out; ``buckets``
-    sums the trained rows by a random bucket, the control task of every target; ``classes[target]`` sums them
-    by class; ``labelled[target]`` are the moments of those with a label: ``train`` itself where all have one.
+    Attributes:
+        whole: Whether the held-out rows have moments as well.
+        shift: The mean of the first rows, which is subtracted from all rows; None before the first.
+        train: Moments of the training rows.
+        held: Moments of the held-out rows, empty unless ``whole``.
+        buckets: Sums of the training rows by random bucket, for the control task of every target.
+        classes: For each target, sums of the training rows by class.
+        labelled: For each target, moments of the training rows that have a label. This is ``train`` itself
+            while all rows have one.
     """
 
     def __init__(self, features: int, targets: tuple[str, ...], *, whole: bool = True) -> None:
         self.whole = whole
-        self.shift: np.ndarray | None = None  #: the mean of the first rows
+        self.shift: np.ndarray | None = None
         self.train, self.held = Gram(features), Gram(features if whole else 0)
         self.buckets = Sums(BUCKETS, features)
         self.classes = {target: Sums(0, features) for target in targets}
         self.labelled = dict.fromkeys(targets, self.train)
-        self._waiting: list[tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]] = []
-        self._rows = 0  # that wait
+        self._pending: list[tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]] = []
+        self._pending_rows = 0
 
     def update(
         self, x: np.ndarray, held: np.ndarray, bucket: np.ndarray, codes: dict[str, np.ndarray]
     ) -> None:
-        """Add finite rows (rows, features), which wait until there are BLOCK of them."""
+        """Add finite rows; they are buffered until there are BLOCK of them.
+
+        Args:
+            x: The rows, shape (rows, features).
+            held: True for rows that are held out, shape (rows,).
+            bucket: The random bucket of each row, shape (rows,).
+            codes: For each target, the class code of each row, shape (rows,).
+        """
         if not len(x):
             return
         if self.shift is None:
             self.shift = x.mean(axis=0, dtype=np.float64)
         train = ~held
         out = x[held] if self.whole else x[:0]
-        self._waiting.append(
+        self._pending.append(
             (x[train], out, bucket[train], {t: column[train] for t, column in codes.items()})
         )
-        self._rows += len(x)
-        if self._rows >= BLOCK:
+        self._pending_rows += len(x)
+        if self._pending_rows >= BLOCK:
             self.settle()
 
     def settle(self) -> None:
-        """Take in the rows that wait for others to be multiplied with."""
-        if not self._waiting:
+        """Add the buffered rows to the moments."""
+        if not self._pending:
             return
-        waiting, self._waiting, self._rows = self._waiting, [], 0
-        x, out, bucket = (np.concatenate([part[i] for part in waiting]) for i in range(3))
-        codes = {target: np.concatenate([part[3][target] for part in waiting]) for target in waiting[-1][3]}
+        pending, self._pending, self._pending_rows = self._pending, [], 0
+        x, out, bucket = (np.concatenate([part[i] for part in pending]) for i in range(3))
+        codes = {target: np.concatenate([part[3][target] for part in pending]) for target in pending[-1][3]}
         self.held.add(out - self.shift)
         if not len(x):
             return
@@ -153,7 +177,10 @@ class Moments:
             self.classes[target].add(x, column)
 
     def _add_labelled(self, x: np.ndarray, codes: dict[str, np.ndarray]) -> None:
-        """Targets that have had labels of the same rows share their moments, as padding leaves them."""
+        """Update ``labelled``, once for all targets that have labels for the same rows.
+
+        Padding, for instance, leaves the same rows without a label for every target.
+        """
         alike: dict[tuple[int, bytes], list[str]] = {}
         for target, column in codes.items():
             own = self.labelled[target]
@@ -167,7 +194,7 @@ class Moments:
             own.add(x[np.frombuffer(mask, bool)])
 
     def merge(self, other: Moments, codes: dict[str, np.ndarray]) -> None:
-        """Add another's moments; ``codes[target]`` translates its classes."""
+        """Add the moments of ``other``, whose class codes ``codes[target]`` maps to those here."""
         self.settle()
         other.settle()
         if other.shift is None:

@@ -1,4 +1,4 @@
-"""Very wide layers are projected, so that memory is bounded: D² numbers for a layer of D features."""
+"""Random projection of very wide layers, which bounds the memory of moments (D² numbers for D features)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,20 @@ _PER_FEATURE = 8
 
 
 class Projection:
-    """A seeded sparse random projection to PROJECTED features: each feature is added to eight of them with
-    random signs (Kane and Nelson 2014), which keeps distances as a dense Gaussian one does at a fraction of
-    the cost. Layers that are narrow enough pass unchanged, such as those ``before`` of whose features were
-    projected when they came.
+    """A seeded sparse random projection to PROJECTED features (Kane and Nelson 2014).
+
+    Each feature is added to eight of the new ones with random signs. This preserves distances as well as a
+    dense Gaussian projection, at a fraction of the cost. Layers of at most PROJECTED features are unchanged.
+
+    Args:
+        features: Number of features of the rows.
+        seed: Seed of the projection.
+        before: Number of features of the layer, if its rows were projected before they arrived.
+
+    Attributes:
+        given: Number of features of the rows before this projection.
+        features: Number of features of the layer.
+        width: Number of features after the projection.
     """
 
     def __init__(self, features: int, seed: int, before: int | None = None) -> None:
@@ -26,7 +36,7 @@ class Projection:
 
     @property
     def note(self) -> str:
-        """What to tell the reader, "" where nothing is projected."""
+        """A note for the reader of a score; "" if nothing is projected."""
         return f"{self.features} features projected to {self.width}" if self.features > self.width else ""
 
     @cached_property
@@ -39,5 +49,5 @@ class Projection:
         return sparse.csr_array((signs, (rows, columns)), shape=(self.given, self.width))
 
     def apply(self, x: np.ndarray) -> np.ndarray:
-        """x (rows, features) to (rows, width)."""
+        """Project rows (rows, given) to (rows, width)."""
         return x if self.width == self.given else np.asarray(x @ self._matrix)

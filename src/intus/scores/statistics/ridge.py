@@ -1,8 +1,8 @@
-"""Ridge regression from moments, for every penalty at the price of one third of a decomposition.
+"""Ridge regression from moments, for all penalties at a third of the cost of an eigendecomposition.
 
-The correlation matrix is brought to tridiagonal form once per layer (Householder; Golub and Van Loan, section
-8.3). From there each penalty and each target is a matter of milliseconds: Q(T + p)⁻¹Qᵀ solves, and the
-eigenvalues of T give the degrees of freedom. Eigenvectors, which cost twice as much again, are never needed.
+The correlation matrix is reduced to tridiagonal form once per layer (Householder; Golub and Van Loan, section
+8.3). Then each penalty and each target takes milliseconds: Q(T + p)⁻¹Qᵀ solves the regression, and the
+eigenvalues of T give the degrees of freedom. Eigenvectors, which take twice as long again, are not needed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,23 @@ import numpy as np
 from ...core.errors import require
 from .moments import Gram
 
-#: Penalties per training row, on standardised features, that are tried.
+#: The penalties per training row, on standardised features, among which ``penalty`` chooses.
 ALPHAS: tuple[float, ...] = tuple(10.0 ** (half / 2) for half in range(-10, 3))
 
 
 class Factor(NamedTuple):
-    """What all targets share: rows, mean and scale of the features, and their standardised scatter as Q T Qᵀ:
-    ``reflectors`` and ``tau`` make Q, ``diagonal`` and ``beside`` are T, ``values`` its eigenvalues."""
+    """The decomposition Q T Qᵀ of the standardised scatter of a layer, which all targets share.
+
+    Attributes:
+        n: The number of rows.
+        mean: The mean of each feature, shape (features,).
+        scale: The standard deviation of each feature, 1 for constant ones, shape (features,).
+        reflectors: Q, as LAPACK's Householder reflectors, shape (features, features).
+        tau: The scalar factors of the reflectors.
+        diagonal: The diagonal of T.
+        beside: The subdiagonal of T.
+        values: The eigenvalues of T.
+    """
 
     n: int
     mean: np.ndarray
@@ -32,11 +42,11 @@ class Factor(NamedTuple):
     values: np.ndarray
 
     def turn(self, b: np.ndarray) -> np.ndarray:
-        """Qᵀb for b (features, outputs)."""
+        """Return Qᵀb for b (features, outputs)."""
         return self._applied(b, "T")
 
     def back(self, b: np.ndarray) -> np.ndarray:
-        """Q b for b (features, outputs)."""
+        """Return Q b for b (features, outputs)."""
         return self._applied(b, "N")
 
     def _applied(self, b: np.ndarray, how: str) -> np.ndarray:
@@ -48,7 +58,10 @@ class Factor(NamedTuple):
         return out
 
     def solve(self, b: np.ndarray, ridge: float) -> np.ndarray:
-        """(T + ridge)⁻¹ b for b (features, outputs); the ridge exceeds what rounding leaves of 0."""
+        """Return (T + ridge)⁻¹ b for b (features, outputs).
+
+        The ridge is raised to a minimum above rounding errors, so that the matrix is positive definite.
+        """
         least = max(-2 * self.values.min(initial=0), 1e-14 * self.values.max(initial=0), 1e-9)
         diagonal = self.diagonal + max(ridge, least)
         if len(diagonal) < 2:
@@ -61,34 +74,47 @@ def _lapack() -> Any:
 
 
 def factorise(gram: Gram) -> Factor:
-    """Decompose the correlation matrix, times the rows; constant features get scale 1."""
+    """Decompose the correlation matrix times the number of rows; constant features get scale 1."""
     lapack, scale = _lapack(), _scale(gram)
     correlation = gram.scatter() / scale / scale[:, None]
     if len(correlation) < 2:
         values, none = np.diag(correlation), np.empty(0)
         return Factor(gram.n, gram.mean(), scale, correlation, none, values, none, values)
     room = int(lapack.dsytrd_lwork(len(correlation), lower=1)[0])
-    # Of a symmetric matrix the transpose is itself, in LAPACK's order of memory.
+    # The matrix is symmetric: its transpose is the same matrix in the memory order of LAPACK.
     reflectors, diagonal, beside, tau, _ = lapack.dsytrd(correlation.T, lower=1, lwork=room, overwrite_a=1)
     values = lapack.dsterf(diagonal, beside)[0]
     return Factor(gram.n, gram.mean(), scale, reflectors, tau, diagonal, beside, values)
 
 
 def _scale(gram: Gram) -> np.ndarray:
-    """The standard deviation of each feature; 1 for those that are constant."""
+    """Return the standard deviation of each feature, 1 for constant ones."""
     variance = np.diag(gram.scatter()) / gram.n
     constant = variance <= 1e-12 * np.maximum(np.diag(gram.gram) / gram.n, 1e-300)
     return np.where(constant, 1.0, np.sqrt(np.maximum(variance, 1e-300)))
 
 
 def regress(factor: Factor, turned: np.ndarray, alpha: float) -> np.ndarray:
-    """Ridge coefficients (features, outputs) for standardised features, from ``factor.turn(Σ z·y)``."""
+    """Return ridge coefficients (features, outputs) of standardised features.
+
+    Args:
+        factor: The decomposition of the rows.
+        turned: ``factor.turn(Σ z·y)``, with z the standardised rows and y the outputs.
+        alpha: The penalty per row.
+    """
     return factor.back(factor.solve(turned, alpha * factor.n))
 
 
 def penalty(factor: Factor, turned: np.ndarray, square: float) -> float:
-    """The penalty per row with the least (squared error) / (1 - degrees of freedom / rows)², of equals the
-    greatest; ``turned`` is ``factor.turn(Σ z·y)``, ``square`` the sum of squares of the centred outputs."""
+    """Return the penalty per row that generalised cross-validation chooses from ALPHAS.
+
+    It minimizes (squared error) / (1 - degrees of freedom / rows)². Of equal penalties the largest is chosen.
+
+    Args:
+        factor: The decomposition of the rows.
+        turned: ``factor.turn(Σ z·y)``, with z the standardised rows and y the outputs.
+        square: The sum of squares of the centred outputs.
+    """
     values = np.maximum(factor.values, 0)
     best, chosen = np.inf, ALPHAS[-1]
     for alpha in reversed(ALPHAS):

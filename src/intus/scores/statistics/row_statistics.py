@@ -1,4 +1,4 @@
-"""Scalars of a layer, of any width, in one pass and a few numbers of memory."""
+"""Summary statistics of a layer of any width, computed in one pass with little memory."""
 
 from __future__ import annotations
 
@@ -7,15 +7,24 @@ import numpy as np
 from ...core.projection import SUMMARY
 from .split import GROUPS
 
-#: Numbers taken of each row; their means over rows, and how sure these are, are the layer's scores.
+#: Scalars computed of each row; the layer's scores are their means over rows, with intervals.
 ROW_SCALARS = ("mean", "mean_abs", "variance", "norm", "sparsity")
 
 
 class RowStatistics:
     """Counts, extremes and Welford sums of per-row scalars, kept per group of items for the jackknife.
 
-    ``counts`` (GROUPS,) are rows, ``means`` and ``m2s`` (GROUPS, len(ROW_SCALARS)) the mean over them and the
-    sum of squared deviations; rows that hold a NaN or an infinity are counted and left out.
+    Rows with a NaN or an infinity are counted, and otherwise left out.
+
+    Attributes:
+        seen: Number of all rows.
+        nonfinite: Number of entries that are NaN or infinite.
+        counts: Number of finite rows, shape (GROUPS,).
+        means: Mean over these rows of each scalar, shape (GROUPS, len(ROW_SCALARS)).
+        m2s: Sum of squared deviations from these means, of the same shape.
+        low: The smallest entry.
+        high: The largest entry.
+        alive: True for features that were not always 0, shape (features,).
     """
 
     def __init__(self, features: int) -> None:
@@ -28,12 +37,17 @@ class RowStatistics:
 
     @property
     def rows(self) -> int:
-        """How many rows were finite."""
+        """The number of finite rows."""
         return int(self.counts.sum())
 
     def update(self, x: np.ndarray, finite: np.ndarray, group: np.ndarray) -> None:
-        """Add rows (rows, features); ``finite`` (rows,) says which hold only finite numbers,
-        ``group`` (rows,) where they belong."""
+        """Add rows.
+
+        Args:
+            x: The rows, float64, shape (rows, features).
+            finite: True for rows of finite numbers only, shape (rows,).
+            group: The jackknife group of each row, shape (rows,).
+        """
         self.seen += len(x)
         if not finite.all():
             self.nonfinite += int((~np.isfinite(x)).sum())
@@ -41,7 +55,7 @@ class RowStatistics:
         if not x.size:
             return
         ones, scratch = np.full(x.shape[1], 1 / x.shape[1]), np.abs(x)
-        means, mean_abs = x @ ones, scratch @ ones  # sums as products: a third of the time of .mean(axis=1)
+        means, mean_abs = x @ ones, scratch @ ones  # a product takes a third of the time of .mean(axis=1)
         np.subtract(x, means[:, None], out=scratch)
         zeros = x == 0
         scalars = np.stack(
@@ -59,11 +73,16 @@ class RowStatistics:
         self.alive |= ~zeros.all(axis=0)
 
     def absorb(self, summary: np.ndarray, group: np.ndarray) -> None:
-        """Add rows of which only what ``SUMMARY`` names is known, (rows, 8); not which features are alive."""
+        """Add rows given only by their summaries, from which ``alive`` cannot be updated.
+
+        Args:
+            summary: The scalars that ``SUMMARY`` names, shape (rows, 8).
+            group: The jackknife group of each row, shape (rows,).
+        """
         self.seen += len(summary)
-        lost = summary[:, SUMMARY.index("nonfinite")]
-        self.nonfinite += int(lost.sum())
-        summary, group = summary[lost == 0], group[lost == 0]
+        nonfinite = summary[:, SUMMARY.index("nonfinite")]
+        self.nonfinite += int(nonfinite.sum())
+        summary, group = summary[nonfinite == 0], group[nonfinite == 0]
         if len(summary):
             self._count(summary[:, [SUMMARY.index(name) for name in ROW_SCALARS]], group)
             self.low = min(self.low, float(summary[:, SUMMARY.index("low")].min()))
@@ -75,7 +94,7 @@ class RowStatistics:
         self._add(counts, means, _by_group((scalars - means[group]) ** 2, group))
 
     def _add(self, counts: np.ndarray, means: np.ndarray, m2s: np.ndarray) -> None:
-        """Chan, Golub and LeVeque 1979: the update that loses no digits."""
+        """Merge counts, means and sums of squares by the stable update of Chan, Golub and LeVeque (1979)."""
         total = self.counts + counts
         share = (counts / np.maximum(total, 1))[:, None]
         gap = means - self.means
@@ -84,17 +103,17 @@ class RowStatistics:
         self.counts = total
 
     def mean(self) -> np.ndarray:
-        """The mean of each scalar over all rows, (len(ROW_SCALARS),)."""
+        """Return the mean of each scalar over all rows, shape (len(ROW_SCALARS),)."""
         return np.asarray((self.means * self.counts[:, None]).sum(axis=0) / max(self.rows, 1))
 
     def m2(self) -> np.ndarray:
-        """The sum of squared deviations from it."""
-        with np.errstate(all="ignore"):  # where squares overflowed
+        """Return the sum of squared deviations of each scalar from ``mean()``."""
+        with np.errstate(all="ignore"):  # squares may overflow
             gap = self.means - self.mean()
             return np.asarray((self.m2s + gap**2 * self.counts[:, None]).sum(axis=0))
 
     def merge(self, other: RowStatistics) -> None:
-        """Add what another saw."""
+        """Add the statistics of ``other``."""
         self._add(other.counts, other.means, other.m2s)
         self.seen += other.seen
         self.nonfinite += other.nonfinite
@@ -103,8 +122,14 @@ class RowStatistics:
 
 
 class Steps:
-    """Sum of the rows and of their squares: ``total`` (features,), ``squares``; of layers that are too wide
-    nothing is kept."""
+    """Sums of rows and of their squares, where each row is one training step.
+
+    Attributes:
+        n: The number of rows.
+        total: Their sum, shape (features,).
+        squares: The sum of all squared entries.
+        too_wide: Whether there are more than MOST features; nothing is stored then.
+    """
 
     MOST = 1 << 23
 
@@ -121,12 +146,12 @@ class Steps:
             self.squares += float((x * x).sum())
 
     def merge(self, other: Steps) -> None:
-        """Add what another saw."""
+        """Add the sums of ``other``."""
         self.n += other.n
         self.total += other.total
         self.squares += other.squares
 
 
 def _by_group(scalars: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Sums of columns (rows, scalars) within each group, (GROUPS, scalars)."""
+    """Return the sum of each column of (rows, scalars) within each group, shape (GROUPS, scalars)."""
     return np.stack([np.bincount(group, column, GROUPS) for column in scalars.T], axis=1)

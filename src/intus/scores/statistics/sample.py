@@ -1,9 +1,9 @@
-"""A bounded, seeded sample of whole items, uniform over these, that merges exactly.
+"""A bounded, seeded, uniform sample of whole items that merges exactly.
 
-It keeps the rows with the smallest keys, and keys are hashes of their items: so which rows are kept depends
-on the rows alone, and at most one item is kept in part. (Rows drawn one by one would leave hardly a pair of
-items with the same positions, which the control of moved hypotheses compares.) A sample that never
-overflowed holds everything, and what is computed from it is exact.
+The sample consists of the rows with the smallest keys, and keys are hashes of the rows' items. Which rows
+are kept therefore depends on the rows alone, and at most one item is kept in part. (If rows were drawn one by
+one, hardly two items would have rows in the same positions, which the control with moved hypotheses
+compares.) A sample that never overflowed contains all rows, and scores computed from it are exact.
 """
 
 from __future__ import annotations
@@ -17,8 +17,13 @@ from .split import places as places_of
 
 
 class Sample:
-    """At most ``capacity`` rows: their ``places``, behaviours ``x`` (rows, features), label ``codes``
-    (rows, targets) and label ``values`` (rows, targets, NaN where missing)."""
+    """A sample of at most ``capacity`` rows.
+
+    Attributes:
+        capacity: The largest number of rows.
+        features: The number of features of a row.
+        complete: Whether all rows so far are in the sample.
+    """
 
     def __init__(self, capacity: int, features: int) -> None:
         self.capacity, self.features = capacity, features
@@ -28,7 +33,14 @@ class Sample:
         self._rows = 0
 
     def add(self, places: Places, x: np.ndarray, codes: np.ndarray, values: np.ndarray) -> None:
-        """Offer rows; keeps those that belong to the sample. The arrays are kept, not copied."""
+        """Add those rows that belong to the sample. Arrays may be stored without a copy.
+
+        Args:
+            places: The places of the rows.
+            x: Behaviours, shape (rows, features).
+            codes: Class codes, shape (rows, targets).
+            values: Numeric labels, shape (rows, targets), NaN if missing.
+        """
         if self._below is not None:
             keep = places.key < np.uint64(self._below)
             places, x, codes, values = places.take(keep), x[keep], codes[keep], values[keep]
@@ -40,7 +52,7 @@ class Sample:
             self._trim()
 
     def _trim(self) -> None:
-        """Drop the rows with the greatest keys, part by part: nothing large is copied twice."""
+        """Drop the rows with the largest keys, part by part, so that no large array is copied twice."""
         if self._rows > self.capacity:
             keys = np.concatenate([part[0].key for part in self._parts])
             self._below = int(np.partition(keys, self.capacity)[self.capacity])
@@ -53,7 +65,7 @@ class Sample:
             self.add(*parts.pop())
 
     def rows(self) -> tuple[Places, np.ndarray, np.ndarray, np.ndarray]:
-        """The sample: places, x, codes, values, in a seeded random order."""
+        """Return the sample in a seeded random order: places, behaviours, class codes and numeric labels."""
         self._trim()
         if not self._parts:
             none = np.empty(0, np.int64)
@@ -69,21 +81,21 @@ class Sample:
         return len(self.rows()[1])
 
     def merge(self, other: Sample, codes: list[np.ndarray]) -> None:
-        """Add another's rows; ``codes[column]`` translates its classes."""
+        """Add the rows of ``other``, whose class codes ``codes[column]`` maps to those here."""
         if other._below is not None:
             self._below = other._below if self._below is None else min(self._below, other._below)
             self.complete = False
-        for places, x, theirs, values in other._parts:
-            mine = theirs.copy()
-            for number in range(mine.shape[1]):
-                mine[:, number] = codes[number][theirs[:, number]]
-            self.add(places, x, mine, values)
+        for places, x, other_codes, values in other._parts:
+            own_codes = other_codes.copy()
+            for column in range(own_codes.shape[1]):
+                own_codes[:, column] = codes[column][other_codes[:, column]]
+            self.add(places, x, own_codes, values)
         if self._below is not None:
             self._filter()
 
 
 def _ordered(parts: Sequence[np.ndarray], order: np.ndarray) -> np.ndarray:
-    """The parts' rows one below the other, then in that order; each is copied once."""
+    """Concatenate the parts and return their rows in the given order, copying each row once."""
     out = np.empty((len(order), *parts[0].shape[1:]), np.result_type(*parts))
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))

@@ -1,8 +1,8 @@
-"""Where a row belongs, decided by a seeded hash of its item's id.
+"""Seeded hashes of item ids that split rows into training and held-out rows, groups and buckets.
 
-Whether a row is trained on or held out never depends on the order of arrival, on batches or on other
-rows: so statistics merge exactly, the same item falls on the same side in every layer and epoch, and
-all rows of one item (the tokens of a sentence, the pixels of an image) stay together.
+The split does not depend on the order of arrival, on batches or on other rows. Statistics therefore merge
+exactly, an item is on the same side of the split in every layer and epoch, and all rows of one item (the
+tokens of a sentence, the pixels of an image) stay together.
 """
 
 from __future__ import annotations
@@ -11,16 +11,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-HELD_OUT = 0.25  #: share of the items that classifiers are judged on and never trained on
+HELD_OUT = 0.25  #: fraction of the items that classifiers are evaluated on and never trained on
 GROUPS = 16  #: groups of items for the delete-a-group jackknife
-_WITHIN = np.uint64(2**24 - 1)  # bits of a key that tell the rows of an item apart
-BUCKETS = 256  #: groups of rows that get one random label each in the control task
+_WITHIN = np.uint64(2**24 - 1)  # the bits of a key that differ between the rows of an item
+BUCKETS = 256  #: groups of rows that share one random label in the control task
 
 
 class Places(NamedTuple):
-    """For each row: its item, its number among the rows of that item, whether it is held out, its group
-    for the jackknife, its bucket for the control task, its key, by which samples are drawn (all but equal for
-    the rows of an item, so that items stay whole), and its turn, by which the drawn rows are shuffled."""
+    """The part of the split that each row belongs to; every array has shape (rows,).
+
+    Attributes:
+        item: The id of the row's item.
+        position: The row's number among the rows of its item.
+        held: Whether the row is held out.
+        group: The row's group for the jackknife.
+        bucket: The row's bucket for the control task.
+        key: The number by which samples are drawn. The keys of an item's rows differ only in the lowest bits,
+            so that items stay whole.
+        turn: The number by which the sampled rows are shuffled.
+    """
 
     item: np.ndarray
     position: np.ndarray
@@ -31,12 +40,12 @@ class Places(NamedTuple):
     turn: np.ndarray
 
     def take(self, rows: np.ndarray) -> Places:
-        """The places of some rows, by mask or index."""
+        """Return the places of some rows, by mask or index."""
         return Places(*(column[rows] for column in self))
 
 
 def places(items: np.ndarray, seed: int) -> Places:
-    """Place every row; ``items`` int64 (rows,)."""
+    """Return the places of rows with the item ids ``items``, int64 of shape (rows,)."""
     position = _occurrence(items)
     by_item = _mix(items.astype(np.uint64), seed)
     by_position = _mix(position.astype(np.uint64), seed + 5)
@@ -53,7 +62,7 @@ def places(items: np.ndarray, seed: int) -> Places:
 
 
 def _mix(values: np.ndarray, seed: int) -> np.ndarray:
-    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014): every input bit moves every output bit."""
+    """Hash values by the finalizer of SplitMix64 (Steele, Lea and Flood 2014)."""
     z = values + np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -61,7 +70,7 @@ def _mix(values: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _occurrence(items: np.ndarray) -> np.ndarray:
-    """For each row, how many rows of the same item came before it.
+    """Return for each row the number of earlier rows of the same item.
 
     >>> _occurrence(np.array([7, 7, 9, 7]))
     array([0, 1, 0, 2])

@@ -1,4 +1,4 @@
-"""The statistics that scores share: fed block by block, merged, and read when all is seen."""
+"""The statistics that scores are computed from: updated block by block and mergeable."""
 
 from __future__ import annotations
 
@@ -22,11 +22,21 @@ _T = TypeVar("_T")
 
 
 class Statistics:
-    """What is known of one layer's behaviours: ``tally``, ``moments``, ``pairs`` and ``sample``, as needed.
+    """Statistics of one layer's behaviours, of which only those in ``needs`` are computed.
 
-    ``raw`` says that the sample keeps the features as they are, NaN where they are not finite, because scores
-    of units read it; otherwise it keeps at most 1,024 projected ones of the rows that are finite.
-    ``sample_bytes`` bounds the sample's memory.
+    Args:
+        needs: The statistics to compute; see ``scores.base.Need``.
+        raw: Whether the sample stores all rows with their original features, NaN where they are not finite,
+            as scores of units need it. Otherwise it stores the finite rows, projected to at most 1,024
+            features.
+        seed: Seed of the split, the sample and the projection.
+        sample_bytes: Largest memory of the sample in bytes.
+
+    Attributes:
+        features: The number of features of the rows, -1 before the first update.
+        targets: The names of the targets.
+        classes: The classes of each target.
+        not_numbers: The targets with labels that are not numbers.
     """
 
     def __init__(self, needs: Collection[Need], *, raw: bool, seed: int, sample_bytes: int) -> None:
@@ -41,23 +51,23 @@ class Statistics:
 
     @property
     def width(self) -> int:
-        """Features of the moments: those of the layer, projected where they are too many."""
+        """The number of features of the moments, after a projection if there is one."""
         return self.projection.width
 
     @property
     def note(self) -> str:
-        """What to tell the reader of scores of whole rows, "" where there is nothing to tell."""
+        """A note for the reader of scores of whole rows: projected features and rows left out; "" if none."""
         left_out = f"{self._left_out} of {self._arrived} rows left out: NaN or infinite"
         return "; ".join(filter(None, [self.projection.note, left_out * bool(self._left_out)]))
 
     @property
     def whole(self) -> int:
-        """Features of the layer, also where fewer came."""
+        """The number of features of the layer, before any projection."""
         return self.projection.features
 
     @property
     def projected(self) -> bool:
-        """Whether the moments are of projected features."""
+        """True if the moments are those of projected features."""
         return self.width < self.whole
 
     def _start(self, features: int, targets: tuple[str, ...], projected_from: int | None) -> None:
@@ -82,7 +92,7 @@ class Statistics:
         projected_from: int | None = None,
         summary: np.ndarray | None = None,
     ) -> None:
-        """Add rows; see Scorer.update."""
+        """Add rows; see ``Scorer.update`` for the arguments."""
         x = _matrix(behaviours)
         given = columns(labels, len(x))
         if self.features < 0:
@@ -118,7 +128,7 @@ class Statistics:
             if not self.needs & {"moments", "sample"}:
                 return
             labels = _stacked(codes, len(x), np.int64)
-            if self.raw:  # scores of units leave out a unit's own rows, not those of all
+            if self.raw:  # scores of units leave out rows per unit
                 self._keep(where, np.where(np.isfinite(x), x, np.nan), labels, matrix)
             if not finite.all():
                 x, where, labels, matrix = x[finite], where.take(finite), labels[finite], matrix[finite]
@@ -134,7 +144,7 @@ class Statistics:
                 self._keep(where, narrow.astype(x.dtype), labels, matrix)
 
     def _describe(self, x: np.ndarray, finite: np.ndarray, values: np.ndarray, where: Places) -> None:
-        """Take in what needs float64."""
+        """Update the statistics that are computed in float64 from unprojected rows."""
         if not self.needs & {"tally", "steps", "pairs"}:
             return
         x = x.astype(np.float64, copy=False)
@@ -146,7 +156,7 @@ class Statistics:
             self.pairs.update(x, values, where.group)
 
     def _keep(self, where: Places, rows: np.ndarray, labels: np.ndarray, values: np.ndarray) -> None:
-        """Offer rows to the sample, which keeps the arrays."""
+        """Add rows to the sample, which may store the arrays without a copy."""
         if "sample" in self.needs:
             self.sample.add(where, rows, labels, values)
 
@@ -187,7 +197,7 @@ class Statistics:
             )
 
     def merge(self, other: Statistics) -> None:
-        """Add what another saw; it must have been made for the same scores with the same seed."""
+        """Add the statistics of ``other``; raises InputError unless its scores, seed and layer are equal."""
         if (self.needs, self.raw, self.seed) != (other.needs, other.raw, other.seed):
             raise InputError("Only scorers of the same scores and the same seed can be merged.")
         if other.features < 0:
@@ -210,24 +220,24 @@ class Statistics:
 
     @property
     def moments(self) -> Moments:
-        """Moments of all rows so far, of the features that ``width`` counts."""
+        """The moments of all rows so far, of ``width`` features."""
         self._moments.settle()
         return self._moments
 
     def once(self, key: Any, compute: Callable[[], _T]) -> _T:
-        """``compute()``, remembered until the next update: scores share what they derive."""
+        """Return ``compute()``, cached under ``key`` until the next update, so that scores share results."""
         if key not in self._once:
             self._once[key] = compute()
         value: _T = self._once[key]
         return value
 
     def drawn(self) -> tuple[Places, np.ndarray, np.ndarray, np.ndarray]:
-        """The sample's rows; see Sample.rows."""
+        """Return the rows of the sample; see Sample.rows. The result is cached."""
         return self.once("drawn", self.sample.rows)
 
 
 def _stacked(parts: dict[str, np.ndarray], rows: int, dtype: Any) -> np.ndarray:
-    """Columns beside one another, (rows, 0) where there are none."""
+    """Stack columns to a matrix (rows, columns); (rows, 0) if there are none."""
     return np.stack(list(parts.values()), axis=1).astype(dtype) if parts else np.empty((rows, 0), dtype)
 
 

@@ -1,14 +1,14 @@
-"""The aggregator: records in, complete data points out. A state machine without clock, thread or network.
+"""The aggregator groups records into complete data points. A state machine without clock, thread or network.
 
-A *window* holds what one (run, model) sent in one epoch, or for one value of the other trigger fields.
-Clients report how much they sent of an epoch: it ends when all of that has come, or when nothing more came
-for a grace time, and is then incomplete. With clients that do not report, it ends when a newer one opens. The
-last windows stay in memory after they ended, so that an array that comes late joins the rows it belongs to;
-that data point is then handed on again, whole.
+A *window* contains the records that one (run, model) sent in one epoch, or for one value of the other trigger
+fields. Clients report how many records they sent in an epoch. The epoch ends when all of them have arrived,
+or when none arrived for a grace time; then it is incomplete. If clients do not report, it ends when a newer
+window opens. The last windows stay in memory after they ended, so that a late record joins its data point,
+which is then passed on again.
 
-A window that is evicted for memory stays as an empty shell that remembers what it held. What comes after is
-scored as incomplete; or it is refused, if the whole was scored already, since a part must not replace the
-whole.
+If memory is short, a window's arrays are evicted, but the window remembers which data points it had. A later
+record of one that was not scored gives an incomplete data point. A later record of one that was scored is
+refused, since a part must not replace the whole.
 """
 
 from __future__ import annotations
@@ -27,22 +27,21 @@ from . import notices
 from .run_state import RunState, rank, run_keys_of
 from .window import RunKey, Window, WindowKey
 
-#: A window that no newer one follows ends after this many grace times without a record.
+#: Number of grace times without a record after which the newest window of a run ends.
 PATIENCE = 10
-#: How many (run, model) are remembered; how many there may be at once; how many layers and kinds a window may
-#: have.
+#: Most (run, model) pairs that are kept when idle; most pairs at once; most layers and kinds of a window.
 RUNS, MAX_RUNS, KEYS = 1000, 10_000, 50_000
 
 
 @dataclass(slots=True)
 class IngestResult:
-    """What a request led to.
+    """The result of a request.
 
     Attributes:
-        accepted: Number of records kept.
-        duplicate: Whether the request had come before.
-        ready: Data points to hand on.
-        notices: What to tell people.
+        accepted: Number of accepted records.
+        duplicate: Whether the request was received before.
+        ready: Data points to pass on.
+        notices: Notices to store.
         placed: Numbers of the windows that got records, by (run, model).
     """
 
@@ -55,7 +54,7 @@ class IngestResult:
 
 @dataclass(frozen=True, slots=True)
 class RequestPart:
-    """One (run, model)'s part of a request."""
+    """The part of a request that belongs to one (run, model)."""
 
     run: RunState
     client_id: str | None
@@ -65,12 +64,12 @@ class RequestPart:
 
 
 class Aggregator:
-    """Gathers records into windows. Not thread-safe: its owner holds a lock.
+    """Groups records into windows. Not thread-safe: the caller must hold a lock.
 
     Args:
         trigger: The fields whose change ends a window: the epoch always, also "step" or "mode" if named.
-        max_bytes: Most bytes of arrays in memory. What was handed on is evicted first, then the oldest
-            windows, with a notice.
+        max_bytes: Most bytes of arrays in memory. Windows that were passed on are evicted first, then the
+            oldest ones, with a notice.
         grace: Seconds to wait for the missing records of an epoch.
     """
 
@@ -85,13 +84,13 @@ class Aggregator:
         self._runs: dict[RunKey, RunState] = {}
         self._handed: dict[int, tuple[RunState, Window, Key]] = {}
         self._opened = 0
-        self._at_most = 0  # an upper bound of the bytes in memory, which is cheaper to know than their number
+        self._at_most = 0  # an upper bound of the bytes in memory, which is cheaper than their sum
         self._counts = Counter(received=0, duplicates=0, dropped=0, refused=0, incomplete=0, late=0)
 
     def set_trigger(self, trigger: Sequence[str]) -> None:
         """Set the fields whose change ends a window, for runs that begin from now on; raises InputError.
 
-        Vivisect's name for the mode, "state", is taken too.
+        Vivisect's name for the mode, "state", is accepted too.
         """
         names = ["mode" if name == "state" else name for name in trigger]
         if not names or not set(names) <= set(TRIGGERS):
@@ -108,7 +107,7 @@ class Aggregator:
     # -- requests ------------------------------------------------------------------------------------
 
     def knows(self, run_key: RunKey, client_id: str | None, seq: int | None) -> bool:
-        """Return whether that request of a client came before, for this (run, model)."""
+        """Return whether this (run, model) received that request of a client before."""
         run = self._runs.get(run_key)
         client = run.clients.get(client_id) if run and client_id is not None else None
         return client is not None and seq is not None and seq in client.seqs
@@ -124,16 +123,16 @@ class Aggregator:
         discarded: Sequence[Record] = (),
         now: float = 0.0,
     ) -> IngestResult:
-        """Take the records of a request. The same (client_id, seq) again changes nothing.
+        """Add the records of a request. A repeated (client_id, seq) has no effect.
 
         Args:
-            records: Records that can be used.
+            records: The valid records.
             client_id: The client, if it has an id.
             seq: The number of the client's request.
-            dropped: How many records the client has dropped since it began.
-            unusable: Notices of the client's records that were refused before.
-            reports: What the client reports of its epochs.
-            discarded: The records that were refused before.
+            dropped: Number of records that the client has dropped since it began.
+            unusable: Notices about the invalid records of the request.
+            reports: The client's reports of its epochs.
+            discarded: The invalid records.
             now: The time in seconds.
         """
         out, repeated = IngestResult(notices=list(unusable)), 0
@@ -174,7 +173,7 @@ class Aggregator:
         if records:
             run.main_mode = run.main_mode or records[0].mode
         lost = max(0, dropped - client.dropped) if client and not reports else 0
-        if lost:  # they are missing from an open window, or from one that this request opens
+        if lost:  # missing from an open window, or from one that this request opens
             self._mark_incomplete(run)
         for record in records:
             accepted = self._place(record, part)
@@ -204,7 +203,7 @@ class Aggregator:
                 part.out.notices.append(notices.dropped(part.run.run_key))
 
     def stored(self, point: DataPoint) -> RunKey | None:
-        """Note that a data point's scores are stored; return its (run, model), None if forgotten."""
+        """Mark the scores of a data point as stored; return its (run, model), None if it is not known."""
         if point.serial not in self._handed:
             return None
         run, window, key = self._handed.pop(point.serial)
@@ -213,12 +212,12 @@ class Aggregator:
         return run.run_key
 
     def release(self, run_key: RunKey) -> list[int]:
-        """Return the numbers of a (run, model)'s windows that are no longer needed on disk, each once."""
+        """Return the numbers of the windows of a (run, model) that the journal can delete, each once."""
         run = self._runs.get(run_key)
         return run.release() if run else []
 
     def reopened_by(self, records: Sequence[Record]) -> list[Window]:
-        """Return the windows that are done, and that these records would open again."""
+        """Return the windows that are done and that these records would reopen."""
         out = {}
         for record in records:
             run = self._runs.get((record.run, record.model))
@@ -232,7 +231,7 @@ class Aggregator:
     # -- time ----------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> IngestResult:
-        """End the windows that got nothing for the grace time."""
+        """End the windows that got no record for the grace time."""
         out = IngestResult()
         for run in self._runs.values():
             newest = max((rank(window.epoch) for window in run.windows.values()), default=0.0)
@@ -257,13 +256,13 @@ class Aggregator:
         client_id: str | None = None,
         close: bool = True,
     ) -> list[DataPoint]:
-        """Return all data points that were not handed on yet.
+        """Return all data points that were not passed on yet.
 
         Args:
             run: Only those of this run.
             model: Only those of this model.
             client_id: Only those of the runs this client sends to, if it sends to any.
-            close: End the windows, but for those of which clients report that more will come.
+            close: Whether to end the windows, except those for which clients report that more will come.
         """
         own = [run_key for run_key, state in self._runs.items() if client_id in state.clients]
         ready = []
@@ -275,29 +274,29 @@ class Aggregator:
                 ready += self._hand_on(state, window, close=ends)
         return ready
 
-    # -- forgetting, and what others should know -----------------------------------------------------
+    # -- removal and status --------------------------------------------------------------------------
 
     def remove(self, model: str) -> list[RunKey]:
-        """Forget what a model sent; return each (run, model) forgotten."""
-        gone = [run_key for run_key in self._runs if run_key[1] == model]
-        for run_key in gone:
+        """Remove a model; return each (run, model) that was removed."""
+        removed = [run_key for run_key in self._runs if run_key[1] == model]
+        for run_key in removed:
             del self._runs[run_key]
-        return gone
+        return removed
 
     def clear(self) -> None:
-        """Forget all that was sent; clients' sequence numbers are kept, to recognise repeated requests."""
+        """Remove all records; sequence numbers of clients are kept, to recognize repeated requests."""
         for run_key, old in self._runs.items():
             self._runs[run_key] = RunState(run_key, old.began, self.trigger, clients=old.clients)
         self._handed = {}
         self._counts = Counter(dict.fromkeys(self._counts, 0))
 
     def forget(self) -> list[RunKey]:
-        """Forget the (run, model) that were idle longest, if there are too many; return them."""
+        """Remove the (run, model) that were idle longest, if there are more than RUNS; return them."""
         idle = [run_key for run_key, run in self._runs.items() if run.idle]
-        gone = idle[: max(0, len(self._runs) - RUNS)]
-        for run_key in gone:
+        removed = idle[: max(0, len(self._runs) - RUNS)]
+        for run_key in removed:
             del self._runs[run_key]
-        return gone
+        return removed
 
     def run_keys(self) -> list[RunKey]:
         """Return every (run, model) known."""
@@ -317,7 +316,7 @@ class Aggregator:
         return dict(self._counts) | {"pending": pending, "bytes": self.nbytes}
 
     def by_run(self) -> list[dict[str, Any]]:
-        """Return the counts of each (run, model), of the newest of them."""
+        """Return the counts of each (run, model), for the newest COUNTED_RUNS."""
         return [
             dict(zip(("run", "model"), run.run_key, strict=True)) | run.counts
             | {"pending": sum(len(window.fresh) for window in run.windows.values())}
@@ -327,11 +326,11 @@ class Aggregator:
     # -- the journal ---------------------------------------------------------------------------------
 
     def snapshot(self, run_key: RunKey, now: float) -> dict[str, Any]:
-        """Return all that is known of a (run, model) but its arrays, as JSON."""
+        """Return the state of a (run, model) without its arrays, as JSON."""
         return self._run(run_key, now).snapshot()
 
     def opens_window(self, records: Sequence[Record]) -> bool:
-        """Return whether some of the records open a window."""
+        """Return whether any of the records would open a window."""
         for record in records:
             run = self._runs.get((record.run, record.model))
             if run is None or self._window_key(record) not in run.windows:
@@ -355,7 +354,7 @@ class Aggregator:
         self._run(run_key, 0.0).restore(snapshot, window)
 
     def reload(self, records: Sequence[Record]) -> set[int]:
-        """Hold these records again in their windows, which were done; return the windows' numbers."""
+        """Put records back into their windows, which were done; return the numbers of the windows."""
         found: dict[int, tuple[Window, list[Record]]] = {}
         for record in records:
             window = self._run((record.run, record.model), 0.0).windows.get(self._window_key(record))
@@ -367,7 +366,7 @@ class Aggregator:
         return set(found)
 
     def resume(self, now: float) -> list[DataPoint]:
-        """Return the data points that ended and have no scores, once all was read from the journal."""
+        """Return the ended data points without scores; to be called when the journal is read."""
         ready = []
         self._handed = {}
         self._counts = Counter(dict.fromkeys(self._counts, 0))
@@ -381,7 +380,7 @@ class Aggregator:
                 ready += self._hand_on(run, window, close=True)
         return ready
 
-    # -- records into windows, and windows that end --------------------------------------------------
+    # -- windows --------------------------------------------------------------------------------------
 
     def _windows(self) -> list[Window]:
         """Return every window in memory, the oldest first."""
@@ -399,7 +398,7 @@ class Aggregator:
         return (record.epoch, *(getattr(record, name) for name in trigger))
 
     def _place(self, record: Record, part: RequestPart) -> bool:
-        """Put a record into its window, making room; return False if it was refused."""
+        """Add a record to its window, evicting others if necessary; return False if it was refused."""
         refusal = None
         if size_of(record) > self.max_bytes:
             refusal = notices.too_big(record, self.max_bytes)
@@ -422,7 +421,7 @@ class Aggregator:
         return True
 
     def _window(self, record: Record, part: RequestPart) -> Window | None:
-        """Return the window of a record, None if that was retired; opening a window may end older ones."""
+        """Return the window of a record, None if it is finished. Opening a window may end older ones."""
         run = part.run
         if self._window_key(record) not in run.windows:
             self._close_older(record, part)
@@ -436,14 +435,14 @@ class Aggregator:
         return run.windows[self._window_key(record)]
 
     def _close_older(self, record: Record, part: RequestPart) -> None:
-        """End the windows that end because this record's window opens; a late record ends none."""
+        """End the windows that are older than the one that this record opens; a late record ends none."""
         run, ready = part.run, part.out.ready
         restart = run.is_restart(record, part.client_id, part.seq, part.now)
         late = any(rank(record.epoch) < rank(window.epoch) for window in run.windows.values())
         for window in run.windows.values():
             reported = window.epoch != record.epoch and run.has_reports(window.epoch)
             if restart or not (late or reported):
-                same_epoch = window.epoch == record.epoch  # what ended is a step or a mode
+                same_epoch = window.epoch == record.epoch  # only a step or a mode ended
                 ready += self._hand_on(run, window, close=True, more_expected=same_epoch)
         if restart:
             newest = max((window.epoch for window in run.windows.values()), key=rank)
@@ -451,7 +450,7 @@ class Aggregator:
             run.restart(part.client_id, self.trigger)
 
     def _complete(self, run: RunState, now: float) -> list[DataPoint]:
-        """End the windows of which all that was sent has come."""
+        """End the windows whose records have all arrived."""
         ready = []
         for window in run.windows.values():
             due = window.fresh or not window.closed
@@ -469,7 +468,7 @@ class Aggregator:
         return ready
 
     def _make_room(self, nbytes: int, out: list[Notice]) -> None:
-        """Evict windows, those that were handed on first, until ``nbytes`` more fit."""
+        """Evict windows, first those that were passed on, until ``nbytes`` more fit."""
         self._at_most += nbytes
         if self._at_most <= self.max_bytes:
             return

@@ -1,4 +1,4 @@
-"""A request to ``/records``, checked: the records that can be used, and what the client says of them."""
+"""Validation of a request to ``/records``: its valid records and the envelope of the client."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class IngestRequest(NamedTuple):
     """A request to ``/records``.
 
     Attributes:
-        records: The records that can be used.
-        discarded: The records that cannot.
-        unusable: A notice for each of these.
-        envelope: What the client says.
-        body: The request as it came, empty if it came otherwise.
+        records: The valid records.
+        discarded: The invalid records.
+        unusable: A notice for each invalid record.
+        envelope: The client's id, sequence number and reports.
+        body: The body of the request, empty if it had another format.
     """
 
     records: list[Record]
@@ -35,10 +35,10 @@ class IngestRequest(NamedTuple):
 
     @classmethod
     def read(cls, records: Sequence[Record], envelope: Mapping[str, Any], body: bytes = b"") -> IngestRequest:
-        """Check a request; raises InputError if the envelope or none of its records can be used."""
+        """Validate a request; raises InputError if the envelope or every record is invalid."""
         usable, discarded, unusable = _sift(records)
-        said = read(envelope, RecordsEnvelope, "The envelope of the records: ")
-        return cls(usable, discarded, unusable, said, body)
+        checked = read(envelope, RecordsEnvelope, "The envelope of the records: ")
+        return cls(usable, discarded, unusable, checked, body)
 
     @property
     def run_keys(self) -> list[RunKey]:
@@ -50,14 +50,14 @@ class IngestRequest(NamedTuple):
         return [record for record in self.records if (record.run, record.model) == run_key]
 
     def part(self, run_key: RunKey) -> bytes:
-        """Return the part of one (run, model), as a request of its own."""
+        """Return the part of one (run, model) as the body of a separate request."""
         if self.body and len(self.run_keys) == 1:
             return self.body
         return encode_records(self.of(run_key), self.envelope.part(run_key))
 
 
 def check_record(record: Record) -> None:
-    """Raise InputError for a record that later steps could not work with."""
+    """Raise InputError for a record that cannot be scored or stored."""
     read(record, RecordFacts, f"The record at {record.address[:100]!r}: ")
     if record.array.ndim > _MOST_AXES:
         raise InputError(
@@ -66,9 +66,9 @@ def check_record(record: Record) -> None:
 
 
 def _sift(records: Sequence[Record]) -> tuple[list[Record], list[Record], list[Notice]]:
-    """Return the records that can be used, the others, and a notice for each of the others.
+    """Return the valid records, the invalid ones, and a notice for each invalid one.
 
-    Raises InputError if none can be used.
+    Raises InputError if all are invalid.
     """
     usable: list[Record] = []
     discarded: list[Record] = []

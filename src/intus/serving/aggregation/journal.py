@@ -1,8 +1,8 @@
-"""The journal: records on disk until they are scored, so that a killed server loses nothing it acknowledged.
+"""The journal: records on disk until they are scored, so that a killed server loses no acknowledged one.
 
-Each (run, model) has a folder with files of frames, which are appended and never changed. A frame is either
-one request, or a *snapshot* of the run: all that must be known of what is no longer in the files. Every file
-begins with a snapshot, so a file whose records are all scored can be deleted.
+Each (run, model) has a folder with files of frames. Frames are appended and never changed. A frame is one
+request, or a *snapshot* of the run: the state that follows from frames of deleted files. Every file begins
+with a snapshot, so a file whose records are all scored can be deleted.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ _log = logging.getLogger("intus.serving")
 _FRAME = struct.Struct("<4sIQI")  # magic, bytes of the head (JSON), bytes of the body, CRC-32 of both
 _MAGIC = b"ints"
 FILE_BYTES = 64 << 20
-#: Bytes that small frames may take beyond the limit: they tell that an epoch ended, which makes room.
+#: Bytes that small requests may take beyond the limit: they may report the end of an epoch, which frees
+#: bytes.
 _SLACK = 1 << 20
 
 
 class JournalFrame(NamedTuple):
-    """A frame: ``head`` is JSON, ``body`` a request as it came."""
+    """A frame: ``head`` is JSON, ``body`` the body of a request."""
 
     head: dict[str, Any]
     body: bytes
@@ -50,7 +51,7 @@ def pack(head: Mapping[str, Any], body: bytes = b"") -> list[bytes]:
 
 
 def unpack(file: BinaryIO) -> Iterator[tuple[int, JournalFrame]]:
-    """Yield (where it ends, frame) of each frame, up to the first that is damaged."""
+    """Yield (offset of its end, frame) of each frame, up to the first that is damaged."""
     size, end = os.fstat(file.fileno()).st_size, 0
     while len(prefix := file.read(_FRAME.size)) == _FRAME.size:
         magic, head_bytes, body_bytes, crc = _FRAME.unpack(prefix)
@@ -80,11 +81,11 @@ class Log:
 
     @property
     def is_open(self) -> bool:
-        """Whether frames can be appended."""
+        """True if frames can be appended."""
         return self._file is not None
 
     def frames(self) -> Iterator[tuple[int, JournalFrame]]:
-        """Yield (number of the file, frame), the oldest first; truncate each file where it is damaged."""
+        """Yield (number of the file, frame), the oldest first; truncate files at damaged frames."""
         for path in sorted(self._folder.glob("*.log")):
             number, end = int(path.stem), 0
             self._number = max(self._number, number)
@@ -99,7 +100,7 @@ class Log:
             self._sizes[number] = end
 
     def begin(self, snapshot: Mapping[str, Any]) -> None:
-        """Start a new file with a snapshot; the older files stay. After an OSError nothing has changed."""
+        """Start a new file with a snapshot; the older files stay. An OSError leaves all files unchanged."""
         made = not self._folder.exists()
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{self._number + 1:010}.log"
@@ -120,7 +121,7 @@ class Log:
         self._sizes[self._number], self._windows[self._number] = size, set()
 
     def append(self, head: Mapping[str, Any], body: bytes = b"") -> None:
-        """Add a frame to the newest file. After an OSError nothing has changed."""
+        """Append a frame to the newest file. An OSError leaves the file unchanged."""
         assert self._file is not None
         end = self._sizes[self._number]
         try:
@@ -131,11 +132,11 @@ class Log:
             raise
 
     def full(self) -> bool:
-        """Return whether the newest file is long enough."""
+        """Return whether the newest file has reached FILE_BYTES."""
         return self._sizes[self._number] >= FILE_BYTES
 
     def hold(self, windows: Iterable[int], file: int | None = None) -> None:
-        """Note that a file, by default the newest, has records of these windows."""
+        """Mark a file, by default the newest, as having records of these windows."""
         self._windows[self._number if file is None else file].update(windows)
 
     def windows(self) -> set[int]:
@@ -144,23 +145,28 @@ class Log:
 
     @property
     def holds(self) -> bool:
-        """Whether the newest file has records that are needed."""
+        """True if the newest file has records of windows that are not released."""
         return bool(self._windows.get(self._number))
 
     def release(self, windows: Iterable[int], snapshot: Mapping[str, Any]) -> None:
-        """Delete the files that have records of these windows alone; ``snapshot`` says that they are done.
+        """Delete the files that have records of these windows only.
 
-        After an OSError no file is deleted.
+        Args:
+            windows: The numbers of windows whose scores are stored.
+            snapshot: The state of the run, with these windows done.
+
+        Raises:
+            OSError: If the snapshot cannot be written. Then no file is deleted.
         """
-        gone = set(windows)
-        left = {number: held - gone for number, held in self._windows.items()}
-        if left.get(self._number):
+        released = set(windows)
+        needed = {number: numbers - released for number, numbers in self._windows.items()}
+        if needed.get(self._number):
             self.append({"state": dict(snapshot)})
         else:
             self.begin(snapshot)
-            left[self._number] = set()
-        self._windows = left
-        for number in [number for number, held in left.items() if not held and number != self._number]:
+            needed[self._number] = set()
+        self._windows = needed
+        for number in [number for number, left in needed.items() if not left and number != self._number]:
             (self._folder / f"{number:010}.log").unlink(missing_ok=True)
             del self._windows[number], self._sizes[number]
 
@@ -178,13 +184,13 @@ class Log:
 
 
 class Journal:
-    """The logs of all runs, in one folder, which belongs to one server at a time.
+    """The logs of all runs in one folder, which one server at a time may use.
 
     Args:
-        folder: The folder; it is made if it is not there.
+        folder: The folder; it is created if it does not exist.
         max_bytes: Most bytes of all files together.
-        fsync: Wait for the disk before each acknowledgement. That is needed to survive a power cut, but not
-            to survive the death of the process.
+        fsync: Whether to sync to disk before each acknowledgement. That is needed to survive a power failure,
+            but not to survive a kill of the process.
 
     Raises:
         ServeError: If another server uses the folder, or it cannot be written.
@@ -218,7 +224,7 @@ class Journal:
 
     @property
     def spool(self) -> Path:
-        """The folder for messages that wait for the next server."""
+        """The folder of the messages that are queued for the next server."""
         return self.folder / "spool"
 
     def log(self, run_key: RunKey) -> Log:
@@ -246,7 +252,7 @@ class Journal:
         return run_key
 
     def check_room(self, nbytes: int) -> None:
-        """Raise FullError if there is no room for ``nbytes`` more."""
+        """Raise FullError if ``nbytes`` more exceed ``max_bytes``."""
         if self.nbytes + nbytes > self.max_bytes + (_SLACK if nbytes < _SLACK // 16 else 0):
             raise FullError(
                 f"The journal holds {self.nbytes:,} of at most {self.max_bytes:,} bytes (--journal-bytes): "
@@ -289,6 +295,6 @@ def _lock(file: BinaryIO) -> None:
     """Lock the folder for this process; raises BlockingIOError if another has it."""
     try:
         import fcntl
-    except ImportError:  # Windows: two servers with one journal are not noticed
+    except ImportError:  # on Windows the journal is not protected against a second server
         return
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""The notices of the aggregator: what people should know of records that came, or did not."""
+"""The notices of the aggregator about records that were lost, late or refused."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ DROPPED = "the client dropped arrays of this epoch"
 
 
 def dropped(run_key: RunKey) -> Notice:
+    """Return the notice that a client's queue overflowed."""
     text = (
         "The probe dropped arrays: its queue was full, because the server or the network was slower than the "
         "training. Record fewer layers or steps (which=, when=); the status counts how many were dropped."
@@ -19,6 +20,7 @@ def dropped(run_key: RunKey) -> Notice:
 
 
 def incomplete(window: Window, lacks: str) -> Notice:
+    """Return the notice that an epoch is scored although records of it are missing."""
     text = (
         f"Epoch {window.epoch} is incomplete: {lacks}, and nothing more came for a while. It is scored as it "
         "is, and again if the rest comes."
@@ -27,6 +29,7 @@ def incomplete(window: Window, lacks: str) -> Notice:
 
 
 def too_big(record: Record, limit: int) -> Notice:
+    """Return the notice that a record is larger than the aggregator's memory of ``limit`` bytes."""
     text = (
         f"An array of {size_of(record):,} bytes at {record.address!r} was refused: the aggregator holds at "
         f"most {limit:,} bytes. Send fewer rows, or give it more memory (--max-bytes)."
@@ -35,6 +38,7 @@ def too_big(record: Record, limit: int) -> Notice:
 
 
 def too_many(record: Record, limit: int) -> Notice:
+    """Return the notice that an epoch has more than ``limit`` layers and kinds."""
     text = (
         f"An array at {record.address[:100]!r} was refused: one epoch of a run has at most {limit:,} layers "
         "and kinds. Watch fewer (which=, kinds=)."
@@ -43,6 +47,7 @@ def too_many(record: Record, limit: int) -> Notice:
 
 
 def evicted(window: Window, lost: int, limit: int) -> Notice:
+    """Return the notice that ``lost`` records were evicted from memory before they were scored."""
     text = (
         f"{lost} arrays of epoch {window.epoch} were dropped before they were scored: the aggregator holds "
         f"at most {limit:,} bytes. Send fewer layers, steps or rows (which=, when=, rows=), or give it more "
@@ -52,6 +57,7 @@ def evicted(window: Window, lost: int, limit: int) -> Notice:
 
 
 def too_late(record: Record) -> Notice:
+    """Return the notice that a record came after its epoch was scored and evicted from memory."""
     text = (
         f"Arrays of epoch {record.epoch} were refused: they came after that epoch was scored and its rows "
         "were dropped from memory. Its scores are those of the rows before. Give the aggregator more memory "
@@ -61,6 +67,7 @@ def too_late(record: Record) -> Notice:
 
 
 def restarted(record: Record, newest: float | None) -> Notice:
+    """Return the notice that a training was started again under the same name."""
     text = (
         f"Epoch {record.epoch} came after epoch {newest}: the training was started again under the same "
         "name. Give each run its own name to keep them apart."

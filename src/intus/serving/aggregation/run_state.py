@@ -1,4 +1,4 @@
-"""The state of one (run, model) in the aggregator: the clients that send to it, and the windows in memory."""
+"""The state of one (run, model) in the aggregator: its clients and its windows."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..data_point import DataPoint
 from ..messages import EpochReport
 from .window import RunKey, Window, WindowKey
 
-#: Ranges of sequence numbers that are remembered of a client; gaps below the lowest count as seen.
+#: Most ranges of sequence numbers that are kept per client; gaps between the lowest two are closed then.
 MOST_RANGES = 500
-#: Windows of one (run, model) that stay in memory after they ended, the newest.
+#: Number of ended windows of one (run, model) that stay in memory, the newest ones.
 KEPT_WINDOWS = 2
-#: Seconds without a request after which a client no longer makes another one's records late.
+#: Seconds after a client's last request during which older records of others are late and not a restart.
 LIVELY_S = 5.0
-#: Clients and finished windows that are remembered of one (run, model).
+#: Most clients and finished windows that are kept per (run, model).
 MOST_CLIENTS, MOST_FINISHED = 100, 1000
 
 
@@ -60,7 +60,15 @@ class IntRanges:
 
 @dataclass(slots=True)
 class EpochProgress:
-    """How far one client is in one epoch: what came, and what the newest of its reports says."""
+    """The progress of one client in one epoch.
+
+    Attributes:
+        received: Number of records that arrived.
+        sent: Number of records that the client reported as sent.
+        dropped: Number of records that the client reported as dropped.
+        ended: Whether the client reported the end of the epoch.
+        seq: The request number of the newest report, -1 before the first.
+    """
 
     received: int = 0
     sent: int = 0
@@ -70,12 +78,12 @@ class EpochProgress:
 
     @property
     def missing(self) -> int:
-        """Number of records that were sent and did not come."""
+        """Number of records that were sent and have not arrived."""
         return max(self.sent - self.received, 0)
 
     @property
     def is_complete(self) -> bool:
-        """Whether the client has ended the epoch, and all that it sent has come."""
+        """True if the client has ended the epoch and all records it sent have arrived."""
         return self.ended and not self.missing
 
 
@@ -84,10 +92,10 @@ class ClientState:
     """A client that sends to a (run, model).
 
     Attributes:
-        seqs: The numbers of the requests that came.
-        heard: When the last one came.
-        left: Whether the client said that it sends no more.
-        reports: Whether the client reports what it sends of an epoch.
+        seqs: The numbers of the requests received.
+        heard: The time of the last one, in seconds.
+        left: Whether the client reported that it sends no more.
+        reports: Whether the client reports how much it sends of an epoch.
         newest: The newest epoch it has reported.
         dropped: Records that it has dropped since it began.
     """
@@ -100,7 +108,7 @@ class ClientState:
     dropped: int = 0
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all of it as JSON. The names are those of the journal's format."""
+        """Return the state as JSON. The names are those of the journal's format."""
         newest = self.newest if math.isfinite(self.newest) else None
         return {
             "seqs": self.seqs.ranges,
@@ -112,7 +120,7 @@ class ClientState:
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Restore a snapshot; sequence numbers are added to those known."""
+        """Restore a snapshot; its sequence numbers are added to the present ones."""
         for low, high in snapshot["seqs"]:
             self.seqs = _joined(self.seqs, low, high)
         self.left, self.reports, self.dropped = snapshot["left"], snapshot["states"], snapshot["dropped"]
@@ -128,9 +136,9 @@ def _joined(seen: IntRanges, low: int, high: int) -> IntRanges:
 
 
 def missing(progress: list[EpochProgress], *, more_expected: bool = False) -> str:
-    """Return in words what an epoch lacks by its clients' own counts, "" if nothing.
+    """Describe the missing records of an epoch by its clients' counts; "" if none are missing.
 
-    With ``more_expected``, what was sent and did not come is not missing yet.
+    With ``more_expected``, records that were sent and have not arrived are not missing yet.
 
     >>> missing([EpochProgress(received=8, sent=10, dropped=1), EpochProgress(received=10, sent=10)])
     '18 of 21 arrays came (1 dropped by the probe)'
@@ -146,11 +154,11 @@ def missing(progress: list[EpochProgress], *, more_expected: bool = False) -> st
 
 @dataclass(slots=True)
 class RunState:
-    """All that the aggregator knows of one (run, model).
+    """The state of one (run, model) in the aggregator.
 
     Attributes:
         run_key: The (run, model).
-        began: When the first record came.
+        began: The time of the first request, in seconds.
         trigger: The fields whose change ends a window.
         main_mode: The mode of the first record.
         clients: The clients, by id.
@@ -158,7 +166,7 @@ class RunState:
         windows: The windows in memory.
         leaving: Windows no longer in ``windows`` whose scores are not stored yet, by number.
         finished: The keys of the windows that are no longer in ``windows``.
-        counts: What became of the records.
+        counts: Counts of records and data points; see ``messages.RunCounts``.
     """
 
     run_key: RunKey
@@ -173,7 +181,7 @@ class RunState:
     counts: Counter[str] = field(default_factory=Counter)
 
     def hear(self, client_id: str | None, now: float) -> ClientState | None:
-        """Return the client that sends a request now; None for a client without an id."""
+        """Return the client that sends a request at time ``now``; None for a client without an id."""
         if client_id is None:
             return None
         self.clients[client_id] = client = self.clients.pop(client_id, None) or ClientState()
@@ -187,7 +195,7 @@ class RunState:
         return self.epochs.setdefault(epoch, {}).setdefault(client_id, EpochProgress())
 
     def take_report(self, report: EpochReport, client_id: str, seq: int) -> None:
-        """Take a client's report; an older one, that comes late, does not replace a newer one."""
+        """Store a client's report, unless a newer one arrived before."""
         client, progress = self.clients[client_id], self.progress(report.epoch, client_id)
         client.reports = True
         if seq >= progress.seq:
@@ -197,16 +205,17 @@ class RunState:
             client.left = report.left
         client.newest = max(client.newest, rank(report.epoch))
 
-    # -- windows that end ----------------------------------------------------------------------------
+    # -- the end of windows --------------------------------------------------------------------------
 
     def has_reports(self, epoch: float | None) -> bool:
-        """Return whether clients report what they send of an epoch, so that its end is known."""
+        """Return whether a client has reported how much it sent of an epoch, so that its end is known."""
         return any(progress.seq >= 0 for progress in self.epochs.get(epoch, {}).values())
 
     def is_complete(self, epoch: float | None, now: float, grace: float) -> bool:
-        """Return whether all clients have ended an epoch, and all that they sent of it has come.
+        """Return whether all clients have ended an epoch and all records they sent of it have arrived.
 
-        A client in an older epoch is waited for, unless it left or was silent for ``grace`` seconds.
+        It is not complete while a client is in an older epoch, unless that client left or sent nothing for
+        ``grace`` seconds.
         """
         progress = self.epochs.get(epoch, {})
         slower = (
@@ -217,7 +226,7 @@ class RunState:
         return all(each.is_complete for each in progress.values()) and not any(slower)
 
     def more_to_come(self, epoch: float | None) -> bool:
-        """Return whether a client that has not left says that it has not ended an epoch."""
+        """Return whether a client that has not left reported that it has not ended an epoch."""
         return any(
             progress.seq >= 0 and not progress.ended and not self.clients[client_id].left
             for client_id, progress in self.epochs.get(epoch, {}).items()
@@ -225,10 +234,10 @@ class RunState:
         )
 
     def is_restart(self, record: Record, client_id: str | None, seq: int, now: float) -> bool:
-        """Return whether a record is too old to be late: the training was started again under its old name.
+        """Return whether a record shows that the training was started again under the same name.
 
-        A client that lags behind others is late, as long as the others are heard. A client that was killed is
-        not heard.
+        An old record is late, not a restart, while other clients still send requests. A client that was
+        killed sends none.
         """
         older = all(rank(record.epoch) < rank(window.epoch) for window in self.windows.values())
         if len(self.windows) < KEPT_WINDOWS or not older:
@@ -242,7 +251,7 @@ class RunState:
         return not any(other.reports and not other.left and now - other.heard <= LIVELY_S for other in others)
 
     def restart(self, client_id: str | None, trigger: tuple[str, ...]) -> None:
-        """Forget the windows of the training before, and wait for no client but the one that restarts it."""
+        """Retire the windows of the previous training, and wait for no client but the restarting one."""
         self.trigger = trigger
         self._retire(list(self.windows))
         self.finished, self.epochs = {}, {}
@@ -250,7 +259,7 @@ class RunState:
             client.newest, client.left = -math.inf, name != client_id
 
     def hand_on(self, window: Window, *, close: bool, more_expected: bool = False) -> list[DataPoint]:
-        """Return what a window has to hand on, with what its clients say is missing.
+        """Return the data points that a window passes on, with a note on missing records.
 
         Args:
             window: The window.
@@ -264,17 +273,17 @@ class RunState:
         return window.hand_on(self.main_mode, tuple(self.clients), self.began)
 
     def trim(self) -> None:
-        """Retire the windows that ended, but for the newest."""
+        """Retire the windows that ended, except the newest KEPT_WINDOWS."""
         ordered = sorted(self.windows.items(), key=lambda item: (rank(item[1].epoch), item[1].number))
         old = ordered[:-KEPT_WINDOWS]
         self._retire([key for key, window in old if window.closed and not window.fresh])
-        held = {window.epoch for window in self.windows.values()}
-        for epoch in sorted(self.epochs.keys() - held, key=rank)[:-KEPT_WINDOWS]:
+        open_epochs = {window.epoch for window in self.windows.values()}
+        for epoch in sorted(self.epochs.keys() - open_epochs, key=rank)[:-KEPT_WINDOWS]:
             del self.epochs[epoch]
 
     @property
     def idle(self) -> bool:
-        """Whether there are no windows, and no scores are awaited."""
+        """True if there are no windows and no scores are awaited."""
         return not self.windows and not self.leaving
 
     def tidy(self, now: float, silence: float) -> None:
@@ -296,7 +305,7 @@ class RunState:
             del self.finished[next(iter(self.finished))]
 
     def release(self) -> list[int]:
-        """Return the numbers of the windows that are no longer needed on disk, each once."""
+        """Return the numbers of the windows that the journal can delete, each once."""
         out = []
         for window in [*self.windows.values(), *self.leaving.values()]:
             if window.journaled and window.is_disposable:
@@ -306,7 +315,7 @@ class RunState:
         return out
 
     def reopen(self) -> list[Window]:
-        """Mark everything as not handed on, after a restart; return the windows that had ended."""
+        """Mark all data points as not passed on, after a restart; return the windows that had ended."""
         windows = [*self.leaving.values(), *self.windows.values()]
         for window in windows:
             window.fresh, window.awaited = dict.fromkeys(window.points), {}
@@ -315,7 +324,7 @@ class RunState:
     # -- the journal's format ------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all but the arrays, as JSON. The names are those of the journal's format."""
+        """Return the state without the arrays, as JSON. The names are those of the journal's format."""
         return {
             "group": list(self.run_key),
             "began": self.began,
@@ -333,23 +342,23 @@ class RunState:
         }
 
     def restore(self, snapshot: Mapping[str, Any], window: Callable[[Mapping[str, Any]], Window]) -> None:
-        """Restore a snapshot; ``window`` makes a window that is not in memory yet."""
+        """Restore a snapshot; ``window`` creates a window that is not in memory."""
         self.began, self.main_mode = snapshot["began"], snapshot["main_mode"]
-        self.trigger = tuple(snapshot.get("trigger", self.trigger))  # older versions wrote none
+        self.trigger = tuple(snapshot.get("trigger", self.trigger))  # older versions did not store it
         for client_id, of_client in snapshot["members"].items():
             self.clients.setdefault(client_id, ClientState()).restore(of_client)
         self.epochs = {}
         for epoch, client_id, *numbers in snapshot["shares"]:
             self.epochs.setdefault(epoch, {})[client_id] = EpochProgress(*numbers)
         self.finished = {tuple(key): None for key in snapshot["finished"]}
-        held, self.windows = self.windows, {}
+        before, self.windows = self.windows, {}
         for of_window in snapshot["windows"]:
             key = tuple(of_window["mark"])
-            self.windows[key] = held.pop(key) if key in held else window(of_window)
+            self.windows[key] = before.pop(key) if key in before else window(of_window)
             self.windows[key].restore(of_window)
         unstored = {tuple(key) for key in snapshot["leaving"]}
-        gone = [*self.leaving.values(), *held.values()]
-        self.leaving = {each.number: each for each in gone if each.window_key in unstored}
+        removed = [*self.leaving.values(), *before.values()]
+        self.leaving = {each.number: each for each in removed if each.window_key in unstored}
 
 
 def rank(epoch: float | None) -> float:
@@ -358,6 +367,6 @@ def rank(epoch: float | None) -> float:
 
 
 def run_keys_of(records: Sequence[Record], reports: Iterable[EpochReport]) -> list[RunKey]:
-    """Return every (run, model) that a request is about."""
+    """Return every (run, model) of the records and reports of a request."""
     of_records = ((record.run, record.model) for record in records)
     return list(dict.fromkeys([*of_records, *(report.run_key for report in reports)]))

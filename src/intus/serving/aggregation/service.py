@@ -1,4 +1,4 @@
-"""The aggregator as a server runs it: with a lock, a journal and a link to the evaluator."""
+"""The aggregator with a lock, a journal and a link to the evaluator, as a server runs it."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ _BEGAN = time.time() - time.monotonic()
 
 
 def steady() -> float:
-    """Return seconds since 1970 that never jump while this process lives.
+    """Return seconds since 1970 from a clock that never jumps during this process.
 
-    An epoch that is waited for must not end because somebody sets the clock.
+    Setting the system clock must not end a wait for an epoch.
     """
     return _BEGAN + time.monotonic()
 
 
 class AggregatorService:
-    """Takes requests one at a time. With a journal, a killed process loses no acknowledged request.
+    """Processes requests one at a time. With a journal, a killed process loses no acknowledged request.
 
-    While more bytes wait to be scored than the aggregator may hold, clients are asked to come back later.
+    While the evaluator's queue exceeds the aggregator's memory limit, requests are refused with BusyError.
 
     Args:
-        evaluator: Where complete data points go.
+        evaluator: The evaluator, which gets the complete data points.
         aggregator: The state machine.
-        journal: The journal; what it holds is taken up again.
+        journal: The journal; unscored records in it are restored.
         clock: Returns the time in seconds.
     """
 
@@ -66,7 +66,7 @@ class AggregatorService:
             self._replay(journal)
 
     def start(self) -> None:
-        """Check once a second for epochs that nothing more came for, in a thread."""
+        """Start a thread that calls ``tick`` once a second."""
         threading.Thread(target=self._tick_on, name="intus-clock", daemon=True).start()
 
     # -- requests ------------------------------------------------------------------------------------
@@ -74,11 +74,18 @@ class AggregatorService:
     def records(
         self, records: Sequence[Record], envelope: Mapping[str, Any], body: bytes = b""
     ) -> IngestReply:
-        """Take the records of a request. Those that cannot be used are refused with a notice.
+        """Process the records of a request. Invalid ones are refused with a notice.
+
+        After an error no record of the request is accepted.
+
+        Args:
+            records: The records.
+            envelope: The fields of ``messages.RecordsEnvelope``.
+            body: The body of the request, which the journal stores; empty if it had another format.
 
         Raises:
-            InputError: If none can be used; then, as after the other errors, nothing is accepted.
-            BusyError: If too much waits to be scored.
+            InputError: If the envelope or every record is invalid.
+            BusyError: If too many bytes wait to be scored.
             FullError: If the disk or the journal is full.
         """
         request = IngestRequest.read(records, envelope, body)
@@ -89,7 +96,7 @@ class AggregatorService:
             for run_key in request.run_keys:
                 self.aggregator.check_run(run_key)
             if self.journal is not None:
-                self._write_down(self.journal, request, now)
+                self._append_to_journal(self.journal, request, now)
             result = self._accept(request, now)
             if self.journal is not None:
                 for run_key, numbers in result.placed.items():
@@ -101,20 +108,20 @@ class AggregatorService:
         return IngestReply(result.accepted, result.duplicate)
 
     def _accept(self, request: IngestRequest, now: float) -> IngestResult:
-        said = request.envelope
+        envelope = request.envelope
         return self.aggregator.accept(
             request.records,
-            said.client,
-            said.seq,
-            said.dropped or 0,
+            envelope.client,
+            envelope.seq,
+            envelope.dropped or 0,
             request.unusable,
-            said.epochs,
+            envelope.epochs,
             request.discarded,
             now,
         )
 
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
-        """Pass a graph on; raises CodecError if it is none."""
+        """Pass a graph on; raises CodecError if the bytes are not a graph."""
         decode_graph(blob)
         self.evaluator.put_graph(run, model, blob)
 
@@ -129,11 +136,11 @@ class AggregatorService:
         timeout: float | None = None,
         client_id: str | None = None,
     ) -> None:
-        """Hand everything on, of all or of one run, model or client, and wait until it is scored.
+        """Pass all data points on, or those of one run, model or client, and wait until they are scored.
 
         Raises:
-            ServeError: If that takes longer than ``timeout`` seconds, or sooner if a server that is waited
-                for does not answer; the sentence names it.
+            ServeError: If that takes longer than ``timeout`` seconds, or if a server does not answer. The
+                message names the server.
         """
         with self._lock:
             self._hand_on(self.aggregator.flush(run, model, client_id=client_id))
@@ -146,7 +153,7 @@ class AggregatorService:
             self.aggregator.set_trigger(trigger)
 
     def clear(self) -> None:
-        """Forget everything, here and in the roles that follow."""
+        """Delete everything, here and in the next roles."""
         with self._lock:
             run_keys = self.aggregator.run_keys()
             self.aggregator.clear()
@@ -155,7 +162,7 @@ class AggregatorService:
         self.evaluator.clear()
 
     def remove(self, model: str) -> None:
-        """Forget a model, here and in the roles that follow."""
+        """Delete a model, here and in the next roles."""
         with self._lock:
             for run_key in self.aggregator.remove(model):
                 self._forget(run_key)
@@ -172,12 +179,12 @@ class AggregatorService:
             return self._status()
 
     def counts(self) -> StatusReport:
-        """Return what this role counts, as it reports it."""
+        """Return the counts of this role as a report."""
         with self._lock:
             return self._report_of(self._status())
 
     def close(self) -> None:
-        """Score what is left, and wait for it; epochs that have not ended stay in the journal."""
+        """Pass on and score all data points; with a journal, open epochs stay in it for the next start."""
         self._closed.set()
         with self._lock:
             self._hand_on(self.aggregator.flush(close=self.journal is None))
@@ -190,7 +197,7 @@ class AggregatorService:
         if notices:
             try:
                 self.evaluator.notices(notices)
-            except AwayError as error:  # the log has them, and what they are about was done
+            except AwayError as error:  # the request itself succeeded
                 _log.warning("Notices could not be stored: %s", error)
 
     def _hand_on(self, ready: Sequence[DataPoint]) -> None:
@@ -214,7 +221,7 @@ class AggregatorService:
     # -- time ----------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """End windows that got nothing for too long, and try again to delete what the disk could not."""
+        """End windows after their grace time, and retry deletions in the journal that failed."""
         with self._lock:
             result = self.aggregator.tick(self._clock())
             self._hand_on(result.ready)
@@ -233,13 +240,13 @@ class AggregatorService:
 
     # -- the journal ---------------------------------------------------------------------------------
 
-    def _write_down(self, journal: Journal, request: IngestRequest, now: float) -> None:
-        """Write the request into the journal, the part of each (run, model) into its own log."""
-        said = request.envelope
+    def _append_to_journal(self, journal: Journal, request: IngestRequest, now: float) -> None:
+        """Append the request to the journal, the part of each (run, model) to its own log."""
+        envelope = request.envelope
         parts = {
             run_key: request.part(run_key)
             for run_key in request.run_keys
-            if not self.aggregator.knows(run_key, said.client, said.seq)
+            if not self.aggregator.knows(run_key, envelope.client, envelope.seq)
         }
         journal.check_room(sum(map(len, parts.values())))
         try:
@@ -262,7 +269,7 @@ class AggregatorService:
                 self._release([run_key])
 
     def _release(self, run_keys: Sequence[RunKey], refused: Collection[RunKey] = ()) -> None:
-        """Delete from the journal what is scored, and what was written down and then ``refused``."""
+        """Delete scored records from the journal, and those of ``refused`` runs."""
         for run_key in run_keys:
             done = self._unreleased.pop(run_key, set()) | set(self.aggregator.release(run_key))
             if self.journal is None or not (done or run_key in refused):
@@ -277,10 +284,10 @@ class AggregatorService:
                 self._unreleased[run_key] = done
 
     def _replay(self, journal: Journal) -> None:
-        """Take up again what the last server had when it died."""
+        """Restore the state of the last server from the journal."""
         for run_key, number, frame in journal.replay():
             try:
-                journal.log(run_key).hold(self._take_up(run_key, frame), number)
+                journal.log(run_key).hold(self._apply_frame(run_key, frame), number)
             except (CodecError, InputError) as error:  # written by another version
                 _log.warning("A frame of the journal was skipped: %s", error)
         now = self._clock()
@@ -291,8 +298,8 @@ class AggregatorService:
             log.release(log.windows() - held, self.aggregator.snapshot(run_key, now))
         self._hand_on(ready)
 
-    def _take_up(self, run_key: RunKey, frame: JournalFrame) -> set[int]:
-        """Take up a frame; return the windows that its records are in."""
+    def _apply_frame(self, run_key: RunKey, frame: JournalFrame) -> set[int]:
+        """Apply a frame; return the numbers of the windows that its records are in."""
         if "state" in frame.head:
             self.aggregator.restore(run_key, frame.head["state"])
             return set()

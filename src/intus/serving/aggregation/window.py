@@ -1,4 +1,4 @@
-"""A window: what one (run, model) sent in one epoch, or for one value of the other trigger fields."""
+"""A window: the records of one (run, model) and one epoch, or one value of the other trigger fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _serials = count(1)
 
 @dataclass(slots=True)
 class Window:
-    """The records of a window, by data point, and what became of the data points.
+    """The records of a window by data point, and the state of these data points.
 
     Attributes:
         number: The window's number in this process.
@@ -32,15 +32,15 @@ class Window:
         epoch: The epoch, None where unknown.
         step: The step, -1 unless windows are made per step.
         points: Records by data point, in order of arrival.
-        fresh: Data points that were not handed on yet, or not since they grew.
-        handed: Data points that were handed on.
+        fresh: Data points that were not passed on since their last record.
+        handed: Data points that were passed on.
         awaited: Data points whose scores are not stored yet, with their serial numbers.
-        lost: Evicted data points that had not been scored.
-        scored: Evicted data points that had been.
+        lost: Data points that were evicted before they were passed on.
+        scored: Data points that were evicted after they were passed on.
         nbytes: Bytes of all records.
         lacks: What is missing, in words; empty if nothing is.
         closed: Whether nothing more is expected.
-        touched: When the last record came.
+        touched: The time of the last record, in seconds.
         journaled: Whether records of it are on disk.
     """
 
@@ -63,12 +63,12 @@ class Window:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more is expected, and all scores are stored."""
+        """True if nothing more is expected and all scores are stored."""
         return self.closed and not self.fresh and not self.awaited
 
     @property
     def is_disposable(self) -> bool:
-        """Whether none of its arrays would be needed if the server were killed now."""
+        """True if none of its arrays would be needed after a kill of the server."""
         return not self.awaited and (self.is_done or not self.points)
 
     def add(self, record: Record) -> None:
@@ -84,7 +84,7 @@ class Window:
         self.journaled = True
 
     def hand_on(self, main_mode: str, clients: tuple[str, ...], began: float) -> list[DataPoint]:
-        """Return the fresh data points. They stay in the window, for rows that come late."""
+        """Return the fresh data points. They stay in the window, so that late rows can join them."""
         out = []
         for key in self.fresh:
             kind, blocks = key.shown_kind(main_mode), tuple(self.points[key])
@@ -96,7 +96,7 @@ class Window:
         return out
 
     def reload(self, records: list[Record]) -> None:
-        """Hold these records again, as before the window was done."""
+        """Replace the contents by these records, as before the window was done."""
         self.points, self.fresh, self.nbytes, self.scored = {}, {}, 0, set()
         for record in records:
             self.add(record)
@@ -107,7 +107,7 @@ class Window:
             yield from blocks
 
     def evict(self) -> int:
-        """Free the arrays, and return how many of them had not been handed on."""
+        """Free the arrays; return the number of those that were not passed on."""
         batched = self._batched()
         self.scored |= batched & self.handed
         self.lost |= batched - self.handed
@@ -116,7 +116,7 @@ class Window:
         return unscored
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all but the arrays, as JSON. The names are those of the journal's format."""
+        """Return the state without the arrays, as JSON. The names are those of the journal's format."""
         scored = self.scored | (self._batched() if self.is_done else set())
         return {
             "mark": list(self.window_key),
@@ -130,15 +130,15 @@ class Window:
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Restore a snapshot, and free the arrays that it is the first to call scored or lost."""
+        """Restore a snapshot, and free the arrays of data points that it newly marks as scored or lost."""
         self.lacks, self.closed = snapshot["lacks"], snapshot["closed"]
         lost, scored = ({Key(*key) for key in snapshot[name]} for name in ("lost", "scored"))
-        gone = set(self.points) if snapshot["over"] else (lost - self.lost) | (scored - self.scored)
+        freed = set(self.points) if snapshot["over"] else (lost - self.lost) | (scored - self.scored)
         self.lost, self.scored = lost, scored
-        for key in gone & self.points.keys():
+        for key in freed & self.points.keys():
             self.nbytes -= sum(map(size_of, self.points.pop(key)))
             self.fresh.pop(key, None)
 
     def _batched(self) -> set[Key]:
-        """Return the data points that have samples; parameters have none."""
+        """Return the data points with a batch axis, which parameters lack."""
         return {key for key, blocks in self.points.items() if blocks[0].batch_axis is not None}

@@ -1,8 +1,7 @@
-"""Whether rows without ids arrive in the same order in each epoch.
+"""Checks that rows without item ids arrive in the same order in each epoch.
 
-Labels that were matched by order of arrival are not verified before a second epoch begins with the same rows.
-The probe tells: in an epoch that begins with other rows, its records have negative item ids. Then the scores
-of labels that were matched by order are withdrawn.
+Scores of labels that are matched by order of arrival are unverified until a second epoch begins with the same
+rows. If an epoch begins with other rows, the probe sends negative item ids. Then these scores are withdrawn.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ _Source = tuple[str, str, str]
 
 
 class ArrivalOrder:
-    """What is known of the order of arrival in each (run, model, mode) since the server started."""
+    """The state of the check for each (run, model, mode) since the server started."""
 
     def __init__(self) -> None:
         self._first: dict[_Source, float] = {}  # epoch
         self._holds: dict[_Source, bool] = {}
 
     def news(self, point: DataPoint) -> bool | None:
-        """Return whether the order holds, if this data point is the first to show it; else None.
+        """Return whether the order holds, if this data point is the first to show it; otherwise None.
 
-        The caller passes the news on, and then calls ``update``. If it could not, it may ask again.
+        The caller passes the news on, and then calls ``update``. Until then the result is repeated.
         """
         epoch, source = point.epoch, _source(point)
         if epoch is None or any(record.batch_axis is None for record in point.records):
@@ -42,7 +41,7 @@ class ArrivalOrder:
         return True if epoch > self._first[source] and self._holds.get(source) is not True else None
 
     def update(self, point: DataPoint, results: Results) -> Results:
-        """Remember the news that was passed on, and return the results with notes that say it."""
+        """Record the news as passed on, and return the results with updated notes."""
         news = self.news(point)
         if news is not None:
             self._holds[_source(point)] = news
@@ -52,7 +51,7 @@ class ArrivalOrder:
         return Results({name: results[name] for name in COLUMNS} | {"note": notes})
 
     def forget(self, model: str | None = None) -> None:
-        """Forget a model, by default everything."""
+        """Delete the state of a model, by default of all."""
         for known in (self._first, self._holds):
             for source in [source for source in known if model in (None, source[1])]:
                 del known[source]
@@ -63,5 +62,5 @@ def _source(point: DataPoint) -> _Source:
 
 
 def _rows_are_unknown(point: DataPoint) -> bool:
-    known = [record.items for record in point.records]
-    return bool(known) and all(ids is not None and ids.size and int(ids.max()) < 0 for ids in known)
+    items = [record.items for record in point.records]
+    return bool(items) and all(ids is not None and ids.size and int(ids.max()) < 0 for ids in items)

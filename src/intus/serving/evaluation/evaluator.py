@@ -1,4 +1,4 @@
-"""The evaluator without its HTTP: scores data points in a thread of its own."""
+"""The evaluator without HTTP: scores data points in a thread."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .scoring import Evaluation, Measured, chosen, infos_of, measure, related, r
 from .targets import KnownTargets, Target
 
 _log = logging.getLogger("intus.serving")
-_PAUSES = (0.1, 0.3, 1.0)  # between tries to store scores; the last again and again
+_PAUSES = (0.1, 0.3, 1.0)  # between tries to store scores; the last one is repeated
 
-#: What the scores of a data point depend on: its arrays, by their hash, and its labels.
+#: The hash of a data point's arrays and its targets, which determine its scores.
 _Content = tuple[bytes, frozenset[Target]]
 
 
@@ -34,8 +34,7 @@ _Content = tuple[bytes, frozenset[Target]]
 class _Batch:
     """Data points that became complete together.
 
-    A target that fits none of them is worth a notice. Of data points with the same content one is scored, and
-    its scores are those of the others.
+    A target that fits none of them gives a notice. Data points with the same content are scored once.
     """
 
     fitted: set[str] = field(default_factory=set)
@@ -61,10 +60,10 @@ class Evaluator:
     """Scores data points in order, in a thread or on an engine's workers, and passes the scores on.
 
     Args:
-        frontend: Where scores, targets and notices are stored.
-        scores: Names of scores, by default all that servers compute unless told otherwise.
-        seed: Seed of what is held out, sampled and shuffled.
-        engine: Where scores are computed, by default this process.
+        frontend: The frontend, which stores scores, targets and notices.
+        scores: Names of scores, by default ``scoring.default_scores()``.
+        seed: Seed of the split, the sample and the shuffled labels.
+        engine: The engine that computes scores, by default in this process.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class Evaluator:
     def points(self, batch: Sequence[DataPoint], done: Done = lambda point: None) -> None:
         """Queue data points that became complete together.
 
-        ``done`` is called with each one when its scores are stored, or when it is certain to have none.
+        ``done`` is called with each one once its scores are stored, or once it is certain to have none.
         """
         for number, point in enumerate(batch, start=1):
             self.point(point, last=number == len(batch), done=done)
@@ -106,11 +105,11 @@ class Evaluator:
                 self._batch = _Batch()
 
     def backlog(self) -> int:
-        """Return the bytes of the data points that wait."""
+        """Return the bytes of the data points in the queue."""
         return self._worker.nbytes
 
     def put_target(self, target: Target) -> None:
-        """Take a target into use, in place of the same client's target of that name."""
+        """Use and store a target, in place of the same client's target of that name."""
         changed = self._targets.put(target)
         with self._lock:
             self._noticed = {noticed for noticed in self._noticed if noticed[0] != target.name}
@@ -134,20 +133,20 @@ class Evaluator:
         self.frontend.report(report)
 
     def counts(self) -> StatusReport:
-        """Return what this role counts, as it reports it."""
+        """Return the counts of this role as a report."""
         return read({"evaluator": self.status(), "runs": self.by_run()}, StatusReport)
 
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
-        """Wait until all that was queued is scored and stored.
+        """Wait until the queue is scored and stored.
 
         Raises:
-            AwayError: If that takes longer than ``timeout`` seconds, or the frontend has been away for some.
+            AwayError: If that takes longer than ``timeout`` seconds, or the frontend does not answer.
         """
         left = wait_for(self._worker, lambda: self._trouble, timeout)
         self.frontend.flush(run, model, left)
 
     def clear(self) -> None:
-        """Forget everything, targets too."""
+        """Delete everything, including targets."""
         self._drop(lambda job: True)
         self._targets.clear()
         self._order.forget()
@@ -157,7 +156,7 @@ class Evaluator:
         self.frontend.clear()
 
     def remove(self, model: str) -> None:
-        """Forget a model."""
+        """Delete a model."""
         self._drop(lambda job: job.point.key.model == model)
         self._order.forget(model)
         with self._lock:
@@ -169,14 +168,14 @@ class Evaluator:
         return dict(self._counts) | {"pending": self._worker.pending}
 
     def by_run(self) -> list[dict[str, Any]]:
-        """Return the counts of each (run, model), of those scored last."""
+        """Return the counts of each (run, model), for those scored last."""
         with self._lock:
             return [
                 {"run": run, "model": model, **counts} for (run, model), counts in self._run_counts.items()
             ]
 
     def close(self) -> None:
-        """Finish the queue. What cannot be stored now is left to who sent it."""
+        """Finish the queue. Data points whose scores cannot be stored now are left to the sender."""
         self.closing.set()
         self._worker.close()
         self.engine.close()
@@ -188,9 +187,9 @@ class Evaluator:
             job.done(job.point)
 
     def _work(self, job: _Job) -> None:
-        """Score a data point and store its scores, trying until they are stored."""
+        """Score a data point and store its scores, with retries until they are stored."""
         if self.closing.is_set() and self._trouble:
-            return  # they could not be stored; who sent the data point keeps it
+            return  # scores cannot be stored; the sender keeps the data point
         for pause in chain(_PAUSES, repeat(_PAUSES[-1])):
             try:
                 self._score(job)
@@ -207,17 +206,17 @@ class Evaluator:
     def _score(self, job: _Job) -> None:
         key = job.point.key
         try:
-            found = self._evaluate(job)
+            evaluation = self._evaluate(job)
             holds = self._order.news(job.point)
             if holds is not None:
                 self.frontend.arrival_order(key.run, key.model, job.point.mode_shown, holds)
-            results = self._order.update(job.point, found.results)
+            results = self._order.update(job.point, evaluation.results)
             self.frontend.results(results, infos_of(results))
             self._count(key, "scored")
-            self._notify(self._notices_of(job, found))
+            self._notify(self._notices_of(job, evaluation))
         except AwayError:
             raise
-        except Exception as error:  # whatever a score does, the next data point is scored
+        except Exception as error:  # an error must not stop the next data point
             self._count(key, "failed")
             _log.exception("Scoring %s of %s failed", key.address, key.model)
             text = f"Scoring {key.address!r} failed: {type(error).__name__}: {error}"
@@ -229,7 +228,7 @@ class Evaluator:
     def _begin(self, job: _Job) -> None:
         """Start computing the scores of a data point, unless its batch has one with the same content.
 
-        A module that returns what its last child returned has the same content as the child.
+        A module that returns the output of its last child has the same content as the child.
         """
         if job.targets is None:
             job.targets = self._targets.of(job.point)
@@ -244,17 +243,17 @@ class Evaluator:
         return self.engine.submit(Task(measure, arguments, tuple(job.targets or ()), job.point.nbytes))
 
     def _evaluate(self, job: _Job) -> Evaluation:
-        """Return the scores of a data point; called for one after the other, in order."""
-        if job.targets is None:  # it could not begin, since the frontend was away
+        """Return the scores of a data point. It is called in the order of the queue."""
+        if job.targets is None:  # _begin failed, since the frontend was away
             self._begin(job)
         twin = job.batch.scored.get(job.content)
         if twin is not None:
             return replace(twin, results=renamed(twin.results, job.point))
         measured = (job.answer or self._submit(job))()
-        found = job.batch.scored[job.content] = related(job.point, measured, self._relations)
-        return found
+        evaluation = job.batch.scored[job.content] = related(job.point, measured, self._relations)
+        return evaluation
 
-    # -- what people should know ---------------------------------------------------------------------
+    # -- counts and notices --------------------------------------------------------------------------
 
     def _count(self, key: Key, name: str) -> None:
         self._counts[name] += 1
@@ -264,24 +263,24 @@ class Evaluator:
             while len(self._run_counts) > COUNTED_RUNS:
                 del self._run_counts[next(iter(self._run_counts))]
 
-    def _notices_of(self, job: _Job, found: Evaluation) -> list[Notice]:
+    def _notices_of(self, job: _Job, evaluation: Evaluation) -> list[Notice]:
         """Return the notices of a data point; with the last of a batch also those of unused targets."""
         key, batch, out = job.point.key, job.batch, []
-        if found.nonfinite and self._first_time("", key.run, key.model, "nonfinite"):
+        if evaluation.nonfinite and self._first_time("", key.run, key.model, "nonfinite"):
             text = f"NaN or infinite values, first at {key.address!r} in epoch {job.point.epoch}."
             out.append(Notice("nonfinite", text, "warning", key.run, key.model))
-        aside = [] if found.fitted or found.misfits else self._targets.set_aside(job.point)
-        if aside and self._first_time("", key.run, key.model, "kept"):
+        unused = [] if evaluation.fitted or evaluation.misfits else self._targets.set_aside(job.point)
+        if unused and self._first_time("", key.run, key.model, "kept"):
             text = (
-                f"Targets registered before the server started ({', '.join(aside)[:200]}) are not used for "
+                f"Targets registered before the server started ({', '.join(unused)[:200]}) are not used for "
                 "this run, which has no scores of them. To use them, register them again (register_targets)."
             )
             out.append(Notice("target_kept", text, "info", key.run, key.model))
-        for name, reason in found.failures.items():
+        for name, reason in evaluation.failures.items():
             text = f"Score {name!r} failed on {key.address!r}: {reason}"
             out.append(Notice("score_failed", text, "error", key.run, key.model))
-        batch.fitted |= found.fitted
-        for name, reason in found.misfits.items():
+        batch.fitted |= evaluation.fitted
+        for name, reason in evaluation.misfits.items():
             batch.misfits.setdefault(name, reason)
         if job.last:
             for name, reason in batch.misfits.items():

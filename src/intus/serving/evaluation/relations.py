@@ -1,4 +1,4 @@
-"""Scores of two data points: a layer and the layer before it, itself an epoch ago, or its weights."""
+"""Scores of two data points: of a layer with the previous layer or epoch, and of updates with parameters."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ...scores import ScoreResult
 from ...scores.similarity import Sketch, alignment
 from ..data_point import DataPoint, Key
 
-MOST_SKETCHES = 400  #: kept at once, a quarter of a megabyte each
+MOST_SKETCHES = 400  #: most sketches in memory, a quarter of a megabyte each
 _T = TypeVar("_T")
 
 
 class _Latest(Generic[_T]):
-    """A dict that forgets what was set longest ago."""
+    """A dict of bounded size that drops the entries set longest ago."""
 
     def __init__(self, most: int) -> None:
         self._most, self._kept = most, OrderedDict[Key, tuple[float, _T]]()
 
     def swap(self, key: Key, epoch: float, value: _T) -> tuple[float, _T] | None:
-        """Set the value of an epoch unless a later one is set; return that of an earlier epoch, if any."""
+        """Set the value of an epoch, unless a later one is set; return that of an earlier epoch, if any."""
         before = self._kept.get(key)
         if before is None or before[0] <= epoch:
             self._kept[key] = (epoch, value)
@@ -32,17 +32,17 @@ class _Latest(Generic[_T]):
         return before if before is not None and before[0] < epoch else None
 
     def get(self, key: Key) -> tuple[float, _T] | None:
-        """Return the last epoch that was set, and its value."""
+        """Return the latest epoch and its value."""
         return self._kept.get(key)
 
 
 class Relations:
     """Computes the scores that relate a data point to earlier ones.
 
-    ``cka_layer`` compares a layer with the layer scored before it in the same epoch, in the network's order:
-    all layers have the same rows. ``cka_epoch`` compares a layer with itself in the last epoch before, and
-    needs rows with ids: shuffled rows without ids are others in each epoch. ``update_ratio`` compares a
-    parameter's updates with the parameter. What was scored before a restart, or long ago, is forgotten.
+    ``cka_layer`` compares a layer with the layer scored before it in the same epoch, in the network's order;
+    all layers have the same rows. ``cka_epoch`` compares a layer with itself in the previous epoch. It needs
+    item ids, since shuffled rows without ids differ between epochs. ``update_ratio`` compares a parameter's
+    updates with the parameter. Data points scored before a restart, or long ago, are not compared.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -52,7 +52,7 @@ class Relations:
         self._before: tuple[Key, float, Sketch] | None = None
 
     def of(self, point: DataPoint, sketch: Sketch | None, results: list[ScoreResult]) -> list[ScoreResult]:
-        """Return the scores that a data point adds, given its sketch and the results of its own scores."""
+        """Return the related scores of a data point, given its sketch and its other results."""
         epoch = point.epoch
         if epoch is None:
             return []
@@ -84,16 +84,16 @@ class Relations:
         if norm is None:
             return
         self._norms.swap(key, epoch, norm.value)
-        found = [self._norms.get(key._replace(kind=kind)) for kind in ("update", "parameter")]
-        if all(one is not None and one[0] == epoch for one in found):
-            update, parameter = (one[1] for one in found if one is not None)
+        norms = [self._norms.get(key._replace(kind=kind)) for kind in ("update", "parameter")]
+        if all(one is not None and one[0] == epoch for one in norms):
+            update, parameter = (one[1] for one in norms if one is not None)
             value = update / parameter if parameter > 0 else math.nan
             note = "" if parameter > 0 else "all weights are 0"
             yield ScoreResult("update_ratio", value, n=norm.n, note=note)
 
 
 def _source(key: Key) -> tuple[str, ...]:
-    """Return what all layers of one pass have in common."""
+    """Return the fields that all layers of one pass have in common."""
     return key.run, key.model, key.kind, key.mode
 
 

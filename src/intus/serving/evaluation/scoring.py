@@ -1,4 +1,4 @@
-"""Scoring, as a pure function: a data point and targets in, its scores out."""
+"""Scoring as a pure function of a data point and targets."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _log = logging.getLogger("intus.serving")
 
 @dataclass(slots=True)
 class Measured:
-    """The scores of one data point by itself.
+    """The scores of one data point, without those that relate it to others.
 
     Attributes:
         results: The scores.
         fitted: Names of the targets that were used.
-        misfits: Why a target that applies could not be used, by the target's name.
-        failures: What a score raised, by the score's name.
-        sketch: What other data points are compared with; None if that is not wanted.
+        misfits: The reason why a target that applies could not be used, by the target's name.
+        failures: The exception that a score raised, by the score's name.
+        sketch: The sketch for comparisons with other data points; None if there are none.
     """
 
     results: list[ScoreResult] = field(default_factory=list)
@@ -44,7 +44,15 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The scores of one data point as a table, and what a person should know of them; see Measured."""
+    """All scores of one data point as a table.
+
+    Attributes:
+        results: The scores.
+        fitted: As in Measured.
+        misfits: As in Measured.
+        failures: As in Measured.
+        nonfinite: Number of NaN and infinite entries.
+    """
 
     results: Results
     fitted: set[str]
@@ -53,15 +61,15 @@ class Evaluation:
     nonfinite: int
 
 
-#: Computes nothing; it makes the statistics keep a sample, with which layers are compared.
+#: A score without results, which makes the statistics keep the sample for comparing layers.
 _SAMPLED = Score("sampled", lambda statistics: (), frozenset({"sample"}))
 
 
 def default_scores() -> list[str]:
-    """Return the names of the scores that servers compute unless told otherwise.
+    """Return the names of the scores that servers compute by default.
 
-    These are all registered scores of layers, those of installed packages included, but for the expensive
-    ones.
+    These are all registered scores of layers except the expensive ones, including those of installed
+    packages.
     """
     return [name for name in names() if get(name).per != "unit" and get(name).default]
 
@@ -74,14 +82,15 @@ def evaluate(
     seed: int = 0,
     relations: Relations | None = None,
 ) -> Evaluation:
-    """Compute the scores of a data point: those that need no target, and those that do for each that fits.
+    """Compute the scores of a data point, those that need a target for each target that fits.
 
     Args:
         point: The data point.
-        targets: Targets; those that do not apply are left out.
+        targets: The targets; those that do not apply are ignored.
         scores: Names of scores, by default ``default_scores()``.
-        seed: Seed of what is held out, sampled and shuffled.
-        relations: What is known of earlier data points; adds the scores that relate this one to them.
+        seed: Seed of the split, the sample and the shuffled labels.
+        relations: State of earlier data points, to add the scores that relate this one to them; None for
+            none.
     """
     return related(point, measure(point, chosen(scores), seed, relations is not None, *targets), relations)
 
@@ -92,7 +101,7 @@ def chosen(scores: Sequence[str] | None) -> list[Score]:
 
 
 def related(point: DataPoint, measured: Measured, relations: Relations | None) -> Evaluation:
-    """Return the scores of a data point, with those that relate it to earlier ones."""
+    """Return the scores of a data point including those that relate it to earlier ones."""
     results = list(measured.results)
     if relations is not None:
         with np.errstate(all="ignore"):
@@ -104,7 +113,7 @@ def related(point: DataPoint, measured: Measured, relations: Relations | None) -
 def measure(
     point: DataPoint, scores: Sequence[Score], seed: int, compared: bool, *targets: Target
 ) -> Measured:
-    """Compute the scores of a data point by itself; ``compared`` if it will be compared with others."""
+    """Compute the scores of a data point alone; ``compared`` if it will be compared with others."""
     scores = [score for score in scores if not score.kinds or point.key.kind in score.kinds]
     labels: dict[str, list[np.ndarray]] = {}
     per_position: dict[str, list[np.ndarray]] = {}
@@ -125,8 +134,8 @@ def measure(
         scores.append(_SAMPLED)
     with np.errstate(all="ignore"):  # an overflow is shown as infinite
         for scorer, note in _scorers(point, scores, labels, per_position, seed):
-            found = (_noted(result, note) for result in _results(scorer, out.failures))
-            out.results += (_noted(result, doubts.get(result.target, "")) for result in found)
+            results = (_noted(result, note) for result in _results(scorer, out.failures))
+            out.results += (_noted(result, doubts.get(result.target, "")) for result in results)
             if out.sketch is None and _SAMPLED in scorer.scores and scorer.statistics.features >= 0:
                 out.sketch = sketch(scorer.statistics)
     return out
@@ -139,7 +148,7 @@ def _scorers(
     per_position: dict[str, list[np.ndarray]],
     seed: int,
 ) -> Iterator[tuple[Scorer, str]]:
-    """Yield scorers that have seen the data point, each with a note for all of its results."""
+    """Yield scorers updated with the data point, each with a note for all of its results."""
     describing = [score for score in scores if score.per == "layer"]
     using_labels = [score for score in scores if score.per != "layer"] if labels else []
     records = point.records
@@ -172,7 +181,7 @@ def _fed(
     blocks: Iterable[tuple[np.ndarray, np.ndarray | None]],
     labels: dict[str, list[np.ndarray]],
 ) -> Scorer:
-    """Feed a scorer with blocks of rows and their ids, one block for each record, and return it."""
+    """Update a scorer with blocks of rows and their ids, one block per record, and return it."""
     for number, (record, (rows, items)) in enumerate(
         zip(records, blocks if scorer.scores else (), strict=False)
     ):
@@ -188,9 +197,9 @@ def _fed(
 
 
 def _positions(records: Sequence[Record], axes: Sequence[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield blocks whose rows are the positions along ``axes`` (tokens), with the id of each one's item.
+    """Yield blocks whose rows are the positions (tokens) along ``axes``, with the item id of each.
 
-    Positions of one item are held out together.
+    Positions of one item are therefore held out together.
     """
     arrived = 0
     for record in records:
@@ -205,7 +214,7 @@ def _positions(records: Sequence[Record], axes: Sequence[int]) -> Iterator[tuple
 
 
 def _uneven(records: Sequence[Record]) -> list[int]:
-    """Return the axes, counted with the batch first, whose length differs between blocks, as of texts."""
+    """Return the axes, counted with the batch first, whose length differs between blocks, as for texts."""
     shapes = [_batch_first(record).shape for record in records]
     if len({len(shape) for shape in shapes}) > 1:
         return []
@@ -234,32 +243,32 @@ def _results(scorer: Scorer, failures: dict[str, str]) -> list[ScoreResult]:
     for score in scorer.scores if scorer.statistics.features >= 0 else ():
         try:
             results += score.results(scorer.statistics)
-        except Exception as error:  # a score may be anybody's code
-            _log.debug("Score %s failed", score.name, exc_info=True)  # people see the notice
+        except Exception as error:  # a score may be code of another package
+            _log.debug("Score %s failed", score.name, exc_info=True)  # a notice is shown as well
             failures[score.name] = f"{type(error).__name__}: {error}"
     return results
 
 
 def _noted(result: ScoreResult, note: str) -> ScoreResult:
-    """Return the result with one more note; a value that is not finite is named where no note explains it."""
+    """Return the result with one more note; without a note, a nonfinite value becomes the note."""
     own = result.note or ("" if math.isfinite(result.value) else str(result.value))
     return result._replace(note="; ".join(filter(None, (own, note))))
 
 
 def infos_of(results: Results) -> list[ScoreInfo]:
-    """Return what the scores of these results are; those of scores that are not registered are left out."""
+    """Return the descriptions of the scores of these results, as far as the scores are registered."""
     known = infos()
     return [known[name] for name in dict.fromkeys(results["score"].tolist()) if name in known]
 
 
 def renamed(results: Results, point: DataPoint) -> Results:
-    """Return the scores of another data point that holds the same arrays."""
+    """Return results of equal arrays as the results of ``point``."""
     columns = {name: results[name] for name in COLUMNS}
     return Results(columns | {name: [value] * len(results) for name, value in _origin(point).items()})
 
 
 def _origin(point: DataPoint) -> dict[str, Any]:
-    """Return the columns that say where scores came from."""
+    """Return the columns that identify the data point."""
     key = point.key
     return {
         "run": key.run,

@@ -1,4 +1,4 @@
-"""Targets: registered labels, and which of them belong to which rows of a data point.
+"""Targets: registered labels, and the rules that match them to the rows of a data point.
 
 Labels are never guessed. Where rows have item ids, label i belongs to item i. Where they have none, labels
 are matched by order of arrival, and only if there are exactly as many labels as rows.
@@ -40,15 +40,15 @@ class Target:
         labels: Shape (items,), or (items, positions) if ``per_position``. None where there is no label, which
             -100 means too among classes numbered from 0.
         per_position: Whether each position of an item has a label.
-        model_pattern: Compiled RE2 expression that must be found in the model's name. RE2, because strangers
-            send them and its time is bounded.
+        model_pattern: Compiled RE2 expression that must be found in the model's name. RE2 runs in bounded
+            time, which matters because anybody who can reach the server may send a pattern.
         layer_pattern: The same for the layer's address.
         run_pattern: The same for the run's name.
         owner: The client that registered it.
         registered: When it was registered, in seconds since 1970.
         until: When a run must have begun to be scored on it; None for any time. It is set when the server is
             started again.
-        claimed: Whether it is for its owner's runs alone: its owner has sent records.
+        claimed: Whether it applies to its owner's runs only, because its owner has sent records.
         runs: The (run, model) pairs that have scores of it.
     """
 
@@ -112,11 +112,11 @@ class Target:
         return len(self.labels)
 
     def applies(self, point: DataPoint) -> bool:
-        """Return whether it matches the data point, and is for its run."""
+        """Return whether it matches the data point and applies to its run."""
         return self.matches(point) and (self.is_own(point) or self._is_for(point))
 
     def matches(self, point: DataPoint) -> bool:
-        """Return whether the patterns are found in the data point's names, and it has a batch."""
+        """Return whether the patterns match the data point's names and its records have a batch axis."""
         batched = all(record.batch_axis is not None for record in point.records)
         return (
             batched
@@ -133,7 +133,7 @@ class Target:
 
     @property
     def of_probe_set(self) -> bool:
-        """Whether its labels are for the rows of a probe set, which are not the training's."""
+        """True if its labels belong to the rows of a probe set, not to those of the training data."""
         return OF_PROBE_SET in self.owner
 
     def is_own(self, point: DataPoint) -> bool:
@@ -291,15 +291,21 @@ _Key = tuple[str, str]
 
 
 class TargetStore(Protocol):
-    """Where targets are kept from one start of the server to the next."""
+    """Storage of targets that survives a restart of the server."""
 
-    def put_target(self, target: Target) -> None: ...
-    def claim_target(self, name: str, owner: str) -> None: ...
-    def targets(self) -> list[dict[str, Any]]: ...
+    def put_target(self, target: Target) -> None:
+        """Store a target, in place of the same owner's target of that name."""
+
+    def claim_target(self, name: str, owner: str) -> None:
+        """Store that a target applies to the runs of its owner only."""
+
+    def targets(self) -> list[dict[str, Any]]:
+        """Return the stored targets, each as the fields of ``messages.StoredTarget``."""
+        ...
 
 
 class KnownTargets:
-    """Targets by name and owner. Those of earlier starts are fetched from the store when first needed.
+    """Targets by name and owner. Those of earlier server processes are loaded from the store when needed.
 
     The dict is replaced, never changed, so that it can be read without a lock.
     """
@@ -312,9 +318,10 @@ class KnownTargets:
         self._lock = threading.Lock()
 
     def put(self, target: Target) -> bool:
-        """Take a target into use and store it, in place of the same owner's target of that name.
+        """Use and store a target, in place of the same owner's target of that name.
 
-        Returns whether one that was in use had other labels.
+        Returns:
+            True if this replaces a target in use that has other labels.
         """
         with self._lock:
             self._store.put_target(target)
@@ -328,12 +335,12 @@ class KnownTargets:
         return not np.array_equal(before.labels, target.labels)
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all targets."""
         with self._lock:
             self._targets = {}
 
     def of(self, point: DataPoint) -> list[Target]:
-        """Return the targets that apply to a data point: of each name its own client's, else the newest."""
+        """Return the targets that apply to a data point, one per name: its own client's, else the newest."""
         with self._lock:
             self._claim(point)
             known = self._known()
@@ -355,7 +362,7 @@ class KnownTargets:
         ]
 
     def _claim(self, point: DataPoint) -> None:
-        """Keep the targets of clients that send records to these clients' runs."""
+        """Restrict the targets of clients that have sent records to the runs of these clients."""
         known = self._known()
         self._senders.update(point.clients)
         for key, target in known.items():

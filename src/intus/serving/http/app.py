@@ -24,8 +24,7 @@ MAX_BODY = 256 << 20
 def endpoints(roles: Roles, max_body: int = MAX_BODY) -> list[Endpoint]:
     """Return the endpoints of these roles.
 
-    Where several roles have the same route, the first is the one of the role that passes requests on to the
-    others.
+    If several roles have the same route, the first is that of the role that passes requests on to the others.
     """
     found: list[Endpoint] = []
     if roles.aggregator:
@@ -35,7 +34,10 @@ def endpoints(roles: Roles, max_body: int = MAX_BODY) -> list[Endpoint]:
     if roles.frontend:
         found += frontend_routes(roles.frontend, max_body)
         found += page_routes(roles.frontend)
-    return [*found, get("/api/status", "What each role counts", StatusReply, lambda call: roles.status())]
+    return [
+        *found,
+        get("/api/status", "The counts of each role", StatusReply, lambda request: roles.status()),
+    ]
 
 
 def build(
@@ -50,8 +52,8 @@ def build(
 
     Args:
         roles: The roles of this process.
-        token: Secret that every request must bring.
-        loopback: Whether the server listens on this machine only; then requests under other names are
+        token: Secret that every request must carry.
+        loopback: Whether the server listens on this machine only. Then requests with another Host are
             refused.
         max_body: Most bytes of a body.
         feed: The stream of changes, by default a new one.

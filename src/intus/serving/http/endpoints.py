@@ -1,7 +1,7 @@
 """Endpoints: an HTTP route with the messages it takes and answers, and the function that does the work.
 
 An endpoint reads a body up to its limit, checks it against the endpoint's messages, works in a thread, and
-answers with JSON. What is wrong with a request is answered with a 4xx and a sentence.
+replies with JSON. A request that cannot be used gets a 4xx reply with a sentence that names the reason.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...core.errors import IntusError, ServeError
 from ..decoding import decode, encode, read
 from ..errors import BusyError, FullError
-from ..messages import Done, ErrorReply
+from ..messages import DoneReply, ErrorReply
 
-#: Most bytes of a JSON body: as Python objects it takes ten times as much.
+#: Most bytes of a JSON body; its Python objects take about ten times as much memory.
 MAX_JSON = 64 << 20
-#: Most seconds that a caller waits who does not say how long.
+#: Seconds that a caller waits by default, and at most.
 PATIENCE = 3600.0
 
 
-class Call(NamedTuple):
-    """A request, checked. ``wait`` is how many seconds the caller is willing to wait."""
+class CheckedRequest(NamedTuple):
+    """A checked request. ``wait`` is the number of seconds that the caller is willing to wait."""
 
     query: Any
     body: Any
@@ -57,15 +57,15 @@ class Endpoint:
     method: str
     path: str
     summary: str
-    work: Callable[[Call], Any]
+    work: Callable[[CheckedRequest], Any]
     query: type | None = None
     body: Any = None
-    reply: Any = Done
+    reply: Any = DoneReply
     limit: int = 0
     refused: Callable[[], None] = lambda: None
 
     def route(self) -> Route:
-        """Return Starlette's route."""
+        """Return the route for Starlette."""
 
         async def endpoint(request: Request) -> Response:
             body = await _body(request, self.limit) if self.method == "POST" else b""
@@ -77,26 +77,28 @@ class Endpoint:
         try:
             query = read(dict(request.query_params), self.query) if self.query else None
             message = body if self.body in (None, bytes) else decode(body, self.body)
-            reply = self.work(Call(query, message, patience(request)))
+            reply = self.work(CheckedRequest(query, message, patience(request)))
         except (BusyError, FullError, ServeError):
             raise
         except IntusError:
             self.refused()
             raise
-        return reply if isinstance(reply, Response) else json_response(Done() if reply is None else reply)
+        return (
+            reply if isinstance(reply, Response) else json_response(DoneReply() if reply is None else reply)
+        )
 
 
 def get(
-    path: str, summary: str, reply: Any, work: Callable[[Call], Any], query: type | None = None
+    path: str, summary: str, reply: Any, work: Callable[[CheckedRequest], Any], query: type | None = None
 ) -> Endpoint:
-    """Return an endpoint that reads."""
+    """Return a GET endpoint."""
     return Endpoint("GET", path, summary, work, query, reply=reply)
 
 
 def post(
-    path: str, summary: str, body: Any, work: Callable[[Call], Any], limit: int, **more: Any
+    path: str, summary: str, body: Any, work: Callable[[CheckedRequest], Any], limit: int, **more: Any
 ) -> Endpoint:
-    """Return an endpoint that takes a body of at most ``limit`` bytes, less for JSON."""
+    """Return a POST endpoint for a body of at most ``limit`` bytes, for JSON at most MAX_JSON."""
     return Endpoint(
         "POST", path, summary, work, body=body, limit=limit if body is bytes else min(limit, MAX_JSON), **more
     )
@@ -108,7 +110,7 @@ def json_response(reply: Any, status: int = 200, headers: dict[str, str] | None 
 
 
 def patience(request: Request) -> float:
-    """Return how many seconds the caller is willing to wait, by RFC 7240's ``Prefer: wait=…``."""
+    """Return the number of seconds that the caller is willing to wait (RFC 7240, ``Prefer: wait=…``)."""
     for part in request.headers.get("prefer", "").split(","):
         name, _, value = part.strip().partition("=")
         if name == "wait" and value.isascii() and value.isdigit() and len(value) < 6:
@@ -123,6 +125,8 @@ class CountRefusals:
         self._app, self._counts = app, counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and count it if its response has status 400 or above."""
+
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] >= 400:
                 self._count(message["status"])
@@ -132,12 +136,12 @@ class CountRefusals:
 
     def _count(self, status: int) -> None:
         self._counts[f"http_{status}"] += 1
-        if status < 500 and status not in (404, 429):  # the caller is to come back, or asked too early
+        if status < 500 and status not in (404, 429):  # 429 asks for a retry; a 404 is often just early
             self._counts["refused"] += 1
 
 
 async def _body(request: Request, limit: int) -> bytes:
-    """Return the body, refusing it as soon as it is known to be longer than ``limit`` bytes."""
+    """Return the body; raises HTTPException as soon as it is known to be longer than ``limit`` bytes."""
     announced = request.headers.get("content-length", "")
     parts, size = [], int(announced) if announced.isascii() and announced.isdigit() else 0
     if size <= limit:
@@ -153,7 +157,7 @@ async def _body(request: Request, limit: int) -> bytes:
 
 
 async def _refusal(request: Request, error: Exception) -> Response:
-    text = str(error).encode("utf-8", "backslashreplace").decode()  # it may quote half a surrogate pair
+    text = str(error).encode("utf-8", "backslashreplace").decode()  # it may quote a lone surrogate
     if isinstance(error, BusyError):
         return json_response(ErrorReply(text), 429, {"Retry-After": "1"})
     if isinstance(error, FullError):
@@ -173,7 +177,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _failure(request: Request, error: Exception) -> Response:
-    request.app.state.requests["http_500"] += 1  # it is answered outside of all middleware
+    request.app.state.requests["http_500"] += 1  # this response bypasses all middleware
     return json_response(ErrorReply(f"The server failed: {type(error).__name__}."), 500)
 
 

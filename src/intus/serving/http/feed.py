@@ -1,4 +1,4 @@
-"""Server-sent events: tell open pages what changed in the database, whichever process wrote it."""
+"""Server-sent events that inform open pages of changes in the database by any process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POLL, HEARTBEAT = 0.25, 15.0
 
 
 class ChangeFeed:
-    """Streams of changes. A page that says which change it saw last gets all later ones."""
+    """Streams of changes. A page that sends the number of its last change gets all later ones."""
 
     def __init__(self, database: Database, poll: float = POLL, heartbeat: float = HEARTBEAT) -> None:
         self._database, self._poll, self._heartbeat = database, poll, heartbeat
@@ -25,14 +25,15 @@ class ChangeFeed:
         self._closed = True
 
     async def stream(self, since: int | None) -> AsyncIterator[str]:
-        """Yield events as text. The first comes at once and has the newest change number.
+        """Yield events as text; the first is sent at once and has the newest change number.
 
-        ``since`` is the number of the last change the page knows, None for a page just opened.
+        Args:
+            since: The number of the last change that the page has; None for a page that was just opened.
         """
         news = await self._changes(since or 0)
         if since is None:
             news = Changes(news.number, [], [])
-        elif since > news.number:  # the database was replaced by another, so everything may have changed
+        elif since > news.number:  # the database was replaced, so everything may have changed
             news = await self._changes(0)
         yield "retry: 1000\n" + _event(news)
         quiet = 0.0

@@ -1,4 +1,4 @@
-"""Which requests are let in: those with the token if one is set, and none of foreign web pages."""
+"""Access control: refuses requests without the token, if one is set, and requests of foreign web pages."""
 
 from __future__ import annotations
 
@@ -22,26 +22,28 @@ class Guard:
 
     Args:
         app: The application.
-        token: Secret that every request must bring: as a Bearer, or in the cookie that ``/?token=…`` sets.
-        loopback: Whether to refuse requests under another name than this machine's own. That is how a foreign
-            page would reach a server that listens here only (DNS rebinding).
+        token: Secret that every request must carry, as a bearer token or in the cookie that ``/?token=…``
+            sets.
+        loopback: Whether to refuse requests whose Host is not a loopback name. A foreign page would use such
+            a request to reach a server that listens on this machine only (DNS rebinding).
     """
 
     def __init__(self, app: ASGIApp, token: str | None = None, loopback: bool = False) -> None:
         self._app, self._token, self._loopback = app, token, loopback
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass an allowed HTTP request on, and answer any other with 401 or 403."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        refusal = self._foreign(headers) or self._stranger(scope, headers)
+        refusal = self._refuse_foreign(headers) or self._refuse_without_token(scope, headers)
         if refusal is not None:
             await refusal(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
-    def _foreign(self, headers: Headers) -> Response | None:
+    def _refuse_foreign(self, headers: Headers) -> Response | None:
         host = headers.get("host", "")
         if self._loopback and _name(host) not in LOOPBACK:
             return _refuse(403, f"This server listens on this machine only, not under the name {host!r}.")
@@ -52,22 +54,22 @@ class Guard:
             return _refuse(403, "Pages without an origin may not send requests to this server.")
         return None
 
-    def _stranger(self, scope: Scope, headers: Headers) -> Response | None:
+    def _refuse_without_token(self, scope: Scope, headers: Headers) -> Response | None:
         if self._token is None:
             return None
-        if self._same(headers.get("authorization", "").removeprefix("Bearer ")):
+        if self._is_token(headers.get("authorization", "").removeprefix("Bearer ")):
             return None
-        if self._same(_cookie(headers.get("cookie", ""))):
+        if self._is_token(_cookie(headers.get("cookie", ""))):
             return None
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-        if scope["path"] == "/" and self._same(query.get("token", [""])[0]):
+        if scope["path"] == "/" and self._is_token(query.get("token", [""])[0]):
             answer = RedirectResponse("/", 303)
             answer.set_cookie(_COOKIE, self._token, httponly=True, samesite="strict")
             return answer
         text = "A token is required: send 'Authorization: Bearer TOKEN', or open the page as /?token=TOKEN."
         return _refuse(401, text, {"WWW-Authenticate": "Bearer"})
 
-    def _same(self, given: str) -> bool:
+    def _is_token(self, given: str) -> bool:
         return self._token is not None and hmac.compare_digest(given.encode(), self._token.encode())
 
 

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the endpoints, made from their messages."""
+"""The OpenAPI 3.1 document of the endpoints, generated from their messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BLOB = {"application/octet-stream": {"schema": {"type": "string", "format": "bi
 
 
 def openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """Return the document; of endpoints with the same route the first is described.
+    """Return the document; if endpoints have the same route, the first is described.
 
     >>> from ..messages import ClearRequest
     >>> openapi([Endpoint("POST", "/clear", "Forget everything", print, body=ClearRequest)])["paths"].keys()
@@ -69,7 +69,7 @@ def _parameters(query: type | None) -> list[dict[str, Any]]:
 
 
 def _portable(schema: Any) -> Any:
-    """Return a schema without half surrogate pairs in its patterns: not all engines read them."""
+    """Return a schema without lone surrogates in its patterns, which not all engines can read."""
     if isinstance(schema, dict):
         return {name: _portable(value) for name, value in schema.items()}
     if isinstance(schema, list):

@@ -1,4 +1,4 @@
-"""The routes of the page: its files, and what it reads from the database."""
+"""The routes of the page: its files, and the data that it reads from the database."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..messages import (
     RunQuery,
     RunsReply,
 )
-from .endpoints import Call, Endpoint, get, json_response
+from .endpoints import CheckedRequest, Endpoint, get, json_response
 from .feed import ChangeFeed
 
 STATIC = Path(__file__).resolve().parents[2] / "_static"
@@ -30,44 +30,44 @@ _POINT_COLUMNS = PointsReply.__struct_fields__
 
 
 def page_routes(frontend: Frontend) -> list[Endpoint]:
-    """Return what the page reads."""
+    """Return the endpoints from which the page reads its data."""
     database = frontend.database
 
-    def points(call: Call) -> dict[str, list[Any]]:
-        asked: PointsQuery = call.query
-        named = {"score": asked.score, "target": asked.target, "kind": asked.kind, "address": asked.address}
-        names = _POINT_COLUMNS if asked.columns is None else asked.columns.split(",")
+    def points(request: CheckedRequest) -> dict[str, list[Any]]:
+        query: PointsQuery = request.query
+        named = {"score": query.score, "target": query.target, "kind": query.kind, "address": query.address}
+        names = _POINT_COLUMNS if query.columns is None else query.columns.split(",")
         for name in names:
             if name not in _POINT_COLUMNS:
                 raise InputError(f"Points have no column {name!r}. {did_you_mean(name, _POINT_COLUMNS)}")
         equal = {name: value for name, value in named.items() if value is not None}
-        return database.columns(asked.run, asked.model, names, level=asked.level, **equal)
+        return database.columns(query.run, query.model, names, level=query.level, **equal)
 
-    def graph(call: Call) -> Any:
-        run, model = call.query.run, call.query.model
+    def graph(request: CheckedRequest) -> Any:
+        run, model = request.query.run, request.query.model
         blob = database.graph(run, model)
         if blob is None:
             return json_response(ErrorReply(f"There is no graph of model {model!r} in run {run!r}."), 404)
         return scene(decode_graph(blob)[0])
 
-    def notices(call: Call) -> dict[str, Any]:
-        return {"notices": database.notices(call.query.run)}
+    def notices(request: CheckedRequest) -> dict[str, Any]:
+        return {"notices": database.notices(request.query.run)}
 
     return [
         get(
             "/api/runs",
-            "Every run, and what there is to look at",
+            "Every run, with its epochs, layers and scores",
             RunsReply,
-            lambda call: frontend.runs(),
+            lambda request: frontend.runs(),
         ),
         get("/api/points", "Scores, as columns", PointsReply, points, PointsQuery),
         get("/api/graph", "A model's graph", dict[str, Any], graph, RunQuery),
-        get("/api/notices", "What people should know", NoticesReply, notices, NoticesQuery),
+        get("/api/notices", "Notices, the newest first", NoticesReply, notices, NoticesQuery),
     ]
 
 
 def file_routes(feed: ChangeFeed) -> list[Route]:
-    """Return the page's files and its stream of events."""
+    """Return the routes of the page's files and of its event stream."""
 
     async def stream(request: Request) -> Response:
         last = request.headers.get("last-event-id", "")

@@ -1,4 +1,4 @@
-"""The next role, reached over HTTP: the same methods as the role itself."""
+"""Proxies of the next role, which send HTTP requests and have the same methods as the role itself."""
 
 from __future__ import annotations
 
@@ -45,39 +45,56 @@ _LONGEST_PAUSE = 1.0
 
 
 class Remote:
-    """What both stand-ins have in common. ``url`` is like ``http://127.0.0.1:8081``."""
+    """Base of both proxies.
+
+    Args:
+        url: The role's URL, such as ``http://127.0.0.1:8081``.
+        token: The secret that the role requires.
+        timeout: Seconds to wait for a reply.
+    """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 600.0) -> None:
         self.url, self.token, self.timeout = url.rstrip("/"), token, timeout
 
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
+        """Send the graph of a model."""
         self._ask(_graph_path(run, model), blob)
 
     def put_target(self, target: Target) -> None:
+        """Send a target."""
         self._post("/targets", target.request())
 
     def notices(self, notices: Sequence[Notice]) -> None:
+        """Send notices."""
         if notices:
             self._post("/notices", NoticesRequest(list(notices)))
 
     def report(self, report: StatusReport) -> None:
+        """Send the counts of another role."""
         self._post("/status", report)
 
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
+        """Wait until everything that was sent is scored and stored, of all or of one run or model.
+
+        Raises:
+            AwayError: If that takes longer than ``timeout`` seconds, or the role does not answer.
+        """
         wait = {} if timeout is None else {"Prefer": f"wait={math.ceil(timeout)}"}
         self._ask_once("/flush", encode(FlushRequest(run, model)), wait)
 
     def clear(self) -> None:
+        """Delete everything."""
         self._post("/clear", ClearRequest())
 
     def remove(self, model: str) -> None:
+        """Delete everything of a model."""
         self._post("/remove", RemoveRequest(model))
 
     def _post(self, path: str, message: Any) -> None:
         self._ask(path, encode(message))
 
     def _ask(self, path: str, body: bytes | None = None) -> Any:
-        """Return the JSON answer; a server that is away or busy is asked again a few times."""
+        """Send a request and return the JSON reply; retry a few times if the server is away or busy."""
         for delay in _RETRIES:
             try:
                 return self._ask_once(path, body)
@@ -86,7 +103,7 @@ class Remote:
         return self._ask_once(path, body)
 
     def _ask_once(self, path: str, body: bytes | None = None, extra: Mapping[str, str] | None = None) -> Any:
-        """Return the JSON answer; raises AwayError if another try may help, else ServeError."""
+        """Send a request and return the JSON reply; raises AwayError if a retry may help, else ServeError."""
         headers = {"Content-Type": "application/octet-stream", **(extra or {})}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -99,37 +116,41 @@ class Remote:
                 text = error.read().decode("utf-8", "replace")
             kind = AwayError if error.code in (429, 502, 503, 504, 507) else ServeError
             raise kind(f"{self.url}{path} answered {error.code}: {text}") from None
-        except (OSError, ValueError) as error:  # no answer, or a part of one
+        except (OSError, ValueError) as error:  # no reply, or a truncated one
             raise AwayError(f"{self.url} cannot be reached: {error}") from None
 
 
 class RemoteFrontend(Remote):
-    """The frontend, as the evaluator sees it."""
+    """The proxy of the frontend, which the evaluator calls."""
 
     def results(self, results: Results, infos: Sequence[ScoreInfo] = ()) -> None:
+        """Send results and the descriptions of their scores."""
         self._post("/results", ResultsRequest.of(results, infos))
 
     def claim_target(self, name: str, owner: str) -> None:
+        """Restrict a target to the runs of its owner."""
         self._post("/claim", ClaimRequest(name, owner))
 
     def arrival_order(self, run: str, model: str, mode: str, holds: bool) -> None:
+        """Verify the scores of labels that were matched by order of arrival, or withdraw them."""
         self._post("/order", ArrivalOrderRequest(run, model, mode, holds))
 
     def targets(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._ask("/targets")["targets"]
-        return found
+        """Return the stored targets."""
+        targets: list[dict[str, Any]] = self._ask("/targets")["targets"]
+        return targets
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A request to send later.
+    """A queued request.
 
     Attributes:
         send: Sends it.
         nbytes: Its size.
-        model: The model it belongs to, if it belongs to one.
+        model: The model it belongs to, if any.
         done: Called when it was sent, or refused.
-        matters: Whether to send it again until it arrives.
+        matters: Whether to retry until it arrives.
     """
 
     send: Callable[[], None]
@@ -140,15 +161,15 @@ class _Call:
 
 
 class RemoteEvaluator(Remote):
-    """The evaluator, as the aggregator sees it.
+    """The proxy of the evaluator, which the aggregator calls.
 
-    A thread sends what clients would otherwise have to wait for, in order, and again until it has arrived: a
+    A thread sends queued requests in order, so that clients do not wait, and retries each until it arrives. A
     data point is done when it is scored and stored.
 
     Args:
         url: The evaluator's URL.
-        token: The secret it asks for.
-        folder: Where targets and graphs that wait are kept, so that they survive the process.
+        token: The secret that the evaluator requires.
+        folder: Folder for queued targets and graphs, so that they survive this process; None for no folder.
     """
 
     def __init__(self, url: str, token: str | None = None, folder: Path | None = None) -> None:
@@ -164,41 +185,50 @@ class RemoteEvaluator(Remote):
                 self._submit(number, path, body)
 
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
+        """Queue the graph of a model."""
         self._keep(_graph_path(run, model), blob)
 
     def put_target(self, target: Target) -> None:
+        """Queue a target."""
         self._keep("/targets", encode(target.request()))
 
     def points(self, batch: Sequence[DataPoint], done: Done = lambda point: None) -> None:
+        """Queue data points that became complete together; ``done`` is called with each that is stored."""
         for number, point in enumerate(batch, start=1):
             send = partial(self._send, point, last=number == len(batch))
             self._worker.submit(_Call(send, point.nbytes, point.key.model, partial(done, point)))
 
     def backlog(self) -> int:
+        """Return the bytes of the queued requests."""
         return self._worker.nbytes
 
     def notices(self, notices: Sequence[Notice]) -> None:
+        """Queue notices; they are sent once, without a retry."""
         self._worker.submit(_Call(partial(super().notices, notices), matters=False))
 
     def report(self, report: StatusReport) -> None:
+        """Queue counts; they replace counts that are still queued."""
         with self._reporting:
-            waits, self._latest = self._latest is not None, report
-        if not waits:
+            queued, self._latest = self._latest is not None, report
+        if not queued:
             self._worker.submit(_Call(self._send_report, matters=False))
 
     def flush(self, run: str | None = None, model: str | None = None, timeout: float | None = None) -> None:
+        """Wait until the queue is sent, then until everything is scored and stored; see ``Remote.flush``."""
         super().flush(run, model, wait_for(self._worker, lambda: self._trouble, timeout))
 
     def clear(self) -> None:
+        """Drop the queue and delete everything."""
         self._drop(lambda call: True)
         super().clear()
 
     def remove(self, model: str) -> None:
+        """Drop the queued requests of a model and delete everything of it."""
         self._drop(lambda call: call.model == model)
         super().remove(model)
 
     def close(self) -> None:
-        """Send what waits, as long as the evaluator takes it."""
+        """Send the queue, as long as the evaluator answers, and end the thread."""
         self._closing.set()
         self._worker.close()
         if self._spool is not None:
@@ -230,7 +260,7 @@ class RemoteEvaluator(Remote):
             super().report(latest)
 
     def _deliver(self, call: _Call) -> None:
-        """Send a request until it has arrived; once if it does not matter, and not again if it is refused."""
+        """Send a request, with retries until it arrives if it ``matters`` and is not refused."""
         pause = _RETRIES[0]
         while not (self._closing.is_set() and self._trouble):
             try:
@@ -245,16 +275,16 @@ class RemoteEvaluator(Remote):
                     break
                 self._closing.wait(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
-            except ServeError:  # refused, as another try would be; the worker logs it
+            except ServeError:  # a retry would be refused too; the worker logs the error
                 call.done()
                 raise
         else:
-            return  # what waits is kept until the server is started again
+            return  # the message stays on disk for the next start
         call.done()
 
 
 class _Spool:
-    """Keeps messages on disk until they were sent."""
+    """Queued messages on disk, each until it is sent."""
 
     def __init__(self, folder: Path) -> None:
         self._log = Log(folder, fsync=False)
@@ -262,7 +292,7 @@ class _Spool:
         self._number = 0
 
     def waiting(self) -> list[tuple[int, str, bytes]]:
-        """Return (number, path, body) of what an earlier process left."""
+        """Return (number, path, body) of the messages that an earlier process did not send."""
         out = []
         with self._lock:
             for file, frame in self._log.frames():
@@ -274,7 +304,7 @@ class _Spool:
         return out
 
     def put(self, path: str, body: bytes) -> int:
-        """Keep a message; return its number."""
+        """Store a message and return its number; raises FullError if the disk is full."""
         with self._lock:
             try:
                 self._log.append({"path": path}, body)

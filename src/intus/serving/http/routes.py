@@ -1,4 +1,4 @@
-"""The routes of the three roles: what each takes from clients, and from the roles before it."""
+"""The routes of the three roles, for clients and for the previous role."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ from ..messages import (
     TargetsReply,
     TriggerFields,
 )
-from .endpoints import Call, Endpoint, get, post
+from .endpoints import CheckedRequest, Endpoint, get, post
 
 MAX_SMALL = 1 << 16
 
 
 def aggregator_routes(aggregator: AggregatorService, limit: int) -> list[Endpoint]:
-    """Return the routes that take records."""
+    """Return the routes of the aggregator."""
 
     def count_malformed() -> None:
         aggregator.malformed += 1
 
-    def records(call: Call) -> IngestReply:
-        return aggregator.records(*decode_records(call.body), call.body)
+    def records(request: CheckedRequest) -> IngestReply:
+        return aggregator.records(*decode_records(request.body), request.body)
 
     def legacy(route: str) -> Endpoint:
-        def take(call: Call) -> IngestReply:
-            return aggregator.records([call.body.record(route)], {})
+        def take(request: CheckedRequest) -> IngestReply:
+            return aggregator.records([request.body.record(route)], {})
 
         summary = "Take one array, as the client of 2018 sends it"
         return post(
             f"/{route}", summary, LegacyArray, take, limit, reply=IngestReply, refused=count_malformed
         )
 
-    def status(call: Call) -> AggregatorReply:
+    def status(request: CheckedRequest) -> AggregatorReply:
         return read({"trigger": aggregator.aggregator.trigger} | aggregator.status(), AggregatorReply)
 
     return [
@@ -75,7 +75,7 @@ def aggregator_routes(aggregator: AggregatorService, limit: int) -> list[Endpoin
             "/set_trigger_fields",
             "Set the fields whose change completes a data point, for runs that begin from now on",
             TriggerFields,
-            lambda call: aggregator.set_trigger(call.body),
+            lambda request: aggregator.set_trigger(request.body),
             MAX_SMALL,
             refused=count_malformed,
         ),
@@ -86,16 +86,16 @@ def aggregator_routes(aggregator: AggregatorService, limit: int) -> list[Endpoin
 
 
 def evaluator_routes(evaluator: Evaluator, limit: int) -> list[Endpoint]:
-    """Return the routes that take data points."""
+    """Return the routes of the evaluator."""
 
-    def datapoint(call: Call) -> AcceptedReply:
+    def datapoint(request: CheckedRequest) -> AcceptedReply:
         if evaluator.backlog() > limit * 4:
             raise BusyError("Too many data points wait to be scored. Send this again in a second.")
-        records, envelope = decode_records(call.body)
-        said = read(envelope, PointEnvelope, "The envelope of the data point: ")
+        records, envelope = decode_records(request.body)
+        checked = read(envelope, PointEnvelope, "The envelope of the data point: ")
         stored = threading.Event()
-        evaluator.point(DataPoint.read(records, said), last=said.last, done=lambda point: stored.set())
-        while not stored.wait(0.5):  # until then the sender keeps it
+        evaluator.point(DataPoint.read(records, checked), last=checked.last, done=lambda point: stored.set())
+        while not stored.wait(0.5):  # the sender keeps it until the reply
             if evaluator.closing.is_set() and not stored.wait(5):
                 raise AwayError("The evaluator is being stopped. Send this to it again.")
         return AcceptedReply(1)
@@ -109,56 +109,56 @@ def evaluator_routes(evaluator: Evaluator, limit: int) -> list[Endpoint]:
 
 
 def frontend_routes(frontend: Frontend, limit: int) -> list[Endpoint]:
-    """Return the routes that take what is stored."""
+    """Return the routes of the frontend."""
 
-    def results(call: Call) -> AcceptedReply:
-        table = call.body.results()
-        frontend.results(table, call.body.scores)
+    def results(request: CheckedRequest) -> AcceptedReply:
+        table = request.body.results()
+        frontend.results(table, request.body.scores)
         return AcceptedReply(len(table))
 
-    def claim(call: Call) -> None:
-        frontend.claim_target(call.body.name, call.body.owner)
+    def claim(request: CheckedRequest) -> None:
+        frontend.claim_target(request.body.name, request.body.owner)
 
-    def arrival_order(call: Call) -> None:
-        said = call.body
-        frontend.arrival_order(said.run, said.model, said.mode, said.holds)
+    def arrival_order(request: CheckedRequest) -> None:
+        order = request.body
+        frontend.arrival_order(order.run, order.model, order.mode, order.holds)
 
-    order = "Verify the scores of labels that were matched by order of arrival, or withdraw them"
+    summary = "Verify the scores of labels that were matched by order of arrival, or withdraw them"
     return [
         post("/results", "Store scores", ResultsRequest, results, limit, reply=AcceptedReply),
-        post("/claim", "Keep a target to the runs of its owner", ClaimRequest, claim, limit),
-        post("/order", order, ArrivalOrderRequest, arrival_order, limit),
+        post("/claim", "Restrict a target to the runs of its owner", ClaimRequest, claim, limit),
+        post("/order", summary, ArrivalOrderRequest, arrival_order, limit),
         *_common_routes(frontend, limit),
         *_report_routes(frontend, limit),
-        get("/targets", "All targets", TargetsReply, lambda call: {"targets": frontend.targets()}),
+        get("/targets", "All targets", TargetsReply, lambda request: {"targets": frontend.targets()}),
     ]
 
 
 def _common_routes(
     role: AggregatorService | Link, limit: int, refused: Callable[[], None] = lambda: None
 ) -> list[Endpoint]:
-    """Return the routes that every role has; it passes on what it takes."""
+    """Return the routes that every role has."""
 
-    def target(call: Call) -> None:
-        role.put_target(Target.parse(call.body))
+    def target(request: CheckedRequest) -> None:
+        role.put_target(Target.parse(request.body))
 
-    def legacy_target(call: Call) -> None:
-        role.put_target(Target.parse(call.body.request()))
+    def legacy_target(request: CheckedRequest) -> None:
+        role.put_target(Target.parse(request.body.request()))
 
-    def flush(call: Call) -> None:
-        said = call.body
+    def flush(request: CheckedRequest) -> None:
+        scope = request.body
         if isinstance(role, AggregatorService):
-            role.flush(said.run, said.model, call.wait, said.client)
+            role.flush(scope.run, scope.model, request.wait, scope.client)
         else:
-            role.flush(said.run, said.model, call.wait)
+            role.flush(scope.run, scope.model, request.wait)
 
-    waiting = "Score all that came, and wait for it, as long as Prefer: wait=SECONDS says"
+    waiting = "Score everything received, and wait up to Prefer: wait=SECONDS"
     legacy = "Register labels, as the client of 2018 does"
     table = [
         ("/targets", "Register labels", TargetRequest, target),
         ("/flush", waiting, FlushRequest, flush),
-        ("/clear", "Forget everything", ClearRequest, lambda call: role.clear()),
-        ("/remove", "Forget a model", RemoveRequest, lambda call: role.remove(call.body.name)),
+        ("/clear", "Delete everything", ClearRequest, lambda request: role.clear()),
+        ("/remove", "Delete a model", RemoveRequest, lambda request: role.remove(request.body.name)),
         ("/register_classification_targets", legacy, LegacyTargetRequest, legacy_target),
         ("/register_clustering_targets", legacy, LegacyTargetRequest, legacy_target),
     ]
@@ -167,7 +167,7 @@ def _common_routes(
             "/graph",
             "Take a model's graph",
             bytes,
-            lambda call: role.put_graph(call.query.run, call.query.model, call.body),
+            lambda request: role.put_graph(request.query.run, request.query.model, request.body),
             limit,
             query=RunQuery,
             refused=refused,
@@ -177,12 +177,20 @@ def _common_routes(
 
 
 def _report_routes(role: Link, limit: int) -> list[Endpoint]:
-    """Return the routes for what the roles before tell of themselves."""
+    """Return the routes for notices and counts of the previous roles."""
     return [
         post(
-            "/notices", "Store notices", NoticesRequest, lambda call: role.notices(call.body.notices), limit
+            "/notices",
+            "Store notices",
+            NoticesRequest,
+            lambda request: role.notices(request.body.notices),
+            limit,
         ),
         post(
-            "/status", "Take another role's counts", StatusReport, lambda call: role.report(call.body), limit
+            "/status",
+            "Receive the counts of another role",
+            StatusReport,
+            lambda request: role.report(request.body),
+            limit,
         ),
     ]

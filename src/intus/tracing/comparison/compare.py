@@ -49,14 +49,14 @@ def compare(a: Trace, b: Trace) -> Comparison:
         A DataFrame with one row for each pair of tensors, in the order of ``a``; printing it shows a summary
         and the rows around the first difference. Its columns:
 
-        - ``a``, ``b``: the labels; ``""`` for a tensor without a partner. - ``verdict``: ``"equal"`` (bit for
-        bit), ``"close"`` (rounding explains the difference), ``"differs"``,
-          ``"shape"`` (the shapes differ), ``"only in a"``, ``"only in b"``, or ``"not saved"``.
-        - ``is_source``: whether the operation itself makes a difference, not only its inputs. - ``relative``:
-        the norm of the difference divided by the larger norm. - ``rounding_error``: the relative difference
-        that rounding in the coarser dtype explains so distance. - ``isolated_error``: the relative difference
-        between the operation of ``a`` run on the inputs of ``b`` and
-          the result of ``b``. NaN if that could not be run: a loaded trace, other operations.
+        - ``a``, ``b``: the labels; ``""`` for a tensor without a partner.
+        - ``verdict``: ``"equal"`` (bit for bit), ``"close"`` (rounding explains the difference),
+          ``"differs"``, ``"shape"`` (the shapes differ), ``"only in a"``, ``"only in b"``, ``"not saved"``.
+        - ``is_source``: whether the operation itself makes a difference, not only its inputs.
+        - ``relative``: the norm of the difference divided by the larger norm.
+        - ``rounding_error``: the relative difference that rounding in the coarser dtype explains so far.
+        - ``isolated_error``: the relative difference between the operation of ``a``, run on the inputs of
+          ``b``, and the result of ``b``. NaN if that could not be run: a loaded trace, other operations.
         - ``max_abs``: the largest absolute difference.
         - ``cosine``: the cosine similarity.
         - ``fraction_different``: the fraction of elements that are not equal.
@@ -107,7 +107,7 @@ class Pair:
         b: The row of ``b``; -1 if there is none.
         verdict: The verdict, as in the table.
         difference: The difference of the values; None if they were not compared.
-        rounding_error: The relative difference that rounding explains so distance.
+        rounding_error: The relative difference that rounding explains so far.
         isolated_error: The relative difference that the operation makes by itself; NaN if unknown.
         is_source: Whether the operation makes more of a difference than rounding.
         proven: Whether ``is_source`` was shown by running the operation.
@@ -131,7 +131,7 @@ class Pair:
 
 
 class Origin(NamedTuple):
-    """Where a difference originates.
+    """The place where a difference originates.
 
     Attributes:
         pair: The number of the first pair that shows it.

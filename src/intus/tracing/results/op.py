@@ -109,7 +109,7 @@ class Op(HasMeta):
 
     @property
     def kind(self) -> str:
-        """What the tensor is: ``"op"``, ``"input"``, ``"output"``, ``"buffer"`` or ``"constant"``."""
+        """The kind of the tensor: ``"op"``, ``"input"``, ``"output"``, ``"buffer"`` or ``"constant"``."""
         return OP_KINDS[int(self._graph.ops.kind[self.row])]
 
     @property
@@ -400,7 +400,7 @@ class Op(HasMeta):
 
     @property
     def value(self) -> Tensor:
-        """The saved activation, detached, as it was when the operation returned it.
+        """The saved activation, detached, with the values that the operation returned.
 
         With ``to`` or ``transform`` of ``trace`` it is in the form that these gave it, while ``shape`` and
         ``dtype`` remain those of the operation.

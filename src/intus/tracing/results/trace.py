@@ -46,7 +46,7 @@ class Conditional(NamedTuple):
         kind: What was decided: ``"if"``, ``"elif"``, ``"while"``, ``"ternary"``, ``"assert"``,
             ``"comprehension"``, ``"guard"``, or ``"read"`` if unknown.
         way: Whether the condition was true; None if unknown.
-        how: The method that read the value: ``"bool"``, ``"item"``, ``"equal"``.
+        how: The method that read the value: ``"bool"``, ``"item"``, ``"tolist"``, ``"equal"``.
         involved: The ops that were computed for this decision alone.
         starts: Those of ``involved`` that depend on no other of them: where the condition branches off.
     """
@@ -292,12 +292,12 @@ class Trace:
 
     @property
     def started(self) -> float:
-        """When the pass began, in seconds since 1970; NaN if unknown."""
+        """The time when the pass began, in seconds since 1970; NaN if unknown."""
         return float(self.graph.facts.get("started", math.nan))
 
     @property
     def ended(self) -> float:
-        """When the pass ended, in seconds since 1970; NaN if unknown."""
+        """The time when the pass ended, in seconds since 1970; NaN if unknown."""
         return self.started + self.seconds
 
     @property
@@ -319,7 +319,7 @@ class Trace:
 
     @property
     def output(self) -> Any:
-        """What the model returned, with its autograd graph.
+        """The output of the model, with its autograd graph.
 
         Call ``backward`` on a loss of it, and every op has its ``grad``.
 
@@ -397,7 +397,7 @@ class Trace:
         return part_of(whole, index(whole.shape, units, axis, address))[0]
 
     def _parameter(self, address: str) -> Tensor:
-        """Return the value of a parameter, as it was before the pass."""
+        """Return the value that a parameter had before the pass."""
         if self._replays is None:
             raise InputError(
                 f"This trace does not hold the value of {address!r}: it was taken with save='none', "
@@ -525,7 +525,7 @@ class Trace:
         Args:
             changes: What each address becomes: a number; a tensor, which is broadcast; a function of the
                 value; or another trace or op, whose value is taken. An address may name an op, a module, an
-                input, a parameter (``"fc.weight"``), or several by a pattern (``"*.attn"``), a class or a
+                input, a parameter (``"fc.weight"``), or several by a pattern (``"**.attn"``), a class or a
                 type; and units of it: ``"conv1[3]"``, ``"conv1[3,5:8]"``, or ``"ln_f[-1@1]"`` for the last
                 element along axis 1. Without ``@`` the operation determines the axis: the channels of a
                 convolution, the features of a linear layer, the heads of a fused attention, the rows of a

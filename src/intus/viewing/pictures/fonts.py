@@ -9,7 +9,7 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-OWN = ""  # the file name that stands for matplotlib's DejaVu Sans
+OWN = ""  # used as the file name of matplotlib's DejaVu Sans
 MISSING = "\N{WHITE VERTICAL RECTANGLE}"
 _UNSUITABLE = re.compile("LastResort|Emoji.*Color|Color.*Emoji|Mono|Serif", re.IGNORECASE)
 

@@ -1,5 +1,6 @@
 // The text on boxes, and the kinds of boxes.
-import { count, type Figures } from "./facts.ts";
+import { count } from "../../ui/format.ts";
+import type { Figures } from "./facts.ts";
 import { isCreated, isFailed, type TreeNode } from "./tree.ts";
 
 const LONGEST_CAPTION = 36;

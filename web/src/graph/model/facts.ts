@@ -1,4 +1,5 @@
-// The figures of boxes, summed over their contents, and the format of figures.
+// The figures of boxes, summed over their contents.
+import { bytes, count, duration, plural } from "../../ui/format.ts";
 import type { Scene } from "./scene.ts";
 import { preorder, type Tree, type TreeNode } from "./tree.ts";
 
@@ -51,38 +52,6 @@ export function figures(tree: Tree): Figures {
 export const product = (shape: number[]): number => shape.reduce((a, b) => a * b, 1);
 
 export const dimensions = (shape: number[]): string => shape.join("×") || "scalar";
-
-export function count(n: number): string {
-  if (n < 1000) return String(n);
-  for (const [unit, scale] of [["T", 1e12], ["B", 1e9], ["M", 1e6], ["K", 1e3]] as const) {
-    if (n >= scale) return `${trim(n / scale)}${unit}`;
-  }
-  return String(n);
-}
-
-export function bytes(n: number): string {
-  const units = ["B", "KB", "MB", "GB", "TB"];
-  let power = 0;
-  while (n >= 1024 && power < units.length - 1) {
-    n /= 1024;
-    power++;
-  }
-  return `${power ? trim(n) : n} ${units[power]}`;
-}
-
-export function duration(ns: number): string {
-  for (const [unit, scale] of [["s", 1e9], ["ms", 1e6], ["µs", 1e3]] as const) {
-    if (ns >= scale) return `${trim(ns / scale)} ${unit}`;
-  }
-  return `${Math.round(ns)} ns`;
-}
-
-/** Format a number with thousands separators: 12,345. Intl does the same but takes 25 ms to start. */
-export const grouped = (n: number): string => String(n).replace(/\B(?=(\d{3})+$)/g, ",");
-
-export const plural = (n: number, noun: string): string => `${grouped(n)} ${noun}${n === 1 ? "" : "s"}`;
-
-const trim = (n: number): string => (n >= 100 ? n.toFixed(0) : n.toFixed(1).replace(/\.0$/, ""));
 
 /** Format a graph's totals as one line. */
 export function totals({ totals: t }: Scene): string {

@@ -1,5 +1,6 @@
 // The picture on the screen with minimap and trail: when it is redrawn, and its animations.
-import { el } from "../dom.ts";
+import { el } from "../../ui/dom.ts";
+import { onThemeChange } from "../../ui/theme.ts";
 import type { Rect } from "../layout/visibleLayout.ts";
 import { containerInView, trail, trailOf } from "../panel/trail.ts";
 import { CameraControl, ease, prefersLessMotion, SLIDE } from "./camera.ts";
@@ -45,11 +46,9 @@ export class GraphCanvas {
       this.redraw();
     };
     refresh();
-    const scheme = matchMedia("(prefers-color-scheme: dark)");
-    scheme.addEventListener("change", refresh, this.stopped);
-    const toggled = new MutationObserver(refresh);
+    const { signal } = this.stopped;
     const root = this.area.getRootNode(); // a shadow root in a widget (viewing/widget.py)
-    for (const place of [document.documentElement, root instanceof ShadowRoot && root.host]) if (place) toggled.observe(place, { attributeFilter: ["data-theme"] });
+    onThemeChange(refresh, signal, root instanceof ShadowRoot ? root.host : undefined);
     const resize = new ResizeObserver(() => this.onResize());
     resize.observe(this.area);
     const print = ({ type }: Event): void => {
@@ -57,9 +56,8 @@ export class GraphCanvas {
       this.theme = readTheme(this.area);
       this.paintNow();
     };
-    const { signal } = this.stopped;
     for (const event of ["beforeprint", "afterprint"]) addEventListener(event, print, { signal });
-    signal.addEventListener("abort", () => (toggled.disconnect(), resize.disconnect()));
+    signal.addEventListener("abort", () => resize.disconnect());
     this.onResize();
   }
 

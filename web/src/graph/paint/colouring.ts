@@ -1,5 +1,5 @@
 // The current paint and its legend.
-import { el } from "../dom.ts";
+import { el } from "../../ui/dom.ts";
 import type { Figures } from "../model/facts.ts";
 import type { Tree } from "../model/tree.ts";
 import { legend } from "./legend.ts";

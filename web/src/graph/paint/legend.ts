@@ -1,7 +1,7 @@
 // The legend: the scale of the paint, or the visual code without a paint.
-import { el } from "../dom.ts";
+import { scaleGradient } from "../../ui/colour.ts";
+import { el } from "../../ui/dom.ts";
 import { isCreated, type Tree, type TreeNode } from "../model/tree.ts";
-import { scaleGradient } from "./colour.ts";
 import { formatValue, type Paint } from "./paint.ts";
 import { shareOf, ticksOf } from "./scale.ts";
 

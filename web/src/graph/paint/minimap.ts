@@ -1,5 +1,5 @@
 // The minimap: the whole graph in a corner, with the visible part marked; click or drag to move there.
-import { el } from "../dom.ts";
+import { el } from "../../ui/dom.ts";
 import type { VisibleLayout } from "../layout/visibleLayout.ts";
 import { paintOf } from "./boxes.ts";
 import type { CanvasTheme } from "./colour.ts";

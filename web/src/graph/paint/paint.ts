@@ -1,9 +1,11 @@
 // Paints: values by address that color the boxes, and the paints that a graph provides itself.
-import { bytes, count, duration, type Figures } from "../model/facts.ts";
+import { scaleColour } from "../../ui/colour.ts";
+import { bytes, count, duration } from "../../ui/format.ts";
+import type { Figures } from "../model/facts.ts";
 import type { Scene } from "../model/scene.ts";
 import { preorder, type Tree, type TreeNode } from "../model/tree.ts";
 import { summaryOf } from "../panel/values.ts";
-import { type CanvasTheme, scaleColour } from "./colour.ts";
+import type { CanvasTheme } from "./colour.ts";
 import { shareOf } from "./scale.ts";
 
 /** Values that color the boxes, by address; null or absent means that the value is missing, which is shown. */

@@ -1,5 +1,5 @@
 // The linear or logarithmic scale of a paint, and the ticks of the latter.
-import { bytes } from "../model/facts.ts";
+import { bytes } from "../../ui/format.ts";
 import type { Paint } from "./paint.ts";
 
 const WIDE = 100; // with a larger ratio nearly all boxes would look alike on a linear scale

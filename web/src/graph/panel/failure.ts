@@ -1,7 +1,8 @@
 // The notice of a failed pass: the exception, where it was raised, and a link to the box where it happened.
-import { el, inParts } from "../dom.ts";
+import { el } from "../../ui/dom.ts";
 import { OP } from "../model/scene.ts";
 import { isFailed, type Tree, type TreeNode } from "../model/tree.ts";
+import { inParts } from "./elements.ts";
 import { shortPath } from "./panel.ts";
 
 interface Raised {

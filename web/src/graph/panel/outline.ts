@@ -1,6 +1,6 @@
 // The outline: the visible boxes as a tree in the DOM, for keyboards and screen readers. It opens and closes with the
 // picture. Only rows on the screen are in the DOM, so that a hundred thousand rows cost nothing.
-import { el } from "../dom.ts";
+import { el } from "../../ui/dom.ts";
 import type { LayoutView } from "../layout/layoutView.ts";
 import type { VisibleLayout } from "../layout/visibleLayout.ts";
 import { captions } from "../model/captions.ts";

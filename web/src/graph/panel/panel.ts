@@ -1,12 +1,15 @@
 // The panel with the details of the selected box: inputs, outputs, contents, costs, source code.
-import { el, iconButton, inParts } from "../dom.ts";
+import { el } from "../../ui/dom.ts";
+import { bytes, count, duration, grouped, plural } from "../../ui/format.ts";
+import { CLOSE } from "../../ui/icons.ts";
 import type { LayoutView } from "../layout/layoutView.ts";
 import { isFold } from "../model/captions.ts";
-import { bytes, count, dimensions, duration, grouped, plural, product } from "../model/facts.ts";
+import { dimensions, product } from "../model/facts.ts";
 import { CREATED, FAILED, INPLACE, type Source } from "../model/scene.ts";
 import { rowsInside } from "../model/stream.ts";
 import { isFailed, type Tree, type TreeNode } from "../model/tree.ts";
 import { formatValue, isPaintable, type Paint, valueOf } from "../paint/paint.ts";
+import { iconButton, inParts } from "./elements.ts";
 import { item, section } from "./section.ts";
 import { borders } from "./tensors.ts";
 import { valueOfRow } from "./values.ts";
@@ -27,7 +30,7 @@ export function panelFor(layoutView: LayoutView, id: number, paint: Paint | null
   const rows = rowsInside(tree, id);
   const { out, sections } = borders(tree, node, rows, actions);
   const parts = [
-    el("header", {}, el("h2", { title }, ...inParts(title)), iconButton("close", "Close details", actions.close)),
+    el("header", {}, el("h2", { title }, ...inParts(title)), iconButton(CLOSE, "Close details", actions.close)),
     el("p", { class: "ig-kind" }, kindOf(tree, node)),
     flagsOf(tree, node),
     node.kind === "group" ? picker(layoutView, node, actions) : null,

@@ -1,5 +1,6 @@
 // Search for a box by name, type, shape or address.
-import { el, icon } from "../dom.ts";
+import { el } from "../../ui/dom.ts";
+import { icon, SEARCH } from "../../ui/icons.ts";
 import type { Tree, TreeNode } from "../model/tree.ts";
 
 const MOST = 40;
@@ -109,5 +110,5 @@ export function searchField(index: SearchIndex, goTo: (id: number) => void, onTe
     event.preventDefault();
     event.stopPropagation();
   });
-  return { element: el("div", { class: "ig-search" }, icon("search"), input, list), write };
+  return { element: el("div", { class: "ig-search" }, icon(SEARCH), input, list), write };
 }

@@ -1,5 +1,5 @@
 // A section of the panel: a title and a list of limited length.
-import { type Child, el } from "../dom.ts";
+import { type Child, el } from "../../ui/dom.ts";
 
 const SHOWN = 12; // items listed before "and n more"
 

@@ -1,12 +1,15 @@
 // The lists of tensors in the panel: those that enter or leave a box, and those of an edge.
-import { el, iconButton, inParts } from "../dom.ts";
-import { bytes, dimensions } from "../model/facts.ts";
+import { el } from "../../ui/dom.ts";
+import { bytes } from "../../ui/format.ts";
+import { CLOSE } from "../../ui/icons.ts";
+import { dimensions } from "../model/facts.ts";
 import { tensorsOf } from "../model/levels.ts";
 import { plus } from "../model/lists.ts";
 import { marksOf } from "../model/marks.ts";
 import { FAILED } from "../model/scene.ts";
 import type { RowEdges } from "../model/stream.ts";
 import type { LevelEdge, Tree, TreeNode } from "../model/tree.ts";
+import { iconButton, inParts } from "./elements.ts";
 import type { PanelActions } from "./panel.ts";
 import { item, section, soft } from "./section.ts";
 import { valueOfRow } from "./values.ts";
@@ -72,7 +75,7 @@ export function edgePanel(tree: Tree, edge: LevelEdge, actions: PanelActions): H
   return el(
     "aside",
     { class: "ig-panel", "aria-label": "Details of an edge" },
-    el("header", {}, el("h2", {}, title), iconButton("close", "Close details", actions.close)),
+    el("header", {}, el("h2", {}, title), iconButton(CLOSE, "Close details", actions.close)),
     el("p", { class: "ig-kind" }, `Edge${notes && ` · ${notes}`}`),
     section("Tensors", items),
     rows.length === 1 && valueOfRow(scene, rows[0]),

@@ -1,5 +1,6 @@
 // A small picture of a saved value: a heat map (negative blue, positive red) or an image.
-import { el } from "../dom.ts";
+import type { Colour } from "../../ui/colour.ts";
+import { el } from "../../ui/dom.ts";
 import { figure } from "./values.ts";
 
 /** See tracing/results/value_summary.py: one character per pixel, three in an image. */
@@ -13,7 +14,6 @@ export interface Thumbnail {
   most: number | null;
 }
 
-type Colour = [red: number, green: number, blue: number];
 const [WHITE, RED, BLUE]: Colour[] = [[247, 247, 247], [178, 24, 43], [33, 102, 172]];
 const LEVELS = 15;
 

@@ -1,9 +1,12 @@
 // The toolbar above the graph: the model's name and totals, and controls.
-import { el, iconButton, toggleTheme } from "../dom.ts";
+import { el } from "../../ui/dom.ts";
+import { COLLAPSE, EXPAND, FIT, MINUS, OUTLINE, PLUS, THEME } from "../../ui/icons.ts";
+import { toggleTheme } from "../../ui/theme.ts";
 import { depthName, depthNamed } from "../model/depths.ts";
 import { totals } from "../model/facts.ts";
 import type { Scene } from "../model/scene.ts";
 import { builtIns, type PaintName } from "../paint/paint.ts";
+import { iconButton } from "./elements.ts";
 
 export interface ToolbarActions {
   toggleOutline(): void;
@@ -44,7 +47,7 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
   const element = el(
     "div",
     { class: "ig-toolbar", role: "toolbar", "aria-label": "Graph" },
-    iconButton("outline", "Show or hide the outline", actions.toggleOutline),
+    iconButton(OUTLINE, "Show or hide the outline", actions.toggleOutline),
     el("div", { class: "ig-title" }, el("h1", { title: scene.model }, scene.model), el("p", { title: totals(scene) }, totals(scene))),
     search,
     roll && rolledButton,
@@ -52,14 +55,14 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
     el(
       "div",
       { class: "ig-buttons" },
-      iconButton("collapse", "Close one level (Shift: all)", (event) => (event.shiftKey ? actions.openToDepth(0) : actions.deeper(-1))),
+      iconButton(COLLAPSE, "Close one level (Shift: all)", (event) => (event.shiftKey ? actions.openToDepth(0) : actions.deeper(-1))),
       el("label", { class: "ig-paint" }, depth),
-      iconButton("expand", "Open one level (Shift: all)", (event) => (event.shiftKey ? actions.openToDepth(Infinity) : actions.deeper(1))),
+      iconButton(EXPAND, "Open one level (Shift: all)", (event) => (event.shiftKey ? actions.openToDepth(Infinity) : actions.deeper(1))),
       el("i", { class: "ig-rule" }),
-      iconButton("minus", "Zoom out", () => actions.zoom(1 / 1.25)),
-      iconButton("plus", "Zoom in", () => actions.zoom(1.25)),
-      iconButton("fit", "Fit the whole graph", actions.fit),
-      withTheme && iconButton("theme", "Light or dark", toggleTheme),
+      iconButton(MINUS, "Zoom out", () => actions.zoom(1 / 1.25)),
+      iconButton(PLUS, "Zoom in", () => actions.zoom(1.25)),
+      iconButton(FIT, "Fit the whole graph", actions.fit),
+      withTheme && iconButton(THEME, "Light or dark", toggleTheme),
     ),
   );
   const setPaint = (which: PaintName, title: string): void => {

@@ -1,5 +1,5 @@
 // The breadcrumb trail: links to the containers around the selected box, or around the visible part of the graph.
-import { el } from "../dom.ts";
+import { el } from "../../ui/dom.ts";
 import type { VisibleLayout } from "../layout/visibleLayout.ts";
 import type { Tree } from "../model/tree.ts";
 import type { Camera } from "../paint/picture.ts";

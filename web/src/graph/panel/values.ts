@@ -1,6 +1,7 @@
 // Summaries of saved activations: statistics and a histogram for a row of the scene.
-import { el } from "../dom.ts";
-import { grouped, product } from "../model/facts.ts";
+import { el, svg } from "../../ui/dom.ts";
+import { grouped } from "../../ui/format.ts";
+import { product } from "../model/facts.ts";
 import type { Scene } from "../model/scene.ts";
 import { type Thumbnail, thumbnailOf } from "./thumbnail.ts";
 
@@ -62,19 +63,11 @@ const [WIDTH, HEIGHT] = [264, 56];
 function histogram({ histogram: counts, low, high }: Summary): SVGSVGElement | null {
   const most = Math.max(...counts, 0);
   if (!most) return null;
-  const space = "http://www.w3.org/2000/svg";
-  const svg = document.createElementNS(space, "svg");
-  svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
-  svg.setAttribute("class", "ig-histogram");
-  svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", `Histogram of ${counts.length} bins from ${figure(low)} to ${figure(high)}`);
   const step = WIDTH / counts.length;
-  counts.forEach((n, i) => {
-    const bar = document.createElementNS(space, "rect");
+  const bars = counts.map((n, i) => {
     const height = n ? Math.max(1.5, (n / most) * HEIGHT) : 0;
-    const at = { x: i * step + 0.5, y: HEIGHT - height, width: step - 1, height };
-    for (const [name, value] of Object.entries(at)) bar.setAttribute(name, value.toFixed(2));
-    svg.append(bar);
+    return svg("rect", { x: (i * step + 0.5).toFixed(2), y: (HEIGHT - height).toFixed(2), width: (step - 1).toFixed(2), height: height.toFixed(2) });
   });
-  return svg;
+  const label = `Histogram of ${counts.length} bins from ${figure(low)} to ${figure(high)}`;
+  return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "ig-histogram", role: "img", "aria-label": label }, ...bars);
 }

@@ -1,4 +1,5 @@
 // Links: the open boxes, the selection and whether the graph is rolled, as text for the address bar.
+import { queryOf } from "../../ui/hash.ts";
 import type { LayoutView } from "../layout/layoutView.ts";
 import { isFold } from "../model/captions.ts";
 import { depthName, depthNamed } from "../model/depths.ts";
@@ -51,7 +52,7 @@ export function hashOf(tree: Tree, layoutView: LayoutView, selected: number, rol
 
 /** Return the place of a URL hash; null if it has none. */
 export function fromHash(hash: string): Partial<Place> | null {
-  const query = new URLSearchParams(hash.replace(/^#/, ""));
+  const query = queryOf(hash);
   if (!["at", "open", "depth"].some((name) => query.has(name))) return null;
   const picks = query.getAll("pick").map((text): [string, number | "all"] => {
     const [pick, ...fold] = text.split(" ");

@@ -1,8 +1,8 @@
 // Opens large graphs: a worker lays them out while a note is shown.
-import { el } from "../dom.ts";
+import { el } from "../../ui/dom.ts";
+import { grouped } from "../../ui/format.ts";
 import type { Layout } from "../layout/layers.ts";
 import { canUseWorker, layOutInWorker, type LayoutTask, type WorkerProgram } from "../layout/layoutWorker.ts";
-import { grouped } from "../model/facts.ts";
 
 const LARGE = 5000; // more boxes are laid out in a worker
 

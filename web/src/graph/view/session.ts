@@ -1,11 +1,12 @@
 // The state of a graph: open boxes, selection, paint, and the methods that change them. The subclass in view.ts shows it.
+import { grouped } from "../../ui/format.ts";
 import type { Layout } from "../layout/layers.ts";
 import type { LayoutView } from "../layout/layoutView.ts";
 import { fontOf, measurer } from "../layout/measure.ts";
 import type { Measure } from "../layout/sizes.ts";
 import { emptyLayout, type VisibleLayout } from "../layout/visibleLayout.ts";
 import { depthName, isAll } from "../model/depths.ts";
-import { type Figures, grouped } from "../model/facts.ts";
+import type { Figures } from "../model/facts.ts";
 import { isRecurrent } from "../model/roll.ts";
 import type { Scene } from "../model/scene.ts";
 import { Stream } from "../model/stream.ts";

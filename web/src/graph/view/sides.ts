@@ -1,7 +1,7 @@
 // Two graphs side by side (intus.viewing.side_by_side), with their differences marked. A separate program, `intusSides`, for
 // the files that need it. The graph that was used last leads; the other follows what it opens, selects and shows.
 import "../sides.css";
-import { el } from "../dom.ts";
+import { el } from "../../ui/dom.ts";
 import type { PlacedBox } from "../layout/visibleLayout.ts";
 import { dimensions } from "../model/facts.ts";
 import type { Scene } from "../model/scene.ts";

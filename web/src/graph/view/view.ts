@@ -1,5 +1,5 @@
 // The interactive graph: the state (session.ts) with toolbar, outline, picture and panel.
-import { el } from "../dom.ts";
+import { el } from "../../ui/dom.ts";
 import type { VisibleLayout } from "../layout/visibleLayout.ts";
 import { isRecurrent } from "../model/roll.ts";
 import type { Scene } from "../model/scene.ts";

@@ -1,0 +1,537 @@
+"""The live page in Chromium on the real server: every part of it, and how they are connected."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from page_server import LAYERS, MODEL, PageServer, plausible
+from playwright.sync_api import Page, expect
+from waiting import until
+from zoo import MODELS
+
+from intus.core.graph import Graph
+from intus.core.results import Results
+
+pytestmark = pytest.mark.browser
+
+GRAPH = "document.querySelector('.graph-host').intusView"
+SETTLED = 250  # milliseconds for a redraw and the animation of the graph
+
+
+Open = Callable[..., Page]
+
+
+def rows(page: Page) -> dict[str, str]:
+    """Return the shown value of each layer in the list."""
+    return dict(
+        page.eval_on_selector_all(
+            ".layers li",
+            "items => items.map(i => [i.dataset.address, i.querySelector('.value').textContent])",
+        )
+    )
+
+
+def colours(page: Page) -> dict[str, str | None]:
+    """Return the color of each box of the graph."""
+    return dict(
+        page.evaluate(
+            "document.querySelector('.graph-host').intusView.boxes().map(b => [b.address, b.colour])"
+        )
+    )
+
+
+def of_fc1(server: PageServer, run: str) -> list[float]:
+    """Return the stored linear probe scores of layer fc1 by epoch."""
+    query = {"score": "linear_f1", "target": "digit", "address": "fc1"}
+    return server.database.columns(run, MODEL, ["value"], **query)["value"]
+
+
+MARKER = """() => {
+  const canvas = document.querySelector(".canvas .over");
+  const probe = document.body.appendChild(document.createElement("span"));
+  probe.style.color = "var(--accent)";
+  const accent = getComputedStyle(probe).color.match(/\\d+/g).map(Number);
+  probe.remove();
+  const { data, width, height } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const counts = new Array(width).fill(0);
+  for (let y = 0; y < height; y++) for (let x = 0; x < width; x++) {
+    const at = 4 * (y * width + x);
+    if (data[at + 3] > 100 && accent.every((c, k) => Math.abs(c - data[at + k]) < 40)) counts[x]++;
+  }
+  return counts.indexOf(Math.max(...counts)) / width;
+}"""
+
+
+def marker(page: Page) -> float:
+    """Return the position of the vertical line at the current epoch as a fraction of the plot's width."""
+    page.wait_for_timeout(SETTLED)
+    return float(page.evaluate(MARKER))
+
+
+def slide(page: Page, index: int) -> None:
+    slider = page.get_by_label("Epoch", exact=True)
+    slider.evaluate(
+        "(s, v) => { s.value = v; s.dispatchEvent(new Event('input', { bubbles: true })) }", str(index)
+    )
+
+
+def settled(page: Page, layers: int = len(LAYERS)) -> Page:
+    expect(page.locator(".layers li")).to_have_count(layers)
+    until(page, f"document.querySelector('.graph-host').hidden || Boolean({GRAPH})")
+    page.wait_for_timeout(SETTLED)
+    return page
+
+
+def test_initial_view_newest_run_and_score_of_target(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
+    expect(page.get_by_label("Run", exact=True).locator("option")).to_have_text(
+        ["digits · DigitsNet", "first try · DigitsNet"]
+    )
+    expect(page.get_by_role("heading", name="Linear probe, macro F1 of digit")).to_be_visible()
+    expect(page.locator(".link")).to_have_text("Live")
+    expect(page.locator(".counts [data-key=dropped]")).to_have_text("3dropped")
+    assert list(rows(page)) == list(LAYERS)
+    painted = colours(page)
+    assert len({painted[address] for address in LAYERS}) == len(LAYERS)
+    assert marker(page) > 0.9
+
+
+def test_target_and_score_update_list_graph_and_address_bar(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
+    before, painted = rows(page), colours(page)
+    page.get_by_label("Target", exact=True).select_option("ink above the middle")
+    expect(page.get_by_role("heading", name="Linear probe, macro F1 of ink above the middle")).to_be_visible()
+    page.wait_for_timeout(SETTLED)
+    assert rows(page) != before
+    assert colours(page)["fc2"] != painted["fc2"]
+    page.get_by_label("Score", exact=True).first.select_option("sparsity")
+    expect(page.get_by_role("heading", name="Sparsity (share of zeros)")).to_be_visible()
+    expect(page.get_by_label("Target", exact=True)).to_be_disabled()
+    page.wait_for_timeout(SETTLED)
+    expect(page).to_have_url(re.compile("score=sparsity.*target=ink"))
+
+
+def options(page: Page, group: str) -> list[str]:
+    """Return the scores in a group of the picker."""
+    return page.locator(f"optgroup[label='{group}'] option").all_inner_texts()
+
+
+def test_registered_score_has_its_label_and_no_target(visit: Open, server: PageServer) -> None:
+    page = visit(server)
+    asked: list[str] = []
+    page.on("request", lambda request: "/api/points" in request.url and asked.append(request.url))
+    settled(page)
+    assert options(page, "What activations are like")[-1] == "Excess kurtosis"
+    assert "Excess kurtosis" not in options(page, "What layers know of a target")
+    assert options(page, "Baselines") == ["Baseline: majority class", "Baseline: shuffled labels"]
+    asked.clear()
+    page.get_by_label("Score", exact=True).first.select_option("kurtosis")
+    expect(page.get_by_role("heading", name="Excess kurtosis", exact=True)).to_be_visible()
+    expect(page.locator(".plot .heading")).to_contain_text("0 for a normal distribution.")
+    expect(page.get_by_label("Target", exact=True)).to_be_disabled()
+    page.wait_for_timeout(SETTLED)
+    assert ["target" in url for url in asked if "score=kurtosis" in url] == [False]
+    known = server.database.columns("digits", MODEL, ["value"], score="kurtosis", epoch=12)["value"]
+    shown = [float(text.replace("−", "-")) for text in rows(page).values()]
+    assert shown == pytest.approx(known, rel=0.01)
+
+
+def test_score_without_description_is_shown_by_name(visit: Open, server: PageServer) -> None:
+    row = {"run": "old", "model": MODEL, "address": "conv1", "value": 0.5}
+    pairs = [("linear_f1", "digit"), ("mine", ""), ("theirs", "digit"), ("a.b", "digit")]
+    for score, target in pairs:  # as stored by an older version
+        server.database.add(Results.from_rows([row | {"epoch": 0, "score": score, "target": target}]))
+    page = visit(server, "#run=old&model=DigitsNet&score=mine")
+    expect(page.get_by_role("heading", name="mine", exact=True)).to_be_visible()
+    assert options(page, "What layers know of a target") == ["Linear probe, macro F1", "theirs", "a.b"]
+    assert options(page, "What activations are like") == ["mine"]
+
+
+def test_kinds_are_shown_by_labels(visit: Open, server: PageServer) -> None:
+    for kind in ("grad_output", "parameter_grad", "output@eval"):
+        server.add_run("kinds", 1, change=lambda row, kind=kind: row | {"kind": kind})
+    server.add_run("kinds", 1)
+    page = settled(visit(server, "#run=kinds&model=DigitsNet"))
+    labels = page.get_by_label("Of", exact=True).locator("option").all_inner_texts()
+    assert sorted(labels) == [
+        "gradient of the output",
+        "gradient of the parameter",
+        "output",
+        "output in mode eval",
+    ]
+    page.get_by_label("Of", exact=True).select_option("grad_output")
+    expect(page.locator(".plot .heading")).to_contain_text("10 layers (gradient of the output)")
+
+
+def test_slider_updates_graph_list_and_marker(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
+    painted, values = colours(page), rows(page)
+    slide(page, 3)
+    expect(page.locator(".epoch")).to_have_text("epoch 3 of 12")
+    assert marker(page) == pytest.approx(0.12 + 0.85 * 3 / 12, abs=0.06)
+    assert rows(page) != values
+    assert colours(page)["conv1"] != painted["conv1"]
+    expect(page.get_by_role("button", name="Follow live")).to_have_attribute("aria-pressed", "false")
+    expect(page).to_have_url(re.compile("epoch=3"))
+
+
+def test_missing_value_is_shown_as_nan(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server, "#epoch=3&run=digits&model=DigitsNet"))
+    assert rows(page)["relu2"] == "NaN"
+    assert colours(page)["relu2"] == "missing"
+    expect(page.locator("[data-address=relu2] .value")).to_have_attribute(
+        "title", "12 of 1 797 rows hold NaN"
+    )
+    expect(page.locator(".counts [data-key=empty]")).to_have_text("1without a value")
+
+
+def test_new_epoch_appears_without_reload(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
+    expect(page.locator(".link")).to_have_text("Live")
+    server.add_epoch("digits")
+    expect(page.locator(".epoch")).to_have_text("epoch 13 of 13", timeout=5000)
+    assert "over 14 epochs" in str(page.locator(".canvas [role=img]").get_attribute("aria-label"))
+    slide(page, 2)
+    server.add_epoch("digits")
+    expect(page.locator(".epoch")).to_have_text("epoch 2 of 14", timeout=5000)
+    page.get_by_role("button", name="Follow live").click()
+    expect(page.locator(".epoch")).to_have_text("epoch 14 of 14")
+
+
+def test_selection_is_shared_by_plot_and_graph(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
+    box = page.locator(".canvas .over").bounding_box()
+    assert box is not None
+    for share in range(5, 95):
+        page.mouse.move(box["x"] + box["width"] * 0.55, box["y"] + box["height"] * share / 100)
+        if str(page.locator(".tip").text_content()).startswith("conv2epoch"):
+            break
+    expect(page.locator(".tip")).to_contain_text("1,797")
+    expect(page.locator(".tip")).to_contain_text("95 % interval")
+    page.mouse.down()
+    page.mouse.up()
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "conv2")
+    expect(page.locator(".ig-panel h2")).to_have_text("conv2")
+    page.wait_for_timeout(600)
+    find = "document.querySelector('.graph-host').intusView.boxes().find(b => b.address === 'relu2')"
+    relu = page.evaluate(find)
+    area = page.locator(".graph-host canvas").first.bounding_box()
+    assert area is not None
+    page.mouse.click(area["x"] + relu["x"] + relu["width"] / 2, area["y"] + relu["y"] + relu["height"] / 2)
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "relu2")
+    expect(page).to_have_url(re.compile("address=relu2"))
+
+
+def test_keyboard_controls_list_and_player(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
+    page.get_by_role("listbox", name="Layers, from input to output").focus()
+    page.keyboard.press("End")
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "fc2")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "relu3")
+    page.keyboard.press("Escape")
+    expect(page.locator(".layers [aria-selected=true]")).to_have_count(0)
+    page.get_by_label("Epoch", exact=True).focus()
+    page.keyboard.press("Home")
+    expect(page.locator(".epoch")).to_have_text("epoch 0 of 12")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".epoch")).to_have_text("epoch 1 of 12")
+    page.get_by_role("button", name="Play through the epochs").click()
+    expect(page.locator(".epoch")).to_have_text("epoch 3 of 12", timeout=4000)
+    page.get_by_role("button", name="Pause").click()
+
+
+def test_notices_are_shown_in_full_and_updated(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
+    notices = page.get_by_label("Notices")
+    expect(notices).to_contain_text("has 1 500 labels")
+    expect(notices).to_contain_text("they have 1 797")
+    expect(notices).to_contain_text("13 times")
+    server.add_notice("error", "evaluator", "The score 'mine' raised ZeroDivisionError on fc1 at epoch 4.")
+    expect(notices.locator("li.error")).to_contain_text("ZeroDivisionError on fc1")
+    expect(notices.locator(".badge")).to_have_text("2")
+
+
+def test_unit_table_sorts_and_selects_layer(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
+    table = page.locator(".units table")
+    values = [float(text) for text in table.locator("td.figure:nth-child(3)").all_inner_texts()]
+    assert values == sorted(values, reverse=True)
+    assert len(values) == 10
+    page.get_by_role("button", name="Show all 24 units").click()
+    expect(table.locator("tbody tr")).to_have_count(24)
+    page.get_by_role("button", name="Value").click()
+    expect(table.locator("th[aria-sort=ascending]")).to_have_text("Value")
+    first = table.locator("tbody tr").first.inner_text()
+    page.get_by_label("Hypothesis").select_option("a vertical stroke")
+    expect(table.locator("tbody tr").first).not_to_have_text(first)
+    curve = table.locator("svg").first.get_attribute("aria-label")
+    assert curve is not None
+    assert curve.startswith("epoch 0: ")
+    assert ", epoch 12: " in curve
+    table.get_by_role("button", name="conv1[3]").click()
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "conv1")
+
+
+def test_downloads_contain_shown_points(visit: Open, server: PageServer, tmp_path: Path) -> None:
+    page = settled(visit(server))
+    saved = {}
+    for form in ("CSV", "SVG", "PNG"):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=f"Download the plot as {form}").click()
+        assert download.value.suggested_filename == f"digits-DigitsNet-linear_f1-digit.{form.lower()}"
+        download.value.save_as(tmp_path / form)
+        saved[form] = (tmp_path / form).read_bytes()
+    table = list(csv.DictReader(io.StringIO(saved["CSV"].decode())))
+    assert len(table) == len(LAYERS) * 13
+    assert [float(row["value"]) for row in table if row["address"] == "fc1"] == of_fc1(server, "digits")
+    assert [row["note"] for row in table if row["value"] == ""] == ["12 of 1 797 rows hold NaN"]
+    picture = ET.fromstring(saved["SVG"])
+    assert "fc2" in [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert saved["PNG"].startswith(b"\x89PNG")
+
+
+def inked(page: Page, sheet: str, token: str) -> int:
+    """Count the pixels of a canvas with the color of a token of theme.css."""
+    return int(
+        page.evaluate(
+            """([sheet, token]) => {
+  const canvas = document.querySelector(sheet);
+  const probe = document.body.appendChild(document.createElement("span"));
+  probe.style.color = `var(--${token})`;
+  const wanted = getComputedStyle(probe).color.match(/\\d+/g).map(Number);
+  probe.remove();
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  let found = 0;
+  for (let at = 0; at < data.length; at += 4)
+    if (data[at + 3] > 150 && wanted.every((c, k) => Math.abs(c - data[at + k]) < 12)) found++;
+  return found;
+}""",
+            [sheet, token],
+        )
+    )
+
+
+def test_score_of_part_of_rows_is_marked(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server, "#run=digits&model=DigitsNet&epoch=5"))
+    expect(page.locator(".doubts")).to_have_text(
+        "Incomplete points: 1 from part of the rows (ring), 1 without a value (cross)."
+    )
+    value = page.locator("[data-address=conv1] .value")
+    expect(value).to_have_attribute("title", "incomplete: 37 of 40 arrays came")
+    marked = inked(page, ".canvas .over", "warning")
+    page.locator("[data-address=fc2]").click()  # a layer whose scores are of all rows
+    page.wait_for_timeout(SETTLED)
+    assert marked > 20
+    assert inked(page, ".canvas .over", "warning") == 0
+
+
+def test_newest_warning_is_at_top(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
+    strip = page.locator(".strip")
+    expect(strip).to_contain_text("The target 'word' has 1 500 labels")
+    server.add_notice("error", "refused", "Refused: the array of fc1 has no item ids.")
+    expect(strip).to_contain_text("Refused: the array of fc1")
+    expect(strip).to_have_class(re.compile("error"))
+    strip.get_by_role("button", name="and 1 more").click()
+    expect(page.get_by_label("Notices")).to_be_in_viewport()
+
+
+def test_compared_runs_in_plot_tooltip_and_downloads(visit: Open, server: PageServer, tmp_path: Path) -> None:
+    page = settled(visit(server))
+    alone = page.evaluate("document.querySelector('.canvas canvas').toDataURL()")
+    page.locator(".compare summary").click()
+    page.get_by_label("first try · DigitsNet").check()
+    expect(page.locator(".key li span")).to_have_text(["digits · DigitsNet", "first try · DigitsNet"])
+    page.wait_for_timeout(SETTLED)
+    assert page.evaluate("document.querySelector('.canvas canvas').toDataURL()") != alone
+    expect(page).to_have_url(re.compile("against="))
+    page.keyboard.press("Escape")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download the plot as CSV").click()
+    download.value.save_as(tmp_path / "runs.csv")
+    table = list(csv.DictReader(io.StringIO((tmp_path / "runs.csv").read_text())))
+    assert {(row["run"], row["epoch"]) for row in table} == {("digits", str(e)) for e in range(13)} | {
+        ("first try", str(e)) for e in range(6)
+    }
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download the plot as SVG").click()
+    download.value.save_as(tmp_path / "runs.svg")
+    picture = ET.parse(tmp_path / "runs.svg")
+    dashed = [
+        p for p in picture.iter("{http://www.w3.org/2000/svg}path") if p.get("stroke-dasharray") == "7 4"
+    ]
+    assert len(dashed) == len(LAYERS)
+    server.add_epoch("first try")  # compared runs are updated too
+    page.reload()
+    settled(page)
+    expect(page.locator(".key li")).to_have_count(2)
+    known = of_fc1(server, "first try")
+    box = page.locator(".canvas .over").bounding_box()
+    assert box is not None
+    page.locator("[data-address=fc1]").click()
+    across = box["x"] + box["width"] * (0.12 + 0.85 * 6 / 12)
+    for share in 5 * [*range(2, 70)]:  # repeatedly, because the points of the other run may not be loaded yet
+        page.mouse.move(across, box["y"] + box["height"] * share / 100)
+        if re.match("fc1epoch6.*first try", str(page.locator(".tip").text_content())):
+            break
+    expect(page.locator(".tip")).to_contain_text(f"first try · DigitsNet{known[6]:.3f}")
+    page.get_by_role("button", name="Stop comparing with first try · DigitsNet").click()
+    expect(page.locator(".key")).to_be_hidden()
+
+
+def test_paper_figure_button_selects_score(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server, "#run=digits&model=DigitsNet&score=mean&epoch=3"))
+    page.get_by_role("button", name="Figure 2").click()
+    expect(page.get_by_role("heading", name="k-means, mutual information of digit")).to_be_visible()
+    expect(page.locator(".epoch")).to_have_text("epoch 12 of 12")
+
+
+def test_filter_applies_to_plot_heat_map_list_and_csv(visit: Open, tmp_path: Path) -> None:
+    page = settled(visit(plausible(200, 2)), 200)
+    page.get_by_label("Filter layers by name").fill("layer.7. layer.12.mlp")
+    expect(page.locator(".layers li")).to_have_count(5)
+    expect(page.locator(".plot .heading")).to_contain_text("5 of 200 layers")
+    expect(page.locator(".heat canvas")).to_have_attribute("aria-label", re.compile("5 layers by 2 epochs"))
+    expect(page).to_have_url(re.compile("filter=layer.7"))
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download the plot as CSV").click()
+    download.value.save_as(tmp_path / "some.csv")
+    assert len((tmp_path / "some.csv").read_text().splitlines()) == 11
+
+
+def test_link_restores_view(visit: Open, server: PageServer) -> None:
+    fragment = "#run=first+try&model=DigitsNet&score=effective_rank&target=even&epoch=2&address=pool1"
+    page = settled(visit(server, fragment))
+    expect(page.get_by_role("heading", name="Effective rank")).to_be_visible()
+    expect(page.locator(".epoch")).to_have_text("epoch 2 of 5")
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "pool1")
+    expect(page.get_by_label("Run", exact=True)).to_have_value('["first try","DigitsNet"]')
+
+
+def test_reconnect_loads_missed_epoch(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
+    expect(page.locator(".link")).to_have_text("Live")
+    server.stop()
+    expect(page.locator(".link")).to_have_text("Reconnecting", timeout=5000)
+    server.add_epoch("digits")
+    server.start()
+    expect(page.locator(".link")).to_have_text("Live", timeout=8000)
+    expect(page.locator(".epoch")).to_have_text("epoch 13 of 13")
+
+
+def test_first_steps_until_first_run(visit: Open, graph: Graph) -> None:
+    server = PageServer(graph=graph)
+    page = visit(server)
+    expect(page.get_by_role("heading", name="No data received yet")).to_be_visible()
+    port = page.evaluate("location.port")
+    expect(page.locator("pre")).to_contain_text(f'intus.probe(model, "127.0.0.1", {port})')
+    expect(page.locator(".work")).to_be_hidden()
+    server.add_run("digits", 1)
+    settled(page)
+    expect(page.get_by_role("heading", name="No data received yet")).to_be_hidden()
+    expect(page.get_by_label("Epoch", exact=True)).to_be_disabled()
+    server.add_epoch("digits")
+    expect(page.locator(".epoch")).to_have_text("epoch 1 of 1", timeout=5000)
+
+
+def test_run_without_graph_shows_layers_as_bars(visit: Open) -> None:
+    page = settled(visit(plausible(40, 3)), 40)
+    expect(page.locator(".panel.graph .layers li")).to_have_count(40)
+    page.get_by_label("Filter layers by name").fill("layer.7")
+    expect(page.locator(".layers li")).to_have_count(4)
+    page.get_by_label("Filter layers by name").fill("nowhere")
+    expect(page.locator(".legend").get_by_text("No layer matches the filter.")).to_be_visible()
+
+
+def test_run_with_only_unit_scores(visit: Open, graph: Graph) -> None:
+    server = PageServer(graph=graph)
+    server.add_run("asked later", 1, layers=False, units=True)
+    page = visit(server)
+    expect(
+        page.get_by_text("No layer was scored in this run. The scores of its units are below.")
+    ).to_be_visible()
+    expect(page.get_by_label("Target", exact=True)).to_be_hidden()
+    expect(page.locator(".units tbody tr")).to_have_count(10)
+
+
+def test_names_with_markup_are_text(visit: Open) -> None:
+    nasty = '<img src=x onerror="document.title=1">'
+    server = PageServer((nasty, "</script>", "x" * 500, "\u202eright to left", ""))
+    server.add_run(nasty, 2)
+    server.add_notice("warning", nasty, nasty)
+    page = settled(visit(server), 5)
+    assert page.locator("img").count() == 0
+    assert page.locator(".layers .focus").count() == 0
+    page.get_by_role("option", name="(the model)").click()  # the address of the model itself is empty
+    expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-address", "")
+    expect(page).to_have_url(re.compile("&address=$"))
+    expect(page.locator(".notice-list")).to_contain_text(nasty)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_theme_switch_is_saved(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Switch between light and dark").click()
+    page.wait_for_timeout(SETTLED)
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert light != dark
+    page.reload()
+    settled(page)
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+    assert marker(page) > 0.9
+
+
+ACCESS = """() => {
+  const named = e => e.getAttribute("aria-label") || e.textContent.trim() || e.title
+    || [...(e.labels ?? [])].some(l => l.textContent.trim());
+  const seen = e => e.checkVisibility();
+  const ids = [...document.querySelectorAll("[id]")].map(e => e.id);
+  return {
+    nameless: [...document.querySelectorAll("button, select, input, [role=img], [role=listbox]")]
+      .filter(e => seen(e) && !named(e)).map(e => e.outerHTML.slice(0, 80)),
+    doubled: ids.filter((id, i) => ids.indexOf(id) !== i),
+    inside: document.querySelectorAll("ul > :not(li)").length,
+    landmark: document.querySelectorAll("main").length,
+    language: document.documentElement.lang,
+  };
+}"""
+
+
+def test_controls_have_accessible_names(visit: Open, server: PageServer) -> None:
+    page = settled(visit(server))
+    found = page.evaluate(ACCESS)
+    assert found == {"nameless": [], "doubled": [], "inside": 0, "landmark": 1, "language": "en"}
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (900, 700), (390, 800)])
+def test_no_horizontal_overflow(visit: Open, server: PageServer, size: tuple[int, int]) -> None:
+    page = visit(server)
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    settled(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+
+
+@pytest.mark.parametrize("wide", [1400, 1310])
+def test_toolbar_of_narrow_graph_is_one_row(visit: Open, wide: int) -> None:
+    # A recurrent model has the toolbar with all buttons.
+    page = visit(plausible(graph=MODELS["recurrent"]()))
+    page.set_viewport_size({"width": wide, "height": 800})
+    settled(page)
+    bar = page.locator(".panel.graph .ig-toolbar").bounding_box()
+    assert 520 <= bar["width"] < 600
+    tools = page.locator(".ig-toolbar").locator("button:visible, select:visible, input:visible").all()
+    boxes = [tool.bounding_box() for tool in tools]
+    assert len(boxes) == 10
+    assert len({round(box["y"] + box["height"] / 2) for box in boxes}) == 1
+    for left, right in itertools.pairwise([*boxes, {"x": bar["x"] + bar["width"]}]):
+        assert left["width"] >= 28
+        assert left["x"] + left["width"] <= right["x"]

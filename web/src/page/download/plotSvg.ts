@@ -1,0 +1,122 @@
+// The plot as an SVG file without external resources.
+import { epoch as epochText } from "../../ui/format.ts";
+import { type Compared, dash, isMany, keyLabel, otherLines } from "../model/comparedRuns.ts";
+import type { Inks } from "../model/inks.ts";
+import { addressLabel } from "../model/scoreLabels.ts";
+import { type Chart, highestBaseline, type Series } from "../model/series.ts";
+import { type Frame, frameOf, stretches } from "../plot/frame.ts";
+import { LONE } from "../plot/marks.ts";
+import { tickText } from "../plot/scales.ts";
+
+/** The contents of the picture beside the chart. */
+export interface PlotOptions {
+  title: string;
+  subtitle: string;
+  colours: Map<string, string>;
+  /** The layer that is shown with its interval. */
+  focus: string | null;
+  inks: Inks;
+  compared: Compared[];
+}
+
+const HEIGHT = 540;
+const BOX = { left: 64, top: 64, width: 660, height: 416 };
+const LEGEND = { left: BOX.left + BOX.width + 24, top: BOX.top + 8 };
+
+export function escape(text: string): string {
+  const named: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
+  // a single character that XML forbids would make the whole file unreadable
+  return text.replace(/[&<>"']/g, (c) => named[c] as string).replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd");
+}
+
+/** Return the chart with axes, baseline, the focused layer and a legend. */
+export function plotSvg(chart: Chart, options: PlotOptions): string {
+  const frame = frameOf([chart, ...options.compared.map((other) => other.chart)], BOX);
+  const line = (column: (number | null)[], epochs = chart.epochs): string => path(column, epochs, frame);
+  const key = legend(chart, options);
+  const focused = chart.series.find((s) => s.address === options.focus);
+  const baseline = focused ? focused.baseline : highestBaseline(chart.series, chart.epochs.length);
+  const parts = [
+    text(BOX.left, 28, options.title, `font-size="17" font-weight="600" fill="${options.inks.text}"`),
+    text(BOX.left, 47, options.subtitle, `fill="${options.inks["text-soft"]}"`),
+    ...frame.yTicks.map((v) => gridline(frame.y(v), tickText(v), options)),
+    ...frame.xTicks.map((v) => text(frame.x(v), BOX.top + BOX.height + 20, epochText(v), `text-anchor="middle" fill="${options.inks["text-soft"]}"`)),
+    text(BOX.left + BOX.width / 2, HEIGHT - 14, "epoch", `text-anchor="middle" fill="${options.inks["text-soft"]}"`),
+    `<path d="${path(baseline, chart.epochs, frame, LONE)}" fill="none" stroke="${options.inks["text-soft"]}" stroke-dasharray="5 4"/>`,
+    ...chart.series.map((s) => {
+      const dim = focused && s !== focused ? ' opacity="0.25"' : "";
+      return `<path d="${line(s.value)}" fill="none" stroke="${options.colours.get(s.address)}" stroke-width="${s === focused ? 2.75 : isMany(chart) ? 1 : 1.75}" stroke-linecap="round"${dim}/>`;
+    }),
+    ...otherLines(chart, options.compared, options.focus).map(({ dash, epochs, series }) =>
+      `<path d="${line(series.value, epochs)}" fill="none" stroke="${options.colours.get(series.address) ?? options.inks["text-soft"]}" stroke-width="1.75" stroke-dasharray="${dash.join(" ")}"/>`,
+    ),
+    ...(focused ? [bandPath(focused.low, focused.high, chart.epochs, frame, options.colours.get(focused.address) ?? "")] : []),
+    pointMarks(focused ? [focused] : chart.series, chart.epochs, frame, options.inks.warning),
+    ...key.rows,
+  ];
+  const width = Math.max(960, Math.ceil(key.right));
+  const root = `xmlns="http://www.w3.org/2000/svg" width="${width}" height="${HEIGHT}" viewBox="0 0 ${width} ${HEIGHT}"`;
+  const paper = `<rect width="100%" height="100%" fill="${options.inks.surface}"/>`;
+  return `<svg ${root} font-family="Inter, Helvetica, Arial, sans-serif" font-size="12">${paper}${parts.join("")}</svg>`;
+}
+
+function text(x: number, y: number, words: string, attributes: string): string {
+  return `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" ${attributes}>${escape(words)}</text>`;
+}
+
+function gridline(y: number, words: string, options: PlotOptions): string {
+  const right = BOX.left + BOX.width;
+  const rule = `<line x1="${BOX.left}" x2="${right}" y1="${y.toFixed(1)}" y2="${y.toFixed(1)}" stroke="${options.inks.line}"/>`;
+  return rule + text(BOX.left - 8, y + 4, words, `text-anchor="end" fill="${options.inks["text-soft"]}"`);
+}
+
+/** Return a column as a path. A point between two gaps extends `lone` to either side. */
+function path(column: (number | null)[], epochs: number[], { x, y }: Frame, lone = 0.05): string {
+  const point = (i: number): string => `${x(epochs[i] as number).toFixed(1)} ${y(column[i] as number).toFixed(1)}`;
+  return stretches(column.length, (i) => column[i] != null)
+    .map((at) => `M${at.map(point).join("L")}${at.length === 1 ? `m${-lone} 0h${2 * lone}` : ""}`)
+    .join("");
+}
+
+function bandPath(low: (number | null)[], high: (number | null)[], epochs: number[], { x, y }: Frame, colour: string): string {
+  const areas = stretches(low.length, (i) => low[i] != null && high[i] != null).map((at) => {
+    const point = (column: (number | null)[]) => (i: number): string =>
+      `${x(epochs[i] as number).toFixed(1)} ${y(column[i] as number).toFixed(1)}`;
+    const [first] = at as [number];
+    if (at.length === 1) return `M${point(high)(first)}m${-LONE} 0h${2 * LONE}V${y(low[first] as number).toFixed(1)}h${-2 * LONE}Z`;
+    return `M${at.map(point(high)).join("L")}L${[...at].reverse().map(point(low)).join("L")}Z`;
+  });
+  return `<path d="${areas.join("")}" fill="${colour}" opacity="0.18"/>`;
+}
+
+/** Return the marks: a ring around a point computed from part of the rows, a diamond around one that changed when it was scored
+ * again, and a cross at the bottom for one without a value. */
+function pointMarks(series: Series[], epochs: number[], { x, y, top, height }: Frame, ink: string): string {
+  const marks = series.flatMap(({ value, note, part, revision }) =>
+    note.map((text, i) => {
+      const across = x(epochs[i] as number).toFixed(1);
+      if (value[i] == null) return text === null ? "" : `<path d="M${across} ${top + height - 7}m-3 -3l6 6m0 -6l-6 6"/>`;
+      const up = y(value[i] as number).toFixed(1);
+      const ring = part[i] ? `<circle cx="${across}" cy="${up}" r="6"/>` : "";
+      return ring + (revision[i] ? `<path d="M${across} ${up}m0 -9l9 9l-9 9l-9 -9z"/>` : "");
+    }),
+  );
+  return `<g fill="none" stroke="${ink}" stroke-width="1.5">${marks.join("")}</g>`;
+}
+
+/** Return the legend: the compared runs, then all layers, in as many columns as needed. */
+function legend(chart: Chart, options: PlotOptions): { rows: string[]; right: number } {
+  const runs = options.compared.map(({ key }, i) => ({ name: keyLabel(key), ink: options.inks["text-soft"], dash: dash(i).join(" ") }));
+  const layers = chart.series.map((s) => ({ name: addressLabel(s.address), ink: options.colours.get(s.address) ?? "", dash: "" }));
+  const entries = [...runs, ...layers];
+  const [high, size] = entries.length > 22 ? [12, 9] : [18, 12];
+  const deep = Math.floor((BOX.height + 12) / high);
+  const wide = 40 + 0.62 * size * Math.max(0, ...entries.map(({ name }) => name.length));
+  const rows = entries.map(({ name, ink, dash }, i) => {
+    const [left, y] = [LEGEND.left + Math.floor(i / deep) * wide, LEGEND.top + (i % deep) * high];
+    const dashed = dash && ` stroke-dasharray="${dash}"`;
+    const rule = `<line x1="${left.toFixed(1)}" x2="${(left + 16).toFixed(1)}" y1="${y}" y2="${y}" stroke="${ink}" stroke-width="3"${dashed}/>`;
+    return rule + text(left + 24, y + size / 3, name, `font-size="${size}" fill="${options.inks.text}"`);
+  });
+  return { rows, right: LEGEND.left + Math.ceil(entries.length / deep) * wide };
+}

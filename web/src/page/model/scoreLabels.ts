@@ -1,0 +1,58 @@
+// The labels of scores, kinds and layers, and the groups of scores in the picker. The server describes the registered
+// scores; the page has no list of its own.
+import type { Run, ScoreInfo } from "../server/api.ts";
+
+/** The server's descriptions of scores and kinds. */
+export interface Labels {
+  /** In the order of the picker. */
+  scores: ScoreInfo[];
+  kinds: Record<string, string>;
+}
+
+export const NO_LABELS: Labels = { scores: [], kinds: {} };
+
+export function scoreInfo({ scores }: Labels, score: string): ScoreInfo | undefined {
+  return scores.find(({ name }) => name === score);
+}
+
+export function scoreLabel(labels: Labels, score: string): string {
+  return scoreInfo(labels, score)?.label || score;
+}
+
+export function kindLabel({ kinds }: Labels, kind: string): string {
+  return kinds[kind] ?? kind;
+}
+
+/** Return the targets of a score's results in a run; [""] for a score without a target. */
+export function targetsOf(run: Run, score: string): string[] {
+  return run.layers.filter((one) => one.score === score).map(({ target }) => target);
+}
+
+/** Return whether the results of a score have no target. The results decide, not the name of the score. */
+export function isIntrinsic(run: Run, score: string): boolean {
+  return targetsOf(run, score).includes("");
+}
+
+/** Return an address as shown; the address of the model itself is empty. */
+export function addressLabel(address: string): string {
+  return address || "(the model)";
+}
+
+export interface ScoreGroup {
+  label: string;
+  scores: string[];
+}
+
+/** Return the groups of the picker: scores of a target, their baselines, then scores without a target; without empty groups. */
+export function groupScores(run: Run, labels: Labels): ScoreGroup[] {
+  const rank = new Map(labels.scores.map(({ name }, place) => [name, place]));
+  const place = (score: string): number => rank.get(score) ?? labels.scores.length;
+  const sorted = [...run.scores].sort((a, b) => place(a) - place(b) || a.localeCompare(b));
+  const isBaseline = (score: string): boolean => Boolean(scoreInfo(labels, score)?.baseline_of);
+  const groups = [
+    { label: "What layers know of a target", scores: sorted.filter((s) => !isIntrinsic(run, s) && !isBaseline(s)) },
+    { label: "Baselines", scores: sorted.filter((s) => !isIntrinsic(run, s) && isBaseline(s)) },
+    { label: "What activations are like", scores: sorted.filter((s) => isIntrinsic(run, s)) },
+  ];
+  return groups.filter((group) => group.scores.length > 0);
+}

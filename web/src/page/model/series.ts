@@ -1,0 +1,169 @@
+// Converts the columns of the server to one series per layer on a common axis of epochs.
+import type { Columns, Measured } from "../server/api.ts";
+import { addressLabel } from "./scoreLabels.ts";
+
+/** Columns aligned with `Chart.epochs`. A value is null where nothing was measured, and where it is not a number; in the
+ * latter case the note gives the reason. */
+export interface Series extends Measured {
+  address: string;
+  /** Whether a point was computed from part of the rows: some are missing, or there are less than half as many as at another epoch. */
+  part: boolean[];
+}
+
+export interface Chart {
+  epochs: number[];
+  series: Series[];
+  /** The range of all values; [0, 1] without values. */
+  low: number;
+  high: number;
+  /** The number of points that were scored and have no value. */
+  missing: number;
+  /** The number of points computed from part of the rows. */
+  partial: number;
+  /** The number of points that changed when they were scored again. */
+  revised: number;
+}
+
+export const EMPTY: Chart = { epochs: [], series: [], low: 0, high: 1, missing: 0, partial: 0, revised: 0 };
+
+/** Return the epoch of every row. If no row has an epoch, all are at 0; else rows without an epoch are left out. */
+function axis(columns: Columns): (number | null)[] {
+  return columns.epoch.some((epoch) => epoch !== null) ? columns.epoch : columns.epoch.map(() => 0);
+}
+
+const blank = (size: number): null[] => new Array<null>(size).fill(null);
+
+/** Return the chart of columns. Of several rows of a layer and an epoch, the one with the highest step is used. Layers are in
+ * the given order. */
+export function chart(columns: Columns, order: string[]): Chart {
+  const at = axis(columns);
+  const rows = at.flatMap((epoch, i) => (epoch === null ? [] : [i]));
+  rows.sort((a, b) => (columns.step[a] ?? -1) - (columns.step[b] ?? -1));
+  const epochs = [...new Set(rows.map((i) => at[i] as number))].sort((a, b) => a - b);
+  const place = new Map(epochs.map((epoch, i) => [epoch, i]));
+  const found = new Map<string, Series>();
+  for (const i of rows) {
+    const address = columns.address[i] as string;
+    const series = found.get(address) ?? fresh(address, epochs.length);
+    found.set(address, series);
+    put(series, place.get(at[i] as number) as number, columns, i);
+  }
+  const series = inOrder(found, order);
+  for (const one of series) one.part = partsOf(one);
+  return chartOf(epochs, series, range(series));
+}
+
+function chartOf(epochs: number[], series: Series[], { low, high }: { low: number; high: number }): Chart {
+  let [missing, partial, revised] = [0, 0, 0];
+  for (const { value, note, part, revision } of series)
+    value.forEach((x, i) => {
+      if (x === null && note[i] !== null) missing++;
+      if (x !== null && part[i]) partial++;
+      if (revision[i]) revised++;
+    });
+  return { epochs, series, low, high, missing, partial, revised };
+}
+
+/** The note of the evaluator reports missing rows. Rows left out for a probe's budget only show in the number of rows. */
+function partsOf({ n, note }: Series): boolean[] {
+  const most = Math.max(0, ...n.map((rows) => rows ?? 0));
+  return n.map((rows, i) => /\bincomplete\b/.test(note[i] ?? "") || (rows !== null && rows < most / 2));
+}
+
+export interface Noted {
+  text: string;
+  points: number;
+}
+
+/** Return the notes of the points, the most frequent first. Notes that differ only in their numbers are counted as one, with
+ * the text of the newest epoch. */
+export function notesOf({ series }: Chart): Noted[] {
+  const found = new Map<string, Noted & { epoch: number }>();
+  for (const { note } of series)
+    note.forEach((texts, epoch) => {
+      for (const text of texts?.split("; ") ?? []) {
+        const alike = text.replace(/\d[\d.,\s]*/g, "0");
+        const old = found.get(alike) ?? { text, points: 0, epoch };
+        found.set(alike, { text: epoch >= old.epoch ? text : old.text, points: old.points + 1, epoch: Math.max(epoch, old.epoch) });
+      }
+    });
+  return [...found.values()].sort((a, b) => b.points - a.points).map(({ text, points }) => ({ text, points }));
+}
+
+/** Return the layers whose name contains one of the words, on the scale of all layers. */
+export function filtered(chart: Chart, words: string): Chart {
+  const wanted = words.toLowerCase().split(/[\s,]+/).filter(Boolean);
+  if (wanted.length === 0) return chart;
+  const named = chart.series.filter(({ address }) => wanted.some((word) => addressLabel(address).toLowerCase().includes(word)));
+  return chartOf(chart.epochs, named, chart);
+}
+
+function fresh(address: string, size: number): Series {
+  const column = (): null[] => blank(size);
+  const measured = { value: column(), low: column(), high: column(), baseline: column(), n: column(), note: column(), revision: column() };
+  return { address, ...measured, part: [] };
+}
+
+function put(series: Series, at: number, columns: Columns, row: number): void {
+  const value = columns.value[row] ?? null;
+  series.value[at] = value;
+  for (const name of ["low", "high", "baseline", "n", "revision"] as const) series[name][at] = columns[name][row] ?? null;
+  series.note[at] = columns.note[row] || (value === null ? "no value" : null);
+}
+
+/** Return the layers in the given order, then all others. */
+function inOrder(found: Map<string, Series>, order: string[]): Series[] {
+  const known = order.flatMap((address) => found.get(address) ?? []);
+  const names = new Set(order);
+  return [...known, ...[...found.values()].filter((series) => !names.has(series.address))];
+}
+
+function range(series: Series[]): { low: number; high: number } {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const { value } of series)
+    for (const x of value)
+      if (x !== null) {
+        if (x < low) low = x;
+        if (x > high) high = x;
+      }
+  return low > high ? { low: 0, high: 1 } : { low, high };
+}
+
+/** Return the index of the epoch nearest to the given one; the last for null; -1 without epochs. */
+export function nearest(epochs: number[], epoch: number | null): number {
+  if (epoch === null) return epochs.length - 1;
+  let best = epochs.length ? 0 : -1;
+  epochs.forEach((at, i) => {
+    if (Math.abs(at - epoch) < Math.abs((epochs[best] as number) - epoch)) best = i;
+  });
+  return best;
+}
+
+export function hasBaseline(chart: Chart): boolean {
+  return chart.series.some(({ baseline }) => baseline.some((value) => value !== null));
+}
+
+/** Return the baseline to show when no layer is selected: at each epoch the highest of all layers. */
+export function highestBaseline(series: Series[], size: number): (number | null)[] {
+  return Array.from({ length: size }, (_, i) => {
+    const known = series.flatMap(({ baseline }) => baseline[i] ?? []);
+    return known.length ? Math.max(...known) : null;
+  });
+}
+
+/** Return the range of values, intervals and baselines, so that the axis does not change when a layer is selected. */
+export function extent(charts: Chart[]): { low: number; high: number } {
+  const known = charts.filter((chart) => chart.series.length > 0);
+  if (known.length === 0) return { low: 0, high: 1 };
+  let low = Math.min(...known.map((chart) => chart.low));
+  let high = Math.max(...known.map((chart) => chart.high));
+  for (const series of known.flatMap((chart) => chart.series))
+    for (const column of [series.low, series.high, series.baseline])
+      for (const x of column)
+        if (x !== null) {
+          low = Math.min(low, x);
+          high = Math.max(high, x);
+        }
+  return { low, high };
+}

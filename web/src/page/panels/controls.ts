@@ -1,0 +1,126 @@
+// The controls: score, target, kind, and the epoch with a slider, a player and "follow live".
+import { el } from "../../ui/dom.ts";
+import { epoch as epochText } from "../../ui/format.ts";
+import { icon, PAUSE, PLAY } from "../../ui/icons.ts";
+import { groupScores, isIntrinsic, kindLabel, scoreLabel, targetsOf } from "../model/scoreLabels.ts";
+import type { Dispatch, Part, View } from "../state/view.ts";
+import { Picker, setText } from "./elements.ts";
+
+const FRAME = 500; // milliseconds per epoch while playing
+
+const FIGURE = { score: "kmeans_mi", kind: "output", address: null, epoch: null, filter: "" };
+const FIGURE_2 = "Mutual information between k-means clusters and the labels, per layer over epochs: Figure 2 of the Vivisect paper";
+
+export function controls(dispatch: Dispatch): Part {
+  const scores = new Picker("Score", "score", (score) => dispatch({ type: "choose", choice: { score } }));
+  const targets = new Picker("Target", "target", (target) => dispatch({ type: "choose", choice: { target } }));
+  const kinds = new Picker("Of", "kind", (kind) => dispatch({ type: "choose", choice: { kind } }));
+  const time = timeline(dispatch);
+  const root = el("div", { class: "controls", role: "group", "aria-label": "What to show" });
+  const figure = el(
+    "button",
+    { class: "toggle", type: "button", title: FIGURE_2, click: () => dispatch({ type: "choose", choice: FIGURE }) },
+    "Paper’s Figure 2",
+  );
+  root.append(scores.root, targets.root, kinds.root, figure, time.root);
+  return {
+    root,
+    update(view: View): void {
+      const { run, state } = view;
+      root.hidden = !run;
+      if (!run) return;
+      const named = (names: string[], label: (name: string) => string) =>
+        names.map((value) => ({ value, label: label(value) }));
+      const { labels, choice } = state;
+      const label = (score: string): string => scoreLabel(labels, score);
+      const groups = groupScores(run, labels).map((g) => ({ label: g.label, options: named(g.scores, label) }));
+      scores.root.hidden = groups.length === 0;
+      scores.update(groups, choice.score);
+      const intrinsic = isIntrinsic(run, choice.score);
+      const fitting = intrinsic ? run.targets : targetsOf(run, choice.score);
+      targets.update([{ label: "", options: named(fitting, (t) => t) }], choice.target);
+      targets.root.hidden = run.targets.length === 0;
+      targets.select.disabled = intrinsic;
+      targets.root.title = targets.select.disabled ? "This score needs no target" : "";
+      kinds.update([{ label: "", options: named(run.kinds, (kind) => kindLabel(labels, kind)) }], choice.kind);
+      kinds.root.hidden = run.kinds.length < 2;
+      figure.hidden = !run.scores.includes(FIGURE.score) || run.targets.length === 0;
+      figure.setAttribute("aria-pressed", String(choice.score === FIGURE.score));
+      time.update(view);
+    },
+  };
+}
+
+function timeline(dispatch: Dispatch): Part {
+  let epochs: number[] = [];
+  let at = -1;
+  let playing = false;
+  let timer = 0;
+  const go = (index: number): void => {
+    const epoch = epochs[Math.min(epochs.length - 1, Math.max(0, index))];
+    if (epoch !== undefined) dispatch({ type: "choose", choice: { epoch } });
+  };
+  const stop = (): void => dispatch({ type: "set", values: { playing: false } });
+  const tick = (): void => (at + 1 < epochs.length ? go(at + 1) : stop());
+  const toggle = (): void => {
+    if (!playing && at === epochs.length - 1) go(0);
+    dispatch({ type: "set", values: { playing: !playing } });
+  };
+  const play = el("button", { class: "quiet", type: "button", click: toggle });
+  const slider = el("input", {
+    type: "range",
+    min: 0,
+    step: 1,
+    "aria-label": "Epoch",
+    input: () => {
+      if (playing) stop();
+      go(slider.valueAsNumber);
+    },
+  });
+  const label = el("output", { class: "epoch" });
+  const follow = el("button", { class: "toggle", type: "button", title: "Stay at the newest epoch" }, "Follow live");
+  follow.addEventListener("click", () => {
+    stop();
+    dispatch({ type: "choose", choice: { epoch: null } });
+  });
+  const root = el("div", { class: "timeline", role: "group", "aria-label": "Time" }, play, slider, label, follow);
+  listenForKeys(toggle, (step) => go(at + step));
+
+  return {
+    root,
+    update({ chart, state, at: index }: View): void {
+      epochs = chart.epochs;
+      at = index;
+      if (playing !== state.playing || !play.firstChild) {
+        playing = state.playing;
+        play.replaceChildren(icon(playing ? PAUSE : PLAY));
+        play.setAttribute("aria-label", playing ? "Pause" : "Play through the epochs");
+        play.title = playing ? "Pause (space)" : "Play through the epochs (space)";
+        window.clearInterval(timer);
+        if (playing) timer = window.setInterval(tick, FRAME);
+      }
+      root.classList.toggle("short", epochs.length < 2);
+      slider.max = String(Math.max(0, epochs.length - 1));
+      slider.value = String(Math.max(0, at));
+      slider.disabled = play.disabled = epochs.length < 2;
+      slider.style.setProperty("--done", `${epochs.length > 1 ? (100 * at) / (epochs.length - 1) : 100}%`);
+      const text = at < 0 ? "no epoch" : `epoch ${epochText(epochs[at])} of ${epochText(epochs.at(-1))}`;
+      slider.setAttribute("aria-valuetext", text);
+      setText(label, text);
+      follow.setAttribute("aria-pressed", String(state.choice.epoch === null));
+    },
+  };
+}
+
+/** Listen for keys: space plays; comma, full stop and arrows step. Not while a control has the focus. */
+function listenForKeys(toggle: () => void, step: (by: number) => void): void {
+  document.addEventListener("keydown", (event) => {
+    const busy = (event.target as Element).closest("input, select, textarea, button, a, summary, [tabindex]");
+    if (event.ctrlKey || event.metaKey || event.altKey || (busy && busy !== document.body)) return;
+    if (event.key === " ") toggle();
+    else if (event.key === "," || event.key === "ArrowLeft") step(-1);
+    else if (event.key === "." || event.key === "ArrowRight") step(1);
+    else return;
+    event.preventDefault();
+  });
+}

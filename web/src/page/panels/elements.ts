@@ -1,0 +1,44 @@
+// Elements that the parts of the page share.
+import { el } from "../../ui/dom.ts";
+
+/** Set a text only if it differs, so that live regions announce it, and layout runs, only on a change. */
+export function setText(element: Element, text: string): void {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** Set the size of a canvas in CSS pixels, clear it, and return its context, scaled to the pixels of the screen. */
+export function canvasContext(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
+  const ratio = window.devicePixelRatio || 1;
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  const context = canvas.getContext("2d") as CanvasRenderingContext2D;
+  context.scale(ratio, ratio);
+  return context;
+}
+
+/** A native select with a label. Its options are rebuilt only when they change. */
+export class Picker {
+  readonly root: HTMLLabelElement;
+  readonly select: HTMLSelectElement;
+  private built = "";
+
+  constructor(label: string, name: string, onpick: (value: string) => void) {
+    this.select = el("select", { name, "aria-label": label, change: () => onpick(this.select.value) });
+    this.root = el("label", { class: "picker" }, el("span", {}, label), this.select);
+  }
+
+  /** Set the options by group, and the selected value; options of a group without a label are at the top level. */
+  update(groups: { label: string; options: { value: string; label: string }[] }[], value: string): void {
+    const signature = JSON.stringify(groups);
+    if (signature !== this.built) {
+      this.built = signature;
+      this.select.replaceChildren(...groups.flatMap(({ label, options }) => {
+        const items = options.map((option) => el("option", { value: option.value }, option.label));
+        return label ? [el("optgroup", { label }, ...items)] : items;
+      }));
+    }
+    this.select.value = value;
+  }
+}

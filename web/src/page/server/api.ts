@@ -1,0 +1,132 @@
+// The requests of the page and the types of their answers. NaN is transferred as null.
+
+export interface Run {
+  run: string;
+  model: string;
+  framework: string;
+  started: number;
+  updated: number;
+  epochs: number[];
+  addresses: string[];
+  targets: string[];
+  scores: string[];
+  kinds: string[];
+  has_graph: boolean;
+  points: number;
+  /** The scores of layers, each with its target; "" for a score without a target. */
+  layers: ScoredTarget[];
+  units: ScoredTarget[];
+}
+
+export interface ScoredTarget {
+  score: string;
+  target: string;
+}
+
+/** The description of a score, as registered. Missing texts are empty. */
+export interface ScoreInfo {
+  name: string;
+  label: string;
+  about: string;
+  /** A description of the baseline of its points. */
+  baseline: string;
+  /** The score whose baseline it is. */
+  baseline_of: string;
+}
+
+export interface Runs {
+  runs: Run[];
+  scores: ScoreInfo[];
+  kinds: Record<string, string>;
+}
+
+/** The measurements at each point: the score, its 95 % interval, its baseline, the number of rows, a note, and how often late
+ * rows changed it. */
+export interface Measured {
+  value: (number | null)[];
+  low: (number | null)[];
+  high: (number | null)[];
+  baseline: (number | null)[];
+  n: (number | null)[];
+  note: (string | null)[];
+  revision: (number | null)[];
+}
+
+/** Columns of equal length, one row per unit or layer and epoch. Score, target and kind of the request are not repeated in
+ * every row; they would be half of the data. */
+export interface Columns extends Measured {
+  address: string[];
+  unit: (number | null)[];
+  epoch: (number | null)[];
+  step: (number | null)[];
+  target: (string | null)[];
+}
+
+const LAYER = ["address", "epoch", "step", "value", "low", "high", "baseline", "n", "note", "revision"];
+const REQUESTED = { layer: LAYER, unit: [...LAYER, "unit", "target"] };
+
+export interface Notice {
+  id: number;
+  time: number;
+  level: string;
+  run: string;
+  model: string;
+  code: string;
+  text: string;
+  count: number;
+}
+
+/** The counts of one role for a run and a model. */
+export type RunCounts = { run: string; model: string } & Record<string, unknown>;
+
+export interface Status {
+  /** Requests of any run that were refused or failed. */
+  requests?: Record<string, number>;
+  runs?: RunCounts[];
+}
+
+export interface PointsQuery {
+  run: string;
+  model: string;
+  score: string;
+  target: string;
+  kind: string;
+  level: "layer" | "unit";
+}
+
+async function get(path: string, query: Record<string, string> = {}): Promise<Response> {
+  const text = new URLSearchParams(query).toString();
+  return fetch(text ? `${path}?${text}` : path, { headers: { accept: "application/json" } });
+}
+
+async function json<T>(response: Response): Promise<T> {
+  if (!response.ok) {
+    const body = (await response.json().catch(() => ({}))) as { error?: string };
+    throw new Error(body.error ?? `The server answered ${response.status} to ${new URL(response.url).pathname}.`);
+  }
+  return (await response.json()) as T;
+}
+
+export async function getRuns(): Promise<Runs> {
+  return json<Runs>(await get("/api/runs"));
+}
+
+/** Return the rows of a score; an empty target or kind selects all. */
+export async function getPoints(query: PointsQuery): Promise<Columns> {
+  const filters = Object.fromEntries(Object.entries(query).filter(([, value]) => value !== ""));
+  return json<Columns>(await get("/api/points", { ...filters, columns: REQUESTED[query.level].join(",") }));
+}
+
+/** Return the scene of the model's graph; null if the run has none. */
+export async function getGraph(run: string, model: string): Promise<unknown> {
+  const response = await get("/api/graph", { run, model });
+  return response.status === 404 ? null : json<unknown>(response);
+}
+
+export async function getNotices(): Promise<Notice[]> {
+  return (await json<{ notices: Notice[] }>(await get("/api/notices"))).notices;
+}
+
+export async function getStatus(): Promise<Status> {
+  return json<Status>(await get("/api/status"));
+}

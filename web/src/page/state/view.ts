@@ -1,0 +1,66 @@
+// The view: what the parts of the page need, computed once per change of the state.
+import type { Compared } from "../model/comparedRuns.ts";
+import { depthColours } from "../model/depthColours.ts";
+import { scoreInfo, scoreLabel } from "../model/scoreLabels.ts";
+import { type Chart, filtered, nearest, type Series } from "../model/series.ts";
+import type { Run, ScoreInfo } from "../server/api.ts";
+import { type Action, currentRun, requestedTarget, type State } from "./state.ts";
+
+export type Dispatch = (action: Action) => void;
+
+/** A part of the page: created once, updated after every change. */
+export interface Part {
+  root: HTMLElement;
+  update(view: View): void;
+}
+
+export interface View {
+  state: State;
+  run: Run | undefined;
+  /** The layers that match the filter. */
+  chart: Chart;
+  /** The same layers of the compared runs. */
+  compared: Compared[];
+  colours: Map<string, string>;
+  /** The index of the current epoch in `chart.epochs`, -1 without epochs. */
+  at: number;
+  /** The layer under the pointer, else the selected one, else null. */
+  focus: string | null;
+  focused: Series | undefined;
+  /** For example "Linear probe, macro F1 of digit". */
+  title: string;
+  /** The description of the score, if the server has one. */
+  info: ScoreInfo | undefined;
+}
+
+const DRAWN = ["chart", "compared", "theme"] as const;
+
+function filteredCharts({ chart, compared, choice, theme }: State): Pick<View, "chart" | "compared" | "colours"> {
+  return {
+    chart: filtered(chart, choice.filter),
+    compared: compared.map((other) => ({ ...other, chart: filtered(other.chart, choice.filter) })),
+    colours: depthColours(chart.series.map((s) => s.address), theme),
+  };
+}
+
+/** Return the view of a state. Charts and colors that did not change are the same objects as before, so that parts can compare
+ * references. */
+export function viewOf(state: State, before?: View): View {
+  const same = before && DRAWN.every((name) => before.state[name] === state[name]) && before.state.choice.filter === state.choice.filter;
+  const focus = state.hover ?? state.choice.address;
+  const shown = same ? before : filteredCharts(state);
+  const run = currentRun(state);
+  const target = requestedTarget(state.choice, run);
+  return {
+    state,
+    run,
+    chart: shown.chart,
+    compared: shown.compared,
+    colours: shown.colours,
+    at: nearest(state.chart.epochs, state.choice.epoch),
+    focus,
+    focused: shown.chart.series.find((series) => series.address === focus),
+    title: scoreLabel(state.labels, state.choice.score) + (target ? ` of ${target}` : ""),
+    info: scoreInfo(state.labels, state.choice.score),
+  };
+}
