@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import torch
 from torch.nn import Module
+from torch.overrides import _get_current_function_mode_stack
 
 from .containers import named_tensors
 from .context.global_patches import GlobalPatches, plain_call
@@ -59,7 +60,13 @@ def _call_module(
     return out
 
 
-_patches = GlobalPatches(cast(FunctionType, _call_module))
+def _runs_fused() -> bool:
+    """Return whether only captures override torch functions in this thread, and none looks inside them."""
+    modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    return all(isinstance(mode, Recorder) and not mode.decomposes for mode in modes)
+
+
+_patches = GlobalPatches(cast(FunctionType, _call_module), _runs_fused)
 
 
 class Capture:

@@ -188,6 +188,8 @@ def same(a: Tensor, b: Tensor) -> bool:
         >>> same(nan, nan.clone()), same(nan, -nan)
         (True, False)
     """
+    if a.is_nested or b.is_nested:
+        return a.is_nested == b.is_nested and _same_parts(a, b)
     if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device or a.layout != b.layout:
         return False
     if a.is_quantized:
@@ -200,8 +202,16 @@ def same(a: Tensor, b: Tensor) -> bool:
     return bool(torch.equal(one, other))
 
 
+def _same_parts(a: Tensor, b: Tensor) -> bool:
+    """Return whether the tensors inside two nested tensors are the same; these may have no common shape."""
+    parts, others = a.unbind(), b.unbind()
+    return len(parts) == len(others) and all(map(same, parts, others))
+
+
 def equal(a: Tensor, b: Tensor) -> bool:
     """Return whether two tensors have equal values: NaN equals itself, and 0.0 equals -0.0."""
+    if a.is_nested or b.is_nested:
+        return same(a, b)
     if a.shape != b.shape or a.dtype != b.dtype or a.layout != torch.strided or a.is_quantized:
         return same(a, b)
     return same(a, b) or bool(torch.isclose(a, b, rtol=0, atol=0, equal_nan=True).all())
