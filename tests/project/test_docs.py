@@ -56,13 +56,19 @@ def test_readme_names_every_command() -> None:
     assert [name for name in commands if f"intus {name}" not in readme] == []
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_between_pages() -> None:
-    broken = [
-        f"{page.name}: {target}"
-        for page in PAGES
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text())
-        if not (page.parent / target).exists()
-    ]
+    broken = []
+    for page in PAGES:
+        for target, _, anchor in re.findall(r"\]\(([^)#:]*)(#([^)]+))?\)", page.read_text()):
+            other = page.parent / target if target else page
+            if not other.exists() or (anchor and anchor not in anchors(other)):
+                broken.append(f"{page.name}: {target}#{anchor}")
     assert broken == []
 
 

@@ -10,11 +10,14 @@ from score_help import fed, read, same
 
 from intus.core.errors import InputError
 from intus.scores import Scorer, names
+from intus.scores.registry import infos
 from intus.scores.statistics.sample import Sample
 from intus.scores.statistics.split import GROUPS, HELD_OUT, places
 
-ALL = ["mean", "std", "min", "max", "norm", "sparsity", "dead", "nonfinite", "participation_ratio"]
-ALL += ["effective_rank", "linear_f1", "linear_accuracy", "kmeans_mi", "kmeans_ami"]
+#: Every score of intus that needs no target, so that a new statistic is tested; and the scores of targets
+#: that are a function of the whole sample.
+ALL = [name for name in names() if not infos()[name].needs_target]
+ALL += ["linear_f1", "linear_accuracy", "kmeans_mi", "kmeans_ami"]
 UNITS = ["correlation", "mean_difference", "iou", "iou_max"]
 
 
