@@ -78,7 +78,7 @@ def make_handler(
         """
         about = describe(func)
         type_ = recording.type_number(about.type) if about.record else -1
-        special = about.writes or bool(about.mutates) or about.type == "data"
+        special = about.writes or bool(about.mutates or about.statistics) or about.type == "data"
         entry = functions[func] = (about, type_, len(functions), special, about.by_index)
         return entry
 
@@ -191,7 +191,7 @@ def make_handler(
             out = made[0] if len(made) == 1 else made
         if type(out) is not Tensor and not isinstance(out, returnable):
             return returned
-        flags = (INPLACE if special and writes else 0) if inputs else CREATED
+        flags = (INPLACE if writes and special and about.statistics is None else 0) if inputs else CREATED
         before = None  # the earlier entry in ``known`` of an argument that is returned unchanged
         if args and out is args[0]:
             if writes:  # F.relu(x, inplace=True)

@@ -99,10 +99,10 @@ def _keep_fused(runs_fused: Callable[[], bool]) -> Callable[[], None]:
     """
     original = torch.overrides.has_torch_function
 
-    def has_torch_function(arguments: Any) -> bool:
+    def has_torch_function(args: Any) -> bool:
         if sys._getframe(1).f_globals.get("__name__") in _FUSED and runs_fused():
-            return any(map(_is_overriding, arguments))
-        return bool(original(arguments))
+            return any(map(_is_overriding, args))
+        return bool(original(args))
 
     torch.overrides.has_torch_function = has_torch_function
 

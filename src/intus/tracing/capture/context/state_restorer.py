@@ -62,6 +62,10 @@ class StateRestorer:
             if in_use:
                 self._sizes.setdefault(memory, (t, t.untyped_storage().nbytes()))
 
+    def existed(self, t: Tensor) -> bool:
+        """Return whether the memory of ``t`` existed before the pass, as far as is known."""
+        return memory_of(t) in self._memories
+
     def before_writing(self, t: Tensor) -> None:
         """Copy the values of ``t``, which is about to be written, if its memory existed before the pass."""
         memory = memory_of(t) if self._watching else None
