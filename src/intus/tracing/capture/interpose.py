@@ -133,6 +133,7 @@ class Capture:
     def inputs(self, values: Any) -> None:
         """Declare the tensors in ``values`` as the inputs of the pass."""
         with torch._C.DisableTorchFunction():  # a trace around this one must not see the recorder's own calls
+            self.recording.restorer.add_arguments(values)
             for name, tensor in named_tensors(values):
                 self._recorder.add_input(tensor, name)
 

@@ -139,9 +139,9 @@ class ModuleCalls:
 def _is_computed_unseen(t: Tensor, module: Module, arguments: Any) -> bool:
     """Return whether a module call computed the tensor ``t``, which no recorded operation returned.
 
-    A ScriptModule computes outside Python. Any other module may return a tensor that existed before (a table,
-    a mask, what a hook puts in its place). So there must be evidence: its autograd history leads to an argument
-    of the call.
+    A ScriptModule computes outside Python. Any other module may return a tensor that existed before (a
+    table, a mask, what a hook puts in its place). So there must be evidence: its autograd history leads to
+    an argument of the call.
     """
     if isinstance(module, torch.jit.ScriptModule):
         return True

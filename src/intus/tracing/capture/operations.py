@@ -86,6 +86,9 @@ def make_handler(
         about: Function, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
     ) -> Any:
         """Run a function that has no row but changes what the recorder knows; see ``Function.effect``."""
+        if about.effect == "backward":
+            with torch._C.DisableTorchFunction():
+                recording.restorer.before_backward()
         if about.effect == "read" and meta_value is not None and args and args[0].is_meta:
             out = meta_value(about.type, args[0])
         else:

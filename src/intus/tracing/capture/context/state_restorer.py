@@ -35,6 +35,8 @@ class StateRestorer:
         self._undo: dict[Any, tuple[Tensor, Tensor, Tensor]] = {}
         self._leaves: dict[int, Tensor] = {}  # by id: tensors without autograd history that were written to
         self._history = AutogradHistory()  # of the other tensors that were written to
+        #: Tensors with their gradients from before the first backward pass, and copies of these.
+        self._gradients: list[tuple[Tensor, Tensor | None, Tensor | None]] = []
         self._versions: list[_unsafe_preserve_version_counter] = []  # from before each first write
 
     def watch(self, modules: Iterable[Module]) -> None:
@@ -47,6 +49,11 @@ class StateRestorer:
         """Copy the attributes of a module that the pass has met."""
         if self._watching:
             self._attributes.remember(module)
+
+    def add_arguments(self, values: Any) -> None:
+        """Copy the attributes and elements of the objects among the arguments of the pass."""
+        if self._watching:
+            self._attributes.remember_arguments(values)
 
     def add(self, t: Tensor, *, in_use: bool = True) -> None:
         """Record that the memory of ``t`` existed before the pass.
@@ -82,6 +89,23 @@ class StateRestorer:
             if not t.is_inference():
                 self._versions.append(_unsafe_preserve_version_counter(t))
 
+    def before_backward(self) -> None:
+        """Remember the gradients of the parameters and inputs, to which a backward pass is about to add."""
+        if not self._watching or self._gradients:
+            return
+        for t, _ in self._sizes.values():
+            if t.is_leaf and t.requires_grad:
+                grad = t.grad
+                self._gradients.append((t, grad, None if grad is None else grad.detach().clone()))
+
+    def _restore_gradients(self) -> None:
+        for t, grad, before in self._gradients:
+            if grad is not None and before is not None:
+                with _unsafe_preserve_version_counter(grad):
+                    grad.data.copy_(before)
+            t.grad = grad
+        self._gradients.clear()
+
     def modified(self) -> list[Tensor]:
         """Return aliases of the tensors from before the pass that it wrote to."""
         return [t for _, t, _ in self._undo.values()]
@@ -94,6 +118,7 @@ class StateRestorer:
         have none again, for example a buffer that averages activations; others have their own.
         """
         self._history.restore()
+        self._restore_gradients()
         self._reallocate()
         for tensor, data, before in reversed(list(self._undo.values())):
             if is_freed(data):

@@ -81,7 +81,7 @@ class Nodes:
 
 
 def _edge(t: Tensor) -> Any:
-    """Return the node at which the gradient of a tensor from before the pass arrives, and its input number."""
+    """Return the node at which the gradient of an earlier tensor arrives, and its input number."""
     if t.layout == torch.strided or t.grad_fn is not None:
         edge = get_gradient_edge(t)
         return edge.node, edge.output_nr
