@@ -195,13 +195,16 @@ def test_remove_and_clear_routes(fresh):
     for model in ("m", "n"):
         post(fresh, "/records", encode_records([record(model=model)]))
     post(fresh, "/flush", {})
+    assert {run["model"] for run in fresh.get("/api/status").json()["runs"]} == {"m", "n"}
     assert post(fresh, "/remove", {"model": "m"}).status_code == 200
     assert [run["model"] for run in fresh.get("/api/runs").json()["runs"]] == ["n"]
+    assert [run["model"] for run in fresh.get("/api/status").json()["runs"] if "scored" in run] == ["n"]
     post(fresh, "/targets", {"name": "parity", "targets": LABELS})
     assert len(fresh.get("/targets").json()["targets"]) == 1
     post(fresh, "/clear", {})
     assert fresh.get("/api/runs").json() == {"runs": [], "scores": [], "kinds": {}}
     assert fresh.get("/targets").json() == {"targets": []}
+    assert all("scored" not in run for run in fresh.get("/api/status").json()["runs"])
 
 
 def test_failed_score_gives_notice_and_others_are_computed(fresh, monkeypatch):

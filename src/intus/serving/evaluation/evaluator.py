@@ -152,6 +152,7 @@ class Evaluator:
         self._order.forget()
         with self._lock:
             self._noticed = set()
+            self._run_counts.clear()
         self._counts = Counter(scored=0, failed=0)
         self.frontend.clear()
 
@@ -161,6 +162,8 @@ class Evaluator:
         self._order.forget(model)
         with self._lock:
             self._noticed = {noticed for noticed in self._noticed if noticed[2] != model}
+            for run in [run for run in self._run_counts if run[1] == model]:
+                del self._run_counts[run]
         self.frontend.remove(model)
 
     def status(self) -> dict[str, int]:
