@@ -556,13 +556,18 @@ class Graph:
 
     @cached_property
     def ends(self) -> dict[str, list[int]]:
-        """The rows of inputs and outputs by the name the model's code gives them, if unambiguous."""
+        """The rows of inputs and outputs by the name the model's code gives them, if unambiguous.
+
+        An input takes precedence over an output of the same name: a cache is often both.
+        """
         ends: dict[str, list[int]] = {}
         for row, name in end_names(self.ops.kind.tolist(), self.facts).items():
             of_type = np.flatnonzero(self.ops.type == self.types.index(name)) if name in self.types else [row]
             if name not in self._names and list(of_type) == [row]:
                 ends.setdefault(name, []).append(row)
-        return {name: rows for name, rows in ends.items() if len(rows) == 1}
+        inputs = {name: [row for row in rows if self.ops.kind[row] == INPUT] for name, rows in ends.items()}
+        chosen = {name: inputs[name] or rows for name, rows in ends.items()}
+        return {name: rows for name, rows in chosen.items() if len(rows) == 1}
 
     def rows(self, name: str) -> list[int] | None:
         """Return the rows that a name means, or None if there is no such name.

@@ -5,50 +5,45 @@ One rule defines what counts as a container of a model's inputs and outputs, for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from types import ModuleType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 _MAX_DEPTH = 8  # a container may contain itself
+_MAX_OBJECTS = 1000  # an object may refer to a whole program
 _SEQUENCES = (tuple, list)
 _CONTAINERS = (*_SEQUENCES, dict, Mapping)  # dict separately: isinstance with an abstract class is slow
+_NO_OBJECTS = frozenset({int, float, bool, str, bytes, complex, type(None), type(...), slice, range})
 
 
-def leaves(value: Any, wanted: type[T], depth: int = _MAX_DEPTH) -> list[T]:
-    """Return all values of a type inside tuples, lists, mappings and dataclasses, in order.
+def leaves(value: Any, wanted: type[T]) -> list[T]:
+    """Return all values of a type inside tuples, lists, mappings, dataclasses and objects, in order.
 
-    Other objects are not searched.
+    The parts of an object (a ``Data`` of PyG, a cache of keys and values) are its attributes. Callable
+    objects are not searched: functions, classes, modules.
 
     Args:
         value: The container, or a single value.
         wanted: The type to find.
-        depth: The maximum nesting depth.
 
     Example:
         >>> leaves({"a": (1, [2, "b"]), "c": 3.0}, int)
         [1, 2]
     """
-    if isinstance(value, wanted):
-        return [value]
-    if depth < 0:
-        return []
-    parts = _parts(value)
-    return [
-        one
-        for part in (parts if isinstance(parts, _SEQUENCES) else parts.values())
-        for one in ((part,) if type(part) is wanted else leaves(part, wanted, depth - 1))
-    ]
+    return [one for _, one in paths(value, wanted)]
 
 
-def paths(value: Any, wanted: type[T], path: str = "", depth: int = _MAX_DEPTH) -> Iterator[tuple[str, T]]:
-    """Yield the values that ``leaves`` returns, each with its path: keys, fields and indices joined by dots.
+def paths(value: Any, wanted: type[T]) -> Iterator[tuple[str, T]]:
+    """Yield the values that ``leaves`` returns, each with its path.
+
+    A path joins keys, fields, attributes and indices by dots. Private attributes are left out of it, and so
+    is the one attribute of an object that holds its elements.
 
     Args:
         value: The container, or a single value.
         wanted: The type to find.
-        path: The path of ``value`` itself.
-        depth: The maximum nesting depth.
 
     Yields:
         Pairs of a path and a value.
@@ -56,20 +51,80 @@ def paths(value: Any, wanted: type[T], path: str = "", depth: int = _MAX_DEPTH) 
     Example:
         >>> list(paths({"a": (1, [2, "b"]), "c": 3.0}, int))
         [('a.0', 1), ('a.1.0', 2)]
+        >>> from types import SimpleNamespace
+        >>> list(paths(SimpleNamespace(a=1, _store={"b": 2}), int))
+        [('a', 1), ('b', 2)]
     """
+    yield from _search(value, wanted, "", _MAX_DEPTH, {})
+
+
+def holders(value: Any) -> list[Any]:
+    """Return the containers and objects that ``paths`` searches: whatever may be changed in place.
+
+    Args:
+        value: The container or object.
+
+    Example:
+        >>> holders({"a": (1, [2])})
+        [{'a': (1, [2])}, (1, [2]), [2]]
+    """
+    found: dict[int, Any] = {}
+    for _ in _search(value, _Nothing, "", _MAX_DEPTH, found):
+        pass
+    return list(found.values())
+
+
+class _Nothing:
+    """A type without instances."""
+
+
+def _search(
+    value: Any, wanted: type[T], path: str, depth: int, holders: dict[int, Any]
+) -> Iterator[tuple[str, T]]:
+    """Yield the values inside ``value``, and collect what holds them by id."""
     if isinstance(value, wanted):
         yield path, value
-    if isinstance(value, wanted) or depth < 0:
         return
-    parts = _parts(value)
-    for key, part in enumerate(parts) if isinstance(parts, _SEQUENCES) else parts.items():
-        yield from paths(part, wanted, f"{path}.{key}" if path else str(key), depth - 1)
+    if type(value) in _NO_OBJECTS or depth < 0:
+        return
+    if isinstance(value, _CONTAINERS) or is_dataclass(value):
+        parts: Iterable[tuple[Any, Any]] = _elements(value)
+    elif id(value) in holders or len(holders) > _MAX_OBJECTS:  # objects often refer to each other
+        return
+    else:
+        parts = _attributes(value)
+    holders[id(value)] = value
+    for key, part in parts:
+        inner = path if key is None else f"{path}.{key}" if path else str(key)
+        yield from _search(part, wanted, inner, depth - 1, holders)
 
 
-def _parts(value: Any) -> tuple[Any, ...] | list[Any] | Mapping[Any, Any]:
-    """Return the elements of a container, by index or by name; empty for other objects."""
-    if isinstance(value, _CONTAINERS):
-        return value
-    if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: getattr(value, one.name, None) for one in fields(value)}
-    return ()
+def _elements(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the elements of a container with their indices, keys or fields."""
+    if isinstance(value, _SEQUENCES):
+        return enumerate(value)
+    if isinstance(value, dict | Mapping):
+        return value.items()
+    if isinstance(value, type):
+        return ()
+    return [(one.name, getattr(value, one.name, None)) for one in fields(value)]
+
+
+def _attributes(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the attributes of an object with their names; None for names that are left out of paths."""
+    attributes = getattr(value, "__dict__", None)
+    if not attributes or callable(value) or isinstance(value, ModuleType):
+        return ()
+    lists = [name for name, part in attributes.items() if isinstance(part, list)]
+    is_sequence = len(lists) == 1 and _length(value) == len(attributes[lists[0]])
+    return [
+        (None if str(name).startswith("_") or (is_sequence and name == lists[0]) else name, part)
+        for name, part in list(attributes.items())
+    ]
+
+
+def _length(value: Any) -> int:
+    try:
+        return len(value)
+    except Exception:  # it has none, or it is the user's code
+        return -1

@@ -88,6 +88,8 @@ def summary(graph: Graph, *, depth: int | None = None, most: int | None = 50) ->
         text += "\n\n×n: n equal neighbors or passes. Figures are sums; the lines inside show the first."
     if depth < deepest:
         text += f"\n\nLevels 0 to {depth} of {deepest}; summary(depth={depth + 1}) opens the next."
+    for sentence in graph.facts.get("not_restored", ()):
+        text += f"\n\nNot restored: {sentence}"
     return text
 
 

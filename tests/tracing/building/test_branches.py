@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import linecache
+import runpy
+from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from intus import load, trace
 
@@ -200,3 +204,57 @@ def test_branches_after_save_and_load(tmp_path):
     trace(if_else, UP).save(tmp_path / "t.trace")
     (decision,) = load(tmp_path / "t.trace").conditionals
     assert (decision.op.label, decision.kind, decision.way, decision.how) == ("gt_1_2", "if", True, "bool")
+
+
+#: One statement a line; noise is inserted between the lines.
+METHOD = """
+class Net:
+    @staticmethod
+    def forward(x):
+        y = x * 2
+        if y.mean() > 0:
+            y = y + 1
+        elif y.sum() > 0:
+            y = y - 1
+        while y.max() < 100:
+            y = y * 3
+        z = y if not y.min() < 0 else -y
+        assert z.sum() > 0
+        return z
+""".strip().splitlines()
+NOISE = [
+    "",
+    "   ",
+    "\t",
+    "# a comment at the margin",
+    "            # a comment further in",
+    "{indent}'''text",
+    "{indent}text = '''",
+]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(3, len(METHOD) - 1), st.sampled_from(NOISE)), max_size=12))
+def test_decisions_do_not_depend_on_blank_lines_comments_and_strings(
+    tmp_path: Path, noise: list[tuple[int, str]]
+) -> None:
+    lines = list(METHOD)
+    for at, text in sorted(noise, reverse=True):
+        indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
+        if lines[at].lstrip().startswith("elif"):
+            indent += "    "
+        block = [text.format(indent=indent)]
+        if "'''" in text:  # a string of several lines, some of them without indentation
+            block += ["", "left of everything", "'''"]
+        lines[at:at] = block
+    path = tmp_path / f"net{abs(hash(tuple(lines)))}.py"
+    path.write_text("\n".join(lines) + "\n")
+    linecache.clearcache()
+    t = trace(runpy.run_path(str(path))["Net"].forward, torch.ones(3))
+    assert [(one.kind, one.way) for one in t.conditionals] == [
+        ("if", True),
+        *[("while", True)] * 4,
+        ("while", False),
+        ("ternary", True),
+        ("assert", True),
+    ]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...core.nested import leaves
+from ...core.shared_array import shared_array
 from ..base import CapturedTensor
 from .random_projection import projected, summary
 
@@ -67,8 +68,11 @@ def to_numpy(tensor: Tensor, rows: int | None = None, axis: int = 0) -> np.ndarr
     shares_memory = part.is_cpu and part.dtype in _NUMPY
     if part.dtype not in _NUMPY:
         part = part.float()
-    array: np.ndarray = part.cpu().numpy()
-    return np.array(array, order="C") if shares_memory else np.asarray(array, order="C")
+    if not shares_memory:
+        return np.asarray(part.cpu().numpy(), order="C")
+    if part.dtype == torch.bool:
+        return np.array(shared_array(part.view(torch.uint8)), order="C").view(bool)
+    return np.array(shared_array(part), order="C")
 
 
 def to_projected(tensor: Tensor, rows: int | None = None, axis: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core.nested import leaves
+from ...core.shared_array import shared_array
 
 _SAMPLE = 1 << 16  # values of the first batch that are hashed
 
@@ -45,5 +46,5 @@ def first_batch(inputs: Any) -> bytes | str:
     for tensor in [one for one in leaves(inputs, Tensor) if one.ndim][:1]:
         flat = tensor.detach().reshape(-1)[:_SAMPLE].cpu()
         digest.update(str((tensor.shape, tensor.dtype)).encode())
-        digest.update(flat.contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(shared_array(flat.contiguous().view(torch.uint8)).tobytes())
     return digest.digest()

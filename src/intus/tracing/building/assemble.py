@@ -1,8 +1,8 @@
 """Build a Graph from a recording with pure functions of integers.
 
-Rows that are not connected to an input or output (orphans) are dropped and the rest is renumbered. Then
-layers and passes are found, and source lines are looked up. The three numberings of rows are described in
-``capture.recording``.
+Rows that neither descend from an input nor lead to an end of the pass (orphans) are dropped, and the rest is
+renumbered. Then layers and passes are found, and source lines are looked up. The three numberings of rows are
+described in ``capture.recording``.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ def assemble(
         ends |= _failed_row(rows["flags"], recording)
     for branch in branches:
         ends[branch.row] = True  # a tensor that decides a branch is no orphan
+    for offset in recording.state_writes:
+        ends[offset // len(ROW)] = True  # neither is a write into a buffer
     keep = _connected(rows["kind"], edges, ends, whole=recording.failure is not None)
     starts = np.zeros(len(keep) + 1, dtype=np.int64)  # by recorded row: the number of kept rows before it
     np.cumsum(keep, out=starts[1:])
@@ -135,7 +137,7 @@ def _pairs(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 def _connected(
     kind: np.ndarray, edges: Mapping[str, np.ndarray], ends: np.ndarray, *, whole: bool
 ) -> np.ndarray:
-    """Return a mask of the rows that descend from an input or lead to one of ``ends``.
+    """Return a mask of the rows that descend from an input or lead to one of ``ends``, and their ancestors.
 
     With ``whole`` (the pass did not finish), or without any output, all rows are kept except those that
     descend only from buffers: any other row might have led to an output.
@@ -153,8 +155,11 @@ def _connected(
     for src, dst in zip(srcs, dsts, strict=True):
         if from_input[src]:
             from_input[dst] = True
-    either: np.ndarray = np.array(from_input, dtype=bool) | np.array(to_output, dtype=bool)
-    return either
+    keep = [one or other for one, other in zip(from_input, to_output, strict=True)]
+    for src, dst in zip(reversed(srcs), reversed(dsts), strict=True):
+        if keep[dst]:  # an operation that leads nowhere still shows all that it was computed from
+            keep[src] = True
+    return np.array(keep, dtype=bool)
 
 
 def _sorted_edges(edges: Mapping[str, np.ndarray], graph_rows: np.ndarray) -> dict[str, np.ndarray]:

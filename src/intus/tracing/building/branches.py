@@ -13,6 +13,7 @@ import ast
 import inspect
 import linecache
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from types import CodeType
 from typing import Any, NamedTuple
@@ -109,7 +110,7 @@ def _way_by_next_line(
 
 def _tests(code: CodeType) -> list[_Test]:
     """Return all constructs with a condition in the function of ``code``."""
-    tree, shift, margin = _source_tree(code)
+    tree, shift = _source_tree(code)
     nodes = [] if tree is None else list(ast.walk(tree))
     elifs = {
         id(node.orelse[0])
@@ -120,7 +121,7 @@ def _tests(code: CodeType) -> list[_Test]:
         and node.orelse[0].col_offset == node.col_offset  # an if inside an else is indented further
     }
     return [
-        _test(kind, whole, condition, body, orelse, shift, margin)
+        _test(kind, whole, condition, body, orelse, shift)
         for node in nodes
         for kind, whole, condition, body, orelse in _conditions(node, elifs)
     ]
@@ -145,15 +146,15 @@ def _conditions(node: Any, elifs: set[int]) -> Iterator[tuple[str, Any, ast.expr
 
 
 def _test(
-    kind: str, whole: Any, condition: ast.expr, body: list[Any], orelse: list[Any], shift: int, margin: int
+    kind: str, whole: Any, condition: ast.expr, body: list[Any], orelse: list[Any], shift: int
 ) -> _Test:
     sign = 1
     while isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not):
         condition, sign = condition.operand, -sign
     return _Test(
         kind,
-        _span(whole, shift, margin),
-        _span(condition, shift, margin),
+        _span(whole, shift),
+        _span(condition, shift),
         sign,
         not isinstance(condition, ast.BoolOp),
         _lines(body, shift),
@@ -165,34 +166,32 @@ def _lines(nodes: list[Any], shift: int) -> range:
     return range(nodes[0].lineno + shift, nodes[-1].end_lineno + shift + 1) if nodes else range(0)
 
 
-def _span(node: Any, shift: int, margin: int) -> _Span:
+def _span(node: Any, shift: int) -> _Span:
     return _Span(
-        (node.lineno + shift, node.col_offset + margin),
-        (node.end_lineno + shift, node.end_col_offset + margin),
+        (node.lineno + shift, node.col_offset),
+        (node.end_lineno + shift, node.end_col_offset),
     )
 
 
-def _source_tree(code: CodeType) -> tuple[ast.AST | None, int, int]:
-    """Return the syntax tree of a function, and what to add to its lines and columns for the file's.
+def _source_tree(code: CodeType) -> tuple[ast.AST | None, int]:
+    """Return the syntax tree of a function, and what to add to its lines for those of the file.
 
     For a function that is part of an expression (a lambda, a comprehension) it is the tree of the whole file.
     """
     lines = linecache.getlines(code.co_filename)
     first = code.co_firstlineno - 1
     if not 0 <= first < len(lines):
-        return None, 0, 0
+        return None, 0
+    if not code.co_name.startswith("<"):
+        with suppress(SyntaxError, IndexError, ValueError):
+            block = inspect.getblock(lines[first:])
+            if block[0][:1].isspace():  # removing the indentation would change blank lines and long strings
+                return ast.parse("".join(["if True:\n", *block])), first - 1
+            return ast.parse("".join(block)), first
     try:
-        block = inspect.getblock(lines[first:])
-        margin = len(block[0]) - len(block[0].lstrip())
-        if not code.co_name.startswith("<"):
-            cut = [line[margin:] if line[:margin].isspace() else line for line in block]
-            return ast.parse("".join(cut)), first, margin
-    except (SyntaxError, IndexError, ValueError):
-        pass  # a method with lines left of its indentation, a lambda, a comprehension
-    try:
-        return ast.parse("".join(lines)), 0, 0
+        return ast.parse("".join(lines)), 0
     except (SyntaxError, ValueError):
-        return None, 0, 0
+        return None, 0
 
 
 def _span_of(code: CodeType, instruction: int) -> _Span | None:

@@ -28,6 +28,9 @@ from .assemble import assemble
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
+_FREED = "was in memory that the model freed during the pass. Trace with copy=True to keep it"
+
+
 def finish(
     capture: Capture, model: str, facts: dict[str, Any], grads: bool | Selection = False, output: Any = None
 ) -> Trace:
@@ -46,6 +49,8 @@ def finish(
         InputError: If a function passed as ``save`` or ``transform`` raised.
     """
     values, recording = capture.values, capture.recording
+    if lost := capture.not_restored():
+        facts["not_restored"] = lost
     if values.form is not None and values.form.changes:
         facts["form"] = values.form.changes
     graph, graph_row = assemble(recording, model, facts)
@@ -58,6 +63,7 @@ def finish(
     maybe_modified = frozenset(row for offset in values.maybe_modified() if (row := graph_row(offset)) >= 0)
     replays = Replays(recording, call_log, graph_row, kept if everything else {}) if call_log else None
     result = Trace(graph, _values_by_row(values, graph_row), maybe_modified, replays)
+    result.not_stored = {row: _FREED for offset in values.freed if (row := graph_row(offset)) >= 0}
     if values.error is None and not everything:
         _discard_unselected(result, values, graph_row, failed)
     if store is not None:
@@ -105,7 +111,9 @@ def _close(store: Store, trace: Trace, values: Values, graph_row: Callable[[int]
         store.close(labels)
     finally:
         trace.values = _values_by_row(values, graph_row)
-    trace.not_stored = {row: why for offset, why in store.skipped.items() if (row := graph_row(offset)) >= 0}
+    for offset, why in store.skipped.items():
+        if (row := graph_row(offset)) >= 0:
+            trace.not_stored[row] = f"{why}. Trace without store= to keep it in memory"
 
 
 def _discard_unselected(trace: Trace, values: Values, graph_row: Callable[[int], int], failed: bool) -> None:

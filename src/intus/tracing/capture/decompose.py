@@ -81,7 +81,7 @@ class Decomposer:
             return PLAIN
         atoms: list[Any] = []
         inputs = [t for t, _ in walk((args, kwargs or {}), "", atoms)]
-        metas = [(t.shape, t.dtype, t.device, t.requires_grad, t.is_contiguous()) for t in inputs]
+        metas = [(t.shape, t.dtype, t.device, t.requires_grad, _is_contiguous(t)) for t in inputs]
         modes = (
             torch.is_grad_enabled(),
             torch.is_inference_mode_enabled(),
@@ -273,6 +273,10 @@ def _reentered(mode: TorchFunctionMode) -> Iterator[None]:
         yield
     finally:
         torch._C._pop_torch_function_stack()
+
+
+def _is_contiguous(t: Tensor) -> bool:
+    return t.layout == torch.strided and not t.is_nested and t.is_contiguous()
 
 
 def _view(t: Tensor) -> _View:

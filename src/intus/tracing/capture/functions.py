@@ -6,6 +6,7 @@ recorded like any other.
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -50,8 +51,17 @@ _SYNONYMS = {
 _FIRST_NAMES = ("input", "self", "tensor")
 #: Keywords of the running statistics that normalization functions write into.
 _STATISTICS = ("running_mean", "running_var")
-#: Functions that write running statistics only if a flag is set: the flag's position and keyword.
-_WRITE_WHEN_TRAINING = {"batch_norm": (5, "training"), "instance_norm": (5, "use_input_stats")}
+#: The types of functions that write running statistics if a flag is set, which no schema tells, with the
+#: keyword of the flag. The flag is argument 5 of all of them.
+_WRITE_WHEN_TRAINING = {
+    "batch_norm": "training",
+    "native_batch_norm": "training",
+    "native_batch_norm_legit": "training",
+    "cudnn_batch_norm": "training",
+    "miopen_batch_norm": "training",
+    "instance_norm": "use_input_stats",
+}
+_FLAG = 5
 #: Functions without a schema that write into the arguments at these positions.
 _WRITES_INTO = {"fused_moving_avg_obs_fake_quant": (3, 4, 5, 6)}
 
@@ -68,6 +78,7 @@ class Function(NamedTuple):
         effect: What a call without a row changes: ``"read"`` if it returns a tensor's plain value to Python,
             ``"host"`` if it passes memory to numpy, ``"backward"`` if it computes gradients, ``"grad"`` if it
             reads one, ``""`` if nothing.
+        statistics: The positions of running statistics that it may write into; see ``written``.
         mutates: Positions and names of other arguments that it writes into. These are results of the call,
             in addition to what it returns.
     """
@@ -78,6 +89,7 @@ class Function(NamedTuple):
     by_index: bool = False
     effect: str = ""
     mutates: tuple[int | str, ...] = ()
+    statistics: slice | None = None
 
 
 def describe(func: Any) -> Function:
@@ -101,11 +113,19 @@ def describe(func: Any) -> Function:
         inner = name[2:-2]
         return Function(_canonical(inner), True, inner == "setitem", inner in ("getitem", "setitem"))
     if isinstance(func, OpOverload | OpOverloadPacket):
-        return _describe_operator(func)
+        return _with_statistics(_describe_operator(func), func)
     if "." in name:
         name = name.partition(".")[0]
     in_place = name.endswith("_") and not name.endswith("__")
-    return Function(_canonical(name.strip("_") or name), True, in_place, mutates=_WRITES_INTO.get(name, ()))
+    about = Function(_canonical(name.strip("_") or name), True, in_place, mutates=_WRITES_INTO.get(name, ()))
+    return _with_statistics(about, func)
+
+
+def _with_statistics(about: Function, func: Any) -> Function:
+    """Add the positions of running statistics: arguments 1 and 2 of torch.nn.functional, else 3 and 4."""
+    if about.type not in _WRITE_WHEN_TRAINING:
+        return about
+    return about._replace(statistics=slice(1, 3) if isinstance(func, FunctionType) else slice(3, 5))
 
 
 def _describe_operator(func: OpOverload | OpOverloadPacket) -> Function:
@@ -156,11 +176,10 @@ def written(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> li
     out = kwargs.get("out")
     if out is not None:
         targets.append(out)
-    if func.type in _WRITE_WHEN_TRAINING:
-        position, flag = _WRITE_WHEN_TRAINING[func.type]
-        if kwargs.get(flag, args[position] if len(args) > position else False):
-            # The statistics are arguments 1 and 2 of torch.nn.functional, arguments 3 and 4 of torch.
-            targets.extend(args[1:3] if flag in kwargs or len(args) < 9 else args[3:5])
+    if func.statistics is not None:
+        flag = _WRITE_WHEN_TRAINING[func.type]
+        if kwargs.get(flag, args[_FLAG] if len(args) > _FLAG else flag == "use_input_stats"):
+            targets.extend(args[func.statistics])
             targets.extend(kwargs[name] for name in _STATISTICS if name in kwargs)
     found = [
         t

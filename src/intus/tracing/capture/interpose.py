@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import torch
 from torch.nn import Module
+from torch.overrides import _get_current_function_mode_stack
 
 from .containers import named_tensors
 from .context.global_patches import GlobalPatches, plain_call
@@ -59,7 +60,13 @@ def _call_module(
     return out
 
 
-_patches = GlobalPatches(cast(FunctionType, _call_module))
+def _runs_fused() -> bool:
+    """Return whether only captures override torch functions in this thread, and none looks inside them."""
+    modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    return all(isinstance(mode, Recorder) and not mode.decomposes for mode in modes)
+
+
+_patches = GlobalPatches(cast(FunctionType, _call_module), _runs_fused)
 
 
 class Capture:
@@ -126,6 +133,7 @@ class Capture:
     def inputs(self, values: Any) -> None:
         """Declare the tensors in ``values`` as the inputs of the pass."""
         with torch._C.DisableTorchFunction():  # a trace around this one must not see the recorder's own calls
+            self.recording.restorer.add_arguments(values)
             for name, tensor in named_tensors(values):
                 self._recorder.add_input(tensor, name)
 
@@ -168,10 +176,20 @@ class Capture:
         if self._restore:
             self._undo_writes()
 
+    def not_restored(self) -> list[str]:
+        """Return what the pass changed and could not be restored, each as a sentence."""
+        addresses = self.recording.addresses
+        named = {id(t): name for name, t in (*addresses.params, *addresses.buffers)}
+        return [
+            f"{named.get(id(t), 'An input')}: the model freed its memory."
+            for t in self.recording.restorer.lost
+        ]
+
     def _undo_writes(self) -> None:
         with torch._C.DisableTorchFunction():
             restorer = self.recording.restorer
             for t in restorer.modified():
                 self.values.before_writing(t)
                 self.restored.append(memory_of(t))
+            self.values.end()
             restorer.restore()

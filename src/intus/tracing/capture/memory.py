@@ -47,6 +47,25 @@ def extent_of(t: Tensor) -> tuple[int, int]:
     return first * t.element_size(), (last + 1) * t.element_size() - 1
 
 
+def is_freed(t: Tensor) -> bool:
+    """Return whether a tensor's storage no longer has the memory that the tensor views.
+
+    Storage can be freed or shrunk while tensors refer to it. Reading such a tensor is a segmentation fault.
+
+    >>> t = torch.ones(2, 3)
+    >>> _ = t.untyped_storage().resize_(0)
+    >>> is_freed(t), is_freed(torch.ones(2))
+    (True, False)
+    """
+    try:
+        size = t.untyped_storage().nbytes()
+        if size == t.nbytes and not t.storage_offset():  # most tensors; this is called for each saved value
+            return False
+        return t.numel() > 0 and size <= extent_of(t)[1]
+    except (RuntimeError, NotImplementedError, ValueError):  # no plain storage
+        return False
+
+
 def version_of(t: Tensor) -> int | None:
     """Return how often a tensor's memory was written to; None for inference tensors, which do not count."""
     try:

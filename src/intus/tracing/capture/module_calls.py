@@ -17,6 +17,8 @@ from .recording import CALL, Recording
 from .saving.values import Values
 from .sites import Sites
 
+#: How many nodes of autograd are searched for the arguments of a call.
+_MAX_NODES = 256
 _WIDTH = len(CALL)
 _STOP = CALL.index("stop")
 
@@ -84,6 +86,7 @@ class ModuleCalls:
         with torch._C.DisableTorchFunction():  # the recorder's own calls are not part of the pass
             returned = tensors(out)
             unknown = [t for t in returned if not self._producers.is_known(t)]
+            unknown = [t for t in unknown if _is_computed_unseen(t, module, (args, kwargs))]
             if unknown:
                 picks = tuple(n for n, t in enumerate(returned) if any(t is other for other in unknown))
                 self._add_opaque(call, module, (args, kwargs), unknown, picks)
@@ -114,7 +117,7 @@ class ModuleCalls:
         unknown: list[Tensor],
         picks: tuple[int, ...],
     ) -> None:
-        """Record a module that ran outside Python (a ScriptModule) as one operation on its arguments.
+        """Record a module that computed tensors outside Python (a ScriptModule) as one operation.
 
         ``picks`` are the positions of ``unknown`` among the tensors that the module returned.
         """
@@ -131,3 +134,27 @@ class ModuleCalls:
         flags = 0 if inputs else CREATED
         facts = recording.call_facts(inputs, site=recording.call_site(call), flags=flags)
         self._producers.add_all(unknown, type_, inputs, facts, 0)
+
+
+def _is_computed_unseen(t: Tensor, module: Module, arguments: Any) -> bool:
+    """Return whether a module call computed the tensor ``t``, which no recorded operation returned.
+
+    A ScriptModule computes outside Python. Any other module may return a tensor that existed before (a
+    table, a mask, what a hook puts in its place). So there must be evidence: its autograd history leads to
+    an argument of the call.
+    """
+    if isinstance(module, torch.jit.ScriptModule):
+        return True
+    if t.grad_fn is None:
+        return False
+    given = {id(one) for one in tensors(arguments) if one.is_leaf}
+    nodes = {one.grad_fn for one in tensors(arguments)} - {None}
+    todo, visited = [t.grad_fn], {t.grad_fn}
+    while todo and len(visited) < _MAX_NODES:
+        node = todo.pop()
+        if node in nodes or id(getattr(node, "variable", None)) in given:
+            return True
+        new = {one for one, _ in node.next_functions if one is not None} - visited
+        visited |= new
+        todo += new
+    return False

@@ -78,7 +78,7 @@ def make_handler(
         """
         about = describe(func)
         type_ = recording.type_number(about.type) if about.record else -1
-        special = about.writes or bool(about.mutates) or about.type == "data"
+        special = about.writes or bool(about.mutates or about.statistics) or about.type == "data"
         entry = functions[func] = (about, type_, len(functions), special, about.by_index)
         return entry
 
@@ -86,6 +86,9 @@ def make_handler(
         about: Function, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
     ) -> Any:
         """Run a function that has no row but changes what the recorder knows; see ``Function.effect``."""
+        if about.effect == "backward":
+            with torch._C.DisableTorchFunction():
+                recording.restorer.before_backward()
         if about.effect == "read" and meta_value is not None and args and args[0].is_meta:
             out = meta_value(about.type, args[0])
         else:
@@ -191,7 +194,7 @@ def make_handler(
             out = made[0] if len(made) == 1 else made
         if type(out) is not Tensor and not isinstance(out, returnable):
             return returned
-        flags = (INPLACE if special and writes else 0) if inputs else CREATED
+        flags = (INPLACE if writes and special and about.statistics is None else 0) if inputs else CREATED
         before = None  # the earlier entry in ``known`` of an argument that is returned unchanged
         if args and out is args[0]:
             if writes:  # F.relu(x, inplace=True)

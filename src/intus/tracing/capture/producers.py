@@ -191,7 +191,7 @@ class Producers:
             return alias
         if self._host_exports and is_foreign(t):
             return self.add(t, OP, recording.type_number("host"), self._host_exports)
-        recording.restorer.add(t)
+        recording.restorer.add(t, in_use=False)
         return self.add(t, CONSTANT, recording.type_number("constant"))
 
     def _find_alias(self, t: Tensor) -> int:
@@ -249,7 +249,10 @@ class Producers:
             first: The offset of the call's first row.
             last: The offset of its last row.
         """
+        restorer = self._recording.restorer
         for target in targets:
+            if restorer.existed(target):
+                self._recording.state_writes.append(last)
             entry, memory = self.known.get(id(target)), memory_of(target)
             producer, is_value = last, False
             if entry is not None and entry[0]() is target and entry[1] >= first:

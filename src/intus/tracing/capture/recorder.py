@@ -70,6 +70,11 @@ class Recorder(TorchFunctionMode):
         )
         self._decomposer = decomposer
 
+    @property
+    def decomposes(self) -> bool:
+        """Whether composite functions are recorded by what they call."""
+        return self._decomposer is not None
+
     def __enter__(self) -> Recorder:
         # Bound only during the pass: the method refers to the mode, which would keep itself alive in a cycle.
         self.__torch_function__ = MethodType(self.handler, self)  # type: ignore[method-assign]

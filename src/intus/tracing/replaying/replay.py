@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...core.shared_array import shared_array
 from ..capture.call_log import INPUTS, CallLog
 from ..capture.context.execution_context import DEFAULT, within
 from ..capture.context.randomness import preserve_generators
@@ -187,6 +188,8 @@ def same(a: Tensor, b: Tensor) -> bool:
         >>> same(nan, nan.clone()), same(nan, -nan)
         (True, False)
     """
+    if a.is_nested or b.is_nested:
+        return a.is_nested == b.is_nested and _same_parts(a, b)
     if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device or a.layout != b.layout:
         return False
     if a.is_quantized:
@@ -195,12 +198,20 @@ def same(a: Tensor, b: Tensor) -> bool:
         a, b = a.to_dense(), b.to_dense()
     one, other = _bits(a), _bits(b)
     if one.device.type == "cpu":  # several times as fast as torch.equal
-        return bool(np.array_equal(one.numpy(), other.numpy()))
+        return bool(np.array_equal(shared_array(one), shared_array(other)))
     return bool(torch.equal(one, other))
+
+
+def _same_parts(a: Tensor, b: Tensor) -> bool:
+    """Return whether the tensors inside two nested tensors are the same; these may have no common shape."""
+    parts, others = a.unbind(), b.unbind()
+    return len(parts) == len(others) and all(map(same, parts, others))
 
 
 def equal(a: Tensor, b: Tensor) -> bool:
     """Return whether two tensors have equal values: NaN equals itself, and 0.0 equals -0.0."""
+    if a.is_nested or b.is_nested:
+        return same(a, b)
     if a.shape != b.shape or a.dtype != b.dtype or a.layout != torch.strided or a.is_quantized:
         return same(a, b)
     return same(a, b) or bool(torch.isclose(a, b, rtol=0, atol=0, equal_nan=True).all())

@@ -413,9 +413,7 @@ class Op(HasMeta):
         except KeyError:
             why = self._trace.not_stored.get(self.row)
             if why:
-                raise AddressError(
-                    f"{self.label!r} was not stored: it {why}. Trace without store= to keep it in memory."
-                ) from None
+                raise AddressError(f"{self.label!r} was not stored: it {why}.") from None
             raise AddressError(
                 f"{self.label!r} was not saved. Trace again with save='all', or save={self.label!r}."
             ) from None

@@ -117,6 +117,11 @@ class Trace:
     def _handles(self, rows: Iterable[int]) -> list[Op]:
         return [Op(self, row) for row in rows]
 
+    @property
+    def not_restored(self) -> list[str]:
+        """What the pass changed and could not be restored, each as a sentence; usually empty."""
+        return list(self.graph.facts.get("not_restored", ()))
+
     # -- contents --------------------------------------------------------------------------------------
 
     @property

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...core.shared_array import shared_array
 from ...viewing.thumbnail import ValueSummary
 
 BLOCK = 32_768  # elements: 256 KiB as float64
@@ -30,7 +31,7 @@ def blocks(*tensors: Tensor) -> Iterator[tuple[np.ndarray, ...]]:
         [([1.0, 1.0], [0.0, 0.0])]
     """
     for parts in zip(*(torch.split(tensor.reshape(-1), BLOCK) for tensor in tensors), strict=True):
-        yield tuple(part.to(torch.float64).numpy() for part in parts)
+        yield tuple(shared_array(part.to(torch.float64)) for part in parts)
 
 
 T = TypeVar("T")
@@ -142,7 +143,7 @@ def _image(value: Tensor) -> np.ndarray | None:
     if value.dim() != 2:
         return None
     rows, columns = (max(1, -(-n // _PIXELS)) for n in value.shape)
-    image: np.ndarray = value[::rows, ::columns].to(torch.float64).numpy()
+    image: np.ndarray = shared_array(value[::rows, ::columns].to(torch.float64))
     return image
 
 

@@ -20,7 +20,7 @@ from ..capture.containers import is_wrapped, tensors
 from ..capture.context.randomness import common_generators, preserve_generators
 from ..capture.functions import describe
 from ..capture.invocation import Invocation, TensorArg
-from ..capture.memory import copied, memory_of, version_of
+from ..capture.memory import copied, is_freed, memory_of, version_of
 from ..capture.recording import ROW, Recording
 from ..capture.saving.choose import Chooser
 from ..capture.saving.values import Values
@@ -82,7 +82,7 @@ class LiveValues(Values):
         memory = memory_of(t)
         for row in self._rows_in.pop(memory, ()):
             other = self._living.pop(row)[0]()
-            if other is not None and other is not except_for:
+            if other is not None and other is not except_for and not is_freed(other):
                 self.kept[row] = copied(other.detach())
                 self._shared.add(memory)
         super().before_writing(t)
@@ -102,6 +102,8 @@ class LiveValues(Values):
         t = reference()
         if t is None:
             raise MismatchError("an argument was noted that no longer existed")
+        if is_freed(t):
+            raise UnprovenError("an argument was in memory that the model freed")
         if version_of(t) != version:
             raise UnprovenError("an argument was written to by something that was not recorded")
         return t

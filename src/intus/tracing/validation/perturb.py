@@ -120,7 +120,14 @@ SAME, ROUNDING, CLEARLY = range(3)
 
 def _differ(a: Tensor, b: Tensor) -> int:
     """Return how two results differ: ``SAME``, ``ROUNDING`` or ``CLEARLY``."""
-    if a.shape != b.shape or a.dtype != b.dtype or not a.is_floating_point() or a.layout != torch.strided:
+    if (
+        a.is_nested
+        or b.is_nested
+        or a.shape != b.shape
+        or a.dtype != b.dtype
+        or not a.is_floating_point()
+        or a.layout != torch.strided
+    ):
         return SAME if equal(a, b) else CLEARLY
     if a.numel() > _SAMPLE and _apart(a.flatten()[:_SAMPLE], b.flatten()[:_SAMPLE], 1e-3):
         return CLEARLY  # most results differ clearly, and a sample of elements shows it
@@ -150,6 +157,10 @@ class Noise:
 
     def replacements(self, t: Tensor) -> Iterator[Tensor]:
         """Yield values in place of ``t``: normal, uniform in (0, 1), ``t`` times 1 to 2, and wide ones."""
+        if t.is_nested:  # it has no common shape, so the tensors inside it are replaced one by one
+            for parts in zip(*map(self.replacements, t.detach().unbind()), strict=True):
+                yield torch.nested.as_nested_tensor(list(parts), layout=t.layout)
+            return
         yield self._like(t, self._normal)
         yield self._like(t, self._uniform)
         yield t.detach() * (1 + self._like(t, self._uniform))
@@ -179,9 +190,13 @@ def one_line(error: BaseException) -> str:
 def _signature(call: Invocation, given: Sequence[Tensor]) -> Hashable:
     """Return what calls that are alike share, also which of their tensors are the same object."""
     order: dict[int, int] = {}
-    tensors = tuple((t.shape, t.dtype, t.device, order.setdefault(id(t), len(order))) for t in given)
+    tensors = tuple((_shape(t), t.dtype, t.device, order.setdefault(id(t), len(order))) for t in given)
     args, kwargs = _hashable(call.args), _hashable(call.kwargs)
     return call.func, args, kwargs, tensors, call.context, call.picks
+
+
+def _shape(t: Tensor) -> Hashable:
+    return tuple(part.shape for part in t.unbind()) if t.is_nested else t.shape
 
 
 def _hashable(value: Any) -> Hashable:

@@ -1,4 +1,4 @@
-"""Restore the attributes of modules that a forward assigns: a state, a cache, a buffer, the training flag."""
+"""Restore what a forward assigns to modules and to the objects it is given: a state, a cache, a flag."""
 
 from __future__ import annotations
 
@@ -6,21 +6,38 @@ from collections import OrderedDict, deque
 from operator import is_
 from typing import Any
 
-from torch.nn import Module
+import torch
+from torch import Tensor
+from torch.jit import ScriptModule
+from torch.nn import Module, Parameter
 from torch.nn.modules.lazy import LazyModuleMixin
+
+from ....core.nested import holders
+from .script_state import ScriptState
 
 #: Attributes of exactly these types are copied, so that what a forward adds to them can be removed.
 _CONTAINERS = frozenset({list, dict, OrderedDict, set, deque})
+_SIMPLE = frozenset(
+    {int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, Tensor, Parameter}
+)
+#: Containers of torch, whose elements are modules and tensors.
+_OWN = frozenset({"_modules", "_parameters", "_buffers"})
+#: How far the references of a module are followed.
+_DEPTH = 6
 _MISSING = object()
 
 
 class Attributes:
-    """Copies of the attributes of modules, one level deep into plain containers.
+    """Copies of the attributes of modules, and of the objects and containers that hold state.
 
-    Lazy modules are not restored: once their first pass has initialized them, that cannot be undone.
+    Of the objects that a module refers to, those that its own package defines are copied, and caches: others
+    may belong to the whole program (a trainer, a queue). Lazy modules are not restored: once their first pass
+    has initialized them, that cannot be undone.
     """
 
     def __init__(self) -> None:
+        self._scripts: list[ScriptState] = []
+        self._remembered: set[int] = set()  # ids of objects
         self._copies: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._empty: list[Any] = []  # containers that were empty, as most are
         self._full: list[tuple[Any, Any]] = []  # other containers, with copies
@@ -29,17 +46,62 @@ class Attributes:
         """Copy the attributes of a module."""
         if isinstance(module, LazyModuleMixin):
             return
+        if isinstance(module, ScriptModule):
+            self._scripts.append(ScriptState(module))
         attributes = vars(module)
         self._copies.append((attributes, attributes.copy()))
-        for value in attributes.values():
-            if type(value) in _CONTAINERS:
-                if value:
-                    self._full.append((value, value.copy()))
-                else:
-                    self._empty.append(value)
+        package = type(module).__module__.partition(".")[0]
+        for name, value in attributes.items():
+            cls = type(value)
+            if cls in _SIMPLE:
+                continue
+            if cls not in _CONTAINERS:
+                self._remember_value(value, package, _DEPTH)
+            elif not value:
+                self._empty.append(value)
+            elif name in _OWN:
+                self._full.append((value, value.copy()))
+            else:
+                self._remember_value(value, package, _DEPTH)
+
+    def remember_arguments(self, value: Any) -> None:
+        """Copy the attributes and elements of all objects in a value: of the arguments of a pass."""
+        for one in holders(value):
+            self._remember_object(one)
+
+    def _remember_value(self, value: Any, package: str, depth: int) -> None:
+        """Copy what a module refers to, and what that refers to, as far as it is state of the module."""
+        if type(value) in _CONTAINERS:
+            self._remember_object(value)
+            parts = value.values() if isinstance(value, dict) else value
+        elif depth and _is_state(value, package) and self._remember_object(value):
+            parts = vars(value).values()
+        else:
+            return
+        if depth:
+            for part in parts:
+                if type(part) not in _SIMPLE:
+                    self._remember_value(part, package, depth - 1)
+
+    def _remember_object(self, one: Any) -> bool:
+        """Copy a container or the attributes of an object; return whether that was done now."""
+        if type(one) in _CONTAINERS and not one:
+            self._empty.append(one)
+            return False
+        if id(one) in self._remembered:
+            return False
+        self._remembered.add(id(one))
+        if type(one) in _CONTAINERS:
+            self._full.append((one, one.copy()))
+        elif hasattr(one, "__dict__"):
+            self._copies.append((vars(one), vars(one).copy()))
+            return True
+        return False
 
     def restore(self) -> None:
         """Restore the attributes of all modules, and delete the copies."""
+        for script in self._scripts:
+            script.restore()
         for attributes, before in self._copies:
             _restore_dict(attributes, before)
         for container in self._empty:
@@ -47,8 +109,22 @@ class Attributes:
                 container.clear()
         for container, before in self._full:
             _restore(container, before)
-        for entries in (self._copies, self._empty, self._full):
+        for entries in (self._scripts, self._copies, self._empty, self._full):
             entries.clear()
+        self._remembered.clear()
+
+
+def _is_state(value: Any, package: str) -> bool:
+    """Return whether an object is to be copied with the module that refers to it.
+
+    Args:
+        value: The object.
+        package: The package that defines the class of the module.
+    """
+    cls = type(value)
+    if isinstance(value, Module) or callable(value):
+        return False
+    return cls.__module__.partition(".")[0] in (package, "types") or cls.__name__.endswith("Cache")
 
 
 def _restore(container: Any, before: Any) -> None:

@@ -1,7 +1,8 @@
 """Install the process-wide changes that a pass needs, and remove them.
 
-Module calls are intercepted, the recursion limit is raised, and compiled code runs eagerly. All active
-captures share these changes: the first installs them and the last removes them.
+Module calls are intercepted, the recursion limit is raised, compiled code runs eagerly, and torch's fused
+attention runs as it does without a capture. All active captures share these changes: the first installs them
+and the last removes them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from types import FunctionType
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch.nn import Module
@@ -23,14 +24,21 @@ _module_call = cast(FunctionType, Module._wrapped_call_impl)  # this function is
 plain_call = FunctionType(_module_call.__code__, _module_call.__globals__, _module_call.__name__)
 
 
+#: The modules of torch that leave their fused implementation if anything overrides torch functions.
+_FUSED = frozenset({"torch.nn.modules.activation", "torch.nn.modules.transformer"})
+
+
 class GlobalPatches:
     """The process-wide changes, counted by active captures.
 
     Args:
         call: Replaces ``Module.__call__`` while any capture is active.
+        runs_fused: Returns whether torch's fused implementations are to run in this thread although a capture
+            overrides torch functions.
     """
 
-    def __init__(self, call: FunctionType) -> None:
+    def __init__(self, call: FunctionType, runs_fused: Callable[[], bool]) -> None:
+        self._runs_fused = runs_fused
         self._call, self._lock, self._captures = call, threading.Lock(), 0
         self._undo: list[Callable[[], None]] = []
 
@@ -42,6 +50,7 @@ class GlobalPatches:
                 self._undo += (
                     _force_eager(),
                     _raise_recursion_limit(),
+                    _keep_fused(self._runs_fused),
                     _replace_code(_module_call, self._call),
                 )
 
@@ -80,6 +89,36 @@ def _raise_recursion_limit() -> Callable[[], None]:
             sys.setrecursionlimit(before)
 
     return undo
+
+
+def _keep_fused(runs_fused: Callable[[], bool]) -> Callable[[], None]:
+    """Let torch's attention and transformer layers run their fused implementation inside a capture.
+
+    They leave it if ``has_torch_function`` says that something overrides torch functions, as a capture does.
+    Their other implementation rounds differently, and computes other values where a mask hides positions.
+    """
+    original = torch.overrides.has_torch_function
+
+    def has_torch_function(args: Any) -> bool:
+        if sys._getframe(1).f_globals.get("__name__") in _FUSED and runs_fused():
+            return any(map(_is_overriding, args))
+        return bool(original(args))
+
+    torch.overrides.has_torch_function = has_torch_function
+
+    def undo() -> None:
+        torch.overrides.has_torch_function = original
+
+    return undo
+
+
+def _is_overriding(argument: Any) -> bool:
+    """Return whether an argument is of a class that overrides torch functions."""
+    disabled = torch._C._disabled_torch_function_impl
+    return (
+        type(argument) is not torch.Tensor
+        and getattr(type(argument), "__torch_function__", disabled) is not disabled
+    )
 
 
 def _force_eager() -> Callable[[], None]:

@@ -10,23 +10,33 @@ from torch import Tensor
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn import Module
 
-from ..memory import memory_of
+from ..memory import is_freed, memory_of
 from .attributes import Attributes
+from .autograd_history import AutogradHistory
 
 
 class StateRestorer:
     """Copies memory before the pass writes to it, and attributes of modules, and restores them at the end.
 
     Nothing is copied before ``watch`` is called.
+
+    Attributes:
+        lost: The tensors that could not be restored, because their memory was freed and not all of it had
+            been copied.
     """
 
     def __init__(self) -> None:
+        self.lost: list[Tensor] = []
         self._memories: set[int] = set()
+        self._sizes: dict[int, tuple[Tensor, int]] = {}  # of memories known before the pass, in bytes
         self._watching = False
         self._attributes = Attributes()
         #: By memory, geometry and dtype: the tensor, an alias of its data, and a copy of its values.
         self._undo: dict[Any, tuple[Tensor, Tensor, Tensor]] = {}
         self._leaves: dict[int, Tensor] = {}  # by id: tensors without autograd history that were written to
+        self._history = AutogradHistory()  # of the other tensors that were written to
+        #: Tensors with their gradients from before the first backward pass, and copies of these.
+        self._gradients: list[tuple[Tensor, Tensor | None, Tensor | None]] = []
         self._versions: list[_unsafe_preserve_version_counter] = []  # from before each first write
 
     def watch(self, modules: Iterable[Module]) -> None:
@@ -40,11 +50,28 @@ class StateRestorer:
         if self._watching:
             self._attributes.remember(module)
 
-    def add(self, t: Tensor) -> None:
-        """Record that the memory of ``t`` existed before the pass."""
+    def add_arguments(self, values: Any) -> None:
+        """Copy the attributes and elements of the objects among the arguments of the pass."""
+        if self._watching:
+            self._attributes.remember_arguments(values)
+
+    def add(self, t: Tensor, *, in_use: bool = True) -> None:
+        """Record that the memory of ``t`` existed before the pass.
+
+        Args:
+            t: The tensor.
+            in_use: Whether it had this size before the pass. Memory that is met during the pass may have been
+                allocated for it, and be freed at its end.
+        """
         memory = memory_of(t)
         if memory is not None:
             self._memories.add(memory)
+            if in_use:
+                self._sizes.setdefault(memory, (t, t.untyped_storage().nbytes()))
+
+    def existed(self, t: Tensor) -> bool:
+        """Return whether the memory of ``t`` existed before the pass, as far as is known."""
+        return memory_of(t) in self._memories
 
     def before_writing(self, t: Tensor) -> None:
         """Copy the values of ``t``, which is about to be written, if its memory existed before the pass."""
@@ -54,11 +81,30 @@ class StateRestorer:
         for one in (t, t if t._base is None else t._base):
             if one.is_leaf:
                 self._leaves[id(one)] = one
+        if t.requires_grad and not t.is_leaf and torch.is_grad_enabled():
+            self._history.before_writing(t)
         key = (memory, t.storage_offset(), t.shape, t.stride(), t.dtype)
         if key not in self._undo:
             self._undo[key] = (t, t.data, t.detach().clone())
             if not t.is_inference():
                 self._versions.append(_unsafe_preserve_version_counter(t))
+
+    def before_backward(self) -> None:
+        """Remember the gradients of the parameters and inputs, to which a backward pass is about to add."""
+        if not self._watching or self._gradients:
+            return
+        for t, _ in self._sizes.values():
+            if t.is_leaf and t.requires_grad:
+                grad = t.grad
+                self._gradients.append((t, grad, None if grad is None else grad.detach().clone()))
+
+    def _restore_gradients(self) -> None:
+        for t, grad, before in self._gradients:
+            if grad is not None and before is not None:
+                with _unsafe_preserve_version_counter(grad):
+                    grad.data.copy_(before)
+            t.grad = grad
+        self._gradients.clear()
 
     def modified(self) -> list[Tensor]:
         """Return aliases of the tensors from before the pass that it wrote to."""
@@ -69,9 +115,14 @@ class StateRestorer:
 
         Values are copied through ``.data``, which autograd does not track. Versions are restored too, because
         a later backward pass would refuse tensors that look modified. Tensors that had no autograd history
-        have none again, for example a buffer that averages activations.
+        have none again, for example a buffer that averages activations; others have their own.
         """
+        self._history.restore()
+        self._restore_gradients()
+        self._reallocate()
         for tensor, data, before in reversed(list(self._undo.values())):
+            if is_freed(data):
+                continue
             with torch.no_grad(), torch.inference_mode(data.is_inference()):
                 data.copy_(before)
                 if _geometry_differs(tensor, data):  # it was resized, or its ``data`` was set
@@ -84,6 +135,17 @@ class StateRestorer:
             self._versions.pop().__exit__()
         self._undo.clear()
         self._attributes.restore()
+
+    def _reallocate(self) -> None:
+        """Allocate memory again that the pass freed, if all of its contents were copied."""
+        for memory, (t, size) in self._sizes.items():
+            if memory_of(t) != memory or t.untyped_storage().nbytes() >= size:
+                continue
+            if any(key[0] == memory and copy.nbytes == size for key, (*_, copy) in self._undo.items()):
+                t.untyped_storage().resize_(size)
+            else:
+                self.lost.append(t)
+        self._sizes.clear()
 
 
 def _geometry_differs(one: Tensor, other: Tensor) -> bool:

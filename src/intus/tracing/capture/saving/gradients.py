@@ -65,8 +65,7 @@ class Nodes:
                 if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
                     self.hooked.add(offset)
         else:
-            edge = get_gradient_edge(t)
-            self.external[offset] = edge.node, edge.output_nr
+            self.external[offset] = _edge(t)
 
     def _add_pending(self) -> None:
         """Record the nodes of results of an ``autograd.Function``, which exist once it has returned."""
@@ -79,6 +78,16 @@ class Nodes:
     def end(self) -> None:
         """Finish recording when the pass is over."""
         self._add_pending()
+
+
+def _edge(t: Tensor) -> Any:
+    """Return the node at which the gradient of an earlier tensor arrives, and its input number."""
+    if t.layout == torch.strided or t.grad_fn is not None:
+        edge = get_gradient_edge(t)
+        return edge.node, edge.output_nr
+    node = t.clone().grad_fn  # a sparse tensor has no views, which ``get_gradient_edge`` needs
+    assert node is not None
+    return node.next_functions[0]
 
 
 class Gradients:

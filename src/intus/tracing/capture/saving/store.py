@@ -15,6 +15,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from ....core.errors import InputError
+from ....core.shared_array import shared_array
 from ....storage.tensors import Entry, rename_tensors, write_tensors
 from ..memory import memory_of
 from ..recording import ROW
@@ -284,6 +285,5 @@ def _bytes(t: Tensor) -> Any:
     plain = t.detach().cpu().resolve_conj().resolve_neg().contiguous()
     if plain.is_complex():
         plain = torch.view_as_real(plain)
-    return (
-        plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy()
-    )  # a dimension of length 1 may have any stride
+    # A dimension of length 1 may have any stride.
+    return shared_array(plain.as_strided((plain.numel(),), (1,)).view(torch.uint8))

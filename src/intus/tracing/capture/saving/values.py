@@ -16,7 +16,7 @@ from torch import Tensor
 from ....core.graph import INPLACE, OP
 from ..call_log import CallLog
 from ..containers import is_wrapped
-from ..memory import copied
+from ..memory import copied, is_freed
 from ..recording import ROW, Recording
 from .choose import Chooser
 from .form import Form
@@ -44,6 +44,7 @@ class Values:
             but the model runs on.
         nested: Whether another trace runs around this one and must not see the operations of saving.
         busy: Whether the code that runs now is not part of the pass, so that it is not recorded.
+        freed: The offsets of values that are lost, because the model freed their memory.
         by_module: Whether the tensors that module calls return need to be reported to ``on_module_output``.
     """
 
@@ -61,6 +62,7 @@ class Values:
         self.busy = False
         self.kept: dict[int, Tensor] = {}
         self.error: tuple[int, Exception] | None = None
+        self.freed: set[int] = set()
         self._versions: dict[int, int] = {}
         self._by_storage: dict[int, list[int]] = {}
         self._unindexed: list[
@@ -154,6 +156,8 @@ class Values:
         except (RuntimeError, NotImplementedError, ValueError):  # it has no storage: sparse, uninitialized
             return
         for offset in offsets:
+            if is_freed(self.kept[offset]):
+                continue  # ``end`` discards it
             self.kept[offset] = copied(self.kept[offset])
             self._versions.pop(offset, None)
             if self.store is not None:
@@ -173,6 +177,13 @@ class Values:
             self.nodes.add(self._recording, offset, OP, t)
         if offset in self._versions:
             self._versions[offset] = self.kept[offset]._version
+
+    def end(self) -> None:
+        """Discard the values whose memory the model freed (an offloader, a pool), once the pass is over."""
+        for offset, value in list(self.kept.items()):
+            if is_freed(value):
+                self.freed.add(offset)
+                self._forget(offset)
 
     def maybe_modified(self) -> set[int]:
         """Return the offsets of values whose memory was written by something the recorder did not see."""

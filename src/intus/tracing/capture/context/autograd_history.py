@@ -1,0 +1,68 @@
+"""Restore the autograd history of tensors that existed before a pass and that it writes into."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import FunctionCtx
+
+
+class AutogradHistory:
+    """Gives tensors a second autograd history while a pass writes into them.
+
+    An in-place operation becomes the last step in the history of a tensor, and torch has no way back: a later
+    backward pass would run through the traced pass, without an error. So before the first write, the C++ part
+    of the tensor is exchanged with that of a stand-in: an alias of its memory whose history continues that of
+    the tensor. The pass writes into the stand-in, with the gradients that it would have anyway. ``restore``
+    exchanges the two back.
+
+    A view is exchanged together with its base, because a write into a view is a step in the history of both.
+    """
+
+    def __init__(self) -> None:
+        self._exchanged: list[tuple[Tensor, Tensor]] = []
+        self._bases: dict[int, Tensor] = {}  # by id of the stand-in, which is the base of the other views
+
+    def before_writing(self, t: Tensor) -> None:
+        """Exchange a tensor that has a history with its stand-in, unless this was done before.
+
+        Args:
+            t: The tensor that the pass is about to write into.
+        """
+        if any(t is one for one, _ in self._exchanged):
+            return
+        base = t._base
+        with torch.inference_mode(False), torch.enable_grad():
+            if base is None:
+                self._exchange(t, _Alias.apply(t))  # type: ignore[no-untyped-call]
+                return
+            base = self._bases.get(id(base), base)
+            if all(base is not one for one, _ in self._exchanged):
+                self._exchange(base, _Alias.apply(base))  # type: ignore[no-untyped-call]
+            self._exchange(t, base.as_strided(t.shape, t.stride(), t.storage_offset()))
+
+    def _exchange(self, t: Tensor, stand_in: Tensor) -> None:
+        torch._C._swap_tensor_impl(t, stand_in)
+        self._exchanged.append((t, stand_in))
+        self._bases[id(stand_in)] = t
+
+    def restore(self) -> None:
+        """Give every tensor its own history again."""
+        while self._exchanged:
+            torch._C._swap_tensor_impl(*self._exchanged.pop())
+        self._bases.clear()
+
+
+class _Alias(Function):
+    """Returns an alias of a tensor that is not a view, so that it can be written into."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, t: Tensor) -> Tensor:
+        return t.detach()
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grads: Any) -> Any:
+        return grads[0]

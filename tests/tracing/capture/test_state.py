@@ -1,0 +1,169 @@
+"""State outside of a module's own attributes is as it was after a trace: caches, objects, script modules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel, StaticCache
+
+import intus
+
+VERBS: dict[str, Any] = {
+    "trace": intus.trace,
+    "save none": lambda *args: intus.trace(*args, save="none"),
+    "validate": intus.validate,
+    "decompose": lambda *args: intus.trace(*args, decompose=True),
+}
+
+
+@pytest.fixture(params=VERBS)
+def verb(request: pytest.FixtureRequest) -> Any:
+    return VERBS[request.param]
+
+
+@pytest.fixture(scope="module")
+def gpt() -> GPT2LMHeadModel:
+    torch.manual_seed(0)
+    sizes = {"n_embd": 32, "n_head": 2, "n_layer": 2, "vocab_size": 50, "bos_token_id": 0, "eos_token_id": 0}
+    return GPT2LMHeadModel(GPT2Config(**sizes)).eval()
+
+
+def test_dynamic_cache_keeps_its_length(verb: Any, gpt: GPT2LMHeadModel) -> None:
+    ids, cache = torch.arange(4)[None], DynamicCache(config=gpt.config)
+    with torch.no_grad():
+        gpt(ids, past_key_values=cache)
+        keys = cache.layers[0].keys
+        verb(gpt, (), {"input_ids": ids, "past_key_values": cache})
+        assert cache.get_seq_length() == 4
+        assert cache.layers[0].keys is keys
+        expected = gpt(ids, past_key_values=cache).logits
+        fresh = DynamicCache(config=gpt.config)
+        gpt(ids, past_key_values=fresh)
+        assert torch.equal(gpt(ids, past_key_values=fresh).logits, expected)
+
+
+def test_cache_is_named_as_inputs(gpt: GPT2LMHeadModel) -> None:
+    ids, cache = torch.arange(4)[None], DynamicCache(config=gpt.config)
+    with torch.no_grad():
+        gpt(ids, past_key_values=cache)
+        t = intus.trace(gpt, (), {"input_ids": ids, "past_key_values": cache})
+    names = ["input_ids", *(f"past_key_values.{n}.{kind}" for n in (0, 1) for kind in ("keys", "values"))]
+    assert {t[name].label for name in names} == {op.label for op in t.inputs}
+    assert t.validate()
+    zeroed = t.rerun({"past_key_values.0.keys": 0})
+    assert not torch.equal(zeroed["logits"].value, t["logits"].value)
+
+
+def test_static_cache_keeps_its_values(verb: Any, gpt: GPT2LMHeadModel) -> None:
+    ids, cache = torch.arange(4)[None], StaticCache(config=gpt.config, max_cache_len=16)
+    with torch.no_grad():
+        gpt(ids, past_key_values=cache)
+        keys, before = cache.layers[0].keys, cache.layers[0].keys.clone()
+        verb(gpt, (), {"input_ids": ids, "past_key_values": cache})
+    assert cache.layers[0].keys is keys
+    assert torch.equal(keys, before)
+    assert int(cache.get_seq_length()) == 4
+
+
+class Holder:
+    """An object of the user's own class."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor, self.seen, self.log = tensor, 0, ["a"]
+
+
+@dataclass
+class Counter:
+    count: int = 0
+    names: list[str] = field(default_factory=list)
+
+
+class Stateful(nn.Module):
+    """Changes every kind of object that it can reach."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.space, self.counter, self.own = SimpleNamespace(n=0), Counter(), Holder(torch.zeros(4))
+        self.nested = {"lists": [[1]]}
+
+    def forward(self, x: Holder) -> Holder:
+        x.seen += 1
+        x.log.append("b")
+        self.space.n += 1
+        self.counter.count += 1
+        self.counter.names.append("c")
+        self.own.tensor = self.own.tensor + 1
+        self.own.log.clear()
+        self.nested["lists"][0].append(2)
+        return Holder(self.linear(x.tensor) + self.own.tensor)
+
+
+def test_objects_are_restored(verb: Any) -> None:
+    model, given = Stateful(), Holder(torch.ones(2, 4))
+    tensor, own = given.tensor, model.own.tensor
+    verb(model, given)
+    assert (given.seen, given.log, given.tensor is tensor) == (0, ["a"], True)
+    assert (model.space.n, model.counter, model.nested) == (0, Counter(), {"lists": [[1]]})
+    assert model.own.tensor is own
+    assert model.own.log == ["a"]
+
+
+def test_tensors_in_own_classes_are_inputs_and_outputs() -> None:
+    t = intus.trace(Stateful(), Holder(torch.ones(2, 4)))
+    assert [t["x.tensor"]] == t.inputs
+    assert [t["tensor"]] == t.outputs
+    assert t["linear"].has_input_ancestor
+    assert t.validate()
+    bias = t.rerun({"x.tensor": 0})["linear"].value
+    assert torch.equal(bias[0], bias[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*is deprecated")
+def test_script_module_is_restored(verb: Any) -> None:
+    class Script(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.n, self.names = torch.jit.Attribute(0, int), torch.jit.Attribute([1], list[int])
+            self.state = torch.zeros(2)
+            self.norm, self.linear = nn.BatchNorm1d(2), nn.Linear(2, 2)
+            self.register_buffer("steps", torch.zeros(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.n += 1
+            self.names.append(2)
+            self.state = self.state + 1
+            self.steps.add_(1)
+            return self.norm(self.linear(x)) + self.state + self.steps
+
+    model = torch.jit.script(Script())
+    x = torch.randn(3, 2)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    verb(model, x)
+    assert (model.n, model.names) == (0, [1])
+    assert model.state.tolist() == [0, 0]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_gradients_of_a_backward_pass_inside_are_removed() -> None:
+    model, x = nn.Linear(3, 1), torch.randn(2, 3)
+
+    def step(x: Tensor) -> Tensor:
+        loss = model(x).square().sum()
+        loss.backward()
+        return model.weight.grad.clone()
+
+    t = intus.trace(step, x)
+    assert model.weight.grad is None
+    plain = step(x)
+    assert torch.equal(t.outputs[0].value, plain)
+    grad, before = model.weight.grad, model.weight.grad.clone()
+    again = intus.trace(step, x)
+    assert torch.equal(again.outputs[0].value, 2 * plain)
+    assert model.weight.grad is grad
+    assert torch.equal(grad, before)
