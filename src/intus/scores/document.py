@@ -10,6 +10,7 @@ from typing import Any
 from ..core.score_info import ScoreInfo
 from .base import Score
 from .registry import get, infos, scores
+from .similarity import RELATIONS
 
 _WIDTH = 130
 _KEEP: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
