@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _HOW = "Write FILE.py:NAME, or the path of a saved trace."
 _RUN = "__intus_view__"  # __name__ of the file while it runs
 _EXAMPLE = '--inputs "randn(1, 3, 8, 8), ones(2)"'
-_WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".onnx", ".h5", ".keras")
 
 
 @dataclass(frozen=True)
@@ -116,16 +115,14 @@ def inputs(written: str | None, *subjects: Subject) -> Any:
 
 
 def _loaded(source: Path) -> Trace:
-    from ..tracing.load import load
+    from ..tracing.load import WEIGHTS, load
 
     try:
         return load(source)
     except CodecError as error:
         advice = f"A model is written FILE.py:NAME. {error}"
-        if source.suffix in _WEIGHTS:
-            advice = (
-                f"It may hold weights. The model is in the code that loads them: write FILE.py:NAME. {error}"
-            )
+        if source.suffix in WEIGHTS:
+            advice = "It may hold weights. The model is in the code that loads them: write FILE.py:NAME."
         raise InputError(f"{source} is no trace that this version of intus can read. {advice}") from None
 
 
