@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import __version__
-from ..core.errors import InputError, IntusError
+from ..core.errors import InputError, IntusError, check_installed
 from ..serving.options import add_options, one_thread, port
 from . import view
 
+#: What a server imports, and what the demo and the examples import besides.
+_SERVER = ("msgspec", "re2", "scipy", "sklearn", "sqlalchemy", "starlette", "uvicorn")
 _EXAMPLES = """\
 examples:
   intus demo                                   train a small network on real digits and watch it learn
@@ -99,6 +101,7 @@ def _demo(verbs: Any) -> None:
 def _run_demo(chosen: argparse.Namespace) -> int:
     from ..demo.interrupt import interruptible
 
+    check_installed("intus demo", ["torch", "pandas", *_SERVER], "all")
     with interruptible():
         from ..demo.run import demo
 
@@ -132,6 +135,7 @@ def _examples(verbs: Any) -> None:
 def _run_examples(chosen: argparse.Namespace) -> int:
     from ..examples.run import examples
 
+    check_installed("intus examples", ["torch", "sklearn"], "all")
     if chosen.epochs < 1:
         raise InputError(f"--epochs {chosen.epochs} trains nothing. Write 1 or more.")
     return examples(chosen.names, chosen.host, chosen.port, chosen.epochs)
@@ -151,6 +155,7 @@ def _serve(verbs: Any) -> None:
 
 
 def _run_serve(chosen: argparse.Namespace) -> int:
+    check_installed("intus serve", _SERVER, "server")
     one_thread()
     from ..serving.run import serve
 

@@ -7,7 +7,7 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import InputError
+from ..core.errors import InputError, check_installed
 from ..viewing.overlay import BUILT_IN, OF_VALUES, to_save
 from .subject import inputs, subject
 
@@ -30,7 +30,9 @@ def add(verbs: Any) -> None:
         metavar="FILE.py:NAME",
         help="a module, a class ('Net(width=8)' with arguments), or a function; or FILE.trace",
     )
-    verb.add_argument("more", nargs="*", help=argparse.SUPPRESS)  # _run refuses more with a message
+    verb.add_argument(
+        "more", nargs="*", default=[], help=argparse.SUPPRESS
+    )  # _run refuses more with a message
     verb.add_argument(
         "--inputs",
         metavar="EXPR",
@@ -73,6 +75,7 @@ def _run(chosen: argparse.Namespace) -> int:
             f"intus view shows one model or trace at a time, but {1 + len(chosen.more)} are named. For two "
             f"on one page write: intus view {chosen.what} --beside {chosen.more[0]}"
         )
+    check_installed("intus view", ["torch"], "torch")
     shown = _two(chosen) if chosen.beside else _one(chosen)
     options = {name: value for name in ("direction", "dark") if (value := getattr(chosen, name))}
     output = chosen.output or Path(f"{shown.title}.html")

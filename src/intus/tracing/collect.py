@@ -22,6 +22,7 @@ from .capture.saving.choose import Chooser, parts_of
 from .capture.saving.form import To
 from .capture.saving.store import tensor_entry, unstorable
 from .front_door import Arguments, arguments, front_door
+from .progress_bar import progress
 from .run import must_run, trace
 
 _CHUNK = 2**20
@@ -110,7 +111,8 @@ def collect(
     """Trace a model on every batch and append the chosen activations along axis 0, by address, in one file.
 
     One batch is in memory at a time. Gradients are off. The file is written under its name when all batches
-    are done: a file of that name is replaced then, and left alone if something fails.
+    are done: a file of that name is replaced then, and left alone if something fails. A bar shows the
+    progress if tqdm (``intus[progress]``) is installed and standard error is a terminal or a notebook.
 
     Args:
         model: A module, a function, or a bound method.
@@ -162,7 +164,7 @@ def collect(
         raise InputError(f"There is no folder {str(file.parent)!r} to write {file.name!r} into.")
     with TemporaryDirectory(prefix=f"{file.name}.", dir=file.parent) as folder:
         spools, missing = _Spools(Path(folder)), None
-        for number, batch in enumerate(batches):
+        for number, batch in enumerate(progress(batches, "collect", "batches")):
             given = arguments((_model_inputs(batch, inputs),), kwargs)
             chooser = Chooser(selection, all_passes=False)
             with torch.no_grad():

@@ -29,6 +29,7 @@ from .capture.saving.store import SHARD_BYTES, Store
 from .capture.saving.values import Values
 from .failure import advice, raised_at
 from .front_door import Arguments, arguments, front_door
+from .progress_bar import counter
 from .replaying.replay import Replays
 from .results.trace import Trace
 from .validation.online import LiveValues, OnlineReport, OnlineValidator
@@ -197,9 +198,11 @@ def validate_while_running(
         The report.
     """
     must_run("validate", model, given)
-    owner, values = _owner(model), LiveValues(every=every)
-    capture = Capture(owner, values, restore=True)
-    _, failure = _run(capture, model, given, seed)
+    owner = _owner(model)
+    with counter("validate", "calls") as advance:
+        values = LiveValues(every=every, on_checked=advance)
+        capture = Capture(owner, values, restore=True)
+        _, failure = _run(capture, model, given, seed)
     try:
         if failure is not None:
             raise failure

@@ -27,7 +27,8 @@ def validate(
     and both results must be equal bit for bit. With random values in place of a parent the result must
     differ, unless an exemption rule explains why it need not (the report gives the reason). This takes about
     three forward passes and little memory, because activations are not kept. ``Trace.validate`` does the same
-    for a trace that exists already, on its saved values.
+    for a trace that exists already, on its saved values. A bar shows the progress if tqdm
+    (``intus[progress]``) is installed and standard error is a terminal or a notebook.
 
     Args:
         model: As in ``trace``.
