@@ -1,5 +1,6 @@
-"""What works with which extra installed, in fresh interpreters that cannot import the others."""
+"""What works with which extra installed, in fresh interpreters that cannot import the others; the sdist."""
 
+import ast
 import subprocess
 import sys
 import tomllib
@@ -108,3 +109,23 @@ assert acts["0"].shape == (2, 3)
     assert run(script, "torch") == (0, "", "")
     assert (tmp_path / "net.svg").read_text(encoding="utf-8").startswith("<svg")
     assert "</html>" in (tmp_path / "net.html").read_text(encoding="utf-8")
+
+
+def test_sdist_holds_what_the_tests_import():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    listed = project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    assert all(one.startswith("/") and (ROOT / one[1:]).exists() for one in listed)  # anchored at the root
+    imported = {
+        name.partition(".")[0]
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom | ast.Import)
+        for name in (
+            [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+        )
+    }
+    folders = {one.name for one in ROOT.iterdir() if one.is_dir()} & imported
+    assert {"gallery", "sweep"} <= folders
+    assert {f"/{name}" for name in folders | {"src", "tests", "docs"}} == {
+        one for one in listed if (ROOT / one[1:]).is_dir()
+    }
