@@ -23,6 +23,7 @@ examples:
   intus serve --port 9000 --database runs.db   everything on one port, scores in runs.db
   intus serve --role evaluator --port 8081     only one of the three servers
   intus view net.py:Net --inputs "randn(1, 3, 224, 224)"
+  intus view torchvision.models:resnet18 --inputs "randn(1, 3, 224, 224)"
   intus view saved.trace --out net.svg --rolled
   intus view before.trace --beside after.trace
 
