@@ -1,6 +1,9 @@
 """Calls of trace, view, validate and collect: which arguments the model receives, and which are options."""
 
+import ast
+import copy
 import inspect
+import pickle
 import re
 from collections import OrderedDict, namedtuple
 
@@ -12,7 +15,7 @@ from torch import nn
 from transformers import BatchEncoding
 
 import intus
-from intus.core.errors import CodecError, InputError
+from intus.core.errors import AddressError, CodecError, InputError
 
 x = torch.arange(6.0).reshape(2, 3)
 VERBS = {"trace": intus.trace, "view": intus.view, "validate": intus.validate}
@@ -305,3 +308,23 @@ def test_no_note_on_the_model_own_type_error():
     with pytest.raises(TypeError) as error:
         intus.trace(lambda x, y: x + "y", (x, x))
     assert "was passed as" not in error.value.__notes__[0]
+
+
+def test_module_as_attribute():
+    t = intus.trace(Masked(), x)
+    with pytest.raises(AttributeError, match=r"no attribute 'linear'\. Write trace\['linear'\]"):
+        _ = t.linear
+    with pytest.raises(AttributeError, match=r"no attribute 'shape'\.$"):
+        _ = t.shape
+    assert not hasattr(t, "linear")
+    assert copy.deepcopy(t)["linear"].label == pickle.loads(pickle.dumps(t))["linear"].label == "linear_1_1"
+
+
+@pytest.mark.parametrize("name", ["x:2", "a[3]", "b:1[0]"])
+def test_unescaped_name_suggests_the_escape(name):
+    net = nn.Sequential(OrderedDict({name: nn.Linear(3, 3), "after": nn.ReLU()}))
+    t = intus.trace(net, x)
+    with pytest.raises(AddressError) as error:
+        _ = t[name]
+    suggested = re.search(r"Did you mean ('.*?')\?", str(error.value))[1]
+    assert t[ast.literal_eval(suggested)].label == "linear_1_1"
