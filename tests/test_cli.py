@@ -123,7 +123,7 @@ def test_view_of_saved_trace(tmp_path: Path) -> None:
         ),
         (
             ["view", "{net}:Net", "--inputs", "randn(3, 5)", "--no-open"],
-            "{net}:Net raised an exception; Net.html shows where: RuntimeError: mat1 and mat2 shapes",
+            "/Net.html shows where: RuntimeError: mat1 and mat2 shapes",
         ),
         (
             ["view", "{net}:Net", "--no-open"],
@@ -151,6 +151,12 @@ def test_view_of_saved_trace(tmp_path: Path) -> None:
         (["view", "{net}:ready", "--inputs", "ones(4)", "--overlay", "tme"], "Did you mean 'time'"),
         (["view", "{net}:ready", "--inputs", "ones(4)", "--output", "x.svg", "--direction", "up"], "='up'"),
         (["view", "{net}:ready", "--inputs", "ones(4)", "--dark"], "for still pictures, not for a page"),
+        (["view", "nowhere:Net"], "There is no module 'nowhere' for "),
+        (["view", "torch.nowhere:Net"], "There is no module 'torch.nowhere' for "),
+        (["view", "torch.nn"], "no file 'torch.nn'. Write FILE.py:NAME, MODULE:NAME, or the path of a saved"),
+        (["view", "torch.nn:Linea"], "torch.nn has no 'Linea'. Did you mean 'Linear'"),
+        (["view", "torch.nn:Linear"], "write torch.nn:'Linear(…)' with its arguments"),
+        (["view", "broken:Net"], "broken does not import: ValueError: no data"),
         (["demo", "--epochs", "0"], "--epochs 0 trains nothing"),
     ],
 )
@@ -162,11 +168,45 @@ def test_failure_exits_with_1_and_a_reason(
     arguments: list[str],
     words: str,
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # where a page is written that shows how far a model came
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.py").write_text("raise ValueError('no data')")
     monkeypatch.setattr("webbrowser.open", lambda _address: None)
     named = {"net": net, "folder": tmp_path}
     assert main([argument.format(**named) for argument in arguments]) == 1
     assert words.format(**named) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        (["torch.nn:ReLU", "--inputs", "ones(4)"], "ReLU"),
+        (["torch.nn:Linear(4, 2)", "--inputs", "ones(4)"], "Linear"),
+        (["parts.nets:Net", "--inputs", "ones(4)"], "Net"),
+        (["parts.nets:build", "--inputs", "ones(4)"], "Net"),  # declared to return a module
+        (["parts/nets.py:build", "--inputs", "ones(4)"], "Net"),
+        (["parts.nets:ready", "--beside", "parts.nets:other", "--inputs", "ones(4)"], "Net and Net"),
+    ],
+)
+def test_view_of_name_in_a_module(net: Path, words: list[str], title: str) -> None:
+    """Also without --out: the page is in a temporary folder, and none is left in the current one."""
+    (net.parent / "parts").mkdir()
+    text = NET + "\ndef build(width: int = 4) -> Net:\n    return Net()\n"
+    (net.parent / "parts" / "nets.py").write_text(text)
+    before = sorted(net.parent.rglob("*.html"))
+    command = [sys.executable, "-m", "intus", "view", *words, "--no-open"]
+    done = subprocess.run(command, cwd=net.parent, capture_output=True, text=True, timeout=120, check=True)
+    shown, _, page = done.stdout.strip().partition(": ")
+    assert shown == title
+    assert Path(page).read_text().startswith("<!doctype html>")
+    assert not Path(page).is_relative_to(net.parent)
+    assert sorted(net.parent.rglob("*.html")) == before
+
+
+def test_view_needs_only_the_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["view"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith("the following arguments are required: FILE.py:NAME\n")
 
 
 def view_as_typed(folder: Path, *words: str) -> tuple[int, str]:

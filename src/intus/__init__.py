@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .core.errors import Unavailable, missing_packages
+
 if TYPE_CHECKING:
     from . import backends, scores
     from .core.address import Address
@@ -62,6 +64,9 @@ _MODULES = {
     "view": ".tracing.view",
 }
 
+#: The extra that installs what the modules of a folder import.
+_EXTRAS = {"tracing": "torch", "serving": "server"}
+
 __all__ = [
     "Address",
     "Graph",
@@ -95,7 +100,14 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'intus' has no attribute {name!r}")
     module = _MODULES[name]
-    value = importlib.import_module(module or f".{name}", __name__)
+    try:
+        value = importlib.import_module(module or f".{name}", __name__)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        extra = _EXTRAS.get(module.split(".")[1]) if module else None
+        if extra is None or package in ("", __name__):
+            raise
+        return Unavailable(missing_packages(f"intus.{name}", [package], extra))  # tried again next time
     value = getattr(value, name) if module else value
     globals()[name] = value
     return value

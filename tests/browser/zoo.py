@@ -113,7 +113,7 @@ class Chain(nn.Module):
 def graph_of(model: nn.Module, *inputs: Any, **named: Tensor) -> Graph:
     """Trace a model's structure."""
     torch.manual_seed(0)
-    return trace(model.eval(), inputs, named, save="none").graph
+    return trace(model.eval(), inputs, save="none", **named).graph
 
 
 @contextmanager

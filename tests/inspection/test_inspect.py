@@ -499,3 +499,21 @@ def test_store_without_graph(checkpoints, images, tmp_path, monkeypatch, caplog)
     assert "The graph of Small could not be recorded" in caplog.text
     with Database(tmp_path / "x.db") as database:
         assert len(database.points("r", "Small")) == 6
+
+
+@pytest.mark.parametrize("crop", [np.s_[:5], np.s_[:5, :5], np.s_[:, 1:]])
+def test_map_of_a_cropped_record_is_refused(model, images, crop):
+    with pytest.raises(
+        InputError, match=r"'crop' gives maps of \d × \d, which fit neither the record \(8 × 8\)"
+    ):
+        inspect(model, {"crop": lambda image: image[0][crop] > 0.5}, "correlation", images, "conv1")
+    as_tuples = [(image, 0) for image in images]  # records that are no arrays: the size is the input's
+    with pytest.raises(InputError, match=r"fit neither the record \(8 × 8\)"):
+        inspect(
+            model,
+            {"crop": lambda record: record[0][0][crop] > 0.5},
+            "correlation",
+            as_tuples,
+            "conv1",
+            inputs=lambda records: torch.stack([torch.from_numpy(image) for image, _ in records]),
+        )

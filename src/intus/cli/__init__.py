@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import __version__
-from ..core.errors import InputError, IntusError
+from ..core.errors import InputError, IntusError, check_installed
 from ..serving.options import add_options, one_thread, port
 from . import view
 
+#: What a server imports, and what the demo and the examples import besides.
+_SERVER = ("msgspec", "re2", "scipy", "sklearn", "sqlalchemy", "starlette", "uvicorn")
 _EXAMPLES = """\
 examples:
   intus demo                                   train a small network on real digits and watch it learn
@@ -21,6 +23,7 @@ examples:
   intus serve --port 9000 --database runs.db   everything on one port, scores in runs.db
   intus serve --role evaluator --port 8081     only one of the three servers
   intus view net.py:Net --inputs "randn(1, 3, 224, 224)"
+  intus view torchvision.models:resnet18 --inputs "randn(1, 3, 224, 224)"
   intus view saved.trace --out net.svg --rolled
   intus view before.trace --beside after.trace
 
@@ -99,6 +102,7 @@ def _demo(verbs: Any) -> None:
 def _run_demo(chosen: argparse.Namespace) -> int:
     from ..demo.interrupt import interruptible
 
+    check_installed("intus demo", ["torch", "pandas", *_SERVER], "all")
     with interruptible():
         from ..demo.run import demo
 
@@ -132,6 +136,7 @@ def _examples(verbs: Any) -> None:
 def _run_examples(chosen: argparse.Namespace) -> int:
     from ..examples.run import examples
 
+    check_installed("intus examples", ["torch", "sklearn"], "all")
     if chosen.epochs < 1:
         raise InputError(f"--epochs {chosen.epochs} trains nothing. Write 1 or more.")
     return examples(chosen.names, chosen.host, chosen.port, chosen.epochs)
@@ -151,6 +156,7 @@ def _serve(verbs: Any) -> None:
 
 
 def _run_serve(chosen: argparse.Namespace) -> int:
+    check_installed("intus serve", _SERVER, "server")
     one_thread()
     from ..serving.run import serve
 

@@ -1,8 +1,10 @@
-"""Resolve what a command line names: a model in a Python file, or a saved trace."""
+"""Resolve what a command line names: a model in a Python file or module, or a saved trace."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,20 +19,21 @@ from .choice import choice
 if TYPE_CHECKING:
     from ..tracing.results.trace import Trace
 
-_HOW = "Write FILE.py:NAME, or the path of a saved trace."
+_HOW = "Write FILE.py:NAME, MODULE:NAME, or the path of a saved trace."
+#: ``MODULE:NAME``, such as ``torchvision.models:resnet18``.
+_IN_MODULE = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):(?!:)(.+)", re.DOTALL)
 _RUN = "__intus_view__"  # __name__ of the file while it runs
 _EXAMPLE = '--inputs "randn(1, 3, 8, 8), ones(2)"'
-_WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".onnx", ".h5", ".keras")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model of a Python file, or a trace.
+    """A model of a Python file or module, or a trace.
 
     Attributes:
         name: What the caller wrote.
         what: The model or the trace.
-        names: What the file defines; empty for a trace.
+        names: What the file or module defines; empty for a trace.
     """
 
     name: str
@@ -66,7 +69,7 @@ class Subject:
 
 
 def subject(written: str) -> Subject:
-    """Return what ``FILE.py:NAME`` or the path of a trace means.
+    """Return what ``FILE.py:NAME``, ``MODULE:NAME`` or the path of a trace means.
 
     Args:
         written: What the caller wrote.
@@ -76,6 +79,10 @@ def subject(written: str) -> Subject:
     """
     path, colon, name = written.partition(".py:")
     source = Path(f"{path}.py" if colon else written)
+    if not (colon or source.exists()) and (in_module := _IN_MODULE.fullmatch(written)):
+        with _seeded():
+            names = _names_of_module(in_module[1])
+            return Subject(written, _model(in_module[1], in_module[2], names), names)
     if not source.exists():
         raise InputError(f"There is no file {str(source)!r}. {_near(source)}{_HOW}")
     if not colon and source.suffix != ".py":
@@ -84,7 +91,7 @@ def subject(written: str) -> Subject:
         names = _names_of(source)
         if not name:
             raise InputError(choice(source, names, _callables(names)))
-        return Subject(written, _model(source, name, names), names)
+        return Subject(written, _model(str(source), name, names), names)
 
 
 def inputs(written: str | None, *subjects: Subject) -> Any:
@@ -116,20 +123,18 @@ def inputs(written: str | None, *subjects: Subject) -> Any:
 
 
 def _loaded(source: Path) -> Trace:
-    from ..tracing.load import load
+    from ..tracing.load import WEIGHTS, load
 
     try:
         return load(source)
     except CodecError as error:
         advice = f"A model is written FILE.py:NAME. {error}"
-        if source.suffix in _WEIGHTS:
-            advice = (
-                f"It may hold weights. The model is in the code that loads them: write FILE.py:NAME. {error}"
-            )
+        if source.suffix in WEIGHTS:
+            advice = "It may hold weights. The model is in the code that loads them: write FILE.py:NAME."
         raise InputError(f"{source} is no trace that this version of intus can read. {advice}") from None
 
 
-def _model(source: Path, name: str, names: Mapping[str, Any]) -> Callable[..., Any]:
+def _model(source: str, name: str, names: Mapping[str, Any]) -> Callable[..., Any]:
     import torch
 
     written = f"{source}:{name}"
@@ -141,19 +146,52 @@ def _model(source: Path, name: str, names: Mapping[str, Any]) -> Callable[..., A
         takes = _signature(model)
         advice = f"{model.__name__} takes {takes}: write {source}:'{name}(…)' with its arguments."
         model = _evaluate(f"({name})()", names, written, advice)
+    elif _makes_module(model):
+        advice = f"It makes the model and takes {_signature(model)}: write {source}:'{name}(…)'."
+        model = _evaluate(f"({name})()", names, written, advice)
     if isinstance(model, ModuleType | torch.Tensor) or not callable(model):
         kind = type(model).__name__
         raise InputError(f"{written} is of type {kind}, not a model to run. {did_you_mean(name, known)}")
     return model  # type: ignore[no-any-return]
 
 
+def _makes_module(function: Any) -> bool:
+    """Return whether a function is declared to return a module, as those of torchvision are."""
+    from torch.nn import Module
+
+    if not inspect.isfunction(function):
+        return False
+    try:
+        made = inspect.signature(function, eval_str=True).return_annotation
+    except Exception:  # an annotation that cannot be evaluated
+        return False
+    return isinstance(made, type) and issubclass(made, Module)
+
+
 def _callables(names: Mapping[str, Any]) -> list[str]:
-    """Return the names of callables that the file itself defines."""
+    """Return the names of callables that the file or module itself, or its package, defines."""
+    own = names.get("__name__", _RUN).partition(".")[0]
     return [
         key
         for key, value in names.items()
-        if callable(value) and not key.startswith("_") and getattr(value, "__module__", _RUN) == _RUN
+        if callable(value)
+        and not key.startswith("_")
+        and str(getattr(value, "__module__", own)).partition(".")[0] == own
     ]
+
+
+def _names_of_module(module: str) -> dict[str, Any]:
+    """Import a module as ``python -m`` would, from the current folder too, and return what it defines."""
+    sys.path.insert(0, "")
+    try:
+        return dict(vars(importlib.import_module(module)))
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            raise InputError(f"There is no module {error.name!r} for {sys.executable}. {_HOW}") from None
+        raise InputError(f"{module} does not import: {type(error).__name__}: {error}.") from error
+    finally:
+        if "" in sys.path:
+            sys.path.remove("")
 
 
 def _names_of(source: Path) -> dict[str, Any]:

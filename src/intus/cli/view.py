@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import InputError
+from ..core.errors import InputError, check_installed
 from ..viewing.overlay import BUILT_IN, OF_VALUES, to_save
 from .subject import inputs, subject
 
@@ -20,17 +21,20 @@ def add(verbs: Any) -> None:
     verb = verbs.add_parser(
         "view",
         help="show a model's graph as a page or a picture",
-        description="Runs FILE.py and the model in it once, and writes the graph as a page that works "
-        "offline, or as a picture. Also shows a trace that Trace.save wrote. With --beside, shows two of "
-        "them on one page and marks the differences. Random numbers start at seed 0. A page or SVG is opened "
-        "in the browser if there is one.",
+        description="Runs FILE.py, or imports MODULE, and runs the model in it once. Writes the graph as a "
+        "page that works offline, or as a picture. Also shows a trace that Trace.save wrote. With --beside, "
+        "shows two of them on one page and marks the differences. Random numbers start at seed 0. A page or "
+        "SVG is opened in the browser if there is one.",
     )
     verb.add_argument(
         "what",
         metavar="FILE.py:NAME",
-        help="a module, a class ('Net(width=8)' with arguments), or a function; or FILE.trace",
+        help="a module, a class ('Net(width=8)' with arguments), or a function; also MODULE:NAME, such as "
+        "torchvision.models:resnet18, or FILE.trace",
     )
-    verb.add_argument("more", nargs="*", help=argparse.SUPPRESS)  # _run refuses more with a message
+    verb.add_argument(
+        "more", nargs="*", default=[], help=argparse.SUPPRESS
+    )  # _run refuses more with a message
     verb.add_argument(
         "--inputs",
         metavar="EXPR",
@@ -46,7 +50,7 @@ def add(verbs: Any) -> None:
         dest="output",
         type=Path,
         metavar="FILE",
-        help="file to write: .html, .svg, .png, .pdf, .dot or .json (default: NAME.html here)",
+        help="file to write: .html, .svg, .png, .pdf, .dot or .json (default: a page in a temporary folder)",
     )
     verb.add_argument(
         "--depth",
@@ -73,9 +77,10 @@ def _run(chosen: argparse.Namespace) -> int:
             f"intus view shows one model or trace at a time, but {1 + len(chosen.more)} are named. For two "
             f"on one page write: intus view {chosen.what} --beside {chosen.more[0]}"
         )
+    check_installed("intus view", ["torch"], "torch")
     shown = _two(chosen) if chosen.beside else _one(chosen)
     options = {name: value for name in ("direction", "dark") if (value := getattr(chosen, name))}
-    output = chosen.output or Path(f"{shown.title}.html")
+    output = chosen.output or Path(tempfile.mkdtemp(prefix="intus-"), f"{shown.title}.html")
     try:
         shown.save(output, rolled=chosen.rolled, **options)
     except OSError as error:
@@ -83,7 +88,7 @@ def _run(chosen: argparse.Namespace) -> int:
     print(f"{shown.title}: {output}")
     if chosen.open and output.suffix in (".html", ".svg"):
         webbrowser.open(output.resolve().as_uri())
-    if shown.graph.error and ".py:" in chosen.what:  # not for a saved trace
+    if shown.graph.error and not Path(chosen.what).exists():  # not for a saved trace
         raise InputError(f"{chosen.what} raised an exception; {output} shows where: {shown.graph.error}")
     return 0
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 from collections.abc import Iterable
 from types import ModuleType
+from typing import Any, NoReturn
 
 
 class IntusError(Exception):
@@ -59,6 +61,33 @@ class MissingExtraError(IntusError, ImportError):
     """Raised if an optional package is needed but not installed."""
 
 
+class Unavailable:
+    """A public name whose packages are not installed: calling it raises ``MissingExtraError``.
+
+    Importing such a name works, and so do ``hasattr(intus, name)`` and ``help(intus)``, because an exception
+    other than AttributeError would break them and an AttributeError would hide the reason.
+
+    Args:
+        message: The message of the error.
+    """
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise MissingExtraError, whatever the arguments."""
+        raise MissingExtraError(self._message)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(self._message if "_message" in vars(self) else name)
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return False  # nothing is a Trace where none can be made
+
+    def __repr__(self) -> str:
+        return f"<not available: {self._message}>"
+
+
 def did_you_mean(name: str, known: Iterable[str], *, most: int = 3) -> str:
     """Return a sentence that suggests the nearest valid names.
 
@@ -86,6 +115,45 @@ def did_you_mean(name: str, known: Iterable[str], *, most: int = 3) -> str:
         return f"Did you mean {' or '.join(repr(n) for n in near)}?"
     shown = ", ".join(repr(n) for n in names[:8])
     return f"Known names: {shown}{f' and {len(names) - 8} more' if len(names) > 8 else ''}."
+
+
+def missing_packages(what: str, packages: Iterable[str], extra: str) -> str:
+    """Return the message that packages are not installed.
+
+    Args:
+        what: What needs them.
+        packages: Their names.
+        extra: The extra of intus that installs them.
+
+    Example:
+        >>> missing_packages("intus.serve", ["uvicorn"], "server")
+        "intus.serve needs uvicorn, which is not installed. Install it with: pip install 'intus[server]'"
+    """
+    names = list(packages)
+    are, them = ("is", "it") if len(names) == 1 else ("are", "them")
+    return (
+        f"{what} needs {', '.join(names)}, which {are} not installed. Install {them} with: "
+        f"pip install 'intus[{extra}]'"
+    )
+
+
+def check_installed(what: str, packages: Iterable[str], extra: str) -> None:
+    """Raise an error if packages are not installed; imports none of them.
+
+    Args:
+        what: What needs them.
+        packages: The modules that are imported.
+        extra: The extra of intus that installs them.
+
+    Raises:
+        MissingExtraError: If one of them is not installed.
+
+    Example:
+        >>> check_installed("intus demo", ["json"], "all")
+    """
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    if missing:
+        raise MissingExtraError(missing_packages(what, missing, extra))
 
 
 def require(module: str, *, extra: str, why: str, package: str = "") -> ModuleType:

@@ -81,6 +81,12 @@ def match(graph: Graph, text: str) -> Match:
         return Match(names, rows, [], units)
     if pattern and (wider := _wider(graph, place)):
         raise AddressError(f"{graph.model} has no {place!r}: '*' does not match dots. Write {wider!r}.")
+    escaped = str(Address(text))
+    if escaped != text and (graph.rows(escaped) is not None or escaped in params):
+        raise AddressError(
+            f"{graph.model} has no {text!r}. Did you mean {escaped!r}? A backslash escapes ':', '[' and ']' "
+            "in a name."
+        )
     known = [*_suggestions(graph), *graph.types, *(module.type for module in graph.modules), *params]
     raise AddressError(f"{graph.model} has no {place!r}. {did_you_mean(place, known)}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -11,17 +12,21 @@ from ..core.errors import InputError
 Grid = tuple[int, ...]
 
 
-def onto(behaviours: np.ndarray, grid: Grid, address: str, hypothesis: str) -> np.ndarray:
+def onto(
+    behaviours: np.ndarray, grid: Grid, address: str, hypothesis: str, images: Callable[[], list[Grid]]
+) -> np.ndarray:
     """Return behaviors on the grid of a hypothesis's labels.
 
-    Behaviors are averaged over their positions if there is one label per record. A map is resized bilinearly;
-    a sequence must be as long as its labels.
+    Behaviors are averaged over their positions if there is one label per record. A map is resized bilinearly
+    if the labels cover the record's image: they have its height and width, a whole multiple, or a whole
+    fraction of both. A sequence must be as long as its labels.
 
     Args:
         behaviours: The behaviors, (records, units, …positions).
         grid: The shape of the labels of one record; empty for one label.
         address: The address of the layer, for the message.
         hypothesis: The name of the hypothesis, for the message.
+        images: Returns what may be the height and width of a record.
 
     Returns:
         An array (records, units, …grid).
@@ -35,12 +40,34 @@ def onto(behaviours: np.ndarray, grid: Grid, address: str, hypothesis: str) -> n
     if not grid:
         return np.asarray(behaviours.mean(axis=tuple(range(2, behaviours.ndim))))
     if len(positions) == len(grid) == 2:
-        return resize(behaviours, grid)
+        sizes = images()
+        if any(_covers(grid, size) for size in sizes):
+            return resize(behaviours, grid)
+        of_record = f"the record ({_times(sizes[-1])})" if sizes else "the record, whose size is unknown,"
+        raise InputError(
+            f"The hypothesis {hypothesis!r} gives maps of {_times(grid)}, which fit neither {of_record} nor "
+            f"{address!r} ({_times(positions)}). Return maps of the record's height and width, or a whole "
+            "multiple or fraction of both, or maps of the layer's size."
+        )
     found = f"positions of shape {positions}" if positions else "one value per record"
     raise InputError(
         f"The hypothesis {hypothesis!r} gives labels of shape {grid} per record, but {address!r} has "
         f"{found}. Return labels of that shape, or one label for the whole record."
     )
+
+
+def _covers(grid: Grid, image: Grid) -> bool:
+    """Return whether labels on a grid cover an image: the same size, or a whole multiple or fraction of it.
+
+    >>> _covers((8, 8), (8, 8)), _covers((2, 4), (4, 8)), _covers((5, 8), (8, 8)), _covers((5, 5), (8, 8))
+    (True, True, False, False)
+    """
+    whole = [max(pair) % min(pair) == 0 for pair in zip(grid, image, strict=True)]
+    return all(whole) and grid[0] * image[1] == grid[1] * image[0]
+
+
+def _times(size: Grid) -> str:
+    return " × ".join(map(str, size))
 
 
 def resize(maps: np.ndarray, grid: Grid) -> np.ndarray:

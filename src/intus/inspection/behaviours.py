@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +47,22 @@ class Records:
     def block(self, start: int, size: int) -> list[Any]:
         """Return records for hypotheses: tensors and arrays as numpy copies, anything else unchanged."""
         return [_as_numpy(self.data[i]) for i in range(start, min(start + size, len(self)))]
+
+    def images(self, start: int) -> list[tuple[int, ...]]:
+        """Return what may be the height and width of a record: the lengths of each two adjacent axes.
+
+        If the record is no array, the axes are those of the arrays that the model receives.
+        """
+        record = _as_numpy(self.data[start])
+        shapes = [record.shape] if isinstance(record, np.ndarray) else self._shapes_of_input(start)
+        return [pair for shape in shapes for pair in itertools.pairwise(shape) if min(pair)]
+
+    def _shapes_of_input(self, start: int) -> list[tuple[int, ...]]:
+        given = self.model_input(start, 1)
+        parts = (
+            given.values() if isinstance(given, Mapping) else given if isinstance(given, tuple) else [given]
+        )
+        return [tuple(part.shape[1:]) for part in parts if hasattr(part, "shape")]
 
     def model_input(self, start: int, size: int) -> Any:
         """Return the same records as the model's input."""

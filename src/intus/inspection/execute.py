@@ -49,9 +49,10 @@ def inspect(
     """Score how well each unit of a model responds to each hypothesis.
 
     Models run in evaluation mode without gradients and are restored afterwards. Each model runs over the data
-    once, for all hypotheses, scores and units. If labels have positions, maps are resized to their grid; if
-    there is one label per record, behaviors are averaged over the positions. Scores of a whole layer that
-    need no labels read its output as it is, one row per record.
+    once, for all hypotheses, scores and units. If labels have positions, maps are resized to their grid,
+    which must cover the record: its height and width, or a whole multiple or fraction of both. If there is
+    one label per record, behaviors are averaged over the positions. Scores of a whole layer that need no
+    labels read its output as it is, one row per record.
 
     Args:
         models: A model; a list of checkpoints, whose epochs are 0, 1, 2 …; or a dict by epoch or by name.
@@ -179,7 +180,7 @@ def _inspect_model(
                 records_axis = batch_axis(group.address, shape, done - start, units_axis, output.batch_axis)
                 layouts[group] = records_axis, units_axis
             array = arrange(output.array, done - start, *layouts[group], group.address)
-            feed.update(array, block_labels, labels.ragged, start)
+            feed.update(array, block_labels, labels.ragged, start, partial(records.images, start))
         if progress:
             took = time.monotonic() - began
             print(f"\r{name}: {done} of {len(records)} records, {took:.0f} s", end="", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,14 @@ class BlockFeed:
         self.picked, self.count = np.empty(0, dtype=np.int64), 0
         self.scorers: dict[Any, Scorer] = {}
 
-    def update(self, array: np.ndarray, labels: dict[str, np.ndarray], ragged: set[str], start: int) -> None:
+    def update(
+        self,
+        array: np.ndarray,
+        labels: dict[str, np.ndarray],
+        ragged: set[str],
+        start: int,
+        images: Callable[[], list[tuple[int, ...]]],
+    ) -> None:
         """Add the outputs of a block.
 
         Args:
@@ -46,6 +53,7 @@ class BlockFeed:
             labels: The labels of the block by hypothesis, (records, …grid).
             ragged: The hypotheses whose records differ in length.
             start: The number of the first record.
+            images: Returns what may be the height and width of the first record.
         """
         self.count = array.shape[1]
         self.picked = self.group.pick(self.count)
@@ -59,7 +67,7 @@ class BlockFeed:
             key = column.shape[1:] if column.ndim > 2 else column.ndim - 1
             shapes.setdefault(key, {})[name] = column
         for key, columns in shapes.items():
-            self._add(self._scorer(key, len(shapes)), array, columns, start)
+            self._add(self._scorer(key, len(shapes)), array, columns, start, images)
 
     def _padded(self, array: np.ndarray) -> np.ndarray:
         """Pad the array with zeros to the shape of the first block, as the evaluator does."""
@@ -79,7 +87,14 @@ class BlockFeed:
             self.scorers[key] = Scorer(self.scores, seed=self.seed, sample_bytes=room)
         return self.scorers[key]
 
-    def _add(self, scorer: Scorer, array: np.ndarray, columns: dict[str, np.ndarray], start: int) -> None:
+    def _add(
+        self,
+        scorer: Scorer,
+        array: np.ndarray,
+        columns: dict[str, np.ndarray],
+        start: int,
+        images: Callable[[], list[tuple[int, ...]]],
+    ) -> None:
         """Align and add rows in chunks, because a small map on a large grid takes much memory."""
         first = next(iter(columns))
         grid = columns[first].shape[1:]
@@ -87,7 +102,7 @@ class BlockFeed:
         size = max(1, _CHUNK // (4 * max(1, symbols * array.shape[1])))
         for at in range(0, len(array), size):
             part = slice(at, at + size)
-            aligned = align.onto(array[part], grid, self.group.address, first)
+            aligned = align.onto(array[part], grid, self.group.address, first, images)
             items = np.repeat(np.arange(start + at, start + at + len(aligned)), symbols)
             flat = {name: column[part].reshape(-1) for name, column in columns.items()}
             scorer.update(align.rows(aligned), flat, items)

@@ -21,7 +21,9 @@ from ..storage.tensors import Entry, write_tensors
 from .capture.saving.choose import Chooser, parts_of
 from .capture.saving.form import To
 from .capture.saving.store import tensor_entry, unstorable
-from .run import trace
+from .front_door import Arguments, arguments, front_door
+from .progress_bar import progress
+from .run import must_run, trace
 
 _CHUNK = 2**20
 #: An address without its pass, and the pass.
@@ -91,8 +93,10 @@ class Collected(Mapping[str, Tensor]):
         return f"<Collected in {self.file.name}, rows: {shown or 'none'}{more}>"
 
 
+@front_door
 def collect(
     model: Callable[..., Any],
+    /,
     batches: Iterable[Any],
     save: Selection,
     file: str | Path,
@@ -101,11 +105,14 @@ def collect(
     to: To | None = None,
     transform: Callable[[Tensor], Tensor] | None = None,
     seed: int = 0,
+    kwargs: Mapping[str, Any] | None = None,
+    **keywords: Any,
 ) -> Collected:
     """Trace a model on every batch and append the chosen activations along axis 0, by address, in one file.
 
     One batch is in memory at a time. Gradients are off. The file is written under its name when all batches
-    are done: a file of that name is replaced then, and left alone if something fails.
+    are done: a file of that name is replaced then, and left alone if something fails. A bar shows the
+    progress if tqdm (``intus[progress]``) is installed and standard error is a terminal or a notebook.
 
     Args:
         model: A module, a function, or a bound method.
@@ -121,12 +128,15 @@ def collect(
         transform: As in ``trace``. Use it to give tensors a common shape beyond axis 0
             (``lambda t: t.flatten(0, 1)``).
         seed: Batch number n, from 0, runs with the seed ``seed + n``. Default: 0.
+        kwargs: Keyword arguments of the model whose names are also options, as in ``trace``.
+        **keywords: The model's keyword arguments, the same for every batch.
 
     Returns:
         A mapping from address to tensor; each tensor is read from the file when it is accessed.
 
     Raises:
-        InputError: If an option has an impossible value, a tensor has another dtype or another shape beyond
+        InputError: If an option has an impossible value, a keyword is neither an option nor a parameter of
+            the model or is both, a tensor has another dtype or another shape beyond
             axis 0 than in an earlier batch, or a tensor cannot be stored.
         AddressError: If a name in ``save`` is missing in a batch. A pass that only some batches reach has
             fewer rows; a pass that no batch reached is an error.
@@ -141,6 +151,7 @@ def collect(
         >>> acts["0"].shape, acts.parts["0"]
         (torch.Size([5, 3]), [(0, 2), (1, 2), (2, 1)])
     """
+    must_run("collect", model, Arguments((batches,), {}))
     if isinstance(batches, Tensor | str | bytes | Mapping) or not isinstance(batches, Iterable):
         raise InputError(
             f"batches must be several: a DataLoader or a list, got {type(batches).__name__}. For one batch "
@@ -153,11 +164,19 @@ def collect(
         raise InputError(f"There is no folder {str(file.parent)!r} to write {file.name!r} into.")
     with TemporaryDirectory(prefix=f"{file.name}.", dir=file.parent) as folder:
         spools, missing = _Spools(Path(folder)), None
-        for number, batch in enumerate(batches):
-            arguments = _model_inputs(batch, inputs)
+        for number, batch in enumerate(progress(batches, "collect", "batches")):
+            given = arguments((_model_inputs(batch, inputs),), kwargs)
             chooser = Chooser(selection, all_passes=False)
             with torch.no_grad():
-                t = trace(model, arguments, save=chooser, to=to, transform=transform, seed=seed + number)
+                t = trace(
+                    model,
+                    given,
+                    save=chooser,
+                    to=to,
+                    transform=transform,
+                    seed=seed + number,
+                    kwargs={},
+                )
             missing = chooser.missing if missing is None else missing & chooser.missing
             keys = _keys(t.graph, selection)
             for row, value in t.values.items():

@@ -11,29 +11,50 @@ from torch import nn
 from ..core.graph import Graph
 from ..viewing.outline import failed_at
 from .capture.sites import LIBRARIES
+from .front_door import Arguments
 
 
-def advice(graph: Graph, error: BaseException, inputs: Any) -> str:
+def advice(graph: Graph, error: BaseException, given: Arguments) -> str:
     """Return the note for an exception of a model: where it was raised and what may help.
 
     Args:
         graph: The graph of the pass up to the exception.
         error: The exception.
-        inputs: The inputs as the caller passed them to ``trace``.
+        given: The arguments of the model.
     """
     note = (
         f"Raised{failed_at(graph)} while intus traced {graph.model}; the operations that ran are in "
         "error.intus_trace."
     )
     not_begun = not len(graph) and graph.facts.get("raised") is None  # no line of the model's code ran
-    if isinstance(error, TypeError) and isinstance(inputs, Mapping) and not_begun:
-        note += " The mapping was passed as keyword arguments. To pass it as one argument, write (inputs,)."
+    if isinstance(error, TypeError) and not_begun:
+        note += _how_passed(given)
     if "meta" in {meta.device for meta in graph.metas} and "meta tensor" in str(error):
         note += (
             " A tensor on the meta device has no value. Pass meta_value=True (or False, or a function) for "
             "the value that the model gets."
         )
     return note
+
+
+def _how_passed(given: Arguments) -> str:
+    """Return how the caller's containers became arguments, and how to pass them otherwise; may be empty."""
+    if isinstance(given.alone, Mapping):
+        return " The mapping was passed as keyword arguments. To pass it as one argument, write (inputs,)."
+    if given.alone and all(type(value) is int for value in given.alone):
+        shape = ", ".join(map(str, given.alone))
+        return (
+            f" The tuple was passed as {len(given.alone)} numbers. For an input of that shape, write "
+            f"torch.randn({shape})."
+        )
+    if given.alone:
+        return (
+            f" The tuple was passed as {len(given.alone)} arguments. To pass it as one argument, write "
+            "(inputs,)."
+        )
+    if len(given.args) == 1 and isinstance(given.args[0], list):
+        return " The list was passed as one argument. To pass its items as arguments, write *inputs."
+    return ""
 
 
 def raised_at(error: BaseException | None, owner: nn.Module | None) -> dict[str, Any] | None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..core.errors import CodecError
 from .results.files import read
 from .results.trace import Trace
+
+#: Endings of files that hold weights, or models in other formats.
+WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".onnx", ".h5", ".keras")
 
 
 def load(path: str | Path) -> Trace:
@@ -29,7 +33,15 @@ def load(path: str | Path) -> Trace:
         >>> load(path)["linear_1"].value.shape
         torch.Size([1, 1])
     """
-    saved = read(Path(path))
+    try:
+        saved = read(Path(path))
+    except CodecError as error:
+        if Path(path).suffix not in WEIGHTS:
+            raise
+        raise CodecError(
+            f"{error} It may hold weights, but load reads a trace that Trace.save wrote. Make the model in "
+            "Python, load the weights into it, and pass the model to trace or view."
+        ) from None
     trace = Trace(saved.graph, saved.values, saved.maybe_modified)
     trace.gradients = saved.gradients
     return trace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -27,6 +28,8 @@ from .capture.saving.gradients import Nodes
 from .capture.saving.store import SHARD_BYTES, Store
 from .capture.saving.values import Values
 from .failure import advice, raised_at
+from .front_door import Arguments, arguments, front_door
+from .progress_bar import counter
 from .replaying.replay import Replays
 from .results.trace import Trace
 from .validation.online import LiveValues, OnlineReport, OnlineValidator
@@ -35,11 +38,11 @@ from .validation.report import Report
 _FRAMEWORK = {"framework": "torch", "version": torch.__version__}
 
 
+@front_door
 def trace(
     model: Callable[..., Any],
-    inputs: Any = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
+    /,
+    *args: Any,
     save: Selection | Chooser = "all",
     seed: int | None = None,
     on_error: str = "raise",
@@ -51,8 +54,12 @@ def trace(
     decompose: bool = False,
     store: str | Path | None = None,
     shard_bytes: int = SHARD_BYTES,
+    kwargs: Mapping[str, Any] | None = None,
+    **keywords: Any,
 ) -> Trace:
     """Run a model once and record every operation of its forward pass.
+
+    Call it as you call the model: ``trace(model, x, mask=mask, save="none")`` runs ``model(x, mask=mask)``.
 
     The model, its buffers, torch's global state and the random state are restored afterwards, also when the
     model raises; ``docs/limits.md`` lists the exceptions and the unusual cases. A generator or coroutine is
@@ -60,10 +67,9 @@ def trace(
 
     Args:
         model: A module, a function, or a bound method such as ``model.generate``.
-        inputs: A tensor, a tuple of positional arguments, or a mapping of keyword arguments (a tokenizer's
-            output). Any other object, also a list or a named tuple, is passed as the only argument. Default:
-            no arguments.
-        kwargs: Keyword arguments, besides those in ``inputs``.
+        *args: The model's positional arguments. A mapping alone (a tokenizer's output) gives the keyword
+            arguments, and a tuple alone, unless it is a named tuple, the positional ones. To pass either as
+            one argument, put it into a tuple: ``trace(model, (mapping,))``.
         save: Which activations to keep: ``"all"`` (default), ``"none"``, or one of the following or a list
             of them. A label (``"conv2d_3_7"``, ``"conv2d_3"``, ``"conv2d_3:2"``), a module's address
             (``"features.6"``, ``"cell:2"``), the name of an input or output, an operation type
@@ -95,13 +101,18 @@ def trace(
             The folder must not hold another trace. Default: keep them in memory.
         shard_bytes: The approximate size in bytes of each file in ``store``, which is also how much waits in
             memory. Default: 256 MiB.
+        kwargs: Keyword arguments of the model by name. Needed only for a parameter of the model that has the
+            name of an option: ``trace(model, x, kwargs={"seed": 3})``. If it is given, also empty, such a
+            name that is written as a keyword is the option.
+        **keywords: The model's keyword arguments.
 
     Returns:
         The trace: the graph of the pass and the activations that were saved.
 
     Raises:
         InputError: If an option has an impossible value, ``model`` cannot be called, an argument is given
-            twice, ``grads`` is set while autograd is off, or ``transform`` or a predicate raised.
+            twice, a keyword is neither an option nor a parameter of the model or is both, ``grads`` is set
+            while autograd is off, or ``transform`` or a predicate raised.
         AddressError: If ``save`` or ``grads`` names something that did not run.
         CaptureError: If the pass cannot be recorded as requested: the model is asynchronous and an event loop
             is running, ``store`` could not be written, or with ``grads`` the model writes into memory that
@@ -132,10 +143,10 @@ def trace(
         graphs of PyTorch models with TorchLens", sections "User interface" and "Logging the forward pass".
         ``docs/names.md`` maps the paper's names, ``docs/values.md`` has examples of every option.
     """
-    _must_run("trace", model)
+    given = arguments(args, kwargs)
+    must_run("trace", model, given)
     if on_error not in ("raise", "keep"):
         raise InputError(f"on_error={on_error!r} is not one of 'raise', 'keep'.")
-    args, keywords = _arguments(inputs, kwargs)
     owner = _owner(model)
     answer = meta_value if callable(meta_value) or meta_value is None else lambda method, tensor: meta_value
     values = Values(
@@ -146,7 +157,7 @@ def trace(
     )
     capture = Capture(owner, values, restore=True, meta_value=answer, decompose=decompose)
     started, began = time.time(), time.perf_counter_ns()
-    output, failure = _run(capture, model, args, keywords, seed)
+    output, failure = _run(capture, model, given, seed)
     facts: dict[str, Any] = {
         "seed": seed,
         "training": bool(owner.training) if owner is not None else False,
@@ -162,7 +173,7 @@ def trace(
             return result
         with suppress(Exception):  # the model's exception may refuse attributes
             failure.intus_trace = result  # type: ignore[attr-defined]
-            failure.add_note(advice(result.graph, failure, inputs))
+            failure.add_note(advice(result.graph, failure, given))
         raise failure
     finally:
         del failure  # its traceback refers to this frame: a reference cycle
@@ -170,8 +181,7 @@ def trace(
 
 def validate_while_running(
     model: Callable[..., Any],
-    inputs: Any,
-    kwargs: Mapping[str, Any] | None,
+    given: Arguments,
     *,
     seed: int | None,
     every: bool,
@@ -180,19 +190,19 @@ def validate_while_running(
 
     Args:
         model: As in ``trace``.
-        inputs: As in ``trace``.
-        kwargs: As in ``trace``.
+        given: The model's arguments.
         seed: As in ``trace``.
         every: Whether to try random arguments on each operation, or once for operations that are alike.
 
     Returns:
         The report.
     """
-    _must_run("validate", model)
-    args, keywords = _arguments(inputs, kwargs)
-    owner, values = _owner(model), LiveValues(every=every)
-    capture = Capture(owner, values, restore=True)
-    _, failure = _run(capture, model, args, keywords, seed)
+    must_run("validate", model, given)
+    owner = _owner(model)
+    with counter("validate", "calls") as advance:
+        values = LiveValues(every=every, on_checked=advance)
+        capture = Capture(owner, values, restore=True)
+        _, failure = _run(capture, model, given, seed)
     try:
         if failure is not None:
             raise failure
@@ -209,8 +219,7 @@ def validate_while_running(
 def _run(
     capture: Capture,
     model: Callable[..., Any],
-    args: tuple[Any, ...],
-    keywords: dict[str, Any],
+    given: Arguments,
     seed: int | None,
 ) -> tuple[Any, BaseException | None]:
     """Run the model under a capture, then restore the random state and the memory that it wrote to.
@@ -220,9 +229,9 @@ def _run(
     """
     with same_random_state(seed):
         try:
-            capture.inputs(by_name(model, args, keywords))
+            capture.inputs(by_name(model, given.args, given.kwargs))
             with capture, probes_disabled():
-                output = drained(model(*args, **keywords))
+                output = drained(model(*given.args, **given.kwargs))
                 capture.outputs(output)
         except BaseException as error:
             return None, error
@@ -250,26 +259,48 @@ def _chooser(save: Selection | Chooser, grads: bool | Selection) -> Chooser | No
     return save if isinstance(save, Chooser) else Chooser(save)
 
 
-def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(inputs, tuple) and not hasattr(inputs, "_fields"):
-        args, keywords = inputs, {}
-    elif isinstance(inputs, Mapping):
-        args, keywords = (), {str(name): value for name, value in inputs.items()}
-    else:
-        args, keywords = (inputs,), {}
-    twice = set(keywords) & set(kwargs or {})
-    if twice:
-        raise InputError(f"{sorted(twice)} are given in both inputs and kwargs. Give each argument once.")
-    return args, {**keywords, **(kwargs or {})}
+def must_run(verb: str, model: Any, given: Arguments) -> None:
+    """Raise InputError if ``model`` is nothing to run.
 
-
-def _must_run(verb: str, model: Any) -> None:
+    Args:
+        verb: The function that the caller called.
+        model: Its first argument.
+        given: The arguments for the model, which may hold the model by mistake.
+    """
     if isinstance(model, type) and issubclass(model, torch.nn.Module):
         raise InputError(
             f"{verb} needs a module, and {model.__name__} is a class: write {model.__name__}(…) to make one."
         )
-    if not callable(model):
-        raise InputError(f"{verb} needs a module or a function to run, got {model!r}.")
+    if callable(model):
+        return
+    message = f"{verb} needs a module or a function to run, got {_described(model)}."
+    modules = [one for one in given.args if isinstance(one, torch.nn.Module)]
+    if isinstance(model, Trace):
+        message = (
+            f"{verb} runs a model, got a trace, whose pass ran already. A trace has methods of its own, such "
+            "as validate() and show()."
+        )
+    elif modules:
+        message += f" The model comes first: write {verb}({type(modules[0]).__name__.lower()}, inputs)."
+    elif isinstance(model, Mapping) and any(isinstance(one, torch.Tensor) for one in model.values()):
+        message += " Weights do not run: make the model, call its load_state_dict, and pass the model."
+    elif isinstance(model, str | Path):
+        message += " To read a saved trace, write load(path). A model is passed itself, not by its name."
+    raise InputError(message)
+
+
+def _described(value: Any) -> str:
+    """Describe a value in less than a line.
+
+    >>> _described(torch.ones(2, 3)), _described({"weight": 1}), _described("resnet50")
+    ('a Tensor of shape (2, 3)', 'a dict of 1', "'resnet50'")
+    """
+    kind = type(value).__name__
+    if isinstance(value, torch.Tensor):
+        return f"a {kind} of shape {tuple(value.shape)}"
+    if isinstance(value, Mapping | list | tuple | set):
+        return f"a {kind} of {len(value)}"
+    return reprlib.repr(value) if isinstance(value, str | bytes | int | float | None) else f"a {kind}"
 
 
 def _owner(model: Callable[..., Any]) -> torch.nn.Module | None:

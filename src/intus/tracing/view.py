@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ..core.errors import InputError
@@ -10,30 +11,36 @@ from ..core.graph import Graph
 from ..viewing.html import View
 from ..viewing.overlay import Overlay, to_save
 from .comparison.side_by_side import side_by_side
+from .front_door import Arguments, arguments, front_door
+from .load import load
 from .results.trace import Trace
-from .run import trace
+from .run import must_run, trace
 
 
+@front_door
 def view(
-    model_or_trace: Callable[..., Any] | Trace | Graph,
-    inputs: Any = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
+    model_or_trace: Callable[..., Any] | Trace | Graph | str | Path,
+    /,
+    *args: Any,
     depth: int | str | None = None,
     overlay: Overlay = None,
     seed: int | None = None,
     rolled: bool | None = None,
-    beside: Callable[..., Any] | Trace | None = None,
+    beside: Callable[..., Any] | Trace | str | Path | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    **keywords: Any,
 ) -> View:
     """Show the graph of a model, a trace or a saved graph as an interactive page.
+
+    Call it as you call the model: ``view(model, x, mask=mask, depth=1)`` runs ``model(x, mask=mask)``.
 
     In a notebook, a cell that ends with the view displays it; ``View.save`` writes a page or a picture.
 
     Args:
         model_or_trace: A model or function, which is traced once, without saving values unless the overlay
-            needs them; a ``Trace``; or a ``Graph``.
-        inputs: The model's inputs, as in ``trace``. Only for a model, or with a model in ``beside``.
-        kwargs: The model's keyword arguments, as in ``trace``.
+            needs them; a ``Trace``; the path of a saved one; or a ``Graph``.
+        *args: The model's positional arguments, as in ``trace``. Only for a model, or with a model in
+            ``beside``.
         depth: How many levels of modules are open at first; ``"all"`` for every level. Default: as many as
             stay readable.
         overlay: What colors the boxes. ``"time"``, ``"memory"``, ``"parameters"`` or ``"flops"``; for a trace
@@ -44,16 +51,20 @@ def view(
         seed: The seed of torch's random generators for the pass of a model.
         rolled: Whether the passes of a recurrent layer are shown as one box. Default: if there are too many
             to read.
-        beside: Another trace, or a model that is run on the same inputs. The page then shows both, aligned,
-            with what ``compare`` finds. ``overlay`` may then be ``"time"``, ``"memory"``, ``"parameters"`` or
-            ``"flops"``. Needs ``intus[inspect]``.
+        beside: Another trace, the path of a saved one, or a model that is run on the same inputs. The page
+            then shows both, aligned, with what ``compare`` finds. ``overlay`` may then be ``"time"``,
+            ``"memory"``, ``"parameters"`` or ``"flops"``. Needs ``intus[inspect]``.
+        kwargs: Keyword arguments of the model whose names are also options, as in ``trace``.
+        **keywords: The model's keyword arguments.
 
     Returns:
         The view.
 
     Raises:
         InputError: If an option has an impossible value, inputs are given with a trace or missing for a
-            model, or the overlay cannot be computed.
+            model, a keyword is neither an option nor a parameter of the model or is both, or the overlay
+            cannot be computed.
+        CodecError: If a path holds no trace, or one of a version that cannot be read.
         MissingExtraError: If ``beside`` is given and pandas is not installed.
         Exception: Whatever the model raised.
 
@@ -64,36 +75,44 @@ def view(
     References:
         Taylor and Kriegeskorte (2023), TorchLens, section "Visualization": ``show_model_graph``.
     """
+    given = arguments(args, kwargs)
+    has_inputs = bool(args or kwargs)
+    shown = _read(model_or_trace)
     if beside is not None:
-        both = _two_traces((model_or_trace, beside), inputs, kwargs, seed)
+        both = _two_traces((shown, _read(beside)), given, has_inputs, seed)
         return side_by_side(*both, depth=depth, rolled=rolled, overlay=overlay)
-    has_run = isinstance(model_or_trace, (Trace, Graph))
-    if has_run and not (isinstance(inputs, tuple) and not inputs and kwargs is None and seed is None):
+    if isinstance(shown, Trace | Graph) and (has_inputs or seed is not None):
         raise InputError(
-            f"A {type(model_or_trace).__name__.lower()} is of a pass that ran already, so inputs, kwargs and "
-            "seed have no effect. Leave them out, or pass the model: view(model, inputs)."
+            f"A {type(shown).__name__.lower()} is of a pass that ran already, so inputs and seed have no "
+            "effect. Leave them out, or pass the model: view(model, inputs)."
         )
-    if isinstance(model_or_trace, Graph):
-        return View(model_or_trace, depth=depth, overlay=overlay, rolled=rolled)
-    if not isinstance(model_or_trace, Trace):
-        model_or_trace = trace(model_or_trace, inputs, kwargs, save=to_save(overlay), seed=seed)
-    return model_or_trace.show(depth=depth, overlay=overlay, rolled=rolled)
+    if isinstance(shown, Graph):
+        return View(shown, depth=depth, overlay=overlay, rolled=rolled)
+    if not isinstance(shown, Trace):
+        must_run("view", shown, given)
+        shown = trace(shown, given, save=to_save(overlay), seed=seed, kwargs={})
+    return shown.show(depth=depth, overlay=overlay, rolled=rolled)
+
+
+def _read(given: Any) -> Any:
+    """Return the trace of a path; anything else unchanged."""
+    return load(given) if isinstance(given, str | Path) else given
 
 
 def _two_traces(
-    given: tuple[Any, Any], inputs: Any, kwargs: Mapping[str, Any] | None, seed: int | None
+    shown: tuple[Any, Any], given: Arguments, has_inputs: bool, seed: int | None
 ) -> tuple[Trace, Trace]:
     """Return the traces of two traces or models; a model is run on the inputs and its values saved."""
-    for name, one in zip(("The first argument", "beside"), given, strict=True):
+    for name, one in zip(("The first argument", "beside"), shown, strict=True):
         if isinstance(one, Graph) or not (isinstance(one, Trace) or callable(one)):
             raise InputError(
                 f"{name} is of type {type(one).__name__}, but a page of two needs traces, whose values are "
                 "compared, or models to trace. Write view(a, beside=b)."
             )
-    traces = sum(isinstance(one, Trace) for one in given)
-    if traces == 1 and isinstance(inputs, tuple) and not (inputs or kwargs):
+    traces = sum(isinstance(one, Trace) for one in shown)
+    if traces == 1 and not has_inputs:
         raise InputError(
             "One of the two is a trace, the other a model without inputs. Write view(a, inputs, beside=b)."
         )
-    a, b = (one if isinstance(one, Trace) else trace(one, inputs, kwargs, seed=seed) for one in given)
+    a, b = (one if isinstance(one, Trace) else trace(one, given, seed=seed, kwargs={}) for one in shown)
     return a, b

@@ -15,7 +15,6 @@ from zoo_models import Residual, make
 
 import intus
 from intus.core.address import Address
-from intus.core.errors import InputError
 
 
 def edges(trace):
@@ -351,41 +350,6 @@ def test_user_hooks_and_modes_still_run():
         trace = run(lambda x: torch.relu(net(x)), x)
         expected = torch.relu(net(x))
     assert torch.equal(trace.outputs[0].value, expected)
-
-
-# -- inputs -----------------------------------------------------------------------------------------------
-
-
-class Keywords(nn.Module):
-    def forward(self, a, *, b, name="", extra=None):
-        return a + b * len(name)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "kwargs"),
-    [
-        ({"a": x, "b": x, "name": "xy"}, None),
-        (x, {"b": x, "name": "xy"}),
-        ((x,), {"b": x, "name": "xy", "extra": {"deep": [x]}}),
-        ({"a": x}, {"b": x, "name": "xy"}),
-    ],
-)
-def test_inputs_by_position_and_by_keyword(inputs, kwargs):
-    trace = intus.trace(Keywords(), inputs, kwargs)
-    assert torch.equal(trace.outputs[0].value, x + x * 2)
-
-
-def test_list_is_one_argument():
-    assert torch.equal(intus.trace(lambda parts: parts[0] + parts[1], [x, x]).outputs[0].value, x * 2)
-
-
-def test_invalid_arguments_raise():
-    with pytest.raises(InputError, match="a module or a function"):
-        intus.trace("resnet50", x)
-    with pytest.raises(InputError, match="on_error='ignore'"):
-        intus.trace(nn.ReLU(), x, on_error="ignore")
-    with pytest.raises(InputError, match=r"\['a'\] are given in both"):
-        intus.trace(Keywords(), {"a": x}, {"a": x})
 
 
 # -- failures ---------------------------------------------------------------------------------------------

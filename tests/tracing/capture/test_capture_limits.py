@@ -210,7 +210,7 @@ def test_forward_with_keywords_named_module_and_args():
         def forward(self, x, module, args):
             return x * module + args
 
-    assert intus.trace(Net(), numbers(), {"module": 2, "args": 1}).outputs[0].value.tolist() == (
+    assert intus.trace(Net(), numbers(), module=2, args=1).outputs[0].value.tolist() == (
         (numbers() * 2 + 1).tolist()
     )
 

@@ -51,9 +51,9 @@ def test_outputs_equal_the_plain_model(name: str, mask: Tensor | None, training:
     with nullcontext() if grad else torch.no_grad():
         torch.manual_seed(1)
         plain = flat(model(*args, **kwargs))
-        t = intus.trace(model, args, kwargs, seed=1)
+        t = intus.trace(model, *args, seed=1, **kwargs)
         report = t.validate()
-        assert intus.validate(model, args, kwargs, seed=1).unproven == []
+        assert intus.validate(model, *args, seed=1, **kwargs).unproven == []
     for value, expected in zip([out.value for out in t.outputs], plain, strict=True):
         torch.testing.assert_close(value, expected.detach(), rtol=0, atol=0, equal_nan=True)
     assert not report.failed

@@ -15,9 +15,9 @@ import intus
 
 VERBS: dict[str, Any] = {
     "trace": intus.trace,
-    "save none": lambda *args: intus.trace(*args, save="none"),
+    "save none": lambda *args, **kwargs: intus.trace(*args, save="none", **kwargs),
     "validate": intus.validate,
-    "decompose": lambda *args: intus.trace(*args, decompose=True),
+    "decompose": lambda *args, **kwargs: intus.trace(*args, decompose=True, **kwargs),
 }
 
 
@@ -38,7 +38,7 @@ def test_dynamic_cache_keeps_its_length(verb: Any, gpt: GPT2LMHeadModel) -> None
     with torch.no_grad():
         gpt(ids, past_key_values=cache)
         keys = cache.layers[0].keys
-        verb(gpt, (), {"input_ids": ids, "past_key_values": cache})
+        verb(gpt, input_ids=ids, past_key_values=cache)
         assert cache.get_seq_length() == 4
         assert cache.layers[0].keys is keys
         expected = gpt(ids, past_key_values=cache).logits
@@ -51,7 +51,7 @@ def test_cache_is_named_as_inputs(gpt: GPT2LMHeadModel) -> None:
     ids, cache = torch.arange(4)[None], DynamicCache(config=gpt.config)
     with torch.no_grad():
         gpt(ids, past_key_values=cache)
-        t = intus.trace(gpt, (), {"input_ids": ids, "past_key_values": cache})
+        t = intus.trace(gpt, input_ids=ids, past_key_values=cache)
     names = ["input_ids", *(f"past_key_values.{n}.{kind}" for n in (0, 1) for kind in ("keys", "values"))]
     assert {t[name].label for name in names} == {op.label for op in t.inputs}
     assert t.validate()
@@ -64,7 +64,7 @@ def test_static_cache_keeps_its_values(verb: Any, gpt: GPT2LMHeadModel) -> None:
     with torch.no_grad():
         gpt(ids, past_key_values=cache)
         keys, before = cache.layers[0].keys, cache.layers[0].keys.clone()
-        verb(gpt, (), {"input_ids": ids, "past_key_values": cache})
+        verb(gpt, input_ids=ids, past_key_values=cache)
     assert cache.layers[0].keys is keys
     assert torch.equal(keys, before)
     assert int(cache.get_seq_length()) == 4

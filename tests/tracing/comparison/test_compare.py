@@ -142,7 +142,7 @@ def test_uncompared_tensors_are_not_equal():
 
     net, x = Net(), torch.ones(2, 4)
     whole = intus.trace(net, x)
-    stopped = compare(whole, intus.trace(net, x, {"wide": True}, on_error="keep"))
+    stopped = compare(whole, intus.trace(net, x, wide=True, on_error="keep"))
     assert "The pass of b ended with an exception: RuntimeError" in str(stopped)
     assert "Of the tensors that both have, none differs by more than rounding explains." in str(stopped)
     meta = intus.trace(copy.deepcopy(net).to("meta"), x.to("meta"))

@@ -102,9 +102,9 @@ def test_view_of_model_and_trace(tmp_path):
     assert "Residual" in repr(intus.view(model, x))
     assert "4 operations" in repr(intus.view(lambda x: model(x), x))
     ran = intus.trace(model, x)
-    for given in ({"inputs": x}, {"kwargs": {"x": x}}, {"seed": 0}):
+    for args, keywords in (((x,), {}), ((), {"kwargs": {"x": x}}), ((), {"x": x}), ((), {"seed": 0})):
         with pytest.raises(InputError, match=r"A trace is of a pass that ran already.*view\(model, inputs\)"):
-            intus.view(ran, **given)
+            intus.view(ran, *args, **keywords)
     with pytest.raises(InputError, match="A graph is of a pass"):
         intus.view(ran.graph, x)
 
@@ -162,7 +162,7 @@ class Ends(nn.Module):
 
 def test_input_and_output_names():
     x = torch.ones(2)
-    t = intus.trace(Ends(), (x, x + 1, x + 2), {"mask": x + 3, "scale": {"by": x + 4}})
+    t = intus.trace(Ends(), x, x + 1, x + 2, mask=x + 3, scale={"by": x + 4})
     assert t.graph.facts["inputs"] == ["image", "more.0", "more.1", "mask", "scale.by"]
     assert t.graph.facts["outputs"] == ["logits", "states.0", "states.1"]
     lines = str(t).splitlines()
@@ -179,4 +179,4 @@ def test_tensor_passed_twice_is_one_input():
 
 def test_invalid_arguments_raise_the_model_error():
     with pytest.raises(TypeError, match=r"forward\(\) got an unexpected keyword argument 'masks'"):
-        intus.trace(nn.ReLU(), torch.ones(2), {"masks": torch.ones(2)})
+        intus.trace(nn.ReLU(), torch.ones(2), kwargs={"masks": torch.ones(2)})

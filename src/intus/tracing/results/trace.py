@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from torch import Tensor
 
@@ -109,6 +109,13 @@ class Trace:
     def __getstate__(self) -> dict[str, Any]:
         # Functions and the autograd graph cannot be copied: a copy cannot be rerun, nor receive gradients.
         return {**vars(self), "_replays": None, "_output": None, "_edits": None}
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raise AttributeError; for the name of a module or op, with how to index the trace."""
+        message = f"{type(self).__name__!r} object has no attribute {name!r}."
+        if "graph" in vars(self) and not name.startswith("_") and self.graph.rows(name) is not None:
+            message += f" Write trace[{name!r}]."
+        raise AttributeError(message, name=name, obj=self)
 
     @cached_property
     def _facts(self) -> Facts:

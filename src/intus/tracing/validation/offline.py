@@ -19,6 +19,7 @@ from ...core.walks import ancestors
 from ..capture.context.randomness import common_generators, preserve_generators
 from ..capture.invocation import Invocation
 from ..capture.saving.store import for_replay
+from ..progress_bar import progress
 from ..replaying.call_inputs import CallInputs, MismatchError, rows_by_call
 from ..replaying.replay import NOT_IN_GRAPH, Replays, UnprovenError, run_call, same, unrecorded
 from .exemptions import SCRATCH, UNINITIALIZED
@@ -46,7 +47,11 @@ class Checker:
         """Return the checks of all ops and outputs, in order of execution."""
         events = rows_by_call(self.graph)
         with preserve_generators(common_generators()), unrecorded():
-            checks = {row: one for event, rows in events.items() for row, one in self._event(event, rows)}
+            checks = {
+                row: one
+                for event, rows in progress(events.items(), "validate", "calls")
+                for row, one in self._event(event, rows)
+            }
         return Report([checks[row] for row in sorted(checks)])
 
     def _event(self, event: int, rows: list[int]) -> list[tuple[int, Check]]:

@@ -6,7 +6,7 @@ was noted is compared with the graph, edge by edge.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from weakref import ref
@@ -40,14 +40,16 @@ class LiveValues(Values):
 
     Args:
         every: Whether to try random values on each call; otherwise on one of those that are alike.
+        on_checked: Called after each call that was checked.
 
     Attributes:
         outputs: The outputs of the model, kept because the model does not keep them.
     """
 
-    def __init__(self, *, every: bool) -> None:
+    def __init__(self, *, every: bool, on_checked: Callable[[], Any]) -> None:
         super().__init__(Chooser("all"))
         self.every = every
+        self.on_checked = on_checked
         self.outputs: list[Tensor] = []
         self._living: dict[int, tuple[ref[Tensor], int | None]] = {}
         self._rows_in: dict[int | None, list[int]] = {}
@@ -232,6 +234,7 @@ class OnlineValidator(CallLog):
         finding.row, again = row, finding.out
         finding.out = []
         self.findings[row] = finding
+        self._values.on_checked()
         if finding.error is not None:
             return
         try:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..front_door import arguments, front_door
 from ..run import validate_while_running
 from .perturb import perturbs_every
 from .report import Report
 
 
+@front_door
 def validate(
     model: Callable[..., Any],
-    inputs: Any = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
+    /,
+    *args: Any,
     seed: int | None = None,
     perturb: str = "alike",
+    kwargs: Mapping[str, Any] | None = None,
+    **keywords: Any,
 ) -> Report:
     """Run a model once and validate every operation of its graph while it runs.
 
@@ -24,23 +27,26 @@ def validate(
     and both results must be equal bit for bit. With random values in place of a parent the result must
     differ, unless an exemption rule explains why it need not (the report gives the reason). This takes about
     three forward passes and little memory, because activations are not kept. ``Trace.validate`` does the same
-    for a trace that exists already, on its saved values.
+    for a trace that exists already, on its saved values. A bar shows the progress if tqdm
+    (``intus[progress]``) is installed and standard error is a terminal or a notebook.
 
     Args:
         model: As in ``trace``.
-        inputs: As in ``trace``.
-        kwargs: As in ``trace``.
+        *args: The model's positional arguments, as in ``trace``.
         seed: As in ``trace``.
         perturb: ``"alike"`` (default) tries random values once for operations that are alike: same function,
             same non-tensor arguments, same shapes and dtypes; ``Check.alike`` names the op on which they were
             tried. ``"all"`` tries them on every operation.
+        kwargs: Keyword arguments of the model whose names are also options, as in ``trace``.
+        **keywords: The model's keyword arguments.
 
     Returns:
         The report, with a check of every operation and output. It is true if nothing failed and nothing is
         unproven; operations that are exempt count as valid.
 
     Raises:
-        InputError: If an option has an impossible value, or ``model`` cannot be called.
+        InputError: If an option has an impossible value, ``model`` cannot be called, or a keyword is neither
+            an option nor a parameter of the model or is both.
         CaptureError: If the pass cannot be recorded.
         Exception: Whatever the model raised.
 
@@ -51,4 +57,4 @@ def validate(
     References:
         Taylor and Kriegeskorte (2023), TorchLens, section "Validating the accuracy of saved activations".
     """
-    return validate_while_running(model, inputs, kwargs, seed=seed, every=perturbs_every(perturb))
+    return validate_while_running(model, arguments(args, kwargs), seed=seed, every=perturbs_every(perturb))
