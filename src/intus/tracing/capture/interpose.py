@@ -35,7 +35,7 @@ _captures: ContextVar[tuple[ModuleCalls, ...]] = ContextVar("intus_captures", de
 
 
 def _call_module(
-    self: Module,
+    self: Any,
     *args: Any,
     _intus_captures: Callable[[], tuple[ModuleCalls, ...]] = _captures.get,
     **kwargs: Any,
