@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import resource
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -108,6 +109,40 @@ def no_loops() -> Figures:
     return found
 
 
+def bystander() -> Figures:
+    """Return the time of an empty module's call while another thread traces, over that of a plain call."""
+    import torch
+
+    import intus
+
+    module, x = torch.nn.Identity(), torch.ones(1)
+    inside, finish = threading.Event(), threading.Event()
+
+    def forward(x: Any) -> Any:
+        inside.set()
+        finish.wait()
+        return x + 1
+
+    def calls() -> float:
+        began = time.thread_time_ns()
+        for _ in range(20_000):
+            module(x)
+        return float(time.thread_time_ns() - began)
+
+    plain, during = [], []
+    for _ in range(15):
+        plain.append(calls())
+        inside.clear()
+        finish.clear()
+        thread = threading.Thread(target=lambda: intus.trace(forward, x, save="none"))
+        thread.start()
+        inside.wait()
+        during.append(calls())
+        finish.set()
+        thread.join()
+    return {"ratio": min(during) / min(plain)}
+
+
 def llama() -> Figures:
     """Return the seconds and megabytes to trace a model of the size of Llama 70B on ``meta``."""
     import torch
@@ -158,6 +193,7 @@ MEASURES: dict[str, Callable[[], Figures]] = {
     "smallest": smallest,
     "million": million,
     "no loops": no_loops,
+    "bystander": bystander,
     "llama": llama,
     "freed": freed,
 }
@@ -192,6 +228,8 @@ def report(measured: dict[str, Figures], workloads: list[dict[str, Any]]) -> str
         add(f"chain of {length}, finished, per op", 15, _each(one, "intus", "structure"), "µs", "–", theirs)
     for length, figure in measured["no loops"].items():
         add(f"{length} ops without loops, finished, per op", 15, figure, "µs")
+    ratio = measured["bystander"]["ratio"]
+    add("module call while another thread traces, ratio to a plain call", 1.1, ratio, "×")
     add("structure of Llama 70B on meta", 2, measured["llama"]["seconds"], "s")
     add("structure of Llama 70B on meta, memory", 50, measured["llama"]["megabytes"], "MB")
     add(f"left of {free['held']:.0f} MB after deleting the trace", 10, free["left"], "MB")

@@ -34,13 +34,18 @@ class Meta(NamedTuple):
         shape: Its shape; -1 for a length that differs between items.
         dtype: Its dtype, as ``"float32"``.
         device: Its device, as ``"cpu"``.
-        nbytes: Its size in bytes.
+        nbytes: Its size in bytes; of a tensor that is distributed over processes, of this process's part.
+        local_shape: The shape of this process's part, if it is distributed.
+        placement: How it is distributed over each dimension of the device mesh, as ``"tp=2: Shard(dim=0)"``;
+            ``""`` if it is not.
     """
 
     shape: tuple[int, ...]
     dtype: str
     device: str
     nbytes: int
+    local_shape: tuple[int, ...] = ()
+    placement: str = ""
 
 
 class Source(NamedTuple):
@@ -64,8 +69,10 @@ class Param(NamedTuple):
         address: Its address, as ``features.0.weight``.
         shape: Its shape.
         dtype: Its dtype, as ``"float32"``.
-        nbytes: Its size in bytes.
+        nbytes: Its size in bytes; if it is distributed over processes, of this process's part.
         trainable: Whether it requires a gradient.
+        local_shape: As in ``Meta``.
+        placement: As in ``Meta``.
     """
 
     address: str
@@ -73,6 +80,8 @@ class Param(NamedTuple):
     dtype: str
     nbytes: int
     trainable: bool
+    local_shape: tuple[int, ...] = ()
+    placement: str = ""
 
 
 class ModuleInfo(NamedTuple):

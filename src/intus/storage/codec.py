@@ -208,12 +208,16 @@ def _graph_of(columns: Mapping[str, np.ndarray], meta: Mapping[str, str]) -> Gra
 
 
 def _named(cls: Any, rows: Any) -> tuple[Any, ...]:
-    """Build named tuples of one class; each value must have exactly the annotated type."""
+    """Build named tuples of one class; each value must have exactly the annotated type.
+
+    Fields that have a default may be missing at the end, because files of older versions lack them.
+    """
     hints = tuple(get_type_hints(cls).values())
+    required = len(hints) - len(cls._field_defaults)
     built = []
     for row in rows:
         values = tuple(tuple(value) if isinstance(value, list) else value for value in row)
-        if len(values) != len(hints) or not all(map(_has_type, values, hints)):
+        if not required <= len(values) <= len(hints) or not all(map(_has_type, values, hints)):
             raise TypeError(f"{row!r} is not a {cls.__name__}")
         built.append(cls(*values))
     return tuple(built)

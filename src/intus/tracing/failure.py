@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Mapping
 from typing import Any
@@ -33,6 +34,11 @@ def advice(graph: Graph, error: BaseException, given: Arguments) -> str:
         note += (
             " A tensor on the meta device has no value. Pass meta_value=True (or False, or a function) for "
             "the value that the model gets."
+        )
+    if isinstance(error, RecursionError):
+        note += (
+            f" A trace needs about ten frames more than the model. If the model runs without it, raise "
+            f"Python's limit of {sys.getrecursionlimit()} first: sys.setrecursionlimit(…)."
         )
     return note
 

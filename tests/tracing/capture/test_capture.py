@@ -1,8 +1,11 @@
 """Tests of recording: calls, in-place writes, sources of tensors, inputs, failures and concurrency."""
 
 import contextlib
+import contextvars
 import functools
+import inspect
 import re
+import textwrap
 import threading
 
 import numpy as np
@@ -493,6 +496,34 @@ def test_other_threads_are_not_recorded():
 
     assert types(run(model, x)) == ["add"]
     assert other_ran.is_set()
+
+
+def test_module_calls_in_a_thread_with_the_same_context():
+    """``asyncio.to_thread`` and others copy the context variables, by which a capture finds its thread."""
+
+    def model(x):
+        context = contextvars.copy_context()
+        thread = threading.Thread(target=lambda: context.run(nn.ReLU(), x))
+        y = x + 1
+        thread.start()
+        thread.join()
+        return y
+
+    found = run(model, x)
+    assert types(found) == ["add"]
+    assert not found.graph.modules
+
+
+def test_replaced_module_call_does_what_that_of_torch_does():
+    """``interpose._call_module`` repeats the body of torch's function, so both must stay the same."""
+    source = textwrap.dedent(inspect.getsource(nn.Module._wrapped_call_impl)).split(":", 1)[1]
+    lines = [line.split("#")[0].strip() for line in source.splitlines()]
+    assert [line for line in lines if line] == [
+        "if self._compiled_call_impl is not None:",
+        "return self._compiled_call_impl(*args, **kwargs)",
+        "else:",
+        "return self._call_impl(*args, **kwargs)",
+    ]
 
 
 def test_nested_traces():

@@ -154,8 +154,80 @@ def test_endless_recursion_raises():
     def forward(x):
         return forward(x + 1)
 
-    with pytest.raises(RecursionError):
+    with pytest.raises(RecursionError) as caught:
         intus.trace(forward, numbers())
+    assert "sys.setrecursionlimit" in caught.value.__notes__[0]
+
+
+class Nested(nn.Module):
+    """Calls a module that contains another one, ``depth`` times."""
+
+    def __init__(self, depth):
+        super().__init__()
+        self.inner = Nested(depth - 1) if depth else nn.ReLU()
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_trace_needs_few_frames_more_than_the_model():
+    def fits(run, depth):
+        try:
+            run(models[depth])
+        except RecursionError:
+            return False
+        return True
+
+    def run():
+        deepest = max(depth for depth in models if fits(lambda model: model(numbers()), depth))
+        found.append(deepest)
+        found.extend(fits(lambda model: intus.trace(model, numbers()), deepest - less) for less in (200, 4))
+
+    models, found = {depth: Nested(depth) for depth in range(20, 320)}, []
+    thread = threading.Thread(target=run)  # its stack is empty, unlike that of the test
+    thread.start()
+    thread.join()
+    assert 210 < found[0] < 319
+    assert found[1:] == [True, True]
+
+
+def test_trace_ends_while_another_thread_is_deep():
+    """Lowering the recursion limit under a thread that is deeper makes Python abort the process."""
+    script = """
+import sys, threading, torch, intus
+inside, deep, done = threading.Event(), threading.Event(), threading.Event()
+limits = []
+
+def forward(x):
+    inside.set(); deep.wait(); limits.append(sys.getrecursionlimit())
+    return x + 1
+
+def recurse(n):
+    if n == 0:
+        deep.set(); done.wait()
+        return 0
+    return 1 + recurse(n - 1)
+
+def other():
+    inside.wait()
+    try:
+        recurse(1500)
+    except RecursionError:
+        deep.set()
+        print("RecursionError, as without a trace")
+
+thread = threading.Thread(target=other)
+thread.start()
+before = sys.getrecursionlimit()
+intus.trace(forward, torch.ones(1))
+done.set()
+thread.join()
+assert limits == [before] == [sys.getrecursionlimit()]
+print("alive")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:2] == ["RecursionError, as without a trace", "alive"]
 
 
 def test_concurrent_traces_share_global_patches():

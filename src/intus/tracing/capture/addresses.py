@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from math import prod
 from typing import Any
 
 from torch import Tensor
@@ -11,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from ...core.address import Address
 from ...core.graph import Param
 from .context.state_restorer import StateRestorer
+from .memory import distribution, inner_of, memory_of
 
 
 class Addresses:
@@ -25,6 +28,7 @@ class Addresses:
         params: Addresses and parameters, by number.
         buffers: Addresses and buffers, by number.
         sources: By a tensor's id: ``"param"`` or ``"buffer"``, and its number.
+        owners: The parameters and buffers of wrapper subclasses (``DTensor``), by the id of what is inside.
         numbers: The numbers of ``modules``, by id.
     """
 
@@ -34,7 +38,9 @@ class Addresses:
         self.params: list[tuple[str, Parameter]] = []
         self.buffers: list[tuple[str, Tensor]] = []
         self.sources: dict[int, tuple[str, int]] = {}
+        self.owners: dict[int, Tensor] = {}
         self.numbers: dict[int, int] = {}
+        self._memories: dict[int | None, int] | None = None  # see ``param_in``
         self._restorer = restorer
 
     def add_model(self, model: Module, prefix: str = "") -> None:
@@ -61,6 +67,23 @@ class Addresses:
                 self.sources[id(t)] = (kind, len(named))
                 named.append((prefix + (key if key.isidentifier() else str(Address(key))), t))
                 self._restorer.add(t)
+                inner = inner_of(t)
+                while inner is not None:
+                    self.owners[id(inner)] = t
+                    inner = inner_of(inner)
+                self._memories = None
+
+    def param_in(self, memory: int | None) -> int:
+        """Return the number of the parameter in a memory; -1 if there is none, or more than one."""
+        if self._memories is None:
+            memories = [None if is_lazy(p) else memory_of(p) for _, p in self.params]
+            counts = Counter(memories)
+            self._memories = {
+                memory: number
+                for number, memory in enumerate(memories)
+                if memory is not None and counts[memory] == 1
+            }
+        return self._memories.get(memory, -1)
 
     def add(self, module: Any, parent: int) -> int:
         """Give an address to a module that is not part of the model: its class, below its calling module.
@@ -85,10 +108,12 @@ class Addresses:
 
 def param_of(name: str, p: Any) -> Param:
     """Return the facts about a parameter or buffer."""
+    spread = distribution(p)
     return Param(
         name,
         () if is_lazy(p) else tuple(p.shape),  # it stays uninitialized if the pass failed
         str(p.dtype).removeprefix("torch."),
-        0 if is_lazy(p) else p.numel() * p.element_size(),
+        0 if is_lazy(p) else (prod(spread[0]) if spread else p.numel()) * p.element_size(),
         bool(p.requires_grad),
+        *spread,
     )

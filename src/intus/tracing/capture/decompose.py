@@ -27,7 +27,7 @@ from .containers import tensors, walk
 from .context.randomness import common_generators, generators, preserve_generators
 from .functions import describe, written
 from .invocation import arguments, flatten
-from .memory import copied, memory_of
+from .memory import copied, inner_of, memory_of
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -81,6 +81,8 @@ class Decomposer:
             return PLAIN
         atoms: list[Any] = []
         inputs = [t for t, _ in walk((args, kwargs or {}), "", atoms)]
+        if any(inner_of(t) is not None for t in inputs):
+            return PLAIN  # its operations would be those of its subclass, and the trial run might communicate
         metas = [(t.shape, t.dtype, t.device, t.requires_grad, _is_contiguous(t)) for t in inputs]
         modes = (
             torch.is_grad_enabled(),

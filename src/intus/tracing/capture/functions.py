@@ -62,6 +62,18 @@ _WRITE_WHEN_TRAINING = {
     "instance_norm": "use_input_stats",
 }
 _FLAG = 5
+#: The argument that each function of ``torch.distributed`` writes into.
+_RECEIVES = {
+    **dict.fromkeys(("all_reduce", "broadcast", "irecv", "recv", "reduce", "scatter"), "tensor"),
+    **dict.fromkeys(("reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor"), "output"),
+    **dict.fromkeys(("all_gather_into_tensor", "all_gather_single"), "output_tensor"),
+    "all_gather": "tensor_list",
+    "all_gather_coalesced": "output_tensor_lists",
+    "all_reduce_coalesced": "tensors",
+    "all_to_all": "output_tensor_list",
+    "all_to_all_single": "output",
+    "gather": "gather_list",
+}
 #: Functions without a schema that write into the arguments at these positions.
 _WRITES_INTO = {"fused_moving_avg_obs_fake_quant": (3, 4, 5, 6)}
 
@@ -81,6 +93,7 @@ class Function(NamedTuple):
         statistics: The positions of running statistics that it may write into; see ``written``.
         mutates: Positions and names of other arguments that it writes into. These are results of the call,
             in addition to what it returns.
+        unversioned: Whether what is written there later, or by it, does not change the versions of tensors.
     """
 
     type: str
@@ -90,6 +103,7 @@ class Function(NamedTuple):
     effect: str = ""
     mutates: tuple[int | str, ...] = ()
     statistics: slice | None = None
+    unversioned: bool = False
 
 
 def describe(func: Any) -> Function:
@@ -114,11 +128,20 @@ def describe(func: Any) -> Function:
         return Function(_canonical(inner), True, inner == "setitem", inner in ("getitem", "setitem"))
     if isinstance(func, OpOverload | OpOverloadPacket):
         return _with_statistics(_describe_operator(func), func)
+    if getattr(func, "__module__", None) == "torch.distributed.distributed_c10d":
+        return _describe_collective(name)
     if "." in name:
         name = name.partition(".")[0]
     in_place = name.endswith("_") and not name.endswith("__")
     about = Function(_canonical(name.strip("_") or name), True, in_place, mutates=_WRITES_INTO.get(name, ()))
     return _with_statistics(about, func)
+
+
+def _describe_collective(name: str) -> Function:
+    """Describe a function of ``torch.distributed``, which returns nothing or a handle to wait for."""
+    receives = _RECEIVES.get(name)
+    mutates = () if receives is None else (1 if name == "gather" else 0, receives)
+    return Function(name, True, False, mutates=mutates, unversioned=True)
 
 
 def _with_statistics(about: Function, func: Any) -> Function:
@@ -147,7 +170,8 @@ def _describe_operator(func: OpOverload | OpOverloadPacket) -> Function:
 
 def _describe_property(access: str, name: str) -> Function:
     if access == "__get__":
-        return Function(name, name in _TENSOR_PROPERTIES, False, effect="grad" if name == "grad" else "")
+        effect, unversioned = "grad" if name == "grad" else "", name == "data"
+        return Function(name, name in _TENSOR_PROPERTIES, False, effect=effect, unversioned=unversioned)
     return Function(f"set_{name}", name in ("data", "real", "imag"), True)
 
 
@@ -181,12 +205,7 @@ def written(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> li
         if kwargs.get(flag, args[_FLAG] if len(args) > _FLAG else flag == "use_input_stats"):
             targets.extend(args[func.statistics])
             targets.extend(kwargs[name] for name in _STATISTICS if name in kwargs)
-    found = [
-        t
-        for target in targets
-        for t in (target if isinstance(target, tuple | list) else (target,))
-        if isinstance(t, Tensor)
-    ]
+    found = tensors(targets)
     return [t for n, t in enumerate(found) if all(t is not other for other in found[:n])]
 
 

@@ -29,12 +29,15 @@ class Patch(NamedTuple):
             for a write whose value is unknown.
         place: The part of the memory that the argument views.
         unseen: Whether something that the recorder did not see wrote to the memory.
+        conversion: Makes the argument from the value of ``base`` instead: takes the tensor out of a wrapper
+            subclass such as ``DTensor``, or wraps it again. None if it is not such an argument.
     """
 
     base: int
     writes: tuple[tuple[int, Geometry | None], ...]
     place: Geometry | None
     unseen: bool
+    conversion: Callable[[Tensor], Tensor] | None = None
 
 
 class TensorArg(NamedTuple):

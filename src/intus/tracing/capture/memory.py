@@ -1,7 +1,12 @@
-"""Identify the memory of a tensor, the part of it that the tensor views, and its write count."""
+"""Identify the memory of a tensor, the part of it that the tensor views, and its write count.
+
+Some subclasses have no memory: they wrap another tensor, for example a ``DTensor`` this process's part. Their
+memory is that of the tensor inside.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,21 +15,124 @@ from torch._C._functorch import get_unwrapped
 
 from .containers import is_wrapped
 
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
+
 #: The part of its memory that a tensor views: storage offset, shape and strides, in elements.
 Geometry = tuple[int, tuple[int, ...], tuple[int, ...]]
+
+
+def inner_of(t: Tensor) -> Tensor | None:
+    """Return the tensor that a subclass wraps (``DTensor``, ``AsyncCollectiveTensor``); None for any other.
+
+    None also for subclasses that wrap several tensors, such as jagged nested tensors.
+    """
+    flatten = getattr(type(t), "__tensor_flatten__", None)
+    if flatten is None or t.is_nested:
+        return None
+    inner = [value for name in flatten(t)[0] if isinstance(value := getattr(t, name), Tensor)]
+    return inner[0] if len(inner) == 1 else None
+
+
+def settled(t: Tensor) -> Tensor:
+    """Return the result of an asynchronous collective, once it is there; any other tensor unchanged.
+
+    Waiting needs no communication: the other processes have called the collective, too.
+    """
+    wait = getattr(t, "trigger_wait", None)
+    result: Tensor = t if wait is None else wait()
+    return result
+
+
+def local_of(t: Tensor) -> Tensor:
+    """Return the plain tensor inside a wrapper subclass, or the tensor itself, without communication.
+
+    >>> t = torch.ones(2)
+    >>> local_of(t) is t
+    True
+    """
+    t = settled(t)
+    while (inner := inner_of(t)) is not None:
+        t = settled(inner)
+    return t
+
+
+def unwrapping(depth: int) -> Callable[[Tensor], Tensor]:
+    """Return a function that takes the tensor out of ``depth`` wrapper subclasses."""
+
+    def unwrap(t: Tensor) -> Tensor:
+        for _ in range(depth):
+            t = inner_of(t) if (inner_of(t)) is not None else t  # type: ignore[assignment]
+        return t
+
+    return unwrap
+
+
+def wrapping(like: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return a function that wraps a tensor as ``like``, a wrapper subclass, wraps its own."""
+    class_: Any = type(like)
+    names, context = like.__tensor_flatten__()  # type: ignore[attr-defined]
+    parts = {name: part for name in names if not isinstance(part := getattr(like, name), Tensor)}
+    size, stride = like.size(), like.stride()
+    (name,) = set(names) - set(parts)
+
+    def wrap(t: Tensor) -> Tensor:
+        wrapped: Tensor = class_.__tensor_unflatten__({**parts, name: t}, context, size, stride)
+        return wrapped
+
+    return wrap
+
+
+def viewing(t: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return a function that views the memory of another tensor as ``t`` views it."""
+    dtype, (start, shape, stride) = t.dtype, geometry_of(t)
+
+    def view(base: Tensor) -> Tensor:
+        base = local_of(base).detach()
+        empty = torch.empty(0, dtype=dtype, device=base.device)
+        return empty.set_(base.untyped_storage(), start, shape, stride)
+
+    return view
+
+
+def same_wrapper(a: Tensor, b: Tensor) -> bool:
+    """Return whether two wrapper subclasses are of one class and distribute their tensor alike."""
+    return type(a) is type(b) and a.shape == b.shape and distribution(a) == distribution(b)
+
+
+def distribution(t: Any) -> tuple[tuple[int, ...], str] | tuple[()]:
+    """Return the shape of this process's part of a ``DTensor`` and its placement; empty for any other tensor.
+
+    The placement names each dimension of the device mesh, or numbers it: ``"dp=2: Shard(dim=0), tp=2: …"``.
+    """
+    if type(t) is Tensor or not hasattr(type(t), "placements"):
+        return ()
+    mesh, part = t.device_mesh, inner_of(t)
+    names = mesh.mesh_dim_names or range(mesh.ndim)
+    sizes = tuple(mesh.shape)
+    placed = zip(names, sizes, t.placements, strict=True)
+    placement = ", ".join(f"{name}={size}: {where!r}" for name, size, where in placed)
+    return tuple(() if part is None else part.shape), placement
 
 
 def memory_of(t: Tensor) -> int | None:
     """Return the identity of a tensor's storage; None if it has no plain storage (sparse, uninitialized).
 
-    For a wrapper made by a transform (``vmap``) this is the storage of the innermost tensor.
+    For a wrapper made by a transform (``vmap``) or a subclass this is the storage of the innermost tensor.
     """
     while is_wrapped(t):
         t = get_unwrapped(t)
+    t = _inside(t)
     try:
         return int(t.untyped_storage()._cdata)
     except (RuntimeError, NotImplementedError, ValueError):
         return None
+
+
+def _inside(t: Tensor) -> Tensor:
+    """Return the innermost tensor of a wrapper subclass; any other tensor unchanged."""
+    while type(t) not in _PLAIN and (inner := inner_of(t)) is not None:
+        t = inner
+    return t
 
 
 def geometry_of(t: Tensor) -> Geometry:
@@ -33,6 +141,7 @@ def geometry_of(t: Tensor) -> Geometry:
     >>> geometry_of(torch.ones(2, 3)[1])
     (3, (3,), (1,))
     """
+    t = _inside(t)
     return int(t.storage_offset()), tuple(t.shape), t.stride()
 
 
@@ -42,6 +151,7 @@ def extent_of(t: Tensor) -> tuple[int, int]:
     >>> extent_of(torch.ones(2, 3)[1])
     (12, 23)
     """
+    t = _inside(t)
     first = int(t.storage_offset())
     last = first + sum((n - 1) * int(step) for n, step in zip(t.shape, t.stride(), strict=True) if n)
     return first * t.element_size(), (last + 1) * t.element_size() - 1
@@ -58,6 +168,7 @@ def is_freed(t: Tensor) -> bool:
     (True, False)
     """
     try:
+        t = _inside(t)
         size = t.untyped_storage().nbytes()
         if size == t.nbytes and not t.storage_offset():  # most tensors; this is called for each saved value
             return False
@@ -77,7 +188,7 @@ def version_of(t: Tensor) -> int | None:
 def pointer_of(t: Any) -> int:
     """Return the address at which a tensor's memory begins; 0 if it has none."""
     try:
-        return int(t.untyped_storage().data_ptr())
+        return int(_inside(t).untyped_storage().data_ptr())
     except (RuntimeError, NotImplementedError):
         return 0
 
@@ -100,6 +211,8 @@ def copied(t: Tensor) -> Tensor:
 
     Tensors without plain strides, or spread too thinly over their memory, are cloned instead.
     """
+    if inner_of(t) is not None:
+        return t.clone()
     span = 1 + sum((length - 1) * stride for length, stride in zip(t.shape, t.stride(), strict=True))
     if t.numel() == 0 or t.layout != torch.strided or t.is_quantized or span > _MAX_SPREAD * t.numel():
         return t.clone()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -32,9 +33,13 @@ class ModuleCalls:
         sites: The numbers of source instructions.
         values: Saves activations.
         call_log: Logs calls so that they can be replayed; None to log none.
+
+    Attributes:
+        values: Saves activations.
+        thread: The identifier of the thread that the pass runs in.
     """
 
-    __slots__ = ("_call_log", "_producers", "_recording", "_sites", "values")
+    __slots__ = ("_call_log", "_producers", "_recording", "_sites", "thread", "values")
 
     def __init__(
         self,
@@ -46,6 +51,15 @@ class ModuleCalls:
     ) -> None:
         self._recording, self._producers, self._sites = recording, producers, sites
         self.values, self._call_log = values, call_log
+        self.thread = get_ident()
+
+    def ignores(self) -> bool:
+        """Return whether a module call that begins now is not part of the pass.
+
+        It is not if a ``save=`` or ``transform=`` function or a replay runs it, or another thread that has
+        inherited the context of this one.
+        """
+        return self.values.busy or self.thread != get_ident()
 
     def begin(self, module: Module) -> int:
         """Record that a module is called.

@@ -78,7 +78,7 @@ def make_handler(
         """
         about = describe(func)
         type_ = recording.type_number(about.type) if about.record else -1
-        special = about.writes or bool(about.mutates or about.statistics) or about.type == "data"
+        special = about.writes or bool(about.mutates or about.statistics) or about.unversioned
         entry = functions[func] = (about, type_, len(functions), special, about.by_index)
         return entry
 
@@ -123,8 +123,9 @@ def make_handler(
             for target in targets:
                 values.before_writing(target)
                 recording.restorer.before_writing(target)
-        if about.type == "data":
-            producers.mark_unversioned(args[0])
+        if about.unversioned:
+            for target in targets or args[:1]:
+                producers.mark_unversioned(target)
         return targets
 
     def handler(

@@ -7,6 +7,7 @@ that memory is then its producer, so that a write through a view is seen by what
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
@@ -18,7 +19,17 @@ from ...core.graph import BUFFER, CONSTANT, OP
 from .call_log import CallLog
 from .containers import is_wrapped, walk
 from .invocation import Patch
-from .memory import geometry_of, is_foreign, memory_of, pointer_of, version_of
+from .memory import (
+    geometry_of,
+    inner_of,
+    is_foreign,
+    memory_of,
+    pointer_of,
+    unwrapping,
+    version_of,
+    viewing,
+    wrapping,
+)
 from .recording import POSITIONS, Recording
 from .saving.values import Values
 from .writes import Writes
@@ -100,7 +111,7 @@ class Producers:
         for number, t in enumerate(made):
             offset, output = len(rows), number if several else -1
             try:
-                meta = metas[t.shape, t.dtype, t.device]
+                meta = metas[t.shape, t.dtype, t.device] if type(t) is Tensor else recording.meta_number(t)
             except (KeyError, RuntimeError):  # a new combination; or a nested tensor, which has no shape
                 meta = recording.meta_number(t)
             rows += (OP, type_, call, meta, event, output, time)
@@ -133,6 +144,33 @@ class Producers:
         while self.transformed and is_wrapped(t):  # the inner tensor comes out when the transform ends
             t = get_unwrapped(t)
             self.known[id(t)] = (ref(t), producer, version_of(t))
+        if type(t) is not Tensor:
+            self._set_producer_of_inner(t, producer)
+
+    def _set_producer_of_inner(self, t: Tensor, producer: int, *, written: bool = False) -> None:
+        """Record that the tensor inside a wrapper subclass (``DTensor``) has the same producer.
+
+        Args:
+            t: The tensor.
+            producer: Its producer.
+            written: Whether ``producer`` wrote into ``t``, so that an earlier producer of its inside is outdated.
+        """
+        inner, depth = inner_of(t), 1
+        if inner is not None:  # a write to one of the two does not change the version of the other
+            self._unversioned_memory.add(memory_of(t))
+        while inner is not None:
+            reference = self.known.get(id(inner), _UNKNOWN)[0]
+            if not written and reference is not None and reference() is inner:
+                return
+            self.known[id(inner)] = (ref(inner), producer, version_of(inner))
+            self._convert(inner, producer, unwrapping(depth))
+            inner, depth = inner_of(inner), depth + 1
+
+    def _convert(self, t: Tensor, producer: int, conversion: Callable[[Tensor], Tensor]) -> None:
+        """Log that ``t`` is made by ``conversion`` from what ``producer`` returned."""
+        if self._call_log is not None:
+            patch = Patch(producer, (), None, unseen=False, conversion=conversion)
+            self._call_log.patches[id(t), producer] = patch
 
     def is_known(self, t: Tensor) -> bool:
         """Return whether the tensor was met before, or is a parameter or buffer of the model."""
@@ -170,6 +208,12 @@ class Producers:
         """Return the producer of a tensor that is met for the first time."""
         recording = self._recording
         kind, number = recording.addresses.sources.get(id(t), ("", -1))
+        owner = recording.addresses.owners.get(id(t))
+        if owner is not None:  # ``t`` is inside a parameter or buffer of a wrapper subclass
+            self.producer_of(owner)
+            reference, producer, _ = self.known.get(id(t), _UNKNOWN)
+            if reference is not None and reference() is t:
+                return int(producer)
         if kind == "param":
             self.set_producer(t, -1 - number)
             if memory_of(t) in self._unversioned_memory:
@@ -183,8 +227,21 @@ class Producers:
             producer = self.producer_of(get_unwrapped(t))
             self.set_producer(t, producer)
             return producer
+        inner = None if type(t) is Tensor else inner_of(t)
+        if inner is not None and self._has_source(inner):
+            producer = self.producer_of(inner)
+            self.set_producer(t, producer)
+            self._convert(t, producer, wrapping(t))
+            return producer
+        number = recording.addresses.param_in(memory_of(t))
+        if number >= 0:
+            self.set_producer(t, -1 - number)
+            self._convert(t, -1 - number, viewing(t))
+            return -1 - number
         alias = self._find_alias(t)
         if alias >= 0:
+            writers = self._writes.writers(t, alias)  # FSDP writes without changing versions
+            alias = writers[0] if writers else alias
             if self._call_log is not None:
                 self._call_log.patches[id(t), alias] = Patch(alias, (), None, unseen=True)
             self.set_producer(t, alias)
@@ -193,6 +250,13 @@ class Producers:
             return self.add(t, OP, recording.type_number("host"), self._host_exports)
         recording.restorer.add(t, in_use=False)
         return self.add(t, CONSTANT, recording.type_number("constant"))
+
+    def _has_source(self, t: Tensor) -> bool:
+        """Return whether a tensor is known, or inside a parameter or buffer, or wraps one that is."""
+        if self.is_known(t) or id(t) in self._recording.addresses.owners:
+            return True
+        inner = inner_of(t)
+        return inner is not None and self._has_source(inner)
 
     def _find_alias(self, t: Tensor) -> int:
         """Return the producer of a known tensor at the same address (``from_numpy(x.numpy())``), else -1."""
@@ -262,6 +326,8 @@ class Producers:
             else:  # parameters and buffers, such as running statistics, keep their producer
                 continue
             self._writes.add(target, producer, is_value=is_value)
+            if type(target) is not Tensor:
+                self._set_producer_of_inner(target, producer, written=True)
             if not is_value and self._call_log is not None:
                 self._call_log.patches[id(target), producer] = Patch(producer, (), None, unseen=True)
             if memory in self._unversioned_memory:

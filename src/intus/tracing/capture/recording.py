@@ -28,6 +28,7 @@ from torch import Tensor
 from ...core.graph import OP_COLUMNS, Meta
 from .addresses import Addresses
 from .context.state_restorer import StateRestorer
+from .memory import distribution
 
 _CALL_FACTS = (*(column.name for column in OP_COLUMNS if column.recorded == "call"), "signature", "inputs")
 #: The integers of a row of ``Recording.rows``: first what differs between the tensors that a call returned,
@@ -139,7 +140,7 @@ class Recording:
 
     def meta_number(self, t: Tensor | None) -> int:
         """Return the number of a tensor's shape, dtype and device; pass None for a call that raised."""
-        key = None if t is None else (_shape(t), t.dtype, t.device)
+        key = None if t is None else (_shape(t), t.dtype, t.device, *distribution(t))
         number = self.meta_numbers.get(key)
         return _number(key, _meta(t), self.meta_numbers, self.metas) if number is None else number
 
@@ -191,8 +192,9 @@ def _meta(t: Tensor | None) -> Meta:
     if t is None:
         return Meta((), "", "", 0)
     shape = tuple(length if type(length) is int else -1 for length in _shape(t))
-    size = t.dtype.itemsize * (t.numel() if -1 in shape else prod(shape))
-    return Meta(shape, str(t.dtype).removeprefix("torch."), str(t.device), int(size))
+    spread = distribution(t)
+    size = t.dtype.itemsize * (t.numel() if -1 in shape else prod(spread[0] if spread else shape))
+    return Meta(shape, str(t.dtype).removeprefix("torch."), str(t.device), int(size), *spread)
 
 
 def _shape(t: Tensor) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..capture.memory import local_of
 from ..results.value_summary import blocks
 
 #: The relative difference that one operation may have, in eps of the coarser dtype. One rounding makes about
@@ -50,8 +51,10 @@ _NONE = Difference(0.0, 0.0, 1.0, 0.0, 0, 0)
 def plain(t: Tensor) -> Tensor | None:
     """Return the elements of a tensor as real numbers on the CPU; None if they cannot be compared.
 
-    Complex numbers become pairs; quantized and sparse tensors become dense.
+    Complex numbers become pairs; quantized and sparse tensors become dense. Of a ``DTensor`` it is the part of
+    this process.
     """
+    t = local_of(t)
     if t.is_meta or t.is_nested:
         return None
     t = t.detach()

@@ -15,10 +15,11 @@ from torch import Tensor
 from ...core.shared_array import shared_array
 from ..capture.call_log import INPUTS, CallLog
 from ..capture.context.execution_context import DEFAULT, within
+from ..capture.context.no_collectives import CollectiveError, refuse_collectives
 from ..capture.context.randomness import preserve_generators
 from ..capture.functions import describe, results, written
 from ..capture.invocation import Invocation, Patch, TensorArg, arguments
-from ..capture.memory import Geometry, copied, version_of
+from ..capture.memory import Geometry, copied, inner_of, local_of, same_wrapper, settled, version_of, wrapping
 from ..capture.recording import ROW, Recording
 
 #: The source of an argument whose row is not in the graph, because no output depends on it.
@@ -115,6 +116,9 @@ def run_call(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
 
     Returns:
         The tensors that it returns, detached.
+
+    Raises:
+        UnprovenError: If it communicates with other processes. It is stopped before that.
     """
     with _original_context(call), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -129,7 +133,11 @@ def run_call(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
                     argument.requires_grad_()
                 ready[id(t)] = copied(argument) if writes_any or id(t) in targets else argument
         args, kwargs = arguments(call.args, call.kwargs, [ready[id(t)] for t in given])
-        out = call.func(*args, **kwargs)
+        try:
+            with refuse_collectives(call.func, wraps=any(inner_of(t) is not None for t in given)):
+                out = call.func(*args, **kwargs)
+        except CollectiveError as error:
+            raise UnprovenError(str(error)) from None
         returned = results(description, out, written(description, args, kwargs))
         return [t.detach() for t in returned] if call.picks is None else [returned[n] for n in call.picks]
 
@@ -153,6 +161,10 @@ def apply_patch(value: Tensor, patch: Patch, written_by: Callable[[int], Tensor]
     Raises:
         UnprovenError: If the result cannot be reconstructed.
     """
+    if patch.conversion is not None:
+        return patch.conversion(value)
+    if inner_of(value) is not None:  # the places of the writes are those in the memory inside
+        return wrapping(value)(apply_patch(local_of(value), patch, written_by))
     if patch.unseen or patch.place is None or any(place is None for _, place in patch.writes):
         raise UnprovenError("its memory was written to by something that was not recorded")
     latest: dict[Geometry | None, int] = {}  # a later write to the same place overwrites an earlier one
@@ -171,7 +183,7 @@ def apply_patch(value: Tensor, patch: Patch, written_by: Callable[[int], Tensor]
         with torch.no_grad():
             view(patch.place).copy_(value)
             for place, row in latest.items():
-                source = written_by(row)
+                source = local_of(written_by(row))
                 if place is None or source.dtype != value.dtype:
                     raise UnprovenError("its memory was written to as another dtype")
                 view(place).copy_(source)
@@ -190,6 +202,10 @@ def same(a: Tensor, b: Tensor) -> bool:
     """
     if a.is_nested or b.is_nested:
         return a.is_nested == b.is_nested and _same_parts(a, b)
+    if type(a) is not Tensor or type(b) is not Tensor:
+        a, b = settled(a), settled(b)
+        if inner_of(a) is not None:  # of a ``DTensor`` each process compares its own part
+            return same_wrapper(a, b) and same(local_of(a), local_of(b))
     if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device or a.layout != b.layout:
         return False
     if a.is_quantized:
@@ -212,6 +228,8 @@ def equal(a: Tensor, b: Tensor) -> bool:
     """Return whether two tensors have equal values: NaN equals itself, and 0.0 equals -0.0."""
     if a.is_nested or b.is_nested:
         return same(a, b)
+    if inner_of(a) is not None:
+        return same_wrapper(a, b) and equal(local_of(a), local_of(b))
     if a.shape != b.shape or a.dtype != b.dtype or a.layout != torch.strided or a.is_quantized:
         return same(a, b)
     return same(a, b) or bool(torch.isclose(a, b, rtol=0, atol=0, equal_nan=True).all())

@@ -170,6 +170,8 @@ class _Rerun:
             return _swapped(call, swapped, given, label)
         try:
             return run_call(call, given)
+        except UnprovenError as error:
+            raise CaptureError(f"{label!r} depends on the change and cannot be run again: {error}.") from None
         except Exception as error:
             raise CaptureError(
                 f"After the change {label!r} raised {type(error).__name__}: {error}"

@@ -22,6 +22,7 @@ from ...core.units import UnitAxes, index, needs_axis
 from ...viewing.html import View
 from ...viewing.outline import summary
 from ...viewing.overlay import Column, Overlay, needs_values
+from ..capture.memory import local_of
 from ..capture.saving.gradients import Gradients
 from ..replaying.edits import Change, Edits, part_of
 from ..replaying.replay import Replays
@@ -760,7 +761,7 @@ class Trace:
         for op in self.ops:
             grad = op.grad
             if grad is not None:
-                norm = float(grad.detach().double().norm())
+                norm = float(local_of(grad).detach().double().norm())
                 norms.update(dict.fromkeys((op.label, *op.output_of), norm))
         if not norms:
             raise InputError(

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...core.shared_array import shared_array
 from ...viewing.thumbnail import ValueSummary
+from ..capture.memory import local_of
 
 BLOCK = 32_768  # elements: 256 KiB as float64
 
@@ -65,7 +66,7 @@ def compute_summary(value: Tensor, bins: int = 40, *, image: bool = True) -> Val
     Complex numbers count by magnitude; the standard deviation is that of the population (divisor n).
 
     Args:
-        value: The tensor.
+        value: The tensor; of a ``DTensor`` the part of this process is summarized.
         bins: The number of bins of the histogram.
         image: Whether to make the picture, of at most 64 by 64 elements.
 
@@ -76,6 +77,7 @@ def compute_summary(value: Tensor, bins: int = 40, *, image: bool = True) -> Val
         >>> compute_summary(torch.tensor([0.0, 1.0, float("nan")]))[:7]
         (3, 1, 0, 1, 0.0, 0.5, 1.0)
     """
+    value = local_of(value)
     if value.is_meta or value.is_quantized or value.layout != torch.strided:
         return None
     plain = (value.abs() if value.is_complex() else value).detach().cpu()
@@ -213,6 +215,7 @@ def thumbnail(value: Tensor) -> dict[str, Any] | None:
         >>> thumbnail(torch.tensor([[0.0, 1.0], [-1.0, float("nan")]]))
         {'of': '', 'columns': 2, 'pixels': 'fu0v', 'most': 1.0}
     """
+    value = local_of(value)
     if value.is_meta or value.is_quantized or value.layout != torch.strided or value.dim() < 1:
         return None
     index: list[str] = []

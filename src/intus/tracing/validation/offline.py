@@ -18,6 +18,7 @@ from ...core.graph import FAILED as RAISED
 from ...core.walks import ancestors
 from ..capture.context.randomness import common_generators, preserve_generators
 from ..capture.invocation import Invocation
+from ..capture.memory import local_of
 from ..capture.saving.store import for_replay
 from ..progress_bar import progress
 from ..replaying.call_inputs import CallInputs, MismatchError, rows_by_call
@@ -206,11 +207,14 @@ def rerun_call(call: Invocation, given: list[Tensor]) -> list[Tensor]:
     """Run a call again.
 
     Raises:
-        UnprovenError: If it is a call of autograd, whose graph no longer exists.
+        UnprovenError: If it is a call of autograd, whose graph no longer exists, or communicates with other
+            processes.
         MismatchError: If it raises.
     """
     try:
         return run_call(call, given)
+    except UnprovenError:
+        raise
     except Exception as error:
         if getattr(call.func, "__module__", None) == "torch.autograd":
             raise UnprovenError("it needs the autograd graph, which no longer exists") from None
@@ -250,6 +254,7 @@ def status_of_error(error: Exception) -> tuple[str, tuple[str, ...]]:
 
 def _extent(saved: Tensor, again: Tensor) -> str:
     """Describe the extent of a difference: the shapes, the dtypes, or the largest absolute difference."""
+    saved, again = local_of(saved), local_of(again)
     if saved.shape != again.shape:
         return f" (shape {tuple(again.shape)}, saved {tuple(saved.shape)})"
     if saved.dtype != again.dtype:

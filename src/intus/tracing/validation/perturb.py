@@ -17,6 +17,7 @@ from torch import Tensor
 from ...core.errors import InputError
 from ..capture.containers import ATOMS
 from ..capture.invocation import Invocation
+from ..capture.memory import inner_of, local_of, wrapping
 from ..replaying.replay import equal, run_call
 from .exemptions import Case, reason
 from .report import EXEMPT, FAILED
@@ -120,6 +121,7 @@ SAME, ROUNDING, CLEARLY = range(3)
 
 def _differ(a: Tensor, b: Tensor) -> int:
     """Return how two results differ: ``SAME``, ``ROUNDING`` or ``CLEARLY``."""
+    a, b = local_of(a), local_of(b)
     if (
         a.is_nested
         or b.is_nested
@@ -160,6 +162,10 @@ class Noise:
         if t.is_nested:  # it has no common shape, so the tensors inside it are replaced one by one
             for parts in zip(*map(self.replacements, t.detach().unbind()), strict=True):
                 yield torch.nested.as_nested_tensor(list(parts), layout=t.layout)
+            return
+        if inner_of(t) is not None:  # of a ``DTensor`` this process replaces its own part
+            wrap = wrapping(t)
+            yield from (wrap(part) for part in self.replacements(local_of(t)))
             return
         yield self._like(t, self._normal)
         yield self._like(t, self._uniform)

@@ -1,8 +1,10 @@
 """Install the process-wide changes that a pass needs, and remove them.
 
-Module calls are intercepted, the recursion limit is raised, compiled code runs eagerly, and torch's fused
-attention runs as it does without a capture. All active captures share these changes: the first installs them
-and the last removes them.
+Module calls are intercepted, compiled code runs eagerly, and torch's fused attention runs as it does without
+a capture. All active captures share these changes: the first installs them and the last removes them.
+
+Python's recursion limit is left alone. All threads share it, and lowering it again while another thread is
+deeper makes Python abort the process.
 """
 
 from __future__ import annotations
@@ -20,9 +22,6 @@ from torch.nn import Module
 from .imports import WhenImported
 
 _module_call = cast(FunctionType, Module._wrapped_call_impl)  # this function is ``Module.__call__``
-#: torch's own ``Module.__call__``, whatever currently replaces it.
-plain_call = FunctionType(_module_call.__code__, _module_call.__globals__, _module_call.__name__)
-
 
 #: The modules of torch that leave their fused implementation if anything overrides torch functions.
 _FUSED = frozenset({"torch.nn.modules.activation", "torch.nn.modules.transformer"})
@@ -49,7 +48,6 @@ class GlobalPatches:
             if self._captures == 1:
                 self._undo += (
                     _force_eager(),
-                    _raise_recursion_limit(),
                     _keep_fused(self._runs_fused),
                     _replace_code(_module_call, self._call),
                 )
@@ -75,18 +73,6 @@ def _replace_code(function: FunctionType, other: FunctionType) -> Callable[[], N
     def undo() -> None:
         function.__code__ = code  # first, because other threads may be calling it
         function.__kwdefaults__ = defaults
-
-    return undo
-
-
-def _raise_recursion_limit() -> Callable[[], None]:
-    """Double the recursion limit, because a traced call of a module needs one more frame than a plain one."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(2 * before)
-
-    def undo() -> None:
-        if sys.getrecursionlimit() == 2 * before:  # otherwise the model set another limit
-            sys.setrecursionlimit(before)
 
     return undo
 

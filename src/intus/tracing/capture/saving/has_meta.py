@@ -21,6 +21,16 @@ class HasMeta:
         return self.meta.shape
 
     @property
+    def local_shape(self) -> tuple[int, ...]:
+        """The shape of this process's part of the tensor; ``shape`` if it is not distributed."""
+        return self.meta.local_shape if self.meta.placement else self.meta.shape
+
+    @property
+    def placement(self) -> str:
+        """How the tensor is distributed over processes: ``"tp=2: Shard(dim=0)"``; ``""`` if it is not."""
+        return self.meta.placement
+
+    @property
     def dtype(self) -> str:
         """The tensor's dtype: ``"float32"``."""
         return self.meta.dtype

@@ -17,7 +17,7 @@ from torch import Tensor
 from ....core.errors import InputError
 from ....core.shared_array import shared_array
 from ....storage.tensors import Entry, rename_tensors, write_tensors
-from ..memory import memory_of
+from ..memory import inner_of, memory_of
 from ..recording import ROW
 
 INDEX = "index.json"
@@ -47,6 +47,8 @@ def unstorable(t: Tensor) -> str:
         return f"is {'on meta' if t.is_meta else 'quantized' if t.is_quantized else t.layout}"
     if t.dtype not in _KINDS:
         return f"is {str(t.dtype).removeprefix('torch.')}, which safetensors files lack"
+    if inner_of(t) is not None:
+        return f"is a {type(t).__name__}, which safetensors files lack"
     return "" if memory_of(t) is not None else f"is a {type(t).__name__} without plain memory"
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from ....core.graph import INPLACE, OP
 from ..call_log import CallLog
 from ..containers import is_wrapped
-from ..memory import copied, is_freed
+from ..memory import copied, is_freed, memory_of, settled
 from ..recording import ROW, Recording
 from .choose import Chooser
 from .form import Form
@@ -64,7 +64,7 @@ class Values:
         self.error: tuple[int, Exception] | None = None
         self.freed: set[int] = set()
         self._versions: dict[int, int] = {}
-        self._by_storage: dict[int, list[int]] = {}
+        self._by_storage: dict[int | None, list[int]] = {}
         self._unindexed: list[
             int
         ] = []  # offsets not in ``_by_storage`` yet, because most passes write nothing
@@ -134,7 +134,7 @@ class Values:
         """Remove a value from ``kept``."""
         value = self.kept.pop(offset, None)
         if value is not None and self._versions.pop(offset, None) is not None and self._by_storage:
-            offsets = self._by_storage.get(value.untyped_storage()._cdata, [])
+            offsets = self._by_storage.get(memory_of(value), [])
             if offset in offsets:
                 offsets.remove(offset)
 
@@ -151,11 +151,7 @@ class Values:
         self._index_by_storage()
         if not self._by_storage:
             return
-        try:
-            offsets = self._by_storage.pop(t.untyped_storage()._cdata, ())
-        except (RuntimeError, NotImplementedError, ValueError):  # it has no storage: sparse, uninitialized
-            return
-        for offset in offsets:
+        for offset in self._by_storage.pop(memory_of(t), ()):
             if is_freed(self.kept[offset]):
                 continue  # ``end`` discards it
             self.kept[offset] = copied(self.kept[offset])
@@ -179,11 +175,16 @@ class Values:
             self._versions[offset] = self.kept[offset]._version
 
     def end(self) -> None:
-        """Discard the values whose memory the model freed (an offloader, a pool), once the pass is over."""
+        """Finish the values once the pass is over.
+
+        Discard those whose memory the model freed (an offloader, a pool), and wait for collectives.
+        """
         for offset, value in list(self.kept.items()):
             if is_freed(value):
                 self.freed.add(offset)
                 self._forget(offset)
+            elif type(value) is not Tensor:
+                self.kept[offset] = settled(value)
 
     def maybe_modified(self) -> set[int]:
         """Return the offsets of values whose memory was written by something the recorder did not see."""
@@ -234,9 +235,10 @@ class Values:
             value = self.kept.get(offset)
             if value is None:
                 continue
-            try:
-                self._by_storage.setdefault(value.untyped_storage()._cdata, []).append(offset)
-            except (RuntimeError, NotImplementedError):  # it has no storage
+            memory = memory_of(value)
+            if memory is not None:
+                self._by_storage.setdefault(memory, []).append(offset)
+            else:
                 self.kept[offset] = value.clone()
                 del self._versions[offset]
         self._unindexed.clear()
