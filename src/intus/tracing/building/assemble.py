@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from torch.nn import Module as TorchModule
 
+from ...core.escape import escaped
 from ...core.graph import (
     BUFFER,
     FAILED,
@@ -96,7 +97,7 @@ def assemble(
         facts={**facts, **{end: list(names) for end, names in recording.end_names.items() if any(names)}},
     )
     item = graph_rows.item  # the fastest way to read one number of an array
-    return graph, lambda offset: item(offset // len(ROW))
+    return escaped(graph), lambda offset: item(offset // len(ROW))
 
 
 def _failed_row(flags: np.ndarray, recording: Recording) -> np.ndarray:
