@@ -74,7 +74,7 @@ def test_networkx(trace):
         ("buffer_1", "batch_norm_1_2", "1"),
         ("buffer_2", "batch_norm_1_2", "2"),
     }
-    assert graph.nodes["conv2d_1_1"]["shape"] == (2, 4, 6, 6)
+    assert graph.nodes["conv2d_1_1"]["shape"] == "2×4×6×6"
 
 
 def test_text(trace):

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from torch.nn import Module as TorchModule
 
-from ...core.escape import escaped
 from ...core.graph import (
     BUFFER,
     FAILED,
@@ -33,6 +32,7 @@ from ..capture.addresses import param_of
 from ..capture.recording import CALL, ROW, Recording
 from ..capture.sites import source_of
 from .branches import find_branches
+from .escape import escaped
 from .loops import find_layers, occurrences
 
 

@@ -9,7 +9,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from .graph import Graph
+from ...core.graph import Graph
 
 _FIELDS = (
     "model", "types", "sites", "args", "params", "modules", "buffers", "settings", "error", "facts",
