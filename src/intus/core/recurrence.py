@@ -2,17 +2,14 @@
 
 That a layer has several passes (the rule of the TorchLens paper, ``building/loops.py``) does not suffice:
 ``a + b + c + d`` has three passes of one layer, and so have siamese towers. A pass must also be computed from
-an earlier pass of the layer. Then the layer is
+an earlier pass, and on no path between them may weights be used that are used once in the forward pass: a
+module that several blocks with weights of their own share is no recurrence. Then the layer is
 
-1. a loop, if the same instruction of the model's code ran both in the same modules. A loop that only sums (or
-   multiplies, concatenates …) tensors that it did not compute from the sum is a reduction, and does not count;
-   nor does a loop that only writes into parts of a tensor.
-2. a loop that is written out, or weights shared over depth, if both use the same parameters.
+1. a loop, if the same instruction of the model's code ran both passes in the same modules. A loop that only
+   moves or collects tensors does not count: sums, concatenations, indexing, writes into parts of a tensor.
+2. a loop that is written out, or weights shared over depth, if both passes use the same weights.
 
-In a loop over an operation without parameters, and in the second case, every operation with parameters on the
-paths from one pass to the other must belong to a layer with several passes. So a function, or a ``PReLU``,
-that blocks with weights of their own share does not count.
-
+Weights are parameters that do more than scale or shift: those of ``linear``, not those of ``layer_norm``.
 Functions that are recurrent in themselves, such as ``lstm``, count too.
 """
 
@@ -27,9 +24,20 @@ _RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu", "quantized_lstm",
 #: Functions that combine many tensors when repeated: sums, products, extrema, concatenations.
 _REDUCTIONS = frozenset(
     {"add", "sub", "mul", "maximum", "minimum", "max", "min", "cat", "concat", "concatenate"}
-    | {"logical_and", "logical_or", "bitwise_and", "bitwise_or", "and", "or"}
+    | {"logical_and", "logical_or", "bitwise_and", "bitwise_or"}
+    | {"index_add", "index_reduce", "scatter_add", "scatter_reduce"}
 )
-_WRITES = frozenset({"setitem", "copy_", "fill_", "index_put_", "index_copy_", "index_fill_", "scatter_"})
+#: Functions that only move numbers.
+_MOVES = frozenset(
+    {"getitem", "setitem", "copy", "clone", "detach", "contiguous", "to", "fill", "zero", "view", "reshape"}
+    | {"index_select", "index_put", "index_copy", "index_fill", "gather", "scatter", "masked_scatter"}
+    | {"squeeze", "unsqueeze", "transpose", "permute", "flatten", "expand", "repeat", "split", "chunk"}
+)
+#: Functions whose parameters scale, shift or look up.
+_NO_WEIGHTS = frozenset(
+    {"layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm", "prelu", "embedding"}
+    | {"mul", "add", "sub", "div"}
+)
 
 
 def is_recurrent(graph: Graph) -> bool:
@@ -65,39 +73,37 @@ def _repeats_on_itself(graph: Graph, repeated: np.ndarray) -> bool:
     from, and the set of those from which a path leads to it through weights that are used once.
 
     Args:
-        graph: The graph.
+        graph: The graph of the pass.
         repeated: A mask of the rows whose layer has several passes.
     """
     ops, stack_of = graph.ops, _module_stacks(graph)
-    has_params = graph.row_params.keys()
+    types = [graph.types[number] for number in ops.type.tolist()]
     bits: dict[tuple[int, ...], int] = {}
-    loop_of = [0] * len(ops)
+    loop_of = [0] * len(ops)  # by row: the bit of its loop
     arrived: list[tuple[int, int]] = []  # by row: its two sets, itself included
     rows = zip(repeated.tolist(), ops.layer.tolist(), ops.site.tolist(), ops.call.tolist(), strict=True)
     for row, (many, layer, site, call) in enumerate(rows):
-        with_params, parents = row in has_params, graph.parents(row)
-        loop = shared = 0
-        if many and site >= 0:
-            loop_of[row] = loop = 1 << bits.setdefault((layer, site, stack_of[call]), len(bits))
-        if many and with_params:
-            shared = 1 << bits.setdefault((layer,), len(bits))
-        reduces = bool(loop) and _reduces(graph.type_of(row), len(parents))
+        type_, parents = types[row], graph.parents(row)
+        weights = row in graph.row_params and type_ not in _NO_WEIGHTS
+        own = loop = 0
+        if many and site >= 0 and type_ not in _MOVES:
+            loop_of[row] = own = loop = 1 << bits.setdefault((layer, site, stack_of[call]), len(bits))
+        elif type_ in _MOVES and len(parents) == 1:
+            loop_of[row] = loop_of[parents[0]]  # a sum that is moved is still that sum
+        if many and weights:
+            own |= 1 << bits.setdefault((layer,), len(bits))
+        reduces = loop > 0 and len(parents) > 1 and type_ in _REDUCTIONS
         ancestors = through_others = 0
         for parent in parents:
             of_parent, others = arrived[parent]
             ancestors |= of_parent & ~loop if reduces and loop_of[parent] == loop else of_parent
             through_others |= others
-        if ancestors & (~through_others & (loop | shared) | (loop if with_params else 0)):
+        if ancestors & ~through_others & own:
             return True
-        if with_params and not many:
+        if weights and not many:
             through_others |= ancestors
-        arrived.append((ancestors | loop | shared, through_others & ~(loop | shared)))
+        arrived.append((ancestors | own, through_others & ~own))
     return False
-
-
-def _reduces(type_: str, parents: int) -> bool:
-    """Return whether an operation, when repeated, only combines or collects tensors."""
-    return type_ in _WRITES or (parents > 1 and type_ in _REDUCTIONS)
 
 
 def _module_stacks(graph: Graph) -> list[int]:
