@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 
 from intus.core.errors import CodecError
-from intus.storage.tensors import array_entry, rename_tensors, write_tensors
+from intus.storage.tensors import CheckedFile, array_entry, rename_tensors, write_tensors
 
 KINDS = st.sampled_from(["f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?"])
 ARRAYS = arrays.arrays(KINDS, arrays.array_shapes(min_dims=0, min_side=0, max_side=4))
@@ -36,7 +36,13 @@ def test_written_tensors_are_read_and_renamed(tmp_path_factory, named):
     rename_tensors(path, {name: name + "!" for name in named})
     with safe_open(path, "numpy") as file:
         assert sorted(file.keys()) == sorted(name + "!" for name in named)
-        assert file.metadata() == {"a": "b"}
+        assert file.metadata()["a"] == "b"
+    checked = CheckedFile(path)
+    assert checked.metadata == {"a": "b"}
+    for name, array in named.items():
+        checked.check(name + "!")
+        start, stop = checked.spans[name + "!"]
+        assert path.read_bytes()[start:stop] == array.tobytes()
 
 
 def test_rename_without_room_changes_nothing(tmp_path):

@@ -14,6 +14,7 @@ import numpy as np
 
 from .flops import flops, products
 from .graph import BUFFER, CREATED, INPLACE, INPUT, OP, OUTPUT, Graph
+from .recurrence import is_recurrent
 from .walks import ancestors, distances
 
 #: Kinds of Branch that decide which code runs next; ``read`` and ``assert`` do not.
@@ -231,9 +232,9 @@ class Facts:
 
     @cached_property
     def is_branching(self) -> bool:
-        """Whether any input or activation is consumed by more than one operation.
+        """Whether any tensor (input, activation, buffer, constant) is consumed by more than one operation.
 
-        Being returned as an output does not count.
+        Being returned as an output does not count, nor do parameters, which are not rows.
         """
         graph = self.graph
         to_op = graph.ops.kind[graph.edges.dst] == OP
@@ -242,11 +243,14 @@ class Facts:
             for src, event in zip(
                 graph.edges.src[to_op].tolist(), graph.ops.event[graph.edges.dst[to_op]].tolist(), strict=True
             )
-            if graph.ops.kind[src] in (OP, INPUT)
         }
         return len({src for src, _ in pairs}) < len(pairs)
 
+    @cached_property
+    def is_recurrent(self) -> bool:
+        """Whether the model runs a part of itself again on what it computed before; see ``recurrence.py``."""
+        return is_recurrent(self.graph)
+
     def buffer_address(self, row: int) -> str | None:
         """Return the address of the buffer that a row is, or None if it is not a buffer."""
-        ops = self.graph.ops
-        return self.graph.types[ops.type[row]] if ops.kind[row] == BUFFER else None
+        return self.graph.buffer_address(row) if self.graph.ops.kind[row] == BUFFER else None

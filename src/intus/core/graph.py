@@ -298,7 +298,8 @@ class Graph:
 
     Attributes:
         model: The model's name.
-        types: Operation types, which ``ops.type`` indexes; for a buffer its address.
+        types: Operation types and addresses of buffers, which ``ops.type`` indexes; see ``type_of`` and
+            ``buffer_address``.
         metas: Shapes, dtypes and devices, which ``ops.meta`` indexes.
         sites: Source lines, which ``ops.site`` indexes.
         args: Argument names, which ``edges.arg`` indexes.
@@ -403,6 +404,15 @@ class Graph:
             "sites": len(self.sites),
             "settings": len(self.settings),
         }
+
+    def type_of(self, row: int) -> str:
+        """Return the operation type of a row, as ``"conv2d"``; of any other row its kind, as ``"buffer"``."""
+        kind = int(self.ops.kind[row])
+        return self.types[int(self.ops.type[row])] if kind == OP else OP_KINDS[kind]
+
+    def buffer_address(self, row: int) -> str:
+        """Return the address of the buffer that a row of kind BUFFER is; ``types`` has it."""
+        return self.types[int(self.ops.type[row])]
 
     def setting(self, row: int) -> str:
         """Return the arguments of a row's call that are not tensors, as text; ``""`` if none or unknown."""
@@ -545,8 +555,8 @@ class Graph:
             for name in dict.fromkeys((full[layer], short[layer])):
                 names.setdefault(name, []).append(row)
                 names.setdefault(f"{name}:{passno}", []).append(row)
-        for row in self.rows_of(BUFFER):  # a buffer's type is its address
-            names.setdefault(self.types[self.ops.type[row]], []).append(row)
+        for row in self.rows_of(BUFFER):
+            names.setdefault(self.buffer_address(row), []).append(row)
         # A module named linear_1 takes precedence, as in probe and inspect.
         return names | {
             name: [row for call in calls for row in self.call_outputs[call]]

@@ -34,7 +34,7 @@ def columns(facts: Facts) -> dict[str, list[Any]]:
         "layer": [graph.layer_label(layer) for layer in layers],
         "pass": ops.passno.tolist(),
         "number": facts.number.tolist(),
-        "type": [graph.types[type_] for type_ in ops.type.tolist()],
+        "type": [graph.type_of(row) for row in rows],
         "kind": [OP_KINDS[kind] for kind in ops.kind.tolist()],
         "shape": [meta.shape for meta in metas],
         "dtype": [meta.dtype for meta in metas],

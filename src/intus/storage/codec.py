@@ -20,8 +20,14 @@ from ..core.errors import CodecError, InputError
 from ..core.graph import OP_COLUMNS, Branch, Calls, Edges, Graph, Meta, ModuleInfo, Ops, Param, Source
 from ..core.projection import PROJECTED
 from ..core.record import KINDS, Record
+from .tensors import CheckedFile
 
+#: The version of the messages that carry records.
 FORMAT = "1"
+#: The version of graphs and of the files that contain them, which rises whenever a column changes. Format 2
+#: added the column ``setting``, checksums of files, and the facts ``inputs`` and ``outputs``.
+GRAPH_FORMAT = "2"
+_READABLE = {"records": (FORMAT,), "graph": ("1", GRAPH_FORMAT)}
 MAX_HEADER = 64 << 20  # bytes of JSON, which take many times as much memory once parsed
 _RECORD_FACTS = ("address", "kind", "run", "model", "step", "epoch", "mode", "batch_axis", "index")
 _FACT_TYPES: dict[str, tuple[type, ...]] = {
@@ -134,18 +140,26 @@ def read_graph(path: Path) -> tuple[Graph, dict[str, np.ndarray], list[str]]:
         CodecError: If the file cannot be read, or has no graph of this format.
     """
     try:
+        checked = CheckedFile(path)
         with safe_open(path, framework="numpy") as file:
-            names, meta = list(file.keys()), file.metadata() or {}
-            values = [name for name in names if name.startswith(("value/", "grad/"))]
-            columns = {name: file.get_tensor(name) for name in set(names) - set(values)}
+            values = [name for name in file.keys() if name.startswith(("value/", "grad/"))]  # noqa: SIM118
+            columns = {name: file.get_tensor(name) for name in set(checked.spans) - set(values)}
     except FileNotFoundError:
         raise
     except OSError as error:
         raise CodecError(f"{str(path)!r} cannot be read: {error}.") from None
+    except CodecError:
+        raise
     except Exception as error:  # safetensors raises its own type, and TypeError for a dtype that numpy lacks
         raise CodecError(f"{str(path)!r} is not a safetensors file: {error}.") from None
-    _check_format(meta, "graph")
-    return _graph_of(columns, meta), columns, values
+    _check_format(checked.metadata, "graph")
+    if checked.metadata["intus"] != "1" and not checked.has_checksums:
+        raise CodecError(
+            f"{path} is damaged: a file of format {GRAPH_FORMAT} has checksums, and it has none."
+        )
+    for name in columns:
+        checked.check(name)
+    return _graph_of(columns, checked.metadata), columns, values
 
 
 def graph_parts(graph: Graph) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -176,7 +190,7 @@ def graph_parts(graph: Graph) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         "error": graph.error,
         "facts": dict(graph.facts),
     }
-    return columns, {"intus": FORMAT, "graph": _dump(facts)}
+    return columns, {"intus": GRAPH_FORMAT, "graph": _dump(facts)}
 
 
 def _graph_of(columns: Mapping[str, np.ndarray], meta: Mapping[str, str]) -> Graph:
@@ -377,20 +391,24 @@ def _open(blob: bytes, part: str) -> tuple[dict[str, np.ndarray], dict[str, str]
 
 
 def _check_format(meta: Mapping[str, str], part: str) -> None:
-    if "intus" in meta and meta["intus"] != FORMAT:
+    readable = _READABLE[part]
+    if "intus" in meta and meta["intus"] not in readable:
         raise CodecError(
             f"Written by another version of intus, in format {meta['intus']!r}; this version reads format "
-            f"{FORMAT!r}. Write it again with this version, or read it with the one that wrote it."
+            f"{' and '.join(map(repr, readable))}. Write it again with this version, or read it with the one "
+            "that wrote it."
         )
     if "intus" not in meta or part not in meta:
         raise CodecError(
-            f"The safetensors data is not of intus format {FORMAT} with a part {part!r}. Its metadata keys: "
-            f"{', '.join(sorted(meta)) or 'none'}."
+            f"The safetensors data is not of intus format {readable[-1]} with a part {part!r}. Its metadata "
+            f"keys: {', '.join(sorted(meta)) or 'none'}."
         )
 
 
 def _dump(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    """Return a value as JSON; a lone surrogate, which UTF-8 cannot encode, as an escape."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _parse(text: str) -> Any:

@@ -1,7 +1,8 @@
-"""Write safetensors files of any size, one tensor at a time, without a copy of everything in memory.
+"""Write safetensors files of any size, one tensor at a time, with checksums; read and check these.
 
-The safetensors library writes only data that is in memory as a whole. The files are identical, and it can
-read both.
+The safetensors library writes only data that is in memory as a whole. It can read the files written here.
+Their metadata has two more entries: ``crc32``, the CRC-32 of each tensor in the order of the header, and
+``header_crc32``, the CRC-32 of the header itself with zeros in its place.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
@@ -38,6 +40,9 @@ SIZES = {
     "U8": 1,
 }
 _KINDS = {"b": "BOOL", "f": "F", "i": "I", "u": "U"}
+_NO_CHECKSUM = "0" * 8
+_HEADER_CHECKSUM = b'"header_crc32":"'  # quotes in names are escaped, so this occurs once in a header
+_CHUNK = 2**20
 
 
 class Entry(NamedTuple):
@@ -104,7 +109,8 @@ def write_tensors(
         (2, 3)
     """
     ordered = sorted(entries, key=lambda entry: -SIZES[entry.kind])  # aligns each tensor to its item size
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    reserved = {"header_crc32": _NO_CHECKSUM, "crc32": ",".join(_NO_CHECKSUM for _ in ordered)}
+    header: dict[str, Any] = {"__metadata__": reserved | dict(metadata or {})}
     end = 0
     for entry in ordered:
         start, end = end, end + entry.nbytes
@@ -116,10 +122,11 @@ def write_tensors(
     partial = path.with_name(path.name + ".partial")
     try:
         with partial.open("wb") as file:
-            _write_header(file, header, spare=spare)
-            for entry in ordered:
-                for part in entry.data():
-                    file.write(part)
+            room = _write_header(file, header, spare=spare)
+            checksums = [_write_data(file, entry) for entry in ordered]
+            header["__metadata__"]["crc32"] = ",".join(f"{checksum:08x}" for checksum in checksums)
+            file.seek(0)
+            _write_header(file, header, room=room)
         os.replace(partial, path)
     except BaseException:
         with suppress(OSError):
@@ -146,7 +153,8 @@ def rename_tensors(path: Path, names: Mapping[str, str]) -> None:
 
 def _write_header(
     file: BinaryIO, header: Mapping[str, Any], *, spare: int = 0, room: int | None = None
-) -> None:
+) -> int:
+    """Write a header with its checksum, and return the number of bytes of its text."""
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     if room is None:
         room = -(-(len(text) + spare) // 8) * 8
@@ -154,4 +162,114 @@ def _write_header(
         raise CodecError(
             f"The header has no room for the new names: {len(text)} bytes needed, {room} available."
         )
-    file.write(room.to_bytes(8, "little") + text.ljust(room))
+    before, _, after = _split(text.ljust(room))
+    checksum = _header_checksum(before, after)
+    file.write(room.to_bytes(8, "little") + before + f"{checksum:08x}".encode() + after)
+    return room
+
+
+def _write_data(file: BinaryIO, entry: Entry) -> int:
+    """Write the data of a tensor, and return its checksum."""
+    checksum = 0
+    for part in entry.data():
+        file.write(part)
+        checksum = crc32(part, checksum)
+    return checksum
+
+
+def _split(text: bytes) -> tuple[bytes, bytes, bytes]:
+    """Split a header at its checksum: what precedes it, itself, what follows it; empty if it has none."""
+    at = text.find(_HEADER_CHECKSUM)
+    if at < 0:
+        return text, b"", b""
+    start = at + len(_HEADER_CHECKSUM)
+    stop = start + len(_NO_CHECKSUM)
+    return text[:start], text[start:stop], text[stop:]
+
+
+def _header_checksum(before: bytes, after: bytes) -> int:
+    return crc32(after, crc32(_NO_CHECKSUM.encode(), crc32(before)))
+
+
+class CheckedFile:
+    """The header of a safetensors file, and the checksums in it.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        path: The file.
+        metadata: Its metadata, without checksums.
+        spans: For each tensor the positions of its first byte and of its end in the file.
+        has_checksums: Whether it has checksums: files of intus before format 2, and files of other programs,
+            have none.
+
+    Raises:
+        CodecError: If it is no safetensors file, or its header or its length is not as it was written.
+        OSError: If it cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "a.safetensors"
+        >>> write_tensors(path, [array_entry("a", np.ones((2, 3)))])
+        >>> CheckedFile(path).check("a")
+        >>> _ = path.write_bytes(path.read_bytes()[:-1] + b"x")
+        >>> CheckedFile(path).check("a")
+        Traceback (most recent call last):
+          ...
+        intus.core.errors.CodecError: ...a.safetensors is damaged: ...
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            room = int.from_bytes(file.read(8), "little")
+            if size < 8 or room > size - 8:
+                raise CodecError(f"{str(path)!r} is not a safetensors file, or only the beginning of one.")
+            text = file.read(room)
+        before, checksum, after = _split(text)
+        if checksum and checksum != f"{_header_checksum(before, after):08x}".encode():
+            raise self._damage("its header is not as it was written")
+        try:
+            header = json.loads(text)
+            self.metadata: dict[str, str] = dict(header.pop("__metadata__", {}))
+            self.spans = {
+                name: (8 + room + about["data_offsets"][0], 8 + room + about["data_offsets"][1])
+                for name, about in header.items()
+            }
+            self.metadata.pop("header_crc32", None)
+            written = self.metadata.pop("crc32", "") if checksum else ""
+            checksums = [int(one, 16) for one in written.split(",") if one]
+            self._checksums = dict(zip(self.spans, checksums, strict=bool(checksum)))
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+            raise CodecError(f"{str(path)!r} is not a safetensors file: {error!r}.") from None
+        self.has_checksums = bool(checksum)
+        if self.has_checksums and size != max((stop for _, stop in self.spans.values()), default=8 + room):
+            raise self._damage(f"it has {size:,} bytes, not as many as were written")
+
+    def check(self, name: str, label: str = "") -> None:
+        """Compare a tensor with its checksum, once; do nothing if the file has no checksums.
+
+        Args:
+            name: The name of the tensor.
+            label: What to call it in the error. Default: its name.
+
+        Raises:
+            CodecError: If the tensor is not as it was written.
+        """
+        if name not in self._checksums:
+            return
+        start, stop = self.spans[name]
+        checksum = 0
+        with self.path.open("rb") as file:
+            file.seek(start)
+            while start < stop and (part := file.read(min(_CHUNK, stop - start))):
+                checksum = crc32(part, checksum)
+                start += len(part)
+        if checksum != self._checksums.pop(name):
+            self._checksums[name] = -1  # so that it is refused again
+            raise self._damage(f"{label or f'the tensor {name!r}'} is not as it was written (CRC-32)")
+
+    def _damage(self, what: str) -> CodecError:
+        return CodecError(f"{self.path} is damaged: {what}. Restore the file from a copy, or write it again.")

@@ -17,7 +17,7 @@ from ..core.address import is_pattern, matches
 from ..core.errors import AddressError, CodecError, InputError, did_you_mean
 from ..core.graph import Graph
 from ..core.selection import Selection
-from ..storage.tensors import Entry, write_tensors
+from ..storage.tensors import CheckedFile, Entry, write_tensors
 from .capture.saving.choose import Chooser, parts_of
 from .capture.saving.form import To
 from .capture.saving.store import tensor_entry, unstorable
@@ -38,7 +38,7 @@ class Collected(Mapping[str, Tensor]):
     """A mapping from address to the activations of many batches, in one safetensors file.
 
     Each tensor is read when it is accessed; its file is memory-mapped, so only the pages that are used are
-    loaded.
+    loaded. That is why its checksum is not compared then: ``intus verify FILE`` does.
 
     Args:
         file: A file that ``collect`` wrote.
@@ -48,14 +48,14 @@ class Collected(Mapping[str, Tensor]):
         parts: For each address the batches that its rows come from, as pairs (number of the batch, rows).
 
     Raises:
-        CodecError: If ``collect`` did not write the file.
+        CodecError: If ``collect`` did not write the file, or its header is damaged.
     """
 
     def __init__(self, file: str | Path) -> None:
         self.file = Path(file)
         try:
+            metadata = CheckedFile(self.file).metadata
             self._open = _opened(self.file)
-            metadata: dict[str, str] = self._open.metadata() or {}
             parts_by_address = json.loads(metadata["collected"])
         except (SafetensorError, KeyError, ValueError) as error:
             raise CodecError(f"{str(file)!r} is no file that collect has written: {error!r}.") from None

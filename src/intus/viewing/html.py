@@ -35,10 +35,20 @@ style-src 'unsafe-inline'{origin}; img-src data: blob:; worker-src blob:{origin}
 <body class="intus-file">
 <noscript>This graph needs JavaScript. {summary}</noscript>
 <div id="intus-graph"></div>
+<script>{incomplete}</script>
 <script id="intus-data" type="application/octet-stream">{data}</script>
 {program}
+<template id="intus-end"></template>
 </body>
 </html>
+"""
+# Comes before the data, so that it also runs in a file of which the end is missing.
+_INCOMPLETE = """
+addEventListener("DOMContentLoaded", () => {
+  if (!document.getElementById("intus-end"))
+    document.getElementById("intus-graph").textContent =
+      "This graph cannot be shown: the end of the file is missing. Save or copy it again.";
+});
 """
 _START = """
 (async () => {
@@ -116,6 +126,7 @@ def document(
         summary=escape(summary),
         data=packed(data),
         program=program,
+        incomplete=_INCOMPLETE,
         origin=origin,
     )
 
@@ -143,7 +154,8 @@ def packed(value: Any) -> str:
 
 
 def _compressed(text: str) -> str:
-    return base64.b64encode(gzip.compress(text.encode(), compresslevel=9, mtime=0)).decode("ascii")
+    data = text.encode("utf-8", "backslashreplace")  # JSON reads an escaped lone surrogate as itself
+    return base64.b64encode(gzip.compress(data, compresslevel=9, mtime=0)).decode("ascii")
 
 
 @cache
@@ -292,7 +304,7 @@ class View:
         if path.suffix == ".html":
             if direction != "down" or dark:
                 raise InputError(f"{path.name}: direction and dark are for still pictures, not for a page.")
-            path.write_text(self.html(rolled=rolled), encoding="utf-8")
+            path.write_text(self.html(rolled=rolled), encoding="utf-8", errors="backslashreplace")
             return path
         from .pictures.save import FORMATS, save
 

@@ -113,7 +113,7 @@ class Sides(View):
             raise InputError(
                 f"{wrong} cannot be: two graphs side by side are a page. Save it as .html, without options."
             )
-        path.write_text(self.html(rolled=rolled), encoding="utf-8")
+        path.write_text(self.html(rolled=rolled), encoding="utf-8", errors="backslashreplace")
         return path
 
     def widget(self) -> Any:

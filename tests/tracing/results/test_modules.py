@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -206,6 +207,94 @@ def test_is_branching_counts_operations():
     assert not intus.trace(lambda x: x * x, torch.ones(2)).is_branching
     assert not intus.trace(lambda x: torch.cat(x.chunk(2)), torch.ones(2)).is_branching
     assert intus.trace(lambda x: torch.tanh(x) + x, torch.ones(2)).is_branching
+
+
+def test_is_branching_counts_buffers_and_constants_but_not_parameters():
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mask", torch.ones(2))
+            self.weight = nn.Parameter(torch.ones(2))
+
+        def forward(self, x, *, what):
+            return (x * getattr(self, what)).cos() * getattr(self, what)
+
+    constant = torch.ones(2)
+    assert intus.trace(Masked(), torch.ones(2), kwargs={"what": "mask"}).is_branching
+    assert not intus.trace(Masked(), torch.ones(2), kwargs={"what": "weight"}).is_branching
+    assert intus.trace(lambda x: (x * constant).cos() * constant, torch.ones(2)).is_branching
+    assert not intus.trace(nn.BatchNorm1d(2), torch.ones(3, 2)).is_branching
+
+
+def test_type_of_a_buffer_is_buffer():
+    t = intus.trace(nn.BatchNorm1d(2).eval(), torch.ones(3, 2))
+    assert [(op.type, op.func_name, op.buffer_address) for op in t.buffers] == [
+        ("buffer", "buffer", "running_mean"),
+        ("buffer", "buffer", "running_var"),
+    ]
+    assert labels(t.find("buffer")) == ["buffer_1", "buffer_2"]
+    assert t["running_var"].label == "buffer_2"
+    for save in ("buffer", "running_*", ["running_mean", "running_var"], lambda op: op.type == "buffer"):
+        t = intus.trace(nn.BatchNorm1d(2).eval(), torch.ones(3, 2), save=save)
+        assert labels(op for op in t.buffers if op.saved) == ["buffer_1", "buffer_2"]
+        assert not t["batch_norm_1"].saved
+
+
+def test_value_of_a_module():
+    net = nested()
+    t = intus.trace(net, torch.ones(2, 3))
+    for address, module in t.modules.items():
+        if module.outputs:
+            assert module.value is t[address].value
+    net.add_module("unused", nn.Linear(1, 1))
+    net.forward = lambda x: net[0](x)
+    with pytest.raises(AddressError, match=r"module 'unused' has no value: it was never called"):
+        intus.trace(net, torch.ones(2, 3)).modules["unused"].value  # noqa: B018
+
+
+def test_slice_of_a_trace():
+    t = intus.trace(nested(), torch.ones(2, 3))
+    assert t[1:3] == t.ops[1:3]
+    assert t[-2:] == t.ops[-2:]
+    assert t[99:] == []
+    only = intus.trace(nested(), torch.ones(2, 3), save=["relu"])
+    assert only[:] == [op for op in only.ops if op.saved]  # ordinals count the saved ones
+    with pytest.raises(InputError, match=r"needs ordinals, as in t\[1:3\], got slice\('a', 'b', None\)"):
+        t["a":"b"]
+
+
+def test_op_as_array():
+    t = intus.trace(nn.Linear(2, 3), torch.ones(4, 2))
+    assert np.asarray(t["linear_1"]).tobytes() == t["linear_1"].value.numpy().tobytes()
+    assert np.asarray(t["linear_1"], dtype=np.float64).dtype == np.float64
+    assert np.array(t["linear_1"]).shape == (4, 3)
+    copied = np.array(t["linear_1"], copy=True)
+    copied[:] = 0
+    assert t["linear_1"].value.any()
+    with pytest.raises(AddressError, match="was not saved"):
+        np.asarray(intus.trace(nn.Linear(2, 3), torch.ones(4, 2), save="none")["linear_1"])
+
+
+def test_completion_in_ipython():
+    from IPython.core.completer import provisionalcompleter
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    t = intus.trace(nested(), torch.ones(2, 3))
+    shell.user_ns |= {"t": t, "modules": t.modules}
+    completer = shell.Completer
+
+    def offered(text):
+        with provisionalcompleter():
+            return [one.text for one in completer.completions(text, len(text))]
+
+    assert {"ops", "modules", "find", "draw"} <= set(offered("t."))
+    assert offered("t.is_rec") == ["is_recurrent"]
+    keys = offered('t["')
+    assert set(keys) == {*t.graph.labels, *t.graph.ends, *(a for a, m in t.modules.items() if a and m.calls)}
+    assert all(t[key] for key in keys)
+    assert set(offered('modules["')) == set(t.modules)
+    assert offered("t[0].is_fac") == ["is_factory"]
 
 
 def test_module_and_summary_errors():

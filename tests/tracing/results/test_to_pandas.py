@@ -60,9 +60,15 @@ def test_to_networkx_attributes_and_graphml(tmp_path):
     assert graph.nodes["linear_1_1"]["module"] == "0"
     assert graph.nodes["relu_1_2"]["max_distance_from_input"] == 2
     assert "module" not in graph.nodes["input_1"]
-    for _, facts in graph.nodes(data=True):
-        facts["shape"], facts["output_of"] = str(facts["shape"]), str(facts["output_of"])
     networkx.write_graphml(graph, tmp_path / "net.graphml")
+    networkx.write_gexf(graph, tmp_path / "net.gexf")
+    networkx.write_gml(graph, tmp_path / "net.gml")
+    read = networkx.read_graphml(tmp_path / "net.graphml", force_multigraph=True)
+    assert dict(read.nodes(data=True)) == dict(graph.nodes(data=True))
+    assert [*read.edges(data="arg")] == [*graph.edges(data="arg")]
+    assert read.nodes["linear_1_1"]["shape"] == "1×2"
+    assert read.nodes["relu_1_2"]["output_of"] == "1"
+    assert set(networkx.read_gexf(tmp_path / "net.gexf")) == set(graph)
 
 
 def test_to_pandas_is_fast_for_many_operations():

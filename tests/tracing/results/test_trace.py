@@ -74,7 +74,7 @@ def test_networkx(trace):
         ("buffer_1", "batch_norm_1_2", "1"),
         ("buffer_2", "batch_norm_1_2", "2"),
     }
-    assert graph.nodes["conv2d_1_1"]["shape"] == (2, 4, 6, 6)
+    assert graph.nodes["conv2d_1_1"]["shape"] == "2×4×6×6"
 
 
 def test_text(trace):
@@ -180,3 +180,14 @@ def test_tensor_passed_twice_is_one_input():
 def test_invalid_arguments_raise_the_model_error():
     with pytest.raises(TypeError, match=r"forward\(\) got an unexpected keyword argument 'masks'"):
         intus.trace(nn.ReLU(), torch.ones(2), kwargs={"masks": torch.ones(2)})
+
+
+def test_source_in_a_package_beside_torch_is_its_own():
+    folder = torch.nn.__path__[0].rpartition("torch")[0]
+    code = {}
+    for name in ("torchvision", "torch"):
+        scope = {}
+        exec(compile("def body(x):\n    return x.cos()", f"{folder}{name}/models/net.py", "exec"), scope)
+        code[name] = scope["body"]
+    assert intus.trace(code["torchvision"], torch.ones(2))["cos_1"].source.line == 2
+    assert intus.trace(lambda x: code["torch"](x), torch.ones(2))["cos_1"].source.file == __file__

@@ -32,6 +32,7 @@ from ..capture.addresses import param_of
 from ..capture.recording import CALL, ROW, Recording
 from ..capture.sites import source_of
 from .branches import find_branches
+from .escape import escaped
 from .loops import find_layers, occurrences
 
 
@@ -96,7 +97,7 @@ def assemble(
         facts={**facts, **{end: list(names) for end, names in recording.end_names.items() if any(names)}},
     )
     item = graph_rows.item  # the fastest way to read one number of an array
-    return graph, lambda offset: item(offset // len(ROW))
+    return escaped(graph), lambda offset: item(offset // len(ROW))
 
 
 def _failed_row(flags: np.ndarray, recording: Recording) -> np.ndarray:

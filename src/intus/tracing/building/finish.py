@@ -12,11 +12,12 @@ from torch import Tensor
 from ...core.errors import AddressError, CaptureError, InputError, IntusError
 from ...core.graph import Graph
 from ...core.selection import Selection, select
+from ...storage.value_folder import GRAPH
 from ...viewing.repr_text import listed
 from ..capture.interpose import Capture
 from ..capture.memory import memory_of
 from ..capture.saving.gradients import register_hooks, saved_bytes
-from ..capture.saving.store import GRAPH, Store, Stored
+from ..capture.saving.store import Store, Stored
 from ..capture.saving.values import Values
 from ..replaying.replay import Replays
 from ..results.files import save

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -12,7 +13,12 @@ from ...core.graph import Source
 from .recording import Recording
 
 #: Start of the file names of library code: torch's, and intus's own when one trace runs inside another.
-LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), "<__array_function__")
+#: Each folder ends with a separator: torchvision, which stands beside torch, is user code.
+LIBRARIES = (
+    f"{Path(torch.__file__).parent}{os.sep}",
+    f"{Path(__file__).parents[1]}{os.sep}",
+    "<__array_function__",
+)
 _USER, _LIBRARY, _ENTRY = range(3)
 
 

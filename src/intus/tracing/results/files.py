@@ -10,11 +10,10 @@ import numpy as np
 from ...core.errors import CodecError, InputError
 from ...core.graph import Graph
 from ...storage.codec import graph_parts, read_graph
-from ...storage.tensors import array_entry, write_tensors
+from ...storage.tensors import CheckedFile, array_entry, write_tensors
+from ...storage.value_folder import GRAPH
 from ..capture.saving.gradients import Gradients
 from ..capture.saving.store import (
-    GRAPH,
-    INDEX,
     Place,
     Stored,
     from_folder,
@@ -84,17 +83,11 @@ def read(path: Path) -> Saved:
         raise CodecError(f"{str(path)!r} is a folder, but none that trace(…, store=…) has finished writing.")
     file = path if folder is None else folder / GRAPH
     graph, others, maybe_modified = _read(file)
-    values = Stored(
-        {_row(name, graph, path): Place(file, name) for name in others if name.startswith("value/")}
-    )
-    if folder is not None:
-        try:
-            values = from_folder(folder, graph.labels)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CodecError(f"{str(folder / INDEX)!r} cannot be read: {error!r}.") from None
-    grads = Stored(
-        {_row(name, graph, path): Place(file, name) for name in others if name.startswith("grad/")}
-    )
+    if folder is None:
+        values = _stored("value", others, graph, file)
+    else:
+        values = from_folder(folder, graph.labels, checked=CheckedFile(file).has_checksums)
+    grads = _stored("grad", others, graph, file)
     gradients = Gradients(grads) if grads or "autograd" in graph.facts else None
     return Saved(graph, values, maybe_modified, gradients)
 
@@ -103,6 +96,17 @@ def _read(file: Path) -> tuple[Graph, list[str], frozenset[int]]:
     graph, columns, others = read_graph(file)
     rows = columns.get(_MAYBE_MODIFIED, np.zeros(0, np.int64))
     return graph, others, frozenset(rows.tolist())
+
+
+def _stored(kind: str, names: list[str], graph: Graph, file: Path) -> Stored:
+    """Return the values or gradients in a file by row."""
+    what = {"value": "the value of", "grad": "the gradient of"}[kind]
+    places = {}
+    for name in names:
+        if name.startswith(f"{kind}/"):
+            row = _row(name, graph, file)
+            places[row] = Place(file, name, label=f"{what} {graph.labels[row]}")
+    return Stored(places)
 
 
 def _row(name: str, graph: Graph, path: Path) -> int:

@@ -11,6 +11,8 @@ from ...viewing.repr_text import html, text
 from .text import module_card
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from .op import Op
     from .trace import Trace
 
@@ -158,6 +160,20 @@ class Module(_Handle):
     def outputs(self) -> list[Op]:
         """The tensors that its calls returned."""
         return [op for call in self.calls for op in call.outputs]
+
+    @property
+    def value(self) -> Tensor:
+        """The saved value of its output, as ``trace[address].value``: the first tensor of its first call.
+
+        ``outputs`` has those of all calls.
+
+        Raises:
+            AddressError: If it was never called, returned no tensor, or the value was not saved.
+        """
+        if not self.outputs:
+            why = "returned no tensor" if self.num_calls else "was never called in this pass"
+            raise AddressError(f"The module {self.address!r} has no value: it {why}.")
+        return self.outputs[0].value
 
     @property
     def seconds(self) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor
 
 from ...core import walks
@@ -104,8 +105,8 @@ class Op(HasMeta):
 
     @property
     def type(self) -> str:
-        """The operation type, the name of the function: ``conv2d``."""
-        return self._graph.types[int(self._graph.ops.type[self.row])]
+        """The operation type, the name of the function: ``conv2d``; the kind if it is no operation."""
+        return self._graph.type_of(self.row)
 
     @property
     def kind(self) -> str:
@@ -175,7 +176,11 @@ class Op(HasMeta):
 
     @property
     def seconds(self) -> float:
-        """The duration of the function call; of several tensors it returned, only the first has it."""
+        """The duration of the function call.
+
+        If the call returned several tensors, it counts for the first of them and is 0 for the others, so that
+        sums over ops are right. ``sibling_outputs[0].seconds`` is the duration of the call for each of them.
+        """
         return int(self._graph.ops.time[self.row]) / 1e9
 
     @property
@@ -542,6 +547,11 @@ class Op(HasMeta):
 
     def __hash__(self) -> int:
         return hash((id(self._trace), self.row))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return the saved value as an array: ``np.asarray(op)``."""
+        array = self.value.detach().cpu().resolve_conj().resolve_neg().numpy()
+        return np.array(array, dtype=dtype) if copy else np.asarray(array, dtype=dtype)
 
     def __str__(self) -> str:
         return text(op_card(self))

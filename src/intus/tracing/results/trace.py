@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, overload
 
 from torch import Tensor
 
@@ -20,7 +20,7 @@ from ...core.selection import Selection, main_rows, param_addresses, resolve, se
 from ...core.table import NUMBERS, columns
 from ...core.units import UnitAxes, index, needs_axis
 from ...viewing.html import View
-from ...viewing.outline import summary
+from ...viewing.outline import dimensions, summary
 from ...viewing.overlay import Column, Overlay, needs_values
 from ..capture.memory import local_of
 from ..capture.saving.gradients import Gradients
@@ -65,8 +65,8 @@ class Trace:
 
     ``trace`` and ``load`` return traces. Index one with a label (``"conv2d_3_7"``, ``"conv2d_3"``,
     ``"conv2d_3:2"``), a module's address (``"features.6"``, ``"features.6:2"``) or an ordinal (``7``,
-    ``-1``), which counts the saved operations if only some were saved. A name that means several passes or
-    outputs gives the first; ``find`` returns all. Iteration yields the operations, ``len`` counts them,
+    ``-1``), which counts the saved operations if only some were saved; ``t[1:3]`` is a list. A name
+    that means several passes or outputs gives the first; ``find`` returns all. Iteration yields the operations, ``len`` counts them,
     ``print`` shows the summary, and a notebook shows the graph.
 
     Attributes:
@@ -205,7 +205,16 @@ class Trace:
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether any layer has several passes."""
+        """Whether the model runs a part of itself again on what that part computed before.
+
+        A loop, weights shared over depth or ``nn.LSTM`` do; a layer that is only used several times
+        (``a + b + c + d``, towers that share weights) does not: see ``has_repeated_layers``.
+        """
+        return self._facts.is_recurrent
+
+    @property
+    def has_repeated_layers(self) -> bool:
+        """Whether any layer has several passes, by the rules of the TorchLens paper."""
         return self.max_passes > 1
 
     @property
@@ -215,7 +224,7 @@ class Trace:
 
     @property
     def is_branching(self) -> bool:
-        """Whether any tensor is an argument of more than one operation."""
+        """Whether any tensor is an argument of more than one operation; parameters do not count."""
         return self._facts.is_branching
 
     @property
@@ -368,7 +377,16 @@ class Trace:
             [Op(self, row) for row in starts],
         )
 
-    def __getitem__(self, key: str | int) -> Op:
+    @overload
+    def __getitem__(self, key: str | int) -> Op: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[Op]: ...
+    def __getitem__(self, key: str | int | slice) -> Op | list[Op]:
+        if isinstance(key, slice):
+            try:
+                return self._handles(self._ordinals[key])
+            except TypeError:
+                raise InputError(f"A slice of a trace needs ordinals, as in t[1:3], got {key!r}.") from None
         return Op(self, resolve(self.graph, key, ordinals=self._ordinals)[0])
 
     def value(self, address: str | int) -> Tensor:
@@ -437,7 +455,9 @@ class Trace:
         return iter(self.ops)
 
     def _ipython_key_completions_(self) -> list[str]:
-        return list(self.graph.names())
+        """Return what to offer after ``t["``: the modules that ran, then the label of every tensor."""
+        modules = [address for address in self.modules if address and self.graph.rows(address)]
+        return list(dict.fromkeys([*modules, *self.graph.ends, *self.graph.labels]))
 
     def find(
         self,
@@ -610,7 +630,8 @@ class Trace:
         Returns:
             One row per tensor; the columns are those of ``core/table.py``, and ``saved``. Sizes are in bytes,
             durations in seconds. Integer columns that may lack an entry (FLOPs, distances) have the pandas
-            dtype ``Int64``.
+            dtype ``Int64``. Durations and FLOPs of a call that returned several tensors are in the row of
+            the first, so that sums are right.
 
         Raises:
             MissingExtraError: If pandas is not installed.
@@ -633,7 +654,8 @@ class Trace:
         Returns:
             A graph with a node per tensor and an edge per argument. Nodes are labels, with the columns of
             ``to_pandas`` as attributes; unknown ones are left out, and so are the parents and the number of
-            consumers, which the edges show. An edge has the name of the argument as ``arg``.
+            consumers, which the edges show. Shapes and lists are texts (``"2×3"``), so that every writer of
+            networkx can write the graph (GraphML, GEXF, GML). An edge has the argument's name as ``arg``.
 
         Raises:
             MissingExtraError: If networkx is not installed.
@@ -649,6 +671,8 @@ class Trace:
         found = columns(self._facts)
         for name in ("label", "parents", "num_consumers"):
             del found[name]
+        found["shape"] = [dimensions(shape) for shape in found["shape"]]
+        found["output_of"] = [", ".join(filter(None, addresses)) for addresses in found["output_of"]]
         for row, label in enumerate(labels):
             facts = {name: column[row] for name, column in found.items()}
             out.add_node(label, **{name: fact for name, fact in facts.items() if fact is not None})

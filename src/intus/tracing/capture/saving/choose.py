@@ -20,7 +20,7 @@ from torch.nn import Module
 
 from ....core.address import Address, is_pattern, matches, split_units, tokens
 from ....core.errors import AddressError, InputError
-from ....core.graph import BUFFER, OP, OP_KINDS, Graph
+from ....core.graph import OP, OP_KINDS, Graph
 from ....core.selection import Selection, select, units_refused
 from ..recording import CALL, Recording
 from .live import LiveOp, NotYetError
@@ -226,9 +226,9 @@ class _Name:
     def _may_match(self, op: LiveOp, bounds: OpBounds | None) -> bool:
         stem = op.type if op.kind_number == OP else OP_KINDS[op.kind_number]
         if self.glob:
-            address = op.kind_number == BUFFER and matches(self.name, op.type)
+            address = op.buffer_address is not None and matches(self.name, op.buffer_address)
             return address or may_match(self.name, stem)
-        if self.name in (op.type, op.end_name):
+        if self.name in (op.type, op.buffer_address, op.end_name):
             return True
         return any(
             stem == name and (bounds is None or _fits(bounds, of_type, overall, passno))

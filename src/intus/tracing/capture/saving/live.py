@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ....core.graph import CREATED, INPLACE, OP_KINDS, Meta, Param, Source
+from ....core.graph import BUFFER, CREATED, INPLACE, OP_KINDS, Meta, Param, Source
 from ..addresses import param_of
 from ..recording import CALL, ROW, Recording
 from ..sites import source_of
@@ -34,16 +34,17 @@ class LiveOp(HasMeta):
         progress: The positions of the inputs of its rows.
         offset: The offset of the row.
         kind: Index into ``OP_KINDS``.
-        type_: The name of the row's type.
+        type_: The name of the row's type; the address of a buffer.
         value: The activation; None if it is not available.
 
     Attributes:
         offset: The offset of the row.
         kind_number: Index into ``OP_KINDS``.
         type: As ``Op.type``.
+        buffer_address: As ``Op.buffer_address``.
     """
 
-    __slots__ = ("_progress", "_recording", "_value", "kind_number", "offset", "type")
+    __slots__ = ("_progress", "_recording", "_value", "buffer_address", "kind_number", "offset", "type")
 
     def __init__(
         self,
@@ -55,7 +56,9 @@ class LiveOp(HasMeta):
         value: Tensor | None,
     ) -> None:
         self._recording, self._progress, self._value = recording, progress, value
-        self.offset, self.kind_number, self.type = offset, kind, type_
+        self.offset, self.kind_number = offset, kind
+        self.buffer_address = type_ if kind == BUFFER else None
+        self.type = type_ if kind != BUFFER else OP_KINDS[BUFFER]
 
     def __getattr__(self, name: str) -> Any:
         from ...results.op import Op  # imported late, because it imports this module

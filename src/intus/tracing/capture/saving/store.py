@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ....core.errors import InputError
+from ....core.errors import CodecError, InputError
 from ....core.shared_array import shared_array
-from ....storage.tensors import Entry, rename_tensors, write_tensors
+from ....storage.tensors import CheckedFile, Entry, rename_tensors, write_tensors
+from ....storage.value_folder import INDEX, read_index, write_index
 from ..memory import inner_of, memory_of
 from ..recording import ROW
 
-INDEX = "index.json"
-GRAPH = "graph.safetensors"
 SHARD_BYTES = 256 * 2**20
 _ALIGNMENT = 64  # bytes; kernels may treat memory that starts at a multiple of it differently
 
@@ -65,16 +62,20 @@ class Place(NamedTuple):
         name: Its name in the file.
         stride: Its strides; None to read it contiguously.
         offset: The distance in bytes of its first byte from a multiple of 64.
+        label: What errors call it; by default its name.
     """
 
     file: Path
     name: str
     stride: tuple[int, ...] | None = None
     offset: int = 0
+    label: str = ""
 
 
 class Stored(MutableMapping[int, Tensor]):
     """Values by row in files, memory-mapped when they are first used; values that are set stay in memory.
+
+    Each value is compared with its checksum before it is first returned.
 
     Args:
         places: The locations of the values, by graph row.
@@ -85,7 +86,7 @@ class Stored(MutableMapping[int, Tensor]):
     def __init__(self, places: Mapping[int, Place], *, exact: bool = False) -> None:
         self._places, self._exact = dict(places), exact
         self._set: dict[int, Tensor] = {}
-        self._files: dict[Path, Any] = {}
+        self._files: dict[Path, tuple[Any, CheckedFile]] = {}
         self._loaded: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
 
     def __getitem__(self, row: int) -> Tensor:
@@ -95,9 +96,17 @@ class Stored(MutableMapping[int, Tensor]):
         if loaded is not None:
             return loaded  # the same object each time, because functions test whether arguments are identical
         place = self._places[row]
-        if place.file not in self._files:
-            self._files[place.file] = safe_open(place.file, framework="pt")
-        value: Tensor = self._files[place.file].get_tensor(place.name)
+        try:
+            if place.file not in self._files:
+                checked = CheckedFile(place.file)
+                self._files[place.file] = safe_open(place.file, framework="pt"), checked
+            file, checked = self._files[place.file]
+            checked.check(place.name, place.label)
+            value: Tensor = file.get_tensor(place.name)
+        except SafetensorError as error:
+            raise CodecError(
+                f"{place.label or place.name!r} of {place.file} cannot be read: {error}."
+            ) from None
         self._loaded[row] = value = _with_layout(value, place) if self._exact else value
         return value
 
@@ -239,30 +248,23 @@ class Store:
 
     def _write_index(self) -> None:
         size = sum(path.stat().st_size for path in self._files)
-        index = {
-            "metadata": {"total_size": size},
-            "weight_map": {place.name: place.file.name for place in self.places.values()},
-        }
-        partial = self.folder / f"{INDEX}.partial"
-        try:
-            partial.write_text(json.dumps(index, indent=1, ensure_ascii=False), encoding="utf-8")
-            os.replace(partial, self.folder / INDEX)
-        except OSError:
-            with suppress(OSError):
-                partial.unlink()
-            raise
+        write_index(self.folder, {place.name: place.file.name for place in self.places.values()}, size)
 
 
-def from_folder(folder: Path, labels: Iterable[str]) -> Stored:
+def from_folder(folder: Path, labels: Iterable[str], *, checked: bool) -> Stored:
     """Return the values in a folder that a ``Store`` wrote.
 
     Args:
         folder: The folder.
         labels: The labels of the graph's rows, in order.
+        checked: Whether the folder must have checksums, as those of format 2 have.
+
+    Raises:
+        CodecError: If the index of the folder cannot be read, or is not as it was written.
     """
-    index = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
+    files = read_index(folder, checked=checked)
     return Stored(
-        {row: Place(folder / index[label], label) for row, label in enumerate(labels) if label in index}
+        {row: Place(folder / files[label], label) for row, label in enumerate(labels) if label in files}
     )
 
 
