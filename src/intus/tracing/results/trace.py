@@ -66,7 +66,8 @@ class Trace:
     ``trace`` and ``load`` return traces. Index one with a label (``"conv2d_3_7"``, ``"conv2d_3"``,
     ``"conv2d_3:2"``), a module's address (``"features.6"``, ``"features.6:2"``) or an ordinal (``7``,
     ``-1``), which counts the saved operations if only some were saved; ``t[1:3]`` is a list. A name
-    that means several passes or outputs gives the first; ``find`` returns all. Iteration yields the operations, ``len`` counts them,
+    that means several passes or outputs gives the first; ``find`` returns all. Iteration yields the
+    operations, ``len`` counts them,
     ``print`` shows the summary, and a notebook shows the graph.
 
     Attributes:
