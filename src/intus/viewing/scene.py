@@ -31,7 +31,8 @@ def scene(graph: Graph, *, values: Mapping[str, Any] | None = None) -> dict[str,
         values: Summaries of the saved activations, one entry per activation in each column: ``row`` (the
             graph's row), ``mean``, ``std``, ``low``, ``high``, ``nan`` and ``inf`` (counts), ``zero``
             (fraction of the finite values), ``histogram`` (counts of equally wide bins) and ``picture`` (see
-            ``tracing.results.value_summary``; null for none). Default: none.
+            ``tracing.results.value_summary``; null for none). ``params`` has such columns for parameters,
+            with ``param`` instead of ``row``. Default: none.
 
     Returns:
         A dict whose keys ``web/src/graph/model/scene.ts`` documents. ``ops`` has one entry per row of the
