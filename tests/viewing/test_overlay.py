@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Any
+
 import pandas
 import pytest
 import torch
+from still import boxes_by_address, diagram_of
 from torch import nn
 
-from intus import inspect, trace, view
+from intus import Trace, inspect, trace, view
 from intus.core.errors import InputError
 from intus.core.results import Results
 from intus.viewing.overlay import paint
@@ -123,3 +128,104 @@ def test_overlays_of_saved_values(tmp_path) -> None:
     assert values_in_picture("zero")[0] == "Fraction of zeros 0.333"
     with pytest.raises(InputError, match="colors by saved values, and none were saved"):
         trace(Undefined(), x, save="none").show(overlay="nan")
+
+
+class Broken(nn.Module):
+    """Three equal blocks; one weight of the second is NaN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(3))
+        self.head = nn.Linear(4, 2)
+        with torch.no_grad():
+            self.blocks[1][0].weight[0, 0] = float("nan")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x) * 2
+        return self.head(x)
+
+
+def boxes_of(t: Trace, **view: Any) -> dict[str, Any]:
+    shown = t.show(**view)
+    found = diagram_of(t.graph, overlay=view["overlay"], values=shown.values, depth=view.get("depth", "all"))
+    return boxes_by_address(found)
+
+
+def test_nan_is_hot_and_zero_is_neutral() -> None:
+    t = trace(Broken(), torch.ones(1, 4))
+    boxes = boxes_of(t, overlay="nan")
+    assert boxes["blocks.0.0"]["colour"] is None  # not painted: its own style
+    assert boxes["x" if "x" in boxes else "input_1"]["colour"] is None
+    hot = {boxes[name]["colour"] for name in ("blocks.1.0", "blocks.1.1", "head", "blocks.1")}
+    for colour in hot:
+        red, green, blue = (int(part) for part in re.findall(r"\d+", colour))
+        assert red > 1.4 * green
+        assert red > 1.4 * blue
+
+
+def test_nan_of_a_parameter_is_counted_where_it_is_read(tmp_path: Path) -> None:
+    t = trace(Broken(), torch.ones(1, 4))
+    values = t.show().values
+    assert values is not None
+    weights = dict(zip(values["params"]["param"], values["params"]["nan"], strict=True))
+    by_name = {t.params[number].address: count for number, count in weights.items()}
+    assert by_name == {p.address: int(p.address == "blocks.1.0.weight") for p in t.params}
+    reader = t["blocks.1.0"]
+    assert boxes_of(t, overlay="nan")["blocks.1.0"]["subtitle"] == str(1 + int(reader.value.isnan().sum()))
+    svg = t.draw(tmp_path / "a.svg", overlay="nan", depth="all").read_text(encoding="utf-8")
+    assert "blocks.1.0.weight: 1 NaN" in svg
+
+
+def test_figures_of_parameters_equal_torch() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(7, 5), nn.Linear(5, 3)).to(torch.float64)
+    figures = trace(net, torch.ones(1, 7, dtype=torch.float64)).show().values["params"]
+    assert figures["param"] == [0, 1, 2, 3]
+    for row, p in enumerate(net.parameters()):
+        found = [figures[name][row] for name in ("mean", "std", "low", "high", "nan", "inf")]
+        judged = [*(float(n.detach()) for n in (p.mean(), p.std(correction=0), p.min(), p.max())), 0, 0]
+        assert found == pytest.approx(judged, rel=1e-5)
+
+
+def test_changed_parameters_have_no_figures() -> None:
+    net = nn.Linear(4, 4)
+    t = trace(net, torch.ones(1, 4))
+    with torch.no_grad():
+        net.weight.add_(1)
+    assert t.show().values["params"]["param"] == [1]
+
+
+def test_module_has_the_color_of_its_costliest_operation() -> None:
+    def colours(depth: int) -> dict[str, str]:
+        boxes = boxes_of(t, overlay="flops", depth=depth)
+        return {name: box["colour"] for name, box in boxes.items()}
+
+    net = nn.Sequential(
+        nn.Sequential(nn.Linear(4, 64), nn.ReLU()), nn.Sequential(nn.Linear(64, 2), nn.ReLU())
+    )
+    t = trace(net, torch.ones(1, 4))
+    shut, opened = colours(0), colours(1)
+    for block in "01":
+        assert shut[block] == opened[block] == opened[f"{block}.0"]
+    assert shut["0"] != shut["1"]
+
+
+def test_fold_is_painted_with_its_sum() -> None:
+    class Blocks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(3))
+            self.head = nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for block in self.blocks:
+                x = block(x)
+            return self.head(x)
+
+    t = trace(Blocks(), torch.ones(1, 4))
+    fold = next(
+        box for box in diagram_of(t.graph, overlay="parameters", depth=0)["boxes"] if box["kind"] == "group"
+    )
+    assert fold["fill"] != "#ffffff"
+    assert fold["subtitle"] == "60"

@@ -203,7 +203,8 @@ def test_built_in_overlay_scale(tmp_path: Path) -> None:
         View(digits_cnn(), overlay="parameters").save(tmp_path / "a.svg").read_text()
     )
     scale = ["Parameters", "32", "100", "1K", "10K", "32.8K"]  # up to the largest box: 64 × 512 + 64
-    assert words(root)[-7:] == [*scale, "no value"]
+    note = "A module has the color of its costliest operation"
+    assert words(root)[-8:] == [*scale, "no value", note]
 
 
 def parse_dot(text: str) -> tuple[dict[str, dict[str, str]], list[tuple[str, str, dict[str, str]]], int]:

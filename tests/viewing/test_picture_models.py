@@ -55,10 +55,10 @@ def test_rolled_loop_labels_edges_with_passes(cell: Trace) -> None:
     assert edges["zeros", "mul (x3)"] == ("", "In 1")
     assert edges["tanh (x3)", "mul (x3)"] == ("Out 1-2", "In 2-3")  # against the flow
     assert edges["tanh (x3)", "sum"] == ("Out 3", "")
-    assert edges["tanh (x3)", "sub"] == ("Out 3", "0")
-    assert edges["x", "sub"] == ("", "1")
+    assert edges["tanh (x3)", "sub"] == ("Out 3", "input")
+    assert edges["x", "sub"] == ("", "other")
     assert edges["x", "mix (x3)"] == edges["mix (x3)", "add (x3)"] == ("", "")
-    assert (edges["sub", "matmul"], edges["randn", "matmul"]) == (("", "0"), ("", "1"))
+    assert (edges["sub", "matmul"], edges["randn", "matmul"]) == (("", "input"), ("", "other"))
 
 
 def test_rolled_layer_that_feeds_itself_has_an_edge_to_itself() -> None:
@@ -180,14 +180,14 @@ def test_arguments_are_labeled_only_if_their_order_matters() -> None:
 
     x = torch.ones(1, 3, 4)
     edges = edge_labels(diagram_of(trace(forward, (x, x * 2, torch.ones(3, 3))).graph))
-    assert [edges[name, "sub"][1] for name in "xy"] == ["0", "1"]
+    assert [edges[name, "sub"][1] for name in "xy"] == ["input", "other"]
     assert [edges[name, "add"][1] for name in "xy"] == ["", ""]
     ends = {
         source: what
         for (source, target), (_, what) in edges.items()
         if target == "scaled_dot_product_attention"
     }
-    assert ends == {"mul": "0", "x": "1", "y": "2", "mask": "attn_mask"}
+    assert ends == {"mul": "query", "x": "key", "y": "value", "mask": "attn_mask"}
 
 
 def test_failed_pass_is_drawn_up_to_the_failure(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,8 @@ def scene(graph: Graph, *, values: Mapping[str, Any] | None = None) -> dict[str,
         values: Summaries of the saved activations, one entry per activation in each column: ``row`` (the
             graph's row), ``mean``, ``std``, ``low``, ``high``, ``nan`` and ``inf`` (counts), ``zero``
             (fraction of the finite values), ``histogram`` (counts of equally wide bins) and ``picture`` (see
-            ``tracing.results.value_summary``; null for none). Default: none.
+            ``tracing.results.value_summary``; null for none). ``params`` has such columns for parameters,
+            with ``param`` instead of ``row``. Default: none.
 
     Returns:
         A dict whose keys ``web/src/graph/model/scene.ts`` documents. ``ops`` has one entry per row of the
@@ -40,13 +41,14 @@ def scene(graph: Graph, *, values: Mapping[str, Any] | None = None) -> dict[str,
         calls. ``totals`` are the figures of the header; see ``totals``.
     """
     ops, calls = graph.ops, graph.calls
+    args, arg = _arguments(graph)
     return {
         "version": VERSION,
         "model": graph.model,
         "types": list(graph.types),
         "metas": [[list(m.shape), m.dtype, m.device, m.nbytes] for m in graph.metas],
         "sites": [[*site, _line(site)] for site in graph.sites],
-        "args": list(graph.args),
+        "args": args,
         "settings": list(graph.settings),
         "params": [[p.address, list(p.shape), p.dtype, p.nbytes, p.trainable] for p in graph.params],
         "modules": [list(module) for module in graph.modules],
@@ -57,7 +59,7 @@ def scene(graph: Graph, *, values: Mapping[str, Any] | None = None) -> dict[str,
             "flops": [count if count >= 0 else None for count in flops(graph).tolist()],
         },
         "rolled": _ROLLED,
-        "edges": {name: getattr(graph.edges, name).tolist() for name in ("src", "dst", "arg")},
+        "edges": {"src": graph.edges.src.tolist(), "dst": graph.edges.dst.tolist(), "arg": arg},
         "calls": {
             "address": [graph.call_address(call) for call in range(len(calls))],
             **{name: getattr(calls, name).tolist() for name in ("module", "passno", "parent")},
@@ -79,8 +81,41 @@ def _line(site: Source) -> str:
     return linecache.getline(site.file, site.line).strip()[:_LONGEST_LINE] if site.line else ""
 
 
+def _arguments(graph: Graph) -> tuple[list[str], list[int]]:
+    """Return the names of arguments, of positional ones after torch's signatures, and the index of each edge.
+
+    An element of a sequence of tensors has its position in the sequence as its name: ``"3"`` in
+    ``cat(tensors)``.
+    """
+    types = graph.ops.type[graph.edges.dst].tolist()
+    signatures = graph.facts.get("arguments") or {}
+    numbers: dict[str, int] = {}
+    known: dict[tuple[int, int], int] = {}
+    column = []
+    for pair in zip(types, graph.edges.arg.tolist(), strict=True):
+        if pair not in known:
+            type_, arg = pair
+            name = _argument(graph.args[arg], signatures.get(graph.types[type_], ()))
+            known[pair] = numbers.setdefault(name, len(numbers))
+        column.append(known[pair])
+    return list(numbers), column
+
+
+def _argument(path: str, names: Sequence[str]) -> str:
+    """Return the name of an argument, given its path in the call and the names of positional parameters.
+
+    >>> _argument("1", ["query", "key"]), _argument("1.0", ["input", "hx"]), _argument("0.3", ["tensors"])
+    ('key', 'hx.0', '3')
+    """
+    position, _, rest = path.partition(".")
+    name = names[int(position)] if position.isdigit() and int(position) < len(names) else ""
+    if not name:
+        return path
+    return rest if rest and name == "tensors" else f"{name}.{rest}" if rest else name
+
+
 def _facts(graph: Graph) -> dict[str, Any]:
-    facts = dict(graph.facts)
+    facts = {name: fact for name, fact in graph.facts.items() if name != "arguments"}
     raised = facts.get("raised")
     if raised:  # code of a module raised, not an operation
         facts["raised"] = raised | {"text": _line(Source(raised["file"], raised["line"], raised["function"]))}

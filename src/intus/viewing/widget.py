@@ -64,7 +64,8 @@ async function render({ model, el }) {
     model.set("selected", address);
     model.save_changes();
   };
-  const view = new program.GraphView(host, scene, { depth, rolled, onSelect, program: { text: script } });
+  const options = { depth, rolled, onSelect, isGuest: true, program: { text: script } };
+  const view = new program.GraphView(host, scene, options);
   if (typeof paint === "string") view.paintBuiltIn(paint);
   else if (paint) view.paint({ ...paint, values: new Map(Object.entries(paint.values)) });
   const select = () => view.select(model.get("selected"));

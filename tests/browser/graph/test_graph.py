@@ -531,6 +531,45 @@ def test_notebook_cell(new_page: Callable[..., Page], tmp_path: Any) -> None:
     assert frame.locator(".ig-panel h2").inner_text() == "fc1"
 
 
+@pytest.mark.parametrize("framed", [True, False])
+def test_wheel_scrolls_the_notebook_until_the_graph_is_clicked(
+    new_page: Callable[..., Page], tmp_path: Any, framed: bool
+) -> None:
+    cell, rest = tmp_path / "cell.html", "<p style='height: 4000px'>More cells"
+    html = View(digits())._repr_html_() if framed else WIDGET.format(View(digits()).html())
+    cell.write_text(f"<!doctype html><meta charset=utf-8>{html}{rest}", encoding="utf-8")
+    page = new_page(offline=True, viewport={"width": 1200, "height": 800})
+    page.goto(cell.as_uri())
+    frame = page.frames[1] if framed else page.main_frame
+    until(frame, f"Boolean({VIEW}?.options.isGuest && {VIEW}.still)")
+    y = f"{VIEW}.boxes().find(({{ address }}) => address === 'input_1').y"
+    before = frame.evaluate(y)
+    page.mouse.move(600, 400)
+    page.mouse.wheel(0, 150)
+    until(page, "scrollY === 150")
+    assert frame.evaluate(y) == before
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -60)
+    page.keyboard.up("Control")
+    until(frame, f"{y} !== {before}")  # zoomed
+    zoomed = frame.evaluate(y)
+    page.mouse.click(600, 400)
+    page.mouse.wheel(0, 50)
+    until(frame, f"Math.abs({y} - {zoomed} + 50) < 1")
+    assert page.evaluate("scrollY") == 150
+
+
+WIDGET = """{}<script>
+const shown = setInterval(() => {{
+    const old = document.querySelector("#intus-graph");
+    if (!old?.intusView) return;
+    clearInterval(shown);
+    const {{ scene }} = old.intusView;
+    old.intusView.destroy();
+    old.style.height = "640px";
+    new intus.GraphView(old, scene, {{ isGuest: true }});
+}}, 20);
+</script>"""
 LATE = """() => {
     const old = document.querySelector('#intus-graph');
     const host = document.createElement('div');

@@ -57,6 +57,17 @@ def test_labels_cover_nothing(measured: dict[tuple[str, str], Any], name: str) -
         assert found["omitted"] <= max(2, 0.05 * found["labels"])  # shapes without room for a label
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_labels_are_nearest_to_their_own_edge(measured: dict[tuple[str, str], Any], name: str) -> None:
+    for found in (found for (model, _), found in measured.items() if model == name):
+        assert found["astray"] == []
+        assert found["unmarked"] == 0 or "wild" in name or name == "decoder"
+
+
+def test_nearly_every_argument_and_pass_has_room_for_a_label(measured: dict[tuple[str, str], Any]) -> None:
+    assert sum(found["unmarked"] for found in measured.values()) < 60
+
+
 def test_nearly_every_shape_has_room_for_a_label(
     measured: dict[tuple[str, str], Any],
 ) -> None:

@@ -2,6 +2,7 @@
 import { dimensions } from "../graph/model/facts.ts";
 import type { TreeNode } from "../graph/model/tree.ts";
 import { formatValue, isPaintable, TITLES, valueOf } from "../graph/paint/paint.ts";
+import { badParams, badText } from "../graph/panel/values.ts";
 import type { Picture } from "../graph/paint/picture.ts";
 import { bytes, count, duration } from "../ui/format.ts";
 
@@ -19,9 +20,12 @@ export function factsOf({ tree, figures, paint }: Picture, node: TreeNode): stri
     parts.push(tensors.join(", ") + (rows.length > MOST_TENSORS ? ", …" : ""));
   }
   if (figures.parameters[id]) parts.push(`${count(figures.parameters[id])} parameters`);
+  const bad = badParams(tree.scene);
+  const { op, param: read } = tree.scene.opParams;
+  for (const param of new Set(bad.size ? read.filter((one, i) => bad.has(one) && rows.includes(op[i])) : [])) parts.push(`${tree.scene.params[param][0]}: ${badText(...bad.get(param)!)}`);
   if (figures.time[id]) parts.push(duration(figures.time[id]));
   if (figures.memory[id]) parts.push(bytes(figures.memory[id]));
-  const value = paint && isPaintable(node) ? valueOf(paint, node) : null;
+  const value = paint && isPaintable(node, paint) ? valueOf(paint, node) : null;
   if (paint && value !== null && !INCLUDED.includes(paint.title)) parts.push(`${paint.title} ${formatValue(paint, value)}`);
   return parts.join(" · ");
 }

@@ -64,7 +64,7 @@ function drawScale(pen: Recorder, picture: Picture, paint: Paint, closed: TreeNo
   let x = write(pen, short(paint.title), 0, y, theme.text, "600 11px") + 12;
   x += write(pen, low, x, y, theme["text-soft"]) + 8;
   for (let i = 0; i < cells; i++) {
-    pen.fillStyle = scaleColour(i / (cells - 1));
+    pen.fillStyle = scaleColour(i / (cells - 1), paint.hot);
     pen.fillRect(x + CELL * i, y - 5, CELL + 0.5, 10);
   }
   for (const tick of ticks) {
@@ -90,7 +90,9 @@ function drawScale(pen: Recorder, picture: Picture, paint: Paint, closed: TreeNo
     x += WIDE + 5;
     x += write(pen, "no value", x, y, theme["text-soft"]);
   }
-  return { width: x, height: y + (ticks.length ? 22 : 10) };
+  const below = y + (ticks.length ? 22 : 10);
+  if (!paint.note) return { width: x, height: below };
+  return { width: Math.max(x, write(pen, paint.note, 0, below + 10, theme["text-soft"])), height: below + 18 };
 }
 
 /** Draw text and return its width; with `ink` null only measure it. */

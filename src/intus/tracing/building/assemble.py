@@ -29,6 +29,7 @@ from ...core.graph import (
     Source,
 )
 from ..capture.addresses import param_of
+from ..capture.argument_names import of_functions
 from ..capture.recording import CALL, ROW, Recording
 from ..capture.sites import source_of
 from .branches import find_branches
@@ -94,10 +95,27 @@ def assemble(
         buffers=tuple(param_of(name, t) for name, t in recording.addresses.buffers),
         settings=settings,
         error=_error_text(recording.failure),
-        facts={**facts, **{end: list(names) for end, names in recording.end_names.items() if any(names)}},
+        facts={
+            **facts,
+            **{end: list(names) for end, names in recording.end_names.items() if any(names)},
+            "arguments": _argument_names(recording, rows["type"][edges["dst"]], edges["arg"]),
+        },
     )
     item = graph_rows.item  # the fastest way to read one number of an array
     return escaped(graph), lambda offset: item(offset // len(ROW))
+
+
+def _argument_names(recording: Recording, types: np.ndarray, args: np.ndarray) -> dict[str, list[str]]:
+    """Return the names of the positional arguments of every type of operation that takes several tensors.
+
+    Args:
+        recording: The recording.
+        types: The number of the type of the operation at the end of each edge.
+        args: The number of the argument of each edge.
+    """
+    later = np.array([name != "0" and name[:1].isdigit() for name in recording.args], dtype=bool)
+    names = (recording.types[number] for number in np.unique(types[later[args]]).tolist())
+    return {name: list(of_functions(name, recording.functions.get(name, ()))) for name in names}
 
 
 def _failed_row(flags: np.ndarray, recording: Recording) -> np.ndarray:

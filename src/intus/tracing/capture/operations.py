@@ -78,6 +78,8 @@ def make_handler(
         """
         about = describe(func)
         type_ = recording.type_number(about.type) if about.record else -1
+        if about.record:
+            recording.functions.setdefault(about.type, []).append(func)
         special = about.writes or bool(about.mutates or about.statistics) or about.unversioned
         entry = functions[func] = (about, type_, len(functions), special, about.by_index)
         return entry

@@ -98,6 +98,7 @@ class Recording:
         signatures: Numbers for the arguments of calls other than tensors. The first entry of a key is the
             function's number, the rest is what ``walk`` collects.
         end_names: Names of the inputs and of the outputs, in order; ``""`` for one without a name.
+        functions: The functions of the operations, by the name of their type.
         type_numbers: The numbers of ``types``.
         meta_numbers: The numbers of ``metas``.
     """
@@ -119,6 +120,7 @@ class Recording:
     reads: list[Read] = field(default_factory=list)
     signatures: dict[tuple[Any, ...], int] = field(default_factory=dict)
     end_names: dict[str, list[str]] = field(default_factory=lambda: {"inputs": [], "outputs": []})
+    functions: dict[str, list[Any]] = field(default_factory=dict)
     type_numbers: dict[str, int] = field(default_factory=dict)
     meta_numbers: dict[Any, int] = field(default_factory=dict)
     _arg_numbers: dict[str, int] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from ...core.units import UnitAxes, index, needs_axis
 from ...viewing.html import View
 from ...viewing.outline import dimensions, summary
 from ...viewing.overlay import Column, Overlay, needs_values
-from ..capture.memory import local_of
+from ..capture.memory import local_of, version_of
 from ..capture.saving.gradients import Gradients
 from ..replaying.edits import Change, Edits, part_of
 from ..replaying.replay import Replays
@@ -32,7 +32,7 @@ from ..validation.report import Report
 from .files import save
 from .module import Module, Modules
 from .op import Op
-from .value_summary import summarize
+from .value_summary import summarize, summarize_params
 
 if TYPE_CHECKING:
     import networkx
@@ -725,7 +725,7 @@ class Trace:
         Raises:
             InputError: If an option has an impossible value, or the overlay cannot be computed.
         """
-        values = summarize(self.values) if self.values else None
+        values = summarize(self.values) | {"params": self._param_figures()} if self.values else None
         return View(self.graph, depth=depth, overlay=self._overlay(overlay), rolled=rolled, values=values)
 
     def draw(
@@ -776,6 +776,11 @@ class Trace:
         else:  # a picture shows no values
             view = View(self.graph, depth=depth, overlay=self._overlay(overlay))
         return view.save(path, rolled=rolled, direction=direction, dark=dark, scale=scale)
+
+    def _param_figures(self) -> dict[str, list[Any]]:
+        """Return figures of the parameters that still have the values of the pass."""
+        params = [] if self._replays is None else self._replays.params
+        return summarize_params(p if version_of(p) == version else None for p, version in params)
 
     def _overlay(self, overlay: Overlay) -> Overlay:
         return self._gradient_norms() if isinstance(overlay, str) and overlay == "gradient" else overlay

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -178,6 +178,57 @@ def summarize(values: Mapping[int, Tensor]) -> dict[str, list[Any]]:
             for name, value in zip(_COLUMNS, entries, strict=True):
                 columns[name].append(value)
     return columns
+
+
+_MOST_ELEMENTS = 2**29  # of parameters that are summarized, which take about a second
+
+
+def summarize_params(params: Iterable[Tensor | None]) -> dict[str, list[Any]]:
+    """Return figures of parameters as columns; see ``viewing.scene``.
+
+    Args:
+        params: The parameters in the order of the graph, None for one whose value is not known any more. Once
+            half a billion elements are summarized, further parameters are left out.
+
+    Returns:
+        ``param`` (the position), ``mean``, ``std``, ``low``, ``high`` of the finite elements, ``nan`` and
+        ``inf`` (counts), with one entry for each parameter that has plain numbers.
+
+    Example:
+        >>> figures = summarize_params([torch.tensor([1.0, float("nan")]), None, torch.tensor([2.0, 4.0])])
+        >>> figures["param"], figures["nan"], figures["high"], figures["mean"]
+        ([0, 2], [1, 0], [1.0, 4.0], [1.0, 3.0])
+    """
+    columns: dict[str, list[Any]] = {name: [] for name in _PARAM_COLUMNS}
+    room = _MOST_ELEMENTS
+    for number, value in enumerate(params):
+        if value is None or value.is_meta or not value.numel() or value.numel() > room:
+            continue
+        room -= value.numel()
+        figures = _unrecorded(partial(_finite_figures, value))
+        counts = (0, 0)
+        if figures is None:
+            found = summary_of(value, image=False)
+            if found is None:
+                continue
+            figures, counts = (found.mean, found.std, found.low, found.high), (found.nan, found.infinite)
+        for name, entry in zip(_PARAM_COLUMNS, (number, *map(_rounded, figures), *counts), strict=True):
+            columns[name].append(entry)
+    return columns
+
+
+_PARAM_COLUMNS = ("param", "mean", "std", "low", "high", "nan", "inf")
+
+
+def _finite_figures(value: Tensor) -> tuple[float | None, ...] | None:
+    """Return mean, standard deviation, minimum and maximum; None if any element is not finite or no float."""
+    if not value.is_floating_point() or value.is_quantized or value.layout != torch.strided:
+        return None
+    low, high = (float(end) for end in value.detach().aminmax())  # NaN if any element is
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return None
+    var, mean = torch.var_mean(value.detach().float(), correction=0)
+    return float(mean), math.sqrt(float(var)), low, high
 
 
 def _rounded(value: float | None) -> float | None:

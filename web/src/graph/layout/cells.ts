@@ -2,7 +2,7 @@
 
 import { NONE } from "../model/lists.ts";
 
-export const SPACE = { x: 28, dummy: 16, rank: 34, lane: 12, side: 22, top: 20, bottom: 20, step: 16, aside: 16, corner: 12 };
+export const SPACE = { x: 28, dummy: 16, rank: 34, lane: 12, side: 22, top: 20, bottom: 20, step: 16, aside: 16, corner: 12, mark: 3 };
 export interface Cell {
   index: number; // into nodes; -1 for a dummy, -2 for a port
   rank: number;

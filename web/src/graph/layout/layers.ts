@@ -25,9 +25,12 @@ export interface LayoutEdge {
   to: number;
   fromDx: number | null;
   toDx: number | null;
-  /** The width of the text beside its arrow and beside its start; 0 for none. */
+  /** The room across it for the text beside its arrow and beside its start; 0 for none. */
   mark: number;
   outMark: number;
+  /** The same room along it. */
+  run: number;
+  outRun: number;
 }
 
 export interface LayoutInput {

@@ -10,7 +10,7 @@ import { BELOW_HEADER, HEADER } from "./boxHeader.ts";
 import { SPACE } from "./cells.ts";
 import type { Layout, LayoutInput } from "./layers.ts";
 import { LayoutCache } from "./layoutCache.ts";
-import { FONT_MARK, type Measure, Sizes } from "./sizes.ts";
+import { type Measure, Sizes } from "./sizes.ts";
 import { type LayoutSource, OpenContainer, type PlacedBox, VisibleLayout } from "./visibleLayout.ts";
 import { lettering, type Lettering } from "./words.ts";
 
@@ -223,8 +223,10 @@ export class LayoutView {
           to: edge.to,
           fromDx: dx(edge.from, edge.outPort),
           toDx: dx(edge.to, edge.inPort),
-          mark: sizes.measure(into, FONT_MARK, false),
-          outMark: sizes.measure(out, FONT_MARK, false),
+          mark: sizes.mark(into),
+          outMark: sizes.mark(out),
+          run: sizes.markRun(into),
+          outRun: sizes.markRun(out),
         };
       }),
       minWidth: node.id === 0 ? 0 : sizes.header(node),

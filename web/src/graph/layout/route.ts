@@ -19,9 +19,13 @@ interface Reach {
   high: number;
 }
 
+/** The heights between which edges run straight, with boxes of a rank and the text at its arrows and starts. */
 interface RankHeights {
   top: Float64Array;
   bottom: Float64Array;
+  /** The room for text above the boxes and below. */
+  over: Float64Array;
+  under: Float64Array;
 }
 
 /** Return the layout of ordered and horizontally placed cells. */
@@ -35,7 +39,7 @@ export function assemble(
 ): Layout {
   const bands = placeY(input, ranks, ends);
   for (const cell of cells) {
-    const [top, bottom] = [bands.top[cell.rank + 1], bands.bottom[cell.rank + 1]];
+    const [top, bottom] = [bands.top[cell.rank + 1] + bands.over[cell.rank + 1], bands.bottom[cell.rank + 1] - bands.under[cell.rank + 1]];
     cell.y = cell.index === -2 ? top : top + (bottom - top - cell.height) / 2;
   }
   const { points, starts } = new Router(input, cells, ends, bands).routes(chains, lanes);
@@ -78,10 +82,12 @@ function extent(ranks: Cell[][], points: Float64Array): Reach {
 }
 
 /** Return the top and bottom of every rank. */
-function placeY(input: LayoutInput, ranks: Cell[][], { from }: EdgeCells): RankHeights {
-  const marked = new Set(from.filter((_, edge) => input.edges[edge].outMark).map(({ rank }) => rank)); // ranks that need a row of text below
-  const top = new Float64Array(ranks.length);
-  const bottom = new Float64Array(ranks.length);
+function placeY(input: LayoutInput, ranks: Cell[][], { from, to }: EdgeCells): RankHeights {
+  const [top, bottom, over, under] = [0, 0, 0, 0].map(() => new Float64Array(ranks.length));
+  input.edges.forEach(({ run, outRun }, edge) => {
+    over[to[edge].rank + 1] = Math.max(over[to[edge].rank + 1], run);
+    under[from[edge].rank + 1] = Math.max(under[from[edge].rank + 1], outRun);
+  });
   for (let r = 0; r < ranks.length; r++) {
     let height = 0;
     let reach = 0; // edges that go far sideways need more height to curve
@@ -90,12 +96,12 @@ function placeY(input: LayoutInput, ranks: Cell[][], { from }: EdgeCells): RankH
       for (const link of cell.up) reach = Math.max(reach, Math.abs(link.cell.x + link.shift - cell.x));
     }
     const first = r === 0;
-    const between = r === 1 ? (input.ins.length ? SPACE.top : SPACE.top - 4) : input.gap + (marked.has(r - 2) ? 12 : 0);
+    const between = r === 1 ? (input.ins.length ? SPACE.top : SPACE.top - 4) : input.gap;
     top[r] = first ? 0 : bottom[r - 1] + between + Math.min(36, reach * 0.08);
     if (r === ranks.length - 1) top[r] = bottom[r - 1] + SPACE.bottom + Math.min(36, reach * 0.08);
-    bottom[r] = top[r] + height;
+    bottom[r] = top[r] + over[r] + height + under[r];
   }
-  return { top, bottom };
+  return { top, bottom, over, under };
 }
 
 const SLACK = 1; // this far to the left of the middle counts as the middle
@@ -229,7 +235,7 @@ class Router {
     // An even number of symmetric ends looks better without a straight one in the middle.
     const even = slots.length % 2 === 0 && Math.abs(slots[0] + slots[slots.length - 1]) < 2;
     const widest = ends.reduce((most, end) => Math.max(most, this.input.edges[end.edge][start ? "outMark" : "mark"]), 0);
-    const textStep = widest + 9 > SPACE.step ? widest + SPACE.aside : 0; // shorter text fits at the normal distance
+    const textStep = widest && widest + SPACE.aside;
     const middle = even || textStep ? (slots.length - 1) / 2 : straightest;
     const room = Math.max(0, cell.width / 2 - this.input.corner);
     const last = slots.length - 1;

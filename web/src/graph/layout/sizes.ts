@@ -16,6 +16,7 @@ const FONT_SMALL = 11;
 const MOST_ENDS = 12; // a box widens for this many arrows; more are closer together
 export const FONT_MARK = 9.5;
 export const FONT_SHAPE = 10.5;
+const MARK_ROW = 2; // with SPACE.aside a row of such text
 
 export class Sizes {
   private readonly widths: Float64Array; // 0 until requested
@@ -25,6 +26,8 @@ export class Sizes {
     private readonly tree: Tree,
     private readonly figures: Figures,
     readonly measure: Measure,
+    /** Whether data flows to the right, so that text at arrows runs along the edges. */
+    private readonly turned = false,
   ) {
     this.widths = new Float64Array(tree.nodes.length);
   }
@@ -34,7 +37,13 @@ export class Sizes {
   }
 
   height(id: number): number {
-    return isBoxed(this.tree.nodes[id]) ? 46 : 28;
+    const node = this.tree.nodes[id];
+    return Math.max(isBoxed(node) ? 46 : 28, this.turned ? this.endsWidth(node) : 0);
+  }
+
+  /** Return the room that the text beside the end of an edge takes across the edge. */
+  mark(text: string): number {
+    return text && this.turned ? MARK_ROW : this.measure(text, FONT_MARK, false);
   }
 
   /** Return the width of the label of a box's output, beside the edge that leaves it. */
@@ -50,28 +59,31 @@ export class Sizes {
     return this.measure(title, FONT_TITLE, true) + this.measure(subtitle, FONT_SMALL, false) + 22 + 3 * PAD + picker;
   }
 
+  /** Return the room that it takes along the edge, where edges that are marked run straight. */
+  markRun(text: string): number {
+    return text ? (this.turned ? this.measure(text, FONT_MARK, false) : FONT_MARK) + SPACE.mark + 2 : 0;
+  }
+
   private closedWidth(node: TreeNode): number {
     const [title, subtitle] = captions(node, this.figures);
     const first = this.measure(title, FONT_TITLE, true);
     const second = subtitle ? this.measure(subtitle, FONT_SMALL, false) : 0;
     const button = node.children.length ? 22 : 0;
-    const ends = this.endsWidth(node);
+    const ends = this.turned ? 0 : this.endsWidth(node);
     if (!isBoxed(node)) return Math.max(52, ends, Math.ceil(first) + 2 * PAD);
     return Math.max(108, ends, Math.ceil(Math.max(first, second)) + 2 * PAD + button);
   }
 
-  /** Return the width for the text beside the arrows of a box; 0 without text. */
-  protected endsWidth(node: TreeNode): number {
+  /** Return the length of a box's side on which the text beside its arrows has room; 0 without text. */
+  private endsWidth(node: TreeNode): number {
     const unmarked = !this.tree.several.has(node.id) && !this.tree.scene.edges.out;
     if (unmarked || node.children.length || node.parent < 0) return 0;
     const { into, out } = this.endsOf(this.tree.levels.get(node.parent));
-    const widthOf = (texts: string[]): number => {
-      const widest = texts.reduce((most, text) => Math.max(most, this.measure(text, FONT_MARK, false)), 0);
-      return widest > 7 ? (Math.min(texts.length, MOST_ENDS) - 1) * (widest + SPACE.aside) + 30 : 0;
+    const room = (edges: LevelEdge[] = [], at: "into" | "out"): number => {
+      const widest = edges.reduce((most, edge) => Math.max(most, this.mark(marksOf(this.tree, edge)[at])), 0);
+      return widest && (Math.min(edges.length, MOST_ENDS) - 1) * (widest + SPACE.aside) + 2 * SPACE.corner;
     };
-    const arriving = into.get(node.id) ?? [];
-    const leaving = out.get(node.id) ?? [];
-    return Math.max(widthOf(arriving.map((edge) => marksOf(this.tree, edge).into)), widthOf(leaving.map((edge) => marksOf(this.tree, edge).out)));
+    return Math.max(room(into.get(node.id), "into"), room(out.get(node.id), "out"));
   }
 
   private endsOf(level: Level): EdgesByBox {

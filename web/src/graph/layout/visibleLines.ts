@@ -8,11 +8,13 @@ import { countBy } from "./cells.ts";
 import { TURN } from "./curve.ts";
 import { type Layout, routeOf } from "./layers.ts";
 import { FONT_MARK, FONT_SHAPE } from "./sizes.ts";
-import { type Area, type Lettering, Occupied, type Spot, type Word } from "./words.ts";
+import { type Area, type Lettering, Occupied, type Spot, spots, type Word } from "./words.ts";
 
 /** An edge as drawn: its route in its container's coordinates, and the position of the container. */
 export interface Line extends Marks {
   edge: LevelEdge;
+  /** The position of the edge in its level. */
+  place: number;
   container: number;
   route: Float64Array;
   x: number;
@@ -31,7 +33,7 @@ export interface Line extends Marks {
   words: Word[];
 }
 
-const FAR = 60; // the largest distance from an end of an edge to the text there
+const FAR = 80; // the largest distance from an end of an edge to the text there
 
 /** What text must not cover: the contents of a container between two heights. */
 export interface Obstacles {
@@ -90,7 +92,7 @@ export class Lines {
     const route = routeOf(layout, place);
     const [across, down] = [0, 1].map((odd) => route.filter((_, i) => i % 2 === odd));
     const reach = { left: Math.min(...across), right: Math.max(...across), top: Math.min(...down), bottom: Math.max(...down) };
-    return { edge, container, route, x: 0, y: 0, ...marksOf(tree, edge), label: "", labelAtEnd: false, words: [], ...reach, arrow: edge.to < tree.firstPort };
+    return { edge, place, container, route, x: 0, y: 0, ...marksOf(tree, edge), label: "", labelAtEnd: false, words: [], ...reach, arrow: edge.to < tree.firstPort };
   }
 
   /** Return the gaps in which a route begins and ends. */
@@ -122,33 +124,62 @@ export class Lines {
     for (const { route } of arriving) this.linesFrom(this.gapsOf(route)[0]); // their shape may belong here
     bundle(leaving, "out");
     bundle(arriving, "into");
-    const requests: [line: Line, what: "branch" | "into" | "out" | "label", spots: Spot[]][] = [];
-    const request = (line: Line, what: (typeof requests)[0][1], ...ends: (1 | -1)[]): void => {
-      if (line[what]) requests.push([line, what, ends.flatMap((way) => this.lettering.spots(line.route, way))]);
+    const requests: { line: Line; what: Mark; text: string; size: number; hosts: [Line, Spot[]][]; own: number[] }[] = [];
+    const request = (line: Line, what: Mark, group: Line[], ...ends: (1 | -1)[]): void => {
+      const text = line[what];
+      if (!text) return;
+      const size = what === "label" ? FONT_SHAPE : FONT_MARK;
+      const width = this.lettering.measure(text, size, false);
+      const own = group.filter((other) => belongs(this.tree, line, other, what));
+      const spotsAt = (host: Line): Spot[] => ends.flatMap((end) => spots(this.lettering, host.route, end, width, size, what !== "label"));
+      // Without room beside it, a shape may stand beside another edge of the same tensors.
+      const others = what === "label" ? own.filter((other) => other !== line && this.gapsOf(other.route).every((one) => one === gap)) : [];
+      requests.push({ line, what, text, size, hosts: [line, ...others].map((host) => [host, spotsAt(host)]), own: own.map(({ place }) => place) });
     };
     for (const line of arriving) {
-      request(line, "branch", -1);
-      request(line, "into", -1);
+      request(line, "branch", arriving, -1);
+      request(line, "into", arriving, -1);
     }
-    for (const line of leaving) request(line, "out", 1);
+    for (const line of leaving) request(line, "out", leaving, 1);
     for (const line of new Set([...leaving, ...arriving])) {
       const [first, last] = this.gapsOf(line.route);
       const [end, there] = line.labelAtEnd ? [-1 as const, last] : [1 as const, first];
-      if (there === gap) request(line, "label", end, ...(first === last ? [-end as typeof end] : []));
+      if (there === gap) request(line, "label", this.linesFrom(first), end, ...(first === last ? [-end as typeof end] : []));
     }
     if (!requests.length) return;
-    const heights = requests.flatMap(([, , spots]) => spots.map(([, y]) => y)).sort((a, b) => a - b);
-    const [top, bottom] = [heights[0] - 8, heights[heights.length - 1] + 8];
-    const occupied = new Occupied(this.layout.width, this.layout.height);
+    const areas = requests.flatMap(({ hosts }) => hosts.flatMap(([, spots]) => spots.map(({ area }) => area)));
+    const top = areas.reduce((least, area) => Math.min(least, area[1]), Infinity) - 8;
+    const bottom = areas.reduce((most, area) => Math.max(most, area[3]), -Infinity) + 8;
+    const occupied = new Occupied(this.layout.width, this.layout.height, this.lettering.turned);
     for (const area of obstacles.boxes(top, bottom)) occupied.add(area);
-    for (const place of obstacles.edges(top - TURN, bottom + TURN)) occupied.addEdge(routeOf(this.layout, place), top, bottom);
-    for (const [line, what, spots] of requests) {
-      const word = occupied.place(line[what], what === "label" ? FONT_SHAPE : FONT_MARK, this.lettering, spots);
-      if (word) line.words.push(word);
-      else line[what] = "";
+    for (const place of obstacles.edges(top - TURN, bottom + TURN)) occupied.addEdge(place, routeOf(this.layout, place), top, bottom);
+    for (const { line, what, text, size, hosts, own } of requests) {
+      line[what] = "" as never;
+      for (const [host, spots] of hosts) {
+        const word = occupied.place(text, size, spots, own, this.lettering.away);
+        if (!word) continue;
+        host[what] = text as never;
+        host.words.push(word);
+        break;
+      }
     }
   }
 }
+
+/** The kinds of text beside a line. */
+type Mark = "branch" | "into" | "out" | "label";
+
+/** Return whether text of one line is as true of another: a shape of all lines with the same tensors, other text of lines that
+ * coincide at that end, whose texts are merged. */
+export function belongs(tree: Tree, line: Line, other: Line, what: Mark): boolean {
+  const [a, b] = [line.edge, other.edge];
+  if (line === other) return true;
+  if (what === "label") return a.from === b.from && tensorsOf(tree.scene, a).join() === tensorsOf(tree.scene, b).join();
+  return what === "out" ? a.from === b.from && endOf(line, "out") === endOf(other, "out") : a.to === b.to && endOf(line, "into") === endOf(other, "into");
+}
+
+/** Return the rounded x of an end of a line. */
+const endOf = ({ route }: Line, at: "into" | "out"): number => Math.round(at === "into" ? route[route.length - 2] : route[0]);
 
 /** Label the straightest of the lines that leave one box with the same tensors. */
 function label(tree: Tree, lines: Line[]): void {
@@ -172,10 +203,8 @@ function label(tree: Tree, lines: Line[]): void {
 function bundle(lines: Line[], at: "into" | "out"): void {
   const firsts = new Map<string, Line>();
   for (const line of lines) {
-    const { edge, route } = line;
     if (!line[at]) continue;
-    const [box, x] = at === "into" ? [edge.to, route[route.length - 2]] : [edge.from, route[0]];
-    const key = `${box} ${Math.round(x)}`;
+    const key = `${at === "into" ? line.edge.to : line.edge.from} ${endOf(line, at)}`;
     const first = firsts.get(key);
     if (!first) firsts.set(key, line);
     else {

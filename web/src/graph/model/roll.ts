@@ -48,8 +48,9 @@ function rollValues(values: Scene["values"], firsts: number[]): Scene["values"] 
   if (!values) return values;
   const place = new Map(firsts.map((row, at) => [row, at]));
   const kept = values.row.flatMap((row, i) => (place.has(row) ? [i] : []));
-  const columns = Object.entries(values).map(([name, column]) => [name, kept.map((i) => column[i])]);
-  return { ...(Object.fromEntries(columns) as NonNullable<Scene["values"]>), row: kept.map((i) => place.get(values.row[i])!) };
+  const { params, ...all } = values;
+  const columns = Object.entries(all).map(([name, column]) => [name, kept.map((i) => column[i])]);
+  return { ...(Object.fromEntries(columns) as NonNullable<Scene["values"]>), params, row: kept.map((i) => place.get(values.row[i])!) };
 }
 
 /** Group rows by layer. */

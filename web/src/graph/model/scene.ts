@@ -87,6 +87,8 @@ export interface Scene {
     zero: (number | null)[];
     histogram: number[][];
     picture?: (Thumbnail | null)[];
+    /** The same of parameters, by index into params. */
+    params?: { param: number[] } & Record<"mean" | "std" | "low" | "high", (number | null)[]> & Record<"nan" | "inf", number[]>;
   } | null;
   totals: {
     operations: number;

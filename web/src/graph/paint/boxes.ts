@@ -134,15 +134,17 @@ function drawWords(ctx: Pen, picture: Picture, box: PlacedBox, r: Rect, ink: str
   const centre = container ? middle + 9 : middle;
   if (container) button(ctx, r.x + 17, r.y + r.height / 2, false, ink, theme);
   const soft = ink === theme.text ? theme["text-soft"] : ink;
-  const two = below !== "" && !(node.kind === "group" && paint);
-  text(ctx, theme, title, centre, r.y + r.height / 2 - (two ? 7.5 : node.kind === "group" && paint ? 7 : 0), 13, ink, "center", true);
+  const strip = node.kind === "group" && paint !== null;
+  const two = below !== "" && !strip;
+  const heading = strip && isPaintable(node, paint) ? `${title} · ${below}` : title;
+  text(ctx, theme, heading, centre, r.y + r.height / 2 - (two ? 7.5 : strip ? 7 : 0), 13, ink, "center", true);
   if (two) text(ctx, theme, below, centre, r.y + r.height / 2 + 9.5, 11, soft, "center");
 }
 
 /** Return the text on a closed box: its title and, below it, its value or type. */
 export function wordsOn({ figures, paint }: Pick<Picture, "figures" | "paint">, node: TreeNode): [title: string, below: string] {
   const [title, subtitle] = captions(node, figures);
-  const value = paint && isBoxed(node) && isPaintable(node) ? valueOf(paint, node) : null;
+  const value = paint && isBoxed(node) && isPaintable(node, paint) ? valueOf(paint, node) : null;
   return [title, value !== null && paint ? formatValue(paint, value) : subtitle];
 }
 
@@ -166,10 +168,12 @@ function drawStrip(ctx: Pen, picture: Picture, node: TreeNode, r: Rect): void {
   const { paint, tree, theme } = picture;
   const left = r.x + 34;
   const width = (r.width - 46) / node.children.length;
+  ctx.fillStyle = theme.surface;
+  ctx.fillRect(left - 1, r.y + r.height - 18, r.width - 44, 11);
   node.children.forEach((id, i) => {
     const fill = paintOf(picture, tree.nodes[id]);
     const x = left + i * width;
-    if (!fill?.colour && !paint?.kinds) {
+    if (fill && !fill.colour && !paint?.kinds) {
       ctx.save();
       ctx.beginPath();
       ctx.rect(x, r.y + r.height - 17, width, 9);
@@ -212,13 +216,14 @@ interface Fill {
 
 /** Return the fill that a paint gives a box: without color if its value is missing, null if the box cannot be painted. */
 export function paintOf({ paint, theme }: Pick<Picture, "paint" | "theme">, node: TreeNode): Fill | null {
-  if (!paint || !(paint.kinds || isPaintable(node))) return null;
+  if (!paint || !(paint.kinds || isPaintable(node, paint))) return null;
   const value = valueOf(paint, node);
   if (paint.kinds) {
     const token = paint.kinds[value ?? 0][1];
     return token ? { colour: theme[token], hatched: paint.hatched?.[1](node) } : null;
   }
-  return { colour: value === null ? null : colourOf(paint, value) };
+  if (paint.hot && value === 0) return null;
+  return { colour: value === null ? null : colourOf(paint, paint.byBox?.shades[node.id] ?? value) };
 }
 
 /** Outline a selected, hovered or related box. */

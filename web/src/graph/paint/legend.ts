@@ -24,7 +24,7 @@ export interface LegendActions {
   fold(): void;
 }
 
-type LegendPart = Node | string | false;
+type LegendPart = Node | string | false | undefined;
 
 /** Return the legend: the scale of a paint, with a switch to a logarithmic one where possible, or the part of the visual
  * code that this graph uses. A folded legend is only its title. */
@@ -54,6 +54,7 @@ function scale(paint: Paint, { setLog, goTo }: LegendActions): LegendPart[] {
   return [
     el("span", { class: "ig-pair ig-scale-ends" }, low, bar(paint), high),
     key("missing", "no value"),
+    paint.note && el("span", { class: "ig-soft" }, paint.note),
     least !== undefined && press,
     first !== undefined && el("button", { type: "button", class: "ig-small", click: () => goTo(first) }, "Go to the first"),
   ];
@@ -63,8 +64,10 @@ function scale(paint: Paint, { setLog, goTo }: LegendActions): LegendPart[] {
 export function scaleEnds(paint: Paint): [low: string, high: string] {
   const { high } = paint;
   const low = paint.log ? paint.least! : paint.low;
-  const values = [...paint.values.values()].filter((value) => value !== null);
-  return [(values.some((value) => value < low) ? "≤ " : "") + formatValue(paint, low), (values.some((value) => value > high) ? "≥ " : "") + formatValue(paint, high)];
+  const values = [...paint.values.values()].filter((value) => value !== null && (value || !paint.hot)) as number[];
+  const isBelow = values.some((value) => value < low);
+  const isAbove = !paint.byBox && values.some((value) => value > high);
+  return [(isBelow ? "≤ " : "") + formatValue(paint, low), (isAbove ? "≥ " : "") + formatValue(paint, high)];
 }
 
 function bar(paint: Paint): HTMLElement {
@@ -74,6 +77,6 @@ function bar(paint: Paint): HTMLElement {
     return tick;
   });
   const element = el("i", { class: `ig-bar-scale${ticks.length ? " ig-ticked" : ""}` }, ...ticks);
-  element.style.background = scaleGradient();
+  element.style.background = scaleGradient(paint.hot);
   return element;
 }

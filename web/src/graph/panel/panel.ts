@@ -12,7 +12,7 @@ import { formatValue, isPaintable, type Paint, valueOf } from "../paint/paint.ts
 import { iconButton, inParts } from "./elements.ts";
 import { item, section } from "./section.ts";
 import { borders } from "./tensors.ts";
-import { valueOfRow } from "./values.ts";
+import { badParams, badText, figure, valueOfRow } from "./values.ts";
 
 export interface PanelActions {
   goTo(id: number): void;
@@ -34,7 +34,7 @@ export function panelFor(layoutView: LayoutView, id: number, paint: Paint | null
     el("p", { class: "ig-kind" }, kindOf(tree, node)),
     flagsOf(tree, node),
     node.kind === "group" ? picker(layoutView, node, actions) : null,
-    paint?.facts ? facts(paint.facts(node)) : paint && isPaintable(node) ? paintedValue(paint, node) : null,
+    paint?.facts ? facts(paint.facts(node)) : paint && isPaintable(node, paint) ? paintedValue(paint, node) : null,
     facts([
       ["Failed with", isFailed(node) ? scene.error : ""],
       ["Decision", node.decision],
@@ -128,9 +128,14 @@ function parameters({ scene }: Tree, rows: number[], total: number): HTMLElement
   const inside = new Set(rows);
   const held = new Set<number>();
   scene.opParams.op.forEach((row, i) => inside.has(row) && held.add(scene.opParams.param[i]));
-  const items = [...held].map((index) => {
+  const figures = scene.values?.params;
+  const bad = badParams(scene);
+  const items = [...held].sort((a, b) => Number(bad.has(b)) - Number(bad.has(a)) || a - b).map((index) => {
     const [address, shape, dtype, nbytes, trainable] = scene.params[index];
-    return item(inParts(address), `${dimensions(shape)} · ${count(product(shape))} ${dtype} · ${bytes(nbytes)}${trainable ? "" : " · frozen"}`);
+    const i = figures?.param.indexOf(index) ?? -1;
+    const values = i < 0 ? "" : ` · ${figure(figures!.mean[i])} ± ${figure(figures!.std[i])}, ${figure(figures!.low[i])} … ${figure(figures!.high[i])}`;
+    const text = `${dimensions(shape)} · ${count(product(shape))} ${dtype} · ${bytes(nbytes)}${trainable ? "" : " · frozen"}${values}`;
+    return item(inParts(address), text, bad.has(index) && el("b", { class: "ig-bad" }, badText(...bad.get(index)!)));
   });
   return section(`Parameters${total ? ` · ${grouped(total)}` : ""}`, items);
 }

@@ -33,6 +33,15 @@ export function summaryOf(scene: Scene, row: number): Summary | null {
   return { mean: mean[i], std: std[i], low: low[i], high: high[i], nan: nan[i], inf: inf[i], zero: zero[i], histogram: histogram[i] ?? [], picture: picture?.[i] };
 }
 
+/** Return the number of NaN and infinite elements of each parameter that has any. */
+export function badParams({ values }: Scene): Map<number, [nan: number, inf: number]> {
+  const { param = [], nan, inf } = values?.params ?? {};
+  return new Map(param.flatMap((index, i) => (nan![i] + inf![i] ? [[index, [nan![i], inf![i]]]] : [])));
+}
+
+/** Name counts of NaN and infinite elements; "" without any. */
+export const badText = (nan: number, inf: number): string => [nan && `${grouped(nan)} NaN`, inf && `${grouped(inf)} infinite`].filter(Boolean).join(", ");
+
 /** Format a statistic. */
 export function figure(value: number | null): string {
   if (value === null) return "none";
@@ -47,7 +56,7 @@ export function valueOfRow(scene: Scene, row: number): HTMLElement | null {
   if (!summary) return null;
   const { mean, std, low, high, nan, inf, zero, picture } = summary;
   const isOne = product(scene.metas[scene.ops.meta[row]][0]) === 1;
-  const bad = [nan && `${grouped(nan)} NaN`, inf && `${grouped(inf)} infinite`].filter(Boolean).join(", ");
+  const bad = badText(nan, inf);
   const rows: [string, string][] = [];
   if (low !== null && low === high) rows.push([isOne ? "Number" : "All values", figure(low)]);
   else if (low !== null) rows.push(["Mean", figure(mean)], ["Std", figure(std)], ["Range", `${figure(low)} … ${figure(high)}`]);

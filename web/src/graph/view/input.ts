@@ -13,8 +13,10 @@ export interface Gestures {
 const DRAG_FROM = 4; // a press that moves fewer pixels is not a drag
 const NOTCH = 35; // the largest wheel delta that zooms at once; pinch events have smaller ones
 
-/** Listen for events on a canvas. */
-export function listen(canvas: HTMLCanvasElement, gestures: Gestures): void {
+/** Listen for events on a canvas. As a guest of another page, such as a notebook, it leaves the wheel to that page until it is
+ * clicked, except with Ctrl. */
+export function listen(canvas: HTMLCanvasElement, gestures: Gestures, isGuest: boolean): void {
+  const hasFocus = (): boolean => document.hasFocus() && (canvas.getRootNode() as Document | ShadowRoot).activeElement === canvas;
   const down = new Map<number, { x: number; y: number }>();
   let moved = 0;
   let spread = 0;
@@ -61,6 +63,7 @@ export function listen(canvas: HTMLCanvasElement, gestures: Gestures): void {
   canvas.addEventListener(
     "wheel",
     (event) => {
+      if (isGuest && !event.ctrlKey && !event.metaKey && !hasFocus()) return;
       event.preventDefault();
       const at = place(event);
       const { deltaX, deltaY } = event; // Firefox gives pixels, like other browsers, unless deltaMode is read

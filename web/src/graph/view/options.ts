@@ -16,6 +16,8 @@ export interface GraphOptions {
   themeButton?: boolean;
   /** How many levels of modules to open at first; default: as many as are readable. */
   depth?: number | null;
+  /** Whether it is part of a page that scrolls, such as a notebook, and takes the wheel only once it is clicked. */
+  isGuest?: boolean;
   /** Whether the passes of a layer are one box; default: where there would be too many boxes to read. */
   rolled?: boolean | null;
   /** This program, for the worker that lays out large graphs; without it the page lays them out. */

@@ -54,7 +54,7 @@ export class GraphView extends Session implements GraphCommands {
     host.intusView = this;
     this.colours.put("");
     this.bar.setDepth(this.layoutView.depth, this.layoutView.depths.steps);
-    listen(canvas, gestures(this));
+    listen(canvas, gestures(this), options.isGuest === true);
     this.root.addEventListener("keydown", (event) => this.onKey(event));
     this.outline.update(-1);
     this.start();
