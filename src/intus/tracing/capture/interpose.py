@@ -191,6 +191,8 @@ class Capture:
     def _undo_writes(self) -> None:
         with torch._C.DisableTorchFunction():
             restorer = self.recording.restorer
+            for t in restorer.gathered():
+                self.values.before_writing(t)
             for t in restorer.modified():
                 self.values.before_writing(t)
                 self.restored.append(memory_of(t))

@@ -153,8 +153,7 @@ class Producers:
         Args:
             t: The tensor.
             producer: Its producer.
-            written: Whether ``producer`` wrote into ``t``, so that the earlier producer of its inside is
-                outdated.
+            written: Whether ``producer`` wrote into ``t``, and so into the tensor inside.
         """
         inner, depth = inner_of(t), 1
         if inner is not None:  # a write to one of the two does not change the version of the other

@@ -51,8 +51,8 @@ _NONE = Difference(0.0, 0.0, 1.0, 0.0, 0, 0)
 def plain(t: Tensor) -> Tensor | None:
     """Return the elements of a tensor as real numbers on the CPU; None if they cannot be compared.
 
-    Complex numbers become pairs; quantized and sparse tensors become dense. Of a ``DTensor`` it is the
-    part of this process.
+    Complex numbers become pairs; quantized and sparse tensors become dense. Of a ``DTensor`` this is the part
+    of this process.
     """
     t = local_of(t)
     if t.is_meta or t.is_nested:

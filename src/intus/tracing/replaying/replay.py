@@ -15,7 +15,7 @@ from torch import Tensor
 from ...core.shared_array import shared_array
 from ..capture.call_log import INPUTS, CallLog
 from ..capture.context.execution_context import DEFAULT, within
-from ..capture.context.no_collectives import CollectiveError, refuse_collectives
+from ..capture.context.no_collectives import collectives_refused
 from ..capture.context.randomness import preserve_generators
 from ..capture.functions import describe, results, written
 from ..capture.invocation import Invocation, Patch, TensorArg, arguments
@@ -133,11 +133,16 @@ def run_call(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
                     argument.requires_grad_()
                 ready[id(t)] = copied(argument) if writes_any or id(t) in targets else argument
         args, kwargs = arguments(call.args, call.kwargs, [ready[id(t)] for t in given])
+        guard = collectives_refused(call.func, wraps=any(inner_of(t) is not None for t in given))
         try:
-            with refuse_collectives(call.func, wraps=any(inner_of(t) is not None for t in given)):
+            with guard:
                 out = call.func(*args, **kwargs)
-        except CollectiveError as error:
-            raise UnprovenError(str(error)) from None
+        finally:  # torch's C++ code turns exceptions into others
+            if guard.refused:
+                raise UnprovenError(
+                    f"it communicates with the other processes ({guard.refused}), and one of them cannot run "
+                    "a collective again alone"
+                )
         returned = results(description, out, written(description, args, kwargs))
         return [t.detach() for t in returned] if call.picks is None else [returned[n] for n in call.picks]
 
@@ -236,6 +241,9 @@ def equal(a: Tensor, b: Tensor) -> bool:
 
 
 def _bits(t: Tensor) -> Tensor:
+    if type(t) is not Tensor:
+        with torch._C.DisableTorchFunction():  # of a subclass with plain memory this makes a plain tensor
+            t = t.detach()
     plain = t.detach().resolve_conj().resolve_neg().contiguous()
     if plain.is_complex():
         plain = torch.view_as_real(plain)

@@ -22,27 +22,47 @@ _NAMESPACES = frozenset(
 _LOCAL = frozenset({"wait_tensor", "_wrap_tensor_autograd"})
 
 
-class CollectiveError(RuntimeError):
-    """A replay has reached a collective, which was not run."""
+class CollectivesRefused(AbstractContextManager[Any]):
+    """A context in which operators that communicate raise an exception instead of running.
+
+    Args:
+        active: Whether to do so; otherwise the context does nothing.
+
+    Attributes:
+        refused: The first such operator; ``""`` if there was none.
+    """
+
+    def __init__(self, *, active: bool) -> None:
+        self.refused = ""
+        self._mode: AbstractContextManager[Any] = _Refuse(self) if active else nullcontext()
+
+    def __enter__(self) -> CollectivesRefused:
+        self._mode.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._mode.__exit__(*error)
 
 
-class _RefuseCollectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Raises CollectiveError instead of running an operator that communicates."""
+class _Refuse(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Raises an exception instead of running an operator that communicates."""
+
+    def __init__(self, context: CollectivesRefused) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._context = context
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(hasattr(type_, "__tensor_flatten__") for type_ in types):
             return NotImplemented  # let ``DTensor`` run: this mode sees the operators that it calls
         name = str(getattr(func, "__name__", func)).partition(".")[0]
         if getattr(func, "namespace", "") in _NAMESPACES and name not in _LOCAL:
-            raise CollectiveError(
-                f"it communicates with the other processes ({name.strip('_')}), and one of them cannot run "
-                "a collective again alone"
-            )
+            self._context.refused = self._context.refused or name.strip("_")
+            raise RuntimeError(f"{name} must not run here.")
         return func(*args, **(kwargs or {}))
 
 
-def refuse_collectives(func: Any, *, wraps: bool) -> AbstractContextManager[Any]:
-    """Return a context in which collectives raise CollectiveError, for a call of ``func``.
+def collectives_refused(func: Any, *, wraps: bool) -> CollectivesRefused:
+    """Return a context that refuses collectives during a call of ``func``.
 
     It does nothing if there is one process only, or if the call cannot communicate: torch's own functions do
     so only for subclasses.
@@ -52,8 +72,7 @@ def refuse_collectives(func: Any, *, wraps: bool) -> AbstractContextManager[Any]
         wraps: Whether an argument is a wrapper subclass such as ``DTensor``.
     """
     if not wraps and isinstance(func, BuiltinFunctionType | MethodDescriptorType):
-        return nullcontext()
-    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
-        return nullcontext()
-    alone = torch.distributed.get_world_size() == 1
-    return nullcontext() if alone else _RefuseCollectives()  # type: ignore[no-untyped-call]
+        return CollectivesRefused(active=False)
+    distributed = torch.distributed
+    several = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+    return CollectivesRefused(active=several)

@@ -13,6 +13,7 @@ from torch.nn import Module
 from ..memory import is_freed, memory_of
 from .attributes import Attributes
 from .autograd_history import AutogradHistory
+from .sharded_parameters import ShardedParameters
 
 
 class StateRestorer:
@@ -31,6 +32,7 @@ class StateRestorer:
         self._sizes: dict[int, tuple[Tensor, int]] = {}  # of memories known before the pass, in bytes
         self._watching = False
         self._attributes = Attributes()
+        self._sharded = ShardedParameters()
         #: By memory, geometry and dtype: the tensor, an alias of its data, and a copy of its values.
         self._undo: dict[Any, tuple[Tensor, Tensor, Tensor]] = {}
         self._leaves: dict[int, Tensor] = {}  # by id: tensors without autograd history that were written to
@@ -43,12 +45,13 @@ class StateRestorer:
         """Start copying: the attributes of these modules now, memory before each write."""
         self._watching = True
         for module in modules:
-            self._attributes.remember(module)
+            self.add_module(module)
 
     def add_module(self, module: Module) -> None:
         """Copy the attributes of a module that the pass has met."""
         if self._watching:
             self._attributes.remember(module)
+            self._sharded.remember(module)
 
     def add_arguments(self, values: Any) -> None:
         """Copy the attributes and elements of the objects among the arguments of the pass."""
@@ -106,6 +109,10 @@ class StateRestorer:
             t.grad = grad
         self._gradients.clear()
 
+    def gathered(self) -> list[Tensor]:
+        """Return the tensors whose memory ``restore`` will free."""
+        return self._sharded.gathered()
+
     def modified(self) -> list[Tensor]:
         """Return aliases of the tensors from before the pass that it wrote to."""
         return [t for _, t, _ in self._undo.values()]
@@ -117,6 +124,7 @@ class StateRestorer:
         a later backward pass would refuse tensors that look modified. Tensors that had no autograd history
         have none again, for example a buffer that averages activations; others have their own.
         """
+        self._sharded.restore()
         self._history.restore()
         self._restore_gradients()
         self._reallocate()
