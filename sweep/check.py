@@ -81,13 +81,13 @@ def check(one: Architecture, report: Callable[[dict[str, Any]], None]) -> None:
             try:
                 case = step(case, outcome)
             except Exception as error:
-                outcome.reasons.append(f"{step.__name__[1:]}: {_message(error)}")
+                outcome.reasons.append(f"{step.__name__[1:]}: {message(error)}")
                 report_outcome()
                 return
             report_outcome()
 
 
-def _message(error: BaseException) -> str:
+def message(error: BaseException) -> str:
     """Format an exception on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Module
+from torch.overrides import _get_current_function_mode_stack
 
 from ...core.graph import CREATED
 from .call_log import CallLog
@@ -83,6 +84,8 @@ class ModuleCalls:
         if offset >= 0:
             self._add_exit(call, offset, out)
             return
+        if not self._is_recording():
+            return  # a torch function calls the module, and is recorded as one operation itself
         with torch._C.DisableTorchFunction():  # the recorder's own calls are not part of the pass
             returned = tensors(out)
             unknown = [t for t in returned if not self._producers.is_known(t)]
@@ -95,6 +98,11 @@ class ModuleCalls:
                 if offset >= 0:
                     self._add_exit(call, offset, t)
             self._producers.extra_producers.clear()
+
+    def _is_recording(self) -> bool:
+        """Return whether operations are recorded now: a torch function runs without its recorder."""
+        modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+        return any(getattr(mode, "module_calls", None) is self for mode in modes)
 
     def leave(self, call: int) -> None:
         """Record that a call is over, whether it returned or raised."""
