@@ -125,15 +125,21 @@ def _named(inputs: Any) -> bool:
     return isinstance(inputs, Mapping)
 
 
-def _plain(one: Architecture, outcome: Outcome) -> Any:
+def build(one: Architecture) -> tuple[Any, Any]:
+    """Return the model in eval mode, and its inputs, after a first pass, which may create lazy layers and caches."""
     torch.manual_seed(0)
     random.seed(0)
     np.random.seed(0)
     model, inputs = one.build()
     if isinstance(model, nn.Module):
         model.eval()
+    _Pass(model, inputs).run_itself(model)
+    return model, inputs
+
+
+def _plain(one: Architecture, outcome: Outcome) -> Any:
+    model, inputs = build(one)
     case = _Pass(model, inputs)
-    case.run_itself(model)  # a first pass may create lazy layers and caches
     if isinstance(model, nn.Module):
         outcome.parameters = sum(p.numel() for p in model.parameters())
     first = case.run()

@@ -74,10 +74,11 @@ def fingerprint() -> str:
 
 def versions() -> str:
     """Return the installed versions of the packages of the catalogue."""
-    return ", ".join(f"{name} {_version(name)}" for name in _PACKAGES if _version(name))
+    return ", ".join(f"{name} {version_of(name)}" for name in _PACKAGES if version_of(name))
 
 
-def _version(name: str) -> str:
+def version_of(name: str) -> str:
+    """Return the installed version of a package; an empty text if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:

@@ -176,11 +176,15 @@ class _Judge:
                 continue
             for number in range(next_, len(self.observed.results)):
                 result = self.observed.results[number]
-                if _canonical(result.name) == op.type and _same(result.value, op.value):
+                if _canonical(result.name) == op.type and (
+                    "empty" in op.type or _same(result.value, op.value)  # uninitialized memory has any value
+                ):
                     match[op.row], next_ = number, number + 1
                     break
             else:
-                if isinstance(op.func, torch.nn.Module):  # a ScriptModule, which is one operation of the trace
+                if isinstance(
+                    op.func, torch.nn.Module
+                ):  # a ScriptModule, which is one operation of the trace
                     continue
                 self.found.unmatched.append(op.label)
         return match

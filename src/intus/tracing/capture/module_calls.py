@@ -84,13 +84,15 @@ class ModuleCalls:
         if offset >= 0:
             self._add_exit(call, offset, out)
             return
-        if not self._is_recording():
-            return  # a torch function calls the module, and is recorded as one operation itself
         with torch._C.DisableTorchFunction():  # the recorder's own calls are not part of the pass
             returned = tensors(out)
             unknown = [t for t in returned if not self._producers.is_known(t)]
             unknown = [t for t in unknown if _is_computed_unseen(t, module, (args, kwargs))]
-            if unknown:
+            if (
+                unknown and not self._is_recording()
+            ):  # part of a torch function, which is one operation itself
+                returned = [t for t in returned if all(t is not other for other in unknown)]
+            elif unknown:
                 picks = tuple(n for n, t in enumerate(returned) if any(t is other for other in unknown))
                 self._add_opaque(call, module, (args, kwargs), unknown, picks)
             for t in returned:
