@@ -126,7 +126,10 @@ def _named(inputs: Any) -> bool:
 
 
 def build(one: Architecture) -> tuple[Any, Any]:
-    """Return the model in eval mode, and its inputs, after a first pass, which may create lazy layers and caches."""
+    """Return the model in eval mode, and its inputs.
+
+    A first pass has run, because it may create lazy layers and caches.
+    """
     torch.manual_seed(0)
     random.seed(0)
     np.random.seed(0)

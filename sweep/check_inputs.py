@@ -1,4 +1,4 @@
-"""Check an operator or module on torch's own test inputs; every step counts what agreed and notes what did not."""
+"""Check an operator or module on torch's own test inputs; every step counts what agreed."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class InputsOutcome:
     Attributes:
         family: ``"operators"`` or ``"modules"``.
         name: The name in torch's table.
-        counts: How many cases there were (``cases``), how many run without intus and give equal outputs twice (``ran``),
-            and of each step how often it was tried (``equal``) and agreed (``equal ok``). Also the numbers of
-            operations, of proven and exempt rows, and of pairs that autograd judged.
+        counts: How many cases there were (``cases``), how many run without intus and give equal outputs
+            twice (``ran``), and of each step how often it was tried (``equal``) and agreed (``equal ok``).
+            Also the numbers of operations, of proven and exempt rows, and of pairs that autograd judged.
         wrong: What did not agree: ``step | case | why``.
         refused: Why ``save`` refused, with counts.
         seconds: Seconds of the whole check.

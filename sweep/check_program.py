@@ -22,9 +22,7 @@ from .judges.edges import judge
 from .judges.programs import Program, program
 
 #: How many programs a subject has, and how many subjects there are.
-PER_SUBJECT, SUBJECTS = 20, 50
-#: The kinds of decisions that the programs have.
-_KINDS = frozenset({"if", "elif", "while", "ternary", "assert", "comprehension"})
+PER_SUBJECT, SUBJECTS = 20, 25
 
 
 class Seeds(NamedTuple):

@@ -75,7 +75,8 @@ def _write(section: Callable[[list[Any]], tuple[str, str]]) -> Callable[[Path, l
 def _line(outcome: Any) -> str:
     wrong = (outcome.wrong + outcome.reasons)[:1]
     ran = outcome.counts.get("ran", 0)
-    return f"{outcome.family} {outcome.name}: {ran} run, {len(outcome.wrong)} wrong, {outcome.seconds:.1f} s {wrong}"
+    counts = f"{ran} run, {len(outcome.wrong)} wrong, {outcome.seconds:.1f} s"
+    return f"{outcome.family} {outcome.name}: {counts} {wrong}"
 
 
 def _opinion(outcome: OpinionsOutcome) -> str:

@@ -15,12 +15,13 @@ from .run import versions
 
 _HEAD = """# Why believe a trace
 
-What was judged by whom, with the counts. Every section is written by the sweep that it is about (`make sweep`,
-`make sweep ARGS=ops`, `modules`, `programs`, `opinions`); do not edit.
+What was judged by whom, with the counts. Every section is written by the sweep that it is about (`make sweep`
+and `make sweep ARGS=ops`, `modules`, `programs`, `opinions`); do not edit.
 
-Nobody who wrote intus decides here what is right: plain torch does (the same values without a trace), autograd
-(which operation was computed from which), forward hooks, Hugging Face, torchvision, `torch.export` and torch's FLOP
-counter. The inputs are torch's own, the architectures are those of public libraries, and the programs are random.
+Nobody who wrote intus decides here what is right: plain torch does (the same values without a trace),
+autograd (which operation was computed from which), forward hooks, Hugging Face, torchvision,
+`torch.export` and torch's FLOP counter. The inputs are torch's own, the architectures those of public
+libraries, and the programs random.
 """
 _STEPS = {
     "equal": "plain torch: outputs, state and inputs, bit for bit",
@@ -71,9 +72,11 @@ def programs(outcomes: Sequence[ProgramsOutcome]) -> tuple[str, str]:
     """Return the section about random programs."""
     total = sum((Counter(one.counts) for one in outcomes), Counter[str]())
     lines = [
-        f"{total['ran']:,} random modules with views, writes through views, branches, loops, shared parameters and nested "
-        f"outputs: {total['operations']:,} operations, {total['writes']:,} of them writes in place. "
-        f"Autograd judged {total['pairs']:,} pairs, the programs noted {total['decisions noted']:,} decisions. {_when()}",
+        f"{total['ran']:,} random modules with views, writes through views, branches, loops, shared "
+        f"parameters and nested outputs: {total['operations']:,} operations, {total['writes']:,} of them "
+        f"writes in place. Autograd judged {total['pairs']:,} pairs, the programs noted "
+        f"{total['decisions noted']:,} decisions. "
+        f"{_when()}",
         "",
         "| judge | programs | agree |",
         "|---|--:|--:|",
@@ -94,7 +97,7 @@ def opinions(outcomes: Sequence[OpinionsOutcome]) -> tuple[str, str]:
         wrong = [one for one in asked if any(why.startswith(f"{name} |") for why in one.wrong)]
         compared = sum(one.compared[name] for one in asked)
         lines.append(f"| {name} | {what} | {len(asked)} | {compared:,} | {len(wrong)} |")
-    bad = [(one, [why for why in one.wrong]) for one in ran if one.wrong]
+    bad = [(one, one.wrong) for one in ran if one.wrong]
     if bad:
         lines += ["", "| architecture | judge and difference |", "|---|---|"]
         lines += [f"| {one.family} {one.name} | {_short(why)} |" for one, why in bad]

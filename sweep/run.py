@@ -6,13 +6,19 @@ import hashlib
 import json
 import os
 import resource
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from select import select
+from tempfile import mkdtemp
 from typing import Any, NamedTuple, Protocol
+
+import torch
+
+import intus
 
 from .check import Outcome, check
 
@@ -35,7 +41,8 @@ class Kind(NamedTuple):
     """A kind of check.
 
     Attributes:
-        check: Checks one subject. Its second argument is called with the outcome so far, as a dict, after each step.
+        check: Checks one subject. Its second argument is called with the outcome so far, as a dict, after
+            each step.
         outcome: The dataclass of the outcome. Its first two fields are the family and the name.
         line: Formats an outcome as a line of progress.
     """
@@ -128,6 +135,7 @@ def _read(results: Path, mark: str, kind: Kind) -> dict[tuple[str, str], Any]:
 
 def _all(todo: list[Subject], jobs: int, kind: Kind) -> Iterator[Any]:
     """Yield the outcomes as processes finish."""
+    _import_everything()
     waiting, running = list(reversed(todo)), list[_Child]()
     try:
         while waiting or running:
@@ -140,6 +148,15 @@ def _all(todo: list[Subject], jobs: int, kind: Kind) -> Iterator[Any]:
     finally:
         for child in running:
             child.kill()
+
+
+def _import_everything() -> None:
+    """Import what intus imports on first use, so that every process has it, and the same."""
+    path = Path(mkdtemp()) / "a.trace"
+    intus.trace(torch.relu, torch.ones(1)).save(path)
+    intus.load(path)
+    intus.validate(torch.relu, torch.ones(1))
+    shutil.rmtree(path.parent)
 
 
 class _Child:

@@ -16,9 +16,10 @@ _HEAD = """# torch's own test inputs
 torch tests its operators and modules on inputs of its own: `common_methods_invocations.op_db` and
 `common_modules.module_db`. `make sweep ARGS=ops` and `ARGS=modules` trace them; do not edit this page.
 
-An operator is called as a function, as a method, in place and with `out=`, on its first two samples and a later
-one. A module is called with all its inputs, in training and in evaluation. Cases that torch itself refuses, that
-return no tensor, or that give another result when run twice (uninitialized memory) do not count.
+An operator is called as a function, as a method, in place and with `out=`, on its first two samples and a
+later one. A module is called with all its inputs, in training and in evaluation. Cases that torch itself
+refuses, that return no tensor, or that give another result when run twice (uninitialized memory) do not
+count.
 """
 
 
@@ -37,7 +38,8 @@ def summary(family: str, outcomes: Sequence[InputsOutcome]) -> str:
     total, ran = _totals(outcomes), [one for one in outcomes if one.counts.get("ran")]
     clean = sum(not one.wrong for one in ran)
     return (
-        f"{len(outcomes)} {family}, {len(ran)} of them run: {total['ran']:,} cases, {total['operations']:,} operations; "
+        f"{len(outcomes)} {family}, {len(ran)} of them run: {total['ran']:,} cases, "
+        f"{total['operations']:,} operations; "
         f"{clean} {family} without a finding."
     )
 
@@ -52,7 +54,8 @@ def _section(family: str, outcomes: Sequence[InputsOutcome]) -> str:
     lines += ["", f"Autograd judged {total['pairs']:,} pairs. "]
     lines[-1] += f"{total['proven']:,} rows are proven, {total['exempt']:,} exempt. "
     lines[-1] += (
-        f"Left out: {total['refused by torch']} cases that torch refuses, {total['no tensor']} without a tensor, "
+        f"Left out: {total['refused by torch']} cases that torch refuses, "
+        f"{total['no tensor']} without a tensor, "
     )
     lines[-1] += f"{total['not reproducible']} that are not reproducible."
     refused = sum((Counter(one.refused) for one in outcomes), Counter[str]())

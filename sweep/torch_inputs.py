@@ -26,7 +26,8 @@ class Case(NamedTuple):
     Attributes:
         name: The sample and the form of the call.
         model: A module, or a function of the tensors.
-        inputs: The arguments of the model; every tensor among them is an argument of its own if it is a function.
+        inputs: The arguments of the model; every tensor among them is an argument of its own if it is a
+            function.
         differentiable: Whether torch says that gradients are supported.
     """
 

@@ -1,9 +1,9 @@
 """Autograd as the judge of edges: what each operation was computed from, by ``next_functions``.
 
-The judge runs the model once more without intus, notes every call and its node of autograd, and finds for each
-call the nearest calls, inputs and parameters that autograd reaches. Operations of the trace and calls are matched
-one to one by name, shape and value. Views are passed over on both sides, because autograd makes their nodes
-again after a write through another view.
+The judge runs the model once more without intus, notes every call and its node of autograd, and finds for
+each call the nearest calls, inputs and parameters that autograd reaches. Operations of the trace and calls
+are matched one to one by name, shape and value. Views are passed over on both sides, because autograd makes
+their nodes again after a write through another view.
 
 Autograd sees no integers, no comparisons and nothing under ``no_grad``: pairs of those are not judged.
 """
@@ -28,8 +28,8 @@ _OVERWRITES = frozenset(
     {"zero", "fill", "copy", "setitem", "set_data", "data", "normal", "uniform", "bernoulli"}
 )
 _OVERWRITES |= {"exponential", "geometric", "log_normal", "cauchy", "random", "clamp_", "index_fill", "eye"}
-#: Arguments that autograd does not follow, by function: those that give only a shape or dtype, and targets that are
-#: only compared.
+#: Arguments that autograd does not follow, by function: those that give only a shape or dtype, and targets
+#: that are only compared.
 _NOT_FOLLOWED = {"expand_as": 1, "view_as": 1, "reshape_as": 1, "type_as": 1, "to": 1}
 _NOT_FOLLOWED |= {"cosine_embedding_loss": 2, "hinge_embedding_loss": 1}
 #: Names of operators, as Python and as intus call them.
@@ -67,7 +67,7 @@ class Judgement:
 
 
 class _Near(NamedTuple):
-    """What the graph has for an operation: the nearest results and parameters, and the operations passed over."""
+    """The nearest results and parameters that the graph has, and the operations passed over."""
 
     results: set[int]
     params: set[str]
@@ -192,7 +192,7 @@ class _Judge:
     # -- what autograd reaches ---------------------------------------------------------------------------
 
     def _expected(self, number: int | None, start: tuple[Any, int]) -> tuple[set[int], set[str], bool]:
-        """Return the nearest results and parameters that autograd reaches, and whether it passed a custom function."""
+        """Return the nearest results and parameters of autograd, and whether it passed a custom function."""
         results, params, custom = set[int](), set[str](), False
         call = None if number is None else self.observed.results[number].call
         todo, seen = [start], set[Any]()
@@ -202,10 +202,10 @@ class _Judge:
                 continue
             seen.add((node, output))
             owner = self.observed.owner.get((node, output))
-            if owner is not None and owner != number and not self._is_transparent(owner):
-                if owner < 0 or self.observed.results[owner].call != call:
-                    results.add(owner)
-                    continue
+            is_other = owner is not None and owner != number and not self._is_transparent(owner)
+            if is_other and (owner < 0 or self.observed.results[owner].call != call):
+                results.add(owner)
+                continue
             if isinstance(node, torch.autograd.function.BackwardCFunction):
                 custom = True
             variable = getattr(node, "variable", None)
@@ -287,7 +287,7 @@ class _Judge:
         return params.union(*(names for names in self.observed.names.values() if names & params))
 
     def _excused(self, op: Any) -> _Near:
-        """Return what the graph has through arguments that autograd need not follow, or for other results of the call."""
+        """Return what autograd need not reach: through some arguments, or for other results of the call."""
         if op.in_place or op.type in _OVERWRITES:
             found = self._recorded(op, only="0")
         elif op.type in _NOT_FOLLOWED:
@@ -305,8 +305,9 @@ class _Judge:
     def _before_writes(self, expected: set[int]) -> set[int]:
         """Return what autograd reaches beyond writes among ``expected``.
 
-        Where an operation reads a view of memory that was written later, the graph has both edges: to the view,
-        which is the argument, and to the write. Autograd makes the view's node again and keeps only the write.
+        Where an operation reads a view of memory that was written later, the graph has both edges: to the
+        view, which is the argument, and to the write. Autograd makes the view's node again and keeps only
+        the write.
         """
         found, todo = set[int](), [n for n in expected if n >= 0 and self.observed.results[n].written]
         while todo:
@@ -329,7 +330,7 @@ def _trainable(op: Any) -> set[str]:
 
 
 def _canonical(name: str) -> str:
-    """Return the name of a function without the marks of its form: ``__iadd__``, ``add_`` and ``add`` are one."""
+    """Return the name of a function without the marks of its form, as in ``__iadd__`` and ``add_``."""
     if name.startswith("__") and name.endswith("__"):
         name = name[2:-2]
         if name[1:] in _OPERATORS and name[0] in "ir":

@@ -52,8 +52,8 @@ class Observed:
 
     Attributes:
         results: The tensors that calls returned or wrote, in order.
-        owner: The number of the result by its node of autograd and the number of the node's output; -1 - n for
-            the input n.
+        owner: The number of the result by its node of autograd and the number of the node's output; -1 - n
+            for the input n.
         outputs: The tensors of the output.
         output_nodes: Their nodes of autograd, with the number of the node's output; None without one.
         names: The names of the parameters by ``id``.
@@ -71,7 +71,8 @@ def observe(model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
 
     Args:
         model: A module or function.
-        args: Its arguments. Give tensors that are no leaves of autograd, so that the model may write into them.
+        args: Its arguments. Give tensors that are no leaves of autograd, so that the model may write into
+            them.
         kwargs: Its keyword arguments.
     """
     found = Observed()

@@ -83,7 +83,7 @@ def forward_hooks(
 def hidden_states(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], trace: intus.Trace
 ) -> Opinion:
-    """Find the hidden states and attentions that a model of Hugging Face returns among the values of the trace.
+    """Find the hidden states and attentions of Hugging Face among the values of the trace.
 
     The trace is one of a run that does not return them.
     """
@@ -134,7 +134,8 @@ def exported(
 ) -> Opinion:
     """Compare the edges with those of ``torch.export``, contracted to the operations that take parameters.
 
-    ``torch.export`` has the operations inside of ``multi_head_attention_forward``, so they are traced as well.
+    ``torch.export`` has the operations inside of ``multi_head_attention_forward``, so they are traced as
+    well.
     """
     with torch.enable_grad():  # without gradients, encoder layers are one operation that torch cannot export
         if any(isinstance(module, nn.MultiheadAttention) for module in model.modules()):
@@ -233,8 +234,8 @@ class _Node(NamedTuple):
 def _contracted(nodes: list[_Node], ends: list[Any]) -> set[tuple[frozenset[str], frozenset[str]]]:
     """Return which operations with parameters feed which, as pairs of the modules that have these parameters.
 
-    An operation on parameters alone (``weight.t()``, ``cls_token.expand(…)``) belongs to the operation that takes
-    its result. An empty set stands for the outputs.
+    An operation on parameters alone (``weight.t()``, ``cls_token.expand(…)``) belongs to the operation that
+    takes its result. An empty set stands for the outputs.
     """
     by_key = {node.key: node for node in nodes}
     needed, todo = set[Any](), list(ends)

@@ -1,9 +1,9 @@
 """Random modules as source code: views, writes through them, branches, loops, shared parameters, containers.
 
-A program is text, because intus reads the source of the model for its lines and branches. Every value is a tensor
-of 3 × 4 numbers, so that any statement may follow any other; views of other shapes are made, written into, read,
-and forgotten. The text has a second form in which every condition is noted, with its kind and whether it was true:
-what a trace says of the model's decisions is compared with that.
+A program is text, because intus reads the source of the model. Every value is a tensor of 3 × 4 numbers, so
+that any statement may follow any other; views of other shapes are made, written into, read, and forgotten.
+The text has a second form in which every condition is noted, with its kind and whether it was true: what a
+trace says of the decisions of the model is compared with that.
 """
 
 from __future__ import annotations
@@ -55,11 +55,13 @@ _BINARY += (
 _BINARY += ("torch.tanh(torch.addmm({a}, {b}, {a}.t() @ {b}))", "{a}.index_select(0, {b}.argmax(0)[:3])")
 #: Views, each with whether it may be written into.
 _VIEWS = {
-    "{a}[1]": True, "{a}[:, ::2]": True, "{a}.t()": True, "{a}.contiguous().view(-1)[2:9]": True, "{a}.contiguous().view(2, 6)": True,
-    "{a}[..., None]": True, "{a}.transpose(0, 1)[1:]": True, "{a}.narrow(1, 1, 2)": True, "{a}.diagonal()": True,
-    "{a}.select(1, 2)": True, "{a}[1:][:, 1:]": True, "{a}.flatten()[::3]": True, "{a}.unsqueeze(0)[0, 1:]": True,
-    "{a}.contiguous().as_strided((2, 2), (4, 1))": True, "{a}.chunk(2, dim=1)[1]": False, "{a}.unbind(0)[2]": False,
-    "{a}.unfold(1, 2, 1)": False, "{a}[2:3].expand(3, 4)": False, "{a}.split((1, 3), 1)[0]": False,
+    "{a}[1]": True, "{a}[:, ::2]": True, "{a}.t()": True, "{a}.contiguous().view(-1)[2:9]": True,
+    "{a}.contiguous().view(2, 6)": True, "{a}[..., None]": True, "{a}.transpose(0, 1)[1:]": True,
+    "{a}.narrow(1, 1, 2)": True, "{a}.diagonal()": True, "{a}.select(1, 2)": True, "{a}[1:][:, 1:]": True,
+    "{a}.flatten()[::3]": True, "{a}.unsqueeze(0)[0, 1:]": True,
+    "{a}.contiguous().as_strided((2, 2), (4, 1))": True, "{a}.chunk(2, dim=1)[1]": False,
+    "{a}.unbind(0)[2]": False, "{a}.unfold(1, 2, 1)": False, "{a}[2:3].expand(3, 4)": False,
+    "{a}.split((1, 3), 1)[0]": False,
 }  # fmt: skip
 #: Those that may be read after a write through another view: not one of several views that one call returns.
 _SINGLE_VIEWS = [view for view in _VIEWS if not any(name in view for name in ("chunk", "unbind", "split"))]

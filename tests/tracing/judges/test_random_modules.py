@@ -1,4 +1,4 @@
-"""Hypothesis writes modules: views, writes, branches, loops, decorators, shared parameters, nested outputs."""
+"""Hypothesis writes modules: views, writes, branches, loops, shared parameters, nested outputs."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Hugging Face, forward hooks, torch.export and torch's FLOP counter judge the traces of real architectures."""
+"""Hugging Face, forward hooks, torch.export and torch's FLOP counter judge real architectures."""
 
 import pytest
 import torch
