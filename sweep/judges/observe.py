@@ -112,7 +112,11 @@ class _Observer(TorchFunctionMode):
             return out
         with torch._C.DisableTorchFunction():
             written = {id(t) for t, v in zip(given, versions, strict=True) if _version(t) != v}
-            results = tensors_in(out) if out is not None else [t for t in given if id(t) in written][:1]
+            results = tensors_in(out)
+            if out is None or not results:
+                results = [t for t in given if id(t) in written][:1]
+            else:
+                results += [t for t in given if id(t) in written and all(t is not other for other in results)]
             self.calls += 1
             for tensor in results:
                 self._add(name, tensor, id(tensor) in written)

@@ -520,7 +520,7 @@ def test_validated_trace_is_freed_without_gc():
 
 
 def test_expanded_view_of_memory_that_is_written_later():
-    """An expanded view has elements that share memory; the writes before it is read are put together all the same."""
+    """Elements of an expanded view share memory; the writes before it is read are combined all the same."""
 
     def model(x):
         w = x.clone()
