@@ -182,9 +182,10 @@ class _Judge:
                     match[op.row], next_ = number, number + 1
                     break
             else:
-                if isinstance(
-                    op.func, torch.nn.Module
-                ):  # a ScriptModule, which is one operation of the trace
+                # A ScriptModule is one operation of the trace, and some functions do not tell what they write into.
+                if isinstance(op.func, torch.nn.Module) or any(
+                    one.row in match for one in op.sibling_outputs
+                ):
                     continue
                 self.found.unmatched.append(op.label)
         return match
