@@ -97,7 +97,7 @@ loops: .venv/.ready .venvs/loops/.ready  ## the callbacks and their examples, in
 	.venvs/loops/bin/python -m pip install --quiet -c constraints.txt lightning transformers accelerate -e ".[all,dev]"
 	@touch $@
 
-sweep: .venvs/sweep/.ready  ## trace, validate, save and load hundreds of architectures; writes docs/sweep.md
+sweep: .venvs/sweep/.ready  ## trace hundreds of architectures and let judges check them; ARGS=ops, modules, programs, opinions
 	$(ONE_THREAD) .venvs/sweep/bin/python -m sweep $(ARGS)
 
 .venvs/sweep/.ready: constraints.txt sweep/requirements.txt

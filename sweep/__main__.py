@@ -1,4 +1,9 @@
-"""Check the architectures of the catalogue and write docs/sweep.md."""
+"""Let judges check the traces of architectures, of torch's own test inputs and of random programs.
+
+``models`` checks the architectures of the catalogue (docs/sweep.md), ``ops`` and ``modules`` torch's own test
+inputs (docs/torch-inputs.md), ``programs`` random programs with views and writes, ``opinions`` lets autograd,
+forward hooks, Hugging Face and torch's FLOP counter judge the catalogue. Each also writes docs/proof.md.
+"""
 
 from __future__ import annotations
 
@@ -12,31 +17,42 @@ _ROOT = Path(__file__).parents[1]
 
 
 def main() -> None:
-    """Parse the arguments, check the architectures and write the table."""
-    parser = argparse.ArgumentParser(prog="sweep", description=__doc__)
+    """Parse the arguments, run the checks and write the tables."""
+    parser = argparse.ArgumentParser(
+        prog="sweep", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "what",
+        nargs="?",
+        default="models",
+        choices=["models", "ops", "modules", "programs", "opinions"],
+        help="what to check; default: models",
+    )
     parser.add_argument(
         "--only", metavar="PATTERN", help="a regular expression for 'family name'; writes no table"
     )
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="check only one of N; default: all")
     parser.add_argument("--jobs", type=int, default=1, help="number of parallel processes")
     parser.add_argument("--fresh", action="store_true", help="discard the results of earlier runs")
-    parser.add_argument("--list", action="store_true", help="only list the catalogue")
+    parser.add_argument("--list", action="store_true", help="only list what would be checked")
     options = parser.parse_args()
     environment.prepare()
-    from .catalogue import catalogue
+    from .kinds import kinds
     from .run import run
-    from .table import summary, table
 
-    chosen = [one for one in catalogue() if re.search(options.only or "", f"{one.family} {one.name}")]
+    kind = kinds()[options.what]
+    chosen = [one for one in kind.subjects() if re.search(options.only or "", f"{one.family} {one.name}")]
+    chosen = chosen[:: options.every]
     if options.list:
         print("\n".join(f"{one.family} {one.name}" for one in chosen))
         return
-    results = _ROOT / "out" / "sweep.jsonl"
+    results = _ROOT / "out" / f"sweep-{options.what}.jsonl"
     if options.fresh:
         results.unlink(missing_ok=True)
-    outcomes = run(chosen, results, options.jobs, lambda text: print(text, flush=True))
-    print(summary(outcomes))
+    outcomes = run(chosen, results, options.jobs, lambda text: print(text, flush=True), kind.kind)
+    print(kind.summary(outcomes))
     if not options.only:
-        (_ROOT / "docs" / "sweep.md").write_text(table(outcomes), encoding="utf-8")
+        kind.write(_ROOT / "docs", outcomes)
 
 
 if __name__ == "__main__":

@@ -81,13 +81,13 @@ def check(one: Architecture, report: Callable[[dict[str, Any]], None]) -> None:
             try:
                 case = step(case, outcome)
             except Exception as error:
-                outcome.reasons.append(f"{step.__name__[1:]}: {_message(error)}")
+                outcome.reasons.append(f"{step.__name__[1:]}: {message(error)}")
                 report_outcome()
                 return
             report_outcome()
 
 
-def _message(error: BaseException) -> str:
+def message(error: BaseException) -> str:
     """Format an exception on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
@@ -125,15 +125,24 @@ def _named(inputs: Any) -> bool:
     return isinstance(inputs, Mapping)
 
 
-def _plain(one: Architecture, outcome: Outcome) -> Any:
+def build(one: Architecture) -> tuple[Any, Any]:
+    """Return the model in eval mode, and its inputs.
+
+    A first pass has run, because it may create lazy layers and caches.
+    """
     torch.manual_seed(0)
     random.seed(0)
     np.random.seed(0)
     model, inputs = one.build()
     if isinstance(model, nn.Module):
         model.eval()
+    _Pass(model, inputs).run_itself(model)
+    return model, inputs
+
+
+def _plain(one: Architecture, outcome: Outcome) -> Any:
+    model, inputs = build(one)
     case = _Pass(model, inputs)
-    case.run_itself(model)  # a first pass may create lazy layers and caches
     if isinstance(model, nn.Module):
         outcome.parameters = sum(p.numel() for p in model.parameters())
     first = case.run()

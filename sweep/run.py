@@ -1,4 +1,4 @@
-"""Run the catalogue: a forked process per architecture, a time limit, and a file of results to resume."""
+"""Run the catalogue: a forked process per subject, a time limit, and a file of results to resume."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import hashlib
 import json
 import os
 import resource
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from select import select
-from typing import Any
+from tempfile import mkdtemp
+from typing import Any, NamedTuple, Protocol
 
-from .architecture import Architecture
+import torch
+
+import intus
+
 from .check import Outcome, check
 
 SECONDS, BYTES = 180, 8 << 30
@@ -22,52 +27,29 @@ _PACKAGES = ("torch", "transformers", "timm", "torchvision", "diffusers", "torch
 _ROOT = Path(__file__).parents[1]
 
 
-def fingerprint() -> str:
-    """Return a hash of the sources and packages; results with another fingerprint are not reused."""
-    found = hashlib.sha256()
-    for folder in ("src/intus/tracing", "src/intus/core", "src/intus/storage", "sweep/families"):
-        for path in sorted((_ROOT / folder).rglob("*.py")):
-            found.update(path.read_bytes())
-    found.update((_ROOT / "sweep" / "check.py").read_bytes())
-    return f"{found.hexdigest()[:16]} {versions()}"
+class Subject(Protocol):
+    """What is checked: an architecture, an operator, a module."""
+
+    @property
+    def family(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
 
 
-def versions() -> str:
-    """Return the installed versions of the packages of the catalogue."""
-    return ", ".join(f"{name} {_version(name)}" for name in _PACKAGES if _version(name))
+class Kind(NamedTuple):
+    """A kind of check.
 
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
-
-
-def run(
-    catalogue: Iterable[Architecture], results: Path, jobs: int, log: Callable[[str], None]
-) -> list[Outcome]:
-    """Check every architecture that has no result yet, and return all outcomes.
-
-    Args:
-        catalogue: The architectures.
-        results: A file of JSON lines with the results; new ones are appended.
-        jobs: How many processes to run at a time.
-        log: Called with lines of progress.
+    Attributes:
+        check: Checks one subject. Its second argument is called with the outcome so far, as a dict, after
+            each step.
+        outcome: The dataclass of the outcome. Its first two fields are the family and the name.
+        line: Formats an outcome as a line of progress.
     """
-    catalogue, mark = list(catalogue), fingerprint()
-    done = _read(results, mark)
-    todo = [one for one in catalogue if (one.family, one.name) not in done]
-    if len(todo) < len(catalogue):
-        log(f"{len(catalogue) - len(todo)} of {len(catalogue)} have results of an earlier run")
-    results.parent.mkdir(parents=True, exist_ok=True)
-    with results.open("a", encoding="utf-8") as file:
-        for number, outcome in enumerate(_all(todo, jobs), len(catalogue) - len(todo) + 1):
-            done[outcome.family, outcome.name] = outcome
-            file.write(json.dumps({"mark": mark, **vars(outcome)}) + "\n")
-            file.flush()
-            log(f"[{number}/{len(catalogue)}] {line(outcome)}")
-    return [done[one.family, one.name] for one in catalogue]
+
+    check: Callable[[Any, Callable[[dict[str, Any]], None]], None]
+    outcome: type[Any]
+    line: Callable[[Any], str]
 
 
 def line(outcome: Outcome) -> str:
@@ -77,23 +59,88 @@ def line(outcome: Outcome) -> str:
     return f"{outcome.family} {outcome.name}: {word}, {outcome.ops} ops, {outcome.seconds:.1f} s{why}"
 
 
-def _read(results: Path, mark: str) -> dict[tuple[str, str], Outcome]:
+ARCHITECTURES = Kind(check, Outcome, line)
+
+
+def fingerprint() -> str:
+    """Return a hash of the sources and packages; results with another fingerprint are not reused."""
+    found = hashlib.sha256()
+    for folder in (
+        "src/intus/tracing",
+        "src/intus/core",
+        "src/intus/storage",
+        "sweep/families",
+        "sweep/judges",
+    ):
+        for path in sorted((_ROOT / folder).rglob("*.py")):
+            found.update(path.read_bytes())
+    for path in sorted((_ROOT / "sweep").glob("*check*.py")):
+        found.update(path.read_bytes())
+    return f"{found.hexdigest()[:16]} {versions()}"
+
+
+def versions() -> str:
+    """Return the installed versions of the packages of the catalogue."""
+    return ", ".join(f"{name} {version_of(name)}" for name in _PACKAGES if version_of(name))
+
+
+def version_of(name: str) -> str:
+    """Return the installed version of a package; an empty text if it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def run(
+    catalogue: Iterable[Subject],
+    results: Path,
+    jobs: int,
+    log: Callable[[str], None],
+    kind: Kind = ARCHITECTURES,
+) -> list[Any]:
+    """Check every subject that has no result yet, and return all outcomes.
+
+    Args:
+        catalogue: The subjects.
+        results: A file of JSON lines with the results; new ones are appended.
+        jobs: How many processes to run at a time.
+        log: Called with lines of progress.
+        kind: How to check a subject.
+    """
+    catalogue, mark = list(catalogue), fingerprint()
+    done = _read(results, mark, kind)
+    todo = [one for one in catalogue if (one.family, one.name) not in done]
+    if len(todo) < len(catalogue):
+        log(f"{len(catalogue) - len(todo)} of {len(catalogue)} have results of an earlier run")
+    results.parent.mkdir(parents=True, exist_ok=True)
+    with results.open("a", encoding="utf-8") as file:
+        for number, outcome in enumerate(_all(todo, jobs, kind), len(catalogue) - len(todo) + 1):
+            done[outcome.family, outcome.name] = outcome
+            file.write(json.dumps({"mark": mark, **vars(outcome)}) + "\n")
+            file.flush()
+            log(f"[{number}/{len(catalogue)}] {kind.line(outcome)}")
+    return [done[one.family, one.name] for one in catalogue]
+
+
+def _read(results: Path, mark: str, kind: Kind) -> dict[tuple[str, str], Any]:
     if not results.exists():
         return {}
     rows = [json.loads(row) for row in results.read_text(encoding="utf-8").splitlines()]
     ours = [
         {key: value for key, value in row.items() if key != "mark"} for row in rows if row["mark"] == mark
     ]
-    return {(row["family"], row["name"]): Outcome(**row) for row in ours}
+    return {(row["family"], row["name"]): kind.outcome(**row) for row in ours}
 
 
-def _all(todo: list[Architecture], jobs: int) -> Iterator[Outcome]:
+def _all(todo: list[Subject], jobs: int, kind: Kind) -> Iterator[Any]:
     """Yield the outcomes as processes finish."""
+    _import_everything()
     waiting, running = list(reversed(todo)), list[_Child]()
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                running.append(_Child(waiting.pop()))
+                running.append(_Child(waiting.pop(), kind))
             select([child.pipe for child in running], [], [], 0.5)
             for child in [child for child in running if child.is_finished()]:
                 running.remove(child)
@@ -103,16 +150,25 @@ def _all(todo: list[Architecture], jobs: int) -> Iterator[Outcome]:
             child.kill()
 
 
-class _Child:
-    """A forked process that checks one architecture and reports through a pipe."""
+def _import_everything() -> None:
+    """Import what intus imports on first use, so that every process has it, and the same."""
+    path = Path(mkdtemp()) / "a.trace"
+    intus.trace(torch.relu, torch.ones(1)).save(path)
+    intus.load(path)
+    intus.validate(torch.relu, torch.ones(1))
+    shutil.rmtree(path.parent)
 
-    def __init__(self, one: Architecture) -> None:
-        self.outcome = Outcome(one.family, one.name)
+
+class _Child:
+    """A forked process that checks one subject and reports through a pipe."""
+
+    def __init__(self, one: Subject, kind: Kind) -> None:
+        self._kind, self.outcome = kind, kind.outcome(one.family, one.name)
         self._deadline, self._received = time.monotonic() + SECONDS, b""
         self.pipe, out = os.pipe()
         self._process = os.fork()
         if self._process == 0:
-            _in_child(one, out)
+            _in_child(one, kind, out)
         os.close(out)
         os.set_blocking(self.pipe, False)
 
@@ -137,7 +193,7 @@ class _Child:
         """Set the outcome from the last report, with a problem of the process if there was one."""
         reports = self._received.splitlines()
         if reports:
-            self.outcome = Outcome(**json.loads(reports[-1]))
+            self.outcome = self._kind.outcome(**json.loads(reports[-1]))
         if problem:
             self.outcome.reasons.append(problem)
 
@@ -148,8 +204,8 @@ class _Child:
         os.close(self.pipe)
 
 
-def _in_child(one: Architecture, out: int) -> None:
-    """Check the architecture in the child process, with the output of the model discarded, and exit."""
+def _in_child(one: Subject, kind: Kind, out: int) -> None:
+    """Check the subject in the child process, with the output of the model discarded, and exit."""
 
     def report(outcome: dict[str, Any]) -> None:
         data = json.dumps(outcome).encode() + b"\n"
@@ -162,7 +218,7 @@ def _in_child(one: Architecture, out: int) -> None:
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, 1)
         os.dup2(devnull, 2)
-        check(one, report)
+        kind.check(one, report)
         code = 0
     finally:
         os._exit(code)

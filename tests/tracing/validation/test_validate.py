@@ -517,3 +517,19 @@ def test_validated_trace_is_freed_without_gc():
         assert report
     finally:
         gc.enable()
+
+
+def test_expanded_view_of_memory_that_is_written_later():
+    """Elements of an expanded view share memory; the writes before it is read are combined all the same."""
+
+    def model(x):
+        w = x.clone()
+        v = w[1:2].expand(3, 4)
+        w[:, 1:].mul_(2)
+        return v.sum(0)
+
+    x = torch.randn(3, 4)
+    trace = intus.trace(model, x)
+    report = trace.validate()
+    assert report, str(report)
+    assert torch.equal(trace.rerun({"input_1": x + 1}).outputs[0].value, model(x + 1))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Module
+from torch.overrides import _get_current_function_mode_stack
 
 from ...core.graph import CREATED
 from .call_log import CallLog
@@ -101,7 +102,11 @@ class ModuleCalls:
             returned = tensors(out)
             unknown = [t for t in returned if not self._producers.is_known(t)]
             unknown = [t for t in unknown if _is_computed_unseen(t, module, (args, kwargs))]
-            if unknown:
+            if (
+                unknown and not self._is_recording()
+            ):  # part of a torch function, which is one operation itself
+                returned = [t for t in returned if all(t is not other for other in unknown)]
+            elif unknown:
                 picks = tuple(n for n, t in enumerate(returned) if any(t is other for other in unknown))
                 self._add_opaque(call, module, (args, kwargs), unknown, picks)
             for t in returned:
@@ -109,6 +114,11 @@ class ModuleCalls:
                 if offset >= 0:
                     self._add_exit(call, offset, t)
             self._producers.extra_producers.clear()
+
+    def _is_recording(self) -> bool:
+        """Return whether operations are recorded now: a torch function runs without its recorder."""
+        modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+        return any(getattr(mode, "module_calls", None) is self for mode in modes)
 
     def leave(self, call: int) -> None:
         """Record that a call is over, whether it returned or raised."""

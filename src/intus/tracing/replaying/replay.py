@@ -184,14 +184,21 @@ def apply_patch(value: Tensor, patch: Patch, written_by: Callable[[int], Tensor]
         offset, shape, stride = place
         return memory.as_strided(shape, stride, offset - low)
 
+    def write(place: Geometry, source: Tensor) -> None:
+        target = view(place)
+        for axis, (length, step) in enumerate(zip(place[1], place[2], strict=True)):
+            if length > 1 and step == 0:  # expanded: torch refuses to write the same element several times
+                target, source = target.narrow(axis, 0, 1), source.narrow(axis, 0, 1)
+        target.copy_(source)
+
     try:
         with torch.no_grad():
-            view(patch.place).copy_(value)
+            write(patch.place, value)
             for place, row in latest.items():
                 source = local_of(written_by(row))
                 if place is None or source.dtype != value.dtype:
                     raise UnprovenError("its memory was written to as another dtype")
-                view(place).copy_(source)
+                write(place, source)
     except RuntimeError as error:
         raise UnprovenError(f"the writes to its memory cannot be combined ({error})") from None
     return view(patch.place)

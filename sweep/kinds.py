@@ -1,0 +1,94 @@
+"""What ``make sweep`` can check: the subjects, how each is checked, and what is written about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from . import proof, table, table_inputs
+from .catalogue import catalogue
+from .check_inputs import InputsOutcome, check_inputs
+from .check_opinions import OpinionsOutcome, check_opinions
+from .check_program import ProgramsOutcome, check_programs
+from .check_program import subjects as programs
+from .run import ARCHITECTURES, Kind
+
+
+class Sweep(NamedTuple):
+    """One of the things that ``make sweep`` can check.
+
+    Attributes:
+        subjects: Yields what is checked.
+        kind: How it is checked.
+        summary: Returns one line about all outcomes.
+        write: Writes the pages about them into a folder.
+    """
+
+    subjects: Callable[[], Iterable[Any]]
+    kind: Kind
+    summary: Callable[[list[Any]], str]
+    write: Callable[[Path, list[Any]], None]
+
+
+def kinds() -> dict[str, Sweep]:
+    """Return everything that can be checked, by name."""
+    return {
+        "models": Sweep(catalogue, ARCHITECTURES, table.summary, _write_models),
+        "ops": _inputs("operators"),
+        "modules": _inputs("modules"),
+        "programs": Sweep(
+            programs, Kind(check_programs, ProgramsOutcome, _line), _counts, _write(proof.programs)
+        ),
+        "opinions": Sweep(
+            catalogue, Kind(check_opinions, OpinionsOutcome, _opinion), _opinions, _write(proof.opinions)
+        ),
+    }
+
+
+def _inputs(family: str) -> Sweep:
+    def subjects() -> Iterable[Any]:
+        from . import torch_inputs  # needs expecttest
+
+        return torch_inputs.operators() if family == "operators" else torch_inputs.modules()
+
+    def write(docs: Path, outcomes: list[Any]) -> None:
+        table_inputs.write(docs / "torch-inputs.md", family, outcomes)
+        proof.write(docs, f"torch's own test inputs: {family}", table_inputs.proof(family, outcomes))
+
+    return Sweep(subjects, Kind(check_inputs, InputsOutcome, _line), _counts, write)
+
+
+def _write_models(docs: Path, outcomes: list[Any]) -> None:
+    (docs / "sweep.md").write_text(table.table(outcomes), encoding="utf-8")
+    proof.write(docs, *proof.models(outcomes))
+
+
+def _write(section: Callable[[list[Any]], tuple[str, str]]) -> Callable[[Path, list[Any]], None]:
+    def write(docs: Path, outcomes: list[Any]) -> None:
+        proof.write(docs, *section(outcomes))
+
+    return write
+
+
+def _line(outcome: Any) -> str:
+    wrong = (outcome.wrong + outcome.reasons)[:1]
+    ran = outcome.counts.get("ran", 0)
+    counts = f"{ran} run, {len(outcome.wrong)} wrong, {outcome.seconds:.1f} s"
+    return f"{outcome.family} {outcome.name}: {counts} {wrong}"
+
+
+def _opinion(outcome: OpinionsOutcome) -> str:
+    wrong = (outcome.wrong + outcome.reasons)[:1]
+    return f"{outcome.family} {outcome.name}: {outcome.compared}, {len(outcome.wrong)} wrong {wrong}"
+
+
+def _counts(outcomes: list[Any]) -> str:
+    total = sum((Counter(one.counts) for one in outcomes), Counter[str]())
+    return f"{total['ran']:,} ran, {sum(len(one.wrong) for one in outcomes)} wrong: {dict(total)}"
+
+
+def _opinions(outcomes: list[OpinionsOutcome]) -> str:
+    total = sum((Counter(one.compared) for one in outcomes), Counter[str]())
+    return f"{dict(total)}; {sum(len(one.wrong) for one in outcomes)} wrong"
