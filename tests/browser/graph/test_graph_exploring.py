@@ -186,9 +186,9 @@ def test_decisions_arguments_and_constants(open_graph: Open) -> None:
     assert {"gt  if ✓", "gt  while ✗"} < labels
     found = list(routes(page).values())
     into = {(route["from"], route["to"].partition("_")[0]): route["into"] for route in found}
-    assert into["fc", "sub"] == "0"
-    assert into["input_2", "sub"] == "1"
-    assert {route["into"] for route in found if route["to"].startswith("cat")} == {"0.0", "0.1"}
+    assert into["fc", "sub"] == "input"
+    assert into["input_2", "sub"] == "other"
+    assert {route["into"] for route in found if route["to"].startswith("cat")} == {"0", "1"}
     assert {route["into"] for route in found if route["to"].startswith("add")} == {""}
     starts = {route["to"].partition("_")[0] for route in found if route["branch"]}
     assert starts == {"mul", "sum"}
@@ -472,8 +472,8 @@ def test_panel_and_overlays_of_saved_values(open_graph: Open, tmp_path: Path) ->
     assert re.search(r"\d+ NaN, \d+ infinite", page.locator(".ig-panel").inner_text())
     page.get_by_label("Color by").select_option("nan")
     colours = {name: found["colour"] for name, found in boxes(page).items()}
-    assert colours["relu_1_2"] == "rgb(68, 1, 84)"  # the least
-    assert colours["div_1_4"] == "rgb(253, 231, 37)"  # the most
+    assert colours["relu_1_2"] is None  # zero is neutral
+    assert colours["div_1_4"] == "rgb(227, 74, 51)"  # hot
     page.get_by_label("Color by").select_option("zero")
     assert colours != {name: found["colour"] for name, found in boxes(page).items()}
     page = open_graph(View(t.graph))

@@ -136,8 +136,11 @@ function drawWords(ctx: Pen, picture: Picture, box: PlacedBox, r: Rect, ink: str
   const soft = ink === theme.text ? theme["text-soft"] : ink;
   const strip = node.kind === "group" && paint !== null;
   const two = below !== "" && !strip;
-  const heading = strip && isPaintable(node, paint) ? `${title} · ${below}` : title;
-  text(ctx, theme, heading, centre, r.y + r.height / 2 - (two ? 7.5 : strip ? 7 : 0), 13, ink, "center", true);
+  const y = r.y + r.height / 2 - (two ? 7.5 : strip ? 7 : 0);
+  const value = strip && isPaintable(node, paint) ? below : "";
+  const at = value ? centre - 4 - value.length * 3 : centre; // room for about 6 pixels a letter
+  text(ctx, theme, title, at, y, 13, ink, "center", true);
+  if (value) text(ctx, theme, value, at + ctx.measureText(title).width / 2 + 8, y, 11, soft, "left");
   if (two) text(ctx, theme, below, centre, r.y + r.height / 2 + 9.5, 11, soft, "center");
 }
 
