@@ -112,7 +112,7 @@ def recorded(kind, mesh):
 
 
 def trained(kind, mesh, *, traced):
-    """Return this process's part of the parameters after three steps, with traces in their midst or without."""
+    """Return this part of the parameters after three steps, with traces in between or without."""
     model, x = KINDS[kind](mesh)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(3):
@@ -134,7 +134,7 @@ def training(kind, mesh):
 
 
 def written(mesh):
-    """Write through a DTensor and through its local part, between collectives inside and outside operations."""
+    """Write through a DTensor and through its local part, between collectives of both kinds."""
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
     def forward(x):
