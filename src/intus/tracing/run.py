@@ -19,7 +19,6 @@ from .building.finish import finish
 from .capture.argument_names import by_name
 from .capture.context.randomness import same_random_state
 from .capture.interpose import Capture
-from .capture.recording import ROW
 from .capture.run_generators import drained
 from .capture.saving.choose import Chooser
 from .capture.saving.form import Form, To
@@ -201,9 +200,7 @@ def validate_while_running(
     graph, graph_row = assemble(capture.recording, _name(model, owner), _FRAMEWORK)
     validator = cast(OnlineValidator, capture.call_log)  # ``LiveValues.call_log`` made it
     replays = Replays(capture.recording, validator, graph_row, values.kept)
-    recorded = range(0, len(capture.recording.rows), len(ROW))
-    rows = {row: graph_row(row) for row in recorded if graph_row(row) >= 0}
-    return OnlineReport(graph, replays, values.remaining(rows), validator).report()
+    return OnlineReport(graph, replays, validator).report()
 
 
 def _run(
