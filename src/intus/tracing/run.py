@@ -28,6 +28,7 @@ from .capture.saving.values import Values
 from .failure import advice, raised_at
 from .replaying.replay import Replays
 from .results.trace import Trace
+from .validation.fidelity import FidelityCheck
 from .validation.online import LiveValues, OnlineReport, OnlineValidator
 from .validation.report import Report
 
@@ -174,8 +175,9 @@ def validate_while_running(
     *,
     seed: int | None,
     every: bool,
+    fidelity: bool,
 ) -> Report:
-    """Run a model once and validate each operation while it runs; see ``intus.validate``.
+    """Run a model and validate each operation while it runs; see ``intus.validate``.
 
     Args:
         model: As in ``trace``.
@@ -183,6 +185,7 @@ def validate_while_running(
         kwargs: As in ``trace``.
         seed: As in ``trace``.
         every: Whether to try random arguments on each operation, or once for operations that are alike.
+        fidelity: Whether to compare the pass with plain ones.
 
     Returns:
         The report.
@@ -190,8 +193,11 @@ def validate_while_running(
     _must_run("validate", model)
     args, keywords = _arguments(inputs, kwargs)
     owner, values = _owner(model), LiveValues(every=every)
+    plain = FidelityCheck(model, owner, args, keywords, seed) if fidelity else None
+    if plain is not None:
+        plain.before()
     capture = Capture(owner, values, restore=True)
-    _, failure = _run(capture, model, args, keywords, seed)
+    _, failure = _run(capture, model, args, keywords, seed, None if plain is None else plain.observe)
     try:
         if failure is not None:
             raise failure
@@ -200,7 +206,8 @@ def validate_while_running(
     graph, graph_row = assemble(capture.recording, _name(model, owner), _FRAMEWORK)
     validator = cast(OnlineValidator, capture.call_log)  # ``LiveValues.call_log`` made it
     replays = Replays(capture.recording, validator, graph_row, values.kept)
-    return OnlineReport(graph, replays, validator).report()
+    report = OnlineReport(graph, replays, validator).report()
+    return Report(report.checks, None if plain is None else plain.result())
 
 
 def _run(
@@ -209,8 +216,17 @@ def _run(
     args: tuple[Any, ...],
     keywords: dict[str, Any],
     seed: int | None,
+    observe: Callable[[Any], None] | None = None,
 ) -> tuple[Any, BaseException | None]:
     """Run the model under a capture, then restore the random state and the memory that it wrote to.
+
+    Args:
+        capture: The capture.
+        model: The model.
+        args: Its positional arguments.
+        keywords: Its keyword arguments.
+        seed: The seed of torch's generators; None for the current random state.
+        observe: Is given what the model returned, before anything is restored.
 
     Returns:
         What the model returned, and what it raised; one of them is None.
@@ -221,6 +237,9 @@ def _run(
             with capture, probes_disabled():
                 output = drained(model(*args, **keywords))
                 capture.outputs(output)
+                if observe is not None:
+                    with torch._C.DisableTorchFunction():
+                        observe(output)
         except BaseException as error:
             return None, error
     return output, None
