@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,7 +28,8 @@ from .capture.saving.values import Values
 from .failure import advice, raised_at
 from .replaying.replay import Replays
 from .results.trace import Trace
-from .validation.fidelity import FidelityCheck
+from .validation.autograd import AutogradJudge, Trail, requiring_gradients
+from .validation.fidelity import FidelityCheck, unless_uninitialized
 from .validation.online import LiveValues, OnlineReport, OnlineValidator
 from .validation.report import Report
 
@@ -176,6 +177,7 @@ def validate_while_running(
     seed: int | None,
     every: bool,
     fidelity: bool,
+    against: str | None,
 ) -> Report:
     """Run a model and validate each operation while it runs; see ``intus.validate``.
 
@@ -186,28 +188,39 @@ def validate_while_running(
         seed: As in ``trace``.
         every: Whether to try random arguments on each operation, or once for operations that are alike.
         fidelity: Whether to compare the pass with plain ones.
+        against: ``"autograd"`` to compare the edges with autograd's; None for no comparison.
 
     Returns:
         The report.
     """
+    if against not in (None, "autograd"):
+        raise InputError(f"against={against!r} is not one of 'autograd', None.")
     _must_run("validate", model)
     args, keywords = _arguments(inputs, kwargs)
-    owner, values = _owner(model), LiveValues(every=every)
+    trail = Trail() if against is not None else None
+    owner, values = _owner(model), LiveValues(every=every, trail=trail)
     plain = FidelityCheck(model, owner, args, keywords, seed) if fidelity else None
-    if plain is not None:
-        plain.before()
-    capture = Capture(owner, values, restore=True)
-    _, failure = _run(capture, model, args, keywords, seed, None if plain is None else plain.observe)
-    try:
-        if failure is not None:
-            raise failure
-    finally:
-        del failure  # its traceback refers to this frame: a reference cycle
+    params = owner.parameters() if owner is not None else ()
+    with nullcontext() if trail is None else requiring_gradients(params, (args, keywords)):
+        if plain is not None:
+            plain.before()
+        capture = Capture(owner, values, restore=True)
+        _, failure = _run(capture, model, args, keywords, seed, None if plain is None else plain.observe)
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback refers to this frame: a reference cycle
+        compared = None if plain is None else plain.result()
     graph, graph_row = assemble(capture.recording, _name(model, owner), _FRAMEWORK)
     validator = cast(OnlineValidator, capture.call_log)  # ``LiveValues.call_log`` made it
     replays = Replays(capture.recording, validator, graph_row, values.kept)
-    report = OnlineReport(graph, replays, validator).report()
-    return Report(report.checks, None if plain is None else plain.result())
+    checks = OnlineReport(graph, replays, validator).report().checks
+    followed = None
+    if trail is not None:
+        judge = AutogradJudge(graph, trail, capture.recording, graph_row, replays, values.leaves())
+        checks, followed = judge.judge(checks)
+    return Report(checks, None if compared is None else unless_uninitialized(compared, graph), followed)
 
 
 def _run(

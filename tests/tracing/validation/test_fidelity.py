@@ -142,12 +142,43 @@ def test_inputs_with_history_and_in_place_writes():
     assert torch.equal(hidden, value)
 
 
+GLOBAL = torch.zeros(2)
+
+
+def writes_to_global(x):
+    return GLOBAL.add_(x) * 1
+
+
+class Remembering(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.states = {"last": [torch.zeros(2)]}
+
+    def forward(self, x):
+        return self.states["last"][0].add_(x) * 1
+
+
+def test_tensors_that_plain_passes_write_into_are_restored():
+    closure = torch.zeros(2)
+    module = Remembering()
+    written = {
+        writes_to_global: GLOBAL,
+        (lambda x: closure.add_(x) * 1): closure,
+        module: module.states["last"][0],
+    }
+    for function, state in written.items():
+        report = intus.validate(function, torch.ones(2))
+        assert report.fidelity.status == "same", str(report)
+        assert not state.any()
+
+
 @pytest.mark.parametrize(
     ("function", "given", "reason"),
     [
         (nn.LazyLinear(2), torch.ones(1, 3), "lazy module"),
         (lambda parts: sum(parts), (iter([torch.ones(2), torch.ones(2)]),), "iterator"),
         (lambda x: x * 2, torch.ones(2, device="meta"), "without values of their own"),
+        (torch.empty_like, torch.ones(2), "uninitialized memory"),
     ],
 )
 def test_not_compared(function, given, reason):

@@ -111,6 +111,12 @@ def test_additional_edge_fails(altered_graph):
     assert failed(validated()) == [RELU]
 
 
+def test_additional_edge_into_a_taken_argument_fails(altered_graph):
+    altered_graph(lambda edges, at: sorted([*edges, [0, at(SUB), 1]], key=lambda edge: edge[1]))
+    (check,) = validated().failed
+    assert (check.label, check.reasons) == (SUB, ("argument '1': it did not come from input_1",))
+
+
 def test_lost_parameter_fails(altered_graph):
     altered_graph(params=lambda pairs: pairs[1:])
     (check,) = validated().failed

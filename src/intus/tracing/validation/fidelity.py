@@ -11,6 +11,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -20,17 +21,18 @@ from torch.nn import Module
 from torch.nn.parameter import is_lazy
 from torch.overrides import _get_current_function_mode_stack
 
-from ...core.nested import paths
+from ...core.graph import OUTPUT, Graph
+from ...core.nested import leaves, paths
 from ...core.probes_disabled import probes_disabled
 from ..capture.addresses import Addresses
-from ..capture.containers import named_tensors
 from ..capture.context.randomness import common_generators, same_random_state
 from ..capture.context.state_restorer import StateRestorer
 from ..capture.memory import is_freed
 from ..capture.recorder import Recorder
 from ..capture.run_generators import drained
-from ..compiled import reaches_compiled
+from ..compiled import MOST, reached, reaches_compiled
 from ..replaying.replay import same
+from .exemptions import UNINITIALIZED
 from .perturb import one_line
 from .report import DIFFERS, NOT_COMPARED, NOT_DETERMINISTIC, SAME, Fidelity
 
@@ -73,6 +75,7 @@ class FidelityCheck:
         seed: int | None,
     ) -> None:
         self._model, self._owner, self._args, self._kwargs, self._seed = model, owner, args, kwargs, seed
+        self._tensors = self._reached()
         self._why_not = self._why_not_comparable()
         self._initial: dict[str, Any] = {}
         self._first: Observation | None = None
@@ -126,13 +129,23 @@ class FidelityCheck:
             as_after = [f"after the trace, {reason}" for reason in as_after]
         return Fidelity(DIFFERS, tuple(dict.fromkeys([*left, *(as_before or as_after)])))
 
+    def _reached(self) -> list[Tensor]:
+        """Return the tensors that a pass may write into, as far as they can be reached before it.
+
+        These are what the model and the arguments refer to: also attributes, closures and globals.
+        """
+        found = list(islice(reached(self._model), MOST))
+        modules = self._owner.modules() if self._owner is not None else ()
+        given = [vars(module) for module in modules] + [self._args, dict(self._kwargs)]
+        tensors = [one for one in found if isinstance(one, Tensor)]
+        tensors += [t for value in given for t in leaves(value, Tensor)]
+        return list({id(t): t for t in tensors}.values())
+
     def _why_not_comparable(self) -> str:
         """Return why plain passes cannot be compared with a traced one; ``""`` if they can."""
-        tensors = [*self._owner.parameters(), *self._owner.buffers()] if self._owner is not None else []
-        if any(map(is_lazy, tensors)):
+        if any(map(is_lazy, self._tensors)):
             return "the first pass of a lazy module initializes it, which cannot be undone"
-        inputs = [t for _, t in named_tensors((self._args, dict(self._kwargs)))]
-        if not all(map(_has_memory, [*tensors, *inputs])):
+        if not all(map(_has_memory, self._tensors)):
             return (
                 "the model or its inputs have tensors without values of their own (meta, fake, distributed)"
             )
@@ -151,18 +164,17 @@ class FidelityCheck:
 
     @contextmanager
     def _restored(self) -> Iterator[None]:
-        """Restore parameters, buffers, inputs, gradients and attributes after the ``with`` block."""
+        """Restore tensors, gradients and attributes that a pass may change, after the ``with`` block."""
         restorer = StateRestorer()
         restorer.watch(())
         addresses = Addresses(restorer)
         if self._owner is not None:
             addresses.add_model(self._owner)
         restorer.add_arguments((self._args, dict(self._kwargs)))
-        inputs = [t for _, t in named_tensors((self._args, dict(self._kwargs)))]
-        for t in inputs:
+        for t in self._tensors:
             restorer.add(t)
         restorer.before_backward()
-        for t in [t for _, t in (*addresses.params, *addresses.buffers)] + inputs:
+        for t in self._tensors:
             restorer.before_writing(t)
         try:
             yield
@@ -194,6 +206,14 @@ class FidelityCheck:
         return found
 
 
+def unless_uninitialized(fidelity: Fidelity, graph: Graph) -> Fidelity:
+    """Return the result, or that nothing was compared if an output is uninitialized memory."""
+    parents = [parent for output in graph.rows_of(OUTPUT) for parent in graph.parents(output)]
+    if any(graph.types[int(graph.ops.type[parent])] in UNINITIALIZED for parent in parents):
+        return Fidelity(NOT_COMPARED, ("an output is uninitialized memory",))
+    return fidelity
+
+
 def _has_memory(t: Tensor) -> bool:
     return not t.is_meta and type(t).__torch_dispatch__ is Tensor.__torch_dispatch__ and not is_freed(t)
 
@@ -222,13 +242,10 @@ def _equal(a: Any, b: Any) -> bool:
         if _has_memory(a) and _has_memory(b):
             return same(a.detach(), b.detach())
         return (a.shape, a.dtype) == (b.shape, b.dtype)
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return (
-            type(a) is type(b)
-            and a.dtype == b.dtype
-            and bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))
-        )
-    return type(a) is type(b) and (a == b or (a != a and b != b))
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        may_be_nan = a.dtype.kind in "fc"
+        return a.dtype == b.dtype and bool(np.array_equal(a, b, equal_nan=may_be_nan))
+    return type(a) is type(b) and bool(a == b or (a != a and b != b))
 
 
 def _compare(a: Observation, b: Observation) -> list[str]:

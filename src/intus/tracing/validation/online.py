@@ -8,11 +8,12 @@ effect on the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from weakref import ref
 
+import torch
 from torch import Tensor
 from torch.nn import Module
 
@@ -29,6 +30,7 @@ from ..capture.saving.values import Values
 from ..replaying.call_inputs import MismatchError
 from ..replaying.replay import NOT_IN_GRAPH, Replays, UnprovenError, apply_patch, same, unrecorded
 from ..replaying.transforms import outside_transforms, unwrapped
+from .autograd import Trail
 from .exemptions import UNINITIALIZED
 from .offline import NO_ARGUMENTS, Checker, describe_difference, rerun_call, status_of_error
 from .perturb import NOT_IN_GRAPH_REASON, ArgumentResults, Perturbations
@@ -44,11 +46,12 @@ class LiveValues(Values):
 
     Args:
         every: Whether to try random values on each call; otherwise on one of those that are alike.
+        trail: Collects what is compared with autograd; None to compare nothing.
     """
 
-    def __init__(self, *, every: bool) -> None:
+    def __init__(self, *, every: bool, trail: Trail | None = None) -> None:
         super().__init__(Chooser("all"))
-        self.every = every
+        self.every, self.trail = every, trail
         self._living: dict[int, tuple[tuple[ref[Tensor], ...], int | None]] = {}
         self._rows_in: dict[int | None, list[int]] = {}
         self._shared: set[int | None] = set()  # memory written to while several tensors shared it
@@ -59,6 +62,10 @@ class LiveValues(Values):
 
     def on_tensor(self, row: int, kind: int, type_: str, t: Tensor) -> None:
         """Remember a tensor by its row."""
+        if self.trail is not None and not is_wrapped(t):
+            with torch._C.DisableTorchFunction():
+                self.trail.nodes.add(self._recording, row, kind, t)
+                self.trail.add(row, t)
         memory = memory_of(t)
         if memory in self._shared and not is_wrapped(t):
             super().on_tensor(row, kind, type_, t)
@@ -117,6 +124,11 @@ class LiveValues(Values):
             and version_of(chain[-1]) == version
         )
 
+    def leaves(self) -> dict[int, int]:
+        """Return the rows of the tensors that still exist, by id."""
+        living = ((row, references[0]()) for row, (references, _) in self._living.items())
+        return {id(t): row for row, t in living if t is not None}
+
     def _alive(self, row: int) -> list[Tensor]:
         """Return the tensor of a row and those inside it, as far as they exist."""
         if row not in self._living:
@@ -140,17 +152,19 @@ class Finding:
     Attributes:
         type: The type of the operation.
         row: The recorded row of the first tensor it returned; -1 while it runs.
+        received: The tensors among its arguments, while it runs.
         out: What the replay returned; emptied after the comparison.
         differences: For each output, how the replay differs; ``""`` if it does not.
         arguments: The results for its arguments.
         error: The status and reason if it could not be checked.
     """
 
-    __slots__ = ("arguments", "differences", "error", "out", "row", "type")
+    __slots__ = ("arguments", "differences", "error", "out", "received", "row", "type")
 
     def __init__(self, type_: str) -> None:
         self.type, self.row = type_, -1
         self.out: list[Tensor] = []
+        self.received: list[Tensor] = []
         self.differences: list[str] = []
         self.arguments = ArgumentResults({}, ())
         self.error: tuple[str, tuple[str, ...]] | None = None
@@ -184,13 +198,17 @@ class OnlineValidator(CallLog):
         if note is None:
             return None
         finding = Finding(describe(func).type)
-        self._replay(note, finding, func, _tensors_among(args, kwargs))
+        finding.received = _tensors_among(args, kwargs)
+        self._replay(note, finding, func)
         return note, finding
 
     def after(self, row: int, noted: tuple[LoggedCall, Finding], out: Any) -> None:
         """Compare what the call returned with its replay."""
         note, finding = noted
         super().after(row, note, out)
+        if self._values.trail is not None:
+            self._values.trail.add_received(row, finding.received)
+        finding.received = []
         self._compare(row, finding, tensors(out))
 
     def add_module(
@@ -200,8 +218,10 @@ class OnlineValidator(CallLog):
         note = super().add_module(row, module, given, picks, out)
         if note is not None:
             finding = Finding(type(module).__name__.lower())
+            finding.received = _tensors_among(*given[:2])
             with preserve_generators(common_generators()):
-                self._replay(note, finding, module, _tensors_among(*given[:2]), picks)
+                self._replay(note, finding, module, picks)
+            finding.received = []
             self._compare(row, finding, out)
         return note
 
@@ -221,7 +241,6 @@ class OnlineValidator(CallLog):
         note: LoggedCall,
         finding: Finding,
         func: Any,
-        received: Sequence[Tensor],
         picks: tuple[int, ...] | None = None,
     ) -> None:
         try:
@@ -231,7 +250,7 @@ class OnlineValidator(CallLog):
                     raise MismatchError("another function was noted than was called")
                 given = [
                     self._given(tensor_arg, t)
-                    for tensor_arg, t in zip(call.tensor_args, received, strict=True)
+                    for tensor_arg, t in zip(call.tensor_args, finding.received, strict=True)
                 ]
                 finding.out = rerun_call(call, given)
                 finding.arguments = (

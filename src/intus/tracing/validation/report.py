@@ -63,6 +63,35 @@ class Fidelity(NamedTuple):
         return "\n".join([head, *shown, *([f"  and {more} more"] if more else [])])
 
 
+class Followed(NamedTuple):
+    """The comparison of the graph's edges with those of autograd.
+
+    Attributes:
+        confirmed: The number of edges that autograd has too.
+        no_gradient: The number of edges that it cannot judge, because one of the two tensors has no gradient:
+            integers, booleans, constants, buffers, and what the model computes without gradients.
+        no_derivative: The number of edges that it does not have, because the function has no derivative with
+            respect to that argument, or not on these values.
+        missing: The edges that it has and the graph lacks, each as a sentence.
+    """
+
+    confirmed: int
+    no_gradient: int
+    no_derivative: int
+    missing: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Describe the comparison in one line, and one line for each missing edge."""
+        others = {"without a gradient": self.no_gradient, "without a derivative": self.no_derivative}
+        not_judged = ", ".join(f"{count} {why}" for why, count in others.items() if count)
+        total = self.confirmed + sum(others.values())
+        head = f"autograd: {self.confirmed} of {total} edges confirmed, {len(self.missing) or 'none'} missing"
+        shown = [f"  {sentence}" for sentence in self.missing[:_SHOWN]]
+        more = len(self.missing) - len(shown)
+        lines = [head + (f"; not judged: {not_judged}" if not_judged else ""), *shown]
+        return "\n".join([*lines, *([f"  and {more} more"] if more else [])])
+
+
 _SHOWN = 5  # reasons that are printed
 
 
@@ -83,6 +112,7 @@ class Report:
     Args:
         checks: The checks.
         fidelity: The comparison with passes of the plain model; None if it was not requested.
+        autograd: The comparison of the edges with those of autograd; None if it was not requested.
 
     Example:
         >>> report = Report([Check("relu_1_1", "proven"), Check("add_1_2", "failed", ("differs",))])
@@ -93,8 +123,10 @@ class Report:
           failed    add_1_2  differs
     """
 
-    def __init__(self, checks: list[Check], fidelity: Fidelity | None = None) -> None:
-        self.checks, self.fidelity = checks, fidelity
+    def __init__(
+        self, checks: list[Check], fidelity: Fidelity | None = None, autograd: Followed | None = None
+    ) -> None:
+        self.checks, self.fidelity, self.autograd = checks, fidelity, autograd
 
     def _with(self, status: str) -> list[Check]:
         return [check for check in self.checks if check.status == status]
@@ -163,6 +195,5 @@ class Report:
             labels = list(dict.fromkeys(labels))
             more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
             lines.append(f"  {status:8}  {', '.join(labels[:3])}{more}  {reason}")
-        if self.fidelity is not None:
-            lines.append(str(self.fidelity))
+        lines += [str(section) for section in (self.autograd, self.fidelity) if section is not None]
         return "\n".join(lines)

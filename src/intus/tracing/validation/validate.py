@@ -18,6 +18,7 @@ def validate(
     seed: int | None = None,
     perturb: str = "alike",
     fidelity: bool = True,
+    against: str | None = None,
 ) -> Report:
     """Run a model and validate every operation of its graph while it runs.
 
@@ -42,6 +43,12 @@ def validate(
             restored state, and to compare outputs, state (parameters, buffers, attributes, inputs) and random
             state bit for bit. Takes two more forward passes and memory for two copies of the parameters and
             buffers. A model that is not deterministic is reported as such, not as a failure. Default: True.
+        against: ``"autograd"`` also compares the edges of the graph with those of autograd, which records by
+            itself what each tensor is computed from. This shows that no edge is missing, which random values
+            cannot. Gradients are on during the pass, for all floating-point parameters and inputs, so a model
+            may run other functions than without (not its fused attention, for example). Autograd cannot judge
+            edges of integers, booleans, constants and buffers, arguments without a derivative, and what the
+            model computes without gradients; ``report.autograd`` counts them. Default: None.
 
     Returns:
         The report, with a check of every operation and output, and ``report.fidelity``. It is true if nothing
@@ -62,5 +69,11 @@ def validate(
         Taylor and Kriegeskorte (2023), TorchLens, section "Validating the accuracy of saved activations".
     """
     return validate_while_running(
-        model, inputs, kwargs, seed=seed, every=perturbs_every(perturb), fidelity=fidelity
+        model,
+        inputs,
+        kwargs,
+        seed=seed,
+        every=perturbs_every(perturb),
+        fidelity=fidelity,
+        against=against,
     )
