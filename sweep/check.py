@@ -203,7 +203,7 @@ def _save(case: _Pass, outcome: Outcome) -> _Pass:
 
 
 def tensors(value: Any) -> list[Tensor]:
-    """Return every tensor in nested tuples, lists, mappings and dataclasses, in order."""
+    """Return every tensor in nested tuples, lists, mappings, dataclasses and caches, in order."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, Mapping):
@@ -212,6 +212,8 @@ def tensors(value: Any) -> list[Tensor]:
         return [t for part in value for t in tensors(part)]
     if hasattr(value, "__dataclass_fields__"):
         return [t for name in value.__dataclass_fields__ for t in tensors(getattr(value, name, None))]
+    if type(value).__module__.startswith("transformers.") and not isinstance(value, type):
+        return tensors(list(vars(value).values()))
     return []
 
 

@@ -59,9 +59,35 @@ def test_leaves_are_found_in_order(value):
     assert leaves(value, int) == reference(value)
 
 
-@pytest.mark.parametrize("foreign", [SimpleNamespace(a=1), {1, 2}, iter([1]), Box, "1", range(3)])
+@pytest.mark.parametrize("foreign", [{1, 2}, iter([1]), Box, "1", range(3), print])
 def test_foreign_objects_are_not_searched(foreign):
     assert leaves([foreign], int) == []
+
+
+class Sequence:
+    """A sequence in all but name, as a cache of keys and values is."""
+
+    def __init__(self):
+        self.layers, self.size = [SimpleNamespace(keys=1), SimpleNamespace(keys=2)], 2.0
+
+    def __len__(self):
+        return len(self.layers)
+
+
+def test_paths_of_objects():
+    value = {"cache": Sequence(), "data": SimpleNamespace(x=3, _store={"y": 4})}
+    assert list(paths(value, int)) == [
+        ("cache.0.keys", 1),
+        ("cache.1.keys", 2),
+        ("data.x", 3),
+        ("data.y", 4),
+    ]
+
+
+def test_objects_that_refer_to_each_other_are_searched_once():
+    one, other = SimpleNamespace(n=1), SimpleNamespace(n=2)
+    one.other, other.other = other, one
+    assert leaves(one, int) == [1, 2]
 
 
 def test_self_containing_list_terminates():

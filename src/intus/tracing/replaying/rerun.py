@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...core.errors import CaptureError, InputError
 from ...core.graph import OUTPUT
+from ...core.walks import ancestors
 from ..capture.invocation import PLACEHOLDER, Invocation
 from ..capture.saving.store import for_replay
 from .call_inputs import CallInputs, MismatchError, rows_by_call
@@ -18,6 +19,9 @@ from .replay import Replays, UnprovenError, run_call, same, unrecorded
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
+
+
+_DROPPED = "depends on the change and could not be run again; no output depends on it"
 
 
 def rerun(
@@ -55,12 +59,14 @@ def rerun(
     replays = trace._replays.with_params(
         {number: _edited_param(trace, number, edit) for number, edit in new.params.items()}
     )
-    values = _Rerun(trace, replays, new, earlier, checked=on_branch_change == "raise").values()
+    run = _Rerun(trace, replays, new, earlier, checked=on_branch_change == "raise")
+    values = run.values()
     merged = new.after(earlier)
     labels = sorted({trace.graph.label(row) for row in (*merged.values, *merged.functions)})
     graph = dataclasses.replace(trace.graph, facts={**trace.graph.facts, "changed": labels})
     result = type(trace)(graph, values, trace.maybe_modified, replays)
     result._edits = merged
+    result.not_stored = trace.not_stored | dict.fromkeys(run.dropped, _DROPPED)
     return result
 
 
@@ -75,12 +81,16 @@ class _Rerun:
     Attributes:
         now: The values by row, so far.
         changed: The rows whose value differs from the original pass.
+        dropped: The rows without a value: they depend on the change and could not be run again, and no output
+            or decision depends on them.
     """
 
     def __init__(self, trace: Trace, replays: Replays, new: Edits, earlier: Edits, *, checked: bool) -> None:
         self.trace, self.graph, self.replays = trace, trace.graph, replays
         self.new, self.earlier, self.checked = new, earlier, checked
-        self.now, self.changed = for_replay(trace.values), set[int]()
+        self.now, self.changed, self.dropped = for_replay(trace.values), set[int](), set[int]()
+        ends = [*self.graph.rows_of(OUTPUT), *(branch.row for branch in self.graph.branches if checked)]
+        self._needed = {*ends, *ancestors(self.graph, ends), *new.values, *new.functions}
         self.inputs = CallInputs(self.graph, replays, self.now)
 
     def values(self) -> MutableMapping[int, Tensor]:
@@ -102,12 +112,20 @@ class _Rerun:
         if any(row in self.new.functions for row in rows) or self._is_affected(event, rows):
             functions = {**self.earlier.functions, **self.new.functions}
             swapped = next((functions[row] for row in rows if row in functions), None)
-            out = self._run(event, rows, swapped)
-            for row in rows:
-                value = out[max(int(self.graph.ops.output[row]), 0)]
-                for edit in self.earlier.values.get(row, ()):
-                    value = edit(value)
-                self._put(row, value)
+            try:
+                out = self._run(event, rows, swapped)
+                for row in rows:
+                    value = out[max(int(self.graph.ops.output[row]), 0)]
+                    for edit in self.earlier.values.get(row, ()):
+                        value = edit(value)
+                    self._put(row, value)
+            except (CaptureError, InputError):
+                if not self._needed.isdisjoint(rows):
+                    raise
+                for row in rows:  # it leads nowhere, so the values that matter are known without it
+                    self.now.pop(row, None)
+                self.dropped.update(rows)
+                self.changed.update(rows)
         else:
             for row in rows:
                 if row in self.new.values:

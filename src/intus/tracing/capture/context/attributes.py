@@ -52,8 +52,17 @@ class Attributes:
         self._copies.append((attributes, attributes.copy()))
         package = type(module).__module__.partition(".")[0]
         for name, value in attributes.items():
-            if type(value) not in _SIMPLE:
-                self._remember_value(value, package, 0 if name in _OWN else _DEPTH)
+            cls = type(value)
+            if cls in _SIMPLE:
+                continue
+            if cls not in _CONTAINERS:
+                self._remember_value(value, package, _DEPTH)
+            elif not value:
+                self._empty.append(value)
+            elif name in _OWN:
+                self._full.append((value, value.copy()))
+            else:
+                self._remember_value(value, package, _DEPTH)
 
     def remember_arguments(self, value: Any) -> None:
         """Copy the attributes and elements of all objects in a value: of the arguments of a pass."""
