@@ -17,7 +17,8 @@ def shared_array(tensor: Any) -> np.ndarray:
         tensor: A CPU tensor of numbers that does not require gradients. Boolean tensors need NumPy 1.25.
 
     Raises:
-        RuntimeError: If the tensor is of a subclass, which may have no memory of its own (a FakeTensor).
+        RuntimeError: If the tensor is of a subclass that handles torch's operators itself, because such a
+            tensor may have no memory of its own (a FakeTensor). Other subclasses have plain memory.
 
     Example:
         >>> import torch
@@ -25,6 +26,6 @@ def shared_array(tensor: Any) -> np.ndarray:
         >>> shared_array(t).tolist(), t.untyped_storage().resizable()
         ([1.0, 1.0], True)
     """
-    if type(tensor).__name__ != "Tensor":
+    if type(tensor).__torch_dispatch__.__name__ != "_disabled_torch_dispatch_impl":
         raise RuntimeError(f"A {type(tensor).__name__} has no plain memory.")
     return np.from_dlpack(tensor)

@@ -20,7 +20,7 @@ import torch
 
 MOST = 200_000  # objects visited, in about half a second; a model that reaches more counts as compiled
 _KNOWN = {"torch", "numpy", "intus"} | sys.stdlib_module_names
-_PLAIN = (str, bytes, int, float, complex, bool, type(None), torch.Tensor, BuiltinFunctionType, CodeType)
+_PLAIN = (str, bytes, int, float, complex, bool, type(None), BuiltinFunctionType, CodeType)
 
 
 def reaches_compiled(model: Any) -> bool:
@@ -30,17 +30,29 @@ def reaches_compiled(model: Any) -> bool:
         >>> reaches_compiled(torch.nn.Linear(2, 2))
         False
     """
-    todo: list[Any] = [model] if "torch._dynamo.eval_frame" in sys.modules else []
+    if "torch._dynamo.eval_frame" not in sys.modules:
+        return False
+    return any(number == MOST or _is_compiled(value) for number, value in enumerate(reached(model)))
+
+
+def reached(model: Any) -> Iterator[Any]:
+    """Yield what can be reached from ``model``, each object once: modules, functions, containers, tensors.
+
+    Example:
+        >>> weight = torch.ones(2)
+        >>> any(value is weight for value in reached(lambda x: x * weight))
+        True
+    """
+    todo: list[Any] = [model]
     seen: dict[int, Any] = {}  # by id; keeping the object prevents its id from being reused
     while todo:
         value = todo.pop()
         if issubclass(type(value), _PLAIN) or id(value) in seen:
             continue
         seen[id(value)] = value
-        if _is_compiled(value) or len(seen) > MOST:
-            return True
-        todo.extend(_reachable(value))
-    return False
+        yield value
+        if not issubclass(type(value), torch.Tensor):
+            todo.extend(_reachable(value))
 
 
 def _is_compiled(value: Any) -> bool:

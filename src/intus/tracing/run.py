@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +20,6 @@ from .building.finish import finish
 from .capture.argument_names import by_name
 from .capture.context.randomness import same_random_state
 from .capture.interpose import Capture
-from .capture.recording import ROW
 from .capture.run_generators import drained
 from .capture.saving.choose import Chooser
 from .capture.saving.form import Form, To
@@ -32,6 +31,8 @@ from .front_door import Arguments, arguments, front_door
 from .progress_bar import counter
 from .replaying.replay import Replays
 from .results.trace import Trace
+from .validation.autograd import AutogradJudge, Trail, requiring_gradients
+from .validation.fidelity import FidelityCheck, unless_uninitialized
 from .validation.online import LiveValues, OnlineReport, OnlineValidator
 from .validation.report import Report
 
@@ -185,35 +186,51 @@ def validate_while_running(
     *,
     seed: int | None,
     every: bool,
+    fidelity: bool,
+    against: str | None,
 ) -> Report:
-    """Run a model once and validate each operation while it runs; see ``intus.validate``.
+    """Run a model and validate each operation while it runs; see ``intus.validate``.
 
     Args:
         model: As in ``trace``.
         given: The model's arguments.
         seed: As in ``trace``.
         every: Whether to try random arguments on each operation, or once for operations that are alike.
+        fidelity: Whether to compare the pass with plain ones.
+        against: ``"autograd"`` to compare the edges with autograd's; None for no comparison.
 
     Returns:
         The report.
     """
+    if against not in (None, "autograd"):
+        raise InputError(f"against={against!r} is not one of 'autograd', None.")
     must_run("validate", model, given)
+    trail = Trail() if against is not None else None
     owner = _owner(model)
-    with counter("validate", "calls") as advance:
-        values = LiveValues(every=every, on_checked=advance)
-        capture = Capture(owner, values, restore=True)
-        _, failure = _run(capture, model, given, seed)
-    try:
-        if failure is not None:
-            raise failure
-    finally:
-        del failure  # its traceback refers to this frame: a reference cycle
+    plain = FidelityCheck(model, owner, given.args, given.kwargs, seed) if fidelity else None
+    params = owner.parameters() if owner is not None else ()
+    with nullcontext() if trail is None else requiring_gradients(params, (given.args, given.kwargs)):
+        if plain is not None:
+            plain.before()
+        with counter("validate", "calls") as advance:
+            values = LiveValues(every=every, on_checked=advance, trail=trail)
+            capture = Capture(owner, values, restore=True)
+            _, failure = _run(capture, model, given, seed, None if plain is None else plain.observe)
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback refers to this frame: a reference cycle
+        compared = None if plain is None else plain.result()
     graph, graph_row = assemble(capture.recording, _name(model, owner), _FRAMEWORK)
     validator = cast(OnlineValidator, capture.call_log)  # ``LiveValues.call_log`` made it
     replays = Replays(capture.recording, validator, graph_row, values.kept)
-    recorded = range(0, len(capture.recording.rows), len(ROW))
-    rows = {row: graph_row(row) for row in recorded if graph_row(row) >= 0}
-    return OnlineReport(graph, replays, values.remaining(rows), validator).report()
+    checks = OnlineReport(graph, replays, validator).report().checks
+    followed = None
+    if trail is not None:
+        judge = AutogradJudge(graph, trail, capture.recording, graph_row, replays, values.leaves())
+        checks, followed = judge.judge(checks)
+    return Report(checks, None if compared is None else unless_uninitialized(compared, graph), followed)
 
 
 def _run(
@@ -221,8 +238,16 @@ def _run(
     model: Callable[..., Any],
     given: Arguments,
     seed: int | None,
+    observe: Callable[[Any], None] | None = None,
 ) -> tuple[Any, BaseException | None]:
     """Run the model under a capture, then restore the random state and the memory that it wrote to.
+
+    Args:
+        capture: The capture.
+        model: The model.
+        given: Its arguments.
+        seed: The seed of torch's generators; None for the current random state.
+        observe: Is given what the model returned, before anything is restored.
 
     Returns:
         What the model returned, and what it raised; one of them is None.
@@ -233,6 +258,9 @@ def _run(
             with capture, probes_disabled():
                 output = drained(model(*given.args, **given.kwargs))
                 capture.outputs(output)
+                if observe is not None:
+                    with torch._C.DisableTorchFunction():
+                        observe(output)
         except BaseException as error:
             return None, error
     return output, None

@@ -14,6 +14,7 @@ from zoo_models import ZOO, make
 import intus
 from intus.tracing import run
 from intus.tracing.capture.call_log import CallLog
+from intus.tracing.capture.recording import ROW
 
 
 def statuses(report):
@@ -110,6 +111,12 @@ def test_additional_edge_fails(altered_graph):
     assert failed(validated()) == [RELU]
 
 
+def test_additional_edge_into_a_taken_argument_fails(altered_graph):
+    altered_graph(lambda edges, at: sorted([*edges, [0, at(SUB), 1]], key=lambda edge: edge[1]))
+    (check,) = validated().failed
+    assert (check.label, check.reasons) == (SUB, ("argument '1': it did not come from input_1",))
+
+
 def test_lost_parameter_fails(altered_graph):
     altered_graph(params=lambda pairs: pairs[1:])
     (check,) = validated().failed
@@ -178,7 +185,53 @@ def test_ignored_argument_fails(altered_note):
 
     altered_note(torch.add, ignore)
     (check,) = intus.validate(torch.add, (torch.ones(3), torch.ones(3))).failed
-    assert check.reasons == ("argument '1': random values give the same result",)
+    assert check.reasons == ("the call was of '<lambda>', the graph has 'add'",)
+
+
+def test_ignored_argument_of_a_function_with_the_same_name_fails(altered_note):
+    def add(x, y):
+        return x + 1
+
+    altered_note(torch.add, lambda note: note.__setitem__(0, add))
+    (check,) = intus.validate(torch.add, (torch.ones(3), torch.ones(3))).failed
+    assert check.reasons == ("another function was noted than was called",)
+
+
+#: Functions of two tensors of equal shape, the first of which has no effect on these values.
+WITHOUT_EFFECT = {
+    "clamped": lambda a, b: torch.minimum(a + 1e9, b),
+    "times 0": lambda a, b: torch.addcmul(b, a, torch.zeros(3)),
+    "overwritten": lambda a, b: torch.slice_scatter(a, b),
+    "weight 0": lambda a, b: torch.lerp(b, a, 0.0),
+    "satisfied margin": lambda a, b: F.margin_ranking_loss(b + 1e9, b, torch.ones(3)) + a * 0,
+    "one key": lambda a, b: F.scaled_dot_product_attention(a[None, None], b[None, None], b[None, None]),
+}
+
+
+EXP = 2 * len(ROW)  # the offset of the first call, after those of two inputs
+
+
+@pytest.mark.parametrize("change", ["wrong", "swapped"])
+@pytest.mark.parametrize("name", list(WITHOUT_EFFECT))
+def test_wrong_parent_without_effect_fails(name, change, monkeypatch):
+    """The recorder takes one tensor for another of equal shape, so that the graph and the notes agree."""
+
+    def forward(a, b):
+        kept.append(a.exp())
+        return WITHOUT_EFFECT[name](a.sin(), b.cos())
+
+    def noted(self, func, args, kwargs, inputs):
+        if len(inputs) >= 4:
+            inputs[0], inputs[2] = (EXP, inputs[2]) if change == "wrong" else (inputs[2], inputs[0])
+        return plain(self, func, args, kwargs, inputs)
+
+    given, kept = (torch.rand(3), torch.rand(3)), []
+    assert intus.validate(forward, given)
+    plain = CallLog.logged_call
+    monkeypatch.setattr(CallLog, "logged_call", noted)
+    report = intus.validate(forward, given)
+    assert report.failed, str(report)
+    assert "not the tensor that the call received" in report.failed[0].reasons[0]
 
 
 def test_value_before_in_place_write_differs(altered_note):
@@ -265,7 +318,7 @@ def test_validate_does_not_change_what_the_model_computes():
     torch.manual_seed(3)
     forward(torch.ones(4))
     torch.manual_seed(3)
-    intus.validate(forward, torch.ones(4))
+    intus.validate(forward, torch.ones(4), fidelity=False)
     assert torch.equal(*seen)
 
 

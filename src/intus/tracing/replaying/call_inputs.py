@@ -43,32 +43,54 @@ class CallInputs:
 
     Attributes:
         parents_by_arg: For each row, the row of the parent by the number of the argument.
+        _parents: The same with all rows that have an edge into the argument.
     """
 
     def __init__(self, graph: Graph, replays: Replays, values: Mapping[int, Tensor]) -> None:
         self.graph, self.replays, self.values = graph, replays, values
         self.parents_by_arg: dict[int, dict[int, int]] = {}
+        self._parents: dict[int, dict[int, list[int]]] = {}
         edges = graph.edges
         for src, dst, arg in zip(edges.src.tolist(), edges.dst.tolist(), edges.arg.tolist(), strict=True):
             # The first edge of an argument is its parent; further ones are ops that wrote to parts of it.
             self.parents_by_arg.setdefault(dst, {}).setdefault(arg, src)
+            self._parents.setdefault(dst, {}).setdefault(arg, []).append(src)
 
     def check_edges(self, call: Invocation, rows: list[int]) -> None:
-        """Check that every edge into a call is an argument that took a tensor.
+        """Check that the edges into a call are those that were noted when it ran.
+
+        This finds a wrong edge also where the argument has no effect on the result.
 
         Args:
             call: The call.
             rows: The rows that it returned.
 
         Raises:
-            MismatchError: If an edge is not.
+            MismatchError: If an edge is lost, leads from elsewhere, or into what took no tensor.
+            UnprovenError: If an op that is not an ancestor also wrote to the memory of an argument.
         """
-        tensor_arguments = {tensor_arg.arg for tensor_arg in call.tensor_args if tensor_arg.source >= 0}
+        args = {tensor_arg.arg: tensor_arg for tensor_arg in call.tensor_args if tensor_arg.source >= 0}
         for row in rows:
-            for arg in self.parents_by_arg.get(row, {}):
-                if arg not in tensor_arguments:
+            for arg, parents in self._parents.get(row, {}).items():
+                if arg not in args:
                     name = self.graph.args[arg]
                     raise MismatchError(f"the graph has an edge into argument {name!r}, which took no tensor")
+                patch = args[arg].patch
+                writers = () if patch is None else (patch.base, *(writer for writer, _ in patch.writes))
+                for other in parents[1:]:
+                    if other not in writers:
+                        raise MismatchError(f"{self._name(arg)}it did not come from {self.label(other)}")
+            for tensor_arg in call.tensor_args:
+                if tensor_arg.source == NOT_IN_GRAPH:
+                    continue
+                if self.parent(tensor_arg, row) != tensor_arg.source:
+                    source = self.label(tensor_arg.source)
+                    raise MismatchError(
+                        f"{self._name(tensor_arg.arg)}it came from {source}, the graph has another parent"
+                    )
+
+    def _name(self, arg: int) -> str:
+        return f"argument {self.graph.args[arg]!r}: "
 
     def argument(self, tensor_arg: TensorArg, row: int) -> Tensor:
         """Return the tensor that an argument of a call was.

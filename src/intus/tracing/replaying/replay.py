@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
 
 from ...core.shared_array import shared_array
 from ..capture.call_log import INPUTS, CallLog
+from ..capture.containers import is_wrapped
 from ..capture.context.execution_context import DEFAULT, within
 from ..capture.context.no_collectives import collectives_refused
 from ..capture.context.randomness import preserve_generators
@@ -21,6 +23,7 @@ from ..capture.functions import describe, results, written
 from ..capture.invocation import Invocation, Patch, TensorArg, arguments
 from ..capture.memory import Geometry, copied, inner_of, local_of, same_wrapper, settled, version_of, wrapping
 from ..capture.recording import ROW, Recording
+from .transforms import outside_transforms, unwrapped, wrappers
 
 #: The source of an argument whose row is not in the graph, because no output depends on it.
 NOT_IN_GRAPH = -(1 << 62)
@@ -108,7 +111,8 @@ def run_call(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
     """Run a call again.
 
     Arguments that the function writes into are copied first. It runs in the original context (autocast, grad
-    mode, …) with the original random state; the current ones are restored afterwards.
+    mode, …) with the original random state; the current ones are restored afterwards. A call of autograd runs
+    on the tensors themselves, whose history it needs, and leaves that history intact.
 
     Args:
         call: The call.
@@ -128,11 +132,11 @@ def run_call(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
         ready: dict[int, Tensor] = {}  # by id: functions test whether query and key are the same object
         for t, tensor_arg in zip(given, call.tensor_args, strict=True):
             if id(t) not in ready:
-                argument = t.detach()
-                if tensor_arg.grad and (t.is_floating_point() or t.is_complex()):
-                    argument.requires_grad_()
-                ready[id(t)] = copied(argument) if writes_any or id(t) in targets else argument
+                is_written = writes_any or id(t) in targets
+                ready[id(t)] = t if is_autograd(call) else _ready(t, tensor_arg, is_written=is_written)
         args, kwargs = arguments(call.args, call.kwargs, [ready[id(t)] for t in given])
+        if is_autograd(call):
+            args, kwargs = args[:_RETAIN_GRAPH], {**kwargs, **_named_flags(args), "retain_graph": True}
         guard = collectives_refused(call.func, wraps=any(inner_of(t) is not None for t in given))
         try:
             with guard:
@@ -145,6 +149,37 @@ def run_call(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
                 )
         returned = results(description, out, written(description, args, kwargs))
         return [t.detach() for t in returned] if call.picks is None else [returned[n] for n in call.picks]
+
+
+#: The positional arguments of ``torch.autograd.grad`` from here on are flags.
+_RETAIN_GRAPH = 3
+_FLAGS = (
+    "retain_graph",
+    "create_graph",
+    "only_inputs",
+    "allow_unused",
+    "is_grads_batched",
+    "materialize_grads",
+)
+
+
+def is_autograd(call: Invocation) -> bool:
+    """Return whether a call computes gradients (``torch.autograd.grad``)."""
+    return getattr(call.func, "__module__", None) == "torch.autograd"
+
+
+def _named_flags(args: tuple[Any, ...]) -> dict[str, Any]:
+    return dict(zip(_FLAGS, args[_RETAIN_GRAPH:], strict=False))
+
+
+def _ready(t: Tensor, tensor_arg: TensorArg, *, is_written: bool) -> Tensor:
+    """Return a tensor as an argument of a call that runs again: without the history that it has now."""
+    if is_wrapped(t) or peek_interpreter_stack() is not None:  # a transform may forbid ``requires_grad_``
+        return t.clone() if is_written else t
+    argument = t.detach()
+    if tensor_arg.grad and (t.is_floating_point() or t.is_complex()):
+        argument.requires_grad_()
+    return copied(argument) if is_written else argument
 
 
 def unrecorded() -> AbstractContextManager[Any]:
@@ -212,6 +247,9 @@ def same(a: Tensor, b: Tensor) -> bool:
         >>> same(nan, nan.clone()), same(nan, -nan)
         (True, False)
     """
+    if is_wrapped(a) or is_wrapped(b):
+        with outside_transforms():
+            return wrappers(a) == wrappers(b) and same(unwrapped(a)[-1], unwrapped(b)[-1])
     if a.is_nested or b.is_nested:
         return a.is_nested == b.is_nested and _same_parts(a, b)
     if type(a) is not Tensor or type(b) is not Tensor:

@@ -1,6 +1,7 @@
 """Rules that explain why an operation's result may stay the same when one of its arguments changes.
 
-They apply only after random values made no difference, and examine what the call received and returned.
+They apply only after random values made no difference, and examine what the call received and returned. An
+argument that no rule explains is exempt with the reason ``WITHOUT_EFFECT``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from ..capture.containers import walk
 from ..capture.functions import describe, written
 from ..capture.invocation import Invocation, arguments
 
+#: The reason for an argument that made no difference, if no rule explains it.
+WITHOUT_EFFECT = "it has no effect here: random values in its place give the same result"
 _LIKE = ("zeros", "ones", "empty", "full", "rand", "randn", "randint")
 #: Functions that use only the shape, dtype or device of an argument: type -> first such argument.
 _SHAPE_ONLY = {
@@ -128,7 +131,7 @@ class Case(NamedTuple):
 
 
 def reason(case: Case) -> str | None:
-    """Return why this argument need not matter; None if it must matter.
+    """Return why this argument need not matter; None if no rule knows.
 
     Args:
         case: The argument, and what the call received and returned.
@@ -208,9 +211,8 @@ def _normalized(case: Case) -> str | None:
     argument = case.given[case.number]
     if argument is not weight and argument is not bias and not weight.any():
         return "it is multiplied by a weight of zero"
-    shape = (
-        (-1, *(1,) * (case.out[0].dim() - 2)) if case.type in ("batch_norm", "group_norm") else weight.shape
-    )
+    by_channel = case.type in ("batch_norm", "instance_norm", "group_norm")
+    shape = (-1, *(1,) * (case.out[0].dim() - 2)) if by_channel else weight.shape
     rest = case.out[0] if bias is None else case.out[0] - bias.reshape(shape)
     return "what it multiplies is zero" if argument is weight and not rest.any() else None
 
@@ -219,7 +221,7 @@ def _affine(case: Case) -> tuple[Tensor | None, Tensor | None]:
     """Return the weight and the bias of a normalization, None for each that is missing."""
     named = case.named
     positions = _NORMS.get(case.type, (-1, -1))
-    if case.type == "batch_norm" and len(case.call.args) >= 9:  # torch.batch_norm has another order
+    if case.type in ("batch_norm", "instance_norm") and len(case.call.args) >= 9:  # those of torch itself
         positions = (1, 2)
     weight, bias = (
         named.get(name, named.get(str(position)))
@@ -267,10 +269,14 @@ def _one_element(case: Case) -> str | None:
     return None
 
 
-def _attention(case: Case) -> str | None:
-    """Exempt a query or key if all values are equal, or if no score can distinguish two keys.
+_ONE_KEY = "there is one key to attend to"
 
-    That is the case if scores stay below half of the float32 resolution at 1, so that their exponential is 1.
+
+def _attention(case: Case) -> str | None:
+    """Exempt a query or key if its scores cannot matter.
+
+    That is the case if each query has one key, if all keys have the same value, or if all scores stay below
+    half of the float32 resolution at 1, so that their exponential is 1.
     """
     named = case.named
     query, key, value = (
@@ -281,8 +287,9 @@ def _attention(case: Case) -> str | None:
         return None
     if argument is not query and argument is not key:
         return None
-    if value.shape[-2] == 1:
-        return "there is one key to attend to"
+    mask = named.get("attn_mask", named.get("3"))
+    if value.shape[-2] == 1 or (mask is not None and _leaves_one_key(mask, hidden=False)):
+        return _ONE_KEY
     if bool((value == value[..., :1, :]).all()):
         return "all keys have the same value"
     other = key if argument is query else query
@@ -290,6 +297,70 @@ def _attention(case: Case) -> str | None:
     scale = case.call.kwargs.get("scale") or width**-0.5
     largest_score = float(other.abs().max()) * _WIDEST * width * scale
     return "what it is multiplied by is zero, or too small to matter" if largest_score < _HALF_EPS else None
+
+
+def _leaves_one_key(mask: Tensor, *, hidden: bool) -> bool:
+    """Return whether a mask of shape (..., queries, keys) leaves at most one key to each query.
+
+    Args:
+        mask: Booleans, or numbers that are added to the scores.
+        hidden: What a boolean mask is where a key is hidden; a mask of numbers is minus infinity there.
+    """
+    keys = mask != hidden if mask.dtype == torch.bool else mask != -torch.inf
+    return bool((keys.sum(-1) <= 1).all())
+
+
+def _multi_head_attention(case: Case) -> str | None:
+    """Exempt what the scores of ``multi_head_attention_forward`` are made of if each query has one key."""
+    if case.type != "multi_head_attention_forward":
+        return None
+    if case.arg not in ("0", "1", "query", "key", "q_proj_weight", "k_proj_weight"):
+        return None
+    named = case.named
+    key, mask = named.get("key", named.get("1")), named.get("attn_mask")
+    if key is None or "bias_k" in named or "7" in named or case.call.kwargs.get("add_zero_attn"):
+        return None  # other keys are appended
+    if len(case.call.args) > 9 and case.call.args[9]:
+        return None
+    alone = key.shape[0] == 1 or (mask is not None and _leaves_one_key(mask, hidden=True))
+    return _ONE_KEY if alone else None
+
+
+def _first_state(case: Case) -> str | None:
+    """Exempt the weights of a recurrent layer that multiply the state, if it runs one step from zero."""
+    if case.type not in ("lstm", "gru", "rnn_tanh", "rnn_relu") or not case.call.args:
+        return None
+    args, _ = arguments(case.call.args, case.call.kwargs, case.given)
+    position, _, number = case.arg.partition(".")
+    packed = isinstance(args[3], tuple | list)
+    states, weights = args[2:4] if packed else args[1:3]
+    if position != ("3" if packed else "2") or not number.isdigit():
+        return None
+    length = len(args[1]) if packed else args[0].shape[1 if args[-1] is True else 0]
+    state = states[0] if case.type == "lstm" else states
+    per_layer = len(weights) // len(state)
+    is_recurrent = int(number) % per_layer == 1  # the first is that of the input
+    if length != 1 or not is_recurrent or state[int(number) // per_layer].any():
+        return None
+    return "it is multiplied by a state of zero"
+
+
+def _outside(case: Case) -> str | None:
+    """Exempt the input of ``grid_sample`` if all points are outside: it is zero there for any input."""
+    if case.type not in ("grid_sample", "grid_sampler") or case.arg not in ("0", "input"):
+        return None
+    return None if case.out[0].any() else "all points lie outside of it"
+
+
+def _ignored(case: Case) -> str | None:
+    if case.type not in ("cross_entropy", "nll_loss"):
+        return None
+    target = case.named.get("target", case.named.get("1"))
+    args, ignored = case.call.args, case.call.kwargs.get("ignore_index", -100)
+    ignored = args[4] if len(args) > 4 else ignored
+    if target is None or target.is_floating_point() or not bool((target == ignored).all()):
+        return None
+    return "all targets are ignored"
 
 
 def _absorbed(case: Case) -> str | None:
@@ -328,5 +399,6 @@ def _not_finite(case: Case) -> str | None:
 
 _RULES: tuple[Callable[[Case], str | None], ...] = (
     *(_empty, _shape, _overwritten, _covered, _integer_result, _zero, _normalized, _dropped, _statistics),
-    *(_one_element, _attention, _absorbed, _masked, _saturated, _not_finite),
+    *(_one_element, _attention, _multi_head_attention, _first_state, _outside, _ignored),
+    *(_absorbed, _masked, _saturated, _not_finite),
 )

@@ -1,7 +1,8 @@
 """Validate a graph call by call: the base class Checker, and TraceValidator for the saved values of a trace.
 
-Parents are taken from the edges of the graph, so that a lost or wrong edge is detected as well as a wrong
-value.
+Parents are taken from the edges of the graph and compared with the sources that were noted when the call ran,
+so that a lost or wrong edge is detected as well as a wrong value, also if the parent has no effect on the
+result.
 """
 
 from __future__ import annotations
@@ -11,18 +12,28 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from ...core.errors import InputError
 from ...core.graph import CONSTANT, INPUT, OUTPUT, Graph
 from ...core.graph import FAILED as RAISED
 from ...core.walks import ancestors
 from ..capture.context.randomness import common_generators, preserve_generators
+from ..capture.functions import describe
 from ..capture.invocation import Invocation
 from ..capture.memory import local_of
 from ..capture.saving.store import for_replay
 from ..progress_bar import progress
 from ..replaying.call_inputs import CallInputs, MismatchError, rows_by_call
-from ..replaying.replay import NOT_IN_GRAPH, Replays, UnprovenError, run_call, same, unrecorded
+from ..replaying.replay import (
+    NOT_IN_GRAPH,
+    Replays,
+    UnprovenError,
+    is_autograd,
+    run_call,
+    same,
+    unrecorded,
+)
 from .exemptions import SCRATCH, UNINITIALIZED
 from .perturb import ArgumentResults, Perturbations, one_line, perturbs_every
 from .report import EXEMPT, FAILED, PROVEN, UNPROVEN, Check, Report
@@ -74,11 +85,21 @@ class Checker:
                     raise UnprovenError(
                         "its call was not recorded, because it raised or ran where it cannot be recorded"
                     )
+                self._check_function(call, rows)
                 self.inputs.check_edges(call, rows)
                 checks = self._call(call, rows)
         except Exception as error:
             checks = [Check(self.graph.label(row), *status_of_error(error)) for row in rows]
         return list(zip(rows, checks, strict=True))
+
+    def _check_function(self, call: Invocation, rows: list[int]) -> None:
+        """Raise MismatchError unless the graph has the type of the function that was called."""
+        is_module = isinstance(call.func, Module)
+        called = type(call.func).__name__.lower() if is_module else describe(call.func).type
+        for row in rows:
+            type_ = self.graph.types[int(self.graph.ops.type[row])]
+            if type_ != called:
+                raise MismatchError(f"the call was of {called!r}, the graph has {type_!r}")
 
     def _call(self, call: Invocation, rows: list[int]) -> list[Check]:
         """Return the checks of the rows that ``call`` returned."""
@@ -88,16 +109,20 @@ class Checker:
         parents = list(self.inputs.parents_by_arg.get(row, {}).values())
         if not parents and row in self.graph.row_params:
             return Check(self.graph.label(row), EXEMPT, ("it is an unchanged parameter",))
-        returned = self.inputs.output(row)
+        if not parents:
+            raise MismatchError("it has no parent")
         (parent,) = parents
-        if not same(self.inputs.value(row), returned):
-            raise MismatchError(f"it differs from what {self.graph.label(parent)} returned")
+        self._check_returned(row, parent)
         kinds = {int(self.graph.ops.kind[ancestor]) for ancestor in ancestors(self.graph, [row])}
         if CONSTANT in kinds and INPUT not in kinds and self.graph.rows_of(INPUT):
             raise UnprovenError(
                 "it depends on no input, only on tensors made before the pass or where nothing is recorded"
             )
         return Check(self.graph.label(row), PROVEN)
+
+    def _check_returned(self, row: int, parent: int) -> None:
+        """Raise MismatchError unless the output ``row`` is what its parent returned."""
+        raise NotImplementedError
 
     def _combine(
         self, rows: list[int], arguments: Mapping[int, tuple[str, str]], alike: Sequence[str]
@@ -175,6 +200,10 @@ class TraceValidator(Checker):
             for row, check in zip(rows, checks, strict=True)
         ]
 
+    def _check_returned(self, row: int, parent: int) -> None:
+        if not same(self.inputs.value(row), self.inputs.output(row)):
+            raise MismatchError(f"it differs from what {self.graph.label(parent)} returned")
+
     def _explained_failure(self, call: Invocation, row: int, why: str) -> Check:
         """Return the check of a row that differs, with what may explain the difference."""
         label = self.graph.label(row)
@@ -207,7 +236,7 @@ def rerun_call(call: Invocation, given: list[Tensor]) -> list[Tensor]:
     """Run a call again.
 
     Raises:
-        UnprovenError: If it is a call of autograd, whose graph no longer exists, or communicates with other
+        UnprovenError: If it is a call of autograd whose graph no longer exists, or communicates with other
             processes.
         MismatchError: If it raises.
     """
@@ -216,8 +245,10 @@ def rerun_call(call: Invocation, given: list[Tensor]) -> list[Tensor]:
     except UnprovenError:
         raise
     except Exception as error:
-        if getattr(call.func, "__module__", None) == "torch.autograd":
-            raise UnprovenError("it needs the autograd graph, which no longer exists") from None
+        if is_autograd(call):
+            raise UnprovenError(
+                "it needs the autograd graph, which no longer exists; validate(model, …) checks it"
+            ) from None
         raise MismatchError(f"run again, it raised {one_line(error)}") from None
 
 

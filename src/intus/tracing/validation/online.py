@@ -1,7 +1,9 @@
 """Validate a pass while it runs, without keeping activations.
 
-Each operation is replayed just before it runs, on its parents as they were noted. When the pass is over, what
-was noted is compared with the graph, edge by edge.
+Each operation is replayed just before it runs, on its parents as they were noted. These are compared with the
+tensors that the operation really receives: the very same tensors, or equal bit for bit. When the pass is
+over, what was noted is compared with the graph, edge by edge. So a wrong parent is found also where it has no
+effect on the result.
 """
 
 from __future__ import annotations
@@ -11,21 +13,24 @@ from contextlib import contextmanager
 from typing import Any
 from weakref import ref
 
+import torch
 from torch import Tensor
 from torch.nn import Module
 
-from ...core.graph import OUTPUT, Graph
+from ...core.graph import Graph
 from ..capture.call_log import CallArguments, CallLog, LoggedCall
 from ..capture.containers import is_wrapped, tensors
 from ..capture.context.randomness import common_generators, preserve_generators
 from ..capture.functions import describe
-from ..capture.invocation import Invocation, TensorArg
+from ..capture.invocation import Invocation, TensorArg, flatten
 from ..capture.memory import copied, is_freed, memory_of, version_of
 from ..capture.recording import ROW, Recording
 from ..capture.saving.choose import Chooser
 from ..capture.saving.values import Values
 from ..replaying.call_inputs import MismatchError
-from ..replaying.replay import NOT_IN_GRAPH, Replays, UnprovenError, apply_patch, unrecorded
+from ..replaying.replay import NOT_IN_GRAPH, Replays, UnprovenError, apply_patch, same, unrecorded
+from ..replaying.transforms import outside_transforms, unwrapped
+from .autograd import Trail
 from .exemptions import UNINITIALIZED
 from .offline import NO_ARGUMENTS, Checker, describe_difference, rerun_call, status_of_error
 from .perturb import NOT_IN_GRAPH_REASON, ArgumentResults, Perturbations
@@ -36,22 +41,24 @@ class LiveValues(Values):
     """The activations of one pass, for as long as the model itself keeps them.
 
     A tensor that is about to be overwritten is copied if another tensor shares its memory, because it may be
-    read through that one.
+    read through that one. Of a tensor that a transform such as ``vmap`` wraps, the tensors inside are
+    remembered too, because they outlive the transform.
 
     Args:
         every: Whether to try random values on each call; otherwise on one of those that are alike.
         on_checked: Called after each call that was checked.
+        trail: Collects what is compared with autograd; None to compare nothing.
 
     Attributes:
         outputs: The outputs of the model, kept because the model does not keep them.
     """
 
-    def __init__(self, *, every: bool, on_checked: Callable[[], Any]) -> None:
+    def __init__(self, *, every: bool, on_checked: Callable[[], Any], trail: Trail | None = None) -> None:
         super().__init__(Chooser("all"))
-        self.every = every
+        self.every, self.trail = every, trail
         self.on_checked = on_checked
         self.outputs: list[Tensor] = []
-        self._living: dict[int, tuple[ref[Tensor], int | None]] = {}
+        self._living: dict[int, tuple[tuple[ref[Tensor], ...], int | None]] = {}
         self._rows_in: dict[int | None, list[int]] = {}
         self._shared: set[int | None] = set()  # memory written to while several tensors shared it
 
@@ -61,15 +68,16 @@ class LiveValues(Values):
 
     def on_tensor(self, row: int, kind: int, type_: str, t: Tensor) -> None:
         """Remember a tensor by its row."""
-        if is_wrapped(t):
-            return
-        if kind == OUTPUT:
-            self.outputs.append(t)
+        if self.trail is not None and not is_wrapped(t):
+            with torch._C.DisableTorchFunction():
+                self.trail.nodes.add(self._recording, row, kind, t)
+                self.trail.add(row, t)
         memory = memory_of(t)
-        if memory in self._shared:
+        if memory in self._shared and not is_wrapped(t):
             super().on_tensor(row, kind, type_, t)
         else:
-            self._living[row] = ref(t), version_of(t)
+            chain = unwrapped(t)
+            self._living[row] = tuple(map(ref, chain)), version_of(chain[-1])
             self._rows_in.setdefault(memory, []).append(row)
 
     def before_unseen_writes(self, t: Tensor) -> None:
@@ -83,9 +91,9 @@ class LiveValues(Values):
     def _keep_copies(self, t: Tensor, except_for: Tensor | None) -> None:
         memory = memory_of(t)
         for row in self._rows_in.pop(memory, ()):
-            other = self._living.pop(row)[0]()
+            other = self._living.pop(row)[0][0]()
             if other is not None and other is not except_for and not is_freed(other):
-                self.kept[row] = copied(other.detach())
+                self.kept[row] = other.clone() if is_wrapped(other) else copied(other.detach())
                 self._shared.add(memory)
         super().before_writing(t)
 
@@ -96,36 +104,52 @@ class LiveValues(Values):
             MismatchError: If it no longer exists, so that no call can have received it.
             UnprovenError: If its value is not known.
         """
-        if row in self.kept:
-            return self.kept[row]
-        if row not in self._living:
-            raise UnprovenError("an argument has no plain value, or was overwritten")
-        reference, version = self._living[row]
-        t = reference()
-        if t is None:
-            raise MismatchError("an argument was noted that no longer existed")
-        if is_freed(t):
-            raise UnprovenError("an argument was in memory that the model freed")
-        if version_of(t) != version:
-            raise UnprovenError("an argument was written to by something that was not recorded")
-        return t
+        return self.kept[row] if row in self.kept else self._alive(row)[0]
 
-    def remaining(self, rows: Mapping[int, int]) -> dict[int, Tensor]:
-        """Return the values that still exist when the pass is over.
+    def has(self, row: int, t: Tensor) -> bool:
+        """Return whether ``t`` is the tensor of a row, with the value that the row had.
 
-        Args:
-            rows: The row of the graph for each recorded row.
+        It is, if it is that tensor itself, wraps it or was inside it. A transform also takes and returns
+        views that are made where nothing is recorded. These share the memory, which counts its writes.
 
-        Returns:
-            The values by row of the graph.
+        Raises:
+            MismatchError: If the tensor of the row no longer exists.
+            UnprovenError: If its value is not known.
         """
-        values = {}
-        for row, graph_row in rows.items():
-            try:
-                values[graph_row] = self.value(row)
-            except (UnprovenError, MismatchError):
-                continue
-        return values
+        if row in self.kept:
+            return self.kept[row] is t
+        living, chain = self._alive(row), unwrapped(t)
+        if any(one is other for one in living for other in chain):
+            return True
+        is_transformed = len(self._living[row][0]) > 1 or len(chain) > 1
+        version = self._living[row][1]
+        return (
+            is_transformed
+            and memory_of(t) == memory_of(living[0])
+            and version is not None
+            and version_of(chain[-1]) == version
+        )
+
+    def leaves(self) -> dict[int, int]:
+        """Return the rows of the tensors that still exist, by id."""
+        living = ((row, references[0]()) for row, (references, _) in self._living.items())
+        return {id(t): row for row, t in living if t is not None}
+
+    def _alive(self, row: int) -> list[Tensor]:
+        """Return the tensor of a row and those inside it, as far as they exist."""
+        if row not in self._living:
+            raise UnprovenError("an argument was overwritten by something that was not recorded")
+        references, version = self._living[row]
+        chain = [t for t in (reference() for reference in references) if t is not None]
+        if not chain and len(references) > 1:
+            raise UnprovenError("an argument was inside a transform such as vmap, which is over")
+        if not chain:
+            raise MismatchError("an argument was noted that no longer existed")
+        if is_freed(chain[-1]):
+            raise UnprovenError("an argument was in memory that the model freed")
+        if version_of(chain[-1]) != version:
+            raise UnprovenError("an argument was written to by something that was not recorded")
+        return chain
 
 
 class Finding:
@@ -134,17 +158,19 @@ class Finding:
     Attributes:
         type: The type of the operation.
         row: The recorded row of the first tensor it returned; -1 while it runs.
+        received: The tensors among its arguments, while it runs.
         out: What the replay returned; emptied after the comparison.
         differences: For each output, how the replay differs; ``""`` if it does not.
         arguments: The results for its arguments.
         error: The status and reason if it could not be checked.
     """
 
-    __slots__ = ("arguments", "differences", "error", "out", "row", "type")
+    __slots__ = ("arguments", "differences", "error", "out", "received", "row", "type")
 
     def __init__(self, type_: str) -> None:
         self.type, self.row = type_, -1
         self.out: list[Tensor] = []
+        self.received: list[Tensor] = []
         self.differences: list[str] = []
         self.arguments = ArgumentResults({}, ())
         self.error: tuple[str, tuple[str, ...]] | None = None
@@ -159,11 +185,14 @@ class OnlineValidator(CallLog):
 
     Attributes:
         findings: The finding of each call, by recorded row.
+        outputs_checked: For each output of the pass, by recorded row: its producer, and the status and reason
+            if it could not be shown to be what that returned.
     """
 
     def __init__(self, recording: Recording, values: LiveValues) -> None:
         super().__init__()
         self.findings: dict[int, Finding] = {}
+        self.outputs_checked: dict[int, tuple[int, tuple[str, tuple[str, ...]] | None]] = {}
         self._recording, self._values = recording, values
         self._perturbations = Perturbations(recording.args, every=values.every)
 
@@ -175,13 +204,17 @@ class OnlineValidator(CallLog):
         if note is None:
             return None
         finding = Finding(describe(func).type)
-        self._replay(note, finding)
+        finding.received = _tensors_among(args, kwargs)
+        self._replay(note, finding, func)
         return note, finding
 
     def after(self, row: int, noted: tuple[LoggedCall, Finding], out: Any) -> None:
         """Compare what the call returned with its replay."""
         note, finding = noted
         super().after(row, note, out)
+        if self._values.trail is not None:
+            self._values.trail.add_received(row, finding.received)
+        finding.received = []
         self._compare(row, finding, tensors(out))
 
     def add_module(
@@ -191,16 +224,40 @@ class OnlineValidator(CallLog):
         note = super().add_module(row, module, given, picks, out)
         if note is not None:
             finding = Finding(type(module).__name__.lower())
+            finding.received = _tensors_among(*given[:2])
             with preserve_generators(common_generators()):
-                self._replay(note, finding, picks)
+                self._replay(note, finding, module, picks)
+            finding.received = []
             self._compare(row, finding, out)
         return note
 
-    def _replay(self, note: LoggedCall, finding: Finding, picks: tuple[int, ...] | None = None) -> None:
+    def add_output(self, row: int, t: Tensor, source: int, arg: int) -> None:
+        """Compare an output of the pass with its parent."""
+        super().add_output(row, t, source, arg)
+        tensor_arg = TensorArg(arg, source, False, self.patches.get((id(t), source)))
+        try:
+            with self._not_recorded():
+                self._given(tensor_arg, t)
+            self.outputs_checked[row] = source, None
+        except Exception as error:
+            self.outputs_checked[row] = source, status_of_error(error)
+
+    def _replay(
+        self,
+        note: LoggedCall,
+        finding: Finding,
+        func: Any,
+        picks: tuple[int, ...] | None = None,
+    ) -> None:
         try:
             with self._not_recorded():
                 call = self.invocation(note, TensorArg, picks)
-                given = [self._given(tensor_arg) for tensor_arg in call.tensor_args]
+                if call.func != func:  # equal, because each access of a property's getter makes another one
+                    raise MismatchError("another function was noted than was called")
+                given = [
+                    self._given(tensor_arg, t)
+                    for tensor_arg, t in zip(call.tensor_args, finding.received, strict=True)
+                ]
                 finding.out = rerun_call(call, given)
                 finding.arguments = (
                     NO_ARGUMENTS
@@ -220,12 +277,39 @@ class OnlineValidator(CallLog):
         finally:
             self._values.busy = False
 
-    def _given(self, tensor_arg: TensorArg) -> Tensor:
-        if tensor_arg.patch is None:
-            return self._value(tensor_arg.source)
-        if tensor_arg.patch.unseen:
+    def _given(self, tensor_arg: TensorArg, received: Tensor) -> Tensor:
+        """Return an argument of a call by its noted producer.
+
+        Args:
+            tensor_arg: The argument.
+            received: The tensor that the call receives.
+
+        Raises:
+            MismatchError: If that is another tensor.
+            UnprovenError: If the value is not known.
+        """
+        patch = tensor_arg.patch
+        if patch is None or patch.unseen:
+            if tensor_arg.source < 0:
+                if self._recording.addresses.params[-1 - tensor_arg.source][1] is received:
+                    return received
+            elif self._values.has(tensor_arg.source, received):
+                return received
+        if patch is None:
+            value = self._value(tensor_arg.source)
+        elif patch.unseen:
             raise UnprovenError("its memory was written to by something that was not recorded")
-        return apply_patch(self._value(tensor_arg.patch.base), tensor_arg.patch, self._value)
+        else:
+            value = apply_patch(self._value(patch.base), patch, self._value)
+        if same(value, received):
+            return value
+        name = self._recording.args[tensor_arg.arg]
+        if is_wrapped(value) or is_wrapped(received):
+            with outside_transforms():
+                if same(unwrapped(value)[-1], unwrapped(received)[-1]):
+                    return received
+            raise UnprovenError(f"argument {name!r}: a transform such as vmap made another view of it")
+        raise MismatchError(f"argument {name!r}: the noted parent is not the tensor that the call received")
 
     def _value(self, row: int) -> Tensor:
         return self._recording.addresses.params[-1 - row][1] if row < 0 else self._values.value(row)
@@ -239,10 +323,6 @@ class OnlineValidator(CallLog):
             return
         try:
             with self._not_recorded():
-                if any(map(is_wrapped, out)):
-                    raise UnprovenError(
-                        "it ran inside a transform such as vmap, whose tensors have no values"
-                    )
                 blank = finding.type in UNINITIALIZED
                 finding.differences = [
                     describe_difference(t.detach(), again, number, blank=blank)
@@ -252,35 +332,38 @@ class OnlineValidator(CallLog):
             finding.error = status_of_error(error)
 
 
+def _tensors_among(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> list[Tensor]:
+    """Return the tensors among the arguments of a call, in the order of ``Invocation.tensor_args``."""
+    found: list[Tensor] = []
+    for value in (*args, *(kwargs or {}).values()):
+        flatten(value, found)
+    return found
+
+
 class OnlineReport(Checker):
     """Combines the findings of a pass that was checked while it ran with its graph.
 
     Args:
         graph: The graph.
         replays: The calls.
-        values: The values that still exist, by row of the graph.
         validator: What checked the calls.
     """
 
-    def __init__(
-        self, graph: Graph, replays: Replays, values: dict[int, Tensor], validator: OnlineValidator
-    ) -> None:
-        super().__init__(graph, replays, values)
+    def __init__(self, graph: Graph, replays: Replays, validator: OnlineValidator) -> None:
+        super().__init__(graph, replays, {})
         self._findings, self._graph_row = validator.findings, replays.graph_row
+        self._outputs = {
+            replays.graph_row(row): (replays.graph_row(source), error)
+            for row, (source, error) in validator.outputs_checked.items()
+        }
 
     def _call(self, call: Invocation, rows: list[int]) -> list[Check]:
         finding = self._findings[int(self.graph.ops.event[rows[0]]) * len(ROW)]
         statuses = dict(finding.arguments.statuses)
         for number, tensor_arg in enumerate(call.tensor_args):
-            name = f"argument {self.graph.args[tensor_arg.arg]!r}: "
             if tensor_arg.source == NOT_IN_GRAPH:
+                name = f"argument {self.graph.args[tensor_arg.arg]!r}: "
                 statuses[number] = EXEMPT, name + NOT_IN_GRAPH_REASON
-                continue
-            parent = self.inputs.parent(tensor_arg, rows[0])
-            if parent != tensor_arg.source:
-                raise MismatchError(
-                    f"{name}it came from {self.inputs.label(tensor_arg.source)}, the graph has another parent"
-                )
         if finding.error is not None:
             return [Check(self.graph.label(row), *finding.error) for row in rows]
         differences = {row: finding.differences[self._output_number(row)] for row in rows}
@@ -291,3 +374,13 @@ class OnlineReport(Checker):
             ]
         alike = [self.inputs.label(self._graph_row(other.row)) for other in finding.arguments.alike]
         return self._combine(rows, statuses, alike)
+
+    def _check_returned(self, row: int, parent: int) -> None:
+        source, error = self._outputs[row]
+        if source != parent:
+            raise MismatchError(
+                f"it was returned by {self.inputs.label(source)}, the graph has another parent"
+            )
+        if error is not None:
+            status, (reason,) = error
+            raise (MismatchError if status == FAILED else UnprovenError)(reason)

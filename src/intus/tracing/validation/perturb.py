@@ -1,8 +1,12 @@
-"""Check that the arguments of a call matter: random values in place of one must give another result.
+"""Find out whether the arguments of a call matter: whether random values in place of one change the result.
+
+An argument that does not matter is no error of the graph, but exempt: many operations ignore an argument on
+some values (a clamp, a mask, a factor of zero). That the argument is the right one is checked otherwise, by
+comparing it with what the call received.
 
 Calls that are alike (same function, same non-tensor arguments, tensors of the same shapes and dtypes) are
-checked once: an argument that effect in one call counts as mattering in the others, whose checks name that
-call.
+checked once: an argument that has an effect in one call counts as mattering in the others, whose checks name
+that call.
 """
 
 from __future__ import annotations
@@ -15,12 +19,13 @@ import torch
 from torch import Tensor
 
 from ...core.errors import InputError
-from ..capture.containers import ATOMS
+from ..capture.containers import ATOMS, is_wrapped
 from ..capture.invocation import Invocation
 from ..capture.memory import inner_of, local_of, wrapping
-from ..replaying.replay import equal, run_call
-from .exemptions import Case, reason
-from .report import EXEMPT, FAILED
+from ..replaying.replay import equal, is_autograd, run_call
+from ..replaying.transforms import outside_transforms, unwrapped, wrappers
+from .exemptions import WITHOUT_EFFECT, Case, reason
+from .report import EXEMPT
 
 _PERIOD = 65_537  # prime, so that the repetition in a tensor does not coincide with its shape
 _LARGE = 1 << 20  # elements beyond which the replacement of a tensor repeats along its first axes
@@ -79,13 +84,13 @@ class Perturbations:
                 continue
             effect, refused = self._effect(call, number, given, out)
             case = Case(type_, call, given, number, self._names[tensor_arg.arg], out)
+            if refused and is_autograd(call):  # it needs the history of this very tensor
+                effect = CLEARLY
             why = None if effect == CLEARLY else reason(case)
-            if why is None and refused and effect == SAME:
-                why = f"it raises on random values ({refused})"
+            if why is None and effect == SAME:
+                why = f"it raises on random values ({refused})" if refused else WITHOUT_EFFECT
             if why is not None:
                 statuses[number] = EXEMPT, name + why
-            elif effect == SAME:
-                statuses[number] = FAILED, name + "random values give the same result"
             else:
                 self._mattered[signature, number] = call_id
         return ArgumentResults(statuses, tuple(alike))
@@ -121,6 +126,9 @@ SAME, ROUNDING, CLEARLY = range(3)
 
 def _differ(a: Tensor, b: Tensor) -> int:
     """Return how two results differ: ``SAME``, ``ROUNDING`` or ``CLEARLY``."""
+    if is_wrapped(a) or is_wrapped(b):
+        with outside_transforms():
+            return _differ(unwrapped(a)[-1], unwrapped(b)[-1]) if wrappers(a) == wrappers(b) else CLEARLY
     a, b = local_of(a), local_of(b)
     if (
         a.is_nested
@@ -166,6 +174,12 @@ class Noise:
         if inner_of(t) is not None:  # of a ``DTensor`` this process replaces its own part
             wrap = wrapping(t)
             yield from (wrap(part) for part in self.replacements(local_of(t)))
+            return
+        if is_wrapped(t):
+            start = torch.zeros_like(t)  # wrapped in the same way
+            yield start + self._like(t, self._normal)
+            yield start + self._like(t, self._uniform)
+            yield start + self._like(t, self._normal * 1e4)
             return
         yield self._like(t, self._normal)
         yield self._like(t, self._uniform)

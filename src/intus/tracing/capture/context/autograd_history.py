@@ -37,11 +37,11 @@ class AutogradHistory:
         base = t._base
         with torch.inference_mode(False), torch.enable_grad():
             if base is None:
-                self._exchange(t, _Alias.apply(t))  # type: ignore[no-untyped-call]
+                self._exchange(t, Alias.apply(t))  # type: ignore[no-untyped-call]
                 return
             base = self._bases.get(id(base), base)
             if all(base is not one for one, _ in self._exchanged):
-                self._exchange(base, _Alias.apply(base))  # type: ignore[no-untyped-call]
+                self._exchange(base, Alias.apply(base))  # type: ignore[no-untyped-call]
             self._exchange(t, base.as_strided(t.shape, t.stride(), t.storage_offset()))
 
     def _exchange(self, t: Tensor, stand_in: Tensor) -> None:
@@ -56,13 +56,15 @@ class AutogradHistory:
         self._bases.clear()
 
 
-class _Alias(Function):
-    """Returns an alias of a tensor that is not a view, so that it can be written into."""
+class Alias(Function):
+    """Returns an alias of a tensor's memory, which is no view, so that it can be written into."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, t: Tensor) -> Tensor:
+        """Return the alias."""
         return t.detach()
 
     @staticmethod
     def backward(ctx: FunctionCtx, *grads: Any) -> Any:
+        """Return the gradient unchanged."""
         return grads[0]
