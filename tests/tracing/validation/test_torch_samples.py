@@ -62,8 +62,8 @@ def test_operator_is_valid(op):
         warnings.simplefilter("ignore")  # those of torch about its own inputs
         for function, arguments, kwargs in cases(op):
             reports = (
-                intus.trace(function, copied(arguments), kwargs).validate(),
-                intus.validate(function, copied(arguments), kwargs),
+                intus.trace(function, copied(arguments), kwargs=kwargs).validate(),
+                intus.validate(function, copied(arguments), kwargs=kwargs),
             )
             for report in reports:
                 assert report, f"{arguments}: {report}"
