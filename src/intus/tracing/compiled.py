@@ -39,8 +39,8 @@ def reached(model: Any) -> Iterator[Any]:
     """Yield what can be reached from ``model``, each object once: modules, functions, containers, tensors.
 
     Example:
-        >>> weight = torch.ones(2)
-        >>> any(value is weight for value in reached(lambda x: x * weight))
+        >>> net = torch.nn.Linear(2, 2)
+        >>> any(value is net.weight for value in reached(net))
         True
     """
     todo: list[Any] = [model]
