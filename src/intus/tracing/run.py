@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import torch
 
-from ..core.errors import InputError
+from ..core.errors import CaptureError, InputError
 from ..core.graph import Graph
 from ..core.probes_disabled import probes_disabled
 from ..core.selection import Selection
@@ -19,6 +19,7 @@ from .building.assemble import assemble
 from .building.finish import finish
 from .capture.argument_names import by_name
 from .capture.context.randomness import same_random_state
+from .capture.context.sharded_parameters import is_fsdp
 from .capture.interpose import Capture
 from .capture.run_generators import drained
 from .capture.saving.choose import Chooser
@@ -117,7 +118,7 @@ def trace(
         AddressError: If ``save`` or ``grads`` names something that did not run.
         CaptureError: If the pass cannot be recorded as requested: the model is asynchronous and an event loop
             is running, ``store`` could not be written, or with ``grads`` the model writes into memory that
-            autograd needs.
+            autograd needs or is sharded by FSDP.
         Exception: Whatever the model raised, with a note that says where.
 
     Example:
@@ -149,6 +150,11 @@ def trace(
     if on_error not in ("raise", "keep"):
         raise InputError(f"on_error={on_error!r} is not one of 'raise', 'keep'.")
     owner = _owner(model)
+    if grads is not False and owner is not None and any(map(is_fsdp, owner.modules())):
+        raise CaptureError(
+            f"grads={grads!r} cannot be used with FSDP: its backward pass needs the state that its forward "
+            "pass leaves in the modules, and a trace restores it. Trace the model before it is sharded."
+        )
     answer = meta_value if callable(meta_value) or meta_value is None else lambda method, tensor: meta_value
     values = Values(
         _chooser(save, grads),

@@ -526,6 +526,21 @@ def test_replaced_module_call_does_what_that_of_torch_does():
     ]
 
 
+def test_tensor_in_the_memory_of_a_parameter():
+    class Tied(nn.Linear):
+        def __init__(self):
+            super().__init__(3, 3)
+            self.row = self.weight.detach()[1]  # neither a parameter nor a buffer
+
+        def forward(self, x):
+            return x * self.row
+
+    found = run(Tied(), x)
+    assert [p.address for p in found["mul_1"].params] == ["weight"]
+    assert not found.constants
+    assert found.validate()
+
+
 def test_nested_traces():
     inner_model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True))
     inner = []

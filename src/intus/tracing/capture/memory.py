@@ -83,10 +83,15 @@ def wrapping(like: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def viewing(t: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return a function that views the memory of another tensor as ``t`` views it."""
-    dtype, (start, shape, stride) = t.dtype, geometry_of(t)
+    """Return a function that views the memory of another tensor as ``t`` views it.
+
+    It raises RuntimeError if that is not the same memory, because a parameter's ``data`` was set.
+    """
+    dtype, (start, shape, stride), memory = t.dtype, geometry_of(t), memory_of(t)
 
     def view(base: Tensor) -> Tensor:
+        if memory_of(base) != memory:
+            raise RuntimeError("the parameter has other memory now")
         base = local_of(base).detach()
         empty = torch.empty(0, dtype=dtype, device=base.device)
         return empty.set_(base.untyped_storage(), start, shape, stride)

@@ -113,7 +113,9 @@ class CallInputs:
         parent = self.parent(tensor_arg, row)
         if parent < 0:
             value, patch = self.replays.params[-1 - parent][0], tensor_arg.patch
-            return value if patch is None or patch.conversion is None else patch.conversion(value)
+            if patch is None or patch.conversion is None:
+                return value
+            return apply_patch(value, patch, self.value)
         if tensor_arg.patch is None:
             return self.value(parent)
         base = tensor_arg.patch.base

@@ -202,7 +202,10 @@ def apply_patch(value: Tensor, patch: Patch, written_by: Callable[[int], Tensor]
         UnprovenError: If the result cannot be reconstructed.
     """
     if patch.conversion is not None:
-        return patch.conversion(value)
+        try:
+            return patch.conversion(value)
+        except RuntimeError as error:
+            raise UnprovenError(str(error)) from None
     if inner_of(value) is not None:  # the places of the writes are those in the memory inside
         return wrapping(value)(apply_patch(local_of(value), patch, written_by))
     if patch.unseen or patch.place is None or any(place is None for _, place in patch.writes):

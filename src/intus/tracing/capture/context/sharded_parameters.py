@@ -24,14 +24,13 @@ class ShardedParameters:
 
     def remember(self, module: Module) -> None:
         """Remember a module if it is one of FSDP whose parameters are not gathered."""
-        fsdp = sys.modules.get("torch.distributed.fsdp")
-        if fsdp is None:
+        if not is_fsdp(module):
             return
-        if isinstance(module, fsdp.FullyShardedDataParallel):
+        if hasattr(module, "_handle"):  # FullyShardedDataParallel
             handle: Any = module._handle
             if handle is not None and handle.uses_sharded_strategy and not _gathered(handle):
                 self._parts.append((lambda: _gathered(handle), lambda: handle.reshard(True)))
-        elif isinstance(module, getattr(fsdp, "FSDPModule", ())):  # what ``fully_shard`` returns
+        else:  # what ``fully_shard`` returns
             state: Any = module._get_fsdp_state()  # type: ignore[operator]
             groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
             groups = [group for group in groups if group is not None]
@@ -48,6 +47,14 @@ class ShardedParameters:
             if tensors():
                 free()
         self._parts.clear()
+
+
+def is_fsdp(module: Module) -> bool:
+    """Return whether a module is one of FSDP, of either version."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    if fsdp is None:
+        return False
+    return isinstance(module, (fsdp.FullyShardedDataParallel, getattr(fsdp, "FSDPModule", ())))
 
 
 def _gathered(handle: Any) -> list[Tensor]:
