@@ -182,7 +182,7 @@ class _Judge:
                     match[op.row], next_ = number, number + 1
                     break
             else:
-                # A ScriptModule is one operation of the trace, and some functions do not tell what they write into.
+                # A ScriptModule is one operation; some functions do not tell what they write into.
                 if isinstance(op.func, torch.nn.Module) or any(
                     one.row in match for one in op.sibling_outputs
                 ):
