@@ -79,7 +79,7 @@ class StateRestorer:
     def before_writing(self, t: Tensor) -> None:
         """Copy the values of ``t``, which is about to be written, if its memory existed before the pass."""
         memory = memory_of(t) if self._watching else None
-        if memory not in self._memories:
+        if memory not in self._memories or is_freed(t):
             return
         for one in (t, t if t._base is None else t._base):
             if one.is_leaf:
