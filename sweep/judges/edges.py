@@ -182,11 +182,7 @@ class _Judge:
                     match[op.row], next_ = number, number + 1
                     break
             else:
-<<<<<<< HEAD
-                # A ScriptModule is one operation of the trace; some functions hide what they write into.
-=======
                 # A ScriptModule is one operation; some functions do not tell what they write into.
->>>>>>> judges
                 if isinstance(op.func, torch.nn.Module) or any(
                     one.row in match for one in op.sibling_outputs
                 ):

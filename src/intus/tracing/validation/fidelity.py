@@ -143,6 +143,9 @@ class FidelityCheck:
 
     def _why_not_comparable(self) -> str:
         """Return why plain passes cannot be compared with a traced one; ``""`` if they can."""
+        distributed = torch.distributed
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+            return "several processes take part, and a further pass of one would wait for the others"
         if any(map(is_lazy, self._tensors)):
             return "the first pass of a lazy module initializes it, which cannot be undone"
         if not all(map(_has_memory, self._tensors)):

@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import FunctionCtx
 
+from ..memory import memory_of
+
 
 class AutogradHistory:
     """Gives tensors a second autograd history while a pass writes into them.
@@ -36,7 +38,7 @@ class AutogradHistory:
             return
         base = t._base
         with torch.inference_mode(False), torch.enable_grad():
-            if base is None:
+            if base is None or memory_of(base) != memory_of(t):  # FSDP assigns ``data`` of views
                 self._exchange(t, Alias.apply(t))  # type: ignore[no-untyped-call]
                 return
             base = self._bases.get(id(base), base)
