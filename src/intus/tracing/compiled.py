@@ -32,7 +32,7 @@ def reaches_compiled(model: Any) -> bool:
     """
     if "torch._dynamo.eval_frame" not in sys.modules:
         return False
-    return any(number == MOST or _is_compiled(value) for number, value in enumerate(reached(model)))
+    return any(number == MOST or is_compiled(value) for number, value in enumerate(reached(model)))
 
 
 def reached(model: Any) -> Iterator[Any]:
@@ -55,7 +55,8 @@ def reached(model: Any) -> Iterator[Any]:
             todo.extend(_reachable(value))
 
 
-def _is_compiled(value: Any) -> bool:
+def is_compiled(value: Any) -> bool:
+    """Return whether ``torch.compile`` made a function."""
     attributes = value.__dict__ if issubclass(type(value), FunctionType) else {}
     return "_torchdynamo_orig_callable" in attributes and not attributes.get("_torchdynamo_disable")
 

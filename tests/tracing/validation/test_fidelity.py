@@ -221,3 +221,10 @@ def test_exception_of_the_plain_model_restores_the_state():
         intus.validate(model, torch.randn(4, 3))
     assert not model.norm.running_mean.any()
     assert model.norm.num_batches_tracked == 0
+
+
+def test_compiled_model_is_not_compared():
+    model = torch.compile(nn.Linear(2, 2), backend="eager")
+    report = intus.validate(model, torch.ones(1, 2))
+    assert report, str(report)
+    assert "torch.compile" in report.fidelity.reasons[0]

@@ -30,7 +30,7 @@ from ..capture.context.state_restorer import StateRestorer
 from ..capture.memory import is_freed
 from ..capture.recorder import Recorder
 from ..capture.run_generators import drained
-from ..compiled import MOST, reached, reaches_compiled
+from ..compiled import MOST, is_compiled, reached
 from ..replaying.replay import same
 from .exemptions import UNINITIALIZED
 from .perturb import one_line
@@ -75,6 +75,7 @@ class FidelityCheck:
         seed: int | None,
     ) -> None:
         self._model, self._owner, self._args, self._kwargs, self._seed = model, owner, args, kwargs, seed
+        self._found = list(islice(reached(model), MOST))
         self._tensors = self._reached()
         self._why_not = self._why_not_comparable()
         self._initial: dict[str, Any] = {}
@@ -97,8 +98,11 @@ class FidelityCheck:
         Args:
             output: What the model returned.
         """
-        if self._first is not None:
-            self._traced = self._observation(output)
+        try:
+            if self._first is not None:
+                self._traced = self._observation(output)
+        except Exception as error:  # it must not look like an exception of the model
+            self._why_not = f"the traced pass cannot be copied: {one_line(error)}"
 
     def result(self) -> Fidelity:
         """Run the plain model after the traced pass, and compare."""
@@ -134,10 +138,9 @@ class FidelityCheck:
 
         These are what the model and the arguments refer to: also attributes, closures and globals.
         """
-        found = list(islice(reached(self._model), MOST))
         modules = self._owner.modules() if self._owner is not None else ()
         given = [vars(module) for module in modules] + [self._args, dict(self._kwargs)]
-        tensors = [one for one in found if isinstance(one, Tensor)]
+        tensors = [one for one in self._found if isinstance(one, Tensor)]
         tensors += [t for value in given for t in leaves(value, Tensor)]
         return list({id(t): t for t in tensors}.values())
 
@@ -156,8 +159,8 @@ class FidelityCheck:
             return "an argument is an iterator, which only one pass can read"
         if any(isinstance(mode, Recorder) for mode in _get_current_function_mode_stack()):  # type: ignore[no-untyped-call]
             return "another trace is under way"
-        if reaches_compiled(self._model):
-            return "the model reaches code that torch.compile made, which runs uncompiled in a trace"
+        if len(self._found) == MOST or any(map(is_compiled, self._found)):
+            return "the model may reach code that torch.compile made, which runs uncompiled in a trace"
         return ""
 
     def _plain(self) -> Observation:
