@@ -22,6 +22,8 @@ from .observe import tensors_in
 
 #: The outputs of Hugging Face's models that hold what is computed inside.
 _STATES = ("hidden_states", "attentions", "cross_attentions")
+#: Functions whose second argument gives only a shape or dtype, which torch.export has as a constant.
+_SHAPES = frozenset({"expand_as", "view_as", "reshape_as", "type_as"})
 #: ATen operations with products that torch's counter does not count.
 _UNCOUNTED = frozenset({"mv", "dot", "vdot", "addmv", "addr", "mkldnn_rnn_layer", "_trilinear", "addbmm"})
 
@@ -160,7 +162,7 @@ def exported(
     ours = [
         _Node(
             op.row,
-            [parent.row for parent in op.parents],
+            [parent.row for parent in (op.parents[:1] if op.type in _SHAPES else op.parents)],
             {_module(canonical[param.address]) for param in op.params},
         )
         for op in trace.ops

@@ -283,6 +283,21 @@ def test_missing_required_column_is_named(name):
         decode_graph(save(columns, meta))
 
 
+def test_missing_fields_at_the_end_take_defaults():
+    """Files of older versions lack the placements of tensors and parameters."""
+    columns, meta = graph_parts(small_graph())
+    graph = json.loads(meta["graph"])
+    graph["metas"] = [row[:4] for row in graph["metas"]]
+    graph["params"] = [row[:5] for row in graph["params"]]
+    meta["graph"] = json.dumps(graph)
+    decoded, _ = decode_graph(save(columns, meta))
+    assert (decoded.metas, decoded.params) == (small_graph().metas, small_graph().params)
+    graph["metas"] = [row[:3] for row in graph["metas"]]
+    meta["graph"] = json.dumps(graph)
+    with pytest.raises(CodecError):
+        decode_graph(save(columns, meta))
+
+
 def test_unknown_columns_are_ignored():
     columns, meta = graph_parts(small_graph())
     columns["ops/allocated"] = np.array([5, 6])
