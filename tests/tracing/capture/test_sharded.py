@@ -187,12 +187,15 @@ def collectives(mesh):
 
 def one_traces(mesh):
     """Let one process trace, validate, compare and draw while the other runs the model."""
+    _, distributed = dtensor(mesh)
     model, x = tensor_parallel(mesh)
     for run in (intus.trace, intus.validate):
         (run if dist.get_rank() == 0 else lambda model, x: model(x))(model, x)
     if dist.get_rank() == 0:
         trace = intus.trace(model, x, decompose=True)
         trace.validate(), intus.compare(trace, trace), str(trace), trace.show(), repr(trace["0"])
+        # Rules about arguments without effect, here the second, read the values.
+        assert intus.validate(lambda x: torch.where(x > 100, x, x * 0), distributed)
     else:
         model(x)
     total = torch.ones(3)

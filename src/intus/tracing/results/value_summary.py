@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...core.shared_array import shared_array
 from ...viewing.thumbnail import ValueSummary
+from ..capture.context.no_collectives import collectives_refused
 from ..capture.memory import local_of
 
 BLOCK = 32_768  # elements: 256 KiB as float64
@@ -53,7 +54,8 @@ def summary_of(value: Tensor, bins: int = 40, *, image: bool = True) -> ValueSum
 
 
 def _unrecorded(compute: Callable[[], T]) -> T | None:
-    with torch._C.DisableTorchFunction(), torch.no_grad():
+    alone = collectives_refused(compute, wraps=True)  # the other processes do not compute it
+    with torch._C.DisableTorchFunction(), torch.no_grad(), alone:
         try:
             return compute()
         except (RuntimeError, NotImplementedError, TypeError):  # fake, nested, or a class that refuses
@@ -224,6 +226,7 @@ def _finite_figures(value: Tensor) -> tuple[float | None, ...] | None:
     """Return mean, standard deviation, minimum and maximum; None if any element is not finite or no float."""
     if not value.is_floating_point() or value.is_quantized or value.layout != torch.strided:
         return None
+    value = local_of(value)
     low, high = (float(end) for end in value.detach().aminmax())  # NaN if any element is
     if not (math.isfinite(low) and math.isfinite(high)):
         return None

@@ -71,6 +71,8 @@ class Perturbations:
         signature = None if self._every else _signature(call, given)
         statuses: dict[int, tuple[str, str]] = {}
         alike: dict[Any, None] = {}
+        # Of a ``DTensor`` the rules read the part of this process, which needs no communication.
+        own_given, own_out = [*map(local_of, given)], [*map(local_of, out)]
         for number, tensor_arg in enumerate(call.tensor_args):
             name = f"argument {self._names[tensor_arg.arg]!r}: "
             if tensor_arg.trimmed_value is not None:
@@ -83,7 +85,7 @@ class Perturbations:
                 alike[self._mattered[signature, number]] = None
                 continue
             effect, refused = self._effect(call, number, given, out)
-            case = Case(type_, call, given, number, self._names[tensor_arg.arg], out)
+            case = Case(type_, call, own_given, number, self._names[tensor_arg.arg], own_out)
             if refused and is_autograd(call):  # it needs the history of this very tensor
                 effect = CLEARLY
             why = None if effect == CLEARLY else reason(case)
