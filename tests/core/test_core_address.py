@@ -128,6 +128,8 @@ def test_pattern_matching_equals_naive_matcher(parts, name):
         if not rest:
             return not text
         head, tail = rest[0], rest[1:]
+        if head == "**.":  # nothing, or anything that ends with a dot
+            return any(naive(tail, text[n:]) for n in range(len(text) + 1) if n == 0 or text[n - 1] == ".")
         if head in ("*", "**"):
             stop = len(text) if head == "**" else (text + ".").index(".")
             return any(naive(tail, text[n:]) for n in range(stop + 1))

@@ -179,7 +179,7 @@ def test_loading_an_invalid_file_raises(tmp_path):
     trace = intus.trace(nn.ReLU(), torch.ones(2))
     for name in ("99", "-1", "x"):
         path.write_bytes(encode_graph(trace.graph, {name: trace[0].value.numpy()}))
-        with pytest.raises(CodecError, match="holds a value for row"):
+        with pytest.raises(CodecError, match=r"holds a value for row|has checksums, and it has none"):
             intus.load(path)
 
 

@@ -367,7 +367,13 @@ def may_match(pattern: str, stem: str) -> bool:
         >>> may_match("conv*", "conv2d"), may_match("*attn*", "linear"), may_match("linear_?_*:2", "linear")
         (True, False, True)
     """
-    parts = ["**" if token == "**." else token for token in tokens(pattern)]
+    parts = tokens(pattern)
+    nothing = [token for token in parts if token != "**."]
+    dotted = [part for token in parts for part in (("**", ".") if token == "**." else (token,))]
+    return _may_match(nothing, stem) or (dotted != nothing and _may_match(dotted, stem))
+
+
+def _may_match(parts: list[str], stem: str) -> bool:
     label = [*stem, "_", "0+", "_?", "0*", ":?", "0*"]
     visited, todo = set[tuple[int, int]](), [(0, 0)]
     while todo:
