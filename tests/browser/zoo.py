@@ -152,7 +152,12 @@ def _t5() -> Graph:
 
 
 MODELS: dict[str, Callable[[], Graph]] = {
-    "gpt2": _known("GPT2", {"n_layer": 12, "n_embd": 16, "n_head": 2, **_TEXT}, _TOKENS, head="LMHeadModel"),
+    "gpt2": _known(
+        "GPT2",
+        {"n_layer": 12, "n_embd": 16, "n_head": 2, "use_cache": False, **_TEXT},
+        _TOKENS,
+        head="LMHeadModel",
+    ),
     "llama": _known("Llama", _DECODER, _TOKENS, head="ForCausalLM"),
     "mixtral": _known("Mixtral", {**_DECODER, "num_local_experts": 3}, _TOKENS),
     "qwen3": _known("Qwen3", {**_DECODER, "head_dim": 8}, _TOKENS),

@@ -27,7 +27,7 @@ def gpt2() -> Sides:
     torch.manual_seed(0)
     ids = {"bos_token_id": 1, "eos_token_id": 2}
     a = GPT2LMHeadModel(
-        GPT2Config(n_layer=4, n_head=2, n_embd=32, vocab_size=64, n_positions=16, **ids)
+        GPT2Config(n_layer=4, n_head=2, n_embd=32, vocab_size=64, n_positions=16, use_cache=False, **ids)
     ).eval()
     b = copy.deepcopy(a)
     with torch.no_grad():
