@@ -63,13 +63,13 @@ def test_first_difference_is_marked_and_one_side_follows_the_other(open_graph: O
     assert boxes["output_1"]["colour"] == ORANGE
     assert boxes["transformer.wte"]["colour"] is None
     assert (
-        "They diverge at addmm_11_130 in transformer.h.2.mlp.c_fc"
+        "They diverge at addmm_11_126 in transformer.h.2.mlp.c_fc"
         in page.locator(".ig-sides header").inner_text()
     )
 
     page.get_by_role("button", name="Go to the first difference").click()
     boxes = same(page)
-    assert boxes["addmm_11_130"]["colour"] == boxes["transformer.h.2.mlp.c_fc"]["colour"] == RED
+    assert boxes["addmm_11_126"]["colour"] == boxes["transformer.h.2.mlp.c_fc"]["colour"] == RED
     assert boxes["transformer.h.2.ln_2"]["colour"] is None
     assert boxes["transformer.h.2.mlp.act"]["colour"] == ORANGE
     facts = page.locator(".ig-panel").all_inner_texts()
@@ -126,7 +126,7 @@ def test_link_restores_both_sides(open_graph: Open, gpt2: Sides, tmp_path: Path)
     same(page)
     page.reload()
     until(page, f"{VIEWS}.length === 2 && {VIEWS}.every(Boolean)")
-    assert same(page)["addmm_11_130"]["colour"] == RED
+    assert same(page)["addmm_11_126"]["colour"] == RED
 
 
 def test_other_implementation_follows_and_narrow_window_stacks_the_sides(open_graph: Open) -> None:
