@@ -96,7 +96,8 @@ def hidden_states(
         if name.removeprefix("encoder_").removeprefix("decoder_") in _STATES:
             for number, state in enumerate(tensors_in(value)):
                 compared += 1
-                if state not in recorded:
+                # Some models transpose states only to return them.
+                if state not in recorded and (state.ndim < 2 or state.transpose(0, 1) not in recorded):
                     wrong.append(f"{name}.{number}: no operation of the trace has this value")
     return Opinion(compared, wrong)
 
