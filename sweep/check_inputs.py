@@ -27,7 +27,7 @@ STEPS = {
     "unchanged": "inputs, state and random state unchanged",
     "valid": "`Trace.validate` and `intus.validate`: nothing failed, nothing unproven",
     "rerun": "`rerun({})` gives the same outputs",
-    "saved": "saved and loaded",
+    "saved": "saved and loaded, or refused as documented",
     "gradients": "gradients through `trace(grads=True)` equal to those without intus, bit for bit",
     "edges": "edges agree with autograd",
 }

@@ -50,7 +50,8 @@ def check_opinions(one: Architecture, report: Callable[[dict[str, Any]], None]) 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            model, inputs = build(one)
+            with torch.no_grad():  # a cache of computed tensors could not be copied with its history
+                model, inputs = build(one)
         except Exception as error:
             outcome.reasons.append(message(error))
             report(asdict(outcome))
