@@ -23,6 +23,7 @@ def view(
     overlay: Overlay = None,
     seed: int | None = None,
     rolled: bool | None = None,
+    details: str | None = None,
     beside: Callable[..., Any] | Trace | None = None,
 ) -> View:
     """Show the graph of a model, a trace or a saved graph as an interactive page.
@@ -44,6 +45,9 @@ def view(
         seed: The seed of torch's random generators for the pass of a model.
         rolled: Whether the passes of a recurrent layer are shown as one box. Default: if there are too many
             to read.
+        details: ``"full"`` to write on every box its labels, the shape and size of its values, the shapes of
+            its parameters and its address, which are what ``save=`` takes; the page has a switch for it.
+            Default: only names.
         beside: Another trace, or a model that is run on the same inputs. The page then shows both, aligned,
             with what ``compare`` finds. ``overlay`` may then be ``"time"``, ``"memory"``, ``"parameters"`` or
             ``"flops"``. Needs ``intus[inspect]``.
@@ -66,7 +70,7 @@ def view(
     """
     if beside is not None:
         both = _two_traces((model_or_trace, beside), inputs, kwargs, seed)
-        return side_by_side(*both, depth=depth, rolled=rolled, overlay=overlay)
+        return side_by_side(*both, depth=depth, rolled=rolled, details=details, overlay=overlay)
     has_run = isinstance(model_or_trace, (Trace, Graph))
     if has_run and not (isinstance(inputs, tuple) and not inputs and kwargs is None and seed is None):
         raise InputError(
@@ -74,10 +78,10 @@ def view(
             "seed have no effect. Leave them out, or pass the model: view(model, inputs)."
         )
     if isinstance(model_or_trace, Graph):
-        return View(model_or_trace, depth=depth, overlay=overlay, rolled=rolled)
+        return View(model_or_trace, depth=depth, overlay=overlay, rolled=rolled, details=details)
     if not isinstance(model_or_trace, Trace):
         model_or_trace = trace(model_or_trace, inputs, kwargs, save=to_save(overlay), seed=seed)
-    return model_or_trace.show(depth=depth, overlay=overlay, rolled=rolled)
+    return model_or_trace.show(depth=depth, overlay=overlay, rolled=rolled, details=details)
 
 
 def _two_traces(

@@ -29,20 +29,21 @@ export interface Lettering {
   measure: Measure;
   /** Whether text runs along the edges, because x and y of the layout are y and x of the picture (pictures/rightward.ts). */
   turned: boolean;
-  /** The distance of text from its edge; other edges are farther away. */
-  away: number;
+  /** The distance of a shape from its edge, and of a mark, which may be beside an arrow; other edges are farther away. */
+  away: [shape: number, mark: number];
 }
 
 /** Place text beside edges that run downwards. */
-export const lettering = (measure: Measure): Lettering => ({ measure, turned: false, away: 4 });
+export const lettering = (measure: Measure): Lettering => ({ measure, turned: false, away: [4, 5] });
 
 /** Return the positions for text of a width at an edge's start (`end` 1) or arrow (-1), best first: near the box, with the
  * curve of the edge. A mark is where edges run straight (SPACE.mark), always on the same side; a shape is where they curve,
  * first on the side opposite to the curve. */
-export function spots({ turned, away }: Lettering, route: Float64Array, end: 1 | -1, width: number, size: number, isMark: boolean): Spot[] {
+export function spots({ turned, away: distances }: Lettering, route: Float64Array, end: 1 | -1, width: number, size: number, isMark: boolean): Spot[] {
   const part = end > 0 ? route.subarray(0, 8) : route.subarray(-8);
   const at = end > 0 ? 0 : part.length - 2;
   const [along, across] = turned ? [width, size] : [size, width];
+  const away = distances[Number(isMark)];
   const near = isMark ? SPACE.mark : 3;
   const from = end < 0 ? part[at + 1] - near : Math.max(part[1], isMark ? part[3] - along - SPACE.mark - 2 : part[3]) + near;
   const bend = [...pieces(part, PIECE, -Infinity, Infinity)];
