@@ -21,7 +21,7 @@ export interface Spot {
   word: Pick<Word, "x" | "y" | "ends">;
 }
 
-const ROWS = [0, 4, 8, 12, 16, 20, 24, 30, 36, 48, 60]; // distances of text from its first position
+const ROWS = [0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 42, 48, 54, 60]; // distances of text from its first position
 const ASIDE = 4; // the distance between two words of one line
 
 /** How text beside edges is placed. */
@@ -69,6 +69,7 @@ export function spots({ turned, away: distances }: Lettering, route: Float64Arra
 const WIDE = 64;
 const PIECE = 8; // the length of the pieces of an edge
 
+const SLACK = 0.15; // text may be this much farther from its own edge, whose pieces are not exact
 const MOST_OWNERS = 12; // a piece that more edges share is of none of them
 
 interface Piece {
@@ -126,7 +127,7 @@ export class Occupied {
     if (left < 2 || right > this.width - 2 || top < 0 || bottom > this.height) return false;
     for (let at = Math.floor((left - away) / WIDE); at <= (right + away) / WIDE; at++) {
       for (const { area, owners } of this.columns.get(at) ?? []) {
-        const far = owners.every((edge) => own.includes(edge)) ? 0 : away;
+        const far = owners.every((edge) => own.includes(edge)) ? 0 : away + SLACK;
         if (left - far < area[2] && area[0] < right + far && top - far < area[3] && area[1] < bottom + far) return false;
       }
     }
