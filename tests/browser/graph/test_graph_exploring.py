@@ -190,13 +190,13 @@ def test_details_switch_writes_labels_and_addresses_and_is_in_the_link(open_grap
     assert len(tall) == len(short)
     assert all(b >= a + 13 for a, b in zip(short, tall, strict=True))
     assert page.locator(".ig-panel h2").inner_text() == chosen  # the selection is kept
-    assert "&details=full" in page.url
+    until(page, "location.hash.includes('details=full')")
     page.reload()
     until(page, f"Boolean({VIEW}?.still)")
     assert page.evaluate(details) == tall
     page.get_by_role("button", name="Details", exact=True).click()
     assert page.evaluate(details) == short
-    assert "&details" not in page.url
+    until(page, "!location.hash.includes('details')")
 
 
 def test_decisions_arguments_and_constants(open_graph: Open) -> None:
