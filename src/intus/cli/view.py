@@ -64,6 +64,9 @@ def add(verbs: Any) -> None:
         help="show the passes of a recurrent layer as one box (default: if there are too many to read)",
     )
     verb.add_argument(
+        "--details", help="full: on every box its labels, shapes, sizes, parameters and address"
+    )
+    verb.add_argument(
         "--direction", help="direction of the data flow, down or right (pictures; default: down)"
     )
     verb.add_argument("--dark", action="store_true", help="the dark theme (pictures)")
@@ -97,7 +100,7 @@ def _one(chosen: argparse.Namespace) -> View:
     """Return the view of the model or trace; of a model that raises, up to the exception."""
     one = subject(chosen.what)
     found = one.traced(inputs(chosen.inputs, one), chosen.inputs, save=to_save(chosen.overlay))
-    return found.show(depth=chosen.depth, overlay=chosen.overlay)
+    return found.show(depth=chosen.depth, overlay=chosen.overlay, details=chosen.details)
 
 
 def _two(chosen: argparse.Namespace) -> View:
@@ -110,7 +113,7 @@ def _two(chosen: argparse.Namespace) -> View:
     for one, found in zip(both, (a, b), strict=True):
         if found.graph.error:
             raise InputError(f"{one.name} raised an exception: {found.graph.error}")
-    return view(a, depth=chosen.depth, overlay=chosen.overlay, beside=b)
+    return view(a, depth=chosen.depth, overlay=chosen.overlay, details=chosen.details, beside=b)
 
 
 def _levels(text: str) -> int | str:

@@ -26,6 +26,7 @@ def view(
     overlay: Overlay = None,
     seed: int | None = None,
     rolled: bool | None = None,
+    details: str | None = None,
     beside: Callable[..., Any] | Trace | str | Path | None = None,
     kwargs: Mapping[str, Any] | None = None,
     **keywords: Any,
@@ -51,6 +52,9 @@ def view(
         seed: The seed of torch's random generators for the pass of a model.
         rolled: Whether the passes of a recurrent layer are shown as one box. Default: if there are too many
             to read.
+        details: ``"full"`` to write on every box its labels, the shape and size of its values, the shapes of
+            its parameters and its address, which are what ``save=`` takes; the page has a switch for it.
+            Default: only names.
         beside: Another trace, the path of a saved one, or a model that is run on the same inputs. The page
             then shows both, aligned, with what ``compare`` finds. ``overlay`` may then be ``"time"``,
             ``"memory"``, ``"parameters"`` or ``"flops"``. Needs ``intus[inspect]``.
@@ -80,18 +84,18 @@ def view(
     shown = _read(model_or_trace)
     if beside is not None:
         both = _two_traces((shown, _read(beside)), given, has_inputs, seed)
-        return side_by_side(*both, depth=depth, rolled=rolled, overlay=overlay)
+        return side_by_side(*both, depth=depth, rolled=rolled, details=details, overlay=overlay)
     if isinstance(shown, Trace | Graph) and (has_inputs or seed is not None):
         raise InputError(
             f"A {type(shown).__name__.lower()} is of a pass that ran already, so inputs and seed have no "
             "effect. Leave them out, or pass the model: view(model, inputs)."
         )
     if isinstance(shown, Graph):
-        return View(shown, depth=depth, overlay=overlay, rolled=rolled)
+        return View(shown, depth=depth, overlay=overlay, rolled=rolled, details=details)
     if not isinstance(shown, Trace):
         must_run("view", shown, given)
         shown = trace(shown, given, save=to_save(overlay), seed=seed, kwargs={})
-    return shown.show(depth=depth, overlay=overlay, rolled=rolled)
+    return shown.show(depth=depth, overlay=overlay, rolled=rolled, details=details)
 
 
 def _read(given: Any) -> Any:

@@ -78,6 +78,7 @@ def page(
     overlay: Overlay = None,
     depth: int | str | None = None,
     rolled: bool | None = None,
+    details: str | None = None,
     values: Mapping[str, Any] | None = None,
     assets: str | None = None,
 ) -> str:
@@ -92,11 +93,12 @@ def page(
         depth: How many levels of modules are open at first, or ``"all"``. Default: as many as are readable.
         rolled: Whether the passes of a recurrent layer are one box. Default: where there would be too many
             boxes to read.
+        details: ``"full"`` to write on every box its labels, shapes, sizes, parameters and address.
         values: Columns that summarize the saved activations; see ``scene.scene``.
         assets: A folder, relative to the page, that holds ``intus.css`` and ``intus.js``, for pages of one
             site that share them. Default: the page contains them.
     """
-    data = content(graph, overlay=overlay, depth=depth, rolled=rolled, values=values)
+    data = content(graph, overlay=overlay, depth=depth, rolled=rolled, details=details, values=values)
     return document(data, title=title or graph.model, summary=headline(graph), assets=assets)
 
 
@@ -137,6 +139,7 @@ def content(
     overlay: Overlay = None,
     depth: int | str | None = None,
     rolled: bool | None = None,
+    details: str | None = None,
     values: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the input of the page's program, with the options of ``page``, as JSON-able data."""
@@ -145,6 +148,7 @@ def content(
         "paint": paint(overlay),
         "depth": DEEPEST if depth == "all" else depth,
         "rolled": rolled,
+        "full": details == "full",
     }
 
 
@@ -187,6 +191,8 @@ class View:
             readable.
         rolled: Whether the passes of a recurrent layer are one box. Default: where there would be too many
             boxes to read.
+        details: ``"full"`` to write on every box its labels, the shape and size of its values, the shapes of
+            its parameters and its address. Labels and addresses are what ``save=`` takes. Default: names.
         values: Columns that summarize the saved activations; see ``intus.viewing.scene``. Default: none.
         height: The height of the notebook cell and of the widget in CSS pixels.
 
@@ -196,12 +202,13 @@ class View:
         overlay: The values that color the boxes. ``"autograd"`` is replaced by its numbers.
         depth: As given.
         rolled: As given.
+        details: As given.
         values: As given.
         height: As given.
 
     Raises:
         InputError: ``overlay`` is none of these, names no address of the graph, or needs what the graph does
-            not have; or ``depth`` is not a number of levels.
+            not have; ``depth`` is not a number of levels; or ``details`` is neither ``"full"`` nor None.
 
     Example:
         >>> from intus import trace
@@ -220,6 +227,7 @@ class View:
         overlay: Overlay = None,
         depth: int | str | None = None,
         rolled: bool | None = None,
+        details: str | None = None,
         values: Mapping[str, Any] | None = None,
         height: int = 640,
     ) -> None:
@@ -234,11 +242,14 @@ class View:
             )
         if not (depth is None or depth == "all" or (isinstance(depth, int) and depth >= 0)):
             raise InputError(f"depth must be a number of levels (0 or more) or 'all', got {depth!r}.")
+        if details not in (None, "full"):
+            raise InputError(f"details must be 'full' or None, got {details!r}.")
         self.graph = graph
         self.title = title or graph.model
         self.overlay = overlay
         self.depth = depth
         self.rolled = rolled
+        self.details = details
         self.values = values
         self.height = height
 
@@ -257,6 +268,7 @@ class View:
             overlay=self.overlay,
             depth=self.depth,
             rolled=self.rolled if rolled is None else rolled,
+            details=self.details,
             values=self.values,
         )
 
@@ -316,6 +328,7 @@ class View:
             overlay=self.overlay,
             depth=self.depth,
             rolled=self.rolled if rolled is None else rolled,
+            details=self.details,
             values=self.values if shows_values else None,
         )
         return save(

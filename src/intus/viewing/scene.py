@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..core.flops import flops
-from ..core.graph import OP, OP_COLUMNS, Graph, Source
+from ..core.graph import OP, OP_COLUMNS, OUTPUT, Graph, Source
 
 VERSION = 1
 _ON_PAGE = {column.name for column in OP_COLUMNS if column.on_page}
@@ -127,10 +127,11 @@ def totals(graph: Graph) -> dict[str, float]:
 
     Returns:
         A dict with the number of ``operations``, ``modules``, ``parameters`` and ``trainable`` parameters,
-        ``bytes`` (of the parameters), ``activations`` (bytes of all activations), and ``seconds`` (of the
+        ``bytes`` (of the parameters), ``activations`` (bytes of the results of operations), ``tensors`` and
+        ``tensorBytes`` (of inputs, buffers, constants and results of operations), and ``seconds`` (of the
         pass where it was measured, else the sum over the operations).
     """
-    ran = graph.ops.kind == OP
+    ran, tensors = graph.ops.kind == OP, graph.ops.kind != OUTPUT
     sizes = np.array([meta.nbytes for meta in graph.metas], dtype=np.int64)
     seconds = finite(graph.facts.get("seconds"))
     return {
@@ -140,6 +141,8 @@ def totals(graph: Graph) -> dict[str, float]:
         "trainable": sum(math.prod(p.shape) for p in graph.params if p.trainable),
         "bytes": sum(p.nbytes for p in graph.params),
         "activations": int(sizes[graph.ops.meta[ran]].sum()) if ran.any() else 0,
+        "tensors": int(tensors.sum()),
+        "tensorBytes": int(sizes[graph.ops.meta[tensors]].sum()) if tensors.any() else 0,
         "seconds": float(graph.ops.time.sum()) / 1e9 if seconds is None else float(seconds),
     }
 

@@ -50,7 +50,7 @@ class Sides(View):
     ``view(a, beside=b)`` makes it.
 
     Args:
-        a: The left graph. Its ``depth`` and ``rolled`` apply to both.
+        a: The left graph. Its ``depth``, ``rolled`` and ``details`` apply to both.
         b: The right graph.
         verdicts: What the comparison found.
         overlay: ``"time"``, ``"memory"``, ``"parameters"`` or ``"flops"``. Default: color the differences.
@@ -74,15 +74,24 @@ class Sides(View):
                 f"{did_you_mean(str(overlay), BUILT_IN)} Leave it out to color the differences."
             )
         title = f"{a.title} and {b.title}"
-        super().__init__(a.graph, title=title, overlay=overlay, depth=a.depth, rolled=a.rolled)
+        super().__init__(
+            a.graph, title=title, overlay=overlay, depth=a.depth, rolled=a.rolled, details=a.details
+        )
         self.views, self.verdicts = (a, b), verdicts
 
     def html(self, *, rolled: bool | None = None) -> str:
         """Return the page as HTML text, with ``rolled`` as the left View says if it is None."""
         rolled = self.rolled if rolled is None else rolled
         both = [
-            content(v.graph, overlay=self.overlay, depth=self.depth, rolled=rolled, values=v.values)
-            for v in self.views
+            content(
+                one.graph,
+                overlay=self.overlay,
+                depth=self.depth,
+                rolled=rolled,
+                details=self.details,
+                values=one.values,
+            )
+            for one in self.views
         ]
         data = {**both[0], "beside": {**both[1], **self.marks()}}
         return document(data, title=self.title, summary=self.verdicts.summary, also="sides")

@@ -177,6 +177,28 @@ class Odd(nn.Module):
         return torch.cat([z + x, self.plain * y], 1)
 
 
+def test_details_switch_writes_labels_and_addresses_and_is_in_the_link(open_graph: Open) -> None:
+    page = open_graph(View(MODELS["resnet50"](), depth=1))
+    details = f"{VIEW}.visible.boxes.map(({{ height }}) => height)"
+    short = page.evaluate(details)
+    page.evaluate(f"{VIEW}.selectBox(2)")
+    chosen = page.locator(".ig-panel h2").inner_text()
+    button = page.get_by_role("button", name="Details", exact=True)
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    tall = page.evaluate(details)
+    assert len(tall) == len(short)
+    assert all(b >= a + 13 for a, b in zip(short, tall, strict=True))
+    assert page.locator(".ig-panel h2").inner_text() == chosen  # the selection is kept
+    until(page, "location.hash.includes('details=full')")
+    page.reload()
+    until(page, f"Boolean({VIEW}?.still)")
+    assert page.evaluate(details) == tall
+    page.get_by_role("button", name="Details", exact=True).click()
+    assert page.evaluate(details) == short
+    until(page, "!location.hash.includes('details')")
+
+
 def test_decisions_arguments_and_constants(open_graph: Open) -> None:
     torch.manual_seed(0)
     page = open_graph(

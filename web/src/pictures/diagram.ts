@@ -3,6 +3,7 @@ import type { LayoutView } from "../graph/layout/layoutView.ts";
 import type { Measure } from "../graph/layout/sizes.ts";
 import type { PlacedBox } from "../graph/layout/visibleLayout.ts";
 import { captions, isBoxed } from "../graph/model/captions.ts";
+import { details } from "../graph/model/details.ts";
 import { dimensions, totals } from "../graph/model/facts.ts";
 import { type Marks, marksOf, shapeOf } from "../graph/model/marks.ts";
 import type { LevelEdge, TreeNode } from "../graph/model/tree.ts";
@@ -22,6 +23,7 @@ export interface DiagramBox extends VisibleBox {
   depth: number;
   title: string;
   subtitle: string;
+  details: string[];
   facts: string;
   /** Whether it is drawn as a rectangle (modules and groups) rather than as a pill. */
   boxed: boolean;
@@ -51,7 +53,7 @@ export function diagram(task: PictureTask, measure: Measure): Diagram {
   const routes = lines.map((line) => visibleRoute(picture, line));
   if (turned) for (const route of routes) route.points = route.points.map((_, i, all) => all[i ^ 1]);
   return {
-    title: shown(`${task.title}: ${totals(graphModel.tree.scene)}`),
+    title: shown(`${task.title}: ${totals(graphModel.tree.scene).join(" · ")}`),
     boxes: boxes.map((box) => boxOf(picture, box)),
     edges: edgesBetween(graphModel.layoutView),
     routes,
@@ -69,7 +71,7 @@ function boxOf(picture: Picture, box: PlacedBox): DiagramBox {
   return {
     ...visibleBox(picture, box),
     ...{ id: node.id, parent: node.parent, depth: node.depth, boxed: isBoxed(node) },
-    ...{ title: shown(title), subtitle: shown(subtitle), facts: shown(factsOf(picture, node)) },
+    ...{ title: shown(title), subtitle: shown(subtitle), details: open ? [] : details(picture.tree, node).map(shown), facts: shown(factsOf(picture, node)) },
     ...{ fill: hex(style.fill), line: hex(style.line), ink: hex(style.ink), dashed: style.dashed },
   };
 }

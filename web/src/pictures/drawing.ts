@@ -75,9 +75,9 @@ function drawHead(pen: Recorder, { title, theme, content: { scene } }: PictureTa
   const error = scene.error && `Raised ${scene.error.split("\n")[0]}`;
   const rows: [text: string, font: string, ink: string, y: number][] = [
     [title.length > LONGEST_TITLE ? short(title) : title, "600 15px", theme.text, 8],
-    [totals(scene), "11px", theme["text-soft"], 27],
+    ...totals(scene).map((line, i): (typeof rows)[0] => [line, "11px", theme["text-soft"], 27 + 16 * i]),
   ];
-  if (error) rows.push([error.length > LONGEST_ERROR ? `${error.slice(0, LONGEST_ERROR - 1)}…` : error, "11px", theme.error, 45]);
+  if (error) rows.push([error.length > LONGEST_ERROR ? `${error.slice(0, LONGEST_ERROR - 1)}…` : error, "11px", theme.error, 61]);
   let width = 0;
   for (const [text, font, ink, y] of rows) {
     [pen.font, pen.fillStyle, pen.textAlign] = [font, ink, "left"];

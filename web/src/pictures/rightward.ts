@@ -17,7 +17,7 @@ export class RightwardLayout extends LayoutView {
   override readonly inset = [HEADER, 0] as const;
 
   constructor(tree: Tree, figures: Figures, measure: Measure) {
-    super(tree, figures, measure, new Sizes(tree, figures, measure, true), { measure, turned: true, away: 3 });
+    super(tree, figures, measure, new Sizes(tree, figures, measure, true), { measure, turned: true, away: [3, 3] });
   }
 
   protected override size(id: number): [width: number, height: number] {

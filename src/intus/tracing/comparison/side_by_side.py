@@ -11,7 +11,13 @@ _COLUMNS = ("relative", "max_abs", "cosine")
 
 
 def side_by_side(
-    a: Trace, b: Trace, *, depth: int | str | None, rolled: bool | None, overlay: Overlay = None
+    a: Trace,
+    b: Trace,
+    *,
+    depth: int | str | None,
+    rolled: bool | None,
+    details: str | None = None,
+    overlay: Overlay = None,
 ) -> Sides:
     """Return the graphs of two traces side by side, marked with what ``compare`` finds.
 
@@ -20,6 +26,7 @@ def side_by_side(
         b: The second trace.
         depth: As in ``intus.view``.
         rolled: As in ``intus.view``.
+        details: As in ``intus.view``.
         overlay: As in ``intus.view``.
 
     Raises:
@@ -41,5 +48,5 @@ def side_by_side(
         first=(first_a, first_b),
         summary=table.attrs["summary"],
     )
-    one, other = (trace.show(depth=depth, rolled=rolled) for trace in (a, b))
+    one, other = (trace.show(depth=depth, rolled=rolled, details=details) for trace in (a, b))
     return Sides(one, other, verdicts, overlay=overlay)

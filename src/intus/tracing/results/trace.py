@@ -708,7 +708,12 @@ class Trace:
         return summary(self.graph, depth=depth, most=most)
 
     def show(
-        self, *, depth: int | str | None = None, overlay: Overlay = None, rolled: bool | None = None
+        self,
+        *,
+        depth: int | str | None = None,
+        overlay: Overlay = None,
+        rolled: bool | None = None,
+        details: str | None = None,
     ) -> View:
         """Return the graph as an interactive page; a notebook cell that ends with it displays it.
 
@@ -718,6 +723,7 @@ class Trace:
             depth: As in ``intus.view``.
             overlay: As in ``intus.view``.
             rolled: As in ``intus.view``.
+            details: As in ``intus.view``.
 
         Returns:
             The view, which ``View.save`` writes to a file.
@@ -726,7 +732,14 @@ class Trace:
             InputError: If an option has an impossible value, or the overlay cannot be computed.
         """
         values = summarize(self.values) | {"params": self._param_figures()} if self.values else None
-        return View(self.graph, depth=depth, overlay=self._overlay(overlay), rolled=rolled, values=values)
+        return View(
+            self.graph,
+            depth=depth,
+            overlay=self._overlay(overlay),
+            rolled=rolled,
+            details=details,
+            values=values,
+        )
 
     def draw(
         self,
@@ -734,6 +747,7 @@ class Trace:
         *,
         depth: int | str | None = None,
         rolled: bool | None = None,
+        details: str | None = None,
         direction: str = "down",
         overlay: Overlay = None,
         dark: bool = False,
@@ -749,6 +763,9 @@ class Trace:
                 readable.
             rolled: Whether the passes of a recurrent layer are shown as one box. Default: if there are too
                 many to read.
+            details: ``"full"`` to write on every box its labels, the shape and size of its values, the shapes
+                of its parameters and its address, so that the picture is an index: what can be read there
+                is what ``save=`` takes. Default: only names.
             direction: Where the data flows in a picture: ``"down"`` (default) or ``"right"``.
             overlay: What colors the boxes, as in ``intus.view``.
             dark: Whether a picture has the dark theme. Default: False.
@@ -772,9 +789,9 @@ class Trace:
             Taylor and Kriegeskorte (2023), TorchLens, section "Visualization".
         """
         if Path(path).suffix in (".html", ".json") or needs_values(overlay):
-            view = self.show(depth=depth, overlay=overlay)
+            view = self.show(depth=depth, overlay=overlay, details=details)
         else:  # a picture shows no values
-            view = View(self.graph, depth=depth, overlay=self._overlay(overlay))
+            view = View(self.graph, depth=depth, overlay=self._overlay(overlay), details=details)
         return view.save(path, rolled=rolled, direction=direction, dark=dark, scale=scale)
 
     def _param_figures(self) -> dict[str, list[Any]]:

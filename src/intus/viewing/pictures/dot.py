@@ -60,7 +60,7 @@ def _boxes(boxes: list[Box], colors: Mapping[str, str]) -> Iterator[str]:
 
 def _node(box: Box) -> str:
     shape, style = ("box", "filled,rounded") if box["boxed"] else ("ellipse", "filled")
-    label = box["title"] + (f"\n{box['subtitle']}" if box["subtitle"] else "")
+    label = "\n".join(filter(None, (box["title"], box["subtitle"], *box["details"])))
     return (
         f"n{box['id']} [label={_quoted(label)}, tooltip={_quoted(_plain(box['facts']))}, shape={shape}, "
         f'style="{style}{",dashed" if box["dashed"] else ""}", fillcolor="{box["fill"]}", '

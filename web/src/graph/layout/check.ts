@@ -103,6 +103,7 @@ function astray(tree: Tree, texts: Text[], lines: Line[]): string[] {
       if (other.y + other.top > area[3] + own) break;
       if (other.y + other.bottom < area[1] - own || other.x + other.left > area[2] + own || other.x + other.right < area[0] - own) continue;
       if (other.container === line.container && belongs(tree, line, other, what)) continue;
+      if ([line.edge.outPort, line.edge.inPort].some((port) => port >= 0 && (port === other.edge.to || port === other.edge.from))) continue; // it continues inside a box
       const away = distance(other, area);
       if (away <= own) found.push(`${named} is ${own.toFixed(1)} away, ${away.toFixed(1)} from ${other.edge.from} to ${other.edge.to}`);
     }

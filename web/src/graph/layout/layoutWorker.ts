@@ -11,6 +11,7 @@ import { measurer } from "./measure.ts";
 export interface LayoutTask {
   scene: Scene;
   depth: number;
+  full: boolean;
   font: string;
 }
 
@@ -39,8 +40,8 @@ export function serve(): void {
   });
 }
 
-function layOut({ scene, depth, font }: LayoutTask): Map<number, Layout> {
-  const tree = buildTree(scene);
+function layOut({ scene, depth, full, font }: LayoutTask): Map<number, Layout> {
+  const tree = buildTree(scene, full);
   const layoutView = new LayoutView(tree, figures(tree), measurer(font));
   layoutView.openToDepth(depth);
   return layoutView.layOut();

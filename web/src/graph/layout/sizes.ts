@@ -1,5 +1,6 @@
 // The sizes of closed boxes and of the headers of open ones, which follow from their text.
 import { captions, isBoxed, isFold } from "../model/captions.ts";
+import { details, headerText } from "../model/details.ts";
 import { dimensions, type Figures } from "../model/facts.ts";
 import { plus } from "../model/lists.ts";
 import { marksOf } from "../model/marks.ts";
@@ -17,6 +18,12 @@ const MOST_ENDS = 12; // a box widens for this many arrows; more are closer toge
 export const FONT_MARK = 9.5;
 export const FONT_SHAPE = 10.5;
 const MARK_ROW = 2; // with SPACE.aside a row of such text
+
+/** The height of a line of details. */
+export const DETAIL = 13;
+
+/** Return the height of a closed box without details. */
+export const plainHeight = (node: TreeNode): number => (isBoxed(node) ? 46 : 28);
 
 export class Sizes {
   private readonly widths: Float64Array; // 0 until requested
@@ -38,7 +45,7 @@ export class Sizes {
 
   height(id: number): number {
     const node = this.tree.nodes[id];
-    return Math.max(isBoxed(node) ? 46 : 28, this.turned ? this.endsWidth(node) : 0);
+    return Math.max(plainHeight(node) + DETAIL * details(this.tree, node).length, this.turned ? this.endsWidth(node) : 0);
   }
 
   /** Return the room that the text beside the end of an edge takes across the edge. */
@@ -56,7 +63,7 @@ export class Sizes {
   header(node: TreeNode): number {
     const [title, subtitle] = captions(node, this.figures);
     const picker = isFold(node) ? PICKER.all + PICKER.next + PICKER.which + PICKER.previous : 0;
-    return this.measure(title, FONT_TITLE, true) + this.measure(subtitle, FONT_SMALL, false) + 22 + 3 * PAD + picker;
+    return this.measure(title, FONT_TITLE, true) + this.measure(headerText(this.tree, node, subtitle), FONT_SMALL, false) + 22 + 3 * PAD + picker;
   }
 
   /** Return the room that it takes along the edge, where edges that are marked run straight. */
@@ -67,10 +74,10 @@ export class Sizes {
   private closedWidth(node: TreeNode): number {
     const [title, subtitle] = captions(node, this.figures);
     const first = this.measure(title, FONT_TITLE, true);
-    const second = subtitle ? this.measure(subtitle, FONT_SMALL, false) : 0;
+    const second = details(this.tree, node).reduce((most, line) => Math.max(most, this.measure(line, FONT_SHAPE, false)), subtitle ? this.measure(subtitle, FONT_SMALL, false) : 0);
     const button = node.children.length ? 22 : 0;
     const ends = this.turned ? 0 : this.endsWidth(node);
-    if (!isBoxed(node)) return Math.max(52, ends, Math.ceil(first) + 2 * PAD);
+    if (!isBoxed(node)) return Math.max(52, ends, Math.ceil(Math.max(first, second)) + 2 * PAD);
     return Math.max(108, ends, Math.ceil(Math.max(first, second)) + 2 * PAD + button);
   }
 

@@ -106,8 +106,8 @@ export class OpenContainer {
     return [...new Set(bands.within(top, bottom).map((piece) => edges[piece]))];
   }
 
-  /** Split edges into pieces for the index: an edge in a lane into its ends and, unless the lane of another edge covers it,
-   * the part between them. So few pieces pass each height even if the steps of a loop have a thousand edges in one lane. */
+  /** Split edges into pieces for the index: an edge in a lane into its ends and, unless two other edges in the lane cover it,
+   * the part between them: text beside the lane of one edge is not beside that of two. So few pieces pass each height even if the steps of a loop have a thousand edges in one lane. */
   private makePieces(): { bands: Bands; edges: number[] } {
     const { points, starts } = this.layout;
     const [tops, bottoms, edges]: number[][] = [[], [], []];
@@ -126,11 +126,13 @@ export class OpenContainer {
     }
     const [lane, begin, end] = [4, 5, 7].map((part) => (edge: number) => points[starts[edge] + part]);
     long.sort((a, b) => lane(a) - lane(b) || begin(a) - begin(b) || end(b) - end(a));
-    let [last, reach] = [NaN, 0];
+    let last = NaN;
+    let reaches = [0, 0]; // of the two edges in the lane that reach farthest
     for (const edge of long) {
-      if (lane(edge) === last && end(edge) <= reach) continue;
+      if (lane(edge) !== last) [last, reaches] = [lane(edge), [-Infinity, -Infinity]];
+      if (end(edge) <= reaches[0]) continue;
       add(edge, begin(edge), end(edge));
-      [last, reach] = [lane(edge), end(edge)];
+      reaches = [...reaches.slice(1), end(edge)].sort((a, b) => a - b);
     }
     return { bands: new Bands(Float64Array.from(tops), Float64Array.from(bottoms)), edges };
   }

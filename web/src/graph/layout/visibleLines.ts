@@ -156,7 +156,7 @@ export class Lines {
     for (const { line, what, text, size, hosts, own } of requests) {
       line[what] = "" as never;
       for (const [host, spots] of hosts) {
-        const word = occupied.place(text, size, spots, own, this.lettering.away);
+        const word = occupied.place(text, size, spots, own, this.lettering.away[what === "label" ? 0 : 1]);
         if (!word) continue;
         host[what] = text as never;
         host.words.push(word);

@@ -21,7 +21,7 @@ export interface Spot {
   word: Pick<Word, "x" | "y" | "ends">;
 }
 
-const ROWS = [0, 4, 8, 12, 16, 20, 24, 30, 36, 48, 60]; // distances of text from its first position
+const ROWS = [0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 42, 48, 54, 60]; // distances of text from its first position
 const ASIDE = 4; // the distance between two words of one line
 
 /** How text beside edges is placed. */
@@ -29,20 +29,21 @@ export interface Lettering {
   measure: Measure;
   /** Whether text runs along the edges, because x and y of the layout are y and x of the picture (pictures/rightward.ts). */
   turned: boolean;
-  /** The distance of text from its edge; other edges are farther away. */
-  away: number;
+  /** The distance of a shape from its edge, and of a mark, which may be beside an arrow; other edges are farther away. */
+  away: [shape: number, mark: number];
 }
 
 /** Place text beside edges that run downwards. */
-export const lettering = (measure: Measure): Lettering => ({ measure, turned: false, away: 4 });
+export const lettering = (measure: Measure): Lettering => ({ measure, turned: false, away: [4, 5] });
 
 /** Return the positions for text of a width at an edge's start (`end` 1) or arrow (-1), best first: near the box, with the
  * curve of the edge. A mark is where edges run straight (SPACE.mark), always on the same side; a shape is where they curve,
  * first on the side opposite to the curve. */
-export function spots({ turned, away }: Lettering, route: Float64Array, end: 1 | -1, width: number, size: number, isMark: boolean): Spot[] {
+export function spots({ turned, away: distances }: Lettering, route: Float64Array, end: 1 | -1, width: number, size: number, isMark: boolean): Spot[] {
   const part = end > 0 ? route.subarray(0, 8) : route.subarray(-8);
   const at = end > 0 ? 0 : part.length - 2;
   const [along, across] = turned ? [width, size] : [size, width];
+  const away = distances[Number(isMark)];
   const near = isMark ? SPACE.mark : 3;
   const from = end < 0 ? part[at + 1] - near : Math.max(part[1], isMark ? part[3] - along - SPACE.mark - 2 : part[3]) + near;
   const bend = [...pieces(part, PIECE, -Infinity, Infinity)];
@@ -68,6 +69,7 @@ export function spots({ turned, away }: Lettering, route: Float64Array, end: 1 |
 const WIDE = 64;
 const PIECE = 8; // the length of the pieces of an edge
 
+const SLACK = 0.15; // text may be this much farther from its own edge, whose pieces are not exact
 const MOST_OWNERS = 12; // a piece that more edges share is of none of them
 
 interface Piece {
@@ -125,7 +127,7 @@ export class Occupied {
     if (left < 2 || right > this.width - 2 || top < 0 || bottom > this.height) return false;
     for (let at = Math.floor((left - away) / WIDE); at <= (right + away) / WIDE; at++) {
       for (const { area, owners } of this.columns.get(at) ?? []) {
-        const far = owners.every((edge) => own.includes(edge)) ? 0 : away;
+        const far = owners.every((edge) => own.includes(edge)) ? 0 : away + SLACK;
         if (left - far < area[2] && area[0] < right + far && top - far < area[3] && area[1] < bottom + far) return false;
       }
     }

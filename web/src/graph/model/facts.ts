@@ -53,10 +53,11 @@ export const product = (shape: number[]): number => shape.reduce((a, b) => a * b
 
 export const dimensions = (shape: number[]): string => shape.join("×") || "scalar";
 
-/** Format a graph's totals as one line. */
-export function totals({ totals: t }: Scene): string {
-  const parts = [plural(t.operations, "operation"), plural(t.modules, "module")];
-  if (t.parameters) parts.push(`${count(t.parameters)} parameters`, bytes(t.bytes));
-  if (t.seconds) parts.push(duration(t.seconds * 1e9));
-  return parts.join(" · ");
+/** Format a graph's totals: what ran, and what it holds. */
+export function totals({ totals: t }: Scene): [ran: string, holds: string] {
+  const ran = [plural(t.operations, "operation"), plural(t.modules, "module")];
+  if (t.seconds) ran.push(duration(t.seconds * 1e9));
+  const holds = [`${plural(t.tensors, "tensor")} (${bytes(t.tensorBytes)})`];
+  if (t.parameters) holds.push(`${count(t.parameters)} parameters (${bytes(t.bytes)})`);
+  return [ran.join(" · "), holds.join(" · ")];
 }

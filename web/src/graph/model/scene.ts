@@ -97,6 +97,8 @@ export interface Scene {
     trainable: number;
     bytes: number;
     activations: number;
+    tensors: number;
+    tensorBytes: number;
     seconds: number;
   };
   error: string;

@@ -75,10 +75,12 @@ export interface Tree {
   decisions: Decisions;
   /** Boxes that take more than one tensor. */
   several: Set<number>;
+  /** Whether boxes show their details (model/details.ts). */
+  full: boolean;
 }
 
 /** Build the tree of a scene. */
-export function buildTree(scene: Scene): Tree {
+export function buildTree(scene: Scene, full = false): Tree {
   const nodes: TreeNode[] = [];
   const boxOf = new Int32Array(scene.ops.kind.length).fill(-1);
   const builder = { scene, nodes, boxOf };
@@ -105,6 +107,7 @@ export function buildTree(scene: Scene): Tree {
     ...{ scene, nodes, boxOf, placeOf, levels: new Levels(() => tree), firstPort: nodes.length, holders: [] },
     decisions: decisions(scene),
     several: takesSeveral({ scene, boxOf }),
+    full,
   };
   for (const [row, decision] of tree.decisions.byRow) if (nodes[boxOf[row]]) nodes[boxOf[row]].decision = decided(decision);
   return tree;

@@ -1,7 +1,9 @@
 // Draws boxes: frames and headers of open boxes, closed boxes with their text, and the style of each kind.
 import { HEADER, headerSpan, PICKER } from "../layout/boxHeader.ts";
+import { DETAIL, FONT_SHAPE } from "../layout/sizes.ts";
 import type { PlacedBox, Rect } from "../layout/visibleLayout.ts";
 import { accent, captions, isBoxed, isFold } from "../model/captions.ts";
+import { details, headerText } from "../model/details.ts";
 import type { TreeNode } from "../model/tree.ts";
 import { type CanvasTheme, inkOn } from "./colour.ts";
 import { colourOf, formatValue, isPaintable, valueOf } from "./paint.ts";
@@ -52,7 +54,7 @@ export function drawHeader(ctx: Pen, picture: Picture, box: PlacedBox, picker = 
     button(ctx, left + 15, r.y + HEADER / 2, true, ink, theme);
     text(ctx, theme, title, left + 29, r.y + HEADER / 2, 13, ink, "left", true);
     const at = left + 29 + ctx.measureText(title).width + 8;
-    text(ctx, theme, subtitle, at, r.y + HEADER / 2 + 0.5, 11, fill?.colour ? ink : theme["text-soft"], "left");
+    text(ctx, theme, headerText(picture.tree, box.node, subtitle), at, r.y + HEADER / 2 + 0.5, 11, fill?.colour ? ink : theme["text-soft"], "left");
     if (isFold(box.node)) picker(ctx, picture, box, r);
   }
   ctx.globalAlpha = 1;
@@ -81,7 +83,7 @@ export function drawBox(ctx: Pen, picture: Picture, box: PlacedBox): void {
   const r = rectAt(picture, box);
   const style = styleOf(theme, node);
   const fill = paintOf(picture, node);
-  const radius = isBoxed(node) ? 9 : r.height / 2;
+  const radius = isBoxed(node) ? 9 : Math.min(r.height / 2, 14);
   ctx.globalAlpha = (isNew(picture, box) ? picture.progress : 1) * (isDimmed(picture, node.id) ? 0.4 : 1);
   if (node.kind === "group" && camera.scale > 0.25) drawStack(ctx, r, style);
   const tiny = camera.scale < READABLE;
@@ -101,7 +103,7 @@ export function drawBox(ctx: Pen, picture: Picture, box: PlacedBox): void {
   }
   ctx.stroke();
   ctx.setLineDash([]);
-  if (node.kind === "group" && picture.paint) drawStrip(ctx, picture, node, r);
+  if (node.kind === "group" && picture.paint) drawStrip(ctx, picture, node, withoutDetails(r, details(picture.tree, node)));
   outlineIfMarked(ctx, picture, box, r, radius);
   if (picture.paint?.kinds && !node.children.length && valueOf(picture.paint, node) === picture.paint.kinds.length - 1) drawFlag(ctx, theme, r);
   if (!tiny) drawWords(ctx, picture, box, r, fill?.colour ? inkOn(fill.colour) : style.ink);
@@ -121,11 +123,14 @@ function drawFlag(ctx: Pen, theme: CanvasTheme, r: Rect): void {
   ctx.fill();
 }
 
-function drawWords(ctx: Pen, picture: Picture, box: PlacedBox, r: Rect, ink: string): void {
-  const { theme, paint } = picture;
+function drawWords(ctx: Pen, picture: Picture, box: PlacedBox, whole: Rect, ink: string): void {
+  const { theme, paint, tree } = picture;
   const { node } = box;
   const [title, below] = wordsOn(picture, node);
+  const lines = details(tree, node);
+  const r = withoutDetails(whole, lines);
   const middle = r.x + r.width / 2;
+  lines.forEach((line, i) => text(ctx, theme, line, middle, r.y + r.height + DETAIL * i + 1, FONT_SHAPE, ink === theme.text ? theme["text-soft"] : ink, "center"));
   if (!isBoxed(node)) {
     text(ctx, theme, title, middle, r.y + r.height / 2 + 0.5, 12, ink, "center", node.kind !== "op");
     return;
@@ -143,6 +148,9 @@ function drawWords(ctx: Pen, picture: Picture, box: PlacedBox, r: Rect, ink: str
   if (value) text(ctx, theme, value, at + ctx.measureText(title).width / 2 + 8, y, 11, soft, "left");
   if (two) text(ctx, theme, below, centre, r.y + r.height / 2 + 9.5, 11, soft, "center");
 }
+
+/** Return the part of a closed box above its details. */
+const withoutDetails = (r: Rect, lines: string[]): Rect => ({ ...r, height: r.height - DETAIL * lines.length });
 
 /** Return the text on a closed box: its title and, below it, its value or type. */
 export function wordsOn({ figures, paint }: Pick<Picture, "figures" | "paint">, node: TreeNode): [title: string, below: string] {

@@ -17,6 +17,7 @@ export interface ToolbarActions {
   fit(): void;
   /** Null if no layer ran more than once. */
   roll: ((rolled: boolean) => void) | null;
+  detail(full: boolean): void;
   paint(which: PaintName): void;
 }
 
@@ -24,13 +25,13 @@ export interface Toolbar {
   element: HTMLElement;
   /** Show the name of the current paint, and the title of the one given from outside ("" for none). */
   setPaint(which: PaintName, given: string): void;
-  setRolled(rolled: boolean): void;
+  setShown(rolled: boolean, full: boolean): void;
   /** Show the current depth among all depths; null if the open boxes match no depth. */
   setDepth(depth: number | null, steps: number[]): void;
 }
 
 /** Return the toolbar. */
-export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActions, withTheme: boolean, rolled: boolean): Toolbar {
+export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActions, withTheme: boolean): Toolbar {
   const paint = el("select", { "aria-label": "Color by", change: () => actions.paint(paint.value as PaintName) });
   const given = el("option", { value: "given" });
   const none = el("option", { value: "" }, "No color");
@@ -39,18 +40,25 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
   const depth = el("select", { "aria-label": "Depth", title: "Levels of modules to open (keys 1 to 9, * for all)", change: () => actions.openToDepth(depthNamed(depth.value)) });
   const mixed = el("option", { value: "", hidden: true }, "–");
   const { roll } = actions;
-  const title = "Show the passes of a layer that ran more than once as one box";
-  const press = (): void => roll?.(rolledButton.getAttribute("aria-pressed") !== "true");
-  const rolledButton = el("button", { type: "button", class: "ig-toggle", title, click: press }, "Rolled");
-  const setRolled = (now: boolean): void => rolledButton.setAttribute("aria-pressed", String(now));
-  setRolled(rolled);
+  const line = totals(scene).join(" · ");
+  const toggle = (label: string, title: string, press: (on: boolean) => void): HTMLButtonElement => {
+    const button = el("button", { type: "button", class: "ig-toggle", title, click: () => press(button.getAttribute("aria-pressed") !== "true") }, label);
+    return button;
+  };
+  const rolledButton = toggle("Rolled", "Show the passes of a layer that ran more than once as one box", (on) => roll?.(on));
+  const detailsButton = toggle("Details", "Show on every box its labels, shapes, sizes, parameters and address", actions.detail);
+  const setShown = (rolled: boolean, full: boolean): void => {
+    rolledButton.setAttribute("aria-pressed", String(rolled));
+    detailsButton.setAttribute("aria-pressed", String(full));
+  };
   const element = el(
     "div",
     { class: "ig-toolbar", role: "toolbar", "aria-label": "Graph" },
     iconButton(OUTLINE, "Show or hide the outline", actions.toggleOutline),
-    el("div", { class: "ig-title" }, el("h1", { title: scene.model }, scene.model), el("p", { title: totals(scene) }, totals(scene))),
+    el("div", { class: "ig-title" }, el("h1", { title: scene.model }, scene.model), el("p", { title: line }, line)),
     search,
     roll && rolledButton,
+    detailsButton,
     el("label", { class: "ig-paint" }, el("span", {}, "Color"), paint),
     el(
       "div",
@@ -77,5 +85,5 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
     if (now === null) depth.prepend(mixed);
     depth.value = now === null ? "" : depthName(now);
   };
-  return { element, setPaint, setRolled, setDepth };
+  return { element, setPaint, setShown, setDepth };
 }

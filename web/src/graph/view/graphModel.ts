@@ -9,10 +9,10 @@ import { buildTree, type Tree } from "../model/tree.ts";
 const READABLE = 26; // the number of boxes to show at first
 const MANY = 40; // with more boxes at first, a recurrent model is rolled
 
-/** Return the model of a scene. If `rolled` is not given, a recurrent model with too many boxes is rolled. */
-export function load(scene: Scene, rolled: boolean | null | undefined, depth: number | null | undefined, measure: Measure, layout = LayoutView): GraphModel {
-  const graphModel = new GraphModel(scene, rolled ?? false, measure, layout);
-  return rolled == null && isRecurrent(scene) && graphModel.count(depth) > MANY ? new GraphModel(scene, true, measure, layout) : graphModel;
+/** Return the model of a scene, whose boxes show details if it is `full`. If `rolled` is not given, a recurrent model with too many boxes is rolled. */
+export function load(scene: Scene, rolled: boolean | null | undefined, depth: number | null | undefined, measure: Measure, full = false, layout = LayoutView): GraphModel {
+  const graphModel = new GraphModel(scene, rolled ?? false, full, measure, layout);
+  return rolled == null && isRecurrent(scene) && graphModel.count(depth) > MANY ? new GraphModel(scene, true, full, measure, layout) : graphModel;
 }
 
 /** A tree of boxes with their figures and layout. */
@@ -24,10 +24,11 @@ export class GraphModel {
   constructor(
     scene: Scene,
     readonly rolled: boolean,
+    full: boolean,
     measure: Measure,
     layout: typeof LayoutView,
   ) {
-    this.tree = buildTree(rolled ? roll(scene) : scene);
+    this.tree = buildTree(rolled ? roll(scene) : scene, full);
     this.figures = figures(this.tree);
     this.layoutView = new layout(this.tree, this.figures, measure);
   }

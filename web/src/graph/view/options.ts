@@ -20,6 +20,8 @@ export interface GraphOptions {
   isGuest?: boolean;
   /** Whether the passes of a layer are one box; default: where there would be too many boxes to read. */
   rolled?: boolean | null;
+  /** Whether boxes show their details. */
+  full?: boolean;
   /** This program, for the worker that lays out large graphs; without it the page lays them out. */
   program?: WorkerProgram;
 }

@@ -54,6 +54,7 @@ export class GraphView extends Session implements GraphCommands {
     host.intusView = this;
     this.colours.put("");
     this.bar.setDepth(this.layoutView.depth, this.layoutView.depths.steps);
+    this.bar.setShown(this.rolled, this.full);
     listen(canvas, gestures(this), options.isGuest === true);
     this.root.addEventListener("keydown", (event) => this.onKey(event));
     this.outline.update(-1);
@@ -152,7 +153,7 @@ export class GraphView extends Session implements GraphCommands {
 
   protected onRolled(): void {
     this.index.of(this.tree);
-    this.bar.setRolled(this.rolled);
+    this.bar.setShown(this.rolled, this.full);
   }
 
   protected announce(text: string): void {
@@ -207,10 +208,11 @@ export class GraphView extends Session implements GraphCommands {
       deeper: (by) => this.openToDepth(this.layoutView.depths.next(this.layoutView.open, this.layoutView.depth, by)),
       zoom: (factor) => this.cameraControl.zoom(factor),
       fit: () => this.fit(),
-      roll: isRecurrent(this.scene) ? (rolled) => this.roll(rolled) : null,
+      roll: isRecurrent(this.scene) ? (rolled) => this.show(rolled, this.full) : null,
+      detail: (full) => this.show(this.rolled, full),
       paint: (which) => this.colours.put(which),
     };
-    return toolbar(this.scene, this.search.element, actions, this.options.themeButton === true, this.rolled);
+    return toolbar(this.scene, this.search.element, actions, this.options.themeButton === true);
   }
 
   // -- keys and pointer --------------------------------------------------------------------------------------------
