@@ -77,7 +77,7 @@ def damaged(data, rng):
         at = rng.randrange(size + 1)
         data[at:at] = rng.randbytes(rng.choice([1, 8]))
     else:  # two blocks of the file change places
-        at, other = sorted(rng.sample(range(0, size - 16), 2))
+        at, other = sorted(rng.sample(range(size - 16), 2))
         data[at : at + 16], data[other : other + 16] = data[other : other + 16], data[at : at + 16]
     return bytes(data), kind
 

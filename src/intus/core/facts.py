@@ -232,7 +232,7 @@ class Facts:
 
     @cached_property
     def is_branching(self) -> bool:
-        """Whether any tensor is consumed by more than one operation: an input, activation, buffer or constant.
+        """Whether any input, activation, buffer or constant is consumed by more than one operation.
 
         Being returned as an output does not count, nor do parameters, which are not rows.
         """

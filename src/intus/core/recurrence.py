@@ -107,7 +107,7 @@ def _repeats_on_itself(graph: Graph, repeated: np.ndarray) -> bool:
 
 
 def _module_stacks(graph: Graph) -> list[int]:
-    """Return a number for each call, equal for calls of the same module in the same modules; -1 for no call."""
+    """Return a number for each call, equal for calls of the same module in the same modules."""
     numbers: dict[tuple[int, int], int] = {}
     stacks: list[int] = []
     for module, parent in zip(graph.calls.module.tolist(), graph.calls.parent.tolist(), strict=True):

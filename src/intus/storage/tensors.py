@@ -178,7 +178,7 @@ def _write_data(file: BinaryIO, entry: Entry) -> int:
 
 
 def _split(text: bytes) -> tuple[bytes, bytes, bytes]:
-    """Return what precedes the checksum in a header, the checksum, and what follows it; empty if it has none."""
+    """Return what precedes the checksum in a header, the checksum (empty if none), and what follows it."""
     at = text.find(_HEADER_CHECKSUM)
     if at < 0:
         return text, b"", b""

@@ -1,4 +1,4 @@
-"""The files of a folder of values: ``index.json`` says which file has which tensor, in Hugging Face's format."""
+"""The files of a folder of values; ``index.json`` names them in the format of Hugging Face."""
 
 from __future__ import annotations
 

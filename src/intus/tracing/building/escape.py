@@ -35,7 +35,7 @@ def escaped(graph: Graph) -> Graph:
 
 
 def _is_encodable(graph: Graph) -> bool:
-    """Return whether UTF-8 can encode all names of a graph. Every trace calls this, so it does not recurse."""
+    """Return whether UTF-8 can encode all names of a graph; fast, because every trace calls it."""
     names = [graph.model, graph.error, *graph.types, *graph.args, *graph.settings]
     names += [param[0] for params in (graph.params, graph.buffers) for param in params]
     for module in graph.modules:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
