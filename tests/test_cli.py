@@ -250,7 +250,7 @@ def test_view_of_invalid_trace_files(tmp_path: Path, capsys: pytest.CaptureFixtu
     torch.save({"a": torch.ones(1)}, tmp_path / "net.pt")
     assert "It may hold weights. The model is in the code that loads them" in text("net.pt")
     save_file({"a": torch.ones(1)}, tmp_path / "new.trace", {"intus": "99", "graph": "{}"})
-    assert "in format '99'; this version reads format '1'. Write it again" in text("new.trace")
+    assert "in format '99'; this version reads format '1' and '2'. Write it again" in text("new.trace")
     (tmp_path / "folder").mkdir()
     assert "is a folder, but none that trace(…, store=…) has finished" in text("folder")
     trace(torch.nn.Linear(4, 2), torch.ones(4), save="none").save(tmp_path / "a.trace")
