@@ -162,9 +162,10 @@ def _write_header(
         raise CodecError(
             f"The header has no room for the new names: {len(text)} bytes needed, {room} available."
         )
-    before, _, after = _split(text.ljust(room))
-    checksum = _header_checksum(before, after)
-    file.write(room.to_bytes(8, "little") + before + f"{checksum:08x}".encode() + after)
+    before, checksum, after = _split(text.ljust(room))
+    if checksum:  # a file of another program has none
+        checksum = f"{_header_checksum(before, after):08x}".encode()
+    file.write(room.to_bytes(8, "little") + before + checksum + after)
     return room
 
 
