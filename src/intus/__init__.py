@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .tracing.validation.report import Report
     from .tracing.validation.validate import validate
     from .tracing.view import view
+    from .tracing.why_nan import why_nan
     from .viewing.html import View
 
 __version__ = "0.1.0"
@@ -62,6 +63,7 @@ _MODULES = {
     "trace": ".tracing.run",
     "validate": ".tracing.validation.validate",
     "view": ".tracing.view",
+    "why_nan": ".tracing.why_nan",
 }
 
 #: The extra that installs what the modules of a folder import.
@@ -93,6 +95,7 @@ __all__ = [
     "trace",
     "validate",
     "view",
+    "why_nan",
 ]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from intus.core.errors import CodecError
 from intus.storage.tensors import CheckedFile, array_entry, rename_tensors, write_tensors
@@ -43,6 +43,14 @@ def test_written_tensors_are_read_and_renamed(tmp_path_factory, named):
         checked.check(name + "!")
         start, stop = checked.spans[name + "!"]
         assert path.read_bytes()[start:stop] == array.tobytes()
+
+
+def test_rename_in_a_file_of_another_program(tmp_path):
+    path = tmp_path / "a.safetensors"
+    save_file({"a": np.ones(3)}, path)
+    rename_tensors(path, {"a": "b"})
+    assert load_file(path)["b"].tolist() == [1, 1, 1]
+    assert not CheckedFile(path).has_checksums
 
 
 def test_rename_without_room_changes_nothing(tmp_path):

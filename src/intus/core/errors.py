@@ -23,6 +23,7 @@ class IntusError(Exception):
     - ``InputError`` (``ValueError``): an argument with an invalid value.
     - ``CaptureError`` (``RuntimeError``): a model that cannot be recorded.
     - ``CodecError`` (``ValueError``): a file or message that cannot be decoded.
+    - ``NonFiniteError`` (``FloatingPointError``): a NaN or infinity, where the caller asked to raise.
     - ``ServeError`` (``OSError``): a server that cannot be started or reached.
     - ``MissingExtraError`` (``ImportError``): an optional package that is not installed.
 
@@ -51,6 +52,10 @@ class CaptureError(IntusError, RuntimeError):
 
 class CodecError(IntusError, ValueError):
     """Raised if bytes, JSON or a file cannot be decoded, or a value cannot be encoded."""
+
+
+class NonFiniteError(IntusError, FloatingPointError):
+    """Raised on request if a model computes NaN or an infinity."""
 
 
 class ServeError(IntusError, OSError):

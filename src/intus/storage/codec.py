@@ -24,8 +24,8 @@ from .tensors import CheckedFile
 
 #: The version of the messages that carry records.
 FORMAT = "1"
-#: The version of graphs and of the files that contain them, which rises whenever a column changes. Format 2
-#: added the column ``setting``, checksums of files, and the facts ``inputs`` and ``outputs``.
+#: The version of graphs and of the files that contain them. It rises whenever a column changes, which a test
+#: checks. Format 2 brought checksums in files; in format 1 the column ``setting`` had been added unnoticed.
 GRAPH_FORMAT = "2"
 _READABLE = {"records": (FORMAT,), "graph": ("1", GRAPH_FORMAT)}
 MAX_HEADER = 64 << 20  # bytes of JSON, which take many times as much memory once parsed

@@ -162,9 +162,10 @@ def _write_header(
         raise CodecError(
             f"The header has no room for the new names: {len(text)} bytes needed, {room} available."
         )
-    before, _, after = _split(text.ljust(room))
-    checksum = _header_checksum(before, after)
-    file.write(room.to_bytes(8, "little") + before + f"{checksum:08x}".encode() + after)
+    before, checksum, after = _split(text.ljust(room))
+    if checksum:  # a file of another program has none
+        checksum = f"{_header_checksum(before, after):08x}".encode()
+    file.write(room.to_bytes(8, "little") + before + checksum + after)
     return room
 
 
@@ -178,7 +179,7 @@ def _write_data(file: BinaryIO, entry: Entry) -> int:
 
 
 def _split(text: bytes) -> tuple[bytes, bytes, bytes]:
-    """Split a header at its checksum: what precedes it, itself, what follows it; empty if it has none."""
+    """Return what precedes the checksum in a header, the checksum (empty if none), and what follows it."""
     at = text.find(_HEADER_CHECKSUM)
     if at < 0:
         return text, b"", b""

@@ -57,6 +57,10 @@ class Collected(Mapping[str, Tensor]):
             metadata = CheckedFile(self.file).metadata
             self._open = _opened(self.file)
             parts_by_address = json.loads(metadata["collected"])
+        except CodecError as error:
+            raise CodecError(
+                f"{str(file)!r} is no file that collect has written, or is damaged: {error}"
+            ) from None
         except (SafetensorError, KeyError, ValueError) as error:
             raise CodecError(f"{str(file)!r} is no file that collect has written: {error!r}.") from None
         self.parts: dict[str, list[tuple[int, int]]] = {

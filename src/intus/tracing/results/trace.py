@@ -30,6 +30,7 @@ from ..replaying.rerun import rerun
 from ..validation.offline import validate_trace
 from ..validation.report import Report
 from .files import save
+from .first_nan import Origin, first_nan
 from .module import Module, Modules
 from .op import Op
 from .value_summary import summarize, summarize_params
@@ -65,10 +66,9 @@ class Trace:
 
     ``trace`` and ``load`` return traces. Index one with a label (``"conv2d_3_7"``, ``"conv2d_3"``,
     ``"conv2d_3:2"``), a module's address (``"features.6"``, ``"features.6:2"``) or an ordinal (``7``,
-    ``-1``), which counts the saved operations if only some were saved; ``t[1:3]`` is a list. A name
+    ``-1``), which counts the saved operations if only some were saved; ``t[1:3]`` is a list of ops. A name
     that means several passes or outputs gives the first; ``find`` returns all. Iteration yields the
-    operations, ``len`` counts them,
-    ``print`` shows the summary, and a notebook shows the graph.
+    operations, ``len`` counts them, ``print`` shows the summary, and a notebook shows the graph.
 
     Attributes:
         graph: The graph of the pass, without values; needs no torch.
@@ -508,6 +508,32 @@ class Trace:
             self._check_module(inside)
             found = [op for op in found if any(_is_call_of(name, inside) for name in op.modules)]
         return found
+
+    def first_nan(self) -> Origin | None:
+        """Find the operation that made the first NaN or infinity of the pass.
+
+        The search has this order: what made the first NaN, or the infinity that it came from; what made an
+        infinity that an output has; what made the first NaN or infinity of the backward pass, if gradients
+        were saved; what made an infinity that disappeared again. An infinity that the model's code places on
+        purpose (``masked_fill``, ``where``, an attention mask) does not count. ``intus.why_nan`` runs and
+        searches a model in one call.
+
+        Returns:
+            The operation, its line, the ranges of what it took, and the rows that are affected; None if
+            every number is finite. If the data had it before, the input, buffer or constant.
+
+        Raises:
+            InputError: If a value is missing: trace with ``save="all"``, without ``to`` and ``transform``.
+
+        Example:
+            >>> from intus import trace
+            >>> t = trace(lambda x: (x - 1).log() * 2, torch.tensor([[2.0], [1.0], [0.0]]))
+            >>> print(t.first_nan())  # doctest: +ELLIPSIS
+            log_1_2 made 1 NaN, 1 infinite of 3 numbers, in rows 1, 2.
+              ...
+              from sub_1_1 (3×1): -1 to 1
+        """
+        return first_nan(self)
 
     def validate(self, *, perturb: str = "alike") -> Report:
         """Validate the saved activations: run each operation again and compare bit for bit.

@@ -1,0 +1,126 @@
+"""Find why a model computes NaN: the function ``why_nan``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.errors import CaptureError, InputError, NonFiniteError
+from ..core.nested import leaves
+from .front_door import arguments, front_door
+from .results.first_nan import Origin, first_nan
+from .results.trace import Trace
+from .run import must_run, trace
+
+
+@front_door
+def why_nan(
+    model: Callable[..., Any],
+    /,
+    *args: Any,
+    loss: Callable[[Any], Tensor] | None = None,
+    on_nan: str = "return",
+    seed: int | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    **keywords: Any,
+) -> Origin | None:
+    """Run a model once, forward and backward, and find the operation that made the first NaN or infinity.
+
+    An infinity that the model's code places on purpose (``masked_fill``, ``where``, an attention mask) does
+    not count; a NaN that comes of it does, as from a softmax over a row of which everything is masked. The
+    model, its gradients, its buffers and the random state are restored, as by ``trace``.
+
+    Args:
+        model: A module, a function, or a bound method.
+        *args: The model's positional arguments, as in ``trace``.
+        loss: Computes the scalar whose gradients are searched from what the model returns. Default: what the
+            model returns if that is a scalar, its ``loss`` if it has one, else the sum of all its
+            floating-point outputs. Without gradients (``torch.no_grad()``, no parameter requires one) only
+            the forward pass is searched.
+        on_nan: ``"return"`` (default) returns what was found, ``"raise"`` raises it.
+        seed: The seed of the pass. Default: the current random state.
+        kwargs: Keyword arguments of the model whose names are also options, as in ``trace``.
+        **keywords: The model's keyword arguments.
+
+    Returns:
+        The operation, its line, the ranges of what it took, and the rows that are affected; None if every
+        number is finite. See ``Trace.first_nan`` for the order of the search.
+
+    Raises:
+        NonFiniteError: With ``on_nan="raise"``, if there is a NaN or infinity.
+        InputError: If an option has an impossible value.
+        CaptureError: If the pass cannot be recorded.
+        Exception: Whatever the model or ``loss`` raised.
+
+    Example:
+        >>> def normalize(x):
+        ...     scale = x.std(1, keepdim=True)
+        ...     return x / scale
+        >>> x = torch.tensor([[1.0, 2.0], [3.0, 3.0], [4.0, 5.0]])
+        >>> origin = why_nan(normalize, x - 3)
+        >>> origin.op.label, origin.rows
+        ('div_1_2', (1,))
+        >>> print(origin)  # doctest: +ELLIPSIS
+        div_1_2 made 2 NaN of 6 numbers, in rows 1.
+          ...
+          from input_1 (3×2): -2 to 2
+          from std_1_1 (3×1): 0 to 0.707107
+    """
+    if on_nan not in ("return", "raise"):
+        raise InputError(f"on_nan={on_nan!r} is not one of 'return', 'raise'.")
+    must_run("why_nan", model, given := arguments(args, kwargs))
+    grads = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+    found = None
+    try:
+        t = trace(model, given, seed=seed, grads=grads, kwargs={})
+    except CaptureError:
+        if not grads:
+            raise
+        t = trace(model, given, seed=seed, kwargs={})
+        found = first_nan(t)
+        if found is None:  # the backward pass, which was asked for, cannot be searched
+            raise
+    if found is None:
+        found = first_nan(t, _param_grads(t, loss) if grads else None)
+    if found is not None and on_nan == "raise":
+        raise NonFiniteError(str(found))
+    return found
+
+
+def _param_grads(t: Trace, loss: Callable[[Any], Tensor] | None) -> dict[str, Tensor]:
+    """Run the backward pass, which saves the gradients of ops, and return those of parameters by address."""
+    total = loss(t.output) if loss is not None else _loss(t.output)
+    if total is None or total.grad_fn is None:
+        return {}
+    ends = list(_leaves_of(total))
+    # Nothing is accumulated into ``grad``. The caller may still need the graph behind an input.
+    grads = torch.autograd.grad(total, ends, allow_unused=True, retain_graph=True)
+    params = [value for value, _ in t._replays.params] if t._replays is not None else []
+    names = {id(value): param.address for param, value in zip(t.graph.params, params, strict=False)}
+    pairs = zip(ends, grads, strict=True)
+    return {names[id(one)]: grad for one, grad in pairs if id(one) in names and grad is not None}
+
+
+def _loss(output: Any) -> Tensor | None:
+    """Return a scalar of what the model returned, to call backward on; None if it has no numbers."""
+    named = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if isinstance(named, Tensor) and named.numel() == 1:
+        return named.reshape(())
+    floats = [one for one in leaves(output, Tensor) if one.is_floating_point() and one.requires_grad]
+    return torch.stack([one.sum().double().cpu() for one in floats]).sum() if floats else None
+
+
+def _leaves_of(total: Tensor) -> Iterator[Tensor]:
+    """Yield the leaves of autograd's graph that a tensor was computed from."""
+    pending, visited = [total.grad_fn], {total.grad_fn}
+    while pending:
+        node = pending.pop()
+        variable = getattr(node, "variable", None)
+        if isinstance(variable, Tensor):
+            yield variable
+        new = {after for after, _ in getattr(node, "next_functions", ()) if after is not None} - visited
+        visited |= new
+        pending += new
