@@ -83,7 +83,7 @@ def _params(trace: Trace, call: Invocation) -> dict[str, tuple[str, Tensor]]:
     return {
         graph.args[tensor_arg.arg]: (
             graph.params[-1 - tensor_arg.source].address,
-            params[-1 - tensor_arg.source][0],
+            params[-1 - tensor_arg.source],
         )
         for tensor_arg in call.tensor_args
         if -1 - len(params) < tensor_arg.source < 0

@@ -72,7 +72,10 @@ def rerun(
 
 def _edited_param(trace: Trace, number: int, edit: Callable[[Tensor], Tensor]) -> Tensor:
     assert trace._replays is not None
-    return edit(trace._replays.params[number][0])
+    try:
+        return edit(trace._replays.param(number))
+    except UnprovenError as error:
+        raise CaptureError(f"{error}. Trace the model again.") from None
 
 
 class _Rerun:
@@ -91,7 +94,7 @@ class _Rerun:
         self.now, self.changed, self.dropped = for_replay(trace.values), set[int](), set[int]()
         ends = [*self.graph.rows_of(OUTPUT), *(branch.row for branch in self.graph.branches if checked)]
         self._needed = {*ends, *ancestors(self.graph, ends), *new.values, *new.functions}
-        self.inputs = CallInputs(self.graph, replays, self.now)
+        self.inputs = CallInputs(self.graph, replays, self.now, trace.why_not_stored)
 
     def values(self) -> MutableMapping[int, Tensor]:
         """Return all values after the changes."""
