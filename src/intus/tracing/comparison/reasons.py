@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from ...core.graph import BUFFER, CONSTANT, INPUT
+from ...core.graph import BUFFER, CONSTANT, INPUT, PARAMETER
 from ..capture.context.execution_context import DEFAULT
 from ..capture.invocation import Invocation, arguments
 from .differences import difference, plain
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _OUTSIDE = {
     INPUT: "the inputs differ",
     BUFFER: "the buffers differ",
+    PARAMETER: "the parameters differ",
     CONSTANT: "it was made outside the model",
 }
 

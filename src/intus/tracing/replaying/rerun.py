@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ...core.errors import CaptureError, InputError
-from ...core.graph import OUTPUT
+from ...core.graph import OUTPUT, PARAMETER
 from ...core.walks import ancestors
 from ..capture.invocation import PLACEHOLDER, Invocation
 from ..capture.saving.store import for_replay
@@ -101,6 +101,8 @@ class _Rerun:
         calls = rows_by_call(self.graph)
         in_calls = {row for rows in calls.values() for row in rows}
         with unrecorded():
+            for row in self.graph.rows_of(PARAMETER):
+                self._returned_parameter(row)
             for row in sorted(set(self.new.values) - in_calls):  # inputs, buffers and constants come first
                 self._put(row, self._value(row))
             for event, rows in calls.items():
@@ -108,6 +110,12 @@ class _Rerun:
             if self.checked:
                 self._check_branches()
         return self.now
+
+    def _returned_parameter(self, row: int) -> None:
+        """Change the value of a parameter that a module returned, if the parameter is changed."""
+        for number in self.graph.row_params[row]:
+            if number in self.new.params:
+                self._put(row, self.replays.param(number))
 
     def _call(self, event: int, rows: list[int]) -> None:
         if self.graph.metas[int(self.graph.ops.meta[rows[0]])].dtype == "":

@@ -110,7 +110,10 @@ class Op(HasMeta):
 
     @property
     def kind(self) -> str:
-        """The kind of the tensor: ``"op"``, ``"input"``, ``"output"``, ``"buffer"`` or ``"constant"``."""
+        """The kind: ``"op"``, ``"input"``, ``"output"``, ``"buffer"``, ``"constant"`` or ``"parameter"``.
+
+        Parameters have rows of their own only where a module returns one.
+        """
         return OP_KINDS[int(self._graph.ops.kind[self.row])]
 
     @property
