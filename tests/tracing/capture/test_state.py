@@ -167,3 +167,33 @@ def test_gradients_of_a_backward_pass_inside_are_removed() -> None:
     assert torch.equal(again.outputs[0].value, 2 * plain)
     assert model.weight.grad is grad
     assert torch.equal(grad, before)
+
+
+class TrainsItself(nn.Module):
+    """Takes a step of its own optimizer in every pass, as in test-time training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2, 1)
+        self.optimizer = torch.optim.Adam(self.linear.parameters(), 0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        loss = self.linear(x).square().sum()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+def test_optimizer_of_a_module_is_restored(verb: Any, steps: int) -> None:
+    def losses(look: Any) -> list[Tensor]:
+        torch.manual_seed(0)
+        model, x = TrainsItself(), torch.randn(3, 2)
+        for _ in range(steps):
+            model(x)
+        if look:
+            look(model, x)
+        return [model(x) for _ in range(3)]
+
+    assert losses(verb) == losses(None)

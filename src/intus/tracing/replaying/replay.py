@@ -134,6 +134,8 @@ def run_call(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
             if id(t) not in ready:
                 is_written = writes_any or id(t) in targets
                 ready[id(t)] = t if is_autograd(call) else _ready(t, tensor_arg, is_written=is_written)
+        if getattr(call.func, "__name__", "") == "detach_":  # torch refuses it for views
+            ready = {key: t.clone() for key, t in ready.items()}
         args, kwargs = arguments(call.args, call.kwargs, [ready[id(t)] for t in given])
         if is_autograd(call):
             args, kwargs = args[:_RETAIN_GRAPH], {**kwargs, **_named_flags(args), "retain_graph": True}

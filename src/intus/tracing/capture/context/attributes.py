@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from operator import is_
 from typing import Any
 
@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.jit import ScriptModule
 from torch.nn import Module, Parameter
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.optim import Optimizer
 
 from ....core.nested import holders
 from .script_state import ScriptState
 
 #: Attributes of exactly these types are copied, so that what a forward adds to them can be removed.
-_CONTAINERS = frozenset({list, dict, OrderedDict, set, deque})
+_CONTAINERS = frozenset({list, dict, OrderedDict, defaultdict, set, deque})
 _SIMPLE = frozenset(
     {int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, Tensor, Parameter}
 )
@@ -30,9 +31,9 @@ _MISSING = object()
 class Attributes:
     """Copies of the attributes of modules, and of the objects and containers that hold state.
 
-    Of the objects that a module refers to, those that its own package defines are copied, and caches: others
-    may belong to the whole program (a trainer, a queue). Lazy modules are not restored: once their first pass
-    has initialized them, that cannot be undone.
+    Of the objects that a module refers to, those that its own package defines are copied, caches, and
+    optimizers: others may belong to the whole program (a trainer, a queue). Lazy modules are not restored:
+    once their first pass has initialized them, that cannot be undone.
     """
 
     def __init__(self) -> None:
@@ -124,7 +125,9 @@ def _is_state(value: Any, package: str) -> bool:
     cls = type(value)
     if isinstance(value, Module) or callable(value):
         return False
-    return cls.__module__.partition(".")[0] in (package, "types") or cls.__name__.endswith("Cache")
+    if isinstance(value, Optimizer) or cls.__name__.endswith("Cache"):
+        return True
+    return cls.__module__.partition(".")[0] in (package, "types")
 
 
 def _restore(container: Any, before: Any) -> None:

@@ -12,6 +12,7 @@ from torch.nn import Module
 
 from ..memory import is_freed, memory_of
 from .attributes import Attributes
+from .autograd_flags import Flags
 from .autograd_history import AutogradHistory
 from .sharded_parameters import ShardedParameters
 
@@ -40,6 +41,7 @@ class StateRestorer:
         #: Tensors with their gradients from before the first backward pass, and copies of these.
         self._gradients: list[tuple[Tensor, Tensor | None, Tensor | None]] = []
         self._versions: list[_unsafe_preserve_version_counter] = []  # from before each first write
+        self._flags: dict[int, Flags] = {}  # by id of the tensor
 
     def watch(self, modules: Iterable[Module]) -> None:
         """Start copying: the attributes of these modules now, memory before each write."""
@@ -81,10 +83,11 @@ class StateRestorer:
         memory = memory_of(t) if self._watching else None
         if memory not in self._memories or is_freed(t):
             return
+        self.before_flagging(t)
         for one in (t, t if t._base is None else t._base):
             if one.is_leaf:
                 self._leaves[id(one)] = one
-        if t.requires_grad and not t.is_leaf and torch.is_grad_enabled():
+        if t.requires_grad and not t.is_leaf:
             self._history.before_writing(t)
         key = (memory, t.storage_offset(), t.shape, t.stride(), t.dtype)
         if key not in self._undo:
@@ -100,6 +103,15 @@ class StateRestorer:
             if t.is_leaf and t.requires_grad:
                 grad = t.grad
                 self._gradients.append((t, grad, None if grad is None else grad.detach().clone()))
+
+    def before_flagging(self, t: Tensor) -> None:
+        """Remember how autograd treats ``t``, if it is from before the pass, which is about to change that.
+
+        Of a view under ``no_grad``, torch does not say so once its base was written to.
+        """
+        is_plain = not t._is_view() or torch.is_grad_enabled()
+        if self._watching and is_plain and self.existed(t) and id(t) not in self._flags:
+            self._flags[id(t)] = Flags(t, has_own_gradient=not self._gradients)
 
     def _restore_gradients(self) -> None:
         for t, grad, before in self._gradients:
@@ -136,9 +148,13 @@ class StateRestorer:
                 if _geometry_differs(tensor, data):  # it was resized, or its ``data`` was set
                     tensor.data = data
         for t in self._leaves.values():
-            if t.grad_fn is not None and not t._is_view():  # a view is detached with its base
+            # A view is detached with its base, and torch may refuse to return the ``grad_fn`` of one.
+            if not t._is_view() and t.grad_fn is not None:
                 t.detach_()
         self._leaves.clear()
+        for flags in self._flags.values():
+            flags.restore()
+        self._flags.clear()
         while self._versions:
             self._versions.pop().__exit__()
         self._undo.clear()
