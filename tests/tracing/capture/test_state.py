@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -148,6 +149,81 @@ def test_script_module_is_restored(verb: Any) -> None:
     assert (model.n, model.names) == (0, [1])
     assert model.state.tolist() == [0, 0]
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+class Scripted(nn.Module):
+    """Calls a ScriptModule twice, which counts its calls, draws random numbers and has running statistics."""
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.norm, self.dropout = nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout(0.5)
+            self.h = torch.zeros(2)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            self.h = self.h + self.calls
+            return self.dropout(self.norm(self.linear(x))) + self.h
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        layer = self.Layer()
+        if form == "traced":
+            self.layer = torch.jit.trace(layer, torch.randn(3, 2), check_trace=False)
+        else:
+            self.layer = torch.jit.script(layer)
+        if form == "loaded":
+            buffer = io.BytesIO()
+            torch.jit.save(self.layer, buffer)
+            buffer.seek(0)
+            self.layer = torch.jit.load(buffer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(self.layer(x) * 2)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*is deprecated", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("form", ["scripted", "traced", "loaded"])
+def test_replay_of_a_script_module_uses_and_restores_its_state(form: str) -> None:
+    torch.manual_seed(0)
+    model, x = Scripted(form), torch.randn(3, 2)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    t = intus.trace(model, x)
+    assert t.validate()
+    assert torch.equal(t.rerun({}).outputs[0].value, t.outputs[0].value)
+    assert intus.validate(model, x)
+    other = t.rerun({"x": -x}).outputs[0].value
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(model(x), t.outputs[0].value)  # the random state is as it was
+    assert not torch.equal(other, t.outputs[0].value)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*is deprecated")
+def test_script_module_that_writes_into_its_argument(verb: Any) -> None:
+    class Adds(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            x.add_(1)
+            return x * 2
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.adds = torch.jit.script(Adds())
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = x * 1
+            return self.adds(h) + h + self.adds(x) + x
+
+    x = torch.randn(2, 3)
+    before, plain = x.clone(), Model()(x.clone())
+    verb(Model(), x)
+    assert torch.equal(x, before)
+    t = intus.trace(Model(), x)
+    assert torch.equal(t.outputs[0].value, plain)
+    assert torch.equal(t.inputs[0].value, before)
+    total = next(op for op in t.ops if op.type == "add")
+    assert {p.type for p in total.parents} == {"recursivescriptmodule"}  # ``h`` is what the module wrote
 
 
 def test_gradients_of_a_backward_pass_inside_are_removed() -> None:

@@ -52,7 +52,7 @@ def _call_module(
             return self._call_impl(*args, **kwargs)
         return self._compiled_call_impl(*args, **kwargs)
     calls = captures[-1]
-    call = calls.begin(self)
+    call = calls.begin(self, (args, kwargs))
     try:
         if self._compiled_call_impl is None:
             out = self._call_impl(*args, **kwargs)
