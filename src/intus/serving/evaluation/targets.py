@@ -115,13 +115,20 @@ class Target:
         """Return whether it matches the data point and applies to its run."""
         return self.matches(point) and (self.is_own(point) or self._is_for(point))
 
+    def applies_to_other_layers(self, point: DataPoint) -> bool:
+        """Return whether it applies to the data point's run, and not to its layer because of the pattern."""
+        is_for_run = self._matches_run(point) and (self.is_own(point) or self._is_for(point))
+        return is_for_run and self.layer_pattern.search(point.key.address) is None
+
     def matches(self, point: DataPoint) -> bool:
         """Return whether the patterns match the data point's names and its records have a batch axis."""
+        return self._matches_run(point) and self.layer_pattern.search(point.key.address) is not None
+
+    def _matches_run(self, point: DataPoint) -> bool:
         batched = all(record.batch_axis is not None for record in point.records)
         return (
             batched
             and self.model_pattern.search(point.key.model) is not None
-            and self.layer_pattern.search(point.key.address) is not None
             and self.run_pattern.search(point.key.run) is not None
             and self.of_probe_set == (point.key.mode == PROBE_SET_MODE)
         )
@@ -347,6 +354,20 @@ class KnownTargets:
         fitting = [target for target in known.values() if target.applies(point)]
         fitting.sort(key=lambda target: (target.is_own(point), target.registered))
         return list({target.name: target for target in fitting}.values())
+
+    def for_other_layers(self, point: DataPoint) -> dict[str, str]:
+        """Return the targets of a data point's run whose pattern does not match its layer.
+
+        Returns:
+            The patterns by the name of the target.
+        """
+        with self._lock:
+            known = self._known()
+        return {
+            target.name: target.layer_pattern.pattern
+            for target in known.values()
+            if target.applies_to_other_layers(point)
+        }
 
     def set_aside(self, point: DataPoint) -> list[str]:
         """Return the names of targets that match a data point but were registered before the server started.
