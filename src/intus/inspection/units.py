@@ -179,8 +179,16 @@ def _calls(graph: Graph, layer: str) -> list[tuple[str, int]]:
         addresses = {module.address for module in graph.modules}
         names = [name for name in names if name in addresses or _is_call(name, addresses)] or names
     calls: dict[int, None] = {}
+    refused = None
     for name in names:
-        calls |= dict.fromkeys(_calls_of(graph, name, layer, found))
+        try:
+            calls |= dict.fromkeys(_calls_of(graph, name, layer, found))
+        except AddressError as error:
+            if not is_pattern(layer):
+                raise
+            refused = refused or error
+    if refused is not None and not calls:
+        raise refused
     return [(_address(graph, call), main_row(graph, call)) for call in calls]
 
 
