@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import deque
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -273,3 +274,53 @@ def test_optimizer_of_a_module_is_restored(verb: Any, steps: int) -> None:
         return [model(x) for _ in range(3)]
 
     assert losses(verb) == losses(None)
+
+
+class Slotted:
+    """An object without a dict: its attributes are slots, one of them private, one not set."""
+
+    __slots__ = ("__private", "label", "tensor", "unset")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor, self.__private, self.label = tensor, tensor * 2, "a"
+
+    def total(self) -> Tensor:
+        return self.tensor + self.__private
+
+
+@dataclass(slots=True)
+class Batch:
+    tensor: Tensor
+    label: str = "a"
+
+    def total(self) -> Tensor:
+        return self.tensor * 3
+
+
+@pytest.mark.parametrize("cls", [Slotted, Batch])
+def test_objects_with_slots(verb: Any, cls: Any) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            total = x.total()
+            x.tensor, x.label, x.unset = x.tensor + 1, "b", 1
+            return deque([cls(self.inner(total))])
+
+    given, tensor = cls(torch.ones(2, 4)), torch.ones(2, 4)
+    if cls is Batch:
+        Model.forward = lambda self, x: (setattr(x, "label", "b"), deque([cls(self.inner(x.total()))]))[1]
+    given.tensor = tensor
+    model = Model()
+    verb(model, (given,))
+    assert given.tensor is tensor
+    assert given.label == "a"
+    assert not hasattr(given, "unset")
+    t = intus.trace(model, (given,))
+    assert t["x.tensor"] in t.inputs
+    assert t.constants == []
+    assert all(op.has_input_ancestor for op in t.outputs)
+    assert torch.equal(t["inner"].value, model.inner(tensor * 3))
+    assert t.validate()

@@ -13,7 +13,7 @@ from torch.nn import Module, Parameter
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.optim import Optimizer
 
-from ....core.nested import holders
+from ....core.nested import holders, slots
 from .script_state import ScriptState
 
 #: Attributes of exactly these types are copied, so that what a forward adds to them can be removed.
@@ -40,6 +40,7 @@ class Attributes:
         self._scripts: list[ScriptState] = []
         self._remembered: set[int] = set()  # ids of objects
         self._copies: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._slots: list[tuple[Any, dict[str, Any]]] = []  # objects with ``__slots__``, and their attributes
         self._empty: list[Any] = []  # containers that were empty, as most are
         self._full: list[tuple[Any, Any]] = []  # other containers, with copies
 
@@ -76,7 +77,7 @@ class Attributes:
             self._remember_object(value)
             parts = value.values() if isinstance(value, dict) else value
         elif depth and _is_state(value, package) and self._remember_object(value):
-            parts = vars(value).values()
+            parts = [*getattr(value, "__dict__", {}).values(), *slots(value).values()]
         else:
             return
         if depth:
@@ -94,10 +95,13 @@ class Attributes:
         self._remembered.add(id(one))
         if type(one) in _CONTAINERS:
             self._full.append((one, one.copy()))
-        elif hasattr(one, "__dict__"):
-            self._copies.append((vars(one), vars(one).copy()))
             return True
-        return False
+        own, attributes = slots(one), getattr(one, "__dict__", None)
+        if own:
+            self._slots.append((one, own))
+        if isinstance(attributes, dict):
+            self._copies.append((attributes, attributes.copy()))
+        return bool(own) or isinstance(attributes, dict)
 
     def restore(self) -> None:
         """Restore the attributes of all modules, and delete the copies."""
@@ -105,12 +109,14 @@ class Attributes:
             script.restore()
         for attributes, before in self._copies:
             _restore_dict(attributes, before)
+        for one, before in self._slots:
+            _restore_slots(one, before)
         for container in self._empty:
             if container:
                 container.clear()
         for container, before in self._full:
             _restore(container, before)
-        for entries in (self._scripts, self._copies, self._empty, self._full):
+        for entries in (self._scripts, self._copies, self._slots, self._empty, self._full):
             entries.clear()
         self._remembered.clear()
 
@@ -140,6 +146,16 @@ def _restore(container: Any, before: Any) -> None:
     elif len(container) != len(before) or not all(map(is_, container, before)):
         container.clear()
         container.extend(before)
+
+
+def _restore_slots(one: Any, before: dict[str, Any]) -> None:
+    """Restore attributes that are declared as ``__slots__``, also of an object that forbids assignments."""
+    now = slots(one)
+    for name, value in before.items():
+        if now.get(name, _MISSING) is not value:
+            object.__setattr__(one, name, value)
+    for name in now.keys() - before.keys():
+        object.__delattr__(one, name)
 
 
 def _restore_dict(now: dict[Any, Any], before: dict[Any, Any]) -> None:
