@@ -185,6 +185,13 @@ def fit(target: Target, point: DataPoint) -> list[np.ndarray]:
             f"{where} have item ids and the others have none."
         )
     elif point.rows != len(target):
+        epochs, rest = divmod(point.rows, len(target))
+        if epochs > 1 and rest == 0:
+            raise MisfitError(
+                f"Target {target.name!r} has {len(target)} labels, but {where} sent {epochs} times as many "
+                "rows in one epoch. If these are several epochs, tell the probe which one each pass belongs to: "
+                f"for watch.epoch in range({epochs}). Or register one label per row."
+            )
         raise MisfitError(
             f"Target {target.name!r} has {len(target)} labels, but {where} sent {point.rows} rows without "
             "item ids, and without ids there must be as many labels as rows. Tell the probe which items the "
