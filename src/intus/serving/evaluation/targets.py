@@ -189,8 +189,8 @@ def fit(target: Target, point: DataPoint) -> list[np.ndarray]:
         if epochs > 1 and rest == 0:
             raise MisfitError(
                 f"Target {target.name!r} has {len(target)} labels, but {where} sent {epochs} times as many "
-                "rows in one epoch. If these are several epochs, tell the probe which one each pass belongs to: "
-                f"for watch.epoch in range({epochs}). Or register one label per row."
+                "rows in one epoch. If these are several epochs, tell the probe which one each pass belongs "
+                f"to: for watch.epoch in range({epochs}). Or register one label per row."
             )
         raise MisfitError(
             f"Target {target.name!r} has {len(target)} labels, but {where} sent {point.rows} rows without "
