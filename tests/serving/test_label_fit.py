@@ -34,9 +34,7 @@ def test_different_number_of_rows_and_labels_is_refused():
 
 
 def test_several_epochs_as_one_name_the_epoch():
-    with pytest.raises(
-        MisfitError, match=r"sent 4 times as many rows in one epoch\..*watch\.epoch in range\(4\)"
-    ):
+    with pytest.raises(MisfitError, match=r"probe_set.*If these are 4 epochs.*watch\.epoch in range\(4\)"):
         fit(target([1, 2, 3]), point(*(record(3) for _ in range(4))))
 
 

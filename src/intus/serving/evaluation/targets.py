@@ -186,17 +186,14 @@ def fit(target: Target, point: DataPoint) -> list[np.ndarray]:
         )
     elif point.rows != len(target):
         epochs, rest = divmod(point.rows, len(target))
-        if epochs > 1 and rest == 0:
-            raise MisfitError(
-                f"Target {target.name!r} has {len(target)} labels, but {where} sent {epochs} times as many "
-                "rows in one epoch. If these are several epochs, tell the probe which one each pass belongs "
-                f"to: for watch.epoch in range({epochs}). Or register one label per row."
-            )
+        several = (
+            f" If these are {epochs} epochs, name the epoch of each: for watch.epoch in range({epochs})."
+        )
         raise MisfitError(
             f"Target {target.name!r} has {len(target)} labels, but {where} sent {point.rows} rows without "
             "item ids, and without ids there must be as many labels as rows. Tell the probe which items the "
             "rows are (probe.items = ids), let it run a probe_set, or register one label per row."
-            + (_FEWER if point.rows < len(target) else "")
+            + (_FEWER if not epochs else several if epochs > 1 and not rest else "")
         )
     else:
         ends = np.cumsum([record.rows for record in point.records])

@@ -67,6 +67,10 @@ class ModuleCalls:
         """
         return self.values.busy or self.thread != get_ident()
 
+    def before_shrinking(self, storage: torch.UntypedStorage) -> None:
+        """Record that a storage is about to lose its contents."""
+        self._recording.restorer.before_shrinking(storage)
+
     def begin(self, module: Module, arguments: Any = ()) -> int:
         """Record that a module is called.
 

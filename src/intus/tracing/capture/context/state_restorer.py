@@ -32,6 +32,7 @@ class StateRestorer:
         self._memories: set[int] = set()
         self._sizes: dict[int, tuple[Tensor, int]] = {}  # of memories known before the pass, in bytes
         self._watching = False
+        self._emptied: set[int] = set()  # memories that were freed or shrunk
         self._attributes = Attributes()
         self._sharded = ShardedParameters()
         #: By memory, geometry and dtype: the tensor, an alias of its data, and a copy of its values.
@@ -90,10 +91,15 @@ class StateRestorer:
         if t.requires_grad and not t.is_leaf:
             self._history.before_writing(t)
         key = (memory, t.storage_offset(), t.shape, t.stride(), t.dtype)
-        if key not in self._undo:
+        if key not in self._undo and memory not in self._emptied:  # else these are not the contents of before
             self._undo[key] = (t, t.data, t.detach().clone())
             if not t.is_inference():
                 self._versions.append(_unsafe_preserve_version_counter(t))
+
+    def before_shrinking(self, storage: torch.UntypedStorage) -> None:
+        """Remember that memory loses what it contained before the pass, also if it is allocated again."""
+        if self._watching and storage._cdata in self._memories:
+            self._emptied.add(storage._cdata)
 
     def before_backward(self) -> None:
         """Remember the gradients of the parameters and inputs, to which a backward pass is about to add."""
@@ -163,13 +169,16 @@ class StateRestorer:
     def _reallocate(self) -> None:
         """Allocate memory again that the pass freed, if all of its contents were copied."""
         for memory, (t, size) in self._sizes.items():
-            if memory_of(t) != memory or t.untyped_storage().nbytes() >= size:
+            is_large_enough = t.untyped_storage().nbytes() >= size
+            if memory_of(t) != memory or (is_large_enough and memory not in self._emptied):
                 continue
             if any(key[0] == memory and copy.nbytes == size for key, (*_, copy) in self._undo.items()):
-                t.untyped_storage().resize_(size)
+                if not is_large_enough:
+                    t.untyped_storage().resize_(size)
             else:
                 self.lost.append(t)
         self._sizes.clear()
+        self._emptied.clear()
 
 
 def _geometry_differs(one: Tensor, other: Tensor) -> bool:
