@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import nn
 
 import intus
 from intus.core.address import split_units
-from intus.core.errors import AddressError, InputError
+from intus.core.errors import AddressError, CaptureError, InputError
 
 
 class Block(nn.Module):
@@ -377,3 +378,48 @@ def test_empty_ranges_are_refused(several, brackets):
     ):
         with pytest.raises(AddressError, match="selects no unit"):
             verb()
+
+
+class Idle(nn.Module):
+    """Has modules that do not run."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.idle = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.box, self.silent = nn.Sequential(nn.Tanh()), Silent()
+
+    def forward(self, x):
+        self.silent(x)
+        return self.fc(x)
+
+
+class Silent(nn.Module):
+    """Returns no tensor."""
+
+    def forward(self, x):
+        return None
+
+
+@pytest.mark.parametrize("name", ["idle", "idle[3]", "id*", "box", "box.0", "Sequential", "**.0"])
+def test_module_that_did_not_run_is_reported_as_such(name, tmp_path):
+    model, x, place = Idle(), torch.randn(2, 4), name.partition("[")[0]
+    t = intus.trace(model, x)
+    sentence = rf"^{re.escape(repr(place))} did not run"
+    for verb in (
+        lambda: t[name],
+        lambda: t.find(name),
+        lambda: t.rerun({name: 0}),
+        lambda: intus.trace(model, x, save=place),
+        lambda: intus.collect(model, [x], ["fc", place], tmp_path / "a"),
+    ):
+        with pytest.raises(AddressError, match=sentence):
+            verb()
+    with pytest.raises((AddressError, CaptureError), match=sentence):
+        intus.inspect(model, {"first": lambda row: float(row[0])}, "correlation", x, name)
+
+
+def test_module_that_ran_and_returned_no_tensor():
+    t = intus.trace(Idle(), torch.randn(2, 4))
+    with pytest.raises(AddressError) as error:
+        t["silent"]
+    assert "did not run" not in str(error.value)

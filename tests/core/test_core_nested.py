@@ -1,6 +1,6 @@
 """Search in nested containers, compared with a second implementation on random containers."""
 
-from collections import OrderedDict, UserDict, namedtuple
+from collections import OrderedDict, UserDict, deque, namedtuple
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -19,15 +19,22 @@ class Box:
     second: object
 
 
+class Slots:
+    __slots__ = ("first", "second")
+
+    def __init__(self, first, second):
+        self.first, self.second = first, second
+
+
 def reference(value):
     """Return the integers in a container, one type of container after another."""
     if isinstance(value, int):
         return [value]
-    if isinstance(value, Box):
+    if isinstance(value, Box | Slots):
         return reference(value.first) + reference(value.second)
     if isinstance(value, dict | UserDict):
         return [one for part in value.values() for one in reference(part)]
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple | list | deque):
         return [one for part in value for one in reference(part)]
     return []
 
@@ -39,6 +46,8 @@ containers = st.recursive(
         | st.tuples(inner, inner)
         | st.builds(Pair, inner, inner)
         | st.builds(Box, inner, inner)
+        | st.lists(inner, max_size=3).map(deque)
+        | st.builds(Slots, inner, inner)
         | st.dictionaries(st.text(max_size=2), inner, max_size=3)
         | st.dictionaries(st.text(max_size=2), inner, max_size=3).map(UserDict)
     ),
@@ -47,11 +56,11 @@ containers = st.recursive(
 
 
 def depth(value):
-    if isinstance(value, Box):
+    if isinstance(value, Box | Slots):
         value = (value.first, value.second)
     if isinstance(value, dict | UserDict):
         value = tuple(value.values())
-    return 1 + max(map(depth, value), default=0) if isinstance(value, tuple | list) else 0
+    return 1 + max(map(depth, value), default=0) if isinstance(value, tuple | list | deque) else 0
 
 
 @given(containers)
@@ -111,7 +120,7 @@ def test_paths_lead_to_leaves(value):
 
 def keys(value):
     """Return every key: paths with an empty key, or a dot in a key, are ambiguous."""
-    if isinstance(value, Box):
+    if isinstance(value, Box | Slots):
         value = [value.first, value.second]
     if isinstance(value, dict | UserDict):
         return [*value, *(key for part in value.values() for key in keys(part))]
@@ -120,7 +129,7 @@ def keys(value):
 
 def follow(value, path):
     for step in path.split(".") if path else ():
-        if isinstance(value, Box):
+        if isinstance(value, Box | Slots):
             value = getattr(value, step)
         else:
             value = value[step if isinstance(value, dict | UserDict) else int(step)]

@@ -517,3 +517,31 @@ def test_map_of_a_cropped_record_is_refused(model, images, crop):
             "conv1",
             inputs=lambda records: torch.stack([torch.from_numpy(image) for image, _ in records]),
         )
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        lambda row: int(row.sum() > 0) + 3,
+        lambda row: bool(row.sum() > 0),
+        lambda row: "ab"[int(row.sum() > 0)],
+    ],
+)
+def test_score_that_does_not_apply_has_a_row_with_the_reason(label):
+    data = np.random.default_rng(0).normal(size=(50, 7, 8)).astype(np.float32)
+    frame = inspect(
+        nn.LSTM(8, 16, batch_first=True), {"label": label, "sum": lambda row: float(row.sum())}, "r2", data
+    )
+    refused = row(frame, target="label")
+    assert np.isnan(refused["value"])
+    assert refused["note"].startswith("needs labels that are measurements")
+    assert np.isfinite(row(frame, target="sum")["value"])
+
+
+@pytest.mark.parametrize("pattern", ["*", "**"])
+def test_pattern_on_a_model_without_submodules_means_the_model(pattern):
+    data = np.random.default_rng(0).normal(size=(20, 7, 8)).astype(np.float32)
+    model, hypotheses = nn.LSTM(8, 4, batch_first=True), {"first": lambda row: row[:, 0]}
+    frame = inspect(model, hypotheses, "correlation", data, pattern)
+    pd.testing.assert_frame_equal(frame, inspect(model, hypotheses, "correlation", data, ""))
+    assert frame["unit"].tolist() == [0, 1, 2, 3]

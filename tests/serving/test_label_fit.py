@@ -33,6 +33,11 @@ def test_different_number_of_rows_and_labels_is_refused():
         fit(target([1, 2, 3]), point(record(4)))
 
 
+def test_several_epochs_as_one_name_the_epoch():
+    with pytest.raises(MisfitError, match=r"probe_set.*If these are 4 epochs.*watch\.epoch in range\(4\)"):
+        fit(target([1, 2, 3]), point(*(record(3) for _ in range(4))))
+
+
 def test_labels_matched_by_item_id():
     blocks = fit(
         target(list("abcd")), point(record(2, items=np.array([3, 0])), record(1, items=np.array([3])))

@@ -308,3 +308,23 @@ def test_evaluator_closes_at_once_if_frontend_is_away(database):
     evaluator.close()
     assert time.monotonic() - began < 2
     assert stored == []
+
+
+def test_target_whose_layer_pattern_matches_no_layer(service, database):
+    labels = {"targets": [0, 1] * 10}
+    service.put_target(target_of({"name": "typo", "layer_pattern": "fv1", **labels}))
+    service.put_target(target_of({"name": "one layer", "layer_pattern": "fc2", **labels}))
+    service.put_target(
+        target_of({"name": "other run", "layer_pattern": "fv1", "run_pattern": "other", **labels})
+    )
+    for epoch in range(2):
+        for address in ("fc1", "fc2"):
+            service.records([record(20, address=address, epoch=epoch)], {})
+        service.flush()
+    notices = [notice for notice in database.notices() if notice["code"] == "target_unused"]
+    [notice] = notices
+    assert (notice["run"], notice["model"], notice["level"], notice["count"]) == ("r", "m", "warning", 1)
+    assert notice["text"].startswith(
+        "The target 'typo' has layer_pattern 'fv1', which matches none of the 2 layers"
+    )
+    assert "Did you mean 'fc1'" in notice["text"]

@@ -105,8 +105,10 @@ def test_passes_missing_in_some_batches(tmp_path):
     assert torch.equal(acts["cell"], torch.cat([model.cell(batch) for batch in batches]))
     only = intus.collect(model, batches, "cell:3", tmp_path / "b")
     assert torch.equal(only["cell:3"], acts["cell:3"])
-    with pytest.raises(AddressError, match="No batch reached 'cell:9'"):
+    with pytest.raises(AddressError, match=r"^'cell:9' did not run in any batch.$"):
         intus.collect(model, batches, ["cell", "cell:9"], tmp_path / "b")
+    with pytest.raises(AddressError, match=r"has no 'cel'. Did you mean 'cell'"):
+        intus.collect(model, batches, ["cell", "cel"], tmp_path / "b")
     with pytest.raises(AddressError, match="has no 'sell:1'"):
         intus.collect(model, batches, "sell:1", tmp_path / "b")
     once = intus.collect(model, batches[:1], "cell", tmp_path / "c")

@@ -280,3 +280,22 @@ def test_pass_that_raised():
 
     t = intus.trace(fails, X, on_error="keep")
     assert t.first_nan().op.label == "log_1_1"
+
+
+def test_gradients_are_restored():
+    model, w = torch.nn.Linear(2, 1), torch.randn(3, 2, requires_grad=True)
+    h = w * 2
+    h.retain_grad()
+    intus.why_nan(model, h)
+    assert (h.grad, w.grad, model.weight.grad) == (None, None, None)
+
+
+def test_input_that_forward_lets_require_a_gradient():
+    x = torch.randn(3, 2)
+
+    def field(x):
+        return torch.autograd.grad(x.requires_grad_().log().sum(), x, create_graph=True)[0]
+
+    assert intus.why_nan(field, x.abs() + 1) is None
+    assert intus.why_nan(field, x * 0).op.type in ("log", "grad")
+    assert not x.requires_grad

@@ -14,9 +14,11 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+import torch
 from drafts import chain, digits_cnn, gpt2, hostile, recurrent, resnet
 from PIL import Image, ImageChops, ImageStat
 
+import intus
 from intus.core.errors import InputError, MissingExtraError
 from intus.core.graph import Graph
 from intus.viewing.html import View
@@ -281,3 +283,15 @@ def test_png_resembles_kept_picture(tmp_path: Path) -> None:
         assert drawn.size == kept.size
         difference = ImageChops.difference(drawn.convert("RGB"), kept.convert("RGB"))
         assert max(ImageStat.Stat(difference).mean) < 2.0  # of 255; moving a box by a few pixels gives more
+
+
+@pytest.mark.parametrize("name", ["a.html", "a.svg", "a.png", "a.pdf", "a.dot", "a.json", "a.trace"])
+def test_missing_folder_is_named(name, tmp_path):
+    t = intus.trace(torch.nn.Linear(2, 1), torch.ones(1, 2))
+    path = tmp_path / "none" / name
+    save = t.save if name == "a.trace" else t.draw
+    with pytest.raises(FileNotFoundError, match=r"cannot be written: there is no folder .*none'. Make it"):
+        save(path)
+    if name == "a.html":
+        with pytest.raises(FileNotFoundError, match="there is no folder"):
+            intus.view(t, beside=t).save(path)

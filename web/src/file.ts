@@ -22,7 +22,7 @@ export async function openFile(data: HTMLElement, host: HTMLElement, program: Wo
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const { scene, paint, depth, rolled, full, beside } = (await new Response(stream).json()) as Content;
   const { hash } = location;
-  const options = { depth, rolled, full, themeButton: true, isGuest: parent !== window, onPlace: writeHash, program };
+  const options = { depth, rolled, full, themeButton: true, isGuest: parent !== window, ownsPage: parent === window && !beside, onPlace: writeHash, program };
   const view = beside ? intusSides.openSides(GraphView, host, scene, beside, options) : new GraphView(host, scene, options);
   if (typeof paint === "string") view.paintBuiltIn(paint);
   else if (paint) view.paint({ ...paint, values: new Map(Object.entries(paint.values)) });

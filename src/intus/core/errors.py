@@ -10,6 +10,7 @@ import difflib
 import importlib
 import importlib.util
 from collections.abc import Iterable
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -120,6 +121,38 @@ def did_you_mean(name: str, known: Iterable[str], *, most: int = 3) -> str:
         return f"Did you mean {' or '.join(repr(n) for n in near)}?"
     shown = ", ".join(repr(n) for n in names[:8])
     return f"Known names: {shown}{f' and {len(names) - 8} more' if len(names) > 8 else ''}."
+
+
+def did_not_run(name: str, when: str = "in this pass") -> str:
+    """Return the sentence that a module of the model was not called.
+
+    Args:
+        name: What the caller wrote: an address, a class or a pattern.
+        when: In what it was not called.
+
+    Example:
+        >>> did_not_run("dropout")
+        "'dropout' did not run in this pass."
+    """
+    return f"{name!r} did not run {when}."
+
+
+def check_folder(path: Path) -> None:
+    """Raise an error if the folder that a file is to be written to does not exist.
+
+    Args:
+        path: The file.
+
+    Raises:
+        FileNotFoundError: If its folder does not exist, with a sentence that says so.
+
+    Example:
+        >>> check_folder(Path("model.svg"))
+    """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"{str(path)!r} cannot be written: there is no folder {str(path.parent)!r}. Make it first."
+        )
 
 
 def missing_packages(what: str, packages: Iterable[str], extra: str) -> str:

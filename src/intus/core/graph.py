@@ -47,6 +47,17 @@ class Meta(NamedTuple):
     local_shape: tuple[int, ...] = ()
     placement: str = ""
 
+    @property
+    def place(self) -> str:
+        """Where it is: the device and, if it is distributed over processes, how.
+
+        Example:
+            >>> Meta((4, 8), "float32", "cpu", 64, (4, 4), "tp=2: Shard(dim=1)").place
+            'cpu, tp=2: Shard(dim=1), 4×4 in this process'
+        """
+        part = f", {'×'.join(map(str, self.local_shape)) or 1} in this process"
+        return f"{self.device}, {self.placement}{part}" if self.placement else self.device
+
 
 class Source(NamedTuple):
     """The line of the user's code that ran an operation.

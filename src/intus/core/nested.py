@@ -5,6 +5,7 @@ One rule defines what counts as a container of a model's inputs and outputs, for
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from types import ModuleType
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 _MAX_DEPTH = 8  # a container may contain itself
 _MAX_OBJECTS = 1000  # an object may refer to a whole program
-_SEQUENCES = (tuple, list)
+_SEQUENCES = (tuple, list, deque)
 _CONTAINERS = (*_SEQUENCES, dict, Mapping)  # dict separately: isinstance with an abstract class is slow
 _NO_OBJECTS = frozenset({int, float, bool, str, bytes, complex, type(None), type(...), slice, range})
 
@@ -112,7 +113,7 @@ def _elements(value: Any) -> Iterable[tuple[Any, Any]]:
 
 def _attributes(value: Any) -> Iterable[tuple[Any, Any]]:
     """Return the attributes of an object with their names; None for names that are left out of paths."""
-    attributes = getattr(value, "__dict__", None)
+    attributes = {**getattr(value, "__dict__", {}), **slots(value)}
     if not attributes or callable(value) or isinstance(value, ModuleType):
         return ()
     lists = [name for name, part in attributes.items() if isinstance(part, list)]
@@ -121,6 +122,32 @@ def _attributes(value: Any) -> Iterable[tuple[Any, Any]]:
         (None if str(name).startswith("_") or (is_sequence and name == lists[0]) else name, part)
         for name, part in list(attributes.items())
     ]
+
+
+def slots(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object that its classes declare as ``__slots__``, as far as they are set.
+
+    Args:
+        value: The object.
+
+    Example:
+        >>> class Point:
+        ...     __slots__ = ("x", "y")
+        >>> point = Point()
+        >>> point.x = 1
+        >>> slots(point)
+        {'x': 1}
+    """
+    found = {}
+    for cls in type(value).__mro__:
+        names = vars(cls).get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else tuple(names):
+            if name.startswith("__") and not name.endswith("__"):
+                name = f"_{cls.__name__.lstrip('_')}{name}"
+            part = getattr(value, name, _Nothing)
+            if part is not _Nothing and name not in ("__dict__", "__weakref__"):
+                found[name] = part
+    return found
 
 
 def _length(value: Any) -> int:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .address import Address, Units, is_pattern, matches, split_units, tokens
-from .errors import AddressError, InputError, did_you_mean
+from .errors import AddressError, InputError, did_not_run, did_you_mean
 from .graph import BUFFER, OP, OP_KINDS, PARAMETER, Graph
 
 #: The ways to select operations: an address or pattern (label, short label, pass, module address, name of an
@@ -79,6 +79,8 @@ def match(graph: Graph, text: str) -> Match:
         found = (main_rows(graph, name) if units else graph.rows(name) or () for name in names)
         rows = sorted({row for part in found for row in part})
         return Match(names, rows, [], units)
+    if place in (idle := _never_called(graph)) or (pattern and any(matches(place, one) for one in idle)):
+        raise AddressError(did_not_run(place))
     if pattern and (wider := _wider(graph, place)):
         raise AddressError(f"{graph.model} has no {place!r}: '*' does not match dots. Write {wider!r}.")
     escaped = str(Address(text))
@@ -89,6 +91,13 @@ def match(graph: Graph, text: str) -> Match:
         )
     known = [*_suggestions(graph), *graph.types, *(module.type for module in graph.modules), *params]
     raise AddressError(f"{graph.model} has no {place!r}. {did_you_mean(place, known)}")
+
+
+def _never_called(graph: Graph) -> set[str]:
+    """Return the addresses and classes of the modules that were not called."""
+    called = set(graph.calls.module.tolist())
+    idle = [module for number, module in enumerate(graph.modules) if number not in called]
+    return {name for module in idle for name in (module.address, module.type)}
 
 
 def main_rows(graph: Graph, name: str) -> list[int]:

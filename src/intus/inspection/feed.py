@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -110,7 +111,7 @@ class BlockFeed:
     def result(self) -> list[ScoreResult]:
         """Return all results, by unit in the order requested, with the units' numbers in the layer."""
         scorers = ([] if self.layer_scorer is None else [self.layer_scorer]) + list(self.scorers.values())
-        found = [self._with_unit(result) for scorer in scorers for result in scorer.result()]
+        found = [self._with_unit(result) for scorer in scorers for result in _with_reasons(scorer)]
         order = {unit: place for place, unit in enumerate([-1, *self.picked.tolist()])}
         return sorted(found, key=lambda result: order[result.unit])
 
@@ -122,3 +123,20 @@ class BlockFeed:
             part = f"{len(self.picked)} of {self.count} units"
             return result._replace(note=f"{result.note}, {part}" if result.note else part)
         return result
+
+
+def _with_reasons(scorer: Scorer) -> list[ScoreResult]:
+    """Return the results of a scorer, and a row with the reason for each score that has no result.
+
+    A server leaves such scores out, because it tries all of them. Here the caller asked for each.
+    """
+    found = scorer.result()
+    present = {(result.score, result.target) for result in found}
+    for score in scorer.scores:
+        names = {info.name for info in score.infos}
+        for target in [""] if score.per == "layer" else scorer.statistics.targets:
+            if not any((name, target) in present for name in names):
+                requires = score.infos[0].requires
+                note = f"needs {requires}" if requires else "does not apply to these data"
+                found.append(ScoreResult(score.name, math.nan, target, note=note))
+    return found

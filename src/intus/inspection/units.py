@@ -11,7 +11,7 @@ import numpy as np
 
 from ..backends.base import Backend, Operation
 from ..core.address import Address, UnitRange, Units, is_pattern, split_units
-from ..core.errors import AddressError, CaptureError, InputError
+from ..core.errors import AddressError, CaptureError, InputError, did_not_run
 from ..core.graph import Graph
 from ..core.selection import Match, main_row, match
 from ..core.units import UnitAxes, index, unknown_axis
@@ -169,10 +169,8 @@ def _calls(graph: Graph, layer: str) -> list[tuple[str, int]]:
         found = match(graph, layer)
     except AddressError:
         if layer in {module.address for module in graph.modules}:
-            raise CaptureError(
-                f"{layer!r} did not run for the first record. Choose a layer that every record passes "
-                "through."
-            ) from None
+            sentence = did_not_run(layer, "for the first record")
+            raise CaptureError(f"{sentence} Choose a layer that every record passes through.") from None
         raise
     if found.params:
         raise AddressError(f"{layer!r} is a parameter, but inspect reads what modules return. Name a module.")
@@ -181,8 +179,16 @@ def _calls(graph: Graph, layer: str) -> list[tuple[str, int]]:
         addresses = {module.address for module in graph.modules}
         names = [name for name in names if name in addresses or _is_call(name, addresses)] or names
     calls: dict[int, None] = {}
+    refused = None
     for name in names:
-        calls |= dict.fromkeys(_calls_of(graph, name, layer, found))
+        try:
+            calls |= dict.fromkeys(_calls_of(graph, name, layer, found))
+        except AddressError as error:
+            if not is_pattern(layer):
+                raise
+            refused = refused or error
+    if refused is not None and not calls:
+        raise refused
     return [(_address(graph, call), main_row(graph, call)) for call in calls]
 
 

@@ -18,7 +18,7 @@ from zlib import crc32
 
 import numpy as np
 
-from ..core.errors import CodecError
+from ..core.errors import CodecError, check_folder
 
 #: Bytes of one number, by safetensors' name for its dtype.
 SIZES = {
@@ -119,6 +119,7 @@ def write_tensors(
             "shape": list(entry.shape),
             "data_offsets": [start, end],
         }
+    check_folder(path)
     partial = path.with_name(path.name + ".partial")
     try:
         with partial.open("wb") as file:

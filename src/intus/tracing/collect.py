@@ -14,9 +14,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..core.address import is_pattern, matches
-from ..core.errors import AddressError, CodecError, InputError, did_you_mean
+from ..core.errors import AddressError, CodecError, InputError, did_not_run, did_you_mean
 from ..core.graph import Graph
-from ..core.selection import Selection
+from ..core.selection import Selection, match
 from ..storage.tensors import CheckedFile, Entry, write_tensors
 from .capture.saving.choose import Chooser, parts_of
 from .capture.saving.form import To
@@ -187,9 +187,21 @@ def collect(
                 for key in keys.get(row) or [_label(t.graph, row)]:
                     spools.add(key, number, value)
         if missing:
-            raise AddressError(f"No batch reached {', '.join(sorted(map(repr, missing)))}.")
+            raise _missing(t.graph, sorted(map(str, missing)))
         spools.finish(file)
     return Collected(file)
+
+
+def _missing(graph: Graph, names: list[str]) -> AddressError:
+    """Return the error that names were selected in no batch: they are wrong, or did not run."""
+    for name in names:
+        before, colon, _ = name.rpartition(":")  # a pass that no batch has
+        try:
+            match(graph, before if colon else name)
+        except AddressError as error:
+            if str(error) != did_not_run(name):
+                return error
+    return AddressError(" ".join(did_not_run(name, "in any batch") for name in names))
 
 
 class _Spools:

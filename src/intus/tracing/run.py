@@ -97,7 +97,8 @@ def trace(
             Default: False.
         decompose: Record composite functions (``multi_head_attention_forward``, ``einsum``, an LSTM, a loss)
             as calls, like those of modules, with the operations inside them. Each such function is run once
-            more, on copies, to see whether it consists of several operations. Default: False.
+            more, on copies, to see whether it consists of several operations. A fused encoder layer then runs
+            its parts, which compute padded positions too and round otherwise. Default: False.
         store: Write the activations to this folder while the model runs, for what is larger than memory:
             safetensors files and an index. A value is read when it is accessed; ``load`` reads the folder.
             The folder must not hold another trace. Default: keep them in memory.

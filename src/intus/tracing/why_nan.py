@@ -84,7 +84,10 @@ def why_nan(
         if found is None:  # the backward pass, which was asked for, cannot be searched
             raise
     if found is None:
+        retained = [(one, one.grad) for one in leaves((given.args, given.kwargs), Tensor) if one.retains_grad]
         found = first_nan(t, _param_grads(t, loss) if grads else None)
+        for one, grad in retained:
+            one.grad = grad
     if found is not None and on_nan == "raise":
         raise NonFiniteError(str(found))
     return found
@@ -96,8 +99,13 @@ def _param_grads(t: Trace, loss: Callable[[Any], Tensor] | None) -> dict[str, Te
     if total is None or total.grad_fn is None:
         return {}
     ends = list(_leaves_of(total))
+    restored = [one.requires_grad_() for one in ends if not one.requires_grad]  # the model's forward set it
     # Nothing is accumulated into ``grad``. The caller may still need the graph behind an input.
-    grads = torch.autograd.grad(total, ends, allow_unused=True, retain_graph=True)
+    try:
+        grads = torch.autograd.grad(total, ends, allow_unused=True, retain_graph=True)
+    finally:
+        for one in restored:
+            one.requires_grad_(False)
     params = t._replays.params if t._replays is not None else []
     names = {id(value): param.address for param, value in zip(t.graph.params, params, strict=False)}
     pairs = zip(ends, grads, strict=True)

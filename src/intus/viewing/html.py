@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import InputError
+from ..core.errors import InputError, check_folder
 from ..core.graph import Graph
 from .assets import asset
 from .cell import cell
@@ -301,6 +301,7 @@ class View:
 
         Raises:
             InputError: The extension is none of these, or an option has an impossible value.
+            FileNotFoundError: The folder does not exist.
             MissingExtraError: A still picture or ``.dot`` needs ``intus[draw]`` (QuickJS, and matplotlib for
                 ``.png`` and ``.pdf``), which is not installed.
             IntusError: The graph is too large to be drawn as one picture.
@@ -313,6 +314,7 @@ class View:
             'model.html'
         """
         path = Path(path)
+        check_folder(path)
         if path.suffix == ".html":
             if direction != "down" or dark:
                 raise InputError(f"{path.name}: direction and dark are for still pictures, not for a page.")

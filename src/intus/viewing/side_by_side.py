@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import InputError, did_you_mean
+from ..core.errors import InputError, check_folder, did_you_mean
 from ..core.graph import Graph
 from .html import View, content, document
 from .outline import headline
@@ -122,6 +122,7 @@ class Sides(View):
             raise InputError(
                 f"{wrong} cannot be: two graphs side by side are a page. Save it as .html, without options."
             )
+        check_folder(path)
         path.write_text(self.html(rolled=rolled), encoding="utf-8", errors="backslashreplace")
         return path
 

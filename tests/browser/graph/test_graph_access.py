@@ -56,6 +56,19 @@ def test_axe_finds_no_serious_violation_in_a_failed_pass_on_a_phone(open_graph: 
     assert violations(page) == []
 
 
+def test_keys_work_in_a_page_where_nothing_has_the_focus(open_graph: Open) -> None:
+    page = open_graph(View(MODELS["gpt2"]()))
+    boxes = f"{VIEW}.viewport.visible.boxes.length"
+    before = page.evaluate(boxes)
+    assert page.evaluate("document.activeElement === document.body")
+    page.keyboard.press("*")
+    until(page, f"{boxes} > {before}")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.tagName") == "INPUT"
+    page.keyboard.type("mlp*1")
+    assert page.evaluate("document.activeElement.value") == "mlp*1"
+
+
 def test_keyboard_navigation_keeps_focus(open_graph: Open) -> None:
     page = open_graph(View(MODELS["gpt2"]()))
     tree = page.get_by_role("tree", name="Outline of the model")

@@ -148,3 +148,123 @@ def test_history_is_restored_after_an_exception() -> None:
         intus.trace(forward, h)
     assert h.grad_fn is node
     assert h._version == 0
+
+
+@pytest.mark.parametrize("form", ["plain", "view"])
+@pytest.mark.parametrize("decoder", [nn.SiLU(inplace=True), nn.Tanh()], ids=["in place", "plain"])
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS.keys())
+def test_gradient_of_input_stays_retained(look: Callable[..., Any], decoder: nn.Module, form: str) -> None:
+    torch.manual_seed(0)
+    encoder, x = Encoder(form), torch.randn(8, 4)
+
+    def gradients(look: Callable[..., Any] | None) -> list[Tensor]:
+        encoder.zero_grad()
+        h = encoder(x)
+        h.retain_grad()
+        if look:
+            look(decoder, h)
+        decoder(h).square().sum().backward()
+        assert h.retains_grad
+        return [h.grad, encoder.linear.weight.grad]
+
+    assert equal(gradients(look), gradients(None))
+
+
+def septuple(p: Tensor) -> None:
+    p.grad.mul_(7)
+
+
+WAYS = {
+    "requires_grad_",
+    "requires_grad",
+    "freeze",
+    "zero_grad",
+    "backward",
+    "hook",
+    "retain_grad",
+    "detach_",
+}
+
+
+class Flagging(nn.Module):
+    """Changes how autograd treats tensors that it did not make, in one of several ways."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.linear, self.way = nn.Linear(4, 1), way
+
+    def forward(self, x: Tensor, h: Tensor) -> Tensor:
+        if self.way == "requires_grad_":
+            x.requires_grad_()
+        elif self.way == "requires_grad":
+            x.requires_grad = True
+        elif self.way == "freeze":
+            self.linear.requires_grad_(False)
+        elif self.way == "zero_grad":
+            self.zero_grad()
+        elif self.way == "backward":
+            self.zero_grad()
+            self.linear(x).sum().backward()
+        elif self.way == "hook":
+            h.register_hook(lambda grad: 3 * grad)
+            self.linear.bias.register_hook(lambda grad: 5 * grad)
+            self.linear.weight.register_post_accumulate_grad_hook(septuple)
+        elif self.way == "retain_grad":
+            h.retain_grad()
+        elif self.way == "detach_":
+            h.detach_()
+        return self.linear(x + h)
+
+
+@pytest.mark.parametrize(
+    ("way", "grad_mode"),
+    [*((way, True) for way in sorted(WAYS)), *((way, False) for way in sorted(WAYS - {"backward"}))],
+)
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS.keys())
+def test_flags_hooks_and_gradients_are_restored(look: Callable[..., Any], way: str, grad_mode: bool) -> None:
+    def gradients(look: Callable[..., Any] | None) -> list[Tensor]:
+        torch.manual_seed(0)
+        model, w, x = Flagging(way), torch.randn(8, 4, requires_grad=True), torch.randn(8, 4)
+        model.linear(x).sum().backward()
+        h = w * 2
+        if look:
+            with torch.set_grad_enabled(grad_mode):
+                look(model, x, h)
+        assert not x.requires_grad
+        own = model.linear(x + h)  # without another call of ``forward``
+        own.square().sum().backward(retain_graph=True)
+        grads = [w.grad.clone(), *(p.grad.clone() for p in model.parameters())]
+        model(x, h)  # hooks and flags that ``forward`` sets from here on count as ever
+        own.sum().backward()
+        return grads + [torch.zeros(8, 4) if t is None else t for t in (w.grad, model.linear.bias.grad)]
+
+    assert equal(gradients(look), gradients(None))
+
+
+def test_write_through_view_under_no_grad() -> None:
+    w = torch.randn(4, 2, requires_grad=True)
+    h = w * 2
+    before = h.detach().clone()
+
+    def forward(h: Tensor) -> Tensor:
+        return h.view(-1).exp_() * 2
+
+    with torch.no_grad():
+        t = intus.trace(forward, h)
+    assert torch.equal(t.outputs[0].value, before.view(-1).exp() * 2)
+    assert torch.equal(h, before)
+    h.sum().backward()
+    assert torch.equal(w.grad, torch.full((4, 2), 2.0))
+
+
+def test_detach_in_place_is_proven_and_rerun() -> None:
+    def forward(x: Tensor) -> Tensor:
+        h = x.sin()
+        h.detach_()
+        return h * 2
+
+    x = torch.randn(3, requires_grad=True)
+    t = intus.trace(forward, x)
+    assert t.validate()
+    assert intus.validate(forward, x)
+    assert torch.equal(t.rerun({"input_1": torch.ones(3)}).outputs[0].value, torch.ones(3).sin() * 2)

@@ -293,3 +293,34 @@ def test_numpy_random_first_used_in_the_pass():
     script = script.replace("NUMPY", "__import__('numpy').random.rand()")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1"]
+
+
+def test_module_calls_of_other_threads_run_torchs_own_code():
+    """Count the Python functions that a module call of another thread runs while a trace is under way."""
+    traced, finish, model, x = threading.Event(), threading.Event(), nn.Identity(), torch.ones(1)
+
+    def forward(x):
+        traced.set()
+        assert finish.wait(60)
+        return x + 1
+
+    def functions_called():
+        names = []
+        sys.setprofile(lambda frame, event, arg: event == "call" and names.append(frame.f_code.co_name))
+        try:
+            model(x)
+        finally:
+            sys.setprofile(None)
+        return names
+
+    plain = functions_called()
+    thread = threading.Thread(target=intus.trace, args=(forward, x))
+    thread.start()
+    try:
+        assert traced.wait(60)
+        beside = functions_called()
+    finally:
+        finish.set()
+        thread.join()
+    assert len(beside) == len(plain)
+    assert functions_called() == plain

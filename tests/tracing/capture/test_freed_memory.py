@@ -112,3 +112,30 @@ def test_storages_stay_resizable(what: str, tmp_path: Path) -> None:
         assert recorded.shape == (3, 2)
     for t in (x, *model.parameters()):
         assert t.untyped_storage().resizable()
+
+
+@pytest.mark.parametrize("save", ["none", "all"])
+def test_memory_that_a_model_offloads_and_fetches_keeps_its_contents(save: str) -> None:
+    class Offloads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("pool", torch.arange(4096.0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = x + self.pool.sum()
+            copy, storage = self.pool.clone(), self.pool.untyped_storage()
+            size = storage.nbytes()
+            storage.resize_(0)
+            other = torch.full((4096,), 7.0)  # may take the memory
+            storage.resize_(size)
+            self.pool.fill_(-1)
+            self.pool.copy_(copy)
+            return y + self.pool.sum() + other[0]
+
+    model, x = Offloads(), torch.ones(2)
+    plain = model(x)
+    trace = intus.trace(model, x, save=save)
+    assert torch.equal(model.pool, torch.arange(4096.0))
+    assert torch.equal(model(x), plain)
+    assert trace.not_restored == ["pool: the model freed its memory."]
+    assert "resize_" not in vars(torch.UntypedStorage)

@@ -14,6 +14,7 @@ from torch import nn
 import intus
 from intus.core import walks
 from intus.core.errors import CaptureError, InputError
+from intus.viewing.scene import scene
 
 pytestmark = pytest.mark.skipif(
     not dist.is_available() or not dist.is_gloo_available(), reason="torch was built without gloo"
@@ -82,6 +83,8 @@ def facts(trace):
         "shapes": {op.label: (op.shape, op.local_shape, op.placement) for op in trace},
         "above_output": {param.address for op in above_output(trace) for param in op.params},
         "inputs_above_output": trace.outputs[0].has_input_ancestor,
+        "cards": {op.label: str(op) for op in trace.ops},
+        "on_page": {meta[2] for meta in scene(trace.graph)["metas"]},
         "model": {p.address: (p.shape, p.local_shape, p.placement, p.nbytes) for p in trace.graph.params},
     }
 
@@ -288,6 +291,10 @@ def test_tensor_parallel(found):
         assert one["shapes"]["linear_2_6"] == ((4, 8), (4, 8), "part=2: Partial(sum)")
         assert one["model"]["0.weight"] == ((16, 8), (8, 8), "part=2: Shard(dim=0)", 256)
         assert one["model"]["2.bias"] == ((8,), (8,), "part=2: Replicate()", 32)
+        where = "cpu, part=2: Shard(dim=1), 4×8 in this process"
+        assert f"4×16 float32 on {where}, 128 B" in one["cards"]["linear_1_2"]
+        assert "0.weight 16×8 (part=2: Shard(dim=0))" in one["cards"]["linear_1_2"]
+        assert where in one["on_page"]
 
 
 def test_dtensor_is_proven(found):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from collections import deque
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -150,6 +152,81 @@ def test_script_module_is_restored(verb: Any) -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+class Scripted(nn.Module):
+    """Calls a ScriptModule twice, which counts its calls, draws random numbers and has running statistics."""
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.norm, self.dropout = nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout(0.5)
+            self.h = torch.zeros(2)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            self.h = self.h + self.calls
+            return self.dropout(self.norm(self.linear(x))) + self.h
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        layer = self.Layer()
+        if form == "traced":
+            self.layer = torch.jit.trace(layer, torch.randn(3, 2), check_trace=False)
+        else:
+            self.layer = torch.jit.script(layer)
+        if form == "loaded":
+            buffer = io.BytesIO()
+            torch.jit.save(self.layer, buffer)
+            buffer.seek(0)
+            self.layer = torch.jit.load(buffer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(self.layer(x) * 2)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*is deprecated", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("form", ["scripted", "traced", "loaded"])
+def test_replay_of_a_script_module_uses_and_restores_its_state(form: str) -> None:
+    torch.manual_seed(0)
+    model, x = Scripted(form), torch.randn(3, 2)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    t = intus.trace(model, x)
+    assert t.validate()
+    assert torch.equal(t.rerun({}).outputs[0].value, t.outputs[0].value)
+    assert intus.validate(model, x)
+    other = t.rerun({"x": -x}).outputs[0].value
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(model(x), t.outputs[0].value)  # the random state is as it was
+    assert not torch.equal(other, t.outputs[0].value)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*is deprecated")
+def test_script_module_that_writes_into_its_argument(verb: Any) -> None:
+    class Adds(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            x.add_(1)
+            return x * 2
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.adds = torch.jit.script(Adds())
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = x * 1
+            return self.adds(h) + h + self.adds(x) + x
+
+    x = torch.randn(2, 3)
+    before, plain = x.clone(), Model()(x.clone())
+    verb(Model(), x)
+    assert torch.equal(x, before)
+    t = intus.trace(Model(), x)
+    assert torch.equal(t.outputs[0].value, plain)
+    assert torch.equal(t.inputs[0].value, before)
+    total = next(op for op in t.ops if op.type == "add")
+    assert {p.type for p in total.parents} == {"recursivescriptmodule"}  # ``h`` is what the module wrote
+
+
 def test_gradients_of_a_backward_pass_inside_are_removed() -> None:
     model, x = nn.Linear(3, 1), torch.randn(2, 3)
 
@@ -167,3 +244,83 @@ def test_gradients_of_a_backward_pass_inside_are_removed() -> None:
     assert torch.equal(again.outputs[0].value, 2 * plain)
     assert model.weight.grad is grad
     assert torch.equal(grad, before)
+
+
+class TrainsItself(nn.Module):
+    """Takes a step of its own optimizer in every pass, as in test-time training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2, 1)
+        self.optimizer = torch.optim.Adam(self.linear.parameters(), 0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        loss = self.linear(x).square().sum()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+def test_optimizer_of_a_module_is_restored(verb: Any, steps: int) -> None:
+    def losses(look: Any) -> list[Tensor]:
+        torch.manual_seed(0)
+        model, x = TrainsItself(), torch.randn(3, 2)
+        for _ in range(steps):
+            model(x)
+        if look:
+            look(model, x)
+        return [model(x) for _ in range(3)]
+
+    assert losses(verb) == losses(None)
+
+
+class Slotted:
+    """An object without a dict: its attributes are slots, one of them private, one not set."""
+
+    __slots__ = ("__private", "label", "tensor", "unset")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor, self.__private, self.label = tensor, tensor * 2, "a"
+
+    def total(self) -> Tensor:
+        return self.tensor + self.__private
+
+
+@dataclass(slots=True)
+class Batch:
+    tensor: Tensor
+    label: str = "a"
+
+    def total(self) -> Tensor:
+        return self.tensor * 3
+
+
+@pytest.mark.parametrize("cls", [Slotted, Batch])
+def test_objects_with_slots(verb: Any, cls: Any) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            total = x.total()
+            x.tensor, x.label, x.unset = x.tensor + 1, "b", 1
+            return deque([cls(self.inner(total))])
+
+    given, tensor = cls(torch.ones(2, 4)), torch.ones(2, 4)
+    if cls is Batch:
+        Model.forward = lambda self, x: (setattr(x, "label", "b"), deque([cls(self.inner(x.total()))]))[1]
+    given.tensor = tensor
+    model = Model()
+    verb(model, (given,))
+    assert given.tensor is tensor
+    assert given.label == "a"
+    assert not hasattr(given, "unset")
+    t = intus.trace(model, (given,))
+    assert t["x.tensor"] in t.inputs
+    assert t.constants == []
+    assert all(op.has_input_ancestor for op in t.outputs)
+    assert torch.equal(t["inner"].value, model.inner(tensor * 3))
+    assert t.validate()

@@ -136,3 +136,69 @@ def test_first_pass_of_lazy_layers_is_valid():
     )
     report = intus.trace(critic, IMAGE).validate()
     assert report, str(report)
+
+
+NORMALIZATIONS = {
+    "InstanceNorm1d": (lambda: torch.nn.InstanceNorm1d(4, affine=True), (2, 4, 8)),
+    "InstanceNorm2d": (lambda: torch.nn.InstanceNorm2d(4), (2, 4, 8, 8)),
+    "InstanceNorm2d with statistics": (
+        lambda: torch.nn.InstanceNorm2d(4, affine=True, track_running_stats=True),
+        (2, 4, 8, 8),
+    ),
+    "BatchNorm2d": (lambda: torch.nn.BatchNorm2d(4), (2, 4, 8, 8)),
+    "BatchNorm1d": (lambda: torch.nn.BatchNorm1d(4, affine=False), (3, 4)),
+    "GroupNorm": (lambda: torch.nn.GroupNorm(2, 4), (2, 4, 8, 8)),
+    "GroupNorm of one element": (lambda: torch.nn.GroupNorm(4, 4), (2, 4)),
+    "LayerNorm": (lambda: torch.nn.LayerNorm(4), (2, 3, 4)),
+}
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("zero", ["nothing", "input", "weight"])
+@pytest.mark.parametrize("name", NORMALIZATIONS)
+def test_normalizations_are_valid(name, zero, training):
+    make, shape = NORMALIZATIONS[name]
+    model, x = make().train(training), torch.randn(shape)
+    if zero == "input":
+        x.zero_()
+    elif model.weight is not None and zero == "weight":
+        torch.nn.init.zeros_(model.weight)
+    for report in (intus.trace(model, x).validate(), intus.validate(model, x)):
+        assert report, report
+        assert "cannot be checked" not in str(report)
+
+
+EVERYDAY = {
+    "LSTM, one step": lambda: (torch.nn.LSTM(4, 4), (torch.randn(1, 2, 4),)),
+    "GRU, one step": lambda: (torch.nn.GRU(4, 4, bidirectional=True, num_layers=2), (torch.randn(1, 2, 4),)),
+    "RNN, one step": lambda: (torch.nn.RNN(4, 4, nonlinearity="relu"), (torch.randn(1, 2, 4),)),
+    "LSTMCell, no state": lambda: (torch.nn.LSTMCell(3, 3), (torch.randn(2, 3),)),
+    "attention, one key": lambda: (
+        torch.nn.MultiheadAttention(4, 2),
+        (torch.randn(3, 2, 4), torch.randn(1, 2, 4), torch.randn(1, 2, 4)),
+    ),
+    "attention, identity mask": lambda: (
+        lambda x: F.scaled_dot_product_attention(x, x, x, attn_mask=torch.eye(3, dtype=torch.bool)),
+        (torch.randn(1, 1, 3, 4),),
+    ),
+    "grid outside": lambda: (
+        lambda x: F.grid_sample(x, torch.full((1, 2, 2, 2), 9.0), align_corners=False),
+        (torch.randn(1, 1, 4, 4),),
+    ),
+    "all classes ignored": lambda: (
+        lambda x: F.cross_entropy(x, torch.full((3,), -100), reduction="sum"),
+        (torch.randn(3, 4),),
+    ),
+    "PReLU of positive numbers": lambda: (torch.nn.PReLU(), (torch.rand(3, 4),)),
+    "satisfied triplets": lambda: (lambda x: F.triplet_margin_loss(x, x, x + 100), (torch.randn(3, 4),)),
+    "far below a limit": lambda: (lambda x: torch.minimum(x, torch.tensor(6.0)), (-torch.rand(3),)),
+    "comparison in place": lambda: (lambda x: (x * 1).eq_(x), (torch.randn(3),)),
+    "variance of one row": lambda: (lambda x: x.var(0, correction=0), (torch.randn(1, 3),)),
+}
+
+
+@pytest.mark.parametrize("name", EVERYDAY)
+def test_argument_without_effect_is_no_failure(name):
+    model, given = EVERYDAY[name]()
+    for report in (intus.trace(model, *given).validate(), intus.validate(model, *given)):
+        assert report, report

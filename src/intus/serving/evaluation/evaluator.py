@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from typing import Any
 
+from ...core.errors import did_you_mean
 from ...engines import Answer, Engine, LocalEngine, Task
 from ..data_point import DataPoint, Key
 from ..decoding import read
@@ -34,13 +35,17 @@ _Content = tuple[bytes, frozenset[Target]]
 class _Batch:
     """Data points that became complete together.
 
-    A target that fits none of them gives a notice. Data points with the same content are scored once.
+    A target that fits none of them gives a notice, and so does one whose pattern matches none of the layers.
+    Data points with the same content are scored once.
     """
 
     fitted: set[str] = field(default_factory=set)
     misfits: dict[str, str] = field(default_factory=dict)
     begun: set[_Content] = field(default_factory=set)
     scored: dict[_Content, Evaluation] = field(default_factory=dict)
+    layers: dict[str, None] = field(default_factory=dict)
+    matched: set[str] = field(default_factory=set)  # targets whose patterns match one of the layers
+    elsewhere: dict[str, str] = field(default_factory=dict)  # targets of other layers, with their patterns
 
 
 @dataclass(slots=True)
@@ -285,7 +290,17 @@ class Evaluator:
         batch.fitted |= evaluation.fitted
         for name, reason in evaluation.misfits.items():
             batch.misfits.setdefault(name, reason)
+        batch.layers[key.address] = None
+        batch.matched |= {target.name for target in job.targets or ()}
+        batch.elsewhere |= self._targets.for_other_layers(job.point)
         if job.last:
+            for name, pattern in batch.elsewhere.items():
+                if name not in batch.matched and self._first_time(name, key.run, key.model, "layers"):
+                    text = (
+                        f"The target {name!r} has layer_pattern {pattern!r}, which matches none of the "
+                        f"{len(batch.layers)} layers. {did_you_mean(pattern, batch.layers)}"
+                    )
+                    out.append(Notice("target_unused", text, "warning", key.run, key.model))
             for name, reason in batch.misfits.items():
                 if name not in batch.fitted and self._first_time(name, key.run, key.model, "misfit"):
                     out.append(Notice("target_misfit", reason, "warning", key.run, key.model))

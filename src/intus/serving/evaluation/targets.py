@@ -115,13 +115,20 @@ class Target:
         """Return whether it matches the data point and applies to its run."""
         return self.matches(point) and (self.is_own(point) or self._is_for(point))
 
+    def applies_to_other_layers(self, point: DataPoint) -> bool:
+        """Return whether it applies to the data point's run, and not to its layer because of the pattern."""
+        is_for_run = self._matches_run(point) and (self.is_own(point) or self._is_for(point))
+        return is_for_run and self.layer_pattern.search(point.key.address) is None
+
     def matches(self, point: DataPoint) -> bool:
         """Return whether the patterns match the data point's names and its records have a batch axis."""
+        return self._matches_run(point) and self.layer_pattern.search(point.key.address) is not None
+
+    def _matches_run(self, point: DataPoint) -> bool:
         batched = all(record.batch_axis is not None for record in point.records)
         return (
             batched
             and self.model_pattern.search(point.key.model) is not None
-            and self.layer_pattern.search(point.key.address) is not None
             and self.run_pattern.search(point.key.run) is not None
             and self.of_probe_set == (point.key.mode == PROBE_SET_MODE)
         )
@@ -178,11 +185,15 @@ def fit(target: Target, point: DataPoint) -> list[np.ndarray]:
             f"{where} have item ids and the others have none."
         )
     elif point.rows != len(target):
+        epochs, rest = divmod(point.rows, len(target))
+        several = (
+            f" If these are {epochs} epochs, name the epoch of each: for watch.epoch in range({epochs})."
+        )
         raise MisfitError(
             f"Target {target.name!r} has {len(target)} labels, but {where} sent {point.rows} rows without "
             "item ids, and without ids there must be as many labels as rows. Tell the probe which items the "
             "rows are (probe.items = ids), let it run a probe_set, or register one label per row."
-            + (_FEWER if point.rows < len(target) else "")
+            + (_FEWER if not epochs else several if epochs > 1 and not rest else "")
         )
     else:
         ends = np.cumsum([record.rows for record in point.records])
@@ -347,6 +358,20 @@ class KnownTargets:
         fitting = [target for target in known.values() if target.applies(point)]
         fitting.sort(key=lambda target: (target.is_own(point), target.registered))
         return list({target.name: target for target in fitting}.values())
+
+    def for_other_layers(self, point: DataPoint) -> dict[str, str]:
+        """Return the targets of a data point's run whose pattern does not match its layer.
+
+        Returns:
+            The patterns by the name of the target.
+        """
+        with self._lock:
+            known = self._known()
+        return {
+            target.name: target.layer_pattern.pattern
+            for target in known.values()
+            if target.applies_to_other_layers(point)
+        }
 
     def set_aside(self, point: DataPoint) -> list[str]:
         """Return the names of targets that match a data point but were registered before the server started.

@@ -12,6 +12,7 @@ from torch.nn import Module, Parameter
 from .containers import ATOMS, is_plain
 from .context.execution_context import DEFAULT, ExecutionContext, current_context
 from .context.randomness import generators, has_moved, may_draw
+from .context.script_state import ScriptCall
 from .invocation import PLACEHOLDER, Invocation, Patch, TensorArg, flatten
 
 #: The arguments of a call: positional, keyword, and for each tensor its producer and its argument's number.
@@ -41,7 +42,9 @@ class CallLog:
 
     Attributes:
         calls: The calls.
-        picks: For modules that ran outside Python, which of the returned tensors have rows, by position.
+        picks: For modules that ran outside Python, which of the tensors that they returned or were given
+            have rows, by position.
+        scripts: For ScriptModules, the state before the call.
         outputs: Outputs of the pass that were written to after the call that returned them.
         patches: How tensors differ from what their producers returned, by the tensor's id and its producer.
         nested: Whether another trace runs around this one and must not see the log's own operations.
@@ -50,6 +53,7 @@ class CallLog:
     def __init__(self) -> None:
         self.calls: dict[int, LoggedCall] = {}
         self.picks: dict[int, tuple[int, ...]] = {}
+        self.scripts: dict[int, ScriptCall] = {}
         self.outputs: dict[int, TensorArg] = {}
         self.patches: dict[tuple[int, int], Patch] = {}
         self.nested = False
@@ -65,6 +69,7 @@ class CallLog:
         call: LoggedCall,
         tensor_arg: Callable[[int, int, bool, Patch | None], TensorArg],
         picks: tuple[int, ...] | None = None,
+        script: ScriptCall | None = None,
     ) -> Invocation:
         """Decode a logged call.
 
@@ -72,6 +77,7 @@ class CallLog:
             call: The logged call.
             tensor_arg: Makes a ``TensorArg`` of ``arg``, ``source``, ``grad`` and ``patch``.
             picks: Which of the returned tensors have rows; None for all.
+            script: The state of a ScriptModule before the call.
         """
         function, args, named, inputs, grads, patches, states, context = call
         tensor_args = zip(inputs[1::2], inputs[::2], grads, patches or (None,) * len(grads), strict=True)
@@ -83,6 +89,7 @@ class CallLog:
             states,
             list(self._contexts)[context] if context else None,
             picks,
+            script,
         )
 
     def before(
@@ -171,6 +178,7 @@ class CallLog:
         call_arguments: CallArguments,
         picks: tuple[int, ...],
         out: list[Tensor],
+        script: ScriptCall | None = None,
     ) -> LoggedCall | None:
         """Log a module that ran outside Python, after it has returned.
 
@@ -178,16 +186,20 @@ class CallLog:
             offset: The offset of the first of ``out``.
             module: The module.
             call_arguments: Its arguments.
-            picks: The positions of ``out`` among the tensors that it returned.
-            out: The returned tensors that have rows.
+            picks: The positions of ``out`` among the tensors that it returned and those that it was given.
+            out: The tensors that have rows.
+            script: The state of a ScriptModule before the call.
 
         Returns:
             The logged call; None if it cannot be logged.
         """
         call = self.logged_call(module, *call_arguments)
         if call is not None:
-            call = _with_states(call, ())  # it has run already: the states before it are not known any more
+            states = script.states if script is not None else ()
+            call = _with_states(call, tuple((g, state) for g, state in states if has_moved(g, state)))
             self.calls[offset], self.picks[offset] = call, picks
+            if script is not None:
+                self.scripts[offset] = script
         return call
 
     def add_output(self, offset: int, t: Tensor, source: int, arg: int) -> None:

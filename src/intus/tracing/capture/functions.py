@@ -23,8 +23,8 @@ _BOOKKEEPING = frozenset(
         "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "storage",
         "element_size",
         "untyped_storage", "data_ptr", "is_contiguous", "is_floating_point", "is_complex",
-        "get_device", "is_same_size", "has_names", "requires_grad_", "retain_grad", "register_hook",
-        "register_post_accumulate_grad_hook", "_is_view", "_set_grad_enabled", "is_tensor",
+        "get_device", "is_same_size", "has_names", "retain_grad", "_is_view",
+        "_set_grad_enabled", "is_tensor",
         "result_type", "can_cast", "is_inference", "__deepcopy__", "__contains__", "type_promotion",
     }
 )  # fmt: skip
@@ -34,6 +34,8 @@ _VALUE_READS = frozenset(
 )
 #: Calls that pass a tensor's memory or data to other libraries.
 _HOST_EXPORTS = frozenset({"numpy", "__array__", "__dlpack__"})
+#: Calls that change how autograd treats a tensor, and not its value.
+_FLAGS = frozenset({"requires_grad_", "register_hook", "register_post_accumulate_grad_hook"})
 _OPERATORS = (
     *("add", "sub", "mul", "div", "truediv", "floordiv", "mod", "pow", "matmul"),
     *("and", "or", "xor", "lshift", "rshift"),
@@ -89,7 +91,7 @@ class Function(NamedTuple):
             their arguments when loops are found.
         effect: What a call without a row changes: ``"read"`` if it returns a tensor's plain value to Python,
             ``"host"`` if it passes memory to numpy, ``"backward"`` if it computes gradients, ``"grad"`` if it
-            reads one, ``""`` if nothing.
+            reads one, ``"flag"`` if it changes how autograd treats a tensor, ``""`` if nothing.
         statistics: The positions of running statistics that it may write into; see ``written``.
         mutates: Positions and names of other arguments that it writes into. These are results of the call,
             in addition to what it returns.
@@ -117,6 +119,8 @@ def describe(func: Any) -> Function:
         return Function(name.strip("_"), False, False, effect="host")
     if name == "backward":
         return Function(name, False, False, effect=name)
+    if name in _FLAGS:
+        return Function(name, False, False, effect="flag")
     if name in _BOOKKEEPING or name.startswith("_record_function"):
         return Function(name, False, False)
     if name in _IN_PLACE_OPERATORS:
@@ -172,7 +176,8 @@ def _describe_property(access: str, name: str) -> Function:
     if access == "__get__":
         effect, unversioned = "grad" if name == "grad" else "", name == "data"
         return Function(name, name in _TENSOR_PROPERTIES, False, effect=effect, unversioned=unversioned)
-    return Function(f"set_{name}", name in ("data", "real", "imag"), True)
+    effect = "flag" if name in ("requires_grad", "grad") else ""
+    return Function(f"set_{name}", name in ("data", "real", "imag"), True, effect=effect)
 
 
 def _canonical(name: str) -> str:

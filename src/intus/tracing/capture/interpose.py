@@ -52,7 +52,7 @@ def _call_module(
             return self._call_impl(*args, **kwargs)
         return self._compiled_call_impl(*args, **kwargs)
     calls = captures[-1]
-    call = calls.begin(self)
+    call = calls.begin(self, (args, kwargs))
     try:
         if self._compiled_call_impl is None:
             out = self._call_impl(*args, **kwargs)
@@ -70,7 +70,14 @@ def _runs_fused() -> bool:
     return all(isinstance(mode, Recorder) and not mode.decomposes for mode in modes)
 
 
-_patches = GlobalPatches(cast(FunctionType, _call_module), _runs_fused)
+def _before_shrinking(storage: torch.UntypedStorage) -> None:
+    """Let the captures of this thread know that a storage is about to lose its contents."""
+    for calls in _captures.get():
+        if calls.thread == get_ident():
+            calls.before_shrinking(storage)
+
+
+_patches = GlobalPatches(cast(FunctionType, _call_module), _runs_fused, _before_shrinking)
 
 
 class Capture:

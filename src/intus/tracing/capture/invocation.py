@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .containers import ATOMS, NESTING
 from .context.execution_context import ExecutionContext
+from .context.script_state import ScriptCall
 from .memory import Geometry
 
 
@@ -69,7 +70,9 @@ class Invocation(NamedTuple):
         tensor_args: The tensors, in the order of their placeholders.
         states: The random generators it drew from, with their states before the call.
         context: The execution context it ran in; None for the default.
-        picks: Which of the returned tensors have rows, by position; None for all.
+        picks: Which of the tensors that it returned or was given have rows, by position; None for those that
+            it returned.
+        script: The state of a ScriptModule before the call.
     """
 
     func: Callable[..., Any]
@@ -79,6 +82,7 @@ class Invocation(NamedTuple):
     states: tuple[tuple[Any, Tensor], ...] = ()
     context: ExecutionContext | None = None
     picks: tuple[int, ...] | None = None
+    script: ScriptCall | None = None
 
 
 #: Replaces a tensor in an argument. It is a bare object, so that the garbage collector can ignore the tuples

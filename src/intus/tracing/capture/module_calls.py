@@ -8,12 +8,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.jit import ScriptModule
 from torch.nn import Module
 from torch.overrides import _get_current_function_mode_stack
 
 from ...core.graph import CREATED
 from .call_log import CallLog
 from .containers import tensors
+from .context.script_state import ScriptCall
+from .memory import version_of
 from .producers import Producers
 from .recording import CALL, Recording
 from .saving.values import Values
@@ -40,7 +43,7 @@ class ModuleCalls:
         thread: The identifier of the thread that the pass runs in.
     """
 
-    __slots__ = ("_call_log", "_producers", "_recording", "_sites", "thread", "values")
+    __slots__ = ("_call_log", "_producers", "_recording", "_scripts", "_sites", "thread", "values")
 
     def __init__(
         self,
@@ -52,6 +55,8 @@ class ModuleCalls:
     ) -> None:
         self._recording, self._producers, self._sites = recording, producers, sites
         self.values, self._call_log = values, call_log
+        #: By number of the call: the state of a ScriptModule, and its arguments with their versions.
+        self._scripts: dict[int, tuple[ScriptCall, list[tuple[Tensor, int | None]]]] = {}
         self.thread = get_ident()
 
     def ignores(self) -> bool:
@@ -62,10 +67,18 @@ class ModuleCalls:
         """
         return self.values.busy or self.thread != get_ident()
 
-    def begin(self, module: Module) -> int:
+    def before_shrinking(self, storage: torch.UntypedStorage) -> None:
+        """Record that a storage is about to lose its contents."""
+        self._recording.restorer.before_shrinking(storage)
+
+    def begin(self, module: Module, arguments: Any = ()) -> int:
         """Record that a module is called.
 
         The call site is two frames up: the caller of the function that calls this method.
+
+        Args:
+            module: The module.
+            arguments: Its arguments.
 
         Returns:
             The number of the call.
@@ -82,7 +95,18 @@ class ModuleCalls:
             site = self._sites.number(frame)
         calls += (number, parent, len(recording.rows), -1, site)
         stack.append(call)
+        if isinstance(module, ScriptModule):
+            with torch._C.DisableTorchFunction():
+                self._begin_script(call, module, tensors(arguments))
         return call
+
+    def _begin_script(self, call: int, module: ScriptModule, given: list[Tensor]) -> None:
+        """Copy what a module whose writes are not seen may write into."""
+        script = ScriptCall(module)
+        for t in given if script.may_write else ():
+            self.values.before_unseen_writes(t)
+            self._recording.restorer.before_writing(t)
+        self._scripts[call] = script, [(t, version_of(t)) for t in given]
 
     def end(self, call: int, module: Module, args: Any, kwargs: Any, out: Any) -> None:
         """Record that a call returned.
@@ -94,7 +118,7 @@ class ModuleCalls:
             kwargs: Its keyword arguments.
             out: What it returned.
         """
-        offset = self._producers.unmodified_producer(out)
+        offset = -1 if call in self._scripts else self._producers.unmodified_producer(out)
         if offset >= 0:
             self._add_exit(call, offset, out)
             return
@@ -102,13 +126,21 @@ class ModuleCalls:
             returned = tensors(out)
             unknown = [t for t in returned if not self._producers.is_known(t)]
             unknown = [t for t in unknown if _is_computed_unseen(t, module, (args, kwargs))]
+            script, given = self._scripts.pop(call, (None, []))
+            written = [t for t, version in given if version_of(t) != version]
+            unknown += [t for t in written if all(t is not other for other in unknown)]
             if (
                 unknown and not self._is_recording()
             ):  # part of a torch function, which is one operation itself
                 returned = [t for t in returned if all(t is not other for other in unknown)]
             elif unknown:
-                picks = tuple(n for n, t in enumerate(returned) if any(t is other for other in unknown))
-                self._add_opaque(call, module, (args, kwargs), unknown, picks)
+                found = [*returned, *(t for t, _ in given)]
+                picks = tuple(next(n for n, one in enumerate(found) if one is t) for t in unknown)
+                first = len(self._recording.rows)
+                if script is not None:
+                    script.wrote_into_arguments = bool(written)
+                self._add_opaque(call, module, (args, kwargs), unknown, picks, script)
+                self._producers.add_writes(written, first, first)
             for t in returned:
                 offset = self._producers.producer_of(t)
                 if offset < 0:
@@ -126,6 +158,7 @@ class ModuleCalls:
         recording = self._recording
         recording.calls[call * _WIDTH + _STOP] = len(recording.rows)
         recording.stack.pop()
+        self._scripts.pop(call, None)
         if call in self._producers.forwarded_aliases:
             self._producers.end_aliases(call)
 
@@ -141,10 +174,12 @@ class ModuleCalls:
         arguments: tuple[Any, Any],
         unknown: list[Tensor],
         picks: tuple[int, ...],
+        script: ScriptCall | None,
     ) -> None:
         """Record a module that computed tensors outside Python (a ScriptModule) as one operation.
 
-        ``picks`` are the positions of ``unknown`` among the tensors that the module returned.
+        ``picks`` are the positions of ``unknown`` among the tensors that the module returned and those that
+        it was given.
         """
         args, kwargs = arguments
         named = {**{str(number): value for number, value in enumerate(args)}, **(kwargs or {})}
@@ -154,7 +189,7 @@ class ModuleCalls:
         recording, call_arguments = self._recording, (args, kwargs, list(inputs))
         self._producers.add_extra_producers(inputs)
         if self._call_log is not None:
-            self._call_log.add_module(len(recording.rows), module, call_arguments, picks, unknown)
+            self._call_log.add_module(len(recording.rows), module, call_arguments, picks, unknown, script)
         type_ = recording.type_number(type(module).__name__.lower())
         flags = 0 if inputs else CREATED
         facts = recording.call_facts(inputs, site=recording.call_site(call), flags=flags)
@@ -168,7 +203,7 @@ def _is_computed_unseen(t: Tensor, module: Module, arguments: Any) -> bool:
     table, a mask, what a hook puts in its place). So there must be evidence: its autograd history leads to
     an argument of the call.
     """
-    if isinstance(module, torch.jit.ScriptModule):
+    if isinstance(module, ScriptModule):
         return True
     if t.grad_fn is None:
         return False

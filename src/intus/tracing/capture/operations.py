@@ -91,6 +91,9 @@ def make_handler(
         if about.effect == "backward":
             with torch._C.DisableTorchFunction():
                 recording.restorer.before_backward()
+        if about.effect == "flag" and args:
+            with torch._C.DisableTorchFunction():
+                recording.restorer.before_flagging(args[0])
         if about.effect == "read" and meta_value is not None and args and args[0].is_meta:
             out = meta_value(about.type, args[0])
         else:
@@ -103,7 +106,7 @@ def make_handler(
                     producers.add_host_export(args[0])
                 elif about.effect == "backward":
                     producers.add_loss(args[0])
-                elif isinstance(out, Tensor):
+                elif about.effect == "grad" and isinstance(out, Tensor):
                     producers.add_gradient(out, args[0])
                 extra_producers.clear()
         return out

@@ -128,7 +128,8 @@ class Replays:
         note = self._call_log.calls.get(row)
         if event < 0 or note is None:
             return None
-        return self._call_log.invocation(note, self._tensor_arg, self._call_log.picks.get(row))
+        log = self._call_log
+        return log.invocation(note, self._tensor_arg, log.picks.get(row), log.scripts.get(row))
 
     def _tensor_arg(self, arg: int, source: int, grad: bool, patch: Patch | None) -> TensorArg:
         value = self._values_not_in_graph.get(source) if patch is None else None
@@ -175,12 +176,14 @@ def run_call(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
             if id(t) not in ready:
                 is_written = writes_any or id(t) in targets
                 ready[id(t)] = t if is_autograd(call) else _ready(t, tensor_arg, is_written=is_written)
+        if getattr(call.func, "__name__", "") == "detach_":  # torch refuses it for views
+            ready = {key: t.clone() for key, t in ready.items()}
         args, kwargs = arguments(call.args, call.kwargs, [ready[id(t)] for t in given])
         if is_autograd(call):
             args, kwargs = args[:_RETAIN_GRAPH], {**kwargs, **_named_flags(args), "retain_graph": True}
         guard = collectives_refused(call.func, wraps=any(inner_of(t) is not None for t in given))
         try:
-            with guard:
+            with guard, nullcontext() if call.script is None else call.script.state():
                 out = call.func(*args, **kwargs)
         finally:  # torch's C++ code turns exceptions into others
             if guard.refused:
@@ -189,7 +192,10 @@ def run_call(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
                     "a collective again alone"
                 )
         returned = results(description, out, written(description, args, kwargs))
-        return [t.detach() for t in returned] if call.picks is None else [returned[n] for n in call.picks]
+        if call.picks is not None:
+            found = [*returned, *(ready[id(t)] for t in given)]
+            returned = [found[n] for n in call.picks]
+        return [t.detach() for t in returned]
 
 
 #: The positional arguments of ``torch.autograd.grad`` from here on are flags.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ...core.errors import AddressError, did_you_mean
+from ...core.errors import AddressError, did_not_run, did_you_mean
 from ...core.graph import BUFFER, OP, Graph, ModuleInfo, Param, Source
 from ...viewing.repr_text import html, text
 from .text import module_card
@@ -171,8 +171,9 @@ class Module(_Handle):
             AddressError: If it was never called, returned no tensor, or the value was not saved.
         """
         if not self.outputs:
-            why = "returned no tensor" if self.num_calls else "was never called in this pass"
-            raise AddressError(f"The module {self.address!r} has no value: it {why}.")
+            if not self.num_calls:
+                raise AddressError(did_not_run(self.address))
+            raise AddressError(f"The module {self.address!r} has no value: it returned no tensor.")
         return self.outputs[0].value
 
     @property

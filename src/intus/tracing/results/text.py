@@ -31,7 +31,7 @@ def op_card(op: Op) -> Card:
     facts = (
         (
             "output",
-            "" if op.failed else f"{_tensor(op.shape, op.dtype)} on {op.meta.device}, {size(op.nbytes)}",
+            "" if op.failed else f"{_tensor(op.shape, op.dtype)} on {op.meta.place}, {size(op.nbytes)}",
         ),
         ("pass", passes),
         ("arguments", op.non_tensor_args),
@@ -84,5 +84,10 @@ def _tensor(shape: tuple[int, ...], dtype: str) -> str:
 
 def _params(params: list[Param]) -> str:
     return listed(
-        [f"{p.address} {dimensions(p.shape)}{'' if p.trainable else ' frozen'}" for p in params], most=4
+        [
+            f"{p.address} {dimensions(p.shape)}"
+            f"{f' ({p.placement})' if p.placement else ''}{'' if p.trainable else ' frozen'}"
+            for p in params
+        ],
+        most=4,
     )

@@ -21,6 +21,7 @@ from ...core.graph import Graph
 from ..capture.call_log import CallArguments, CallLog, LoggedCall
 from ..capture.containers import is_wrapped, tensors
 from ..capture.context.randomness import common_generators, preserve_generators
+from ..capture.context.script_state import ScriptCall
 from ..capture.functions import describe
 from ..capture.invocation import Invocation, TensorArg, flatten
 from ..capture.memory import copied, is_freed, memory_of, version_of
@@ -34,7 +35,7 @@ from .autograd import Trail
 from .exemptions import UNINITIALIZED
 from .offline import NO_ARGUMENTS, Checker, describe_difference, rerun_call, status_of_error
 from .perturb import NOT_IN_GRAPH_REASON, ArgumentResults, Perturbations
-from .report import EXEMPT, FAILED, PROVEN, Check
+from .report import EXEMPT, FAILED, PROVEN, UNPROVEN, Check
 
 
 class LiveValues(Values):
@@ -218,15 +219,24 @@ class OnlineValidator(CallLog):
         self._compare(row, finding, tensors(out))
 
     def add_module(
-        self, row: int, module: Module, given: CallArguments, picks: tuple[int, ...], out: list[Tensor]
+        self,
+        row: int,
+        module: Module,
+        given: CallArguments,
+        picks: tuple[int, ...],
+        out: list[Tensor],
+        script: ScriptCall | None = None,
     ) -> LoggedCall | None:
         """Check a module whose operations are not recorded, after it returned ``out``."""
-        note = super().add_module(row, module, given, picks, out)
+        note = super().add_module(row, module, given, picks, out, script)
         if note is not None:
             finding = Finding(type(module).__name__.lower())
             finding.received = _tensors_among(*given[:2])
-            with preserve_generators(common_generators()):
-                self._replay(note, finding, module, picks)
+            if script is not None and script.wrote_into_arguments:
+                finding.error = UNPROVEN, ("it wrote into its arguments where nothing is recorded",)
+            else:
+                with preserve_generators(common_generators()):
+                    self._replay(note, finding, module, picks, script)
             finding.received = []
             self._compare(row, finding, out)
         return note
@@ -248,10 +258,11 @@ class OnlineValidator(CallLog):
         finding: Finding,
         func: Any,
         picks: tuple[int, ...] | None = None,
+        script: ScriptCall | None = None,
     ) -> None:
         try:
             with self._not_recorded():
-                call = self.invocation(note, TensorArg, picks)
+                call = self.invocation(note, TensorArg, picks, script)
                 if call.func != func:  # equal, because each access of a property's getter makes another one
                     raise MismatchError("another function was noted than was called")
                 given = [

@@ -18,6 +18,8 @@ export interface GraphOptions {
   depth?: number | null;
   /** Whether it is part of a page that scrolls, such as a notebook, and takes the wheel only once it is clicked. */
   isGuest?: boolean;
+  /** Whether the graph is all of the page, so that its keys work before anything has the focus. */
+  ownsPage?: boolean;
   /** Whether the passes of a layer are one box; default: where there would be too many boxes to read. */
   rolled?: boolean | null;
   /** Whether boxes show their details. */

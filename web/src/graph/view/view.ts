@@ -56,7 +56,7 @@ export class GraphView extends Session implements GraphCommands {
     this.bar.setDepth(this.layoutView.depth, this.layoutView.depths.steps);
     this.bar.setShown(this.rolled, this.full);
     listen(canvas, gestures(this), options.isGuest === true);
-    this.root.addEventListener("keydown", (event) => this.onKey(event));
+    (options.ownsPage ? document : this.root).addEventListener("keydown", (event) => this.onKey(event as KeyboardEvent));
     this.outline.update(-1);
     this.start();
   }
@@ -233,7 +233,8 @@ export class GraphView extends Session implements GraphCommands {
       this.root.querySelector<HTMLInputElement>(".ig-search input")?.focus();
       return event.preventDefault();
     }
-    const [inPicture, inOutline] = [this.graphCanvas.canvas, this.outline.element].map((element) => element.contains(event.target as Node));
+    const [inCanvas, inOutline] = [this.graphCanvas.canvas, this.outline.element].map((element) => element.contains(event.target as Node));
+    const inPicture = inCanvas || event.target === document.body; // nothing has the focus
     if ((!inPicture && !inOutline) || event.ctrlKey || event.metaKey || event.altKey) return;
     if (onLevelKey(event.key, this) || (inPicture && onPictureKey(event.key, this))) event.preventDefault();
   }

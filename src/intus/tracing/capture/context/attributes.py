@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from operator import is_
 from typing import Any
 
@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.jit import ScriptModule
 from torch.nn import Module, Parameter
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.optim import Optimizer
 
-from ....core.nested import holders
+from ....core.nested import holders, slots
 from .script_state import ScriptState
 
 #: Attributes of exactly these types are copied, so that what a forward adds to them can be removed.
-_CONTAINERS = frozenset({list, dict, OrderedDict, set, deque})
+_CONTAINERS = frozenset({list, dict, OrderedDict, defaultdict, set, deque})
 _SIMPLE = frozenset(
     {int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, Tensor, Parameter}
 )
@@ -30,15 +31,16 @@ _MISSING = object()
 class Attributes:
     """Copies of the attributes of modules, and of the objects and containers that hold state.
 
-    Of the objects that a module refers to, those that its own package defines are copied, and caches: others
-    may belong to the whole program (a trainer, a queue). Lazy modules are not restored: once their first pass
-    has initialized them, that cannot be undone.
+    Of the objects that a module refers to, those that its own package defines are copied, caches, and
+    optimizers: others may belong to the whole program (a trainer, a queue). Lazy modules are not restored:
+    once their first pass has initialized them, that cannot be undone.
     """
 
     def __init__(self) -> None:
         self._scripts: list[ScriptState] = []
         self._remembered: set[int] = set()  # ids of objects
         self._copies: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._slots: list[tuple[Any, dict[str, Any]]] = []  # objects with ``__slots__``, and their attributes
         self._empty: list[Any] = []  # containers that were empty, as most are
         self._full: list[tuple[Any, Any]] = []  # other containers, with copies
 
@@ -75,7 +77,7 @@ class Attributes:
             self._remember_object(value)
             parts = value.values() if isinstance(value, dict) else value
         elif depth and _is_state(value, package) and self._remember_object(value):
-            parts = vars(value).values()
+            parts = [*getattr(value, "__dict__", {}).values(), *slots(value).values()]
         else:
             return
         if depth:
@@ -93,10 +95,13 @@ class Attributes:
         self._remembered.add(id(one))
         if type(one) in _CONTAINERS:
             self._full.append((one, one.copy()))
-        elif hasattr(one, "__dict__"):
-            self._copies.append((vars(one), vars(one).copy()))
             return True
-        return False
+        own, attributes = slots(one), getattr(one, "__dict__", None)
+        if own:
+            self._slots.append((one, own))
+        if isinstance(attributes, dict):
+            self._copies.append((attributes, attributes.copy()))
+        return bool(own) or isinstance(attributes, dict)
 
     def restore(self) -> None:
         """Restore the attributes of all modules, and delete the copies."""
@@ -104,12 +109,14 @@ class Attributes:
             script.restore()
         for attributes, before in self._copies:
             _restore_dict(attributes, before)
+        for one, before in self._slots:
+            _restore_slots(one, before)
         for container in self._empty:
             if container:
                 container.clear()
         for container, before in self._full:
             _restore(container, before)
-        for entries in (self._scripts, self._copies, self._empty, self._full):
+        for entries in (self._scripts, self._copies, self._slots, self._empty, self._full):
             entries.clear()
         self._remembered.clear()
 
@@ -124,7 +131,9 @@ def _is_state(value: Any, package: str) -> bool:
     cls = type(value)
     if isinstance(value, Module) or callable(value):
         return False
-    return cls.__module__.partition(".")[0] in (package, "types") or cls.__name__.endswith("Cache")
+    if isinstance(value, Optimizer) or cls.__name__.endswith("Cache"):
+        return True
+    return cls.__module__.partition(".")[0] in (package, "types")
 
 
 def _restore(container: Any, before: Any) -> None:
@@ -137,6 +146,16 @@ def _restore(container: Any, before: Any) -> None:
     elif len(container) != len(before) or not all(map(is_, container, before)):
         container.clear()
         container.extend(before)
+
+
+def _restore_slots(one: Any, before: dict[str, Any]) -> None:
+    """Restore attributes that are declared as ``__slots__``, also of an object that forbids assignments."""
+    now = slots(one)
+    for name, value in before.items():
+        if now.get(name, _MISSING) is not value:
+            object.__setattr__(one, name, value)
+    for name in now.keys() - before.keys():
+        object.__delattr__(one, name)
 
 
 def _restore_dict(now: dict[Any, Any], before: dict[Any, Any]) -> None:

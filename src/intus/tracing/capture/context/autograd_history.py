@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import FunctionCtx
+from torch.autograd.graph import saved_tensors_hooks
 
 from ..memory import memory_of
 
@@ -26,6 +27,7 @@ class AutogradHistory:
 
     def __init__(self) -> None:
         self._exchanged: list[tuple[Tensor, Tensor]] = []
+        self._retaining: list[Tensor] = []  # tensors whose gradients the user retains
         self._bases: dict[int, Tensor] = {}  # by id of the stand-in, which is the base of the other views
 
     def before_writing(self, t: Tensor) -> None:
@@ -47,6 +49,9 @@ class AutogradHistory:
             self._exchange(t, base.as_strided(t.shape, t.stride(), t.storage_offset()))
 
     def _exchange(self, t: Tensor, stand_in: Tensor) -> None:
+        if t.retains_grad:
+            _release(t)
+            self._retaining.append(t)
         torch._C._swap_tensor_impl(t, stand_in)
         self._exchanged.append((t, stand_in))
         self._bases[id(stand_in)] = t
@@ -54,8 +59,37 @@ class AutogradHistory:
     def restore(self) -> None:
         """Give every tensor its own history again."""
         while self._exchanged:
-            torch._C._swap_tensor_impl(*self._exchanged.pop())
+            t, stand_in = self._exchanged.pop()
+            if t.retains_grad:  # the model called ``retain_grad``
+                _release(t)
+            torch._C._swap_tensor_impl(t, stand_in)
+        while self._retaining:
+            t = self._retaining.pop()
+            grad = t.grad
+            torch._C._swap_tensor_impl(t, _twin(t))
+            t.retain_grad()
+            t.grad = grad
         self._bases.clear()
+
+
+def _release(t: Tensor) -> None:
+    """Undo ``retain_grad``: it makes the node refer to the tensor, and torch then refuses to exchange it.
+
+    A node refers to one tensor for each of its outputs. So a twin that retains its gradient takes the place.
+    """
+    _twin(t).retain_grad()
+
+
+def _twin(t: Tensor) -> Tensor:
+    """Return another tensor with the memory of ``t`` that is the same output of the same node."""
+    with torch.inference_mode(False), torch.enable_grad(), saved_tensors_hooks(Tensor.detach, _unchanged):
+        node: Any = (t * t).grad_fn
+        twin: Tensor = node._saved_self
+        return twin
+
+
+def _unchanged(t: Tensor) -> Tensor:
+    return t
 
 
 class Alias(Function):

@@ -1,7 +1,8 @@
 """Install the process-wide changes that a pass needs, and remove them.
 
-Module calls are intercepted, compiled code runs eagerly, and torch's fused attention runs as it does without
-a capture. All active captures share these changes: the first installs them and the last removes them.
+Module calls are intercepted, compiled code runs eagerly, torch's fused attention runs as it does without a
+capture, and storages that are freed are noticed. All active captures share these changes: the first installs
+them and the last removes them.
 
 Python's recursion limit is left alone. All threads share it, and lowering it again while another thread is
 deeper makes Python abort the process.
@@ -34,10 +35,16 @@ class GlobalPatches:
         call: Replaces ``Module.__call__`` while any capture is active.
         runs_fused: Returns whether torch's fused implementations are to run in this thread although a capture
             overrides torch functions.
+        before_shrinking: Called with a storage before it is freed or shrunk.
     """
 
-    def __init__(self, call: FunctionType, runs_fused: Callable[[], bool]) -> None:
-        self._runs_fused = runs_fused
+    def __init__(
+        self,
+        call: FunctionType,
+        runs_fused: Callable[[], bool],
+        before_shrinking: Callable[[torch.UntypedStorage], None],
+    ) -> None:
+        self._runs_fused, self._before_shrinking = runs_fused, before_shrinking
         self._call, self._lock, self._captures = call, threading.Lock(), 0
         self._undo: list[Callable[[], None]] = []
 
@@ -49,6 +56,7 @@ class GlobalPatches:
                 self._undo += (
                     _force_eager(),
                     _keep_fused(self._runs_fused),
+                    _notice_shrinking(self._before_shrinking),
                     _replace_code(_module_call, self._call),
                 )
 
@@ -94,6 +102,23 @@ def _keep_fused(runs_fused: Callable[[], bool]) -> Callable[[], None]:
 
     def undo() -> None:
         torch.overrides.has_torch_function = original
+
+    return undo
+
+
+def _notice_shrinking(before: Callable[[torch.UntypedStorage], None]) -> Callable[[], None]:
+    """Call ``before`` with each storage that Python code frees or shrinks, which loses its contents."""
+    original = torch.UntypedStorage.resize_
+
+    def resize_(self: torch.UntypedStorage, size: int) -> Any:
+        if size < self.nbytes():
+            before(self)
+        return original(self, size)
+
+    torch.UntypedStorage.resize_ = resize_  # type: ignore[assignment,method-assign]
+
+    def undo() -> None:
+        del torch.UntypedStorage.resize_  # the original is that of its base class
 
     return undo
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from .randomness import common_generators
 
 
 class ScriptState:
@@ -39,3 +43,60 @@ class ScriptState:
                 torch._C._autograd._unsafe_set_version_counter((value,), (version,))
             if self._module.getattr(name) is not value:
                 self._module.setattr(name, value)
+
+
+class ScriptCall:
+    """What a call of a ScriptModule may change, from before the call.
+
+    Args:
+        module: The module.
+
+    Attributes:
+        may_write: Whether its code may write into memory, or assign attributes.
+        wrote_into_arguments: Whether the call did write into its arguments; set after it.
+        states: The random generators with their states.
+    """
+
+    def __init__(self, module: torch.jit.ScriptModule) -> None:
+        self._module = module
+        self.may_write = _may_write(module)
+        self.wrote_into_arguments = False
+        self._states = self._current()
+        self.states = tuple((g, g.get_state()) for g in common_generators())
+
+    def _current(self) -> list[ScriptState]:
+        return [ScriptState(one) for one in self._module.modules()] if self.may_write else []  # type: ignore[arg-type]
+
+    @contextmanager
+    def state(self) -> Iterator[None]:
+        """Give the module the state that it had before the call, inside the ``with`` block."""
+        now = self._current()
+        for state in self._states:
+            state.restore()
+        try:
+            yield
+        finally:
+            for state in now:
+                state.restore()
+
+
+#: Operators that write into running statistics, which their names do not tell.
+_NORMALIZATIONS = ("batch_norm", "instance_norm")
+
+
+def _may_write(module: torch.jit.ScriptModule) -> bool:
+    """Return whether a ScriptModule's code assigns, writes in place, or calls what is not torch's own."""
+    try:
+        todo = list(module.inlined_graph.nodes())
+    except Exception:  # it has no ``forward``, or a method that cannot be inlined
+        return True
+    while todo:
+        node = todo.pop()
+        namespace, _, name = node.kind().partition("::")
+        if namespace not in ("aten", "prim") or name in ("SetAttr", "CallFunction", "CallMethod", "append"):
+            return True
+        if name.endswith(("_", *_NORMALIZATIONS)) and not name.endswith("__"):
+            return True
+        for block in node.blocks():
+            todo += list(block.nodes())
+    return False

@@ -12,6 +12,7 @@ from torch.nn import Module
 
 from ..memory import is_freed, memory_of
 from .attributes import Attributes
+from .autograd_flags import Flags
 from .autograd_history import AutogradHistory
 from .sharded_parameters import ShardedParameters
 
@@ -31,6 +32,7 @@ class StateRestorer:
         self._memories: set[int] = set()
         self._sizes: dict[int, tuple[Tensor, int]] = {}  # of memories known before the pass, in bytes
         self._watching = False
+        self._emptied: set[int] = set()  # memories that were freed or shrunk
         self._attributes = Attributes()
         self._sharded = ShardedParameters()
         #: By memory, geometry and dtype: the tensor, an alias of its data, and a copy of its values.
@@ -40,6 +42,7 @@ class StateRestorer:
         #: Tensors with their gradients from before the first backward pass, and copies of these.
         self._gradients: list[tuple[Tensor, Tensor | None, Tensor | None]] = []
         self._versions: list[_unsafe_preserve_version_counter] = []  # from before each first write
+        self._flags: dict[int, Flags] = {}  # by id of the tensor
 
     def watch(self, modules: Iterable[Module]) -> None:
         """Start copying: the attributes of these modules now, memory before each write."""
@@ -86,16 +89,22 @@ class StateRestorer:
         memory = memory_of(t) if self._watching else None
         if memory not in self._memories or is_freed(t):
             return
+        self.before_flagging(t)
         for one in (t, t if t._base is None else t._base):
             if one.is_leaf:
                 self._leaves[id(one)] = one
-        if t.requires_grad and not t.is_leaf and torch.is_grad_enabled():
+        if t.requires_grad and not t.is_leaf:
             self._history.before_writing(t)
         key = (memory, t.storage_offset(), t.shape, t.stride(), t.dtype)
-        if key not in self._undo:
+        if key not in self._undo and memory not in self._emptied:  # else these are not the contents of before
             self._undo[key] = (t, t.data, t.detach().clone() if copy is None else copy)
             if not t.is_inference():
                 self._versions.append(_unsafe_preserve_version_counter(t))
+
+    def before_shrinking(self, storage: torch.UntypedStorage) -> None:
+        """Remember that memory loses what it contained before the pass, also if it is allocated again."""
+        if self._watching and storage._cdata in self._memories:
+            self._emptied.add(storage._cdata)
 
     def before_backward(self) -> None:
         """Remember the gradients of the parameters and inputs, to which a backward pass is about to add."""
@@ -105,6 +114,15 @@ class StateRestorer:
             if t.is_leaf and t.requires_grad:
                 grad = t.grad
                 self._gradients.append((t, grad, None if grad is None else grad.detach().clone()))
+
+    def before_flagging(self, t: Tensor) -> None:
+        """Remember how autograd treats ``t``, if it is from before the pass, which is about to change that.
+
+        Of a view under ``no_grad``, torch does not say so once its base was written to.
+        """
+        is_plain = not t._is_view() or torch.is_grad_enabled()
+        if self._watching and is_plain and self.existed(t) and id(t) not in self._flags:
+            self._flags[id(t)] = Flags(t, has_own_gradient=not self._gradients)
 
     def _restore_gradients(self) -> None:
         for t, grad, before in self._gradients:
@@ -141,9 +159,13 @@ class StateRestorer:
                 if _geometry_differs(tensor, data):  # it was resized, or its ``data`` was set
                     tensor.data = data
         for t in self._leaves.values():
-            if t.grad_fn is not None and not t._is_view():  # a view is detached with its base
+            # A view is detached with its base, and torch may refuse to return the ``grad_fn`` of one.
+            if not t._is_view() and t.grad_fn is not None:
                 t.detach_()
         self._leaves.clear()
+        for flags in self._flags.values():
+            flags.restore()
+        self._flags.clear()
         while self._versions:
             self._versions.pop().__exit__()
         self._undo.clear()
@@ -152,13 +174,16 @@ class StateRestorer:
     def _reallocate(self) -> None:
         """Allocate memory again that the pass freed, if all of its contents were copied."""
         for memory, (t, size) in self._sizes.items():
-            if memory_of(t) != memory or t.untyped_storage().nbytes() >= size:
+            is_large_enough = t.untyped_storage().nbytes() >= size
+            if memory_of(t) != memory or (is_large_enough and memory not in self._emptied):
                 continue
             if any(key[0] == memory and copy.nbytes == size for key, (*_, copy) in self._undo.items()):
-                t.untyped_storage().resize_(size)
+                if not is_large_enough:
+                    t.untyped_storage().resize_(size)
             else:
                 self.lost.append(t)
         self._sizes.clear()
+        self._emptied.clear()
 
 
 def _geometry_differs(one: Tensor, other: Tensor) -> bool:
