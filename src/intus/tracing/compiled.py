@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from .capture.context.reachable import named_by
+
 MOST = 200_000  # objects visited, in about half a second; a model that reaches more counts as compiled
 _KNOWN = {"torch", "numpy", "intus"} | sys.stdlib_module_names
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), BuiltinFunctionType, CodeType)
@@ -68,7 +70,7 @@ def _reachable(value: Any) -> Iterable[Any]:
     """
     kind = type(value)
     if issubclass(kind, FunctionType):
-        return () if _is_known(value) else _named(value)
+        return () if _is_known(value) else named_by(value)
     if issubclass(kind, MethodType):
         return value.__func__, value.__self__
     if issubclass(kind, partial):
@@ -89,36 +91,6 @@ def _reachable(value: Any) -> Iterable[Any]:
         return kind, object.__getattribute__(value, "__dict__")
     except AttributeError:
         return (kind,)
-
-
-def _named(function: FunctionType) -> Iterator[Any]:
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:
-            continue  # an empty cell
-    yield function.__defaults__
-    yield function.__kwdefaults__
-    yield function.__dict__
-    names = set(_names(function.__code__))
-    for name in names & function.__globals__.keys():
-        yield from _attributes(function.__globals__[name], names)
-
-
-def _attributes(value: Any, names: set[str], depth: int = 4) -> Iterator[Any]:
-    """Yield a value and, if it is a module, its attributes that the function names (``ops.gelu.fused``)."""
-    yield value
-    if issubclass(type(value), ModuleType) and depth and value.__name__.partition(".")[0] not in _KNOWN:
-        attributes = vars(value)
-        for name in names & attributes.keys():
-            yield from _attributes(attributes[name], names, depth - 1)
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
 
 
 def _is_known(thing: Any) -> bool:

@@ -261,6 +261,7 @@ def _run(
     """
     with same_random_state(seed):
         try:
+            capture.reach(None if isinstance(model, torch.nn.Module) else model, given.args, given.kwargs)
             capture.inputs(by_name(model, given.args, given.kwargs))
             with capture, probes_disabled():
                 output = drained(model(*given.args, **given.kwargs))

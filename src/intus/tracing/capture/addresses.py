@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from ...core.address import Address
 from ...core.graph import Param
+from .containers import is_wrapped
 from .context.state_restorer import StateRestorer
 from .memory import distribution, inner_of, memory_of
 
@@ -43,12 +44,13 @@ class Addresses:
         self._memories: dict[int | None, int] | None = None  # see ``param_in``
         self._restorer = restorer
 
-    def add_model(self, model: Module, prefix: str = "") -> None:
+    def add_model(self, model: Module, prefix: str = "", *, is_late: bool = False) -> None:
         """Give addresses to a model's modules, parameters and buffers, except those that already have one.
 
         Args:
             model: The model.
             prefix: The address of ``model`` itself.
+            is_late: Whether it was met in the midst of the pass.
         """
         for name, module in model.named_modules(prefix=prefix):
             if id(module) in self.numbers:
@@ -56,14 +58,14 @@ class Addresses:
             self.numbers[id(module)] = len(self.modules)
             self.modules.append(module)
             self.names.append(str(Address(name)))
-            self._restorer.add_module(module)
+            (self._restorer.add_late_module if is_late else self._restorer.add_module)(module)
             own = f"{self.names[-1]}." if name else ""
             self._add_tensors("param", own, module._parameters, self.params)
             self._add_tensors("buffer", own, module._buffers, self.buffers)
 
     def _add_tensors(self, kind: str, prefix: str, tensors: Any, named: list[tuple[str, Any]]) -> None:
         for key, t in tensors.items():
-            if t is not None and id(t) not in self.sources:
+            if t is not None and id(t) not in self.sources and not is_wrapped(t):
                 self.sources[id(t)] = (kind, len(named))
                 named.append((prefix + (key if key.isidentifier() else str(Address(key))), t))
                 self._restorer.add(t)
@@ -102,7 +104,7 @@ class Addresses:
         while str(Address(name)) in self.names:
             count += 1
             name = f"{plain}_{count}"
-        self.add_model(module, name)
+        self.add_model(module, name, is_late=True)
         return self.numbers[id(module)]
 
 

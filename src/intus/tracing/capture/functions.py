@@ -9,6 +9,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
 
@@ -137,6 +138,8 @@ def describe(func: Any) -> Function:
     if "." in name:
         name = name.partition(".")[0]
     in_place = name.endswith("_") and not name.endswith("__")
+    if in_place and name.startswith("_") and hasattr(torch.ops.aten, name):  # a fused optimizer step
+        return _describe_operator(getattr(torch.ops.aten, name))
     about = Function(_canonical(name.strip("_") or name), True, in_place, mutates=_WRITES_INTO.get(name, ()))
     return _with_statistics(about, func)
 

@@ -132,6 +132,7 @@ class Capture:
         self.recording = self._recorder.recording
         self.call_log = self._recorder.call_log
         self.restored: list[int | None] = []
+        self._changed_late: list[Module] = []
         self._max_ops, self._restore = max_rows, restore
         if restore:
             self.recording.restorer.watch(self.recording.addresses.modules)
@@ -140,6 +141,11 @@ class Capture:
     def full(self) -> bool:
         """Whether ``max_rows`` was reached, so that operations may be missing."""
         return len(self.recording.rows) >= self._max_ops * len(ROW)
+
+    def reach(self, *values: Any) -> None:
+        """Remember the state of what a call of these values can reach: modules, optimizers, generators."""
+        with torch._C.DisableTorchFunction():
+            self.recording.restorer.add_reachable(*values)
 
     def inputs(self, values: Any) -> None:
         """Declare the tensors in ``values`` as the inputs of the pass."""
@@ -190,9 +196,14 @@ class Capture:
         """Return what the pass changed and could not be restored, each as a sentence."""
         addresses = self.recording.addresses
         named = {id(t): name for name, t in (*addresses.params, *addresses.buffers)}
-        return [
+        freed = [
             f"{named.get(id(t), 'An input')}: the model freed its memory."
             for t in self.recording.restorer.lost
+        ]
+        return freed + [
+            f"{addresses.names[addresses.numbers[id(module)]]}: its attributes changed. It was found when it "
+            "was called, so what they were before the pass is not known."
+            for module in self._changed_late
         ]
 
     def _undo_writes(self) -> None:
@@ -204,4 +215,5 @@ class Capture:
                 self.values.before_writing(t)
                 self.restored.append(memory_of(t))
             self.values.end()
+            self._changed_late = restorer.changed_late()
             restorer.restore()

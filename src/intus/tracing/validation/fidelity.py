@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
 from torch.overrides import _get_current_function_mode_stack
 
 from ...core.graph import OUTPUT, Graph
@@ -26,6 +27,7 @@ from ...core.nested import leaves, paths
 from ...core.probes_disabled import probes_disabled
 from ..capture.addresses import Addresses
 from ..capture.context.randomness import common_generators, same_random_state
+from ..capture.context.reachable import stateful
 from ..capture.context.state_restorer import StateRestorer
 from ..capture.memory import is_freed
 from ..capture.recorder import Recorder
@@ -75,6 +77,7 @@ class FidelityCheck:
         seed: int | None,
     ) -> None:
         self._model, self._owner, self._args, self._kwargs, self._seed = model, owner, args, kwargs, seed
+        self._reachable = (None if isinstance(model, Module) else model, args, dict(kwargs))
         self._found = list(islice(reached(model), MOST))
         self._tensors = self._reached()
         self._why_not = self._why_not_comparable()
@@ -147,6 +150,11 @@ class FidelityCheck:
         given = [vars(module) for module in modules] + [self._args, dict(self._kwargs)]
         tensors = [one for one in self._found if isinstance(one, Tensor)]
         tensors += [t for value in given for t in leaves(value, Tensor)]
+        for found in stateful(*self._reachable):
+            if isinstance(found, Module):
+                tensors += [*found.parameters(), *found.buffers()]
+            elif isinstance(found, Optimizer):
+                tensors += [t for state in found.state.values() for t in leaves(state, Tensor)]
         return list({id(t): t for t in tensors}.values())
 
     def _why_not_comparable(self) -> str:
@@ -184,6 +192,7 @@ class FidelityCheck:
         addresses = Addresses(restorer)
         if self._owner is not None:
             addresses.add_model(self._owner)
+        restorer.add_reachable(*self._reachable)
         restorer.add_arguments((self._args, dict(self._kwargs)))
         for t in self._tensors:
             restorer.add(t)

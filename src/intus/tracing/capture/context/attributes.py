@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from operator import is_
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.optim import Optimizer
 
 from ....core.nested import holders, slots
+from .randomness import is_generator, restorer_of
 from .script_state import ScriptState
 
 #: Attributes of exactly these types are copied, so that what a forward adds to them can be removed.
@@ -43,11 +45,29 @@ class Attributes:
         self._slots: list[tuple[Any, dict[str, Any]]] = []  # objects with ``__slots__``, and their attributes
         self._empty: list[Any] = []  # containers that were empty, as most are
         self._full: list[tuple[Any, Any]] = []  # other containers, with copies
+        self._generators: list[Callable[[], Any]] = []  # functions that restore the state of one each
+        #: Modules that were found in the midst of the pass, with copies of their attributes at that time.
+        self._late: list[tuple[Module, dict[str, Any]]] = []
+
+    def remember_late(self, module: Module) -> None:
+        """Notice whether the attributes of a module change from now on.
+
+        It was found in the midst of the pass, when a forward or its caller may have changed it already, so
+        its attributes cannot be restored.
+        """
+        if id(module) not in self._remembered:
+            self._remembered.add(id(module))
+            self._late.append((module, vars(module).copy()))
+
+    def changed_late(self) -> list[Module]:
+        """Return the modules that were found in the midst of the pass and changed after that."""
+        return [module for module, before in self._late if not _are_same(vars(module), before)]
 
     def remember(self, module: Module) -> None:
         """Copy the attributes of a module."""
-        if isinstance(module, LazyModuleMixin):
+        if isinstance(module, LazyModuleMixin) or id(module) in self._remembered:
             return
+        self._remembered.add(id(module))
         if isinstance(module, ScriptModule):
             self._scripts.append(ScriptState(module))
         attributes = vars(module)
@@ -71,8 +91,25 @@ class Attributes:
         for one in holders(value):
             self._remember_object(one)
 
+    def remember_generator(self, generator: Any) -> None:
+        """Remember the state of a random generator."""
+        if id(generator) not in self._remembered:
+            self._remembered.add(id(generator))
+            self._generators.append(restorer_of(generator))
+
+    def remember_optimizer(self, optimizer: Optimizer) -> None:
+        """Copy the attributes of an optimizer, and the dicts that hold its state."""
+        self._remember_value(optimizer, "", _DEPTH)
+
     def _remember_value(self, value: Any, package: str, depth: int) -> None:
         """Copy what a module refers to, and what that refers to, as far as it is state of the module."""
+        if is_generator(value):
+            self.remember_generator(value)
+            return
+        if isinstance(value, Module):  # one that is not registered, such as a teacher in a list
+            for module in value.modules():
+                self.remember(module)
+            return
         if type(value) in _CONTAINERS:
             self._remember_object(value)
             parts = value.values() if isinstance(value, dict) else value
@@ -107,6 +144,8 @@ class Attributes:
         """Restore the attributes of all modules, and delete the copies."""
         for script in self._scripts:
             script.restore()
+        while self._generators:
+            self._generators.pop()()
         for attributes, before in self._copies:
             _restore_dict(attributes, before)
         for one, before in self._slots:
@@ -116,7 +155,7 @@ class Attributes:
                 container.clear()
         for container, before in self._full:
             _restore(container, before)
-        for entries in (self._scripts, self._copies, self._slots, self._empty, self._full):
+        for entries in (self._scripts, self._copies, self._slots, self._empty, self._full, self._late):
             entries.clear()
         self._remembered.clear()
 
@@ -158,13 +197,18 @@ def _restore_slots(one: Any, before: dict[str, Any]) -> None:
         object.__delattr__(one, name)
 
 
+def _are_same(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
+    """Return whether two dicts have the same keys and, as objects, the same values."""
+    return now.keys() == before.keys() and all(map(is_, now.values(), before.values()))
+
+
 def _restore_dict(now: dict[Any, Any], before: dict[Any, Any]) -> None:
     """Restore a dict in place.
 
     Values are compared by identity, because equal objects may be different ones and tensors do not compare.
     Keys that remain are never removed in between, because another thread may be using the module.
     """
-    if now.keys() == before.keys() and all(map(is_, now.values(), before.values())):
+    if _are_same(now, before):
         return
     for key, value in before.items():
         if now.get(key, _MISSING) is not value:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from types import FunctionType
 from typing import Any
 
@@ -28,6 +28,34 @@ def common_generators() -> Iterator[torch.Generator]:
     yield torch.default_generator
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         yield from torch.cuda.default_generators
+
+
+def is_generator(value: Any) -> bool:
+    """Return whether a value is a random generator of torch, numpy or Python."""
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None and isinstance(value, numpy_random.Generator | numpy_random.RandomState):
+        return True
+    return isinstance(value, torch.Generator | random.Random)
+
+
+def restorer_of(generator: Any) -> Callable[[], Any]:
+    """Return a function that gives a generator (see ``is_generator``) its present state again.
+
+    Example:
+        >>> generator = random.Random(0)
+        >>> restore = restorer_of(generator)
+        >>> one = generator.random()
+        >>> restore()
+        >>> one == generator.random()
+        True
+    """
+    if isinstance(generator, torch.Generator):
+        return partial(generator.set_state, generator.get_state())
+    if isinstance(generator, random.Random):
+        return partial(generator.setstate, generator.getstate())
+    if hasattr(generator, "bit_generator"):
+        return partial(setattr, generator.bit_generator, "state", generator.bit_generator.state)
+    return partial(generator.set_state, generator.get_state(legacy=False))
 
 
 @contextmanager

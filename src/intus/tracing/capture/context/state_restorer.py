@@ -9,11 +9,14 @@ import torch
 from torch import Tensor
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn import Module
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
 
 from ..memory import is_freed, memory_of
 from .attributes import Attributes
 from .autograd_flags import Flags
 from .autograd_history import AutogradHistory
+from .reachable import stateful
 from .sharded_parameters import ShardedParameters
 
 
@@ -55,6 +58,42 @@ class StateRestorer:
         if self._watching:
             self._attributes.remember(module)
             self._sharded.remember(module)
+
+    def add_late_module(self, module: Module) -> None:
+        """Notice what changes in a module that the pass has met and that was not found before it."""
+        if self._watching:
+            self._attributes.remember_late(module)
+
+    def add_reachable(self, *values: Any) -> None:
+        """Copy the state of the modules, optimizers and generators that a call can reach.
+
+        Args:
+            *values: What the call consists of.
+        """
+        if not self._watching:
+            return
+        for found in stateful(*values):
+            if isinstance(found, Optimizer):
+                self._attributes.remember_optimizer(found)
+                for state in found.state.values():
+                    self._add_all(state.values() if isinstance(state, dict) else ())
+                continue
+            if not isinstance(found, Module):
+                self._attributes.remember_generator(found)
+                continue
+            for module in found.modules():
+                self.add_module(module)
+                self._add_all(module._parameters.values())
+                self._add_all(module._buffers.values())
+
+    def _add_all(self, values: Iterable[Any]) -> None:
+        for t in values:
+            if isinstance(t, Tensor) and not is_lazy(t):
+                self.add(t)
+
+    def changed_late(self) -> list[Module]:
+        """Return the modules whose attributes ``restore`` cannot restore, and that changed."""
+        return self._attributes.changed_late()
 
     def add_arguments(self, values: Any) -> None:
         """Copy the attributes and elements of the objects among the arguments of the pass."""

@@ -1,0 +1,104 @@
+"""Find the modules, optimizers and random generators that a call can reach, to know their state before it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from functools import partial
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from ....core.nested import slots
+from .randomness import is_generator
+
+_MOST = 5_000  # objects visited
+_KNOWN = {"torch", "numpy", "intus"} | sys.stdlib_module_names
+_PLAIN = (str, bytes, int, float, complex, bool, type(None), type, Tensor, CodeType, ModuleType)
+
+
+def stateful(*values: Any) -> Iterator[Any]:
+    """Yield the modules, optimizers and generators that can be reached from values, each once; no code runs.
+
+    Functions are followed to what their closures hold and to the globals, also of imported modules, that they
+    name; other objects to their attributes. Submodules of a module are not yielded.
+
+    Args:
+        *values: What a call consists of: a function and its arguments.
+
+    Example:
+        >>> net = Module()
+        >>> list(stateful(lambda x: net(x))) == [net]
+        True
+    """
+    todo, visited = list(values)[::-1], dict[int, Any]()  # keeping the objects prevents reuse of their ids
+    while todo and len(visited) < _MOST:
+        value = todo.pop()
+        if issubclass(type(value), _PLAIN) or id(value) in visited:
+            continue
+        visited[id(value)] = value
+        if issubclass(type(value), Module | Optimizer) or is_generator(value):
+            yield value
+        else:
+            todo.extend(_parts(value))
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """Return what a value refers to; no code of the caller runs."""
+    kind = type(value)
+    if issubclass(kind, FunctionType):
+        return () if _is_known(value) else named_by(value)
+    if issubclass(kind, MethodType):
+        return value.__func__, value.__self__
+    if issubclass(kind, partial):
+        return value.func, value.args, value.keywords
+    if issubclass(kind, dict):
+        return list(dict.values(value))
+    if issubclass(kind, list | tuple | set | frozenset):
+        return list(value)
+    if _is_known(kind):
+        return ()
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        attributes = {}
+    return [*attributes.values(), *slots(value).values(), vars(kind).get("__call__")]
+
+
+def named_by(function: FunctionType) -> Iterator[Any]:
+    """Yield what the code of a function can refer to: its closure, defaults, attributes and globals."""
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:
+            continue  # an empty cell
+    yield function.__defaults__
+    yield function.__kwdefaults__
+    yield function.__dict__
+    names = set(_names(function.__code__))
+    for name in names & function.__globals__.keys():
+        yield from _attributes(function.__globals__[name], names)
+
+
+def _attributes(value: Any, names: set[str], depth: int = 4) -> Iterator[Any]:
+    """Yield a value and, if it is a module, its attributes that the function names (``ops.gelu.fused``)."""
+    yield value
+    if issubclass(type(value), ModuleType) and depth and value.__name__.partition(".")[0] not in _KNOWN:
+        attributes = vars(value)
+        for name in names & attributes.keys():
+            yield from _attributes(attributes[name], names, depth - 1)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _is_known(thing: Any) -> bool:
+    name = getattr(thing, "__module__", None)
+    return isinstance(name, str) and name.partition(".")[0] in _KNOWN
