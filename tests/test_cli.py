@@ -145,7 +145,7 @@ def test_view_of_saved_trace(tmp_path: Path) -> None:
         (["view", "{net}:Sized(1, 2)", "--no-open"], "Write {net}:NAME, or {net}:'NAME(…)' with arguments"),
         (
             ["view", "{net}:Net", "--inputs", "ones(4)", "--output", "/no/x.html", "--no-open"],
-            "--out /no/x.html",
+            "--out '/no/x.html'",
         ),
         (["view", "{net}:ready", "--inputs", "ones(4)", "--output", "x.jpg"], "path must end in .html, .svg"),
         (["view", "{net}:ready", "--inputs", "ones(4)", "--overlay", "tme"], "Did you mean 'time'"),
@@ -157,6 +157,10 @@ def test_view_of_saved_trace(tmp_path: Path) -> None:
         (["view", "torch.nn:Linea"], "torch.nn has no 'Linea'. Did you mean 'Linear'"),
         (["view", "torch.nn:Linear"], "write torch.nn:'Linear(…)' with its arguments"),
         (["view", "broken:Net"], "broken does not import: ValueError: no data"),
+        (
+            ["view", "{net}:ready", "--inputs", "ones(4)", "--output", "no/x.svg"],
+            "--out 'no/x.svg' cannot be",
+        ),
         (["demo", "--epochs", "0"], "--epochs 0 trains nothing"),
     ],
 )

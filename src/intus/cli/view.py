@@ -8,7 +8,7 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import InputError, check_installed
+from ..core.errors import InputError, check_folder, check_installed
 from ..viewing.overlay import BUILT_IN, OF_VALUES, to_save
 from .subject import inputs, subject
 
@@ -81,6 +81,11 @@ def _run(chosen: argparse.Namespace) -> int:
             f"on one page write: intus view {chosen.what} --beside {chosen.more[0]}"
         )
     check_installed("intus view", ["torch"], "torch")
+    if chosen.output is not None:  # before the model runs, which may take long
+        try:
+            check_folder(chosen.output)
+        except FileNotFoundError as error:
+            raise InputError(f"--out {error}") from None
     shown = _two(chosen) if chosen.beside else _one(chosen)
     options = {name: value for name in ("direction", "dark") if (value := getattr(chosen, name))}
     output = chosen.output or Path(tempfile.mkdtemp(prefix="intus-"), f"{shown.title}.html")

@@ -268,3 +268,15 @@ def test_detach_in_place_is_proven_and_rerun() -> None:
     assert t.validate()
     assert intus.validate(forward, x)
     assert torch.equal(t.rerun({"input_1": torch.ones(3)}).outputs[0].value, torch.ones(3).sin() * 2)
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS.keys())
+def test_expanded_input(look: Callable[..., Any]) -> None:
+    leaf = torch.randn(1, 4, requires_grad=True)
+    before = leaf.detach().clone()
+    for x in (before.expand(3, 4), leaf.expand(3, 4), (leaf * 1).expand(3, 4)):
+        result = look(nn.Linear(4, 2), x)
+        assert isinstance(result, intus.Trace) or result
+        assert torch.equal(x, before.expand(3, 4))
+    (leaf * 2).sum().backward()
+    assert torch.equal(leaf.grad, torch.full((1, 4), 2.0))

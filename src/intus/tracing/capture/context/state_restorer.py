@@ -194,7 +194,7 @@ class StateRestorer:
             if is_freed(data):
                 continue
             with torch.no_grad(), torch.inference_mode(data.is_inference()):
-                data.copy_(before)
+                _write(data, before)
                 if _geometry_differs(tensor, data):  # it was resized, or its ``data`` was set
                     tensor.data = data
         for t in self._leaves.values():
@@ -223,6 +223,15 @@ class StateRestorer:
                 self.lost.append(t)
         self._sizes.clear()
         self._emptied.clear()
+
+
+def _write(data: Tensor, values: Tensor) -> None:
+    """Copy values into a tensor, which may be expanded: torch refuses to write an element several times."""
+    if data.layout == torch.strided:
+        for axis, (length, step) in enumerate(zip(data.shape, data.stride(), strict=True)):
+            if length > 1 and step == 0:
+                data, values = data.narrow(axis, 0, 1), values.narrow(axis, 0, 1)
+    data.copy_(values)
 
 
 def _geometry_differs(one: Tensor, other: Tensor) -> bool:
