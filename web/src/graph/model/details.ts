@@ -5,6 +5,9 @@ import { dimensions } from "./facts.ts";
 import { NONE, plus } from "./lists.ts";
 import type { Tree, TreeNode } from "./tree.ts";
 
+/** What boxes show: their names, also their details, or also every parameter as a box (parameters.ts). */
+export type Details = "names" | "full" | "parameters";
+
 const MOST = 3; // labels, tensors, parameters or buffers listed
 
 /** The parameters of every box that runs operations, by tree. */
@@ -12,7 +15,7 @@ const paramsByTree = new WeakMap<Tree, Map<number, number[]>>();
 
 /** Return the lines with the details of a closed box; none unless the tree shows details. */
 export function details(tree: Tree, node: TreeNode): string[] {
-  if (!tree.full) return NONE;
+  if (tree.details === "names") return NONE;
   const { scene, nodes } = tree;
   const { ops, metas } = scene;
   const around = node.kind === "module" ? node : moduleAround(tree, node);
@@ -49,4 +52,4 @@ function paramsOf(tree: Tree, id: number): number[] {
 }
 
 /** Return the text in the header of an open box after its title: its type and, with details, its address. */
-export const headerText = ({ full }: Tree, { address }: TreeNode, subtitle: string): string => (full && address ? `${subtitle}  @${address}` : subtitle);
+export const headerText = ({ details }: Tree, { address }: TreeNode, subtitle: string): string => (details !== "names" && address ? `${subtitle}  @${address}` : subtitle);

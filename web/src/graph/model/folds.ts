@@ -1,5 +1,5 @@
 // Groups, which keep the number of boxes small: one for many inputs or outputs, and one for equal modules in a row (a fold).
-import { INPUT } from "./scene.ts";
+import { INPUT, OP } from "./scene.ts";
 import { type Builder, type Kind, newNode } from "./tree.ts";
 
 const GROUP_FROM = 7; // the least number of inputs or outputs for a group
@@ -48,7 +48,7 @@ export function foldRepeats(builder: Builder): void {
   }
 }
 
-/** Return a number per box, equal for boxes with equal class, contents and shapes. */
+/** Return a number per box, equal for boxes with equal class, contents and shapes; the type of a buffer or parameter is its name. */
 function signatures({ scene, nodes }: Builder): Int32Array {
   const known = new Map<string, number>();
   const out = new Int32Array(nodes.length);
@@ -56,7 +56,7 @@ function signatures({ scene, nodes }: Builder): Int32Array {
   for (let id = nodes.length - 1; id >= 0; id--) {
     const node = nodes[id];
     const type = node.call >= 0 ? scene.modules[scene.calls.module[node.call]][1] : "";
-    const own = `${type}|${node.rows.map((row) => `${scene.ops.type[row]}:${scene.ops.meta[row]}`).join()}`;
+    const own = `${type}|${node.rows.map((row) => `${scene.ops.kind[row] === OP ? scene.ops.type[row] : ""}:${scene.ops.meta[row]}`).join()}`;
     const key = `${node.kind}|${own}|${children[id].reverse().join()}`;
     let value = known.get(key);
     if (value === undefined) known.set(key, (value = known.size));

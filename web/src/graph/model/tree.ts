@@ -1,5 +1,6 @@
 // Builds a tree of boxes from the columns of a scene and, for every container, the edges between its contents.
 import { decided, decisions, type Decisions } from "./branches.ts";
+import type { Details } from "./details.ts";
 import { foldRepeats, groupEnds } from "./folds.ts";
 import { Levels } from "./levels.ts";
 import { NONE, plus } from "./lists.ts";
@@ -75,12 +76,11 @@ export interface Tree {
   decisions: Decisions;
   /** Boxes that take more than one tensor. */
   several: Set<number>;
-  /** Whether boxes show their details (model/details.ts). */
-  full: boolean;
+  details: Details;
 }
 
 /** Build the tree of a scene. */
-export function buildTree(scene: Scene, full = false): Tree {
+export function buildTree(scene: Scene, details: Details = "names"): Tree {
   const nodes: TreeNode[] = [];
   const boxOf = new Int32Array(scene.ops.kind.length).fill(-1);
   const builder = { scene, nodes, boxOf };
@@ -107,7 +107,7 @@ export function buildTree(scene: Scene, full = false): Tree {
     ...{ scene, nodes, boxOf, placeOf, levels: new Levels(() => tree), firstPort: nodes.length, holders: [] },
     decisions: decisions(scene),
     several: takesSeveral({ scene, boxOf }),
-    full,
+    details,
   };
   for (const [row, decision] of tree.decisions.byRow) if (nodes[boxOf[row]]) nodes[boxOf[row]].decision = decided(decision);
   return tree;
