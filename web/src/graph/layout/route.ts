@@ -40,7 +40,8 @@ export function assemble(
   const bands = placeY(input, ranks, ends);
   for (const cell of cells) {
     const [top, bottom] = [bands.top[cell.rank + 1] + bands.over[cell.rank + 1], bands.bottom[cell.rank + 1] - bands.under[cell.rank + 1]];
-    cell.y = cell.index === -2 ? top : top + (bottom - top - cell.height) / 2;
+    const share = cell.index === -2 ? 0 : input.nodes[cell.index].low ? 1 : 0.5;
+    cell.y = top + (bottom - top - cell.height) * share;
   }
   const { points, starts } = new Router(input, cells, ends, bands).routes(chains, lanes);
   const { nodes } = input;
@@ -234,14 +235,21 @@ class Router {
     });
     // An even number of symmetric ends looks better without a straight one in the middle.
     const even = slots.length % 2 === 0 && Math.abs(slots[0] + slots[slots.length - 1]) < 2;
-    const widest = ends.reduce((most, end) => Math.max(most, this.input.edges[end.edge][start ? "outMark" : "mark"]), 0);
-    const textStep = widest && widest + SPACE.aside;
-    const middle = even || textStep ? (slots.length - 1) / 2 : straightest;
+    const marked = new Set<number>();
+    const widest = ends.reduce((most, { edge }, i) => {
+      const mark = this.input.edges[edge][start ? "outMark" : "mark"];
+      if (mark) marked.add(slotOf[i]);
+      return Math.max(most, mark);
+    }, 0);
+    const places = [0]; // beside a mark there is room for the widest
+    for (let slot = 1; slot < slots.length; slot++) places.push(places[slot - 1] + (marked.has(slot - 1) ? widest + SPACE.aside : SPACE.step));
+    const last = places[slots.length - 1];
+    const straight = places[straightest];
+    const middle = even || widest ? last / 2 : straight;
     const room = Math.max(0, cell.width / 2 - this.input.corner);
-    const last = slots.length - 1;
-    const reach = textStep ? Math.max(last / 2, 0.5) : Math.max(straightest, last - straightest, 1);
-    const step = cell.index === -2 ? 0 : Math.min(Math.max(SPACE.step, textStep), room / reach);
-    ends.forEach((end, i) => this.put(cell, end, start, (slotOf[i] - middle) * step));
+    const reach = widest ? Math.max(last / 2, SPACE.step / 2) : Math.max(straight, last - straight, SPACE.step);
+    const share = cell.index === -2 ? 0 : Math.min(1, room / reach);
+    ends.forEach((end, i) => this.put(cell, end, start, (places[slotOf[i]] - middle) * share));
   }
 
   /** Place an end at an offset from the middle of its box, or where it is fixed. */

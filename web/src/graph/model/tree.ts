@@ -233,12 +233,18 @@ function placeBuffers(builder: Builder): void {
       home.buffers = plus(home.buffers, row);
       continue;
     }
-    const box = newNode(builder, kind, home.id, boxes.reduce((least, b) => Math.min(least, nodes[b].order), Infinity) - 0.5);
+    const box = newNode(builder, kind, home.id, boxes.reduce((least, b) => Math.min(least, orderIn(nodes, home.id, b)), Infinity) - 0.5);
     box.rows = [row];
     boxOf[row] = box.id;
     touched.add(home);
   }
   for (const home of touched) home.children.sort((a, b) => nodes[a].order - nodes[b].order);
+}
+
+/** Return the order of the child of a container that a box is, or is in. */
+function orderIn(nodes: TreeNode[], container: number, box: number): number {
+  while (nodes[box].parent !== container) box = nodes[box].parent;
+  return nodes[box].order;
 }
 
 function commonParent(nodes: TreeNode[], a: number, b: number): number {
