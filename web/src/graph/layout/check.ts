@@ -35,7 +35,7 @@ const measure = (text: string, size: number, bold: boolean): number => text.leng
 
 /** Lay out a scene with containers open to a depth, downwards or to the right (`turned`), and measure the layout. */
 export function measureScene(scene: Scene, depth: number, turned = false): LayoutReport {
-  const tree = buildTree(scene);
+  const tree = buildTree(scene, "names");
   const layoutView = new (turned ? RightwardLayout : LayoutView)(tree, figures(tree), measure);
   layoutView.openToDepth(depth);
   return measureLayout(tree, layoutView.visible(), turned);

@@ -224,10 +224,12 @@ class Router {
     if (ends.length === 1) return this.put(cell, ends[0], start, 0);
     ends.sort((a, b) => a.towards - b.towards);
     const slots: number[] = [];
+    const marks: number[] = [];
     const slotOf = ends.map((end, i) => {
       const same = i > 0 && end.lane !== null && end.lane === ends[i - 1].lane;
-      if (!same) slots.push(end.towards - cell.x);
-      return slots.length - 1;
+      const slot = same ? slots.length - 1 : slots.push(end.towards - cell.x) - 1;
+      marks[slot] = Math.max(marks[slot] ?? 0, this.input.edges[end.edge][start ? "outMark" : "mark"]);
+      return slot;
     });
     let straightest = 0;
     slots.forEach((away, i) => {
@@ -235,19 +237,13 @@ class Router {
     });
     // An even number of symmetric ends looks better without a straight one in the middle.
     const even = slots.length % 2 === 0 && Math.abs(slots[0] + slots[slots.length - 1]) < 2;
-    const marked = new Set<number>();
-    const widest = ends.reduce((most, { edge }, i) => {
-      const mark = this.input.edges[edge][start ? "outMark" : "mark"];
-      if (mark) marked.add(slotOf[i]);
-      return Math.max(most, mark);
-    }, 0);
-    const places = [0]; // beside a mark there is room for the widest
-    for (let slot = 1; slot < slots.length; slot++) places.push(places[slot - 1] + (marked.has(slot - 1) ? widest + SPACE.aside : SPACE.step));
-    const last = places[slots.length - 1];
+    const widest = marks.reduce((a, b) => Math.max(a, b));
+    let last = 0;
+    const places = slots.map((_, i) => (last += !i ? 0 : marks[i - 1] ? widest + SPACE.aside : SPACE.step)); // the text is right of its arrow
     const straight = places[straightest];
     const middle = even || widest ? last / 2 : straight;
     const room = Math.max(0, cell.width / 2 - this.input.corner);
-    const reach = widest ? Math.max(last / 2, SPACE.step / 2) : Math.max(straight, last - straight, SPACE.step);
+    const reach = widest ? middle : Math.max(straight, last - straight);
     const share = cell.index === -2 ? 0 : Math.min(1, room / reach);
     ends.forEach((end, i) => this.put(cell, end, start, (places[slotOf[i]] - middle) * share));
   }

@@ -53,7 +53,7 @@ function below(address: string, around: string): string {
 }
 
 /** Return the names of inputs and outputs in the model's code, by row. */
-function endNames({ ops, facts = {} }: Scene): Map<number, string> {
+export function endNames({ ops, facts = {} }: Scene): Map<number, string> {
   const names = new Map<number, string>();
   for (const [kind, called] of [[INPUT, facts.inputs], [OUTPUT, facts.outputs]] as [number, string[] | undefined][]) {
     let place = 0;

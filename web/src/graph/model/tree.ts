@@ -6,7 +6,7 @@ import { Levels } from "./levels.ts";
 import { NONE, plus } from "./lists.ts";
 import { type Marks, takesSeveral } from "./marks.ts";
 import { nameBoxes, namesOf } from "./naming.ts";
-import { BUFFER, CREATED, FAILED, INPUT, OP, OUTPUT, PARAMETER, type Scene } from "./scene.ts";
+import { BUFFER, CREATED, FAILED, INPUT, OP, PARAMETER, type Scene } from "./scene.ts";
 import { edgesByRow, type EdgesByRow } from "./stream.ts";
 
 export type Kind = "root" | "module" | "op" | "input" | "output" | "buffer" | "constant" | "parameter" | "group";
@@ -80,15 +80,15 @@ export interface Tree {
 }
 
 /** Build the tree of a scene. */
-export function buildTree(scene: Scene, details: Details = "names"): Tree {
+export function buildTree(scene: Scene, details: Details): Tree {
   const nodes: TreeNode[] = [];
   const boxOf = new Int32Array(scene.ops.kind.length).fill(-1);
   const builder = { scene, nodes, boxOf };
   newNode(builder, "root", -1, 0);
   const callBox = placeRows(builder);
   placeBuffers(builder);
-  groupEnds(builder, INPUT, "input");
-  groupEnds(builder, OUTPUT, "output");
+  groupEnds(builder, "input");
+  groupEnds(builder, "output");
   foldRepeats(builder);
   setDepths(nodes);
   nameBoxes(builder, callBox);

@@ -35,11 +35,10 @@ const DETAILS: [details: Details, word: string][] = [["names", "Names"], ["full"
 
 /** Return the toolbar. */
 export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActions, withTheme: boolean): Toolbar {
-  const paint = el("select", { "aria-label": "Color by", change: () => actions.paint(paint.value as PaintName) });
-  const given = el("option", { value: "given" });
-  const none = el("option", { value: "" }, "No color");
-  paint.append(none);
-  for (const [value, title] of builtIns(scene)) paint.append(el("option", { value }, title));
+  const option = ([value, word]: [string, string]): HTMLOptionElement => el("option", { value }, word);
+  const given = option(["given", ""]);
+  const none = option(["", "No color"]);
+  const paint = el("select", { "aria-label": "Color by", change: () => actions.paint(paint.value as PaintName) }, none, ...builtIns(scene).map(option));
   const depth = el("select", { "aria-label": "Depth", title: "Levels of modules to open (keys 1 to 9, * for all)", change: () => actions.openToDepth(depthNamed(depth.value)) });
   const mixed = el("option", { value: "", hidden: true }, "–");
   const { roll } = actions;
@@ -48,8 +47,8 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
   const rolledButton = el("button", { type: "button", class: "ig-toggle", title, click: () => roll?.(rolledButton.getAttribute("aria-pressed") !== "true") }, "Rolled");
   const detail = el(
     "select",
-    { "aria-label": "Details", title: "Show on every box its labels, shapes, sizes, parameters and address; also every parameter as a box", change: () => actions.detail(detail.value as Details) },
-    ...DETAILS.map(([value, word]) => el("option", { value }, word)),
+    { "aria-label": "Details", title: "What boxes show", change: () => actions.detail(detail.value as Details) },
+    ...DETAILS.map(option),
   );
   const setShown = (rolled: boolean, details: Details): void => {
     rolledButton.setAttribute("aria-pressed", String(rolled));
@@ -85,7 +84,7 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
   };
   const setDepth = (now: number | null, steps: number[]): void => {
     mixed.remove();
-    if (depth.length !== steps.length) depth.replaceChildren(...steps.map((step) => el("option", { value: depthName(step) }, depthName(step))));
+    if (depth.length !== steps.length) depth.replaceChildren(...steps.map(depthName).map((name) => option([name, name])));
     if (now === null) depth.prepend(mixed);
     depth.value = now === null ? "" : depthName(now);
   };

@@ -105,10 +105,6 @@ export abstract class Session {
     return this.graphModel.rolled;
   }
 
-  protected get details(): Details {
-    return this.tree.details;
-  }
-
   /** The current place: open boxes, selection, and whether it is rolled. */
   get place(): Place {
     return placeOf(this.tree, this.layoutView, this.selected, this.rolled);
@@ -154,7 +150,7 @@ export abstract class Session {
   /** Open modules down to a depth: 0 shows only the model's direct children, Infinity opens everything. */
   openToDepth(depth: number): void {
     const boxes = this.layoutView.depths.count(depth);
-    if (this.opening.isLarge(boxes)) this.opening.start({ scene: this.tree.scene, depth, details: this.details, font: this.font }, boxes, this.visible.count > 0);
+    if (this.opening.isLarge(boxes)) this.opening.start({ scene: this.tree.scene, depth, details: this.tree.details, font: this.font }, boxes, this.visible.count > 0);
     else this.openNow(depth);
   }
 
@@ -168,7 +164,7 @@ export abstract class Session {
 
   /** Show the passes of a layer as one box or separately, and boxes with these details; open boxes and the selection are kept. */
   show(rolled: boolean, details: Details): void {
-    if (rolled === this.rolled && details === this.details) return;
+    if (rolled === this.rolled && details === this.tree.details) return;
     const place = placeOf(this.tree, this.layoutView, this.selected, rolled);
     const names = this.selected > 0 ? this.tree.nodes[this.selected].names : [];
     this.opening.stop();
@@ -187,7 +183,7 @@ export abstract class Session {
   /** Show a place; if it does not list open boxes, those stay. With `reveal` the camera moves to the selected box. */
   follow(place: Partial<Place>, reveal = false): void {
     const rolled = isRecurrent(this.scene) ? place.rolled : undefined;
-    this.show(rolled ?? this.rolled, place.details ?? this.details);
+    this.show(rolled ?? this.rolled, place.details ?? this.tree.details);
     if (place.depth != null) this.openToDepth(place.depth);
     else if (place.open) this.change(() => openPlace(this.tree, this.layoutView, place), -1);
     const id = this.idOf(place.at ?? "");
