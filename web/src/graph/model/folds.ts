@@ -16,7 +16,7 @@ export function groupEnds(builder: Builder, kind: "input" | "output"): void {
   const names = endNames(scene);
   const sequences = new Map<string, number[]>();
   for (const id of ends) {
-    const name = names.get(nodes[id].rows[0])?.match(/^(\D.*?)\.\d/)?.[1] ?? "";
+    const name = names.get(nodes[id].rows[0])?.match(/^(.+?)\.\d/)?.[1] ?? "";
     sequences.set(name, plus(sequences.get(name), id));
   }
   const others: number[] = [];

@@ -35,6 +35,7 @@ export interface TreeNode {
   decision: string;
   order: number;
   flags: number;
+  /** Whether it reads parameters, or is one. */
   hasParams: boolean;
 }
 
@@ -235,6 +236,7 @@ function placeBuffers(builder: Builder): void {
     }
     const box = newNode(builder, kind, home.id, boxes.reduce((least, b) => Math.min(least, orderIn(nodes, home.id, b)), Infinity) - 0.5);
     box.rows = [row];
+    box.hasParams = kind === "parameter";
     boxOf[row] = box.id;
     touched.add(home);
   }
