@@ -389,11 +389,13 @@ def test_view_rolls_long_loops_by_default(flag: list[str], boxes: int, net: Path
     assert out.read_text().count('role="graphics-symbol"') == boxes
 
 
-def test_view_with_details(net: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("details", ["full", "parameters"])
+def test_view_with_details(details: str, net: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.svg"
-    options = ["--out", str(out), "--details", "full", "--no-open"]
+    options = ["--out", str(out), "--details", details, "--no-open"]
     assert main(["view", f"{net}:ready", "--inputs", "ones(4)", *options]) == 0
     assert "4 float32 · 16 B" in out.read_text()
+    assert (">fc.weight<" in out.read_text()) == (details == "parameters")
 
 
 def test_viewed_file_imports_from_its_folder(net: Path, tmp_path: Path) -> None:

@@ -215,3 +215,29 @@ def test_overlay_of_saved_values_colors_a_picture() -> None:
         "#440154",
         "#fde725",
     )  # a negative and a positive mean
+
+
+class Decoder(nn.Module):
+    """Returns logits and a cache, as a dict or as nested tuples."""
+
+    def __init__(self, layers: int, *, as_dict: bool) -> None:
+        super().__init__()
+        self.layers, self.as_dict = nn.ModuleList(nn.Linear(4, 4) for _ in range(layers)), as_dict
+
+    def forward(self, x: torch.Tensor) -> Any:
+        cache = []
+        for layer in self.layers:
+            x = layer(x)
+            cache.append((x + 1, x + 2))
+        return {"logits": x * 2, "cache": cache} if self.as_dict else (x * 2, cache)
+
+
+@pytest.mark.parametrize(("as_dict", "names"), [(True, ("logits", "cache")), (False, ("output_1", "1"))])
+def test_many_outputs_are_grouped_by_sequence(as_dict: bool, names: tuple[str, str]) -> None:
+    graph = trace(Decoder(6, as_dict=as_dict), torch.ones(1, 4)).graph
+    found = diagram_of(graph, depth=0)
+    ends = {box["title"]: box for box in found["boxes"] if box["kind"] in ("output", "group")}
+    assert ends.keys() == set(names)
+    assert ends[names[1]]["subtitle"] == "12 × output"
+    few = diagram_of(trace(Decoder(2, as_dict=as_dict), torch.ones(1, 4)).graph, depth=0)
+    assert sum(box["kind"] == "output" for box in few["boxes"]) == 5

@@ -1,5 +1,5 @@
 // Opens a saved file or notebook cell, whose graph is embedded in the page as gzip in base64.
-import { GraphView, type Beside, type openSides, type BuiltIn, type Paint, type WorkerProgram, type Scene } from "./graph/index.ts";
+import { GraphView, type Beside, type openSides, type BuiltIn, type Details, type Paint, type WorkerProgram, type Scene } from "./graph/index.ts";
 import { writeHash } from "./ui/hash.ts";
 
 /** The input of the graph's program (viewing/html.py). */
@@ -8,8 +8,7 @@ export interface Content {
   paint: BuiltIn | (Omit<Paint, "values"> & { values: Record<string, number | null> }) | null;
   depth: number | null;
   rolled: boolean | null;
-  /** Whether boxes show their details. */
-  full?: boolean;
+  details?: Details;
   beside?: Beside;
 }
 
@@ -20,9 +19,9 @@ declare const intusSides: { openSides: typeof openSides };
 export async function openFile(data: HTMLElement, host: HTMLElement, program: WorkerProgram): Promise<GraphView> {
   const packed = Uint8Array.from(atob(data.textContent!.trim()), (c) => c.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const { scene, paint, depth, rolled, full, beside } = (await new Response(stream).json()) as Content;
+  const { scene, paint, depth, rolled, details, beside } = (await new Response(stream).json()) as Content;
   const { hash } = location;
-  const options = { depth, rolled, full, themeButton: true, isGuest: parent !== window, ownsPage: parent === window && !beside, onPlace: writeHash, program };
+  const options = { depth, rolled, details, themeButton: true, isGuest: parent !== window, ownsPage: parent === window && !beside, onPlace: writeHash, program };
   const view = beside ? intusSides.openSides(GraphView, host, scene, beside, options) : new GraphView(host, scene, options);
   if (typeof paint === "string") view.paintBuiltIn(paint);
   else if (paint) view.paint({ ...paint, values: new Map(Object.entries(paint.values)) });

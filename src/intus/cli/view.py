@@ -64,7 +64,9 @@ def add(verbs: Any) -> None:
         help="show the passes of a recurrent layer as one box (default: if there are too many to read)",
     )
     verb.add_argument(
-        "--details", help="full: on every box its labels, shapes, sizes, parameters and address"
+        "--details",
+        help="full: on every box its labels, shapes, sizes, parameters and address; parameters: also every "
+        "parameter as a box",
     )
     verb.add_argument(
         "--direction", help="direction of the data flow, down or right (pictures; default: down)"

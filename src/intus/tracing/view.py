@@ -53,8 +53,9 @@ def view(
         rolled: Whether the passes of a recurrent layer are shown as one box. Default: if there are too many
             to read.
         details: ``"full"`` to write on every box its labels, the shape and size of its values, the shapes of
-            its parameters and its address, which are what ``save=`` takes; the page has a switch for it.
-            Default: only names.
+            its parameters and its address, which are what ``save=`` takes. ``"parameters"`` also draws
+            every parameter that an operation reads as a box with an edge into the operation; a shared one
+            is one box. The page has a menu for it. Default: only names.
         beside: Another trace, the path of a saved one, or a model that is run on the same inputs. The page
             then shows both, aligned, with what ``compare`` finds. ``overlay`` may then be ``"time"``,
             ``"memory"``, ``"parameters"`` or ``"flops"``. Needs ``intus[inspect]``.

@@ -70,6 +70,9 @@ _START = """
 
 DEEPEST = 1_000_000  # this depth opens every module
 
+#: What the boxes show besides their names; see ``View``.
+DETAILS = ("full", "parameters")
+
 
 def page(
     graph: Graph,
@@ -93,7 +96,7 @@ def page(
         depth: How many levels of modules are open at first, or ``"all"``. Default: as many as are readable.
         rolled: Whether the passes of a recurrent layer are one box. Default: where there would be too many
             boxes to read.
-        details: ``"full"`` to write on every box its labels, shapes, sizes, parameters and address.
+        details: ``"full"`` or ``"parameters"``; see ``View``. Default: names.
         values: Columns that summarize the saved activations; see ``scene.scene``.
         assets: A folder, relative to the page, that holds ``intus.css`` and ``intus.js``, for pages of one
             site that share them. Default: the page contains them.
@@ -148,7 +151,7 @@ def content(
         "paint": paint(overlay),
         "depth": DEEPEST if depth == "all" else depth,
         "rolled": rolled,
-        "full": details == "full",
+        "details": details or "names",
     }
 
 
@@ -192,7 +195,8 @@ class View:
         rolled: Whether the passes of a recurrent layer are one box. Default: where there would be too many
             boxes to read.
         details: ``"full"`` to write on every box its labels, the shape and size of its values, the shapes of
-            its parameters and its address. Labels and addresses are what ``save=`` takes. Default: names.
+            its parameters and its address. Labels and addresses are what ``save=`` takes. ``"parameters"``
+            also draws every parameter that an operation reads as a box. Default: names.
         values: Columns that summarize the saved activations; see ``intus.viewing.scene``. Default: none.
         height: The height of the notebook cell and of the widget in CSS pixels.
 
@@ -208,7 +212,8 @@ class View:
 
     Raises:
         InputError: ``overlay`` is none of these, names no address of the graph, or needs what the graph does
-            not have; ``depth`` is not a number of levels; or ``details`` is neither ``"full"`` nor None.
+            not have; ``depth`` is not a number of levels; or ``details`` is neither of ``"full"`` and
+            ``"parameters"``, nor None.
 
     Example:
         >>> from intus import trace
@@ -242,8 +247,8 @@ class View:
             )
         if not (depth is None or depth == "all" or (isinstance(depth, int) and depth >= 0)):
             raise InputError(f"depth must be a number of levels (0 or more) or 'all', got {depth!r}.")
-        if details not in (None, "full"):
-            raise InputError(f"details must be 'full' or None, got {details!r}.")
+        if details not in (None, *DETAILS):
+            raise InputError(f"details must be 'full', 'parameters' or None, got {details!r}.")
         self.graph = graph
         self.title = title or graph.model
         self.overlay = overlay

@@ -45,7 +45,7 @@ async function render({ model, el }) {
   const programs = (globalThis.intusPrograms ??= new Map());
   if (!programs.has(assets)) programs.set(assets, load(assets));
   const { style, program, script } = await programs.get(assets);
-  const { scene, paint, depth, rolled, full } = await unpack(model.get("_content")).json();
+  const { scene, paint, depth, rolled, details } = await unpack(model.get("_content")).json();
   const root = el.shadowRoot ?? el.attachShadow({ mode: "open" });
   const sheet = document.createElement("style");
   sheet.textContent = style;
@@ -64,7 +64,7 @@ async function render({ model, el }) {
     model.set("selected", address);
     model.save_changes();
   };
-  const options = { depth, rolled, full, onSelect, isGuest: true, program: { text: script } };
+  const options = { depth, rolled, details, onSelect, isGuest: true, program: { text: script } };
   const view = new program.GraphView(host, scene, options);
   if (typeof paint === "string") view.paintBuiltIn(paint);
   else if (paint) view.paint({ ...paint, values: new Map(Object.entries(paint.values)) });

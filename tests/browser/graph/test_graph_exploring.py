@@ -12,6 +12,7 @@ import pytest
 import torch
 from playwright.sync_api import Page
 from torch import Tensor, nn
+from transformers import GPT2Config, GPT2LMHeadModel
 from waiting import until
 from zoo import MODELS, Recurrent, graph_of
 
@@ -183,9 +184,9 @@ def test_details_switch_writes_labels_and_addresses_and_is_in_the_link(open_grap
     short = page.evaluate(details)
     page.evaluate(f"{VIEW}.selectBox(2)")
     chosen = page.locator(".ig-panel h2").inner_text()
-    button = page.get_by_role("button", name="Details", exact=True)
-    button.click()
-    assert button.get_attribute("aria-pressed") == "true"
+    menu = page.get_by_role("combobox", name="Details")
+    assert menu.input_value() == "names"
+    menu.select_option("full")
     tall = page.evaluate(details)
     assert len(tall) == len(short)
     assert all(b >= a + 13 for a, b in zip(short, tall, strict=True))
@@ -194,9 +195,59 @@ def test_details_switch_writes_labels_and_addresses_and_is_in_the_link(open_grap
     page.reload()
     until(page, f"Boolean({VIEW}?.still)")
     assert page.evaluate(details) == tall
-    page.get_by_role("button", name="Details", exact=True).click()
+    menu = page.get_by_role("combobox", name="Details")
+    assert menu.input_value() == "full"
+    menu.select_option("names")
     assert page.evaluate(details) == short
     until(page, "!location.hash.includes('details')")
+
+
+def test_parameters_are_boxes_on_request(open_graph: Open) -> None:
+    graph = MODELS["resnet50"]()
+    page = open_graph(View(graph, depth="all"))
+    drawn, reader = {param.address for param in graph.params}, "encoder.stages.0.layers.0.layer.0.convolution"
+    kept = {address: box["kind"] for address, box in boxes(page).items()}
+    assert not drawn & kept.keys()
+    page.evaluate(f"{VIEW}.select({reader!r})")
+    page.get_by_role("combobox", name="Details").select_option("parameters")
+    until(page, f"{VIEW}.still")
+    found = boxes(page)
+    assert drawn == found.keys() - kept.keys()
+    assert heading(page) == reader  # the selection is kept
+    page.get_by_role("combobox", name="Find in the graph").fill(f"{reader}.weight")
+    page.keyboard.press("Enter")
+    assert heading(page) == f"{reader}.weight"
+    assert page.locator(".ig-kind").inner_text() == "Parameter"
+    panel = page.locator(".ig-panel")
+    assert panel.get_by_role("button", name=reader, exact=True).is_visible()  # what reads it
+    until(page, "location.hash.includes('details=parameters')")
+    page.reload()
+    until(page, f"Boolean({VIEW}?.still)")
+    assert page.get_by_role("combobox", name="Details").input_value() == "parameters"
+    assert boxes(page).keys() == found.keys()
+    assert heading(page) == f"{reader}.weight"
+    page.get_by_role("combobox", name="Details").select_option("names")
+    assert {address: box["kind"] for address, box in boxes(page).items()} == kept
+
+
+def test_key_value_cache_is_one_box(open_graph: Open) -> None:
+    config = GPT2Config(n_layer=5, n_head=2, n_embd=8, vocab_size=16, n_positions=8, bos_token_id=0)
+    model = GPT2LMHeadModel(config).eval()
+    page = open_graph(trace(model, input_ids=torch.zeros(1, 3, dtype=torch.long), save="none").show())
+    until(page, f"{VIEW}.still")
+    found = {box["label"]: box for box in page.evaluate(f"{VIEW}.boxes()")}
+    cache, logits = found["past_key_values"], found["logits"]
+    assert cache["y"] < logits["y"]
+    assert f"{cache['kind']} {logits['kind']}" == "group output"
+    assert not [label for label in found if label.startswith("past_key_values.")]
+    assert [one["label"] for one in routes(page).values() if one["label"] == "10 tensors"] == ["10 tensors"]
+    items = page.get_by_role("treeitem")
+    assert items.filter(has_text="5 × GPT2Block").count() == 1
+    row = items.filter(has_text="past_key_values")
+    assert "10 × output" in row.inner_text()
+    row.dblclick()
+    names = {box["label"] for box in boxes(page).values()}
+    assert {f"past_key_values.{n}.{kind}" for n in range(5) for kind in ("keys", "values")} <= names
 
 
 def test_decisions_arguments_and_constants(open_graph: Open) -> None:

@@ -59,20 +59,24 @@ def test_labels_cover_nothing(measured: dict[tuple[str, str], Any], name: str) -
 
 @pytest.mark.parametrize("name", MODELS)
 def test_labels_are_nearest_to_their_own_edge(measured: dict[tuple[str, str], Any], name: str) -> None:
-    for found in (found for (model, _), found in measured.items() if model == name):
+    for depth, found in ((depth, found) for (model, depth), found in measured.items() if model == name):
         assert found["astray"] == []
-        assert found["unmarked"] == 0 or "wild" in name or name == "decoder"
+        most = 2 if "parameters" in depth else 0
+        assert found["unmarked"] <= most or "wild" in name or name == "decoder"
 
 
 def test_nearly_every_argument_and_pass_has_room_for_a_label(measured: dict[tuple[str, str], Any]) -> None:
-    assert sum(found["unmarked"] for found in measured.values()) < 60
+    for with_parameters, most in ((False, 60), (True, 160)):
+        reports = [f for (_, depth), f in measured.items() if ("parameters" in depth) == with_parameters]
+        assert sum(found["unmarked"] for found in reports) < most
 
 
 def test_nearly_every_shape_has_room_for_a_label(
     measured: dict[tuple[str, str], Any],
 ) -> None:
     assert {model for model, depth in measured if depth == "rolled"} >= {"recurrent", "decoder", "t5"}
-    for is_right, labels, omitted in ((False, 8000, 60), (True, 2000, 12)):
-        reports = [found for (_, depth), found in measured.items() if (depth == "right") == is_right]
+    of = {"right": (2000, 12), "parameters": (4000, 40), "parameters right": (1500, 40), "": (8000, 60)}
+    for which, (labels, omitted) in of.items():
+        reports = [f for (_, depth), f in measured.items() if (depth if depth in of else "") == which]
         assert sum(found["labels"] for found in reports) > labels
         assert sum(found["omitted"] for found in reports) < omitted

@@ -12,4 +12,5 @@ export { GraphView } from "./view/view.ts";
 export type { BuiltIn } from "./paint/paint.ts";
 export type { GraphOptions, Paint } from "./view/view.ts";
 export type { VisibleBox, VisibleRoute } from "./paint/visibleBoxes.ts";
+export type { Details } from "./model/details.ts";
 export type { Scene } from "./model/scene.ts";

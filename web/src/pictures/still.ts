@@ -39,8 +39,8 @@ export interface Still {
 
 /** Lay out a graph for a still picture. */
 export function still({ content, rightward: turned, theme }: PictureTask, measure: Measure): Still {
-  const { scene, depth, rolled, full } = content;
-  const graphModel = load(scene, rolled, depth, measure, full, turned ? RightwardLayout : LayoutView);
+  const { scene, depth, rolled, details } = content;
+  const graphModel = load(scene, rolled, depth, measure, details, turned ? RightwardLayout : LayoutView);
   graphModel.begin(depth);
   const { tree, figures, layoutView } = graphModel;
   const failed = failedBox(tree);

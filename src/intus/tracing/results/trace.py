@@ -804,7 +804,8 @@ class Trace:
                 many to read.
             details: ``"full"`` to write on every box its labels, the shape and size of its values, the shapes
                 of its parameters and its address, so that the picture is an index: what can be read there
-                is what ``save=`` takes. Default: only names.
+                is what ``save=`` takes. ``"parameters"`` also draws every parameter that an operation reads
+                as a box. Default: only names.
             direction: Where the data flows in a picture: ``"down"`` (default) or ``"right"``.
             overlay: What colors the boxes, as in ``intus.view``.
             dark: Whether a picture has the dark theme. Default: False.

@@ -155,17 +155,14 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 
 def flat(state: Any) -> list[Tensor]:
-    return [
-        torch.as_tensor(one) for one in torch.utils._pytree.tree_leaves(state) if not isinstance(one, str)
-    ]
+    leaves = torch.utils._pytree.tree_leaves(state)
+    return [torch.as_tensor(one) for one in leaves if isinstance(one, Tensor | float | int)]
 
 
 @pytest.mark.parametrize("verb", [intus.trace, intus.validate])
 @pytest.mark.parametrize("earlier_steps", [0, 2])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_training_step_is_undone_as_a_whole(
-    verb: Callable[..., Any], earlier_steps: int, optimizer: str
-) -> None:
+def test_training_step_is_undone(verb: Callable[..., Any], earlier_steps: int, optimizer: str) -> None:
     model = nn.Linear(4, 2)
     stepper = OPTIMIZERS[optimizer](model.parameters())
 

@@ -1,5 +1,6 @@
 // Measures layouts for tests: overlapping boxes, edges that cross unrelated boxes, overlapping labels, labels nearer to
 // another edge than to their own. Runs in node on the scenes of many models.
+import type { Details } from "../model/details.ts";
 import { figures } from "../model/facts.ts";
 import { tensorsOf } from "../model/levels.ts";
 import { isRecurrent, roll } from "../model/roll.ts";
@@ -7,6 +8,7 @@ import type { Scene } from "../model/scene.ts";
 import { buildTree, type Tree } from "../model/tree.ts";
 import { marksOf } from "../model/marks.ts";
 import { bends, pieces, pointOf } from "./curve.ts";
+import { drawn } from "../view/graphModel.ts";
 import { RightwardLayout } from "../../pictures/rightward.ts";
 import { LayoutView } from "./layoutView.ts";
 import type { PlacedBox, VisibleLayout } from "./visibleLayout.ts";
@@ -34,8 +36,8 @@ export interface LayoutReport {
 const measure = (text: string, size: number, bold: boolean): number => text.length * size * (bold ? 0.6 : 0.55);
 
 /** Lay out a scene with containers open to a depth, downwards or to the right (`turned`), and measure the layout. */
-export function measureScene(scene: Scene, depth: number, turned = false): LayoutReport {
-  const tree = buildTree(scene);
+function measureScene(scene: Scene, depth: number, turned = false, details: Details = "names"): LayoutReport {
+  const tree = buildTree(scene, details);
   const layoutView = new (turned ? RightwardLayout : LayoutView)(tree, figures(tree), measure);
   layoutView.openToDepth(depth);
   return measureLayout(tree, layoutView.visible(), turned);
@@ -209,10 +211,12 @@ function sample(line: Line): [number, number][] {
   return points;
 }
 
-/** Measure every scene with depth 0, 1, 2 and all, to the right, and also rolled if it is recurrent. */
+/** Measure every scene with depth 0, 1, 2 and all, to the right, with parameters in both directions, and also rolled if it is
+ * recurrent. */
 export const measureAll = (scenes: Record<string, Scene>): [string, string, LayoutReport][] =>
   Object.entries(scenes).flatMap(([name, scene]) => [
     ...[0, 1, 2, Infinity].map((depth): [string, string, LayoutReport] => [name, String(depth), measureScene(scene, depth)]),
     [name, "right", measureScene(scene, 2, true)],
+    ...[false, true].map((turned): [string, string, LayoutReport] => [name, `parameters${turned ? " right" : ""}`, measureScene(drawn(scene, isRecurrent(scene), "parameters"), turned ? 2 : Infinity, turned, "parameters")]),
     ...(isRecurrent(scene) ? [[name, "rolled", measureScene(roll(scene), Infinity)] as [string, string, LayoutReport]] : []),
   ]);

@@ -17,6 +17,8 @@ export interface LayoutNode {
   tail: number;
   /** Whether it stays in the first rank (inputs); other nodes without producers move down to their consumers. */
   pinned: boolean;
+  /** Whether it is at the bottom of its rank, near its consumers (parameters). */
+  low: boolean;
 }
 
 /** `fromDx` and `toDx` are the offset of a fixed end from its box's center (a port of an open container), or null. */

@@ -23,7 +23,7 @@ function keyOf({ nodes, ins, outs, edges, minWidth, gap }: LayoutInput): string 
   for (const id of ins) place.set(id, place.size);
   for (const id of outs) place.set(id, place.size);
   let key = `${minWidth} ${gap} ${ins.length} ${outs.length}`;
-  for (const { width, height, tail, pinned } of nodes) key += `|${width} ${height} ${tail} ${pinned}`;
+  for (const { id, ...node } of nodes) key += `|${Object.values(node)}`;
   for (const { from, to, fromDx, toDx, ...marks } of edges) key += `;${place.get(from)} ${place.get(to)} ${fromDx} ${toDx} ${Object.values(marks)}`;
   return key;
 }

@@ -212,7 +212,7 @@ export class LayoutView {
       nodes: shown.map((id) => {
         const [width, height] = this.size(id);
         const { kind, subtitle } = tree.nodes[id];
-        return { id, width, height, tail: sizes.tail(tree.nodes[id]), pinned: kind === "input" || subtitle === "input" };
+        return { id, width, height, tail: sizes.tail(tree.nodes[id]), pinned: kind === "input" || subtitle === "input", low: kind === "parameter" };
       }),
       ins: level.ins,
       outs: level.outs,

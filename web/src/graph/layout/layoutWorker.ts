@@ -1,4 +1,5 @@
 // Layout in a worker, so that the page stays responsive. The worker runs the page's own program.
+import type { Details } from "../model/details.ts";
 import { figures } from "../model/facts.ts";
 import type { Scene } from "../model/scene.ts";
 import { buildTree } from "../model/tree.ts";
@@ -7,11 +8,11 @@ import { pack, type PackedLayouts, unpack } from "./layoutTransfer.ts";
 import { LayoutView } from "./layoutView.ts";
 import { measurer } from "./measure.ts";
 
-/** A scene (already rolled if it should be) to lay out, open down to a depth, with text in a font. */
+/** A scene (as `drawn` in view/graphModel.ts returns it) to lay out, open down to a depth, with text in a font. */
 export interface LayoutTask {
   scene: Scene;
   depth: number;
-  full: boolean;
+  details: Details;
   font: string;
 }
 
@@ -40,8 +41,8 @@ export function serve(): void {
   });
 }
 
-function layOut({ scene, depth, full, font }: LayoutTask): Map<number, Layout> {
-  const tree = buildTree(scene, full);
+function layOut({ scene, depth, details, font }: LayoutTask): Map<number, Layout> {
+  const tree = buildTree(scene, details);
   const layoutView = new LayoutView(tree, figures(tree), measurer(font));
   layoutView.openToDepth(depth);
   return layoutView.layOut();

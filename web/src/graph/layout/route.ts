@@ -40,7 +40,8 @@ export function assemble(
   const bands = placeY(input, ranks, ends);
   for (const cell of cells) {
     const [top, bottom] = [bands.top[cell.rank + 1] + bands.over[cell.rank + 1], bands.bottom[cell.rank + 1] - bands.under[cell.rank + 1]];
-    cell.y = cell.index === -2 ? top : top + (bottom - top - cell.height) / 2;
+    const share = cell.index === -2 ? 0 : input.nodes[cell.index].low ? 1 : 0.5;
+    cell.y = top + (bottom - top - cell.height) * share;
   }
   const { points, starts } = new Router(input, cells, ends, bands).routes(chains, lanes);
   const { nodes } = input;
@@ -223,10 +224,12 @@ class Router {
     if (ends.length === 1) return this.put(cell, ends[0], start, 0);
     ends.sort((a, b) => a.towards - b.towards);
     const slots: number[] = [];
+    const marks: number[] = [];
     const slotOf = ends.map((end, i) => {
       const same = i > 0 && end.lane !== null && end.lane === ends[i - 1].lane;
-      if (!same) slots.push(end.towards - cell.x);
-      return slots.length - 1;
+      const slot = same ? slots.length - 1 : slots.push(end.towards - cell.x) - 1;
+      marks[slot] = Math.max(marks[slot] ?? 0, this.input.edges[end.edge][start ? "outMark" : "mark"]);
+      return slot;
     });
     let straightest = 0;
     slots.forEach((away, i) => {
@@ -234,14 +237,15 @@ class Router {
     });
     // An even number of symmetric ends looks better without a straight one in the middle.
     const even = slots.length % 2 === 0 && Math.abs(slots[0] + slots[slots.length - 1]) < 2;
-    const widest = ends.reduce((most, end) => Math.max(most, this.input.edges[end.edge][start ? "outMark" : "mark"]), 0);
-    const textStep = widest && widest + SPACE.aside;
-    const middle = even || textStep ? (slots.length - 1) / 2 : straightest;
+    const widest = marks.reduce((a, b) => Math.max(a, b));
+    let last = 0;
+    const places = slots.map((_, i) => (last += !i ? 0 : marks[i - 1] ? widest + SPACE.aside : SPACE.step)); // the text is right of its arrow
+    const straight = places[straightest];
+    const middle = even || widest ? last / 2 : straight;
     const room = Math.max(0, cell.width / 2 - this.input.corner);
-    const last = slots.length - 1;
-    const reach = textStep ? Math.max(last / 2, 0.5) : Math.max(straightest, last - straightest, 1);
-    const step = cell.index === -2 ? 0 : Math.min(Math.max(SPACE.step, textStep), room / reach);
-    ends.forEach((end, i) => this.put(cell, end, start, (slotOf[i] - middle) * step));
+    const reach = widest ? middle : Math.max(straight, last - straight);
+    const share = cell.index === -2 ? 0 : Math.min(1, room / reach);
+    ends.forEach((end, i) => this.put(cell, end, start, (places[slotOf[i]] - middle) * share));
   }
 
   /** Place an end at an offset from the middle of its box, or where it is fixed. */

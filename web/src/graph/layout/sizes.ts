@@ -87,8 +87,10 @@ export class Sizes {
     if (unmarked || node.children.length || node.parent < 0) return 0;
     const { into, out } = this.endsOf(this.tree.levels.get(node.parent));
     const room = (edges: LevelEdge[] = [], at: "into" | "out"): number => {
-      const widest = edges.reduce((most, edge) => Math.max(most, this.mark(marksOf(this.tree, edge)[at])), 0);
-      return widest && (Math.min(edges.length, MOST_ENDS) - 1) * (widest + SPACE.aside) + 2 * SPACE.corner;
+      const marks = edges.map((edge) => this.mark(marksOf(this.tree, edge)[at])).filter(Boolean);
+      const widest = marks.reduce((most, mark) => Math.max(most, mark), 0);
+      const [marked, plain] = [marks.length, edges.length - marks.length].map((count) => Math.min(count, MOST_ENDS));
+      return widest && (plain ? marked : marked - 1) * (widest + SPACE.aside) + Math.max(0, plain - 1) * SPACE.step + 2 * SPACE.corner;
     };
     return Math.max(room(into.get(node.id), "into"), room(out.get(node.id), "out"));
   }

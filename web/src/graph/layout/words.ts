@@ -69,7 +69,7 @@ export function spots({ turned, away: distances }: Lettering, route: Float64Arra
 const WIDE = 64;
 const PIECE = 8; // the length of the pieces of an edge
 
-const SLACK = 0.15; // text may be this much farther from its own edge, whose pieces are not exact
+const SLACK = 0.2; // text may be this much farther from its own edge, whose pieces are not exact
 const MOST_OWNERS = 12; // a piece that more edges share is of none of them
 
 interface Piece {

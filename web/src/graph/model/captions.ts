@@ -9,12 +9,8 @@ const LONGEST_CAPTION = 36;
 export function captions(node: TreeNode, figures: Figures): [title: string, subtitle: string] {
   if (!isBoxed(node)) return [short(node.title) + (node.decision && `  ${node.decision}`), ""];
   const parameters = figures.parameters[node.id];
-  const subtitle = node.kind === "group" && node.address === "" ? groupCaption(node) : node.subtitle;
+  const subtitle = node.kind === "group" ? `${node.children.length} × ${node.subtitle}` : node.subtitle;
   return [short(node.title), short(subtitle) + (parameters ? ` · ${count(parameters)}` : "")];
-}
-
-function groupCaption(node: TreeNode): string {
-  return isFold(node) ? `${node.children.length} × ${node.subtitle}` : "";
 }
 
 /** Return whether a box is a fold: it groups equal modules and shows one of them. */

@@ -5,6 +5,9 @@ import { dimensions } from "./facts.ts";
 import { NONE, plus } from "./lists.ts";
 import type { Tree, TreeNode } from "./tree.ts";
 
+/** What boxes show: their names, also their details, or also every parameter as a box (parameters.ts). */
+export type Details = "names" | "full" | "parameters";
+
 const MOST = 3; // labels, tensors, parameters or buffers listed
 
 /** The parameters of every box that runs operations, by tree. */
@@ -12,18 +15,19 @@ const paramsByTree = new WeakMap<Tree, Map<number, number[]>>();
 
 /** Return the lines with the details of a closed box; none unless the tree shows details. */
 export function details(tree: Tree, node: TreeNode): string[] {
-  if (!tree.full) return NONE;
+  if (tree.details === "names") return NONE;
   const { scene, nodes } = tree;
   const { ops, metas } = scene;
+  const isState = node.kind === "buffer" || node.kind === "parameter";
   const around = node.kind === "module" ? node : moduleAround(tree, node);
   const address = around?.address.replace(/:\d+$/, "") ?? "";
   const own = (name: string): string => (name.startsWith(`${address}.`) ? name.slice(address.length + 1) : name);
   const labels = node.rows.map((row) => ops.label[row]);
   const sizes = node.rows.map((row) => metas[ops.meta[row]]).map(([shape, dtype, , nbytes]) => `${dimensions(shape)} ${dtype} · ${bytes(nbytes)}`);
-  const params = (node.kind === "parameter" ? NONE : paramsOf(tree, node.id)).map((index) => `${own(scene.params[index][0])} ${dimensions(scene.params[index][1])}`);
+  const params = (isState ? NONE : paramsOf(tree, node.id)).map((index) => `${own(scene.params[index][0])} ${dimensions(scene.params[index][1])}`);
   const buffers = node.buffers.map((row) => `${own(scene.types[ops.type[row]])} ${dimensions(metas[ops.meta[row]][0])}`);
-  const ends = node.kind === "group" ? [node.children[0], node.children[node.children.length - 1]].map((id) => `@${nodes[id].address}`).join(" … ") : "";
-  return [...(labels[0] === node.title ? [] : listed(labels)), ...listed(sizes), listed(params).join(", "), listed(buffers).join(", "), ends || (around && node.kind !== "buffer" && node.kind !== "parameter" ? `@${around.address}` : "")].filter(Boolean);
+  const ends = node.kind === "group" ? [0, -1].map((place) => `@${nodes[node.children.at(place)!].address}`).join(" … ") : "";
+  return [...(labels[0] === node.title ? [] : listed(labels)), ...listed(sizes), listed(params).join(", "), listed(buffers).join(", "), ends || (around && !isState ? `@${around.address}` : "")].filter(Boolean);
 }
 
 /** Return a few of the items, with the last. */
@@ -49,4 +53,4 @@ function paramsOf(tree: Tree, id: number): number[] {
 }
 
 /** Return the text in the header of an open box after its title: its type and, with details, its address. */
-export const headerText = ({ full }: Tree, { address }: TreeNode, subtitle: string): string => (full && address ? `${subtitle}  @${address}` : subtitle);
+export const headerText = ({ details }: Tree, { address }: TreeNode, subtitle: string): string => (details !== "names" && address ? `${subtitle}  @${address}` : subtitle);

@@ -1,16 +1,30 @@
 // Groups, which keep the number of boxes small: one for many inputs or outputs, and one for equal modules in a row (a fold).
-import { INPUT } from "./scene.ts";
-import { type Builder, type Kind, newNode } from "./tree.ts";
+import { plus } from "./lists.ts";
+import { endNames } from "./naming.ts";
+import { OP } from "./scene.ts";
+import { type Builder, newNode } from "./tree.ts";
 
 const GROUP_FROM = 7; // the least number of inputs or outputs for a group
-const FOLD_FROM = 3; // the least number of equal modules in a row for a fold
+const FOLD_FROM = 3; // the least number of equal modules in a row for a fold, and of elements of a sequence for a group
 
-/** Put many inputs, or many outputs, into a group, so that 24 cached keys do not hide the model. */
-export function groupEnds(builder: Builder, rowKind: number, kind: Kind): void {
-  const { nodes } = builder;
+/** Put many inputs, or many outputs, into groups, so that 24 cached keys do not hide the model: one for the elements of each
+ * sequence, such as `past_key_values`, and one for the others if they are still many. */
+export function groupEnds(builder: Builder, kind: "input" | "output"): void {
+  const { nodes, scene } = builder;
   const ends = nodes[0].children.filter((id) => nodes[id].kind === kind);
   if (ends.length < GROUP_FROM) return;
-  wrap(builder, ends, `${ends.length} ${rowKind === INPUT ? "inputs" : "outputs"}`, kind);
+  const names = endNames(scene);
+  const sequences = new Map<string, number[]>();
+  for (const id of ends) {
+    const name = names.get(nodes[id].rows[0])?.match(/^(.+?)\.\d/)?.[1] ?? "";
+    sequences.set(name, plus(sequences.get(name), id));
+  }
+  const others: number[] = [];
+  for (const [name, members] of sequences) {
+    if (name && members.length >= FOLD_FROM) wrap(builder, members, name, kind);
+    else others.push(...members);
+  }
+  if (others.length >= GROUP_FROM) wrap(builder, others, `${kind}s`, kind);
 }
 
 function wrap(builder: Builder, members: number[], title: string, subtitle: string): void {
@@ -48,7 +62,7 @@ export function foldRepeats(builder: Builder): void {
   }
 }
 
-/** Return a number per box, equal for boxes with equal class, contents and shapes. */
+/** Return a number per box, equal for boxes with equal class, contents and shapes; the type of a buffer or parameter is its name. */
 function signatures({ scene, nodes }: Builder): Int32Array {
   const known = new Map<string, number>();
   const out = new Int32Array(nodes.length);
@@ -56,7 +70,7 @@ function signatures({ scene, nodes }: Builder): Int32Array {
   for (let id = nodes.length - 1; id >= 0; id--) {
     const node = nodes[id];
     const type = node.call >= 0 ? scene.modules[scene.calls.module[node.call]][1] : "";
-    const own = `${type}|${node.rows.map((row) => `${scene.ops.type[row]}:${scene.ops.meta[row]}`).join()}`;
+    const own = `${type}|${node.rows.map((row) => `${scene.ops.kind[row] === OP ? scene.ops.type[row] : ""}:${scene.ops.meta[row]}`).join()}`;
     const key = `${node.kind}|${own}|${children[id].reverse().join()}`;
     let value = known.get(key);
     if (value === undefined) known.set(key, (value = known.size));

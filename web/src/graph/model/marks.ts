@@ -62,7 +62,7 @@ export function takesSeveral({ scene, boxOf }: Pick<Tree, "scene" | "boxOf">): S
   const { src, dst, arg } = scene.edges;
   for (let raw = 0; raw < src.length; raw++) {
     const box = boxOf[dst[raw]];
-    if (box < 0 || (boxOf[src[raw]] === box && !scene.edges.out)) continue;
+    if (box < 0 || arg[raw] < 0 || (boxOf[src[raw]] === box && !scene.edges.out)) continue;
     const known = first.get(box);
     if (known === undefined) first.set(box, arg[raw]);
     else if (known !== arg[raw]) found.add(box);

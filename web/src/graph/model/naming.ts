@@ -45,15 +45,15 @@ function addressAround(nodes: TreeNode[], node: TreeNode): string {
   return parent.kind === "module" ? parent.address.replace(/:\d+$/, "") : "";
 }
 
-/** Return an address relative to a container's: `h.0` for `transformer.h.0` in `transformer`. A bare number would say too
- * little, so `features.0` is unchanged in `features`. */
+/** Return an address relative to a container's: `h.0` for `transformer.h.0` in `transformer`. A name that begins with a
+ * number would say too little, so `features.0` is unchanged in `features`. */
 function below(address: string, around: string): string {
   const rest = around && address.startsWith(around + ".") ? address.slice(around.length + 1) : address;
-  return /^\d+(:\d+)?$/.test(rest) && around ? `${around.slice(around.lastIndexOf(".") + 1)}.${rest}` : rest;
+  return /^\d/.test(rest) && around ? `${around.slice(around.lastIndexOf(".") + 1)}.${rest}` : rest;
 }
 
 /** Return the names of inputs and outputs in the model's code, by row. */
-function endNames({ ops, facts = {} }: Scene): Map<number, string> {
+export function endNames({ ops, facts = {} }: Scene): Map<number, string> {
   const names = new Map<number, string>();
   for (const [kind, called] of [[INPUT, facts.inputs], [OUTPUT, facts.outputs]] as [number, string[] | undefined][]) {
     let place = 0;

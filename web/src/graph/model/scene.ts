@@ -59,6 +59,7 @@ export interface Scene {
   edges: {
     src: number[];
     dst: number[];
+    /** index into args, -1 if it is unknown, which only added parameters have (parameters.ts) */
     arg: number[];
     /** In a rolled scene: "Out 1-2" and "In 3" for an edge that does not exist in every pass */
     out?: string[];

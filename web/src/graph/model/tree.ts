@@ -1,11 +1,12 @@
 // Builds a tree of boxes from the columns of a scene and, for every container, the edges between its contents.
 import { decided, decisions, type Decisions } from "./branches.ts";
+import type { Details } from "./details.ts";
 import { foldRepeats, groupEnds } from "./folds.ts";
 import { Levels } from "./levels.ts";
 import { NONE, plus } from "./lists.ts";
 import { type Marks, takesSeveral } from "./marks.ts";
 import { nameBoxes, namesOf } from "./naming.ts";
-import { BUFFER, CREATED, FAILED, INPUT, OP, OUTPUT, PARAMETER, type Scene } from "./scene.ts";
+import { BUFFER, CREATED, FAILED, INPUT, OP, PARAMETER, type Scene } from "./scene.ts";
 import { edgesByRow, type EdgesByRow } from "./stream.ts";
 
 export type Kind = "root" | "module" | "op" | "input" | "output" | "buffer" | "constant" | "parameter" | "group";
@@ -34,6 +35,7 @@ export interface TreeNode {
   decision: string;
   order: number;
   flags: number;
+  /** Whether it reads parameters, or is one. */
   hasParams: boolean;
 }
 
@@ -75,20 +77,19 @@ export interface Tree {
   decisions: Decisions;
   /** Boxes that take more than one tensor. */
   several: Set<number>;
-  /** Whether boxes show their details (model/details.ts). */
-  full: boolean;
+  details: Details;
 }
 
 /** Build the tree of a scene. */
-export function buildTree(scene: Scene, full = false): Tree {
+export function buildTree(scene: Scene, details: Details): Tree {
   const nodes: TreeNode[] = [];
   const boxOf = new Int32Array(scene.ops.kind.length).fill(-1);
   const builder = { scene, nodes, boxOf };
   newNode(builder, "root", -1, 0);
   const callBox = placeRows(builder);
   placeBuffers(builder);
-  groupEnds(builder, INPUT, "input");
-  groupEnds(builder, OUTPUT, "output");
+  groupEnds(builder, "input");
+  groupEnds(builder, "output");
   foldRepeats(builder);
   setDepths(nodes);
   nameBoxes(builder, callBox);
@@ -107,7 +108,7 @@ export function buildTree(scene: Scene, full = false): Tree {
     ...{ scene, nodes, boxOf, placeOf, levels: new Levels(() => tree), firstPort: nodes.length, holders: [] },
     decisions: decisions(scene),
     several: takesSeveral({ scene, boxOf }),
-    full,
+    details,
   };
   for (const [row, decision] of tree.decisions.byRow) if (nodes[boxOf[row]]) nodes[boxOf[row]].decision = decided(decision);
   return tree;
@@ -233,12 +234,19 @@ function placeBuffers(builder: Builder): void {
       home.buffers = plus(home.buffers, row);
       continue;
     }
-    const box = newNode(builder, kind, home.id, boxes.reduce((least, b) => Math.min(least, nodes[b].order), Infinity) - 0.5);
+    const box = newNode(builder, kind, home.id, boxes.reduce((least, b) => Math.min(least, orderIn(nodes, home.id, b)), Infinity) - 0.5);
     box.rows = [row];
+    box.hasParams = kind === "parameter";
     boxOf[row] = box.id;
     touched.add(home);
   }
   for (const home of touched) home.children.sort((a, b) => nodes[a].order - nodes[b].order);
+}
+
+/** Return the order of the child of a container that a box is, or is in. */
+function orderIn(nodes: TreeNode[], container: number, box: number): number {
+  while (nodes[box].parent !== container) box = nodes[box].parent;
+  return nodes[box].order;
 }
 
 function commonParent(nodes: TreeNode[], a: number, b: number): number {

@@ -3,6 +3,7 @@ import { el } from "../../ui/dom.ts";
 import { COLLAPSE, EXPAND, FIT, MINUS, OUTLINE, PLUS, THEME } from "../../ui/icons.ts";
 import { toggleTheme } from "../../ui/theme.ts";
 import { depthName, depthNamed } from "../model/depths.ts";
+import type { Details } from "../model/details.ts";
 import { totals } from "../model/facts.ts";
 import type { Scene } from "../model/scene.ts";
 import { builtIns, type PaintName } from "../paint/paint.ts";
@@ -17,7 +18,7 @@ export interface ToolbarActions {
   fit(): void;
   /** Null if no layer ran more than once. */
   roll: ((rolled: boolean) => void) | null;
-  detail(full: boolean): void;
+  detail(details: Details): void;
   paint(which: PaintName): void;
 }
 
@@ -25,31 +26,33 @@ export interface Toolbar {
   element: HTMLElement;
   /** Show the name of the current paint, and the title of the one given from outside ("" for none). */
   setPaint(which: PaintName, given: string): void;
-  setShown(rolled: boolean, full: boolean): void;
+  setShown(rolled: boolean, details: Details): void;
   /** Show the current depth among all depths; null if the open boxes match no depth. */
   setDepth(depth: number | null, steps: number[]): void;
 }
 
+const DETAILS: [details: Details, word: string][] = [["names", "Names"], ["full", "Details"], ["parameters", "Parameters"]];
+
 /** Return the toolbar. */
 export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActions, withTheme: boolean): Toolbar {
-  const paint = el("select", { "aria-label": "Color by", change: () => actions.paint(paint.value as PaintName) });
-  const given = el("option", { value: "given" });
-  const none = el("option", { value: "" }, "No color");
-  paint.append(none);
-  for (const [value, title] of builtIns(scene)) paint.append(el("option", { value }, title));
+  const option = ([value, word]: [string, string]): HTMLOptionElement => el("option", { value }, word);
+  const given = option(["given", ""]);
+  const none = option(["", "No color"]);
+  const paint = el("select", { "aria-label": "Color by", change: () => actions.paint(paint.value as PaintName) }, none, ...builtIns(scene).map(option));
   const depth = el("select", { "aria-label": "Depth", title: "Levels of modules to open (keys 1 to 9, * for all)", change: () => actions.openToDepth(depthNamed(depth.value)) });
   const mixed = el("option", { value: "", hidden: true }, "–");
   const { roll } = actions;
   const line = totals(scene).join(" · ");
-  const toggle = (label: string, title: string, press: (on: boolean) => void): HTMLButtonElement => {
-    const button = el("button", { type: "button", class: "ig-toggle", title, click: () => press(button.getAttribute("aria-pressed") !== "true") }, label);
-    return button;
-  };
-  const rolledButton = toggle("Rolled", "Show the passes of a layer that ran more than once as one box", (on) => roll?.(on));
-  const detailsButton = toggle("Details", "Show on every box its labels, shapes, sizes, parameters and address", actions.detail);
-  const setShown = (rolled: boolean, full: boolean): void => {
+  const title = "Show the passes of a layer that ran more than once as one box";
+  const rolledButton = el("button", { type: "button", class: "ig-toggle", title, click: () => roll?.(rolledButton.getAttribute("aria-pressed") !== "true") }, "Rolled");
+  const detail = el(
+    "select",
+    { "aria-label": "Details", title: "What boxes show", change: () => actions.detail(detail.value as Details) },
+    ...DETAILS.map(option),
+  );
+  const setShown = (rolled: boolean, details: Details): void => {
     rolledButton.setAttribute("aria-pressed", String(rolled));
-    detailsButton.setAttribute("aria-pressed", String(full));
+    detail.value = details;
   };
   const element = el(
     "div",
@@ -58,7 +61,7 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
     el("div", { class: "ig-title" }, el("h1", { title: scene.model }, scene.model), el("p", { title: line }, line)),
     search,
     roll && rolledButton,
-    detailsButton,
+    el("label", { class: "ig-paint" }, detail),
     el("label", { class: "ig-paint" }, el("span", {}, "Color"), paint),
     el(
       "div",
@@ -81,7 +84,7 @@ export function toolbar(scene: Scene, search: HTMLElement, actions: ToolbarActio
   };
   const setDepth = (now: number | null, steps: number[]): void => {
     mixed.remove();
-    if (depth.length !== steps.length) depth.replaceChildren(...steps.map((step) => el("option", { value: depthName(step) }, depthName(step))));
+    if (depth.length !== steps.length) depth.replaceChildren(...steps.map(depthName).map((name) => option([name, name])));
     if (now === null) depth.prepend(mixed);
     depth.value = now === null ? "" : depthName(now);
   };

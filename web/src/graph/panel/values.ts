@@ -29,8 +29,8 @@ export function summaryOf(scene: Scene, row: number): Summary | null {
   if (!places) placesByScene.set(scene, (places = new Map(values.row.map((at, i) => [at, i]))));
   const i = places.get(row);
   if (i === undefined) return null;
-  const { mean, std, low, high, nan, inf, zero, histogram, picture } = values;
-  return { mean: mean[i], std: std[i], low: low[i], high: high[i], nan: nan[i], inf: inf[i], zero: zero[i], histogram: histogram[i] ?? [], picture: picture?.[i] };
+  const { params, ...columns } = values;
+  return Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, column[i]])) as unknown as Summary;
 }
 
 /** Return the number of NaN and infinite elements of each parameter that has any. */

@@ -1,7 +1,9 @@
 // The model of a shown graph: the tree of boxes, their figures, and the open boxes.
 import { LayoutView } from "../layout/layoutView.ts";
 import type { Measure } from "../layout/sizes.ts";
+import type { Details } from "../model/details.ts";
 import { figures, type Figures } from "../model/facts.ts";
+import { withParameters } from "../model/parameters.ts";
 import { isRecurrent, roll } from "../model/roll.ts";
 import type { Scene } from "../model/scene.ts";
 import { buildTree, type Tree } from "../model/tree.ts";
@@ -9,10 +11,16 @@ import { buildTree, type Tree } from "../model/tree.ts";
 const READABLE = 26; // the number of boxes to show at first
 const MANY = 40; // with more boxes at first, a recurrent model is rolled
 
-/** Return the model of a scene, whose boxes show details if it is `full`. If `rolled` is not given, a recurrent model with too many boxes is rolled. */
-export function load(scene: Scene, rolled: boolean | null | undefined, depth: number | null | undefined, measure: Measure, full = false, layout = LayoutView): GraphModel {
-  const graphModel = new GraphModel(scene, rolled ?? false, full, measure, layout);
-  return rolled == null && isRecurrent(scene) && graphModel.count(depth) > MANY ? new GraphModel(scene, true, full, measure, layout) : graphModel;
+/** Return the scene to draw: rolled or not, with parameters or without. */
+export function drawn(scene: Scene, rolled: boolean, details: Details): Scene {
+  const whole = details === "parameters" ? withParameters(scene) : scene;
+  return rolled ? roll(whole) : whole;
+}
+
+/** Return the model of a scene. If `rolled` is not given, a recurrent model with too many boxes is rolled. */
+export function load(scene: Scene, rolled: boolean | null | undefined, depth: number | null | undefined, measure: Measure, details: Details = "names", layout = LayoutView): GraphModel {
+  const graphModel = new GraphModel(scene, rolled ?? false, details, measure, layout);
+  return rolled == null && isRecurrent(scene) && graphModel.count(depth) > MANY ? new GraphModel(scene, true, details, measure, layout) : graphModel;
 }
 
 /** A tree of boxes with their figures and layout. */
@@ -24,11 +32,11 @@ export class GraphModel {
   constructor(
     scene: Scene,
     readonly rolled: boolean,
-    full: boolean,
+    details: Details,
     measure: Measure,
     layout: typeof LayoutView,
   ) {
-    this.tree = buildTree(rolled ? roll(scene) : scene, full);
+    this.tree = buildTree(drawn(scene, rolled, details), details);
     this.figures = figures(this.tree);
     this.layoutView = new layout(this.tree, this.figures, measure);
   }

@@ -3,6 +3,7 @@ import { queryOf } from "../../ui/hash.ts";
 import type { LayoutView } from "../layout/layoutView.ts";
 import { isFold } from "../model/captions.ts";
 import { depthName, depthNamed } from "../model/depths.ts";
+import type { Details } from "../model/details.ts";
 import type { Tree, TreeNode } from "../model/tree.ts";
 
 /** What a link describes. */
@@ -10,8 +11,7 @@ export interface Place {
   /** The name of the selected box, "" for none. */
   at: string;
   rolled: boolean;
-  /** Whether boxes show their details. */
-  full: boolean;
+  details: Details;
   /** The depth down to which everything is open; null if the open boxes match no depth. */
   depth: number | null;
   /** The names of open boxes, and of folds with the member that each shows. */
@@ -29,7 +29,7 @@ export function placeOf(tree: Tree, layoutView: LayoutView, selected: number, ro
   const open = [...layoutView.open].filter((id) => id > 0).map((id) => tree.nodes[id]);
   const picks = open.filter(isFold).map((node): [string, number | "all"] => [nameOf(tree, node), layoutView.pickOf(node.id)]);
   return {
-    ...{ at: nameAt(tree, selected), rolled, full: tree.full, depth: layoutView.depth },
+    ...{ at: nameAt(tree, selected), rolled, details: tree.details, depth: layoutView.depth },
     open: open.map((node) => nameOf(tree, node)),
     picks: picks.filter(([, pick]) => pick !== 0),
   };
@@ -43,7 +43,7 @@ export function hashOf(tree: Tree, layoutView: LayoutView, selected: number, rol
   const { depth } = layoutView;
   if (selected > 0) query.set("at", nameAt(tree, selected));
   if (rolled) query.set("rolled", "1");
-  if (tree.full) query.set("details", "full");
+  if (tree.details !== "names") query.set("details", tree.details);
   if (depth !== null) query.set("depth", depthName(depth));
   else if (layoutView.open.size <= MOST) {
     const { open, picks } = placeOf(tree, layoutView, selected, rolled);
@@ -64,11 +64,14 @@ export function fromHash(hash: string): Partial<Place> | null {
   return {
     at: query.get("at") ?? "",
     rolled: query.has("rolled"),
-    full: query.has("details"),
+    details: detailsNamed(query.get("details")),
     ...(query.has("depth") ? { depth: depthNamed(query.get("depth")!) } : {}),
     ...(query.has("open") ? { open: query.getAll("open").filter(Boolean), picks } : {}),
   };
 }
+
+/** Return the details of a name in a link. */
+const detailsNamed = (name: string | null): Details => (name === "parameters" ? name : name ? "full" : "names");
 
 /** Open the boxes of a place; unknown names are ignored. */
 export function openPlace(tree: Tree, layoutView: LayoutView, place: Partial<Place>): void {

@@ -1,5 +1,6 @@
 // The options of a graph.
 import type { WorkerProgram } from "../layout/layoutWorker.ts";
+import type { Details } from "../model/details.ts";
 
 export interface GraphOptions {
   /** Called with the address of the selected box, or null. */
@@ -22,8 +23,8 @@ export interface GraphOptions {
   ownsPage?: boolean;
   /** Whether the passes of a layer are one box; default: where there would be too many boxes to read. */
   rolled?: boolean | null;
-  /** Whether boxes show their details. */
-  full?: boolean;
+  /** What boxes show; default: names. */
+  details?: Details;
   /** This program, for the worker that lays out large graphs; without it the page lays them out. */
   program?: WorkerProgram;
 }

@@ -6,6 +6,7 @@ import { fontOf, measurer } from "../layout/measure.ts";
 import type { Measure } from "../layout/sizes.ts";
 import { emptyLayout, type VisibleLayout } from "../layout/visibleLayout.ts";
 import { depthName, isAll } from "../model/depths.ts";
+import type { Details } from "../model/details.ts";
 import type { Figures } from "../model/facts.ts";
 import { isRecurrent } from "../model/roll.ts";
 import type { Scene } from "../model/scene.ts";
@@ -16,7 +17,7 @@ import type { CameraControl } from "../paint/camera.ts";
 import { GraphCanvas } from "../paint/canvas.ts";
 import { Colouring } from "../paint/colouring.ts";
 import { failedBox } from "../panel/failure.ts";
-import { type GraphModel, load } from "./graphModel.ts";
+import { drawn, type GraphModel, load } from "./graphModel.ts";
 import { openPlace, type Place, placeOf } from "./link.ts";
 import { Opening } from "./opening.ts";
 import type { GraphOptions } from "./options.ts";
@@ -51,7 +52,7 @@ export abstract class Session {
     );
     this.opening = new Opening(options.program ?? {}, this.graphCanvas.area, (depth, layouts) => this.openNow(depth, layouts));
     this.startWorkerEarly();
-    this.load(options.rolled, options.full);
+    this.load(options.rolled, options.details);
   }
 
   /** Called after the selection, the open boxes, the paint or rolling changed, to show it. */
@@ -74,16 +75,16 @@ export abstract class Session {
   /** If everything is to be open and it is large, start the worker before the page builds its own tree. */
   private startWorkerEarly(): void {
     const { scene, font } = this;
-    const { depth, rolled, full = false } = this.options;
+    const { depth, rolled, details = "names" } = this.options;
     const rows = scene.ops.kind.length;
     const unrolled = rolled === false || (rolled == null && !isRecurrent(scene));
-    if (depth != null && isAll(depth) && unrolled && this.opening.isLarge(rows)) this.opening.start({ scene, depth, full, font }, rows, false);
+    if (depth != null && isAll(depth) && unrolled && this.opening.isLarge(rows)) this.opening.start({ scene: drawn(scene, false, details), depth, details, font }, rows, false);
   }
 
   /** Build the model of the scene, rolled or not, and open it; a large one opens once it is laid out. */
-  protected load(rolled: boolean | null | undefined, full = false): void {
+  protected load(rolled: boolean | null | undefined, details?: Details): void {
     const { scene, options, measure } = this;
-    this.graphModel = load(scene, rolled, options.depth, measure, full);
+    this.graphModel = load(scene, rolled, options.depth, measure, details);
     this.graphModel.begin(this.opening.isLarge(this.initialCount) ? null : options.depth);
     this.visible = this.isVast ? emptyLayout(this.tree) : this.layoutView.visible();
   }
@@ -102,10 +103,6 @@ export abstract class Session {
 
   protected get rolled(): boolean {
     return this.graphModel.rolled;
-  }
-
-  protected get full(): boolean {
-    return this.tree.full;
   }
 
   /** The current place: open boxes, selection, and whether it is rolled. */
@@ -153,7 +150,7 @@ export abstract class Session {
   /** Open modules down to a depth: 0 shows only the model's direct children, Infinity opens everything. */
   openToDepth(depth: number): void {
     const boxes = this.layoutView.depths.count(depth);
-    if (this.opening.isLarge(boxes)) this.opening.start({ scene: this.tree.scene, depth, full: this.full, font: this.font }, boxes, this.visible.count > 0);
+    if (this.opening.isLarge(boxes)) this.opening.start({ scene: this.tree.scene, depth, details: this.tree.details, font: this.font }, boxes, this.visible.count > 0);
     else this.openNow(depth);
   }
 
@@ -165,14 +162,13 @@ export abstract class Session {
     this.announce(`Open to depth ${depthName(depth)}: ${grouped(this.visible.count)} boxes`);
   }
 
-  /** Show the passes of a layer as one box or separately, and boxes with details or without; open boxes and the selection are
-   * kept. */
-  show(rolled: boolean, full: boolean): void {
-    if (rolled === this.rolled && full === this.full) return;
+  /** Show the passes of a layer as one box or separately, and boxes with these details; open boxes and the selection are kept. */
+  show(rolled: boolean, details: Details): void {
+    if (rolled === this.rolled && details === this.tree.details) return;
     const place = placeOf(this.tree, this.layoutView, this.selected, rolled);
     const names = this.selected > 0 ? this.tree.nodes[this.selected].names : [];
     this.opening.stop();
-    this.load(rolled, full);
+    this.load(rolled, details);
     this.onRolled();
     this.selectBox(-1);
     const open = place.open.flatMap((name) => [name, name.replace(/:\d+$/, ""), `${name}:1`]);
@@ -187,7 +183,7 @@ export abstract class Session {
   /** Show a place; if it does not list open boxes, those stay. With `reveal` the camera moves to the selected box. */
   follow(place: Partial<Place>, reveal = false): void {
     const rolled = isRecurrent(this.scene) ? place.rolled : undefined;
-    this.show(rolled ?? this.rolled, place.full ?? this.full);
+    this.show(rolled ?? this.rolled, place.details ?? this.tree.details);
     if (place.depth != null) this.openToDepth(place.depth);
     else if (place.open) this.change(() => openPlace(this.tree, this.layoutView, place), -1);
     const id = this.idOf(place.at ?? "");

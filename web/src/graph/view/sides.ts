@@ -111,7 +111,7 @@ export function openSides(View: typeof GraphView, host: HTMLElement, scene: Scen
     views.push(new View(panes[side], { ...one, model: `${"ab"[side]} · ${one.model}` }, own));
   });
   const rolled = views[0].place.rolled;
-  views[1].show(rolled, views[0].place.full);
+  views[1].show(rolled, views[0].place.details);
   views.forEach((view, side) => view.paint(paintOf(beside, names, side)));
   host.intusView = views[0];
   return views[0];

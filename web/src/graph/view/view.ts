@@ -54,7 +54,7 @@ export class GraphView extends Session implements GraphCommands {
     host.intusView = this;
     this.colours.put("");
     this.bar.setDepth(this.layoutView.depth, this.layoutView.depths.steps);
-    this.bar.setShown(this.rolled, this.full);
+    this.bar.setShown(this.rolled, this.tree.details);
     listen(canvas, gestures(this), options.isGuest === true);
     (options.ownsPage ? document : this.root).addEventListener("keydown", (event) => this.onKey(event as KeyboardEvent));
     this.outline.update(-1);
@@ -153,7 +153,7 @@ export class GraphView extends Session implements GraphCommands {
 
   protected onRolled(): void {
     this.index.of(this.tree);
-    this.bar.setShown(this.rolled, this.full);
+    this.bar.setShown(this.rolled, this.tree.details);
   }
 
   protected announce(text: string): void {
@@ -208,8 +208,8 @@ export class GraphView extends Session implements GraphCommands {
       deeper: (by) => this.openToDepth(this.layoutView.depths.next(this.layoutView.open, this.layoutView.depth, by)),
       zoom: (factor) => this.cameraControl.zoom(factor),
       fit: () => this.fit(),
-      roll: isRecurrent(this.scene) ? (rolled) => this.show(rolled, this.full) : null,
-      detail: (full) => this.show(this.rolled, full),
+      roll: isRecurrent(this.scene) ? (rolled) => this.show(rolled, this.tree.details) : null,
+      detail: (details) => this.show(this.rolled, details),
       paint: (which) => this.colours.put(which),
     };
     return toolbar(this.scene, this.search.element, actions, this.options.themeButton === true);
