@@ -45,6 +45,8 @@ class BlockFeed:
         ragged: set[str],
         start: int,
         images: Callable[[], list[tuple[int, ...]]],
+        groups: np.ndarray | None = None,
+        types: np.ndarray | None = None,
     ) -> None:
         """Add the outputs of a block.
 
@@ -54,12 +56,15 @@ class BlockFeed:
             ragged: The hypotheses whose records differ in length.
             start: The number of the first record.
             images: Returns what may be the height and width of the first record.
+            groups: The group of each record, (records,); None if each is a group.
+            types: The type of each symbol, (records, …grid); None for no types.
         """
         self.count = array.shape[1]
         self.picked = self.group.pick(self.count)
         array = array[:, self.picked]
         if self.layer_scorer is not None:
-            self.layer_scorer.update(self._padded(array), items=np.arange(start, start + len(array)))
+            items = np.arange(start, start + len(array))
+            self.layer_scorer.update(self._padded(array), items=items, groups=groups)
         shapes: dict[Any, dict[str, np.ndarray]] = {}
         for name, column in labels.items() if self.scores else ():
             if name in ragged and array.ndim == 3 and column.shape[1] < array.shape[2]:
@@ -67,7 +72,7 @@ class BlockFeed:
             key = column.shape[1:] if column.ndim > 2 else column.ndim - 1
             shapes.setdefault(key, {})[name] = column
         for key, columns in shapes.items():
-            self._add(self._scorer(key, len(shapes)), array, columns, start, images)
+            self._add(self._scorer(key, len(shapes)), array, columns, start, images, groups, types)
 
     def _padded(self, array: np.ndarray) -> np.ndarray:
         """Pad the array with zeros to the shape of the first block, as the evaluator does."""
@@ -94,18 +99,28 @@ class BlockFeed:
         columns: dict[str, np.ndarray],
         start: int,
         images: Callable[[], list[tuple[int, ...]]],
+        groups: np.ndarray | None,
+        types: np.ndarray | None,
     ) -> None:
         """Align and add rows in chunks, because a small map on a large grid takes much memory."""
         first = next(iter(columns))
         grid = columns[first].shape[1:]
         symbols = int(np.prod(grid)) if grid else 1
         size = max(1, _CHUNK // (4 * max(1, symbols * array.shape[1])))
+        if types is not None and types.shape[1:] != grid:
+            types = None  # these labels are not of the symbols that have types
         for at in range(0, len(array), size):
             part = slice(at, at + size)
             aligned = align.onto(array[part], grid, self.group.address, first, images)
             items = np.repeat(np.arange(start + at, start + at + len(aligned)), symbols)
             flat = {name: column[part].reshape(-1) for name, column in columns.items()}
-            scorer.update(align.rows(aligned), flat, items)
+            scorer.update(
+                align.rows(aligned),
+                flat,
+                items,
+                groups=None if groups is None else np.repeat(groups[part], symbols),
+                types=None if types is None else types[part].reshape(-1),
+            )
 
     def result(self) -> list[ScoreResult]:
         """Return all results, by unit in the order requested, with the units' numbers in the layer."""

@@ -74,9 +74,8 @@ def of_classifier(estimator: Any, name: str, **fields: Any) -> Score:
         if note := too_few(statistics, target, codes, held):
             return [ScoreResult(name, NAN, target, n=int(held.sum()), note=note)]
         guess = _clone(estimator).fit(x[~held], codes[~held]).predict(x[held])
-        judged = judge(codes[held], guess, places.cluster[held]).judgement("f1")
-        n = int(held.sum())
-        return [ScoreResult(name, judged.value, target, -1, judged.low, judged.high, judged.chance, n)]
+        value, low, high, chance, p = judge(codes[held], guess, places.cluster[held]).judgement("f1")
+        return [ScoreResult(name, value, target, -1, low, high, chance, int(held.sum()), p=p)]
 
     about = f"Macro F1 of {type(estimator).__name__}, on held-out rows."
     info = info_of(name, "target", **{"about": about} | CLASSIFIER | fields)

@@ -29,12 +29,14 @@ class Judgement(NamedTuple):
         low: Lower bound of a 95 % interval; above ``chance`` in at most 2.5 % of all cases without signal.
         high: Upper bound of the interval.
         chance: The score that the same predictions have if they do not depend on the labels.
+        p: The two-sided p-value of the hypothesis that they do not.
     """
 
     value: float
     low: float
     high: float
     chance: float
+    p: float = NAN
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,18 +68,18 @@ class ConfusionCounts:
         if len(self.true) < 2:
             return Judgement(value, NAN, NAN, chance)
         own, by_chance = self._influence(what, totals)
-        _, low, high = student(value, own)
-        _, above, _ = student(value - chance, own - by_chance)
+        _, low, high, _ = student(value, own)
+        _, above, _, p = student(value - chance, own - by_chance)
         rare_low, rare_high = self._rare(totals) if what == "f1" else self._binomial(totals)
         low = min(low, chance + above, rare_low)
-        return Judgement(value, max(low, 0.0), min(max(high, rare_high), 1.0), chance)
+        return Judgement(value, max(low, 0.0), min(max(high, rare_high), 1.0), chance, p)
 
-    def above(self, other: ConfusionCounts, what: str) -> tuple[float, float, float]:
-        """Return the difference to ``other`` on the same items, with the bounds of a 95 % interval."""
+    def above(self, other: ConfusionCounts, what: str) -> tuple[float, float, float, float]:
+        """Return the difference to ``other`` on the same items, the bounds of a 95 % interval, and p."""
         totals, others = _Totals.of(self), _Totals.of(other)
         gap = float(getattr(totals, what) - getattr(others, what))
         if len(self.true) < 2:
-            return gap, NAN, NAN
+            return gap, NAN, NAN, NAN
         return student(gap, self._influence(what, totals)[0] - other._influence(what, others)[0])
 
     def by_class(self) -> np.ndarray:
@@ -194,8 +196,8 @@ class _Totals:
         return float((self.predicted * self.true).sum() / self.n**2)
 
 
-def student(value: float, influence: np.ndarray) -> tuple[float, float, float]:
-    """Return a value with the bounds of a 95 % interval, from the influence of each item (items,).
+def student(value: float, influence: np.ndarray) -> tuple[float, float, float, float]:
+    """Return a value, the bounds of a 95 % interval and the p-value of 0, from the influence of each item.
 
     Few items may carry most of the variance, as those with a rare class do. So the degrees of freedom are
     those that the influences are worth (after Satterthwaite 1946).
@@ -205,9 +207,11 @@ def student(value: float, influence: np.ndarray) -> tuple[float, float, float]:
     squares = (influence - influence.mean()) ** 2
     total = float(squares.sum())
     worth = total**2 / max(float((squares**2).sum()), 1e-300) - 1 if total > 0 else items - 1
-    wide = special.stdtrit(max(min(items - 1, worth), _FEWEST), _LEVEL)
-    distance = float(wide * np.sqrt(items / max(items - 1, 1) * total))
-    return value, value - distance, value + distance
+    freedom = max(min(items - 1, worth), _FEWEST)
+    error = float(np.sqrt(items / max(items - 1, 1) * total))
+    distance = float(special.stdtrit(freedom, _LEVEL)) * error
+    p = float(2 * special.stdtr(freedom, -abs(value) / error)) if error else NAN
+    return value, value - distance, value + distance, p
 
 
 def _jeffreys(right: Any, rows: Any, worth: Any) -> tuple[np.ndarray, np.ndarray]:

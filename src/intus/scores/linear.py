@@ -149,7 +149,8 @@ def _result(name: str, what: str, statistics: Statistics, target: str) -> ScoreR
     judged = found.counts.judgement(what)
     many = len(statistics.classes[target]) > MOST_CLASSES and not name.startswith("lda")
     note = _joined(found.note, f"more than {MOST_CLASSES} classes: the discriminant alone" * many)
-    return ScoreResult(name, judged.value, target, -1, judged.low, judged.high, judged.chance, found.n, note)
+    value, low, high, chance, p = judged
+    return ScoreResult(name, value, target, -1, low, high, chance, found.n, note, p)
 
 
 _NEEDS: tuple[Need, ...] = ("moments", "classes", "sample")
@@ -238,8 +239,8 @@ def linear_selectivity(statistics: Statistics, target: str) -> Iterable[ScoreRes
     if fake is None:
         note = _joined("no types were given, of which the control task has random labels", found.note)
         return [ScoreResult("linear_selectivity", NAN, target, n=found.n, note=note)]
-    gap, low, high = found.counts.above(fake, "accuracy")
-    return [ScoreResult("linear_selectivity", gap, target, -1, low, high, 0.0, found.n, found.note)]
+    gap, low, high, p = found.counts.above(fake, "accuracy")
+    return [ScoreResult("linear_selectivity", gap, target, -1, low, high, 0.0, found.n, found.note, p)]
 
 
 @score(
