@@ -25,6 +25,7 @@ from .feed import BlockFeed
 from .hypotheses import Labels, as_hypotheses
 from .models import as_checkpoints
 from .observations import Observations, groups_of, types_of
+from .places import places_of
 from .units import UnitGroup, resolve
 
 if TYPE_CHECKING:
@@ -181,7 +182,8 @@ def _inspect_model(
     if graph is None:
         graph = modules_graph(backend, name, operations)
     groups = resolve(units, graph, operations, backend)
-    feeds = [BlockFeed(group, scores, seed, _SAMPLES // len(groups)) for group in groups]
+    places = {group: None if axes is None else places_of(graph, group.row) for group in groups}
+    feeds = [BlockFeed(group, scores, seed, _SAMPLES // len(groups), places[group]) for group in groups]
     addresses = list(dict.fromkeys(group.address for group in groups))
     layouts: dict[UnitGroup, tuple[int, int]] = {}  # the axis of the records, and that of the units
     began = time.monotonic()

@@ -10,9 +10,11 @@ import numpy as np
 from ..core.errors import InputError
 from ..scores import Score, Scorer, ScoreResult
 from . import align
+from .places import Places
 from .units import UnitGroup
 
 _CHUNK = 64 << 20  # bytes of behaviors that are resized at once
+_STRETCHED = "the map was stretched over the image: the graph does not tell where its positions lie"
 _LEAST = 1 << 20  # smallest sample, in bytes
 
 
@@ -27,13 +29,17 @@ class BlockFeed:
         scores: The scores.
         seed: The seed of sampling and of held-out rows.
         room: The bytes that the samples of all scorers may take.
+        places: Where the positions of the layer lie in the image; None if that is not known.
     """
 
-    def __init__(self, group: UnitGroup, scores: Sequence[Score], seed: int, room: int) -> None:
-        self.group, self.seed, self.room = group, seed, room
+    def __init__(
+        self, group: UnitGroup, scores: Sequence[Score], seed: int, room: int, places: Places | None = None
+    ) -> None:
+        self.group, self.seed, self.room, self.places = group, seed, room, places
         self.scores = [score for score in scores if score.per != "layer"]
         of_layer = [score for score in scores if score.per == "layer"]
         self.layer_scorer = Scorer(of_layer, seed=seed, sample_bytes=max(room, _LEAST)) if of_layer else None
+        self.stretched = False  # whether a map was stretched over the image
         self.shape: tuple[int, ...] = ()
         self.picked, self.count = np.empty(0, dtype=np.int64), 0
         self.scorers: dict[Any, Scorer] = {}
@@ -106,12 +112,13 @@ class BlockFeed:
         first = next(iter(columns))
         grid = columns[first].shape[1:]
         symbols = int(np.prod(grid)) if grid else 1
+        self.stretched |= self.places is None and len(grid) == 2 and array.shape[2:] != grid
         size = max(1, _CHUNK // (4 * max(1, symbols * array.shape[1])))
         if types is not None and types.shape[1:] != grid:
             types = None  # these labels are not of the symbols that have types
         for at in range(0, len(array), size):
             part = slice(at, at + size)
-            aligned = align.onto(array[part], grid, self.group.address, first, images)
+            aligned = align.onto(array[part], grid, self.group.address, first, images, self.places)
             items = np.repeat(np.arange(start + at, start + at + len(aligned)), symbols)
             flat = {name: column[part].reshape(-1) for name, column in columns.items()}
             scorer.update(
@@ -131,6 +138,8 @@ class BlockFeed:
 
     def _with_unit(self, result: ScoreResult) -> ScoreResult:
         """Return a result with the number of its unit in the layer, or a note on the units it covers."""
+        if self.stretched and result.target:
+            result = result._replace(note=", ".join(filter(None, [result.note, _STRETCHED])))
         if result.unit >= 0:
             return result._replace(unit=int(self.picked[result.unit]))
         if len(self.picked) < self.count:
