@@ -25,7 +25,7 @@ def fed(scores: Any, x: Any, labels: Any = None, items: Any = None, *, seed: int
 
 def same(left: list[ScoreResult], right: list[ScoreResult], tolerance: float = 1e-9) -> None:
     """Check that two lists of results are equal, with NaN equal to NaN."""
-    assert [r[:1] + r[2:4] + r[7:] for r in left] == [r[:1] + r[2:4] + r[7:] for r in right]
-    for place in (1, 4, 5, 6):
+    assert [r[:1] + r[2:4] + r[7:9] for r in left] == [r[:1] + r[2:4] + r[7:9] for r in right]
+    for place in (1, 4, 5, 6, 9):
         a, b = (np.array([r[place] for r in side]) for side in (left, right))
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from score_help import fed, read
 from sklearn.datasets import load_diabetes
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import Ridge, RidgeCV
 from sklearn.metrics import r2_score
 from sklearn.preprocessing import StandardScaler
 
+from intus.scores import get
 from intus.scores.regression import predicted
 from intus.scores.statistics.split import places
 
@@ -58,9 +59,20 @@ def test_r2_leaves_out_rows_without_number_or_with_nan(diabetes):
         assert (got.value, got.n) == (pytest.approx(want.value), want.n)
 
 
-def test_r2_is_not_computed_for_classes(digits):
+def test_r2_of_whole_numbers_is_computed_if_requested(digits):
+    """A depth of 0 to 4 is a number although it may be a class, so only who asks for R² gets it."""
     x, y = digits
-    assert fed("r2", x, {"digit": y, "name": [f"d{c}" for c in y], "even": y % 2 == 0}).result() == []
+    depth = np.minimum(y, 4)
+    labels = {"depth": depth, "name": [f"d{c}" for c in y]}
+    scorer = fed("r2", x, labels)
+    held = places(np.arange(len(x)), 0).held
+    ridge = RidgeCV(np.logspace(-3, 4, 30)).fit(x[~held], depth[~held])
+    theirs = r2_score(depth[held], ridge.predict(x[held]))
+    assert read(scorer, "r2", "depth").value == pytest.approx(theirs, abs=0.02)
+    assert read(scorer, "r2", "name").note == "the labels are not numbers"
+    by_default = [get("r2").by_default()]
+    assert fed(by_default, x, labels).result() == []
+    assert len(fed(by_default, x, {"half": depth / 2}).result()) == 1
 
 
 def test_r2_of_constant_or_single_row_has_note(diabetes):

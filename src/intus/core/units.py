@@ -61,7 +61,7 @@ _POINTWISE = _names("""
     xlogy xor zeros_like
 """)
 #: Operations that keep the number and meaning of the axes, whatever they compute along one of them.
-_KEEPING = _POINTWISE | _names("""
+KEEPING = _POINTWISE | _names("""
     all amax amin any logsumexp max mean median min norm prod std sum var
     cat chunk concat concatenate constant_pad_nd cummax cummin cumprod cumsum flip glu index_select
     layer_norm log_softmax native_dropout native_layer_norm narrow normalize pad renorm rms_norm roll
@@ -243,7 +243,7 @@ def _axis_of_arguments(
     for before, axis in parents:
         if axis is None:
             continue
-        if type_ in _KEEPING or graph.ops.kind[row] != OP:
+        if type_ in KEEPING or graph.ops.kind[row] != OP:
             # An axis of length 1 that grew was broadcast.
             if len(before) == len(shape) and (before[axis] == shape[axis] or before[axis] > 1):
                 axes.add(axis)

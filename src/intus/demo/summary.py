@@ -26,7 +26,7 @@ def _task(points: Results, accuracy: str) -> str:
     return (
         f"Over {last:g} epochs, the held-out macro F1 of a linear classifier of the digit on the last layer, "
         f"{deep}, rose from {_at(before, deep):.2f} to {_at(after, deep):.2f}, and on the first layer, "
-        f"{shallow}, from {_at(before, shallow):.2f} to {_at(after, shallow):.2f} (shuffled labels: "
+        f"{shallow}, from {_at(before, shallow):.2f} to {_at(after, shallow):.2f} (chance: "
         f"{_at(after, deep, 'baseline'):.2f}). The network itself classifies {accuracy} correctly."
     )
 

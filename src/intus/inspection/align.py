@@ -8,18 +8,25 @@ from functools import lru_cache
 import numpy as np
 
 from ..core.errors import InputError
+from .places import Places
 
 Grid = tuple[int, ...]
 
 
 def onto(
-    behaviours: np.ndarray, grid: Grid, address: str, hypothesis: str, images: Callable[[], list[Grid]]
+    behaviours: np.ndarray,
+    grid: Grid,
+    address: str,
+    hypothesis: str,
+    images: Callable[[], list[Grid]],
+    places: Places | None = None,
 ) -> np.ndarray:
     """Return behaviors on the grid of a hypothesis's labels.
 
-    Behaviors are averaged over their positions if there is one label per record. A map is resized bilinearly
-    if the labels cover the record's image: they have its height and width, a whole multiple, or a whole
-    fraction of both. A sequence must be as long as its labels.
+    Behaviors are averaged over their positions if there is one label per record. A map is interpolated
+    bilinearly if the labels cover the record's image: they have its height and width, a whole multiple, or a
+    whole fraction of both. Its positions are put where they lie in the image if that is known; else the map
+    is stretched over the image. A sequence must be as long as its labels.
 
     Args:
         behaviours: The behaviors, (records, units, …positions).
@@ -27,9 +34,10 @@ def onto(
         address: The address of the layer, for the message.
         hypothesis: The name of the hypothesis, for the message.
         images: Returns what may be the height and width of a record.
+        places: Where the positions lie in the image; None if that is not known.
 
     Returns:
-        An array (records, units, …grid).
+        An array (records, units, …grid), NaN where no position of the map is near.
 
     Raises:
         InputError: If the two shapes do not fit.
@@ -41,8 +49,9 @@ def onto(
         return np.asarray(behaviours.mean(axis=tuple(range(2, behaviours.ndim))))
     if len(positions) == len(grid) == 2:
         sizes = images()
-        if any(_covers(grid, size) for size in sizes):
-            return resize(behaviours, grid)
+        for size in sizes:
+            if _covers(grid, size):
+                return resize(behaviours, grid) if places is None else spread(behaviours, grid, size, places)
         of_record = f"the record ({_times(sizes[-1])})" if sizes else "the record, whose size is unknown,"
         raise InputError(
             f"The hypothesis {hypothesis!r} gives maps of {_times(grid)}, which fit neither {of_record} nor "
@@ -90,6 +99,45 @@ def resize(maps: np.ndarray, grid: Grid) -> np.ndarray:
     """
     down, across = (_weights(old, new) for old, new in zip(maps.shape[-2:], grid, strict=True))
     return np.asarray(down.astype(maps.dtype) @ maps @ across.T.astype(maps.dtype))
+
+
+def spread(maps: np.ndarray, grid: Grid, image: Grid, places: Places) -> np.ndarray:
+    """Interpolate maps bilinearly from the places of their positions in the image.
+
+    Args:
+        maps: An array (…, h, w).
+        grid: The height and width of the result, which covers the image.
+        image: The height and width of the image.
+        places: Where the positions of the maps lie in the image.
+
+    Returns:
+        An array (…, H, W), NaN where the nearest position is more than half a step away.
+
+    Example:
+        >>> spread(np.array([[5.0, 7.0]]), (1, 4), (1, 4), Places((0, 1), (1, 1)))
+        array([[nan,  5.,  7., nan]])
+    """
+    axes = zip(maps.shape[-2:], grid, image, *places, strict=True)
+    down, across = (_weights_at(*axis) for axis in axes)
+    out = np.asarray(down.astype(maps.dtype) @ maps @ across.T.astype(maps.dtype))
+    far = np.logical_or.outer(~down.any(axis=1), ~across.any(axis=1))
+    if far.any():
+        out = np.where(far, np.nan, out)
+    return out
+
+
+@lru_cache(maxsize=32)
+def _weights_at(old: int, new: int, image: int, start: float, step: float) -> np.ndarray:
+    """Return the interpolation matrix (new, old) along one axis; a row is 0 where no position is near."""
+    pixel = (np.arange(new) + 0.5) * image / new - 0.5
+    place = (pixel - start) / step
+    near = (place >= -0.5 - 1e-9) & (place <= old - 0.5 + 1e-9)
+    place = np.clip(place, 0, old - 1)
+    left = np.floor(place).astype(int)
+    out = np.zeros((new, old))
+    np.add.at(out, (np.arange(new), left), 1 - (place - left))
+    np.add.at(out, (np.arange(new), np.minimum(left + 1, old - 1)), place - left)
+    return out * near[:, None]
 
 
 @lru_cache(maxsize=32)

@@ -17,19 +17,24 @@ from ..core.graph import Graph
 from ..core.results import COLUMNS, Results
 from ..core.units import UnitAxes
 from ..scores import Score, Scorer, ScoreResult
+from ..scores.multiple import false_discovery_rates
 from ..storage.codec import encode_graph
 from .axes import arrange, batch_axis
 from .behaviours import Inputs, Records, behaviours, record_graph
 from .feed import BlockFeed
 from .hypotheses import Labels, as_hypotheses
 from .models import as_checkpoints
+from .observations import Observations, groups_of, types_of
+from .places import places_of
 from .units import UnitGroup, resolve
 
 if TYPE_CHECKING:
     import pandas
 
 _SAMPLES = 512 << 20  # bytes of all samples together
-_ALWAYS = {"model", "address", "unit", "target", "score", "value", "low", "high", "baseline", "n"}
+#: The columns of the table that ``inspect`` returns.
+_TABLE: tuple[str, ...] = ("run", "model", "epoch", "address", "unit", "target", "score")
+_TABLE += ("value", "low", "high", "baseline", "p", "q", "n", "note")
 
 
 def inspect(
@@ -39,6 +44,8 @@ def inspect(
     data: Any,
     units: Any = None,
     *,
+    groups: Any = None,
+    types: Any = None,
     inputs: Inputs | None = None,
     store: str | Path | None = None,
     run: str | None = None,
@@ -69,6 +76,12 @@ def inspect(
             layers with parameters from 1. Units are ``"*"`` for all, a number, a slice, a list, a mask, or
             text (``"0,4:8"``). ``"act[:@1]"`` names the axis of the units where it is not known. Default: all
             units of all layers with parameters.
+        groups: What records belong to, such as a document, an episode or a subject: an id per record, or a
+            function of a record. Records of a group are held out together, and intervals and p-values count
+            groups, not records. Default: each record is a group of its own.
+        types: What each symbol is an instance of, such as its word: an array or a function of a record, as a
+            hypothesis. ``linear_selectivity`` needs it, whose control task has a random label for each type.
+            Default: None.
         inputs: Turns a list of records into the model's input: a tensor, a tuple of positional arguments, or
             a mapping of keyword arguments. Default: records are stacked.
         store: Also write the rows and the graph of the model to this database, a path or URL. Default: no.
@@ -83,8 +96,9 @@ def inspect(
         A DataFrame with one row per model, unit, hypothesis and score: ``model``, ``address``, ``unit`` (-1
         for the layer as a whole), ``target`` (the hypothesis), ``score``, ``value``, ``low`` and ``high`` (a
         95 % interval over records), ``baseline`` (what the score reaches without knowledge; for most scores,
-        with the labels of other records), ``n`` (the number of rows) and, unless they are empty, ``run``,
-        ``epoch`` and ``note``.
+        with the labels of other records), ``p`` (two-sided, of no dependence; NaN for a score without a
+        test), ``q`` (the false discovery rate if all rows with at most this p count as found; Benjamini and
+        Hochberg 1995, over the whole table), ``n`` (the number of rows), ``note``, ``run`` and ``epoch``.
 
     Raises:
         InputError: If an argument has an impossible value, or labels and layers do not fit.
@@ -109,6 +123,7 @@ def inspect(
         raise InputError(f"batch={batch!r} must be 1 or more.")
     records, checkpoints = Records(data, inputs), as_checkpoints(models)
     labels = Labels(as_hypotheses(hypotheses, len(records)))
+    observed = Observations(groups_of(groups, records), types_of(types, len(records)))
     requested = Scorer(scores, seed=seed).scores
     needy = [score.name for score in requested if score.per != "layer"]
     if not labels.hypotheses and needy:
@@ -116,14 +131,16 @@ def inspect(
     database = _open(store)
     run = run if run is not None else time.strftime("inspect %Y-%m-%d %H:%M:%S") if store else ""
     tables: list[Results] = []
+    p_values: list[float] = []
     try:
         for checkpoint in checkpoints:
             name, model = checkpoint.open()
             graph = record_graph(model, for_model(model), records)
             results = _inspect_model(
-                model, name, graph, units, records, labels, requested, batch, seed, progress
+                model, name, graph, units, records, labels, observed, requested, batch, seed, progress
             )
             tables.append(_table(results, run, name, checkpoint.epoch))
+            p_values += [result.p for _, result in results]
             if database is not None:
                 infos = [info for score in requested for info in score.infos]
                 database.add(_for_database(tables[-1]), infos)
@@ -133,7 +150,7 @@ def inspect(
     finally:
         if database is not None:
             database.close()
-    return _tidy(Results.concat(tables))
+    return _frame(Results.concat(tables), np.array(p_values))
 
 
 def _open(store: str | Path | None) -> Any:
@@ -152,6 +169,7 @@ def _inspect_model(
     units: Any,
     records: Records,
     labels: Labels,
+    observed: Observations,
     scores: Sequence[Score],
     batch: int,
     seed: int,
@@ -164,13 +182,16 @@ def _inspect_model(
     if graph is None:
         graph = modules_graph(backend, name, operations)
     groups = resolve(units, graph, operations, backend)
-    feeds = [BlockFeed(group, scores, seed, _SAMPLES // len(groups)) for group in groups]
+    places = {group: None if axes is None else places_of(graph, group.row) for group in groups}
+    feeds = [BlockFeed(group, scores, seed, _SAMPLES // len(groups), places[group]) for group in groups]
     addresses = list(dict.fromkeys(group.address for group in groups))
     layouts: dict[UnitGroup, tuple[int, int]] = {}  # the axis of the records, and that of the units
     began = time.monotonic()
     for start, outputs in behaviours(model, backend, addresses, records, batch):
-        block_labels = labels.of(start, partial(records.block, start, batch))
+        block = partial(records.block, start, batch)
+        block_labels, block_types = labels.of(start, block), observed.types_of_block(start, block)
         done = min(start + batch, len(records))
+        block_groups = None if observed.groups is None else observed.groups[start:done]
         for feed in feeds:
             group, output = feed.group, outputs[feed.group.address]
             if group not in layouts:
@@ -180,7 +201,8 @@ def _inspect_model(
                 records_axis = batch_axis(group.address, shape, done - start, units_axis, output.batch_axis)
                 layouts[group] = records_axis, units_axis
             array = arrange(output.array, done - start, *layouts[group], group.address)
-            feed.update(array, block_labels, labels.ragged, start, partial(records.images, start))
+            images = partial(records.images, start)
+            feed.update(array, block_labels, labels.ragged, start, images, block_groups, block_types)
         if progress:
             took = time.monotonic() - began
             print(f"\r{name}: {done} of {len(records)} records, {took:.0f} s", end="", file=sys.stderr)
@@ -197,7 +219,7 @@ def _table(results: list[tuple[str, ScoreResult]], run: str, model: str, epoch: 
         "epoch": [epoch] * count,
         "address": [address for address, _ in results],
     }
-    for name in ScoreResult._fields:
+    for name in set(ScoreResult._fields) & COLUMNS.keys():
         columns[name] = [getattr(result, name) for _, result in results]
     return Results(columns)
 
@@ -208,13 +230,8 @@ def _for_database(table: Results) -> Results:
     return Results({name: table[name] for name in COLUMNS} | {"kind": kinds})
 
 
-def _tidy(results: Results) -> pandas.DataFrame:
-    """Return the table without the columns that are empty."""
+def _frame(results: Results, p: np.ndarray) -> pandas.DataFrame:
+    """Return the table with p-values, and with q-values over all of its rows."""
     frame = results.to_pandas()
-    informative = [
-        name
-        for name, missing in COLUMNS.items()
-        if name in _ALWAYS
-        or (frame[name].notna().any() if missing != missing else (frame[name] != missing).any())
-    ]
-    return frame[informative]
+    frame["p"], frame["q"] = p, false_discovery_rates(p)
+    return frame[list(_TABLE)]

@@ -11,9 +11,11 @@ import numpy as np
 from ..core.errors import InputError
 from ..scores import Score, Scorer, ScoreResult
 from . import align
+from .places import Places
 from .units import UnitGroup
 
 _CHUNK = 64 << 20  # bytes of behaviors that are resized at once
+_STRETCHED = "the map was stretched over the image: the graph does not tell where its positions lie"
 _LEAST = 1 << 20  # smallest sample, in bytes
 
 
@@ -28,13 +30,17 @@ class BlockFeed:
         scores: The scores.
         seed: The seed of sampling and of held-out rows.
         room: The bytes that the samples of all scorers may take.
+        places: Where the positions of the layer lie in the image; None if that is not known.
     """
 
-    def __init__(self, group: UnitGroup, scores: Sequence[Score], seed: int, room: int) -> None:
-        self.group, self.seed, self.room = group, seed, room
+    def __init__(
+        self, group: UnitGroup, scores: Sequence[Score], seed: int, room: int, places: Places | None = None
+    ) -> None:
+        self.group, self.seed, self.room, self.places = group, seed, room, places
         self.scores = [score for score in scores if score.per != "layer"]
         of_layer = [score for score in scores if score.per == "layer"]
         self.layer_scorer = Scorer(of_layer, seed=seed, sample_bytes=max(room, _LEAST)) if of_layer else None
+        self.stretched = False  # whether a map was stretched over the image
         self.shape: tuple[int, ...] = ()
         self.picked, self.count = np.empty(0, dtype=np.int64), 0
         self.scorers: dict[Any, Scorer] = {}
@@ -46,6 +52,8 @@ class BlockFeed:
         ragged: set[str],
         start: int,
         images: Callable[[], list[tuple[int, ...]]],
+        groups: np.ndarray | None = None,
+        types: np.ndarray | None = None,
     ) -> None:
         """Add the outputs of a block.
 
@@ -55,12 +63,15 @@ class BlockFeed:
             ragged: The hypotheses whose records differ in length.
             start: The number of the first record.
             images: Returns what may be the height and width of the first record.
+            groups: The group of each record, (records,); None if each is a group.
+            types: The type of each symbol, (records, …grid); None for no types.
         """
         self.count = array.shape[1]
         self.picked = self.group.pick(self.count)
         array = array[:, self.picked]
         if self.layer_scorer is not None:
-            self.layer_scorer.update(self._padded(array), items=np.arange(start, start + len(array)))
+            items = np.arange(start, start + len(array))
+            self.layer_scorer.update(self._padded(array), items=items, groups=groups)
         shapes: dict[Any, dict[str, np.ndarray]] = {}
         for name, column in labels.items() if self.scores else ():
             if name in ragged and array.ndim == 3 and column.shape[1] < array.shape[2]:
@@ -68,7 +79,7 @@ class BlockFeed:
             key = column.shape[1:] if column.ndim > 2 else column.ndim - 1
             shapes.setdefault(key, {})[name] = column
         for key, columns in shapes.items():
-            self._add(self._scorer(key, len(shapes)), array, columns, start, images)
+            self._add(self._scorer(key, len(shapes)), array, columns, start, images, groups, types)
 
     def _padded(self, array: np.ndarray) -> np.ndarray:
         """Pad the array with zeros to the shape of the first block, as the evaluator does."""
@@ -95,18 +106,29 @@ class BlockFeed:
         columns: dict[str, np.ndarray],
         start: int,
         images: Callable[[], list[tuple[int, ...]]],
+        groups: np.ndarray | None,
+        types: np.ndarray | None,
     ) -> None:
         """Align and add rows in chunks, because a small map on a large grid takes much memory."""
         first = next(iter(columns))
         grid = columns[first].shape[1:]
         symbols = int(np.prod(grid)) if grid else 1
+        self.stretched |= self.places is None and len(grid) == 2 and array.shape[2:] != grid
         size = max(1, _CHUNK // (4 * max(1, symbols * array.shape[1])))
+        if types is not None and types.shape[1:] != grid:
+            types = None  # these labels are not of the symbols that have types
         for at in range(0, len(array), size):
             part = slice(at, at + size)
-            aligned = align.onto(array[part], grid, self.group.address, first, images)
+            aligned = align.onto(array[part], grid, self.group.address, first, images, self.places)
             items = np.repeat(np.arange(start + at, start + at + len(aligned)), symbols)
             flat = {name: column[part].reshape(-1) for name, column in columns.items()}
-            scorer.update(align.rows(aligned), flat, items)
+            scorer.update(
+                align.rows(aligned),
+                flat,
+                items,
+                groups=None if groups is None else np.repeat(groups[part], symbols),
+                types=None if types is None else types[part].reshape(-1),
+            )
 
     def result(self) -> list[ScoreResult]:
         """Return all results, by unit in the order requested, with the units' numbers in the layer."""
@@ -117,6 +139,8 @@ class BlockFeed:
 
     def _with_unit(self, result: ScoreResult) -> ScoreResult:
         """Return a result with the number of its unit in the layer, or a note on the units it covers."""
+        if self.stretched and result.target:
+            result = result._replace(note=", ".join(filter(None, [result.note, _STRETCHED])))
         if result.unit >= 0:
             return result._replace(unit=int(self.picked[result.unit]))
         if len(self.picked) < self.count:

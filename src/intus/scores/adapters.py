@@ -12,9 +12,8 @@ from ..core.errors import InputError
 from .base import NAN, Need, Score, ScoreResult, info_of, summary
 from .cluster import INTERVAL as CLUSTER_INTERVAL
 from .cluster import SHUFFLED, adjusted, agreement
-from .judging import judge, majority_f1
+from .judging import CHANCE, INTERVAL, judge
 from .labelled import CLASSES, TOO_MANY, complete, labelled_rows, shuffled, too_few
-from .linear import MAJORITY_OR_SHUFFLED
 from .statistics.statistics import Statistics
 
 #: Fields of ScoreInfo for the score of any classifier, and of any clusterer.
@@ -22,8 +21,8 @@ CLASSIFIER: dict[str, Any] = {
     "formula": "the mean over classes of 2 TP / (2 TP + FP + FN), on held-out rows",
     "low": 0.0,
     "high": 1.0,
-    "baseline": MAJORITY_OR_SHUFFLED,
-    "interval": "95 %, bootstrap of the held-out rows; what was trained is held fixed",
+    "baseline": CHANCE,
+    "interval": INTERVAL,
     "requires": CLASSES,
 }
 CLUSTERER: dict[str, Any] = {
@@ -74,13 +73,9 @@ def of_classifier(estimator: Any, name: str, **fields: Any) -> Score:
         held = places.held
         if note := too_few(statistics, target, codes, held):
             return [ScoreResult(name, NAN, target, n=int(held.sum()), note=note)]
-        fake = shuffled(codes, statistics.seed)
-        value, control = (
-            judge(y[held], _fitted(estimator, x[~held], y[~held]).predict(x[held])) for y in (codes, fake)
-        )
-        base = max(control.f1, majority_f1(codes[~held], codes[held]))
-        low, high = value.interval("f1", statistics.seed)
-        return [ScoreResult(name, value.f1, target, -1, low, high, base, int(held.sum()))]
+        guess = _clone(estimator).fit(x[~held], codes[~held]).predict(x[held])
+        value, low, high, chance, p = judge(codes[held], guess, places.cluster[held]).judgement("f1")
+        return [ScoreResult(name, value, target, -1, low, high, chance, int(held.sum()), p=p)]
 
     about = f"Macro F1 of {type(estimator).__name__}, on held-out rows."
     info = info_of(name, "target", **{"about": about} | CLASSIFIER | fields)
@@ -104,10 +99,6 @@ def of_clusterer(estimator: Any, name: str, **fields: Any) -> Score:
 
 def _number(function: Callable[..., Any], *arguments: np.ndarray) -> float:
     return float(function(*arguments)) if len(arguments[0]) else NAN
-
-
-def _fitted(estimator: Any, x: np.ndarray, y: np.ndarray) -> Any:
-    return _clone(estimator).fit(x, y)
 
 
 def _clone(estimator: Any) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 
 from .base import NAN, Score, ScoreResult, info_of, score, summary
 from .statistics import pairs
-from .statistics.jackknife import jackknife, leave_one_out
+from .statistics.jackknife import Jackknife, jackknife, leave_one_out
 from .statistics.split import Places
 from .statistics.statistics import Statistics
 
@@ -47,9 +47,9 @@ def correlation(statistics: Statistics) -> Iterable[ScoreResult]:
     value = pairs.correlation(sums.sum(axis=1))
     with np.errstate(all="ignore"):
         without = np.array([np.arctanh(pairs.correlation(one)) for one in leave_one_out(sums, 1)])
-        low, high = (np.tanh(bound) for bound in jackknife(np.arctanh(value), without))
-    base = best(_control(statistics, pairs.correlation))
-    return spread("correlation", statistics, value, low, high, base)
+        found = jackknife(np.arctanh(value), without)
+    found = found._replace(low=np.tanh(found.low), high=np.tanh(found.high))
+    return spread("correlation", statistics, value, found, best(_control(statistics, pairs.correlation)))
 
 
 @score(
@@ -68,9 +68,8 @@ def mean_difference(statistics: Statistics) -> Iterable[ScoreResult]:
     sums = statistics.pairs.sums
     value = np.where(statistics.pairs.binary, pairs.mean_difference(sums.sum(axis=1)), NAN)
     without = np.array([pairs.mean_difference(one) for one in leave_one_out(sums, 1)])
-    low, high = jackknife(value, without)
     base = _control(statistics, pairs.mean_difference)
-    return spread("mean_difference", statistics, value, low, high, base, binary=True)
+    return spread("mean_difference", statistics, value, jackknife(value, without), base, binary=True)
 
 
 def _control(statistics: Statistics, measure: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
@@ -113,11 +112,12 @@ def of_pairs(function: Callable[[np.ndarray, np.ndarray], float], name: str, **f
         groups = np.unique(places.group)
         without = [table(x[places.group != g], values[places.group != g]) for g in groups]
         value = table(x, values)
-        low, high = jackknife(value, np.array(without)) if without else (value, value)
+        untested = np.full(value.shape, NAN)  # what a function gives without a relation is not known
+        bounds = jackknife(value, np.array(without)) if without else Jackknife(value, value, untested)
         found = [best(table(x, moved)) for moved in rolls(statistics)]
         base = best(np.stack(found)) if found else np.full(values.shape[1], NAN)
         rows = np.isfinite(values).sum(axis=0)
-        return spread(name, statistics, value, low, high, base, rows=rows)
+        return spread(name, statistics, value, bounds._replace(p=untested), base, rows=rows)
 
     return Score(name, compute, frozenset({"pairs", "sample"}), "unit", info=info_of(name, "unit", **fields))
 
@@ -165,8 +165,7 @@ def spread(
     name: str,
     statistics: Statistics,
     value: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
+    bounds: Jackknife,
     base: np.ndarray,
     *,
     binary: bool = False,
@@ -179,8 +178,7 @@ def spread(
         name: The score's name.
         statistics: The statistics it was computed from.
         value: The values, shape (units, hypotheses).
-        low: The lower bounds, of the same shape.
-        high: The upper bounds, of the same shape.
+        bounds: Their intervals and p-values.
         base: The baselines, of the same shape or (hypotheses,).
         binary: Whether the score needs hypotheses of 0 and 1.
         notes: The notes, shape (units, hypotheses); None for none.
@@ -201,9 +199,10 @@ def spread(
                 note = "the unit or the hypothesis is constant" if count else "no annotated rows"
             if sampled:
                 note += f"{', ' if note else ''}from a sample of the rows"
-            bounds = (float(low[u, h]), float(high[u, h])) if np.isfinite(value[u, h]) else (NAN, NAN)
+            exists = np.isfinite(value[u, h])
+            low, high, p = (float(part[u, h]) if exists else NAN for part in bounds)
             yield ScoreResult(
-                name, float(value[u, h]), target, u, *bounds, float(base[u, h]), int(count), note
+                name, float(value[u, h]), target, u, low, high, float(base[u, h]), int(count), note, p
             )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -55,6 +55,8 @@ class ScoreResult(NamedTuple):
         baseline: The value that the score has without information about the target, such as at chance.
         n: Number of rows.
         note: Why there is no value, or what to know about it.
+        p: The two-sided p-value of the hypothesis that the behaviours do not depend on the target; NaN for a
+            score without a test.
     """
 
     score: str
@@ -66,6 +68,7 @@ class ScoreResult(NamedTuple):
     baseline: float = NAN
     n: int = 0
     note: str = ""
+    p: float = NAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,8 @@ class Score:
         per: How it is called.
         default: Whether servers compute it by default; False for expensive scores.
         kinds: The kinds of record that it applies to, all if empty.
+        suits: Returns whether it is meant for a target's labels; None for all. A score that is requested by
+            name is computed all the same, one of the default scores is not.
         info: Its description for people.
         beside: The descriptions of further rows that it returns under other names.
     """
@@ -89,8 +94,21 @@ class Score:
     per: Per = "layer"
     default: bool = True
     kinds: frozenset[str] = frozenset()
+    suits: Callable[[Statistics, str], bool] | None = None
     info: ScoreInfo | None = None
     beside: tuple[ScoreInfo, ...] = ()
+
+    def by_default(self) -> Score:
+        """Return the score without results for targets that it does not suit."""
+        suits, compute = self.suits, self.compute
+        if suits is None:
+            return self
+        return replace(
+            self,
+            compute=lambda statistics, target: (
+                compute(statistics, target) if suits(statistics, target) else ()
+            ),
+        )
 
     def results(self, statistics: Statistics) -> list[ScoreResult]:
         """Compute the score and return its results for all targets and units."""
@@ -130,6 +148,7 @@ def score(
     per: Per = "layer",
     default: bool = True,
     kinds: Iterable[str] = (),
+    suits: Callable[[Statistics, str], bool] | None = None,
     beside: Iterable[ScoreInfo] = (),
     **fields: Any,
 ) -> Callable[[Callable[..., Iterable[ScoreResult]]], Callable[..., Iterable[ScoreResult]]]:
@@ -143,13 +162,15 @@ def score(
         per: How the function is called.
         default: Whether servers compute the score by default.
         kinds: The kinds of record that it applies to, all if empty.
+        suits: Returns whether it is meant for a target's labels; None for all.
         beside: The ScoreInfo of each further row that it returns under another name.
         fields: Other fields of ScoreInfo.
     """
 
     def add(compute: Callable[..., Iterable[ScoreResult]]) -> Callable[..., Iterable[ScoreResult]]:
         info = info_of(name, per, **{"about": summary(compute), **fields})
-        add_score(Score(name, compute, frozenset(needs), per, default, frozenset(kinds), info, tuple(beside)))
+        kinds_, needs_ = frozenset(kinds), frozenset(needs)
+        add_score(Score(name, compute, needs_, per, default, kinds_, suits, info, tuple(beside)))
         return compute
 
     return add

@@ -87,7 +87,7 @@ def agreement(
     value = near(table)
     without = np.array([near(part) if part.any() else NAN for part in leave_one_out(tables, 0)])
     least, most = (0, np.inf) if measure is mutual_information else (-np.inf, 1)
-    low, high = np.clip(jackknife(np.asarray(value), without), least, most)
+    low, high = np.clip(jackknife(np.asarray(value), without)[:2], least, most)
     base = measure(_tables(shuffled(truth, statistics.seed), cluster, group).sum(axis=0))
     return ScoreResult(name, value, target, -1, float(low), float(high), base, len(truth), statistics.note)
 

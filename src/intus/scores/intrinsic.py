@@ -31,7 +31,7 @@ def _row_mean(
         sums = np.stack([tally.counts, tally.counts * tally.means[:, place]])
         with np.errstate(all="ignore"):
             without = np.array([total / rows for rows, total in leave_one_out(sums, 1)])
-            bounds = jackknife(value, without)
+            bounds = jackknife(value, without)[:2]
         return [_result(name, float(value), statistics, *map(float, bounds))]
 
     interval = "95 %, jackknife over groups of items"

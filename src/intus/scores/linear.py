@@ -1,15 +1,9 @@
-"""Linear classifiers from moments: how well a target can be predicted linearly from a layer.
+"""Linear probes: how well a target can be predicted linearly from a layer, on held-out rows.
 
-``linear`` is ridge regression on ±1 codes of the classes, as scikit-learn's RidgeClassifier; one
-decomposition of a layer serves all targets. ``lda`` is linear discriminant analysis with a shrunk covariance,
-as scikit-learn's with the solver "lsqr". Both use standardised features and are solved exactly from streamed
-moments. They are trained on one part of the items and evaluated on the other. Their baselines are guessing
-the commonest class, and learning random labels.
-
-The penalty is chosen for each layer and target by generalised cross-validation (Golub, Heath and Wahba 1979),
-which needs only moments. No fixed penalty works: it must be high if features are noise, and low if most of a
-layer's variance lies in a few directions, as in trained networks. With 768 features whose variance falls as
-1/k, a penalty of 0.1 per row gives a macro F1 of .58 and the chosen one .90.
+``linear`` is the logistic regression of ``classifiers.logistic``, and ``lda`` the discriminant that it is
+shrunk towards. One decomposition of a layer serves all targets. They are trained on one part of the items and
+judged on the other. The baseline is what the very predictions would score if they did not depend on the
+labels, so that no second classifier is needed.
 """
 
 from __future__ import annotations
@@ -20,102 +14,39 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .base import NAN, Need, ScoreResult, info_of, score
-from .judging import INTERVAL, ConfusionCounts, judge
+from .classifiers import KEPT, MOST_CLASSES, LinearClassifier, balanced, discriminate, logistic
+from .judging import CHANCE, INTERVAL, ConfusionCounts, judge
 from .labelled import CLASSES, NO_FEATURES, TOO_MANY, labelled_rows
 from .statistics.moments import HUGE, Gram, Sums
-from .statistics.ridge import Factor, factorise, penalty, regress
-from .statistics.split import BUCKETS
+from .statistics.ridge import Factor, factorise
+from .statistics.split import BUCKETS, NO_TYPE
 from .statistics.statistics import Statistics
 
 
-class LinearClassifier(NamedTuple):
-    """``coef`` (features, classes) and ``intercept`` (classes,), for rows minus the moments' shift."""
-
-    coef: np.ndarray
-    intercept: np.ndarray
-
-    def predict(self, x: np.ndarray) -> np.ndarray:
-        """Return the class of each row of (rows, features)."""
-        return np.asarray(np.argmax(x @ self.coef + self.intercept, axis=1))
-
-
-def solve(factor: Factor, sums: Sums, alpha: float | None = None) -> LinearClassifier:
-    """Return the ridge classifier of these class sums; a class without rows is never predicted.
-
-    ``alpha`` is the penalty per row, by default the one that generalised cross-validation chooses.
-    """
-    turned = _turned(factor, sums)
-    alpha = _chosen(factor, sums, turned) if alpha is None else alpha
-    coef = regress(factor, turned, alpha) / factor.scale[:, None]
-    intercept = 2 * sums.counts / factor.n - 1 - factor.mean @ coef
-    return LinearClassifier(coef, np.where(sums.counts > 0, intercept, -np.inf))
-
-
-def discriminate(factor: Factor, sums: Sums, alpha: float | None = None) -> LinearClassifier:
-    """Return the linear discriminant of these class sums; a class without rows is never predicted.
-
-    ``alpha`` is added to the variances within classes, relative to the covariance's scale (Friedman 1989).
-    That is scikit-learn's LinearDiscriminantAnalysis("lsqr", shrinkage=alpha / (alpha + v)) of standardised
-    rows, with v their mean variance within classes. By default it is the penalty chosen for ``solve``. The
-    covariance within classes is that of all rows minus that of the means, W Wᵀ, so Woodbury's identity solves
-    it.
-    """
-    turned = _turned(factor, sums)
-    alpha = _chosen(factor, sums, turned) if alpha is None else alpha
-    root = np.sqrt(np.maximum(sums.counts, 1) / factor.n)
-    turned = turned / (2 * factor.n * root)  # Qᵀ W: the classes' means (features, classes) times root
-    coef = factor.n * factor.solve(turned, alpha * factor.n)
-    gap = np.eye(len(root)) - turned.T @ coef
-    level = max(float(factor.values.sum()) / factor.n - float((turned**2).sum()), 1e-12) / len(turned)
-    coef = (level + alpha) / level * np.linalg.solve(gap, coef.T).T / root
-    with np.errstate(divide="ignore"):
-        prior = np.log(sums.counts / sums.counts.sum())
-    intercept = prior - (turned / root * coef).sum(axis=0) / 2
-    coef = factor.back(coef) / factor.scale[:, None]
-    return LinearClassifier(coef, intercept - factor.mean @ coef)
-
-
-def penalty_of(factor: Factor, sums: Sums) -> float:
-    """Return the penalty per row that generalised cross-validation chooses for these classes."""
-    return _chosen(factor, sums, _turned(factor, sums))
-
-
-def _chosen(factor: Factor, sums: Sums, turned: np.ndarray) -> float:
-    share = sums.counts / factor.n
-    return penalty(factor, turned, float(4 * factor.n * (share * (1 - share)).sum()))
-
-
-def _turned(factor: Factor, sums: Sums) -> np.ndarray:
-    """Return Qᵀ Σ z·y (features, classes), of standardised features and ±1 codes of the classes."""
-    centred = sums.totals - sums.counts[:, None] * factor.mean
-    return factor.turn(2 * centred.T / factor.scale[:, None])
-
-
-# -- scores ------------------------------------------------------------------------------------------
-
-
 class ClassifierResult(NamedTuple):
-    """Predictions of a classifier and its two baselines on held-out rows.
+    """Predictions of a classifier on held-out rows.
 
     Attributes:
-        real: Counts of the classifier; None if it could not be trained.
-        majority: Counts of guessing the commonest training class.
-        control: Counts of the same classifier trained on random labels.
+        counts: Counts of the classifier; None if it could not be trained.
+        majority: Counts of guessing the commonest training class; None likewise.
         n: The number of held-out rows.
         note: A note for the reader, such as the reason why there are no counts.
     """
 
-    real: ConfusionCounts | None
+    counts: ConfusionCounts | None
     majority: ConfusionCounts | None
-    control: ConfusionCounts | None
     n: int
     note: str
 
 
-#: Trains a classifier on the decomposed moments of the rows and their class sums.
-Method = Callable[[Factor, Sums], LinearClassifier]
+#: Trains a classifier on the decomposed moments of the training rows, their class sums, some of these rows
+#: and their classes.
+Method = Callable[[Factor, Sums, np.ndarray, np.ndarray], LinearClassifier]
 
-METHODS: dict[str, Method] = {"linear": solve, "lda": discriminate}
+METHODS: dict[str, Method] = {
+    "linear": logistic,
+    "lda": lambda factor, sums, x, codes: discriminate(factor, sums),
+}
 
 
 def outcome(statistics: Statistics, target: str, method: str = "linear") -> ClassifierResult:
@@ -125,25 +56,46 @@ def outcome(statistics: Statistics, target: str, method: str = "linear") -> Clas
 
 def _outcome(statistics: Statistics, target: str, fit: Method) -> ClassifierResult:
     moments, classes = statistics.moments, statistics.classes[target]
-    places, x, truth = labelled_rows(statistics, target)
-    x, truth, places = x[places.held], truth[places.held], places.take(places.held)
+    places, x, codes = labelled_rows(statistics, target)
+    held, truth = places.held, codes[places.held]
     sums = _ranked(moments.classes[target], classes.order())
     if note := _why_not(statistics, target, sums, len(truth)):
-        return ClassifierResult(
-            None, None, None, len(truth), "; ".join(filter(None, [note, statistics.note]))
-        )
+        return ClassifierResult(None, None, len(truth), _joined(note, statistics.note))
     x = x - moments.shift
-    guess = fit(_factor(statistics, moments.labelled[target]), sums).predict(x)
-    draw = np.searchsorted(np.cumsum(sums.counts) / sums.counts.sum(), _evenly(BUCKETS, statistics.seed))
-    fake = _of_buckets(moments.buckets, draw, len(sums.counts))
-    control = fit(_factor(statistics, moments.train), fake).predict(x)
+    factor = _factor(statistics, moments.labelled[target])
+    kept = np.flatnonzero(~held)
+    kept = kept[balanced(codes[kept], len(sums.counts))]
+    guess = fit(factor, sums, x[kept], codes[kept]).predict(x[held])
+    groups = places.cluster[held]
     return ClassifierResult(
-        judge(truth, guess, places.item),
-        judge(truth, np.full_like(truth, sums.counts.argmax()), places.item),
-        judge(draw[places.bucket], control, places.item),
+        judge(truth, guess, groups),
+        judge(truth, np.full_like(truth, sums.counts.argmax()), groups),
         len(truth),
         statistics.note,
     )
+
+
+def control(statistics: Statistics, target: str) -> ConfusionCounts | None:
+    """Return counts of the classifier on random labels of types; None if there are no types.
+
+    This is the control task of Hewitt and Liang (2019, section 2): every type (a word) has a random label,
+    in the proportions of the classes, so that only the identity of types helps. Types are hashed to BUCKETS
+    groups with a label each.
+    """
+    moments = statistics.moments
+    places, x, _ = labelled_rows(statistics, target)
+    if (places.bucket == NO_TYPE).any():
+        return None
+    sums = _ranked(moments.classes[target], statistics.classes[target].order())
+    share = np.cumsum(sums.counts) / sums.counts.sum()
+    draw = np.searchsorted(share, _evenly(BUCKETS, statistics.seed))
+    fake, held, x = draw[places.bucket], places.held, x - moments.shift
+    kept = np.flatnonzero(~held)
+    kept = kept[balanced(fake[kept], len(sums.counts))]
+    factor = _factor(statistics, moments.train)
+    by_type = _of_buckets(moments.buckets, draw, len(sums.counts))
+    guess = logistic(factor, by_type, x[kept], fake[kept]).predict(x[held])
+    return judge(fake[held], guess, places.cluster[held])
 
 
 def _factor(statistics: Statistics, gram: Gram) -> Factor:
@@ -186,27 +138,30 @@ def _evenly(count: int, seed: int) -> np.ndarray:
     return (np.random.default_rng(seed).permutation(count) + 0.5) / count
 
 
-def _results(method: str, what: str, statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    result = outcome(statistics, target, method)
-    parts = {"": result.real, ".majority": result.majority, ".shuffled": result.control}
-    values = {suffix: NAN if part is None else float(getattr(part, what)) for suffix, part in parts.items()}
-    base = max(values[".majority"], values[".shuffled"])
-    for suffix, part in parts.items():
-        low, high = (NAN, NAN) if part is None else part.interval(what, statistics.seed)
-        name, under = f"{method}_{what}{suffix}", NAN if suffix else base
-        yield ScoreResult(name, values[suffix], target, -1, low, high, under, result.n, result.note)
+def _joined(*notes: str) -> str:
+    return "; ".join(filter(None, notes))
+
+
+def _result(name: str, what: str, statistics: Statistics, target: str) -> ScoreResult:
+    found = outcome(statistics, target, name.partition("_")[0])
+    if found.counts is None:
+        return ScoreResult(name, NAN, target, n=found.n, note=found.note)
+    judged = found.counts.judgement(what)
+    many = len(statistics.classes[target]) > MOST_CLASSES and not name.startswith("lda")
+    note = _joined(found.note, f"more than {MOST_CLASSES} classes: the discriminant alone" * many)
+    value, low, high, chance, p = judged
+    return ScoreResult(name, value, target, -1, low, high, chance, found.n, note, p)
 
 
 _NEEDS: tuple[Need, ...] = ("moments", "classes", "sample")
-#: What the baseline of a classifier is.
-MAJORITY_OR_SHUFFLED = (
-    "the higher of guessing the commonest class and of training the same classifier on random labels"
+_LOGISTIC = (
+    f"logistic regression on standardised features of at most {KEPT:,} rows, with as many of each class as "
+    "there are; shrunk towards the discriminant of all rows"
 )
-_RIDGE = "ridge regression on ±1 codes of the classes; the penalty is chosen by generalised cross-validation"
-_LDA = "linear discriminant analysis with a shrunk covariance, by the penalty chosen for the linear probe"
+_LDA = "linear discriminant analysis with a shrunk covariance; generalised cross-validation chooses how much"
 _F1 = "the mean over classes of 2 TP / (2 TP + FP + FN), on held-out rows"
 _ACCURACY = "the fraction of held-out rows whose class is predicted right"
-_PROBES = "Alain and Bengio 2016; scikit-learn's RidgeClassifier"
+_PROBES = "Alain and Bengio 2016"
 _BOUNDS: dict[str, Any] = {"low": 0.0, "high": 1.0, "interval": INTERVAL, "requires": CLASSES}
 _BESIDE = [
     info_of(
@@ -216,16 +171,7 @@ _BESIDE = [
         about="Macro F1 of guessing the commonest training class on the held-out rows.",
         formula=_F1,
         baseline_of="linear_f1",
-        **_BOUNDS,
-    ),
-    info_of(
-        "linear_f1.shuffled",
-        "target",
-        label="Baseline: shuffled labels",
-        about="Macro F1 of the same classifier, trained and judged on random labels.",
-        formula=f"{_F1}; labels are drawn at random for groups of rows, in the proportions of the classes",
-        baseline_of="linear_f1",
-        **_BOUNDS,
+        **_BOUNDS | {"interval": ""},
     ),
 ]
 
@@ -236,17 +182,20 @@ _BESIDE = [
     per="target",
     beside=_BESIDE,
     label="Linear probe, macro F1",
-    formula=f"{_F1}; {_RIDGE}",
-    baseline=MAJORITY_OR_SHUFFLED,
+    formula=f"{_F1}; {_LOGISTIC}",
+    baseline=CHANCE,
     source=_PROBES,
     **_BOUNDS,
 )
 def linear_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Macro F1 of a linear classifier that predicts the target from the layer, on held-out rows.
 
-    Its two baselines are rows of their own, ``linear_f1.majority`` and ``linear_f1.shuffled``.
+    A row of its own, ``linear_f1.majority``, has that of guessing the commonest class.
     """
-    return _results("linear", "f1", statistics, target)
+    found = outcome(statistics, target)
+    majority = NAN if found.majority is None else found.majority.f1
+    yield _result("linear_f1", "f1", statistics, target)
+    yield ScoreResult("linear_f1.majority", majority, target, n=found.n, note=found.note)
 
 
 @score(
@@ -254,36 +203,44 @@ def linear_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     *_NEEDS,
     per="target",
     label="Linear probe, accuracy",
-    formula=f"{_ACCURACY}; {_RIDGE}",
-    baseline=MAJORITY_OR_SHUFFLED,
+    formula=f"{_ACCURACY}; {_LOGISTIC}",
+    baseline=CHANCE,
     source=_PROBES,
     **_BOUNDS,
 )
 def linear_accuracy(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Accuracy of a linear classifier that predicts the target from the layer, on held-out rows."""
-    return list(_results("linear", "accuracy", statistics, target))[:1]
+    return [_result("linear_accuracy", "accuracy", statistics, target)]
 
 
 @score(
     "linear_selectivity",
     *_NEEDS,
     per="target",
-    label="Linear probe, selectivity (accuracy above shuffled labels)",
-    formula="accuracy on the target minus accuracy on random labels, both on held-out rows",
+    default=False,
+    label="Linear probe, selectivity (accuracy above the control task)",
+    formula="accuracy on the target minus accuracy on random labels of types, both on held-out rows",
     baseline="0",
-    source="after Hewitt and Liang 2019, who draw random labels for each word type instead of for rows",
-    **_BOUNDS | {"low": -1.0, "interval": "95 %, paired bootstrap of the held-out items"},
+    source="Hewitt and Liang 2019",
+    **_BOUNDS
+    | {"low": -1.0, "interval": "95 %, paired: by the influence of each held-out item (Student's t)"}
+    | {"requires": f"{CLASSES}; the type of each row (its word)"},
 )
 def linear_selectivity(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
-    """Accuracy of a linear classifier on the target minus its accuracy on random labels.
+    """Accuracy of a linear classifier on the target minus its accuracy on random labels of types.
 
-    The random labels are drawn for groups of rows, so that they cannot be learnt from the layer.
+    A type is what a row is an instance of, such as a word. A layer that only knows which type a row is of
+    gives 0, since the classifier can learn random labels of types as well.
     """
     found = outcome(statistics, target)
-    if found.real is None or found.control is None:
+    if found.counts is None:
         return [ScoreResult("linear_selectivity", NAN, target, n=found.n, note=found.note)]
-    gap, low, high = found.real.above(found.control, "accuracy", statistics.seed)
-    return [ScoreResult("linear_selectivity", gap, target, -1, low, high, 0.0, found.n, found.note)]
+    fake = control(statistics, target)
+    if fake is None:
+        note = _joined("no types were given, of which the control task has random labels", found.note)
+        return [ScoreResult("linear_selectivity", NAN, target, n=found.n, note=note)]
+    gap, low, high, p = found.counts.above(fake, "accuracy")
+    return [ScoreResult("linear_selectivity", gap, target, -1, low, high, 0.0, found.n, found.note, p)]
 
 
 @score(
@@ -292,13 +249,13 @@ def linear_selectivity(statistics: Statistics, target: str) -> Iterable[ScoreRes
     per="target",
     label="Discriminant analysis, macro F1",
     formula=f"{_F1}; {_LDA}",
-    baseline=MAJORITY_OR_SHUFFLED,
+    baseline=CHANCE,
     source="Friedman 1989; scikit-learn's LinearDiscriminantAnalysis",
     **_BOUNDS,
 )
 def lda_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Macro F1 of a linear discriminant that predicts the target from the layer, on held-out rows."""
-    return list(_results("lda", "f1", statistics, target))[:1]
+    return [_result("lda_f1", "f1", statistics, target)]
 
 
 @score(
@@ -307,10 +264,10 @@ def lda_f1(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     per="target",
     label="Discriminant analysis, accuracy",
     formula=f"{_ACCURACY}; {_LDA}",
-    baseline=MAJORITY_OR_SHUFFLED,
+    baseline=CHANCE,
     source="Friedman 1989; scikit-learn's LinearDiscriminantAnalysis",
     **_BOUNDS,
 )
 def lda_accuracy(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
     """Accuracy of a linear discriminant that predicts the target from the layer, on held-out rows."""
-    return list(_results("lda", "accuracy", statistics, target))[:1]
+    return [_result("lda_accuracy", "accuracy", statistics, target)]

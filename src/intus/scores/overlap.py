@@ -9,7 +9,7 @@ import numpy as np
 
 from .affinity import BLOCK, INTERVAL, MOVED, best, drawn, rolls, spread
 from .base import NAN, Score, ScoreResult, add_score, info_of, score
-from .statistics.jackknife import jackknife, leave_one_out
+from .statistics.jackknife import Jackknife, jackknife, leave_one_out
 from .statistics.split import GROUPS
 from .statistics.statistics import Statistics
 
@@ -117,12 +117,12 @@ def _top(x: np.ndarray, quantile: float) -> tuple[np.ndarray, np.ndarray]:
 def _counts(
     on: np.ndarray, finite: np.ndarray, values: np.ndarray, group: np.ndarray | None = None
 ) -> np.ndarray:
-    """Count rows that are active and in the hypothesis, active, and in it: (3, groups, units, hypotheses).
+    """Count rows, (4, groups, units, hypotheses): active and in the hypothesis, active, in it, and all.
 
     Only annotated rows count where the unit is finite.
     """
     group = np.zeros(len(on), dtype=np.int64) if group is None else group
-    out = np.zeros((3, GROUPS, on.shape[1], values.shape[1]))
+    out = np.zeros((4, GROUPS, on.shape[1], values.shape[1]))
     given, yes = np.isfinite(values).astype(np.float32), (values == 1).astype(np.float32)
     whole = bool(finite.all())
     for number in np.unique(group):
@@ -131,9 +131,10 @@ def _counts(
             lit = on[rows].astype(np.float32)
             out[0, number] += lit.T @ yes[rows]
             out[1, number] += lit.T @ given[rows]
-            out[2, number] += (
-                yes[rows].sum(axis=0) if whole else finite[rows].T.astype(np.float32) @ yes[rows]
-            )
+            for plane, column in ((2, yes), (3, given)):
+                out[plane, number] += (
+                    column[rows].sum(axis=0) if whole else finite[rows].T.astype(np.float32) @ column[rows]
+                )
     return out
 
 
@@ -143,14 +144,21 @@ def _counts_at(
     """Count as _counts does, with a threshold (units, hypotheses) for each pair; a row at it is active."""
     finite, columns = np.isfinite(x), range(values.shape[1])
     parts = [_counts(x >= threshold[:, h], finite, values[:, h : h + 1], group) for h in columns]
-    return np.concatenate(parts, axis=3) if parts else np.zeros((3, GROUPS, x.shape[1], 0))
+    return np.concatenate(parts, axis=3) if parts else np.zeros((4, GROUPS, x.shape[1], 0))
 
 
 def jaccard(counts: np.ndarray) -> np.ndarray:
-    """Return intersection over union of counts (3, …); NaN if nothing is active and nothing is true."""
-    both, on, true = counts
+    """Return intersection over union of counts (4, …); NaN if nothing is active and nothing is true."""
+    both, on, true, _ = counts
     with np.errstate(all="ignore"):
         return np.asarray(both / (on + true - both))
+
+
+def _independent(counts: np.ndarray) -> np.ndarray:
+    """Return the counts (4, …) that are expected if activity and hypothesis are independent."""
+    _, on, true, rows = counts
+    with np.errstate(all="ignore"):
+        return np.stack([on * true / rows, on, true, rows])
 
 
 def _ranked(x: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -194,18 +202,26 @@ def _with_notes(
     *,
     capped: bool,
 ) -> Iterable[ScoreResult]:
-    """Yield results with jackknife intervals and notes."""
-    without = np.array([jaccard(one) for one in leave_one_out(counts, 1)])
-    low, high = jackknife(value, without) if len(without) else (value * NAN, value * NAN)
+    """Yield results with jackknife intervals, p-values and notes.
+
+    The null hypothesis is that activity and hypothesis are independent, which fixes the expected overlap.
+    """
+    parts = leave_one_out(counts, 1)
+    if len(parts):
+        gaps = np.array([jaccard(one) - jaccard(_independent(one)) for one in parts])
+        gap = value - jaccard(_independent(counts.sum(axis=1)))
+        bounds = jackknife(value, np.array([jaccard(one) for one in parts]))
+        bounds = Jackknife(np.clip(bounds.low, 0, 1), np.clip(bounds.high, 0, 1), jackknife(gap, gaps).p)
+    else:
+        bounds = Jackknife(*[value * NAN] * 3)
     notes = _iou_notes(threshold, counts.sum(axis=1), capped=capped)
     rows = np.isfinite(values).sum(axis=0)
-    low, high = np.clip(low, 0, 1), np.clip(high, 0, 1)
-    return spread(name, statistics, value, low, high, base, binary=True, notes=notes, rows=rows)
+    return spread(name, statistics, value, bounds, base, binary=True, notes=notes, rows=rows)
 
 
 def _iou_notes(threshold: np.ndarray, counts: np.ndarray, *, capped: bool) -> np.ndarray:
     """Return notes: the threshold of each pair and, if the quantile decides, the largest value possible."""
-    _, on, true = counts
+    _, on, true, _ = counts
     threshold = np.broadcast_to(threshold, on.shape)
     notes = np.empty(on.shape, dtype=object)
     for place in np.ndindex(on.shape):

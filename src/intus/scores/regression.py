@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from .base import NAN, ScoreResult, score
-from .judging import INTERVAL, resamples
+from .judging import student
 from .labelled import MOST_ROWS, complete, shuffled
 from .statistics.moments import Gram
 from .statistics.ridge import factorise, penalty, regress
@@ -41,13 +41,16 @@ def predicted(x: np.ndarray, y: np.ndarray, new: np.ndarray, alpha: float | None
     "classes",
     "values",
     per="target",
+    suits=lambda statistics, target: (
+        target not in statistics.not_numbers and statistics.classes[target].are_measured
+    ),
     label="Linear regression, R²",
     formula="1 - Σ (y - ŷ)² / Σ (y - mean of the training rows)², on held-out rows; ŷ by ridge regression "
     "whose penalty is chosen by generalised cross-validation",
     high=1.0,
     baseline="0, which the mean of the training rows gives, or what shuffled numbers give if that is higher",
-    interval=INTERVAL,
-    requires="labels that are measurements: not whole numbers, or more than 50 different ones",
+    interval="95 %, by the influence of each held-out item (Student's t); what was trained is held fixed",
+    requires="labels that are numbers; by default only if some are not whole, or more than 50 differ",
     source="scikit-learn's Ridge and r2_score",
 )
 def r2(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
@@ -55,9 +58,11 @@ def r2(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
 
     It is evaluated on held-out rows. At most 40,000 rows of the sample are used.
     """
-    if target in statistics.not_numbers or not statistics.classes[target].are_measured:
-        return []
+    if target in statistics.not_numbers:
+        return [ScoreResult("r2", NAN, target, note="the labels are not numbers")]
     places, x, _, values = statistics.drawn()
+    if not len(x):
+        return [ScoreResult("r2", NAN, target, note=statistics.note or "no rows")]
     column = values[:, statistics.targets.index(target)]
     rows = np.flatnonzero(np.isfinite(column) & complete(x))[:MOST_ROWS]
     x, y, places = x[rows].astype(np.float64), column[rows], places.take(rows)
@@ -67,24 +72,22 @@ def r2(statistics: Statistics, target: str) -> Iterable[ScoreResult]:
         note = "no spread among the held-out rows" if held.sum() > 1 else "too few rows to hold any out"
         return [ScoreResult("r2", NAN, target, n=int(held.sum()), note=note)]
     fake = shuffled(y, statistics.seed)
-    value, low, high = _explained(x, y, held, places.item, statistics.seed)
-    base = max(0.0, _explained(x, fake, held, places.item, statistics.seed)[0])
+    value, low, high, p = _explained(x, y, held, places.cluster)
+    base = max(0.0, _explained(x, fake, held, places.cluster)[0])
     note = statistics.note
-    return [ScoreResult("r2", value, target, -1, low, high, base, int(held.sum()), note)]
+    return [ScoreResult("r2", value, target, -1, low, high, base, int(held.sum()), note, p)]
 
 
 def _explained(
-    x: np.ndarray, y: np.ndarray, held: np.ndarray, items: np.ndarray, seed: int
-) -> tuple[float, float, float]:
-    """Return R² on the held-out rows, with a seeded bootstrap 95 % interval that resamples whole items."""
+    x: np.ndarray, y: np.ndarray, held: np.ndarray, items: np.ndarray
+) -> tuple[float, float, float, float]:
+    """Return R² on the held-out rows, an interval and p that take whole items as observations."""
     missed = (y[held] - predicted(x[~held], y[~held], x[held])) ** 2
     spread = (y[held] - y[~held].mean()) ** 2
     item = np.unique(items[held], return_inverse=True)[1]
-    count = int(item.max()) + 1
-    by_item = np.stack([np.bincount(item, missed, count), np.bincount(item, spread, count)])
-    value = float(1 - missed.sum() / spread.sum())
+    count, total = int(item.max()) + 1, float(spread.sum())
+    value = float(1 - missed.sum() / total)
     if count < 2:
-        return value, NAN, NAN
-    of_missed, of_spread = by_item @ resamples(count, seed).T
-    low, high = np.quantile(1 - of_missed / np.maximum(of_spread, 1e-300), [0.025, 0.975])
-    return value, float(low), float(high)
+        return value, NAN, NAN, NAN
+    influence = (np.bincount(item, missed, count) - (1 - value) * np.bincount(item, spread, count)) / total
+    return student(value, -influence)

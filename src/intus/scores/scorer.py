@@ -52,6 +52,8 @@ class Scorer:
         *,
         projected_from: int | None = None,
         summary: Any = None,
+        groups: Any = None,
+        types: Any = None,
     ) -> None:
         """Add rows. Rows with NaN or infinite values are counted, and left out.
 
@@ -64,11 +66,15 @@ class Scorer:
             projected_from: Number of features before the behaviours were projected at random.
             summary: The scalars that ``core.projection.SUMMARY`` names, of the rows before they were
                 projected, shape (rows, 8). Without it, scores of entries have no rows.
+            groups: Ids of shape (rows,) of what belongs together: a document, an episode, a subject. Items of
+                a group are held out together, and intervals count groups. By default each item is a group.
+            types: Ids of shape (rows,) of what a row is an instance of, such as its word or token, which the
+                control task of ``linear_selectivity`` needs.
 
         Raises:
             InputError: If shapes, targets or ``projected_from`` do not fit one another or earlier rows.
         """
-        self.statistics.update(behaviours, labels, items, projected_from, summary)
+        self.statistics.update(behaviours, labels, items, projected_from, summary, groups, types)
 
     def merge(self, other: Scorer) -> Scorer:
         """Add the rows of another scorer of the same scores and seed, and return self.

@@ -147,7 +147,7 @@ def alignment(a: Sketch, b: Sketch, seed: int = 0) -> tuple[float, float, float,
     value, *without = ckas(a.gram, b.gram, kept)
     if value != value:
         return NAN, NAN, NAN, NAN, len(a.item)
-    low, high = jackknife(np.asarray(value), np.array(without))
+    low, high, _ = jackknife(np.asarray(value), np.array(without))
     order = np.random.default_rng(seed).permutation(len(a.item))
     base = cka(a.gram, b.gram[np.ix_(order, order)])
     return float(value), float(low), min(float(high), 1.0), base, len(a.item)

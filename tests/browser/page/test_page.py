@@ -130,7 +130,7 @@ def test_registered_score_has_its_label_and_no_target(visit: Open, server: PageS
     settled(page)
     assert options(page, "What activations are like")[-1] == "Excess kurtosis"
     assert "Excess kurtosis" not in options(page, "What layers know of a target")
-    assert options(page, "Baselines") == ["Baseline: majority class", "Baseline: shuffled labels"]
+    assert options(page, "Baselines") == ["Baseline: majority class"]
     asked.clear()
     page.get_by_label("Score", exact=True).first.select_option("kurtosis")
     expect(page.get_by_role("heading", name="Excess kurtosis", exact=True)).to_be_visible()

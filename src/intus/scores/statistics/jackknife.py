@@ -6,6 +6,8 @@ single rows would make the interval too narrow.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ...core.errors import require
@@ -13,19 +15,31 @@ from ...core.errors import require
 LEAST_GROUPS = 4  #: estimates that an interval needs
 
 
-def jackknife(value: np.ndarray, without: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bounds of a 95 % jackknife interval.
+class Jackknife(NamedTuple):
+    """What a jackknife says of estimates, each array of the shape of the estimates.
 
-    It is a t interval with groups - 1 degrees of freedom (Shao and Tu 1995, section 2.3). NaN entries of
-    ``without`` are ignored. The bounds are NaN if fewer than LEAST_GROUPS values are left, or if all of them
-    are equal and the spread is therefore unknown.
+    Attributes:
+        low: Lower bounds of 95 % intervals.
+        high: Upper bounds.
+        p: Two-sided p-values of the hypothesis that the true values are the null values.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    p: np.ndarray
+
+
+def jackknife(value: np.ndarray, without: np.ndarray, null: np.ndarray | float = 0.0) -> Jackknife:
+    """Return 95 % intervals and p-values of estimates by the jackknife.
+
+    They are those of Student's t with groups - 1 degrees of freedom (Shao and Tu 1995, section 2.3). NaN
+    entries of ``without`` are ignored. All are NaN if fewer than LEAST_GROUPS values are left, or if all of
+    them are equal and the spread is therefore unknown.
 
     Args:
-        value: The estimate from all rows, of any shape (…).
+        value: The estimates from all rows, of any shape (…).
         without: The estimates from all groups but one, shape (groups, …).
-
-    Returns:
-        The lower and the upper bounds, each of the shape of ``value``.
+        null: The values under the null hypothesis.
     """
     special = require("scipy.special", extra="server", why="to give intervals")
     valid = np.isfinite(without)
@@ -33,9 +47,11 @@ def jackknife(value: np.ndarray, without: np.ndarray) -> tuple[np.ndarray, np.nd
     enough = np.maximum(count, 1)
     mean = np.where(valid, without, 0).sum(axis=0) / enough
     spread = (np.where(valid, without - mean, 0) ** 2).sum(axis=0) * (count - 1) / enough
-    half = special.stdtrit(np.maximum(count - 1, 1), 0.975) * np.sqrt(np.maximum(spread, 0))
-    half = np.where((count >= LEAST_GROUPS) & (half > 0), half, np.nan)
-    return np.asarray(value - half), np.asarray(value + half)
+    freedom, error = np.maximum(count - 1, 1), np.sqrt(np.maximum(spread, 0))
+    error = np.where((count >= LEAST_GROUPS) & (error > 0), error, np.nan)
+    half = special.stdtrit(freedom, 0.975) * error
+    p = 2 * special.stdtr(freedom, -np.abs(value - null) / error)
+    return Jackknife(np.asarray(value - half), np.asarray(value + half), np.asarray(p))
 
 
 def leave_one_out(sums: np.ndarray, axis: int) -> np.ndarray:

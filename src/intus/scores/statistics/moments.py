@@ -24,14 +24,17 @@ class Gram:
         n: The number of rows.
         total: Their sum, shape (features,).
         gram: The sum of their outer products, shape (features, features).
+        cancelled: The largest squares that cancelled in the diagonal of ``gram`` when moments were merged,
+            shape (features,). What remains of them is rounding error, not variance.
     """
 
-    __slots__ = ("gram", "n", "total")
+    __slots__ = ("cancelled", "gram", "n", "total")
 
     def __init__(self, features: int) -> None:
         self.n = 0
         self.total = np.zeros(features)
         self.gram = np.zeros((features, features))
+        self.cancelled = np.zeros(features)
 
     def add(self, x: np.ndarray) -> None:
         """Add rows (rows, features)."""
@@ -46,16 +49,19 @@ class Gram:
         out.n += other.n
         out.total += other.total
         out.gram += other.gram
+        out.cancelled = np.maximum(out.cancelled, other.cancelled)
         if gap is not None and gap.any() and other.n:
             cross = np.outer(gap, other.total)
             out.gram += cross + cross.T + other.n * np.outer(gap, gap)
             out.total += other.n * gap
+            out.cancelled = np.maximum(out.cancelled, other.n * gap**2)
         return out
 
     def copy(self) -> Gram:
         """Return a copy that shares no memory."""
         out = Gram(0)
         out.n, out.total, out.gram = self.n, self.total.copy(), self.gram.copy()
+        out.cancelled = self.cancelled.copy()
         return out
 
     def mean(self) -> np.ndarray:
@@ -172,7 +178,7 @@ class Moments:
         self._add_labelled(x, codes)
         self.train.add(x)
         if codes:
-            self.buckets.add(x, bucket)
+            self.buckets.add(x, bucket)  # a row without a type has no bucket, which MISSING means
         for target, column in codes.items():
             self.classes[target].add(x, column)
 

@@ -90,7 +90,8 @@ def factorise(gram: Gram) -> Factor:
 def _scale(gram: Gram) -> np.ndarray:
     """Return the standard deviation of each feature, 1 for constant ones."""
     variance = np.diag(gram.scatter()) / gram.n
-    constant = variance <= 1e-12 * np.maximum(np.diag(gram.gram) / gram.n, 1e-300)
+    squares = np.maximum(np.diag(gram.gram), gram.cancelled) / gram.n
+    constant = variance <= 1e-12 * np.maximum(squares, 1e-300)
     return np.where(constant, 1.0, np.sqrt(np.maximum(variance, 1e-300)))
 
 

@@ -14,7 +14,8 @@ import numpy as np
 HELD_OUT = 0.25  #: fraction of the items that classifiers are evaluated on and never trained on
 GROUPS = 16  #: groups of items for the delete-a-group jackknife
 _WITHIN = np.uint64(2**24 - 1)  # the bits of a key that differ between the rows of an item
-BUCKETS = 256  #: groups of rows that share one random label in the control task
+BUCKETS = 256  #: groups of types that share one random label in the control task
+NO_TYPE = -1  #: the bucket of a row without a type
 
 
 class Places(NamedTuple):
@@ -23,9 +24,11 @@ class Places(NamedTuple):
     Attributes:
         item: The id of the row's item.
         position: The row's number among the rows of its item.
+        cluster: The id of the items that are held out together and are one observation for intervals: the
+            item's own, unless groups of items were given.
         held: Whether the row is held out.
         group: The row's group for the jackknife.
-        bucket: The row's bucket for the control task.
+        bucket: The bucket of the row's type for the control task, NO_TYPE if types were not given.
         key: The number by which samples are drawn. The keys of an item's rows differ only in the lowest bits,
             so that items stay whole.
         turn: The number by which the sampled rows are shuffled.
@@ -33,6 +36,7 @@ class Places(NamedTuple):
 
     item: np.ndarray
     position: np.ndarray
+    cluster: np.ndarray
     held: np.ndarray
     group: np.ndarray
     bucket: np.ndarray
@@ -44,18 +48,34 @@ class Places(NamedTuple):
         return Places(*(column[rows] for column in self))
 
 
-def places(items: np.ndarray, seed: int) -> Places:
-    """Return the places of rows with the item ids ``items``, int64 of shape (rows,)."""
+def places(
+    items: np.ndarray, seed: int, *, groups: np.ndarray | None = None, types: np.ndarray | None = None
+) -> Places:
+    """Return the places of rows.
+
+    Args:
+        items: The id of each row's item, int64 of shape (rows,).
+        seed: The seed of the hashes.
+        groups: The id of each row's group of items (a document, a subject), int64 of shape (rows,). Items of
+            a group are held out together. Default: each item is a group of its own.
+        types: The id of each row's type, int64 of shape (rows,), for the control task.
+    """
     position = _occurrence(items)
-    by_item = _mix(items.astype(np.uint64), seed)
+    clusters = items if groups is None else groups
+    by_item, by_cluster = _mix(items.astype(np.uint64), seed), _mix(clusters.astype(np.uint64), seed)
     by_position = _mix(position.astype(np.uint64), seed + 5)
     by_row = _mix(by_item ^ (position.astype(np.uint64) << np.uint64(1)), seed + 1)
+    if types is None:
+        bucket = np.full(len(items), NO_TYPE)
+    else:
+        bucket = (_mix(types.astype(np.uint64), seed + 3) % np.uint64(BUCKETS)).astype(np.int64)
     return Places(
         items,
         position,
-        by_item < np.uint64(HELD_OUT * 2**64),
-        (_mix(by_item, seed + 2) % np.uint64(GROUPS)).astype(np.int64),
-        (_mix(by_row, seed + 3) % np.uint64(BUCKETS)).astype(np.int64),
+        clusters,
+        by_cluster < np.uint64(HELD_OUT * 2**64),
+        (_mix(by_cluster, seed + 2) % np.uint64(GROUPS)).astype(np.int64),
+        bucket,
         (_mix(by_item, seed + 4) & ~_WITHIN) | (by_position & _WITHIN),
         by_row,
     )

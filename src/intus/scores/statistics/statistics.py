@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 import numpy as np
@@ -91,6 +92,8 @@ class Statistics:
         items: Any = None,
         projected_from: int | None = None,
         summary: np.ndarray | None = None,
+        groups: Any = None,
+        types: Any = None,
     ) -> None:
         """Add rows; see ``Scorer.update`` for the arguments."""
         x = _matrix(behaviours)
@@ -102,7 +105,9 @@ class Statistics:
         classed = "classes" in self.needs
         codes = {name: self.classes[name].encode(column) for name, column in given.items() if classed}
         values = self._numbers(given) if self.raw or "values" in self.needs else {}
-        where = places(ids, self.seed)
+        where = places(
+            ids, self.seed, groups=_ids("groups", groups, len(x)), types=_ids("types", types, len(x))
+        )
         self._once.clear()
         if "tally" in self.needs and summary is not None:
             self.tally.absorb(summary.astype(np.float64), where.group)
@@ -239,6 +244,22 @@ class Statistics:
 def _stacked(parts: dict[str, np.ndarray], rows: int, dtype: Any) -> np.ndarray:
     """Stack columns to a matrix (rows, columns); (rows, 0) if there are none."""
     return np.stack(list(parts.values()), axis=1).astype(dtype) if parts else np.empty((rows, 0), dtype)
+
+
+def _ids(name: str, given: Any, rows: int) -> np.ndarray | None:
+    """Return ids of any type as int64 of shape (rows,), equal for equal ids; None for None."""
+    if given is None:
+        return None
+    ids = np.asarray(given)
+    if ids.shape != (rows,):
+        raise InputError(f"{name} has shape {ids.shape}, but there are {rows} rows; give one id per row.")
+    if ids.dtype.kind in "iub":
+        return ids.astype(np.int64)
+    texts = [f"{type(one).__name__}:{one}".encode() for one in ids.tolist()]
+    return np.array(
+        [int.from_bytes(blake2b(text, digest_size=8).digest(), "little", signed=True) for text in texts],
+        dtype=np.int64,
+    )
 
 
 def _matrix(behaviours: Any) -> np.ndarray:

@@ -97,7 +97,9 @@ def evaluate(
 
 def chosen(scores: Sequence[str] | None) -> list[Score]:
     """Return the scores of these names, by default ``default_scores()``."""
-    return [get(name) for name in (default_scores() if scores is None else scores)]
+    if scores is None:
+        return [get(name).by_default() for name in default_scores()]
+    return [get(name) for name in scores]
 
 
 def related(point: DataPoint, measured: Measured, relations: Relations | None) -> Evaluation:

@@ -1,0 +1,64 @@
+"""What counts as one observation, and what the symbols of records are instances of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import InputError
+from .behaviours import Records
+from .hypotheses import Labels, as_hypotheses
+
+_TYPES = "types"
+
+
+@dataclass(frozen=True, slots=True)
+class Observations:
+    """The groups of records and the types of symbols.
+
+    Attributes:
+        groups: The id of each record's group, (records,); None if each record is a group.
+        types: The types, as labels of one hypothesis; None if there are none.
+    """
+
+    groups: np.ndarray | None
+    types: Labels | None
+
+    def types_of_block(self, start: int, block: Callable[[], Sequence[Any]]) -> np.ndarray | None:
+        """Return the types of a block's symbols, (records, …grid); None if there are none."""
+        return None if self.types is None else self.types.of(start, block)[_TYPES]
+
+
+def groups_of(given: Any, records: Records) -> np.ndarray | None:
+    """Return the group of each record.
+
+    Args:
+        given: An id per record, or a function of a record; None for no groups.
+        records: The records.
+
+    Raises:
+        InputError: If there is not one id per record, or only one group.
+    """
+    if given is None:
+        return None
+    if callable(given):
+        given = [given(records.block(number, 1)[0]) for number in range(len(records))]
+    groups = np.asarray(given)
+    if groups.shape != (len(records),):
+        raise InputError(
+            f"groups has shape {groups.shape}, but there are {len(records)} records; give one id per record."
+        )
+    if len(groups) and (groups == groups[0]).all():
+        raise InputError(
+            f"groups has a single group, {groups.tolist()[0]!r}, so no group can be held out. Give the "
+            "document, episode or subject of each record, or leave groups out."
+        )
+    return groups
+
+
+def types_of(given: Any, records: int) -> Labels | None:
+    """Return the types of symbols as labels, from what the caller passed; raises InputError."""
+    return None if given is None else Labels(as_hypotheses({_TYPES: given}, records))
