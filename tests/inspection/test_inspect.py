@@ -523,22 +523,18 @@ def test_map_of_a_cropped_record_is_refused(model, images, crop):
         )
 
 
-@pytest.mark.parametrize(
-    "label",
-    [
-        lambda row: int(row.sum() > 0) + 3,
-        lambda row: bool(row.sum() > 0),
-        lambda row: "ab"[int(row.sum() > 0)],
-    ],
-)
-def test_score_that_does_not_apply_has_a_row_with_the_reason(label):
+def test_score_that_does_not_apply_has_a_row_with_the_reason():
     data = np.random.default_rng(0).normal(size=(50, 7, 8)).astype(np.float32)
-    frame = inspect(
-        nn.LSTM(8, 16, batch_first=True), {"label": label, "sum": lambda row: float(row.sum())}, "r2", data
-    )
-    refused = row(frame, target="label")
+    labels = {
+        "name": lambda row: "ab"[int(row.sum() > 0)],
+        "number": lambda row: int(row.sum() > 0) + 3,
+        "sum": lambda row: float(row.sum()),
+    }
+    frame = inspect(nn.LSTM(8, 16, batch_first=True), labels, "r2", data)
+    refused = row(frame, target="name")
     assert np.isnan(refused["value"])
-    assert refused["note"].startswith("needs labels that are measurements")
+    assert refused["note"] == "the labels are not numbers"
+    assert np.isfinite(row(frame, target="number")["value"])  # it was requested by name
     assert np.isfinite(row(frame, target="sum")["value"])
 
 

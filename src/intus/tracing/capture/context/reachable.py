@@ -31,7 +31,7 @@ def stateful(*values: Any) -> Iterator[Any]:
 
     Example:
         >>> net = Module()
-        >>> list(stateful(lambda x: net(x))) == [net]
+        >>> list(stateful([{"net": net}])) == [net]
         True
     """
     todo, visited = list(values)[::-1], dict[int, Any]()  # keeping the objects prevents reuse of their ids
