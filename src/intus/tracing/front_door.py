@@ -11,7 +11,8 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import wraps
+from functools import lru_cache, wraps
+from types import MethodType
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from torch.nn import DataParallel, Module
@@ -191,10 +192,21 @@ def _keywords(model: Any) -> tuple[list[str], bool]:
     is_class = isinstance(model, type) and issubclass(model, Module)
     if is_class or not callable(model):
         return [], True  # the function raises an error that says what a model is
+    function = _function(model)
     try:
-        parameters = inspect.signature(_function(model)).parameters.values()
+        if isinstance(function, MethodType):
+            return _keywords_of(function.__func__, is_method=True)
+        return _keywords_of.__wrapped__(function)
     except (TypeError, ValueError):  # a built-in function without a signature
         return [], True
+
+
+@lru_cache(maxsize=256)
+def _keywords_of(function: Callable[..., Any], *, is_method: bool = False) -> tuple[list[str], bool]:
+    """Return the names of a function's parameters that can be keywords, and whether it takes any keyword."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if is_method and parameters and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:
+        del parameters[0]  # self
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     is_open = any(one.kind is one.VAR_KEYWORD for one in parameters)
     return [one.name for one in parameters if one.kind in by_name], is_open

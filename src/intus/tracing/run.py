@@ -261,7 +261,11 @@ def _run(
     """
     with same_random_state(seed):
         try:
-            capture.reach(None if isinstance(model, torch.nn.Module) else model, given.args, given.kwargs)
+            reachable = [
+                one for one in (*given.args, *given.kwargs.values()) if type(one) is not torch.Tensor
+            ]
+            if reachable or not isinstance(model, torch.nn.Module):
+                capture.reach(None if isinstance(model, torch.nn.Module) else model, reachable)
             capture.inputs(by_name(model, given.args, given.kwargs))
             with capture, probes_disabled():
                 output = drained(model(*given.args, **given.kwargs))
