@@ -328,3 +328,22 @@ def test_unescaped_name_suggests_the_escape(name):
         _ = t[name]
     suggested = re.search(r"Did you mean ('.*?')\?", str(error.value))[1]
     assert t[ast.literal_eval(suggested)].label == "linear_1_1"
+
+
+class Open(nn.Module):
+    def forward(*args, mask=None):
+        return args[1] if mask is None else args[1] * mask
+
+
+class Strict(nn.Module):
+    def forward(self, /, x, *, seed=None):
+        return x if seed is None else x + seed
+
+
+def test_keywords_of_unusual_signatures():
+    x = torch.ones(2)
+    t = intus.trace(Open(), x, mask=torch.zeros(2))
+    assert [op.label for op in t.inputs] == ["input_1", "input_2"]
+    with pytest.raises(InputError, match=r"'seed' is an option of trace and a parameter of Strict\.forward"):
+        intus.trace(Strict(), x, seed=1)
+    assert torch.equal(intus.trace(Strict(), x, kwargs={"seed": 1})["output_1"].value, x + 1)

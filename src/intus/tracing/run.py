@@ -63,8 +63,9 @@ def trace(
 
     Call it as you call the model: ``trace(model, x, mask=mask, save="none")`` runs ``model(x, mask=mask)``.
 
-    The model, its buffers, torch's global state and the random state are restored afterwards, also when the
-    model raises; ``docs/limits.md`` lists the exceptions and the unusual cases. A generator or coroutine is
+    The model, its buffers, what else the call can reach (modules, optimizers, random generators) and the
+    random state are restored afterwards, also when the model raises; ``docs/limits.md`` lists the exceptions
+    and the unusual cases. A generator or coroutine is
     run to its end, and what it yields or returns is the output.
 
     Args:
