@@ -56,6 +56,11 @@ class InputsOutcome:
     seconds: float = 0.0
     reasons: list[str] = field(default_factory=list)
 
+    @property
+    def failed(self) -> bool:
+        """Whether something did not agree."""
+        return bool(self.wrong)
+
 
 def check_inputs(one: Subject, report: Callable[[dict[str, Any]], None]) -> None:
     """Check an operator or a module, and report after each case."""

@@ -110,14 +110,14 @@ def test_run_survives_crashes_and_hangs(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "SECONDS", 3)
     catalogue = [Architecture("x", one.__name__, one) for one in (dies, hangs, refuses)] + [BY_HAND["RNN"]]
     log = []
-    found = running.run(catalogue, tmp_path / "found.jsonl", 2, log.append)
+    found, _ = running.run(catalogue, tmp_path / "found.jsonl", 2, log.append)
     assert [one.name for one in found] == ["dies", "hangs", "refuses", "RNN"]
     assert found[0].reasons == ["its process ended with code -9"]
     assert found[1].reasons == ["it took more than 3 s"]
     assert "as it must" in found[2].reasons[0]
     assert found[3].validated
-    again = running.run(catalogue, tmp_path / "found.jsonl", 1, log.append)
-    assert again == found
+    again, others = running.run(catalogue, tmp_path / "found.jsonl", 1, log.append)
+    assert (again, others) == (found, 0)
     assert log[-1] == "4 of 4 have results of an earlier run"
     text = table(found)
     assert "1 architectures run: 1 traced, 1 validated, 1 saved and loaded" in summary(found)
