@@ -253,4 +253,4 @@ class Facts:
 
     def buffer_address(self, row: int) -> str | None:
         """Return the address of the buffer that a row is, or None if it is not a buffer."""
-        return self.graph.buffer_address(row) if self.graph.ops.kind[row] == BUFFER else None
+        return self.graph.state_address(row) if self.graph.ops.kind[row] == BUFFER else None

@@ -18,8 +18,8 @@ import numpy as np
 
 from .errors import InputError
 
-OP_KINDS = ("op", "input", "output", "buffer", "constant")
-OP, INPUT, OUTPUT, BUFFER, CONSTANT = range(5)
+OP_KINDS = ("op", "input", "output", "buffer", "constant", "parameter")
+OP, INPUT, OUTPUT, BUFFER, CONSTANT, PARAMETER = range(6)
 
 #: Bits of ``Ops.flags``.
 INPLACE = 1  # it wrote to one of its arguments
@@ -410,8 +410,8 @@ class Graph:
         kind = int(self.ops.kind[row])
         return self.types[int(self.ops.type[row])] if kind == OP else OP_KINDS[kind]
 
-    def buffer_address(self, row: int) -> str:
-        """Return the address of the buffer that a row of kind BUFFER is; ``types`` has it."""
+    def state_address(self, row: int) -> str:
+        """Return the address of the buffer or parameter that a row of that kind is; ``types`` has it."""
         return self.types[int(self.ops.type[row])]
 
     def setting(self, row: int) -> str:
@@ -505,7 +505,7 @@ class Graph:
         return sorted(set(self.edges.dst[order[start[row] : start[row + 1]]].tolist()))
 
     def rows_of(self, kind: int) -> list[int]:
-        """Return the rows of one kind: OP, INPUT, OUTPUT, BUFFER or CONSTANT."""
+        """Return the rows of one kind: OP, INPUT, OUTPUT, BUFFER, CONSTANT or PARAMETER."""
         return np.flatnonzero(self.ops.kind == kind).tolist()
 
     def enclosing_calls(self, row: int) -> list[int]:
@@ -556,7 +556,7 @@ class Graph:
                 names.setdefault(name, []).append(row)
                 names.setdefault(f"{name}:{passno}", []).append(row)
         for row in self.rows_of(BUFFER):
-            names.setdefault(self.buffer_address(row), []).append(row)
+            names.setdefault(self.state_address(row), []).append(row)
         # A module named linear_1 takes precedence, as in probe and inspect.
         return names | {
             name: [row for call in calls for row in self.call_outputs[call]]

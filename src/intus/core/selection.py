@@ -13,7 +13,7 @@ import numpy as np
 
 from .address import Address, Units, is_pattern, matches, split_units, tokens
 from .errors import AddressError, InputError, did_you_mean
-from .graph import BUFFER, OP, OP_KINDS, Graph
+from .graph import BUFFER, OP, OP_KINDS, PARAMETER, Graph
 
 #: The ways to select operations: an address or pattern (label, short label, pass, module address, name of an
 #: input or output, operation type, module class), an int (the ordinal of an operation, negative from the
@@ -250,7 +250,8 @@ def _names_of_kind(graph: Graph, name: str) -> list[str]:
     if name and name in graph.types:
         rows = np.flatnonzero(graph.ops.type == graph.types.index(name)).tolist()
         return [graph.label(row) for row in rows]
-    if name == OP_KINDS[BUFFER] and (rows := graph.rows_of(BUFFER)):
-        return [graph.label(row) for row in rows]
+    for kind in (BUFFER, PARAMETER):
+        if name == OP_KINDS[kind] and (rows := graph.rows_of(kind)):
+            return [graph.label(row) for row in rows]
     found = [module.address for module in graph.modules if module.type == name]
     return [address for address in found if graph.rows(address)]

@@ -98,7 +98,7 @@ def _param_grads(t: Trace, loss: Callable[[Any], Tensor] | None) -> dict[str, Te
     ends = list(_leaves_of(total))
     # Nothing is accumulated into ``grad``. The caller may still need the graph behind an input.
     grads = torch.autograd.grad(total, ends, allow_unused=True, retain_graph=True)
-    params = [value for value, _ in t._replays.params] if t._replays is not None else []
+    params = t._replays.params if t._replays is not None else []
     names = {id(value): param.address for param, value in zip(t.graph.params, params, strict=False)}
     pairs = zip(ends, grads, strict=True)
     return {names[id(one)]: grad for one, grad in pairs if id(one) in names and grad is not None}

@@ -530,7 +530,7 @@ def test_toolbar_of_narrow_graph_is_one_row(visit: Open, wide: int) -> None:
     assert 520 <= bar["width"] < 600
     tools = page.locator(".ig-toolbar").locator("button:visible, select:visible, input:visible").all()
     boxes = [tool.bounding_box() for tool in tools]
-    assert len(boxes) == 10
+    assert len(boxes) == 11
     assert len({round(box["y"] + box["height"] / 2) for box in boxes}) == 1
     for left, right in itertools.pairwise([*boxes, {"x": bar["x"] + bar["width"]}]):
         assert left["width"] >= 28

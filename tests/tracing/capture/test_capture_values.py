@@ -7,7 +7,7 @@ from torch import nn
 from zoo_models import Cnn, make
 
 import intus
-from intus.core.errors import AddressError, CodecError, InputError
+from intus.core.errors import AddressError, CaptureError, CodecError, InputError
 from intus.storage.codec import graph_parts
 from intus.storage.tensors import array_entry, write_tensors
 
@@ -59,6 +59,78 @@ def test_maybe_modified_after_unrecorded_write():
     trace = intus.trace(model, torch.ones(2))
     assert trace["add_1"].maybe_modified
     assert not trace["mul_1"].maybe_modified
+
+
+class Tied(nn.Module):
+    """A model with values that share memory with a parameter, a buffer, the input and the output."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 3))
+        self.register_buffer("shift", torch.randn(3))
+
+    def forward(self, x):
+        return (x @ self.weight.t() + self.shift).relu()
+
+
+def train(model, x):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(x).sum().backward()
+    optimizer.step()
+    model.shift.mul_(2)
+
+
+def test_value_overwritten_after_the_pass_is_refused(tmp_path):
+    model, x = Tied(), torch.randn(2, 3)
+    t = intus.trace(model, x)
+    before = {op.label: op.value.clone() for op in t.find(lambda op: True)}
+    train(model, x)
+    x.zero_()
+    lost = {"t_1_1", "buffer_1", "input_1"}
+    for label in lost:
+        assert not t[label].saved
+        with pytest.raises(
+            AddressError, match=rf"'{label}' was not stored: it was overwritten after the pass"
+        ):
+            _ = t[label].value
+    for label in before.keys() - lost:
+        assert torch.equal(t[label].value, before[label])
+    t.save(tmp_path / "t.trace")
+    loaded = intus.load(tmp_path / "t.trace")
+    assert not loaded["t_1_1"].saved
+    assert torch.equal(loaded["relu"].value, before["relu_1_4"])
+    report = t.validate()
+    assert not report.failed
+    assert {check.label for check in report.unproven} == {"t_1_1", "matmul_1_2", "add_1_3"}
+    with pytest.raises(CaptureError, match="weight changed since the trace was taken"):
+        t.rerun({"weight": 0})
+    with pytest.raises(InputError, match="weight changed since the trace was taken"):
+        t.value("weight")
+    t.show()
+
+
+def test_copied_values_outlive_training():
+    model, x = Tied(), torch.randn(2, 3)
+    t = intus.trace(model, x, copy=True)
+    before = {op.label: op.value.clone() for op in t.find(lambda op: True)}
+    train(model, x)
+    for label, value in before.items():
+        assert torch.equal(t[label].value, value)
+
+
+def test_rerun_refuses_a_parameter_that_changed():
+    model, x = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2)), torch.randn(2, 3)
+    t = intus.trace(model, x)
+    with torch.no_grad():
+        model[0].weight.mul_(2)
+    with pytest.raises(CaptureError, match=r"'linear_1_1' .* cannot be run again: 0\.weight changed"):
+        t.rerun({"input_1": x * 2})
+    changed = t.rerun({"relu": 0})  # what lies behind the change took no changed parameter
+    assert torch.equal(changed["2"].value, model[2].bias.detach().expand(2, 2))
+    t = intus.trace(model, x)
+    model.double()
+    with pytest.raises(CaptureError, match=r"0\.weight changed since the trace was taken"):
+        t.rerun({"input_1": x * 2})
 
 
 def test_maybe_modified_after_save_and_load(tmp_path):

@@ -21,6 +21,7 @@ from ...core.graph import (
     INPUT,
     OP_COLUMNS,
     OUTPUT,
+    PARAMETER,
     Calls,
     Edges,
     Graph,
@@ -55,7 +56,7 @@ def assemble(
     exits = np.array(recording.exits, dtype=np.int64).reshape(-1, 2)
     for column in (rows["event"], calls["start"], calls["stop"], exits[:, 0]):
         column //= len(ROW)  # from offsets to recorded rows; -1 remains -1
-    edges, op_params = _inputs(recording.inputs, rows["inputs"])
+    edges, op_params = _inputs(recording.inputs, rows["inputs"], rows["kind"])
 
     sites_of_rows = rows["site"].tolist() if recording.reads else []
     branches = find_branches(recording.reads, recording.sites, sites_of_rows)
@@ -137,14 +138,27 @@ def _table(flat: list[int], names: tuple[str, ...]) -> dict[str, np.ndarray]:
     return dict(zip(names, np.ascontiguousarray(whole.T), strict=True))
 
 
-def _inputs(flat: list[int], counts: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Split the inputs of rows into edges between rows, and pairs of a row and a parameter's number."""
+def _inputs(
+    flat: list[int], counts: np.ndarray, kind: np.ndarray
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Split the inputs of rows into edges between rows, and pairs of a row and a parameter's number.
+
+    What takes a parameter from a module that returned it has both: an edge from its row, and the parameter.
+    """
     source, arg = np.array(flat, dtype=np.int64).reshape(-1, 2).T
     into = np.arange(len(counts)).repeat(counts // 2)
     param = source < 0
     row = ~param
     edges = {"src": source[row] // len(ROW), "dst": into[row], "arg": arg[row]}
-    return edges, _pairs(into[param], -1 - source[param])
+    op_params = _pairs(into[param], -1 - source[param])
+    returned = op_params[kind[op_params[:, 0]] == PARAMETER]
+    if len(returned):
+        number = np.full(len(counts), -1)
+        number[returned[:, 0]] = returned[:, 1]
+        taken = number[edges["src"]]
+        op_params = np.concatenate([op_params, _pairs(edges["dst"], taken)[taken >= 0]])
+        op_params = op_params[np.argsort(op_params[:, 0], kind="stable")]
+    return edges, op_params
 
 
 def _pairs(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -159,7 +173,7 @@ def _connected(
     """Return a mask of the rows that descend from an input or lead to one of ``ends``, and their ancestors.
 
     With ``whole`` (the pass did not finish), or without any output, all rows are kept except those that
-    descend only from buffers: any other row might have led to an output.
+    descend only from buffers and parameters: any other row might have led to an output.
     """
     srcs, dsts = edges["src"].tolist(), edges["dst"].tolist()  # sorted by dst, and src < dst
     to_output = ends.tolist()
@@ -168,9 +182,11 @@ def _connected(
             to_output[src] = True
     if all(to_output):
         return np.ones(len(kind), dtype=bool)
-    whole = whole or not (kind == OUTPUT).any()
-    starts = (kind != BUFFER) & ~np.isin(np.arange(len(kind)), edges["dst"]) if whole else kind == INPUT
-    from_input = starts.tolist()
+    if whole or not (kind == OUTPUT).any():
+        computed = np.isin(np.arange(len(kind)), edges["dst"])
+        from_input = (~computed & ~np.isin(kind, (BUFFER, PARAMETER))).tolist()
+    else:
+        from_input = (kind == INPUT).tolist()
     for src, dst in zip(srcs, dsts, strict=True):
         if from_input[src]:
             from_input[dst] = True

@@ -17,6 +17,7 @@ from ...viewing.repr_text import listed
 from ..capture.interpose import Capture
 from ..capture.memory import memory_of
 from ..capture.saving.gradients import register_hooks, saved_bytes
+from ..capture.saving.kept import Kept
 from ..capture.saving.store import Store, Stored
 from ..capture.saving.values import Values
 from ..replaying.replay import Replays
@@ -98,7 +99,14 @@ def _values_by_row(values: Values, graph_row: Callable[[int], int]) -> MutableMa
     if values.store is not None:
         places = values.store.places
         return Stored({row: places[offset] for offset in sorted(places) if (row := graph_row(offset)) >= 0})
-    return {row: values.kept[offset] for offset in sorted(values.kept) if (row := graph_row(offset)) >= 0}
+    kept, shared = dict[int, Tensor](), []
+    for offset in sorted(values.kept):
+        row = graph_row(offset)
+        if row >= 0:
+            kept[row] = values.kept[offset]
+            if values.is_shared(offset):
+                shared.append(row)
+    return Kept(kept, shared)
 
 
 def _close(store: Store, trace: Trace, values: Values, graph_row: Callable[[int], int]) -> None:
@@ -126,10 +134,8 @@ def _discard_unselected(trace: Trace, values: Values, graph_row: Callable[[int],
         if not failed:
             raise
         return  # an op that the pass did not reach has no label; the model's exception is more important
-    if isinstance(trace.values, Stored):
-        trace.values = trace.values.only(chosen)
-    else:
-        trace.values = {row: value for row, value in trace.values.items() if row in chosen}
+    assert isinstance(trace.values, Stored | Kept)
+    trace.values = trace.values.only(chosen)
 
 
 def _saving_error(

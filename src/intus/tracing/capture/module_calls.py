@@ -111,8 +111,9 @@ class ModuleCalls:
                 self._add_opaque(call, module, (args, kwargs), unknown, picks)
             for t in returned:
                 offset = self._producers.producer_of(t)
-                if offset >= 0:
-                    self._add_exit(call, offset, t)
+                if offset < 0:
+                    offset = self._producers.add_returned_parameter(t, offset)
+                self._add_exit(call, offset, t)
             self._producers.extra_producers.clear()
 
     def _is_recording(self) -> bool:

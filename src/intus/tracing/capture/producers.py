@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 from torch._C._functorch import get_unwrapped
 
-from ...core.graph import BUFFER, CONSTANT, OP
+from ...core.graph import BUFFER, CONSTANT, OP, PARAMETER
 from .call_log import CallLog
 from .containers import is_wrapped, walk
 from .invocation import Patch
@@ -349,7 +349,24 @@ class Producers:
             logged = tuple((write.offset, write.place) for write in writes)
             call_log.patches[id(t), producer] = Patch(base, logged, geometry_of(t), unseen=not any_writes)
 
-    # -- operations that return their argument -----------------------------------------------------------
+    # -- calls that return what existed before ----------------------------------------------------------
+
+    def add_returned_parameter(self, t: Tensor, producer: int) -> int:
+        """Append a row for a parameter that a module call returns, as its output.
+
+        Args:
+            t: The parameter, or a view of it.
+            producer: What ``producer_of`` returned: -1 - the number of the parameter.
+
+        Returns:
+            The offset of the row. As with ``forward_alias``, later reads depend on it only inside the calling
+            module; elsewhere the parameter is used directly.
+        """
+        before = self.known[id(t)]
+        name, _ = self._recording.addresses.params[-1 - producer]
+        offset = self.add(t, PARAMETER, self._recording.type_number(name), (producer, 0))
+        self.forward_alias(t, offset, before)
+        return offset
 
     def forward_alias(self, t: Tensor, producer: int, before: KnownTensor) -> None:
         """Record that an operation returned its own argument (dropout in eval, ``to`` of the same dtype).

@@ -150,7 +150,9 @@ class _Side:
         self.trace, self.graph = trace, trace.graph
         self.replays = None if "form" in trace.graph.facts else trace._replays
         self.inputs = (
-            None if self.replays is None else CallInputs(self.graph, self.replays, for_replay(trace.values))
+            None
+            if self.replays is None
+            else CallInputs(self.graph, self.replays, for_replay(trace.values), trace.why_not_stored)
         )
 
     def element_sums(self) -> np.ndarray:

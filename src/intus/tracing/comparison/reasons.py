@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from ...core.graph import BUFFER, CONSTANT, INPUT
+from ...core.graph import BUFFER, CONSTANT, INPUT, PARAMETER
 from ..capture.context.execution_context import DEFAULT
 from ..capture.invocation import Invocation, arguments
 from .differences import difference, plain
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _OUTSIDE = {
     INPUT: "the inputs differ",
     BUFFER: "the buffers differ",
+    PARAMETER: "the parameters differ",
     CONSTANT: "it was made outside the model",
 }
 
@@ -83,7 +84,7 @@ def _params(trace: Trace, call: Invocation) -> dict[str, tuple[str, Tensor]]:
     return {
         graph.args[tensor_arg.arg]: (
             graph.params[-1 - tensor_arg.source].address,
-            params[-1 - tensor_arg.source][0],
+            params[-1 - tensor_arg.source],
         )
         for tensor_arg in call.tensor_args
         if -1 - len(params) < tensor_arg.source < 0

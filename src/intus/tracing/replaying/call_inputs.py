@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
@@ -40,14 +40,22 @@ class CallInputs:
         graph: The graph.
         replays: The calls of the pass.
         values: The tensors to use as arguments, by row.
+        why_missing: Returns why a row has no value, ``""`` if that is unknown.
 
     Attributes:
         parents_by_arg: For each row, the row of the parent by the number of the argument.
         _parents: The same with all rows that have an edge into the argument.
     """
 
-    def __init__(self, graph: Graph, replays: Replays, values: Mapping[int, Tensor]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        replays: Replays,
+        values: Mapping[int, Tensor],
+        why_missing: Callable[[int], str] = lambda row: "",
+    ) -> None:
         self.graph, self.replays, self.values = graph, replays, values
+        self._why_missing = why_missing
         self.parents_by_arg: dict[int, dict[int, int]] = {}
         self._parents: dict[int, dict[int, list[int]]] = {}
         edges = graph.edges
@@ -112,14 +120,14 @@ class CallInputs:
             )
         parent = self.parent(tensor_arg, row)
         if parent < 0:
-            value, patch = self.replays.params[-1 - parent][0], tensor_arg.patch
+            value, patch = self.replays.param(-1 - parent), tensor_arg.patch
             if patch is None or patch.conversion is None:
                 return value
             return apply_patch(value, patch, self.value)
         if tensor_arg.patch is None:
             return self.value(parent)
         base = tensor_arg.patch.base
-        value = self.replays.params[-1 - base][0] if NOT_IN_GRAPH < base < 0 else self.value(base)
+        value = self.replays.param(-1 - base) if NOT_IN_GRAPH < base < 0 else self.value(base)
         return apply_patch(value, tensor_arg.patch, self.value)
 
     def output(self, row: int) -> Tensor:
@@ -176,9 +184,8 @@ class CallInputs:
         """
         value = self.values.get(row)
         if value is None:
-            raise UnprovenError(
-                f"the value of {self.label(row)} was not saved, or it ran inside a transform such as vmap"
-            )
+            why = self._why_missing(row) or "was not saved, or it ran inside a transform such as vmap"
+            raise UnprovenError(f"the value of {self.label(row)} {why}")
         return value
 
     def label(self, row: int) -> str:

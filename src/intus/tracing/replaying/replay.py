@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,17 @@ from ..capture.context.no_collectives import collectives_refused
 from ..capture.context.randomness import preserve_generators
 from ..capture.functions import describe, results, written
 from ..capture.invocation import Invocation, Patch, TensorArg, arguments
-from ..capture.memory import Geometry, copied, inner_of, local_of, same_wrapper, settled, version_of, wrapping
+from ..capture.memory import (
+    Geometry,
+    copied,
+    inner_of,
+    local_of,
+    pointer_of,
+    same_wrapper,
+    settled,
+    version_of,
+    wrapping,
+)
 from ..capture.recording import ROW, Recording
 from .transforms import outside_transforms, unwrapped, wrappers
 
@@ -31,6 +41,19 @@ NOT_IN_GRAPH = -(1 << 62)
 
 class UnprovenError(Exception):
     """A call cannot be run again on its arguments; the message says why."""
+
+
+class _Param(NamedTuple):
+    """A parameter, with the version and the address of its memory when the pass ended."""
+
+    name: str
+    tensor: Tensor
+    version: int | None
+    pointer: int
+
+
+def _state(p: Tensor) -> tuple[int | None, int]:
+    return version_of(p), pointer_of(p)
 
 
 class Replays:
@@ -43,7 +66,6 @@ class Replays:
         kept: The saved values by recorded row. Those that calls took and that are not in the graph are kept.
 
     Attributes:
-        params: The parameters, each with its version count when the pass ended.
         outputs: The outputs that were written to after they had been returned, by row of the graph.
     """
 
@@ -55,9 +77,7 @@ class Replays:
         kept: Mapping[int, Tensor],
     ) -> None:
         self._call_log, self._graph_row = call_log, graph_row
-        self.params: list[tuple[Tensor, int | None]] = [
-            (p, version_of(p)) for _, p in recording.addresses.params
-        ]
+        self._params = [_Param(name, p, *_state(p)) for name, p in recording.addresses.params]
         not_in_graph = [row for row in kept if graph_row(row) < 0]
         used = (
             {row for note in call_log.calls.values() for row in note[INPUTS][::2]} if not_in_graph else set()
@@ -75,11 +95,32 @@ class Replays:
         if not params:
             return self
         other = copy.copy(self)
-        other.params = [
-            (params[number], version_of(params[number])) if number in params else pair
-            for number, pair in enumerate(self.params)
+        other._params = [
+            _Param(p.name, params[number], *_state(params[number])) if number in params else p
+            for number, p in enumerate(self._params)
         ]
         return other
+
+    @property
+    def params(self) -> list[Tensor]:
+        """The parameters, by number, with the values that they have now; see ``param``."""
+        return [p.tensor for p in self._params]
+
+    def is_changed(self, number: int) -> bool:
+        """Return whether a parameter was written to or replaced since the pass ended."""
+        p = self._params[number]
+        return (p.version, p.pointer) != _state(p.tensor)
+
+    def param(self, number: int) -> Tensor:
+        """Return the value that a parameter had in the pass.
+
+        Raises:
+            UnprovenError: If it changed since.
+        """
+        p = self._params[number]
+        if self.is_changed(number):
+            raise UnprovenError(f"{p.name} changed since the trace was taken")
+        return p.tensor
 
     def call(self, event: int) -> Invocation | None:
         """Return the call of that number, with rows of the graph; None if it was not noted."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ...core.errors import CaptureError, InputError
-from ...core.graph import OUTPUT
+from ...core.graph import OUTPUT, PARAMETER
 from ...core.walks import ancestors
 from ..capture.invocation import PLACEHOLDER, Invocation
 from ..capture.saving.store import for_replay
@@ -72,7 +72,10 @@ def rerun(
 
 def _edited_param(trace: Trace, number: int, edit: Callable[[Tensor], Tensor]) -> Tensor:
     assert trace._replays is not None
-    return edit(trace._replays.params[number][0])
+    try:
+        return edit(trace._replays.param(number))
+    except UnprovenError as error:
+        raise CaptureError(f"{error}. Trace the model again.") from None
 
 
 class _Rerun:
@@ -91,13 +94,15 @@ class _Rerun:
         self.now, self.changed, self.dropped = for_replay(trace.values), set[int](), set[int]()
         ends = [*self.graph.rows_of(OUTPUT), *(branch.row for branch in self.graph.branches if checked)]
         self._needed = {*ends, *ancestors(self.graph, ends), *new.values, *new.functions}
-        self.inputs = CallInputs(self.graph, replays, self.now)
+        self.inputs = CallInputs(self.graph, replays, self.now, trace.why_not_stored)
 
     def values(self) -> MutableMapping[int, Tensor]:
         """Return all values after the changes."""
         calls = rows_by_call(self.graph)
         in_calls = {row for rows in calls.values() for row in rows}
         with unrecorded():
+            for row in self.graph.rows_of(PARAMETER):
+                self._returned_parameter(row)
             for row in sorted(set(self.new.values) - in_calls):  # inputs, buffers and constants come first
                 self._put(row, self._value(row))
             for event, rows in calls.items():
@@ -105,6 +110,12 @@ class _Rerun:
             if self.checked:
                 self._check_branches()
         return self.now
+
+    def _returned_parameter(self, row: int) -> None:
+        """Change the value of a parameter that a module returned, if the parameter is changed."""
+        for number in self.graph.row_params[row]:
+            if number in self.new.params:
+                self._put(row, self.replays.param(number))
 
     def _call(self, event: int, rows: list[int]) -> None:
         if self.graph.metas[int(self.graph.ops.meta[rows[0]])].dtype == "":

@@ -221,7 +221,9 @@ class _Search:
     def _params(self) -> dict[int, Tensor]:
         """The values of the parameters, by number; empty if the trace has none."""
         replays = self.trace._replays
-        return {} if replays is None else {number: value for number, (value, _) in enumerate(replays.params)}
+        if replays is None:
+            return {}
+        return {number: p for number, p in enumerate(replays.params) if not replays.is_changed(number)}
 
     # -- backward --------------------------------------------------------------------------------------
 

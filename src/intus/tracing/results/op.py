@@ -110,7 +110,10 @@ class Op(HasMeta):
 
     @property
     def kind(self) -> str:
-        """The kind of the tensor: ``"op"``, ``"input"``, ``"output"``, ``"buffer"`` or ``"constant"``."""
+        """The kind: ``"op"``, ``"input"``, ``"output"``, ``"buffer"``, ``"constant"`` or ``"parameter"``.
+
+        Parameters have rows of their own only where a module returns one.
+        """
         return OP_KINDS[int(self._graph.ops.kind[self.row])]
 
     @property
@@ -411,12 +414,13 @@ class Op(HasMeta):
         ``dtype`` remain those of the operation.
 
         Raises:
-            AddressError: If it was not saved, or could not be stored.
+            AddressError: If it was not saved, could not be stored, or was overwritten after the pass because
+                its memory is that of a parameter, a buffer or another tensor that still changes.
         """
         try:
             return self._trace.values[self.row]
         except KeyError:
-            why = self._trace.not_stored.get(self.row)
+            why = self._trace.why_not_stored(self.row)
             if why:
                 raise AddressError(f"{self.label!r} was not stored: it {why}.") from None
             raise AddressError(

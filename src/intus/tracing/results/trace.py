@@ -22,10 +22,11 @@ from ...core.units import UnitAxes, index, needs_axis
 from ...viewing.html import View
 from ...viewing.outline import dimensions, summary
 from ...viewing.overlay import Column, Overlay, needs_values
-from ..capture.memory import local_of, version_of
+from ..capture.memory import local_of
 from ..capture.saving.gradients import Gradients
+from ..capture.saving.kept import Kept
 from ..replaying.edits import Change, Edits, part_of
-from ..replaying.replay import Replays
+from ..replaying.replay import Replays, UnprovenError
 from ..replaying.rerun import rerun
 from ..validation.offline import validate_trace
 from ..validation.report import Report
@@ -107,6 +108,15 @@ class Trace:
         self._output: Any = None
         self.not_stored: dict[int, str] = {}
         self._edits: Edits | None = None
+
+    def why_not_stored(self, row: int) -> str:
+        """Return why the value of a selected row is missing, as a predicate; ``""`` if that is unknown."""
+        if isinstance(self.values, Kept) and self.values.is_overwritten(row):
+            return (
+                "was overwritten after the pass, because it shares memory with a parameter, a buffer, an "
+                "input or an output. Trace with copy=True to keep it"
+            )
+        return self.not_stored.get(row, "")
 
     def __getstate__(self) -> dict[str, Any]:
         # Functions and the autograd graph cannot be copied: a copy cannot be rerun, nor receive gradients.
@@ -432,9 +442,12 @@ class Trace:
                 f"This trace does not hold the value of {address!r}: it was taken with save='none', "
                 "copied, or read from a file. Trace the model again with save='all'."
             )
-        for param, (value, _) in zip(self.graph.params, self._replays.params, strict=True):
+        for number, param in enumerate(self.graph.params):
             if param.address == address:
-                return value.detach()
+                try:
+                    return self._replays.param(number).detach()
+                except UnprovenError as error:
+                    raise InputError(f"{error}. Trace the model again for its present value.") from None
         raise AddressError(f"The trace of {self.graph.model} has no parameter {address!r}.")
 
     def _select(self, selection: Selection) -> list[int]:
@@ -822,8 +835,12 @@ class Trace:
 
     def _param_figures(self) -> dict[str, list[Any]]:
         """Return figures of the parameters that still have the values of the pass."""
-        params = [] if self._replays is None else self._replays.params
-        return summarize_params(p if version_of(p) == version else None for p, version in params)
+        replays = self._replays
+        params = [] if replays is None else replays.params
+        return summarize_params(
+            p if replays is not None and not replays.is_changed(number) else None
+            for number, p in enumerate(params)
+        )
 
     def _overlay(self, overlay: Overlay) -> Overlay:
         return self._gradient_norms() if isinstance(overlay, str) and overlay == "gradient" else overlay

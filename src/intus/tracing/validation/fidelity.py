@@ -78,6 +78,7 @@ class FidelityCheck:
         self._found = list(islice(reached(model), MOST))
         self._tensors = self._reached()
         self._why_not = self._why_not_comparable()
+        self._copies: dict[int, Tensor | None] = {}  # of ``_tensors`` before all passes, by id
         self._initial: dict[str, Any] = {}
         self._first: Observation | None = None
         self._traced: Observation | None = None
@@ -89,7 +90,8 @@ class FidelityCheck:
             Exception: Whatever the model raised.
         """
         if not self._why_not:
-            self._initial = {name: _copy(value) for name, value in self._state().items()}
+            self._copies = {id(t): _copy(t) for t in self._tensors}
+            self._initial = {name: self._copied(value) for name, value in self._state().items()}
             self._first = self._plain()
 
     def observe(self, output: Any) -> None:
@@ -115,6 +117,9 @@ class FidelityCheck:
 
     def _compare(self, first: Observation, traced: Observation) -> Fidelity:
         left = _differences(self._initial, self._state(), "{} is not restored after the trace")
+        if left:
+            with self._restored():
+                pass  # every plain pass begins with the same state
         try:
             last = self._plain()
         except Exception as error:
@@ -122,7 +127,7 @@ class FidelityCheck:
         as_before, as_after = _compare(first, traced), _compare(traced, last)
         if not (left or as_before or as_after):
             return Fidelity(SAME, (), len(first.outputs), len(first.state))
-        again = _compare(last, self._plain())
+        again = [] if left else _compare(last, self._plain())
         if again:
             return Fidelity(NOT_DETERMINISTIC, tuple(again))
         if as_before and not as_after and not left:
@@ -164,13 +169,16 @@ class FidelityCheck:
         return ""
 
     def _plain(self) -> Observation:
-        """Run the plain model from the current state, and restore that."""
+        """Run the plain model, and restore the state from before all passes."""
         with same_random_state(self._seed), self._restored(), probes_disabled():
             return self._observation(drained(self._model(*self._args, **self._kwargs)))
 
     @contextmanager
     def _restored(self) -> Iterator[None]:
-        """Restore tensors, gradients and attributes that a pass may change, after the ``with`` block."""
+        """Restore what a pass may change after the ``with`` block.
+
+        Tensors get their values from before all passes, gradients and attributes their present ones.
+        """
         restorer = StateRestorer()
         restorer.watch(())
         addresses = Addresses(restorer)
@@ -181,11 +189,15 @@ class FidelityCheck:
             restorer.add(t)
         restorer.before_backward()
         for t in self._tensors:
-            restorer.before_writing(t)
+            restorer.before_writing(t, self._copies[id(t)])
         try:
             yield
         finally:
             restorer.restore()
+
+    def _copied(self, value: Any) -> Any:
+        """Return the copy of a tensor from before all passes; a new one of any other value."""
+        return self._copies[id(value)] if id(value) in self._copies else _copy(value)
 
     def _observation(self, output: Any) -> Observation:
         outputs = {

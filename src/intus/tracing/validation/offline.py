@@ -7,7 +7,7 @@ result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,7 +26,6 @@ from ..capture.saving.store import for_replay
 from ..progress_bar import progress
 from ..replaying.call_inputs import CallInputs, MismatchError, rows_by_call
 from ..replaying.replay import (
-    NOT_IN_GRAPH,
     Replays,
     UnprovenError,
     is_autograd,
@@ -49,11 +48,18 @@ class Checker:
         graph: The graph.
         replays: The calls of the pass.
         values: The tensors that are available, by row.
+        why_missing: As in ``CallInputs``.
     """
 
-    def __init__(self, graph: Graph, replays: Replays, values: Mapping[int, Tensor]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        replays: Replays,
+        values: Mapping[int, Tensor],
+        why_missing: Callable[[int], str] = lambda row: "",
+    ) -> None:
         self.graph, self.replays = graph, replays
-        self.inputs = CallInputs(graph, replays, values)
+        self.inputs = CallInputs(graph, replays, values, why_missing)
 
     def report(self) -> Report:
         """Return the checks of all ops and outputs, in order of execution."""
@@ -171,7 +177,7 @@ class TraceValidator(Checker):
     """
 
     def __init__(self, trace: Trace, replays: Replays, *, every: bool) -> None:
-        super().__init__(trace.graph, replays, for_replay(trace.values))
+        super().__init__(trace.graph, replays, for_replay(trace.values), trace.why_not_stored)
         self.trace = trace
         self.perturbations = Perturbations(trace.graph.args, every=every)
 
@@ -209,21 +215,9 @@ class TraceValidator(Checker):
         label = self.graph.label(row)
         if label in self.graph.facts.get("changed", ()):
             return Check(label, EXEMPT, ("it was changed by rerun",))
-        changed = [
-            self.graph.params[-1 - tensor_arg.source].address
-            for tensor_arg in call.tensor_args
-            if NOT_IN_GRAPH < tensor_arg.source < 0 and self._changed(-1 - tensor_arg.source)
-        ]
-        if changed:
-            why += f"; {', '.join(changed)} changed since the trace was taken"
-        elif row in self.trace.maybe_modified:
+        if row in self.trace.maybe_modified:
             why += "; something that was not recorded wrote to its memory"
         return Check(label, FAILED, (why,))
-
-    def _changed(self, number: int) -> bool:
-        """Return whether a parameter was written to since the trace was taken."""
-        value, version = self.replays.params[number]
-        return version is not None and value._version != version
 
 
 #: The results for a call that returns uninitialized memory, whose arguments are not checked.

@@ -20,10 +20,10 @@ export function details(tree: Tree, node: TreeNode): string[] {
   const own = (name: string): string => (name.startsWith(`${address}.`) ? name.slice(address.length + 1) : name);
   const labels = node.rows.map((row) => ops.label[row]);
   const sizes = node.rows.map((row) => metas[ops.meta[row]]).map(([shape, dtype, , nbytes]) => `${dimensions(shape)} ${dtype} · ${bytes(nbytes)}`);
-  const params = paramsOf(tree, node.id).map((index) => `${own(scene.params[index][0])} ${dimensions(scene.params[index][1])}`);
+  const params = (node.kind === "parameter" ? NONE : paramsOf(tree, node.id)).map((index) => `${own(scene.params[index][0])} ${dimensions(scene.params[index][1])}`);
   const buffers = node.buffers.map((row) => `${own(scene.types[ops.type[row]])} ${dimensions(metas[ops.meta[row]][0])}`);
   const ends = node.kind === "group" ? [node.children[0], node.children[node.children.length - 1]].map((id) => `@${nodes[id].address}`).join(" … ") : "";
-  return [...(labels[0] === node.title ? [] : listed(labels)), ...listed(sizes), listed(params).join(", "), listed(buffers).join(", "), ends || (around && node.kind !== "buffer" ? `@${around.address}` : "")].filter(Boolean);
+  return [...(labels[0] === node.title ? [] : listed(labels)), ...listed(sizes), listed(params).join(", "), listed(buffers).join(", "), ends || (around && node.kind !== "buffer" && node.kind !== "parameter" ? `@${around.address}` : "")].filter(Boolean);
 }
 
 /** Return a few of the items, with the last. */

@@ -26,7 +26,7 @@ export function nameBoxes({ scene, nodes }: Builder, callBox: Int32Array): void 
       node.address = labels[0];
       node.names = labels.length > 1 ? [...new Set(labels)] : labels;
       const type = scene.types[ops.type[node.rows[0]]];
-      node.title = node.kind === "op" ? type : node.kind === "buffer" ? below(type, addressAround(nodes, node)) : ends.get(node.rows[0]) || labels[0];
+      node.title = node.kind === "op" ? type : node.kind === "buffer" || node.kind === "parameter" ? below(type, addressAround(nodes, node)) : ends.get(node.rows[0]) || labels[0];
     }
     for (const row of node.buffers) node.names = plus(node.names, ops.label[row]);
     if (node.passes > 1) node.title += ` (x${node.passes})`;

@@ -110,6 +110,7 @@ export const INPUT = 1;
 export const OUTPUT = 2;
 export const BUFFER = 3;
 export const CONSTANT = 4;
+export const PARAMETER = 5;
 
 export const INPLACE = 1;
 export const CREATED = 2;

@@ -5,10 +5,10 @@ import { Levels } from "./levels.ts";
 import { NONE, plus } from "./lists.ts";
 import { type Marks, takesSeveral } from "./marks.ts";
 import { nameBoxes, namesOf } from "./naming.ts";
-import { BUFFER, CONSTANT, CREATED, FAILED, INPUT, OP, OUTPUT, type Scene } from "./scene.ts";
+import { BUFFER, CREATED, FAILED, INPUT, OP, OUTPUT, PARAMETER, type Scene } from "./scene.ts";
 import { edgesByRow, type EdgesByRow } from "./stream.ts";
 
-export type Kind = "root" | "module" | "op" | "input" | "output" | "buffer" | "constant" | "group";
+export type Kind = "root" | "module" | "op" | "input" | "output" | "buffer" | "constant" | "parameter" | "group";
 
 /** A box: a module call, an operation, an input … Containers have children. */
 export interface TreeNode {
@@ -163,7 +163,11 @@ function isLaterTensor({ ops }: Scene, row: number): boolean {
   return row > 0 && ops.kind[row - 1] === OP && ops.event[row] >= 0 && ops.event[row] === ops.event[row - 1];
 }
 
-/** Create the boxes of all rows except buffers and constants, and of the module calls around them; return the box of each call. */
+/** The kinds of rows that exist before the pass, from BUFFER on. */
+const STATE: Kind[] = ["buffer", "constant", "parameter"];
+const isState = (kind: number): boolean => kind >= BUFFER && kind <= PARAMETER;
+
+/** Create the boxes of all rows except buffers, constants and parameters, and of the module calls around them; return the box of each call. */
 function placeRows(builder: Builder): Int32Array {
   const { scene, nodes, boxOf } = builder;
   const { ops, calls } = scene;
@@ -187,7 +191,7 @@ function placeRows(builder: Builder): Int32Array {
   };
   for (let row = 0; row < ops.kind.length; row++) {
     const kind = ops.kind[row];
-    if (kind === BUFFER || kind === CONSTANT) continue;
+    if (isState(kind)) continue;
     if (kind === OP && isLaterTensor(scene, row)) {
       boxOf[row] = boxOf[row - 1];
       nodes[boxOf[row]].rows = plus(nodes[boxOf[row]].rows, row);
@@ -209,27 +213,27 @@ function placeRows(builder: Builder): Int32Array {
   return callBox;
 }
 
-/** Place each buffer or constant in the smallest container around its consumers; a buffer that only one module reads, which
+/** Place each buffer, constant or parameter in the smallest container around its consumers; a buffer that only one module reads, which
  * runs one operation, becomes part of that module's box. */
 function placeBuffers(builder: Builder): void {
   const { scene, nodes, boxOf } = builder;
   const readers = new Map<number, number[]>();
   scene.edges.src.forEach((src, edge) => {
-    if (scene.ops.kind[src] !== BUFFER && scene.ops.kind[src] !== CONSTANT) return;
+    if (!isState(scene.ops.kind[src])) return;
     const reader = boxOf[scene.edges.dst[edge]];
     if (reader >= 0) readers.get(src)?.push(reader) ?? readers.set(src, [reader]);
   });
   const touched = new Set<TreeNode>();
   for (const [row, boxes] of readers) {
-    const isBuffer = scene.ops.kind[row] === BUFFER;
+    const kind = STATE[scene.ops.kind[row] - BUFFER];
     let home = nodes[boxes.reduce((a, b) => commonParent(nodes, a, b))];
-    if (home.children.length === 0 && home.id !== 0 && !(isBuffer && home.kind === "module")) home = nodes[home.parent];
+    if (home.children.length === 0 && home.id !== 0 && !(kind === "buffer" && home.kind === "module")) home = nodes[home.parent];
     if (home.children.length === 0 && home.id !== 0) {
       boxOf[row] = home.id;
       home.buffers = plus(home.buffers, row);
       continue;
     }
-    const box = newNode(builder, isBuffer ? "buffer" : "constant", home.id, boxes.reduce((least, b) => Math.min(least, nodes[b].order), Infinity) - 0.5);
+    const box = newNode(builder, kind, home.id, boxes.reduce((least, b) => Math.min(least, nodes[b].order), Infinity) - 0.5);
     box.rows = [row];
     boxOf[row] = box.id;
     touched.add(home);

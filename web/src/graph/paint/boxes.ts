@@ -211,7 +211,7 @@ export function styleOf(theme: CanvasTheme, node: TreeNode): BoxStyle {
   const { kind, subtitle, children, hasParams, decision } = node;
   const isEnd = subtitle === "input" || subtitle === "output"; // a group of inputs, or of outputs
   const role = kind === "group" && isEnd ? subtitle : kind;
-  const family = decision ? "decision" : role === "input" || role === "output" ? role : role === "buffer" || role === "constant" ? "buffer" : children.length ? "module" : hasParams ? "param" : "op";
+  const family = decision ? "decision" : role === "input" || role === "output" ? role : role === "buffer" || role === "constant" ? "buffer" : children.length ? "module" : hasParams || kind === "parameter" ? "param" : "op";
   const ink = family === "buffer" ? theme["text-soft"] : (theme[`${family}-text` as "input-text"] ?? theme.text);
   const style: BoxStyle = { fill: theme[`${family}-fill`], line: theme[`${family}-line`], ink, width: family === "module" ? 1.25 : 1, dashed: false };
   const mark = accent(node);

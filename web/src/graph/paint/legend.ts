@@ -8,7 +8,7 @@ import { shareOf, ticksOf } from "./scale.ts";
 /** The visual code: the class of each key, its label, and the boxes it applies to. */
 export const KEYS: [key: string, word: string, isThere: (node: TreeNode) => boolean][] = [
   ["input", "input", (node) => node.kind === "input"],
-  ["params", "with parameters", (node) => node.hasParams && !node.children.length],
+  ["params", "with parameters", (node) => (node.hasParams && !node.children.length) || node.kind === "parameter"],
   ["buffer", "buffer", (node) => node.kind === "buffer" || node.kind === "constant"],
   ["module", "can be opened", (node) => node.id > 0 && node.children.length > 0],
   ["op-only", "module of one operation", (node) => node.kind === "module" && !node.children.length && !node.hasParams],

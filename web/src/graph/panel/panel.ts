@@ -69,7 +69,7 @@ function kindOf({ scene }: Tree, node: TreeNode): string {
   }
   if (node.kind === "group") return `${plural(node.children.length, "member")} · ${node.subtitle}`;
   const title = node.title === node.address ? "" : ` · ${node.title}`;
-  const names = { op: `Operation · ${node.title}`, input: `Input${title}`, output: `Output${title}`, buffer: "Buffer", constant: "Constant: a tensor from outside the model", root: "Model" };
+  const names = { op: `Operation · ${node.title}`, input: `Input${title}`, output: `Output${title}`, buffer: "Buffer", parameter: "Parameter", constant: "Constant: a tensor from outside the model", root: "Model" };
   return names[node.kind];
 }
 

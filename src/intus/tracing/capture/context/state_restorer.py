@@ -76,8 +76,13 @@ class StateRestorer:
         """Return whether the memory of ``t`` existed before the pass, as far as is known."""
         return memory_of(t) in self._memories
 
-    def before_writing(self, t: Tensor) -> None:
-        """Copy the values of ``t``, which is about to be written, if its memory existed before the pass."""
+    def before_writing(self, t: Tensor, copy: Tensor | None = None) -> None:
+        """Copy the values of ``t``, which is about to be written, if its memory existed before the pass.
+
+        Args:
+            t: The tensor.
+            copy: A copy of its values, if there is one already.
+        """
         memory = memory_of(t) if self._watching else None
         if memory not in self._memories or is_freed(t):
             return
@@ -88,7 +93,7 @@ class StateRestorer:
             self._history.before_writing(t)
         key = (memory, t.storage_offset(), t.shape, t.stride(), t.dtype)
         if key not in self._undo:
-            self._undo[key] = (t, t.data, t.detach().clone())
+            self._undo[key] = (t, t.data, t.detach().clone() if copy is None else copy)
             if not t.is_inference():
                 self._versions.append(_unsafe_preserve_version_counter(t))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ....core.graph import BUFFER, CREATED, INPLACE, OP_KINDS, Meta, Param, Source
+from ....core.graph import BUFFER, CREATED, INPLACE, OP_KINDS, PARAMETER, Meta, Param, Source
 from ..addresses import param_of
 from ..recording import CALL, ROW, Recording
 from ..sites import source_of
@@ -58,7 +58,7 @@ class LiveOp(HasMeta):
         self._recording, self._progress, self._value = recording, progress, value
         self.offset, self.kind_number = offset, kind
         self.buffer_address = type_ if kind == BUFFER else None
-        self.type = type_ if kind != BUFFER else OP_KINDS[BUFFER]
+        self.type = OP_KINDS[kind] if kind in (BUFFER, PARAMETER) else type_
 
     def __getattr__(self, name: str) -> Any:
         from ...results.op import Op  # imported late, because it imports this module

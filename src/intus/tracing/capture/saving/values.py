@@ -195,6 +195,10 @@ class Values:
             changed | self.store.maybe_modified if self.store is not None and self.store.places else changed
         )
 
+    def is_shared(self, offset: int) -> bool:
+        """Return whether a value is no copy: it has the memory of a tensor that the model computed or has."""
+        return offset in self._versions
+
     def _save(self, offset: int, t: Tensor) -> None:
         if self.nested or self.form is not None:  # a trace around this one must not see these operations
             with torch._C.DisableTorchFunction():
