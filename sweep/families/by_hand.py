@@ -218,7 +218,7 @@ class Capsules(nn.Module):
         return v
 
 
-# -- CORnet: models of the ventral visual stream (Kubilius et al., 2018, 2019), an eighth as wide -------------
+# -- CORnet: models of the ventral visual stream (Kubilius et al., 2018, 2019), an eighth as wide ------------
 
 _AREAS = (3, 8, 16, 32, 64)  # the image, V1, V2, V4 and IT
 

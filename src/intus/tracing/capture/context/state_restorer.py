@@ -137,7 +137,7 @@ class StateRestorer:
             if is_freed(data):
                 continue
             with torch.no_grad(), torch.inference_mode(data.is_inference()):
-                data.copy_(before)
+                _once(data, data).copy_(_once(before, data))
                 if _geometry_differs(tensor, data):  # it was resized, or its ``data`` was set
                     tensor.data = data
         for t in self._leaves.values():
@@ -159,6 +159,14 @@ class StateRestorer:
             else:
                 self.lost.append(t)
         self._sizes.clear()
+
+
+def _once(values: Tensor, data: Tensor) -> Tensor:
+    """Return values without the repetitions of ``data``, because torch refuses to write to an expanded tensor."""
+    for dim, (size, stride) in enumerate(zip(data.shape, data.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            values = values.narrow(dim, 0, 1)
+    return values
 
 
 def _geometry_differs(one: Tensor, other: Tensor) -> bool:
