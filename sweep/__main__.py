@@ -15,6 +15,7 @@ from pathlib import Path
 from . import environment
 
 _ROOT = Path(__file__).parents[1]
+_ENDINGS = {2: "nd", 3: "rd"}
 
 
 def main() -> None:
@@ -76,7 +77,11 @@ def _extent(checked: int, total: int, every: int, others: int) -> str:
     """Return what a reader must know about how much was checked; empty if everything was, with one state."""
     text = ""
     if checked < total:
-        how = f"every {every}th" if checked == -(-total // every) else "as many as the time allowed"
+        how = (
+            f"every {every}{_ENDINGS.get(every, 'th')}"
+            if checked == -(-total // every)
+            else "as many as the time allowed"
+        )
         text += f" {checked:,} of {total:,} were checked ({how})."
     if others:
         text += (

@@ -162,7 +162,7 @@ class StateRestorer:
 
 
 def _once(values: Tensor, data: Tensor) -> Tensor:
-    """Return values without the repetitions of ``data``, because torch refuses to write to an expanded tensor."""
+    """Return values without the repetitions of ``data``: torch refuses to write to an expanded tensor."""
     for dim, (size, stride) in enumerate(zip(data.shape, data.stride(), strict=True)):
         if stride == 0 and size > 1:
             values = values.narrow(dim, 0, 1)
