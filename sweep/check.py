@@ -32,7 +32,8 @@ class Outcome:
         name: The name of the architecture.
         plain: Whether the model runs without intus, and gives equal outputs twice.
         traced: Whether the trace is correct and leaves the model unchanged.
-        validated: Whether both kinds of validation prove every operation.
+        validated: Whether ``intus.validate`` proves every operation, and ``Trace.validate`` every one whose
+            values can be saved.
         saved: Whether the loaded trace equals the saved one.
         ops: The number of operations.
         proven: The number of proven rows.
@@ -43,6 +44,8 @@ class Outcome:
         seconds: Seconds of the whole check.
         reasons: What failed.
         exemptions: Why rows are exempt: ``type | reason``.
+        running: The number of rows that only ``intus.validate`` proves, because it runs them again while the
+            pass runs: those inside ``vmap``, and gradients.
         refused: Why ``save`` refused the values, as documented: the format cannot hold them.
     """
 
@@ -61,6 +64,7 @@ class Outcome:
     seconds: float = 0.0
     reasons: list[str] = field(default_factory=list)
     exemptions: list[str] = field(default_factory=list)
+    running: int = 0
     refused: str = ""
 
     @property
@@ -203,10 +207,17 @@ def _validate(case: _Pass, outcome: Outcome) -> _Pass:
         f"{case.trace[check.label].type} | {why}" for check in report.exempt for why in check.reasons
     )
     online = intus.validate(case.model, case.inputs, seed=1)  # validates while the pass runs
-    outcome.validated = bool(report) and bool(online)
-    for prefix, one in (("", report), ("online: ", online)):
-        for check in (*one.failed, *one.unproven):
-            outcome.reasons.append(f"{prefix}{check.status} {check.label}: {'; '.join(check.reasons)}")
+    proven_online = {check.label for check in (*online.proven, *online.exempt)}
+    running = [check for check in report.unproven if check.label in proven_online]
+    outcome.running = len(running)
+    bad = [("", check) for check in (*report.failed, *report.unproven) if check not in running]
+    bad += [("online: ", check) for check in (*online.failed, *online.unproven)]
+    outcome.reasons += [
+        f"{prefix}{check.status} {check.label}: {'; '.join(check.reasons)}" for prefix, check in bad
+    ]
+    if not bad and not online:
+        outcome.reasons.append(f"online: {online.fidelity}")
+    outcome.validated = not bad and bool(online)
     return case
 
 

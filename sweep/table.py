@@ -25,7 +25,8 @@ A model that does not run without intus says nothing about tracing and does not 
 
 """
 _EXPLAINED = """
-In the tables, *proven* and *exempt* count the tensors in the report of `Trace.validate`. *ratio* is the time
+In the tables, *proven* and *exempt* count the tensors in the report of `Trace.validate`; values inside `vmap`
+and the graph of `autograd.grad` cannot be saved, so these only `intus.validate` proves. *ratio* is the time
 of a trace with all values saved, divided by the time of a run without intus; it is largest for small models.
 """
 _COLUMNS = "| architecture | ops | proven | exempt | ratio |\n|---|--:|--:|--:|--:|\n"
@@ -43,7 +44,10 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     ratio = median(one.trace_seconds / max(one.plain_seconds, 1e-9) for one in ran if one.traced)
     ops, proven = sum(one.ops for one in ran), sum(one.proven for one in ran)
     exempt = sum(one.exempt for one in ran)
-    return f"{text}. {ops:,} operations; {proven:,} rows proven, {exempt:,} exempt; median ratio {ratio:.1f}."
+    text += f". {ops:,} operations; {proven:,} rows proven, {exempt:,} exempt"
+    if running := sum(one.running for one in ran):
+        text += f", {running:,} proven only while the pass runs"
+    return f"{text}; median ratio {ratio:.1f}."
 
 
 def table(outcomes: Sequence[Outcome], extent: str = "") -> str:
