@@ -245,3 +245,9 @@ def test_results_of_one_call(cell):
     report = judged(cell(3, 4), torch.randn(2, 3))
     assert report, str(report)
     assert report.autograd.missing == ()
+
+
+def test_input_without_derivative_is_explained():
+    with pytest.raises(RuntimeError, match="not differentiable with respect to argument 'target'") as caught:
+        judged(nn.SoftMarginLoss(), torch.randn(3), torch.ones(3))
+    assert "every input of floating point requires gradients" in "".join(caught.value.__notes__)

@@ -59,6 +59,10 @@ def requiring_gradients(params: Iterable[Tensor], values: Any) -> Iterator[None]
                     torch._C._swap_tensor_impl(t, alias)
                     exchanged.append((t, alias))
             yield
+        except RuntimeError as error:
+            if "requires_grad" in str(error):
+                error.add_note("With against='autograd' every input of floating point requires gradients.")
+            raise
         finally:
             while exchanged:
                 torch._C._swap_tensor_impl(*exchanged.pop())
