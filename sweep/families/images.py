@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import zip_longest
 
 import torch
 
@@ -14,11 +15,17 @@ _SIDES = (64, 96, 128, 160, 224, 256, 384)
 
 
 def architectures() -> Iterator[Architecture]:
-    """Yield one architecture per name of ``timm.list_models``."""
+    """Yield one architecture per name of ``timm.list_models``: the first of each family, then the second …
+
+    So a run that ends early has seen every family.
+    """
     import timm
 
+    found: dict[str, list[str]] = {}
     for name in timm.list_models():
-        yield Architecture("timm", name, partial(build, name))
+        found.setdefault(timm.model_entrypoint(name).__module__, []).append(name)
+    for names in zip_longest(*found.values()):
+        yield from (Architecture("timm", name, partial(build, name)) for name in names if name)
 
 
 def build(name: str) -> tuple[torch.nn.Module, torch.Tensor]:
