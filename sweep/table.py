@@ -25,19 +25,19 @@ A model that does not run without intus says nothing about tracing and does not 
 
 The names come from the registries of the libraries:
 
-- torchvision, all of `list_models`: classification, segmentation, detection, video, optical flow, quantization.
-  Where its binary does not fit the torch that is installed, `nms` and `roi_align` run as Python.
-- timm, all of `list_models`, with ten classes, on the smallest square image that the model accepts. Models that
-  are too large are listed below.
+- torchvision, all of `list_models`: classification, segmentation, detection, video, optical flow,
+  quantization. Where its binary does not fit the installed torch, `nms` and `roi_align` run as Python.
+- timm, all of `list_models`, with ten classes, on the smallest square image that the model accepts. Models
+  that are too large are listed below.
 - transformers, in four families: every type of `AutoModel`; every class of the other auto classes, with an
   attention mask that hides the end; those that generate, in the second call, with the cache of the first; and
   their `generate`, three tokens.
 - diffusers, monai, torch_geometric: the classes that run small.
-- by hand: CORnet-Z, -R, -RT and -S, written from their papers, recurrent and unusual models, and the models of
-  the tests.
-- speech: torchaudio is not needed. wav2vec 2.0, HuBERT, WavLM and the Conformer with wav2vec's encoder are in
-  transformers; Conformer, Conv-TasNet, DeepSpeech, Tacotron 2 and WaveRNN are written by hand. Emformer, Hybrid
-  Demucs and SQUIM are missing.
+- by hand: CORnet-Z, -R, -RT and -S, written from their papers, recurrent and unusual models, and the models
+  of the tests.
+- speech: torchaudio is not needed. wav2vec 2.0, HuBERT, WavLM and wav2vec 2.0 with a Conformer are in
+  transformers; Conformer, Conv-TasNet, DeepSpeech, Tacotron 2 and WaveRNN are written by hand. Emformer,
+  Hybrid Demucs and SQUIM are missing.
 
 """
 _EXPLAINED = """
