@@ -58,8 +58,8 @@ class InputsOutcome:
 
     @property
     def failed(self) -> bool:
-        """Whether something did not agree."""
-        return bool(self.wrong)
+        """Whether something did not agree, or the process ended early."""
+        return bool(self.wrong) or any(not why.startswith("torch gives") for why in self.reasons)
 
 
 def check_inputs(one: Subject, report: Callable[[dict[str, Any]], None]) -> None:

@@ -23,7 +23,8 @@ import intus
 
 from .check import Outcome, check
 
-SECONDS, BYTES = 120, 12 << 30
+#: What a subject may take: seconds of CPU, seconds in all (the machine may be busy), and bytes.
+SECONDS, WALL, BYTES = 120, 600, 12 << 30
 _PACKAGES = ("torch", "transformers", "timm", "torchvision", "diffusers", "torch_geometric", "monai")
 _ROOT = Path(__file__).parents[1]
 
@@ -188,7 +189,7 @@ class _Child:
 
     def __init__(self, one: Subject, kind: Kind) -> None:
         self._kind, self.outcome = kind, kind.outcome(one.family, one.name)
-        self._deadline, self._received = time.monotonic() + SECONDS, b""
+        self._deadline, self._received = time.monotonic() + WALL, b""
         self.pipe, out = os.pipe()
         self._process = os.fork()
         if self._process == 0:
@@ -205,12 +206,15 @@ class _Child:
             if time.monotonic() < self._deadline:
                 return False
             self.kill()
-            self._finish(f"it took more than {SECONDS} s")
+            self._finish(f"it took more than {WALL} s")
             return True
         _, status = os.waitpid(self._process, 0)
         os.close(self.pipe)
         code = os.waitstatus_to_exitcode(status)
-        self._finish(f"its process ended with code {code}" if code else "")
+        if code == -signal.SIGXCPU:
+            self._finish(f"it took more than {SECONDS} s of CPU")
+        else:
+            self._finish(f"its process ended with code {code}" if code else "")
         return True
 
     def _finish(self, problem: str) -> None:
@@ -239,6 +243,7 @@ def _in_child(one: Subject, kind: Kind, out: int) -> None:
     code = 1
     try:
         resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, 1)
         os.dup2(devnull, 2)

@@ -104,27 +104,38 @@ def dies():
     os.kill(os.getpid(), 9)
 
 
+def computes():
+    while True:
+        pass
+
+
 def refuses():
     raise NotPlainError("as it must")
 
 
 def test_run_survives_crashes_and_hangs(tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "SECONDS", 3)
-    catalogue = [Architecture("x", one.__name__, one) for one in (dies, hangs, refuses)] + [BY_HAND["RNN"]]
+    monkeypatch.setattr(running, "WALL", 3)
+    monkeypatch.setattr(running, "SECONDS", 1)
+    names = (dies, hangs, refuses, computes)
+    catalogue = [Architecture("x", one.__name__, one) for one in names] + [BY_HAND["RNN"]]
     log = []
     found, _ = running.run(catalogue, tmp_path / "found.jsonl", 2, log.append)
-    assert [one.name for one in found] == ["dies", "hangs", "refuses", "RNN"]
+    assert [one.name for one in found] == ["dies", "hangs", "refuses", "computes", "RNN"]
     assert found[0].reasons == ["its process ended with code -9"]
     assert found[1].reasons == ["it took more than 3 s"]
     assert "as it must" in found[2].reasons[0]
-    assert found[3].validated
+    assert found[3].reasons == ["it took more than 1 s of CPU"]
+    assert found[4].validated
     again, others = running.run(catalogue, tmp_path / "found.jsonl", 1, log.append)
     assert (again, others) == (found, 0)
-    assert log[-1] == "4 of 4 have results of an earlier run"
+    assert log[-1] == "5 of 5 have results of an earlier run"
     text = table(found)
     assert "1 architectures run: 1 traced, 1 validated, 1 saved and loaded" in summary(found)
     assert "| RNN |" in text
-    assert "dies (its process ended with code -9), hangs (it took more than 3 s)" in text
+    assert (
+        "dies (its process ended with code -9), hangs (it took more than 3 s), computes (it took more than 1 s of CPU)"
+        in text
+    )
     assert "x, 1: refuses" in text
 
 
