@@ -84,10 +84,7 @@ def _extent(checked: int, total: int, every: int, others: int) -> str:
         )
         text += f" {checked:,} of {total:,} were checked ({how})."
     if others:
-        text += (
-            f" {others:,} results are of an earlier state of the sources; since then what failed in it was "
-            "checked again."
-        )
+        text += f" {others:,} results are of an earlier state of the sources."
     return text
 
 

@@ -113,17 +113,19 @@ def run(
         log: Called with lines of progress.
         kind: How to check a subject.
         minutes: After so many minutes no further subject is started, and the outcomes so far are returned.
-        only_failed: Keep the results of other sources that did not fail.
+        only_failed: Keep the results of other sources, and check again only those that failed.
     """
     catalogue, mark = list(catalogue), fingerprint()
     done, others = _read(results, mark, kind, only_failed)
-    todo = [one for one in catalogue if (one.family, one.name) not in done]
+    failed = {key for key in others if done[key].failed}
+    todo = [one for one in catalogue if (one.family, one.name) not in done.keys() - failed]
     if len(todo) < len(catalogue):
         log(f"{len(catalogue) - len(todo)} of {len(catalogue)} have results of an earlier run")
     results.parent.mkdir(parents=True, exist_ok=True)
     with results.open("a", encoding="utf-8") as file:
         for number, outcome in enumerate(_all(todo, jobs, kind, minutes), len(catalogue) - len(todo) + 1):
             done[outcome.family, outcome.name] = outcome
+            others.discard((outcome.family, outcome.name))
             file.write(json.dumps({"mark": mark, **vars(outcome)}) + "\n")
             file.flush()
             log(f"[{number}/{len(catalogue)}] {kind.line(outcome)}")
@@ -148,7 +150,7 @@ def _read(
     for row in map(json.loads, text.splitlines()):
         is_other = row.pop("mark") != mark
         outcome, key = kind.outcome(**row), (row["family"], row["name"])
-        if is_other and (not only_failed or outcome.failed):
+        if is_other and not only_failed:
             continue
         done[key] = outcome
         (others.add if is_other else others.discard)(key)
