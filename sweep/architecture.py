@@ -10,6 +10,13 @@ class NotPlainError(Exception):
     """A model that cannot be built or run even without intus, so it says nothing about tracing."""
 
 
+class TooLargeError(NotPlainError):
+    """A model with more parameters than the sweep has time and memory for."""
+
+    def __init__(self, parameters: int, most: int) -> None:
+        super().__init__(f"{parameters / 1e6:.0f} million parameters, more than {most / 1e6:.0f} million")
+
+
 class Architecture(NamedTuple):
     """An architecture of the catalogue.
 

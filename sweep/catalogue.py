@@ -10,12 +10,13 @@ from .architecture import Architecture
 #: The modules of ``sweep.families`` and the package that each needs. A module is skipped without its package.
 _FAMILIES = {
     "by_hand": "torch",
-    "images": "timm",
+    "speech": "torch",
     "vision": "torchvision",
     "diffusion": "diffusers",
     "graphs": "torch_geometric",
     "medical": "monai",
     "hugging_face": "transformers",
+    "images": "timm",
 }
 
 

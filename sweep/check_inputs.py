@@ -56,6 +56,11 @@ class InputsOutcome:
     seconds: float = 0.0
     reasons: list[str] = field(default_factory=list)
 
+    @property
+    def failed(self) -> bool:
+        """Whether something did not agree, or the process ended early."""
+        return bool(self.wrong) or any(not why.startswith("torch gives") for why in self.reasons)
+
 
 def check_inputs(one: Subject, report: Callable[[dict[str, Any]], None]) -> None:
     """Check an operator or a module, and report after each case."""

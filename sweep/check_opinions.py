@@ -43,6 +43,11 @@ class OpinionsOutcome:
     seconds: float = 0.0
     reasons: list[str] = field(default_factory=list)
 
+    @property
+    def failed(self) -> bool:
+        """Whether something did not agree."""
+        return bool(self.wrong)
+
 
 def check_opinions(one: Architecture, report: Callable[[dict[str, Any]], None]) -> None:
     """Ask every judge that can say something about an architecture."""
@@ -118,6 +123,6 @@ def _judges(
         found["torch.export"] = exported
         if one.family == "torchvision":
             found["torchvision.feature_extraction"] = asked(opinions.feature_extraction)
-        if one.family == "transformers":
+        if one.family.startswith("transformers"):
             found["output_hidden_states"] = states
     return found

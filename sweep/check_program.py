@@ -53,6 +53,11 @@ class ProgramsOutcome:
     seconds: float = 0.0
     reasons: list[str] = field(default_factory=list)
 
+    @property
+    def failed(self) -> bool:
+        """Whether something did not agree."""
+        return bool(self.wrong or self.reasons)
+
 
 def subjects() -> Iterator[Seeds]:
     """Yield the seeds that the sweep uses."""

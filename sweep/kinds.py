@@ -23,13 +23,13 @@ class Sweep(NamedTuple):
         subjects: Yields what is checked.
         kind: How it is checked.
         summary: Returns one line about all outcomes.
-        write: Writes the pages about them into a folder.
+        write: Writes the pages about them into a folder; the text says how much was checked.
     """
 
     subjects: Callable[[], Iterable[Any]]
     kind: Kind
     summary: Callable[[list[Any]], str]
-    write: Callable[[Path, list[Any]], None]
+    write: Callable[[Path, list[Any], str], None]
 
 
 def kinds() -> dict[str, Sweep]:
@@ -53,21 +53,21 @@ def _inputs(family: str) -> Sweep:
 
         return torch_inputs.operators() if family == "operators" else torch_inputs.modules()
 
-    def write(docs: Path, outcomes: list[Any]) -> None:
-        table_inputs.write(docs / "torch-inputs.md", family, outcomes)
-        proof.write(docs, f"torch's own test inputs: {family}", table_inputs.proof(family, outcomes))
+    def write(docs: Path, outcomes: list[Any], extent: str) -> None:
+        table_inputs.write(docs / "torch-inputs.md", family, outcomes, extent)
+        proof.write(docs, f"torch's own test inputs: {family}", table_inputs.proof(family, outcomes, extent))
 
     return Sweep(subjects, Kind(check_inputs, InputsOutcome, _line), _counts, write)
 
 
-def _write_models(docs: Path, outcomes: list[Any]) -> None:
-    (docs / "sweep.md").write_text(table.table(outcomes), encoding="utf-8")
-    proof.write(docs, *proof.models(outcomes))
+def _write_models(docs: Path, outcomes: list[Any], extent: str) -> None:
+    (docs / "sweep.md").write_text(table.table(outcomes, extent), encoding="utf-8")
+    proof.write(docs, *proof.models(outcomes, extent))
 
 
-def _write(section: Callable[[list[Any]], tuple[str, str]]) -> Callable[[Path, list[Any]], None]:
-    def write(docs: Path, outcomes: list[Any]) -> None:
-        proof.write(docs, *section(outcomes))
+def _write(section: Callable[[list[Any], str], tuple[str, str]]) -> Callable[[Path, list[Any], str], None]:
+    def write(docs: Path, outcomes: list[Any], extent: str) -> None:
+        proof.write(docs, *section(outcomes, extent))
 
     return write
 

@@ -63,12 +63,15 @@ def replaced(text: str, title: str, body: str) -> str:
     )
 
 
-def models(outcomes: Sequence[Outcome]) -> tuple[str, str]:
+def models(outcomes: Sequence[Outcome], extent: str = "") -> tuple[str, str]:
     """Return the section about the architectures."""
-    return "Architectures", f"{table.summary(outcomes)} {_when()}\n\nDetails: [architectures](sweep.md).\n"
+    return (
+        "Architectures",
+        f"{table.summary(outcomes)} {_when(extent)}\n\nDetails: [architectures](sweep.md).\n",
+    )
 
 
-def programs(outcomes: Sequence[ProgramsOutcome]) -> tuple[str, str]:
+def programs(outcomes: Sequence[ProgramsOutcome], extent: str = "") -> tuple[str, str]:
     """Return the section about random programs."""
     total = sum((Counter(one.counts) for one in outcomes), Counter[str]())
     lines = [
@@ -76,7 +79,7 @@ def programs(outcomes: Sequence[ProgramsOutcome]) -> tuple[str, str]:
         f"parameters and nested outputs: {total['operations']:,} operations, {total['writes']:,} of them "
         f"writes in place. Autograd judged {total['pairs']:,} pairs, the programs noted "
         f"{total['decisions noted']:,} decisions. "
-        f"{_when()}",
+        f"{_when(extent)}",
         "",
         "| judge | programs | agree |",
         "|---|--:|--:|",
@@ -87,10 +90,10 @@ def programs(outcomes: Sequence[ProgramsOutcome]) -> tuple[str, str]:
     return "Random programs", "\n".join(lines) + "\n"
 
 
-def opinions(outcomes: Sequence[OpinionsOutcome]) -> tuple[str, str]:
+def opinions(outcomes: Sequence[OpinionsOutcome], extent: str = "") -> tuple[str, str]:
     """Return the section about second opinions."""
     ran = [one for one in outcomes if one.plain]
-    lines = [f"{len(ran)} architectures of the catalogue. {_when()}", ""]
+    lines = [f"{len(ran)} architectures of the catalogue. {_when(extent)}", ""]
     lines += ["| judge | what | architectures | compared | disagrees in |", "|---|---|--:|--:|--:|"]
     for name, what in _JUDGES.items():
         asked = [one for one in ran if one.compared.get(name)]
@@ -126,5 +129,5 @@ def _short(why: list[str]) -> str:
     return first + (f" (and {len(why) - 1} more)" if len(why) > 1 else "")
 
 
-def _when() -> str:
-    return f"Run on {date.today()} with {versions()}."
+def _when(extent: str) -> str:
+    return f"Run on {date.today()} with {versions()}.{extent}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import resource
 import shutil
@@ -22,7 +23,8 @@ import intus
 
 from .check import Outcome, check
 
-SECONDS, BYTES = 180, 8 << 30
+#: What a subject may take: seconds of CPU, seconds in all (the machine may be busy), and bytes.
+SECONDS, WALL, BYTES = 120, 600, 12 << 30
 _PACKAGES = ("torch", "transformers", "timm", "torchvision", "diffusers", "torch_geometric", "monai")
 _ROOT = Path(__file__).parents[1]
 
@@ -54,7 +56,7 @@ class Kind(NamedTuple):
 
 def line(outcome: Outcome) -> str:
     """Format an outcome as a line of progress."""
-    word = "valid" if outcome.saved and outcome.validated else "PROBLEM" if outcome.plain else "not plain"
+    word = "PROBLEM" if outcome.failed else "valid" if outcome.plain else "not plain"
     why = f"  {outcome.reasons[0][:150]}" if outcome.reasons else ""
     return f"{outcome.family} {outcome.name}: {word}, {outcome.ops} ops, {outcome.seconds:.1f} s{why}"
 
@@ -98,8 +100,11 @@ def run(
     jobs: int,
     log: Callable[[str], None],
     kind: Kind = ARCHITECTURES,
-) -> list[Any]:
-    """Check every subject that has no result yet, and return all outcomes.
+    *,
+    minutes: float = math.inf,
+    only_failed: bool = False,
+) -> tuple[list[Any], int]:
+    """Check every subject that has no result yet, and return all outcomes and how many are of other sources.
 
     Args:
         catalogue: The subjects.
@@ -107,38 +112,60 @@ def run(
         jobs: How many processes to run at a time.
         log: Called with lines of progress.
         kind: How to check a subject.
+        minutes: After so many minutes no further subject is started, and the outcomes so far are returned.
+        only_failed: Keep the results of other sources, and check again only those that failed.
     """
     catalogue, mark = list(catalogue), fingerprint()
-    done = _read(results, mark, kind)
-    todo = [one for one in catalogue if (one.family, one.name) not in done]
+    done, others = _read(results, mark, kind, only_failed)
+    failed = {key for key in others if done[key].failed}
+    todo = [one for one in catalogue if (one.family, one.name) not in done.keys() - failed]
     if len(todo) < len(catalogue):
         log(f"{len(catalogue) - len(todo)} of {len(catalogue)} have results of an earlier run")
     results.parent.mkdir(parents=True, exist_ok=True)
     with results.open("a", encoding="utf-8") as file:
-        for number, outcome in enumerate(_all(todo, jobs, kind), len(catalogue) - len(todo) + 1):
+        for number, outcome in enumerate(_all(todo, jobs, kind, minutes), len(catalogue) - len(todo) + 1):
             done[outcome.family, outcome.name] = outcome
+            others.discard((outcome.family, outcome.name))
             file.write(json.dumps({"mark": mark, **vars(outcome)}) + "\n")
             file.flush()
             log(f"[{number}/{len(catalogue)}] {kind.line(outcome)}")
-    return [done[one.family, one.name] for one in catalogue]
+    asked = [(one.family, one.name) for one in catalogue if (one.family, one.name) in done]
+    return [done[one] for one in asked], sum(one in others for one in asked)
 
 
-def _read(results: Path, mark: str, kind: Kind) -> dict[tuple[str, str], Any]:
+def _read(
+    results: Path, mark: str, kind: Kind, only_failed: bool
+) -> tuple[dict[tuple[str, str], Any], set[tuple[str, str]]]:
+    """Return the results to keep, and which of them are of other sources.
+
+    A last line that an interrupted run did not finish is dropped, and removed from the file.
+    """
+    done, others = dict[tuple[str, str], Any](), set[tuple[str, str]]()
     if not results.exists():
-        return {}
-    rows = [json.loads(row) for row in results.read_text(encoding="utf-8").splitlines()]
-    ours = [
-        {key: value for key, value in row.items() if key != "mark"} for row in rows if row["mark"] == mark
-    ]
-    return {(row["family"], row["name"]): kind.outcome(**row) for row in ours}
+        return done, others
+    text = results.read_text(encoding="utf-8")
+    if not text.endswith("\n"):
+        text = text[: text.rfind("\n") + 1]
+        results.write_text(text, encoding="utf-8")
+    for row in map(json.loads, text.splitlines()):
+        is_other = row.pop("mark") != mark
+        outcome, key = kind.outcome(**row), (row["family"], row["name"])
+        if is_other and not only_failed:
+            continue
+        done[key] = outcome
+        (others.add if is_other else others.discard)(key)
+    return done, others
 
 
-def _all(todo: list[Subject], jobs: int, kind: Kind) -> Iterator[Any]:
+def _all(todo: list[Subject], jobs: int, kind: Kind, minutes: float) -> Iterator[Any]:
     """Yield the outcomes as processes finish."""
     _import_everything()
     waiting, running = list(reversed(todo)), list[_Child]()
+    deadline = time.monotonic() + 60 * minutes
     try:
         while waiting or running:
+            if time.monotonic() > deadline:
+                waiting.clear()
             while waiting and len(running) < jobs:
                 running.append(_Child(waiting.pop(), kind))
             select([child.pipe for child in running], [], [], 0.5)
@@ -164,7 +191,7 @@ class _Child:
 
     def __init__(self, one: Subject, kind: Kind) -> None:
         self._kind, self.outcome = kind, kind.outcome(one.family, one.name)
-        self._deadline, self._received = time.monotonic() + SECONDS, b""
+        self._deadline, self._received = time.monotonic() + WALL, b""
         self.pipe, out = os.pipe()
         self._process = os.fork()
         if self._process == 0:
@@ -181,12 +208,15 @@ class _Child:
             if time.monotonic() < self._deadline:
                 return False
             self.kill()
-            self._finish(f"it took more than {SECONDS} s")
+            self._finish(f"it took more than {WALL} s")
             return True
         _, status = os.waitpid(self._process, 0)
         os.close(self.pipe)
         code = os.waitstatus_to_exitcode(status)
-        self._finish(f"its process ended with code {code}" if code else "")
+        if code == -signal.SIGXCPU:
+            self._finish(f"it took more than {SECONDS} s of CPU")
+        else:
+            self._finish(f"its process ended with code {code}" if code else "")
         return True
 
     def _finish(self, problem: str) -> None:
@@ -215,6 +245,7 @@ def _in_child(one: Subject, kind: Kind, out: int) -> None:
     code = 1
     try:
         resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, 1)
         os.dup2(devnull, 2)

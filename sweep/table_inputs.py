@@ -23,10 +23,12 @@ count.
 """
 
 
-def write(path: Path, family: str, outcomes: Sequence[InputsOutcome]) -> None:
+def write(path: Path, family: str, outcomes: Sequence[InputsOutcome], extent: str = "") -> None:
     """Write or renew the section of a family."""
     text = path.read_text(encoding="utf-8") if path.exists() else _HEAD
-    path.write_text(replaced(text, f"{family.capitalize()}", _section(family, outcomes)), encoding="utf-8")
+    path.write_text(
+        replaced(text, f"{family.capitalize()}", _section(family, outcomes, extent)), encoding="utf-8"
+    )
 
 
 def _totals(outcomes: Sequence[InputsOutcome]) -> Counter[str]:
@@ -44,9 +46,9 @@ def summary(family: str, outcomes: Sequence[InputsOutcome]) -> str:
     )
 
 
-def _section(family: str, outcomes: Sequence[InputsOutcome]) -> str:
+def _section(family: str, outcomes: Sequence[InputsOutcome], extent: str) -> str:
     total = _totals(outcomes)
-    lines = [f"**{summary(family, outcomes)}** torch {version_of('torch')}, {date.today()}.", ""]
+    lines = [f"**{summary(family, outcomes)}** torch {version_of('torch')}, {date.today()}.{extent}", ""]
     lines += ["| what | cases | agree | % |", "|---|--:|--:|--:|"]
     for step, what in STEPS.items():
         tried, agreed = total[step], total[f"{step} ok"]
@@ -85,10 +87,10 @@ def _findings(outcomes: Sequence[InputsOutcome]) -> list[str]:
     return ["", "| name | what | cases | the first |", "|---|---|--:|---|", *rows]
 
 
-def proof(family: str, outcomes: Sequence[InputsOutcome]) -> str:
+def proof(family: str, outcomes: Sequence[InputsOutcome], extent: str = "") -> str:
     """Return the section of docs/proof.md."""
     total = _totals(outcomes)
-    lines = [summary(family, outcomes), "", "| judge | compared | agree |", "|---|--:|--:|"]
+    lines = [summary(family, outcomes) + extent, "", "| judge | compared | agree |", "|---|--:|--:|"]
     judges = {
         "equal": "plain torch: outputs, bit for bit",
         "unchanged": "plain torch: inputs, state, random state",

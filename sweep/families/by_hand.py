@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,110 @@ class Capsules(nn.Module):
             v = s * s.norm(dim=-1, keepdim=True) / (1 + s.square().sum(-1, keepdim=True))
             logits = logits + (votes * v[:, None]).sum(-1)
         return v
+
+
+# -- CORnet: models of the ventral visual stream (Kubilius et al., 2018, 2019), an eighth as wide ------------
+
+_AREAS = (3, 8, 16, 32, 64)  # the image, V1, V2, V4 and IT
+
+
+class Decoder(nn.Sequential):
+    """The behavioral read-out of every CORnet: an average over places, then a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(_AREAS[-1], 10))
+
+
+@_model("CORnet-Z", 1, 3, 64, 64)
+def _cornet_z() -> nn.Module:
+    """Each area is a convolution, a rectifier and a maximum over neighbors."""
+    layers: list[nn.Module] = []
+    for number, (before, after) in enumerate(pairwise(_AREAS)):
+        kernel, stride = (3, 1) if number else (7, 2)
+        layers += [nn.Conv2d(before, after, kernel, stride, kernel // 2), nn.ReLU(inplace=True)]
+        layers += [nn.MaxPool2d(3, 2, 1)]
+    return nn.Sequential(*layers, Decoder())
+
+
+class RecurrentArea(nn.Module):
+    """A cortical area of CORnet-R and CORnet-RT, which adds its last output to what comes from below."""
+
+    def __init__(self, before: int, after: int, kernel: int, stride: int) -> None:
+        super().__init__()
+        self.below = nn.Conv2d(before, after, kernel, stride, kernel // 2)
+        self.own = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.norm_below, self.norm_own = nn.GroupNorm(4, after), nn.GroupNorm(4, after)
+
+    def forward(self, x: Tensor, state: Tensor | None) -> Tensor:
+        h = F.relu(self.norm_below(self.below(x)))
+        return F.relu(self.norm_own(self.own(h if state is None else h + state)))
+
+
+class RecurrentCortex(nn.Module):
+    """Four recurrent areas for five steps of time.
+
+    In biological time a signal rises by one area per step (CORnet-RT). Otherwise it passes all areas in one
+    step (CORnet-R).
+    """
+
+    def __init__(self, *, is_biological: bool) -> None:
+        super().__init__()
+        sizes = ((7, 4), (3, 2), (3, 2), (3, 2))
+        self.areas = nn.ModuleList(
+            RecurrentArea(*ends, *size) for ends, size in zip(pairwise(_AREAS), sizes, strict=True)
+        )
+        self.decoder, self.is_biological = Decoder(), is_biological
+
+    def forward(self, image: Tensor) -> Tensor:
+        states: list[Tensor | None] = [None] * len(self.areas)
+        for _ in range(5):
+            earlier = [image, *states] if self.is_biological else []
+            for number, area in enumerate(self.areas):
+                below = earlier[number] if earlier else ([image, *states])[number]
+                if below is not None:
+                    states[number] = area(below, states[number])
+        return self.decoder(states[-1])
+
+
+_model("CORnet-RT", 1, 3, 64, 64)(lambda: RecurrentCortex(is_biological=True))
+_model("CORnet-R", 1, 3, 64, 64)(lambda: RecurrentCortex(is_biological=False))
+
+
+class BottleneckArea(nn.Module):
+    """An area of CORnet-S: a bottleneck that runs several times, with norms of its own for every time."""
+
+    def __init__(self, before: int, after: int, times: int) -> None:
+        super().__init__()
+        self.times, wide = times, 4 * after
+        self.below = nn.Conv2d(before, after, 1, bias=False)
+        self.skip, self.norm_skip = nn.Conv2d(after, after, 1, 2, bias=False), nn.BatchNorm2d(after)
+        self.widen = nn.Conv2d(after, wide, 1, bias=False)
+        self.mix_half = nn.Conv2d(wide, wide, 3, 2, 1, bias=False)  # the first time halves the resolution
+        self.narrow = nn.Conv2d(wide, after, 1, bias=False)
+        self.norms = nn.ModuleList(
+            nn.ModuleList(nn.BatchNorm2d(size) for size in (wide, wide, after)) for _ in range(times)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.below(x)
+        for time, (first, second, third) in enumerate(self.norms):
+            skip = x if time else self.norm_skip(self.skip(x))
+            h = F.relu(first(self.widen(x)), inplace=True)
+            h = F.conv2d(h, self.mix_half.weight, stride=1 if time else 2, padding=1)
+            h = third(self.narrow(F.relu(second(h), inplace=True)))
+            x = F.relu(h.add_(skip), inplace=True)
+        return x
+
+
+@_model("CORnet-S", 1, 3, 64, 64)
+def _cornet_s() -> nn.Module:
+    """V1 without recurrence; V2, V4 and IT run 2, 4 and 2 times."""
+    first = [nn.Conv2d(3, 8, 7, 2, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True)]
+    first += [nn.MaxPool2d(3, 2, 1), nn.Conv2d(8, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8)]
+    areas = [
+        BottleneckArea(*ends, times) for ends, times in zip(pairwise(_AREAS[1:]), (2, 4, 2), strict=True)
+    ]
+    return nn.Sequential(*first, nn.ReLU(inplace=True), *areas, Decoder())
 
 
 # -- attention and mixtures -------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""Every model type of ``transformers`` that ``AutoModel`` builds from a small configuration.
+"""Every model class of ``transformers`` that an auto class builds from a small configuration.
+
+There are four families: the model types of ``AutoModel``; the classes of the other auto classes, with an
+attention mask; those that generate, in a second call with the cache of a first one; and their ``generate``.
 
 The default configuration of a type is made small by the names of its fields. If the model then does not run,
 fewer fields are changed. The inputs are those of the arguments of ``forward`` that the kind of model needs.
@@ -6,6 +9,7 @@ fewer fields are changed. The inputs are those of the arguments of ``forward`` t
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 from collections.abc import Iterator
@@ -14,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ..architecture import Architecture, NotPlainError
+from ..architecture import Architecture, NotPlainError, TooLargeError
 
 VOCABULARY, IMAGE, PATCH, LENGTH = 128, 32, 8, 6
 #: Patterns of field names and values; the first match counts.
@@ -44,11 +48,21 @@ _SMALL: tuple[tuple[str, int], ...] = (
     ),
     (r"num_(local_|routed_)?experts|n_routed_experts|moe_num_experts|num_moe_experts", 4),
     (r"num_experts_per_tok(en)?|moe_topk|moe_top_k|num_selected_experts|top_k_experts", 2),
-    (r"n_group|topk_group|num_expert_group|first_k_dense_replace|num_nextn_predict_layers|pretraining_tp", 1),
+    (
+        r"(mamba_)?n_?groups|n_group|topk_group|num_expert_group|first_k_dense_replace|num_nextn_predict_layers|pretraining_tp",
+        1,
+    ),
     (r"sliding_window|local_attention|attention_window_size|chunk_size", 4),
     (r"image_size|pretrain_image_size|crop_size", IMAGE),
     (r"patch_size|patch_stride", PATCH),
     (r"(\w*_)?state_size|mamba_d_state", 4),
+)
+#: The fields of state space models whose product is the size of their inner layer.
+_STATE_SPACES = (
+    ("num_heads", "head_dim", "expand"),
+    ("mamba_n_heads", "mamba_d_head", "mamba_expand"),
+    ("n_mamba_heads", "mamba_headdim", "mamba_expand"),
+    ("mamba_num_heads", "mamba_head_dim", "expand"),
 )
 #: Patterns of fields to leave unchanged, one tuple per attempt.
 _MILDER = (
@@ -60,17 +74,47 @@ _MILDER = (
     (r".*patch.*|.*dim.*|.*image.*|.*layers.*|.*depth.*",),
 )
 _LARGEST = 30_000_000
+#: The auto classes whose models generate.
+_GENERATING = re.compile(
+    "MODEL_FOR_(CAUSAL_LM|SEQ_TO_SEQ_CAUSAL_LM|IMAGE_TEXT_TO_TEXT|MULTIMODAL_LM|SPEECH_SEQ_2_SEQ|TEXT_TO_WAVEFORM)_"
+)
 
 
 def architectures() -> Iterator[Architecture]:
-    """Yield one architecture per model type, by name."""
+    """Yield one architecture per model type, then those of the other classes, by name."""
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
     for kind in sorted(MODEL_MAPPING_NAMES):
         yield Architecture("transformers", kind, partial(build, kind))
+    found = classes()
+    for name, (kind, _) in found.items():
+        yield Architecture("transformers: classes, with a mask", name, partial(masked, kind, name))
+    for name, (kind, generates) in found.items():
+        if generates:
+            yield Architecture("transformers: with a cache", name, partial(cached, kind, name))
+            yield Architecture("transformers: generate", name, partial(generating, kind, name))
 
 
-def build(kind: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+def classes() -> dict[str, tuple[str, bool]]:
+    """Return the type of every class of an auto class but ``AutoModel``, and whether it generates."""
+    from transformers.models.auto import modeling_auto
+
+    types = {name for names in modeling_auto.MODEL_MAPPING_NAMES.values() for name in _tuple(names)}
+    found: dict[str, tuple[str, bool]] = {}
+    for mapping, kinds in sorted(vars(modeling_auto).items()):
+        if re.fullmatch(r"MODEL_FOR_\w+_MAPPING_NAMES", mapping):
+            for kind, names in kinds.items():
+                for name in set(_tuple(names)) - types:
+                    generates = bool(_GENERATING.match(mapping)) or found.get(name, (kind, False))[1]
+                    found[name] = found.get(name, (kind, False))[0], generates
+    return dict(sorted(found.items()))
+
+
+def _tuple(names: Any) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def build(kind: str, name: str = "") -> tuple[torch.nn.Module, dict[str, Any]]:
     """Return the model of the first attempt that runs, and the first inputs that it accepts."""
     problems: list[str] = []
     tried: list[str] = []
@@ -81,7 +125,7 @@ def build(kind: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
             if text in tried:
                 continue
             tried.append(text)
-            model = made(config).eval()
+            model = made(config, name).eval()
         except Exception as error:
             problems.append(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
             continue
@@ -97,6 +141,81 @@ def build(kind: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
     raise NotPlainError(" / ".join(problems))
 
 
+def masked(kind: str, name: str) -> tuple[torch.nn.Module, dict[str, Any]]:
+    """Return a model and inputs with an attention mask that hides the end, if the model accepts one."""
+    model, inputs = build(kind, name)
+    if "attention_mask" not in inspect.signature(model.forward).parameters:
+        return model, inputs
+    for key in ("input_ids", "input_values", "input_features"):
+        if key in inputs and inputs[key].ndim in (2, 3):
+            value = inputs[key]
+            sizes = (value.shape,) if key != "input_features" else ((1, value.shape[1]), (1, value.shape[2]))
+            for size in sizes:
+                mask = torch.ones(size, dtype=torch.long)
+                mask[..., -max(mask.shape[-1] // 5, 1) :] = 0
+                if _runs(model, {**inputs, "attention_mask": mask}):
+                    return model, {**inputs, "attention_mask": mask}
+    return model, inputs
+
+
+def cached(kind: str, name: str) -> tuple[torch.nn.Module, dict[str, Any]]:
+    """Return a model and the inputs of its second call: one more token, and the cache of the first call."""
+    model, inputs = build(kind, name)
+    wanted = inspect.signature(model.forward).parameters
+    with torch.no_grad():
+        first = model(**inputs, use_cache=True)
+    key = next((key for key in ("past_key_values", "cache_params") if getattr(first, key, None)), "")
+    if not key:
+        raise NotPlainError("it returns no cache")
+    token = torch.tensor([[7]])
+    following: dict[str, Any] = {key: getattr(first, key), "use_cache": True}
+    if "decoder_input_ids" in wanted:
+        following["decoder_input_ids"] = token
+        following["encoder_outputs"] = (first.encoder_last_hidden_state,)
+    else:
+        following["input_ids"] = token
+    length = inputs["input_ids"].shape[1] if "input_ids" in inputs else 0
+    mask = torch.ones(1, length + ("decoder_input_ids" not in wanted), dtype=torch.long)
+    for more in ({"attention_mask": mask}, {}, {"cache_position": torch.tensor([length])}):
+        if set(more) <= set(wanted) and _runs(model, {**following, **more}):
+            return model, {**following, **more}
+    raise NotPlainError("it does not accept its own cache")
+
+
+class Generating(torch.nn.Module):
+    """A model whose ``generate`` is its forward pass: three tokens, always the most probable one."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, **inputs: Any) -> Any:
+        """Generate three tokens."""
+        return self.model.generate(**inputs, max_new_tokens=3, do_sample=False)
+
+
+def generating(kind: str, name: str) -> tuple[torch.nn.Module, dict[str, Any]]:
+    """Return a model that generates, and the beginning to continue."""
+    model, inputs = build(kind, name)
+    if not getattr(model, "can_generate", lambda: False)():
+        raise NotPlainError("it does not generate")
+    inputs.pop("decoder_input_ids", None)
+    given = model.generation_config
+    if given.decoder_start_token_id is None and given.bos_token_id is None:
+        given.decoder_start_token_id = 1
+    return Generating(model), inputs
+
+
+def _runs(model: torch.nn.Module, inputs: dict[str, Any]) -> bool:
+    """Return whether a model accepts inputs; a cache among them is copied."""
+    try:
+        with torch.no_grad():
+            model(**copy.deepcopy(inputs))
+        return True
+    except Exception:
+        return False
+
+
 def small(kind: str, keep: str = "") -> Any:
     """Return a type's default configuration with small sizes, except in fields that match ``keep``."""
     from transformers import CONFIG_MAPPING
@@ -109,7 +228,12 @@ def shrunk(fields: dict[str, Any], keep: str) -> dict[str, Any]:
     """Return overrides for the fields of a configuration and of nested configurations."""
     found: dict[str, Any] = {}
     tokens = 0
+    for heads, size, expand in _STATE_SPACES:
+        if {heads, size, expand} <= set(fields):
+            found[heads], found[size] = 32 * int(fields[expand]) // 16, 16
     for name, value in fields.items():
+        if name in found:
+            continue
         if isinstance(value, dict) and "model_type" in value:
             found[name] = {**shrunk(value, keep), "model_type": value["model_type"]}
         elif re.fullmatch(r"\w*token_(id|index)", name):
@@ -132,19 +256,23 @@ def shrunk(fields: dict[str, Any], keep: str) -> dict[str, Any]:
     return found
 
 
-def made(config: Any) -> torch.nn.Module:
-    """Build the model of a configuration.
+def made(config: Any, name: str = "") -> torch.nn.Module:
+    """Build the model of a configuration: that of ``AutoModel``, or the class of a name.
 
     Raises:
         NotPlainError: It is too large.
     """
-    from transformers import AutoModel
+    import transformers
 
+    make = getattr(transformers, name) if name else transformers.AutoModel.from_config
+    wanted = getattr(make, "config_class", None) or type(config)
+    if not isinstance(config, wanted):  # the class of a part of this model
+        config = next(part for part in vars(config).values() if isinstance(part, wanted))
     with torch.device("meta"):
-        size = sum(p.numel() for p in AutoModel.from_config(config).parameters())
+        size = sum(p.numel() for p in make(config).parameters())
     if size > _LARGEST:
-        raise NotPlainError(f"{size / 1e6:.0f} million parameters after making it small")
-    return AutoModel.from_config(config)  # type: ignore[no-any-return]
+        raise TooLargeError(size, _LARGEST)
+    return make(config)  # type: ignore[no-any-return]
 
 
 def inputs_of(model: Any) -> Iterator[dict[str, torch.Tensor]]:
@@ -168,10 +296,15 @@ def inputs_of(model: Any) -> Iterator[dict[str, torch.Tensor]]:
         "input_features": torch.randn(1, mels, frames),
     }
     fits = {name: value for name, value in given.items() if name in wanted}
+    if "MultipleChoice" in type(model).__name__:
+        yield {"input_ids": ids[:, None].repeat(1, 2, 1)}
     yield fits
     text = {name: fits[name] for name in ("input_ids", "decoder_input_ids", "bbox") if name in fits}
     if "input_ids" in fits:
         yield {"input_ids": ids}
+        yield {
+            "input_ids": torch.cat([ids, torch.tensor([[getattr(model.config, "eos_token_id", 0) or 0]])], 1)
+        }
         yield {**text, "attention_mask": torch.ones_like(ids)}
         yield {"input_ids": ids[:, :4], "pixel_values": image}
     if "pixel_values" in wanted:

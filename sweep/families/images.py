@@ -1,75 +1,66 @@
-"""One small member of each family of ``timm`` (a module of its ``models``)."""
+"""Every model of ``timm`` by name, on an image of the smallest size that it accepts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import zip_longest
 
 import torch
 
-from ..architecture import Architecture, NotPlainError
+from ..architecture import Architecture, NotPlainError, TooLargeError
 
-_SMALL = (
-    "test_",
-    "atto",
-    "femto",
-    "pico",
-    "nano",
-    "zero",
-    "xxs",
-    "tiny",
-    "_ti",
-    "xs",
-    "mini",
-    "small",
-    "_s",
-    "18",
-    "b0",
-    "050",
-)
-_LARGEST = 40_000_000
+_LARGEST, _CLASSES = 45_000_000, 10
+_SIDES = (64, 96, 128, 160, 224, 256, 384)
 
 
 def architectures() -> Iterator[Architecture]:
-    """Yield one architecture per family, by name."""
-    for family, members in sorted(families().items()):
-        yield Architecture("timm", family, partial(build, members))
+    """Yield one architecture per name of ``timm.list_models``: the first of each family, then the second …
 
-
-def families() -> dict[str, list[str]]:
-    """Return the models of each family, first those whose names suggest that they are small."""
+    So a run that ends early has seen every family.
+    """
     import timm
 
     found: dict[str, list[str]] = {}
     for name in timm.list_models():
-        found.setdefault(timm.model_entrypoint(name).__module__.rpartition(".")[2], []).append(name)
-    return {family: sorted(members, key=_rank) for family, members in found.items()}
+        found.setdefault(timm.model_entrypoint(name).__module__, []).append(name)
+    for names in zip_longest(*found.values()):
+        yield from (Architecture("timm", name, partial(build, name)) for name in names if name)
 
 
-def _rank(name: str) -> tuple[int, int]:
-    hints = [number for number, hint in enumerate(_SMALL) if hint in name]
-    return (min(hints, default=len(_SMALL)), len(name))
+def build(name: str) -> tuple[torch.nn.Module, torch.Tensor]:
+    """Return a model with few classes and random weights, and an image of the smallest size that it accepts.
 
-
-def build(members: list[str]) -> tuple[torch.nn.Module, torch.Tensor]:
-    """Return the first model that is small enough, and an image of the smallest size that it accepts."""
+    Raises:
+        TooLargeError: The model has too many parameters.
+        NotPlainError: It accepts no image.
+    """
     import timm
 
+    with torch.device("meta"):
+        size = sum(p.numel() for p in timm.create_model(name, num_classes=_CLASSES).parameters())
+    if size > _LARGEST:
+        raise TooLargeError(size, _LARGEST)
     problems: list[str] = []
-    for name in members[:6]:
-        with torch.device("meta"):
-            size = sum(p.numel() for p in timm.create_model(name).parameters())
-        if size > _LARGEST:
-            problems.append(f"{name} has {size / 1e6:.0f} million parameters")
-            continue
-        for options in ({"img_size": 64}, {}):
-            for side in (64, 96, 160, 224, 256):
-                try:
-                    model = timm.create_model(name, **options).eval()
-                    image = torch.randn(1, 3, side, side)
-                    with torch.no_grad():
-                        model(image)
-                    return model, image
-                except Exception as error:
-                    problems.append(f"{name} {side}: {type(error).__name__} {str(error)[:60]}")
+    for resize in (True, False):
+        model = None
+        for side in _SIDES:
+            try:
+                if resize or model is None:
+                    options = {"img_size": side} if resize else {}
+                    model = timm.create_model(name, num_classes=_CLASSES, **options).eval()
+            except TypeError as error:  # the size of this model is not an option
+                problems.append(f"{side}: {str(error)[:60]}")
+                break
+            except Exception as error:
+                problems.append(f"{side}: {type(error).__name__} {str(error)[:60]}")
+                continue
+            channels = model.default_cfg.get("input_size", (3,))[0]
+            image = torch.randn(1, channels, side, side)
+            try:
+                with torch.no_grad():
+                    model(image)
+                return model, image
+            except Exception as error:
+                problems.append(f"{side}: {type(error).__name__} {str(error)[:60]}")
     raise NotPlainError(" / ".join(problems))

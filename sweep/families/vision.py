@@ -1,71 +1,100 @@
-"""One small member of each family of ``torchvision``: classification, segmentation, video, optical flow.
-
-Detectors are skipped because they need operators of torchvision's binary, which may be missing.
-"""
+"""Every model of ``torchvision``: images, segmentation, detection, video, optical flow, quantization."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
-from ..architecture import Architecture, NotPlainError
+from ..architecture import Architecture, NotPlainError, TooLargeError
 
-_SKIPPED = ("detection", "quantization")
-#: Families whose smallest model is known, to avoid building all of them.
-_SMALLEST = {"regnet": "regnet_y_400mf"}
+_LARGEST, _CLASSES = 150_000_000, 10
+#: Options of those builders that have or pass on an argument of this name, to keep detectors small.
+_OPTIONS: dict[str, Any] = {
+    "weights": None,
+    "weights_backbone": None,
+    "num_classes": _CLASSES,
+    "quantize": True,
+    "init_weights": True,
+}
+_DETECTION = {"min_size": 64, "max_size": 96, "rpn_post_nms_top_n_test": 12, "box_detections_per_img": 4}
 
 
 def architectures() -> Iterator[Architecture]:
-    """Yield one architecture per family, by name."""
+    """Yield one architecture per name of ``torchvision.models.list_models``."""
     import torchvision.models as models
 
-    found: dict[str, list[str]] = {}
     for name in models.list_models():
         module = models.get_model_builder(name).__module__.removeprefix("torchvision.models.")
-        if not module.startswith(_SKIPPED):
-            found.setdefault(module, []).append(name)
-    for family, members in sorted(found.items()):
-        yield Architecture("torchvision", family, partial(build, family, members))
+        kind = module.partition(".")[0] if "." in module else ""
+        yield Architecture("torchvision", f"{kind}: {name}" if kind else name, partial(build, name, kind))
 
 
-def build(family: str, members: list[str]) -> tuple[torch.nn.Module, Any]:
-    """Return the model with the fewest parameters, and the smallest input that it accepts."""
-    import torchvision.models as models
+def build(name: str, kind: str) -> tuple[torch.nn.Module, Any]:
+    """Return a model with random weights, and the smallest input that it accepts.
 
-    def size(name: str) -> int:
-        with torch.device("meta"):
-            return sum(p.numel() for p in _made(models, name).parameters())
-
-    model = _made(models, _SMALLEST.get(family) or min(members, key=size)).eval()
-    for given in _given(family):
+    Raises:
+        TooLargeError: The model has too many parameters.
+        NotPlainError: None of the inputs fits.
+    """
+    if kind != "quantization":
+        try:
+            with torch.device("meta"):
+                model = _made(name, kind)
+        except NotImplementedError:  # RegNet computes its widths with tensors
+            model = _made(name, kind)
+        size = sum(p.numel() for p in model.parameters())
+        if size > _LARGEST:
+            raise TooLargeError(size, _LARGEST)
+    model, problems = _made(name, kind).eval(), []
+    for given in _given(kind):
         try:
             with torch.no_grad():
                 model(*given)
             return model, given
-        except Exception:
-            continue
-    raise NotPlainError("none of the inputs fits")
+        except Exception as error:
+            problems.append(f"{type(error).__name__}: {str(error)[:60]}")
+    raise NotPlainError(" / ".join(problems))
 
 
-def _made(models: Any, name: str) -> torch.nn.Module:
-    options = {} if "/" in name or "raft" in name or "segmentation" in name else {"weights": None}
-    if "deeplab" in name or "fcn" in name or "lraspp" in name:
-        options = {"weights": None, "weights_backbone": None}
+def _made(name: str, kind: str) -> torch.nn.Module:
+    import torchvision.models as models
+
+    wanted = inspect.signature(models.get_model_builder(name)).parameters
+    options = {key: value for key, value in _OPTIONS.items() if key in wanted}
     if name in ("googlenet", "inception_v3"):
         options["init_weights"] = True
-    return models.get_model(name, **options)  # type: ignore[no-any-return]
+    if "rcnn" in name:
+        options.update(_DETECTION)
+    elif kind == "detection" and "ssd" not in name:
+        options.update(min_size=64, max_size=96)
+    elif "raft" not in name and kind not in ("segmentation", "detection"):
+        options["num_classes"] = _CLASSES
+    mvit = models.video.mvit  # the builders set the size of the clips, which would take gigabytes
+    with patch.object(mvit, "MViT", partial(_small_clips, mvit.MViT)):
+        return models.get_model(name, **options)  # type: ignore[no-any-return]
 
 
-def _given(family: str) -> Iterator[tuple[torch.Tensor, ...]]:
-    if family.startswith("optical_flow"):
+def _small_clips(cls: Any, **options: Any) -> torch.nn.Module:
+    return cls(**{**options, "spatial_size": (64, 64), "temporal_size": 4})  # type: ignore[no-any-return]
+
+
+def _given(kind: str) -> Iterator[tuple[Any, ...]]:
+    if kind == "optical_flow":
         yield torch.randn(1, 3, 128, 128), torch.randn(1, 3, 128, 128)
-    elif family.startswith("video"):
-        yield (torch.randn(1, 3, 16, 64, 64),)
-        yield (torch.randn(1, 3, 16, 112, 112),)
-        yield (torch.randn(1, 3, 16, 224, 224),)
+    elif kind == "detection":
+        yield ([torch.rand(3, 64, 96)],)
+    elif kind == "video":
+        for shape in ((4, 64, 64), (16, 64, 64), (16, 112, 112), (16, 224, 224)):
+            yield (torch.randn(1, 3, *shape),)
     else:
-        for side in (64, 96, 224, 299):
-            yield (torch.randn(1, 3, side, side),)
+        for side in (64, 96, 128, 224, 299):
+            yield (
+                (torch.randn(2, 3, side, side),)
+                if kind == "segmentation"
+                else (torch.randn(1, 3, side, side),)
+            )

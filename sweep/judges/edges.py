@@ -170,21 +170,28 @@ class _Judge:
 
     def _matched(self) -> dict[int, int]:
         match = {op.row: -1 - number for number, op in enumerate(self.trace.inputs)}
-        next_ = 0
+        next_, uninitialized = 0, set[int]()  # memory that has any values, and its views
         for op in self.trace.ops:
             if op.failed or not op.saved:
                 continue
+            if "empty" in op.type:
+                uninitialized.add(op.row)
             for number in range(next_, len(self.observed.results)):
                 result = self.observed.results[number]
+                if (result.is_view or op.in_place) and any(p.row in uninitialized for p in op.parents):
+                    uninitialized.add(op.row)
                 if _canonical(result.name) == op.type and (
-                    "empty" in op.type or _same(result.value, op.value)  # uninitialized memory has any value
+                    op.row in uninitialized or _same(result.value, op.value)
                 ):
                     match[op.row], next_ = number, number + 1
                     break
             else:
-                # A ScriptModule is one operation; some functions do not tell what they write into.
-                if isinstance(op.func, torch.nn.Module) or any(
-                    one.row in match for one in op.sibling_outputs
+                # A ScriptModule is one operation; some functions do not tell what they write into, and
+                # ``tensor.data = …`` returns nothing.
+                if (
+                    isinstance(op.func, torch.nn.Module)
+                    or op.type == "set_data"
+                    or any(one.row in match for one in op.sibling_outputs)
                 ):
                     continue
                 self.found.unmatched.append(op.label)
@@ -241,7 +248,9 @@ class _Judge:
             seen.add(parent.row)
             number = self.match.get(parent.row)
             if number is None:  # a buffer, a constant, or an operation without a match
-                todo += parent.parents if parent.kind == "op" else []
+                if parent.kind == "op":
+                    todo += parent.parents
+                    near.params.update(_trainable(parent))
             elif number < 0:
                 near.results.add(number)
             elif self._is_transparent(number) or (wide and self.observed.results[number].node is None):

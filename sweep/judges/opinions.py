@@ -153,10 +153,10 @@ def exported(
     theirs = [
         _Node(
             node,
-            [one for one in node.all_input_nodes if one.name not in parameters],
+            [one for one in _computed_from(node) if one.name not in parameters],
             {
                 _module(canonical[parameters[one.name]])
-                for one in node.all_input_nodes
+                for one in _computed_from(node)
                 if one.name in parameters
             },
         )
@@ -190,7 +190,7 @@ def flop_counter(
     torch.manual_seed(1)
     with _Names() as ran, FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         copy.deepcopy(model)(*args, **kwargs)
-    if ran.names & _UNCOUNTED or any(isinstance(m, torch.jit.ScriptModule) for m in model.modules()):
+    if ran.names & _UNCOUNTED or any(map(_is_unseen, model.modules())):
         return Opinion(0, [])
     counts = flops(trace.graph)
     ours, theirs = int(counts[products(trace.graph)].clip(0).sum()), counter.get_total_flops()
@@ -198,6 +198,17 @@ def flop_counter(
 
 
 # -- helpers ------------------------------------------------------------------------------------------------
+
+
+def _computed_from(node: Any) -> list[Any]:
+    """Return the inputs of a node of an exported graph, without those that give only a shape or type."""
+    name = str(node.target).removeprefix("aten.").partition(".")[0]
+    return list(node.all_input_nodes[:1] if name in _SHAPES else node.all_input_nodes)
+
+
+def _is_unseen(module: nn.Module) -> bool:
+    """Return whether intus (a script) or torch (a quantized layer) does not see the products of a module."""
+    return isinstance(module, torch.jit.ScriptModule) or ".quantized." in type(module).__module__
 
 
 class _Names(TorchDispatchMode):

@@ -111,6 +111,21 @@ def test_unset_dataclass_field_is_none():
     assert leaves(OrderedDict(box=box), int) == [1]
 
 
+def test_fields_are_read_without_running_code_of_the_class():
+    """A configuration of transformers may raise when a field is read that differs between layers."""
+
+    @dataclass
+    class Config:
+        size: int
+
+        def __getattribute__(self, name):
+            if name == "size":
+                raise RuntimeError("it differs between layers")
+            return super().__getattribute__(name)
+
+    assert leaves({"config": Config(3)}, int) == [3]
+
+
 @given(containers)
 def test_paths_lead_to_leaves(value):
     assert [one for _, one in paths(value, int)] == leaves(value, int)

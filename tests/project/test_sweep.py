@@ -1,5 +1,6 @@
 """A dozen architectures of the sweep; what it says of a trace that is wrong; how it survives a bad one."""
 
+import json
 import os
 import sys
 import time
@@ -11,6 +12,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from sweep import run as running
+from sweep.__main__ import _extent
 from sweep.architecture import Architecture, NotPlainError
 from sweep.check import Outcome, check, difference, state_of, tensors
 from sweep.families import by_hand
@@ -102,27 +104,101 @@ def dies():
     os.kill(os.getpid(), 9)
 
 
+def computes():
+    while True:
+        pass
+
+
 def refuses():
     raise NotPlainError("as it must")
 
 
 def test_run_survives_crashes_and_hangs(tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "SECONDS", 3)
-    catalogue = [Architecture("x", one.__name__, one) for one in (dies, hangs, refuses)] + [BY_HAND["RNN"]]
+    monkeypatch.setattr(running, "WALL", 15)
+    monkeypatch.setattr(running, "SECONDS", 1)
+    names = (dies, hangs, refuses, computes)
+    catalogue = [Architecture("x", one.__name__, one) for one in names] + [BY_HAND["RNN"]]
     log = []
-    found = running.run(catalogue, tmp_path / "found.jsonl", 2, log.append)
-    assert [one.name for one in found] == ["dies", "hangs", "refuses", "RNN"]
+    found, _ = running.run(catalogue, tmp_path / "found.jsonl", 2, log.append)
+    assert [one.name for one in found] == ["dies", "hangs", "refuses", "computes", "RNN"]
     assert found[0].reasons == ["its process ended with code -9"]
-    assert found[1].reasons == ["it took more than 3 s"]
+    assert found[1].reasons == ["it took more than 15 s"]
     assert "as it must" in found[2].reasons[0]
-    assert found[3].validated
-    again = running.run(catalogue, tmp_path / "found.jsonl", 1, log.append)
-    assert again == found
-    assert log[-1] == "4 of 4 have results of an earlier run"
+    assert found[3].reasons == ["it took more than 1 s of CPU"]
+    assert found[4].validated
+    again, others = running.run(catalogue, tmp_path / "found.jsonl", 1, log.append)
+    assert (again, others) == (found, 0)
+    assert log[-1] == "5 of 5 have results of an earlier run"
     text = table(found)
     assert "1 architectures run: 1 traced, 1 validated, 1 saved and loaded" in summary(found)
     assert "| RNN |" in text
-    assert "dies, hangs, refuses" in text
+    assert "dies (its process ended with code -9), hangs (it took more than 15 s)" in text
+    assert "computes (it took more than 1 s of CPU)" in text
+    assert "x, 1: refuses" in text
+
+
+def test_interrupted_run_continues(tmp_path):
+    """A run that was killed while it wrote a result checks that subject again, and no other."""
+    catalogue, path, log = [BY_HAND["RNN"], BY_HAND["GRU"]], tmp_path / "found.jsonl", []
+    found, _ = running.run(catalogue, path, 1, log.append)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text[:-20], encoding="utf-8")
+    again, _ = running.run(catalogue, path, 1, log.append)
+    assert [one.name for one in again] == ["RNN", "GRU"]
+    assert again[0] == found[0]
+    assert "1 of 2 have results of an earlier run" in log
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 2
+
+
+def test_time_limit_returns_the_results_so_far(tmp_path):
+    catalogue, path = [BY_HAND["RNN"], BY_HAND["GRU"]], tmp_path / "found.jsonl"
+    running.run(catalogue[:1], path, 1, str)
+    found, _ = running.run(catalogue, path, 1, str, minutes=0)
+    assert [one.name for one in found] == ["RNN"]
+
+
+def test_only_failed_keeps_good_results_of_other_sources(tmp_path, monkeypatch):
+    catalogue, path = [BY_HAND["RNN"], BY_HAND["GRU"]], tmp_path / "found.jsonl"
+    running.run(catalogue, path, 1, str)
+    rows = [json.loads(row) for row in path.read_text(encoding="utf-8").splitlines()]
+    rows[1]["validated"] = False
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    monkeypatch.setattr(running, "fingerprint", lambda: "other sources")
+    log = []
+    found, others = running.run(catalogue, path, 1, log.append, only_failed=True)
+    assert all(one.validated for one in found)
+    assert others == 1
+    assert len([text for text in log if text.startswith("[")]) == 1
+    found, others = running.run(catalogue, path, 1, log.append)
+    assert others == 0
+
+
+def test_extent_says_what_was_not_checked():
+    assert _extent(10, 10, 1, 0) == ""
+    assert _extent(4, 10, 3, 0) == " 4 of 10 were checked (every 3rd)."
+    assert _extent(7, 10, 1, 0) == " 7 of 10 were checked (as many as the time allowed)."
+    assert "2 results are of an earlier state of the sources" in _extent(10, 10, 1, 2)
+
+
+def test_check_detects_changed_inputs(monkeypatch):
+    import intus
+
+    real = intus.trace
+
+    def wrong(model, given, **options):
+        trace = real(model, given, **options)
+        given.add_(1)
+        return trace
+
+    monkeypatch.setattr(intus, "trace", wrong)
+    outcome = outcome_of(BY_HAND["CORnet-Z"])
+    assert outcome.reasons == ["trace: AssertionError: the trace changed the inputs"]
+
+
+@pytest.mark.parametrize("name", ["CORnet-Z", "CORnet-R", "CORnet-RT", "CORnet-S"])
+def test_cornet(name):
+    outcome = outcome_of(BY_HAND[name])
+    assert not outcome.failed, outcome.reasons
 
 
 def test_tensors_in_nested_containers():

@@ -108,7 +108,15 @@ def _elements(value: Any) -> Iterable[tuple[Any, Any]]:
         return value.items()
     if isinstance(value, type):
         return ()
-    return [(one.name, getattr(value, one.name, None)) for one in fields(value)]
+    return [(one.name, _field(value, one.name)) for one in fields(value)]
+
+
+def _field(value: Any, name: str) -> Any:
+    """Return a field of a dataclass without running code of its class; None if it has no value."""
+    try:
+        return object.__getattribute__(value, name)
+    except AttributeError:
+        return None
 
 
 def _attributes(value: Any) -> Iterable[tuple[Any, Any]]:

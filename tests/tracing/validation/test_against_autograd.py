@@ -237,3 +237,17 @@ def test_random_program_agrees_with_autograd(seed):
     assert not report.failed, str(report)
     assert report.autograd.missing == ()
     assert report.autograd.confirmed >= 10
+
+
+@pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell])
+def test_results_of_one_call(cell):
+    """An LSTM cell computes its hidden state from its other result, which is not a parent."""
+    report = judged(cell(3, 4), torch.randn(2, 3))
+    assert report, str(report)
+    assert report.autograd.missing == ()
+
+
+def test_input_without_derivative_is_explained():
+    with pytest.raises(RuntimeError, match="not differentiable with respect to argument 'target'") as caught:
+        judged(nn.SoftMarginLoss(), torch.randn(3), torch.ones(3))
+    assert "every input of floating point requires gradients" in "".join(caught.value.__notes__)

@@ -228,3 +228,11 @@ def test_compiled_model_is_not_compared():
     report = intus.validate(model, torch.ones(1, 2))
     assert report, str(report)
     assert "torch.compile" in report.fidelity.reasons[0]
+
+
+def test_expanded_inputs():
+    """torch refuses to write to an expanded tensor, also to restore it."""
+    mask = torch.zeros(1, 4).expand(3, 4)
+    report = intus.validate(lambda x, mask: x + mask, torch.randn(3, 4), mask)
+    assert report.fidelity.status == "same", str(report)
+    assert mask.stride() == (0, 1)

@@ -59,6 +59,10 @@ def requiring_gradients(params: Iterable[Tensor], values: Any) -> Iterator[None]
                     torch._C._swap_tensor_impl(t, alias)
                     exchanged.append((t, alias))
             yield
+        except RuntimeError as error:
+            if "requires_grad" in str(error):
+                error.add_note("With against='autograd' every input of floating point requires gradients.")
+            raise
         finally:
             while exchanged:
                 torch._C._swap_tensor_impl(*exchanged.pop())
@@ -218,6 +222,8 @@ class AutogradJudge:
         for group, is_declared in reached.rows.items():
             if row in group or is_declared or any(self._is_ancestor(row, other) for other in group):
                 continue
+            if any(self._is_sibling(row, other) for other in group):
+                continue
             names.append(self.graph.label(max(group)))
         own = set(self.graph.row_params.get(row, ()))
         inside = self._module_as_op(row)
@@ -320,6 +326,10 @@ class AutogradJudge:
                         visited.add(other)
                         todo.append(other)
         return False
+
+    def _is_sibling(self, row: int, other: int) -> bool:
+        """Return whether two rows are results of one call, which may compute one from the other."""
+        return bool(self.graph.ops.event[row] == self.graph.ops.event[other])
 
     def _is_ancestor(self, row: int, ancestor: int) -> bool:
         return ancestor in self._ancestors(row, ancestor)
