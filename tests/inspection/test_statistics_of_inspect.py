@@ -10,6 +10,7 @@ from torch import nn
 
 from intus.core.errors import InputError
 from intus.inspection import inspect
+from intus.scores import Scorer
 
 
 def documents(rng, count=20, each=30, units=32):
@@ -121,3 +122,77 @@ def test_every_column_always_exists():
     frame = inspect(nn.Linear(2, 2), {"h": [0.0, 1.0, 2.0, 3.0]}, "correlation", torch.randn(4, 2))
     columns = "run model epoch address unit target score value low high baseline p q n note"
     assert list(frame.columns) == columns.split()
+
+
+def residual_correlation(u, h, confounders):
+    """Return the correlation of the residuals of two regressions, by numpy's least squares."""
+    design = np.column_stack([np.ones(len(u)), *confounders])
+    left = [one - design @ np.linalg.lstsq(design, one, rcond=None)[0] for one in (u, h)]
+    return np.corrcoef(*left)[0, 1]
+
+
+@pytest.mark.parametrize("holes", [False, True])
+def test_partial_correlation_equals_correlation_of_residuals(holes):
+    rng = np.random.default_rng(0)
+    c, d = rng.normal(5, 2, 900), rng.normal(size=900)
+    units = np.column_stack([c + d, d * c, rng.normal(size=900)]) + rng.normal(size=(900, 3))
+    h = c - d + rng.normal(size=900)
+    if holes:
+        c[::7], d[3::11], h[5::13] = np.nan, np.nan, np.nan
+    ideas = {"h": h, "c": c, "d": d}
+    data = torch.tensor(units, dtype=torch.float32)
+    frame = inspect(
+        nn.Sequential(nn.Identity()), ideas, "correlation", data, "0[:@1]", given=["c", "d"], batch=100
+    )
+    assert frame.target.unique().tolist() == ["h"]
+    assert set(frame.note) == {"given c, d"}
+    rows = np.isfinite(c) & np.isfinite(d) & np.isfinite(h)
+    for unit in range(3):
+        want = residual_correlation(units[rows, unit], h[rows], [c[rows], d[rows]])
+        assert frame.value[unit] == pytest.approx(want, abs=1e-6)
+        assert frame.n[unit] == rows.sum()
+
+
+def test_unit_that_follows_only_the_confounder():
+    rng = np.random.default_rng(1)
+    confounder = rng.integers(0, 2, 4000)
+    h = np.where(rng.random(4000) < 0.85, confounder, 1 - confounder)
+    units = np.column_stack([confounder, h]) + 0.15 * rng.normal(size=(4000, 2))
+    ideas, data = {"h": h, "c": confounder}, torch.tensor(units, dtype=torch.float32)
+    model = nn.Sequential(nn.Identity())
+    plain = inspect(model, {"h": h}, "correlation", data, "0[:@1]")
+    table = inspect(model, ideas, "correlation", data, "0[:@1]", given="c")
+    assert plain.value[0] > 0.6
+    assert abs(table.value[0]) < 0.04
+    assert table.value[1] == pytest.approx(0.92, abs=0.02)
+    assert (table.p[0] > 0.01, table.p[1] < 1e-6) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "scores", "message"),
+    [
+        ("d", "correlation", "given='d' names no hypothesis"),
+        (["h", "c"], "correlation", "names all hypotheses, so that none is left"),
+        ("c", ["correlation", "iou"], "holds confounders fixed for the score 'correlation' only, got 'iou'"),
+    ],
+)
+def test_confounders_that_do_not_fit(given, scores, message):
+    ideas = {"h": [0.0, 1.0] * 20, "c": [1.0, 0.0, 2.0, 3.0] * 10}
+    with pytest.raises(InputError, match=message):
+        inspect(nn.Linear(2, 2), ideas, scores, torch.randn(40, 2), given=given)
+
+
+def test_merged_scorers_with_confounders():
+    rng = np.random.default_rng(0)
+    x, c = rng.normal(size=(600, 4)) + 30, rng.normal(50, 1, size=(600, 2))
+    h = {"h": x[:, 0] + c[:, 0] + rng.normal(size=600)}
+    named = {"c": c[:, 0], "d": c[:, 1]}
+    whole, one, other = (Scorer("correlation") for _ in range(3))
+    items = np.arange(600)
+    whole.update(x, h, items, given=named)
+    for scorer, part in ((one, slice(0, 200)), (other, slice(200, 600))):
+        scorer.update(
+            x[part], {"h": h["h"][part]}, items[part], given={name: v[part] for name, v in named.items()}
+        )
+    for a, b in zip(whole.result(), one.merge(other).result(), strict=True):
+        assert (a.value, a.low, a.high, a.p) == pytest.approx((b.value, b.low, b.high, b.p), abs=1e-8)

@@ -24,7 +24,7 @@ from .behaviours import Inputs, Records, behaviours, record_graph
 from .feed import BlockFeed
 from .hypotheses import Labels, as_hypotheses
 from .models import as_checkpoints
-from .observations import Observations, groups_of, types_of
+from .observations import Observations, confounders_of, groups_of, types_of
 from .places import places_of
 from .units import UnitGroup, resolve
 
@@ -46,6 +46,7 @@ def inspect(
     *,
     groups: Any = None,
     types: Any = None,
+    given: str | Sequence[str] = (),
     inputs: Inputs | None = None,
     store: str | Path | None = None,
     run: str | None = None,
@@ -82,6 +83,8 @@ def inspect(
         types: What each symbol is an instance of, such as its word: an array or a function of a record, as a
             hypothesis. ``linear_selectivity`` needs it, whose control task has a random label for each type.
             Default: None.
+        given: The names of hypotheses that are confounders. ``correlation`` is then partial: that of what
+            these leave of a unit and of a hypothesis, with the note ``given …``. Default: none.
         inputs: Turns a list of records into the model's input: a tensor, a tuple of positional arguments, or
             a mapping of keyword arguments. Default: records are stacked.
         store: Also write the rows and the graph of the model to this database, a path or URL. Default: no.
@@ -123,11 +126,18 @@ def inspect(
         raise InputError(f"batch={batch!r} must be 1 or more.")
     records, checkpoints = Records(data, inputs), as_checkpoints(models)
     labels = Labels(as_hypotheses(hypotheses, len(records)))
-    observed = Observations(groups_of(groups, records), types_of(types, len(records)))
+    confounders = confounders_of(given, labels.hypotheses)
+    observed = Observations(groups_of(groups, records), types_of(types, len(records)), confounders)
     requested = Scorer(scores, seed=seed).scores
     needy = [score.name for score in requested if score.per != "layer"]
     if not labels.hypotheses and needy:
         raise InputError(f"There are no hypotheses, but the score {needy[0]!r} needs one.")
+    if confounders and [score.name for score in requested] != ["correlation"]:
+        other = next(score.name for score in requested if score.name != "correlation")
+        raise InputError(
+            f"given={given!r} holds confounders fixed for the score 'correlation' only, got {other!r}. Ask "
+            "for the other scores in a call without given."
+        )
     database = _open(store)
     run = run if run is not None else time.strftime("inspect %Y-%m-%d %H:%M:%S") if store else ""
     tables: list[Results] = []
@@ -202,7 +212,16 @@ def _inspect_model(
                 layouts[group] = records_axis, units_axis
             array = arrange(output.array, done - start, *layouts[group], group.address)
             images = partial(records.images, start)
-            feed.update(array, block_labels, labels.ragged, start, images, block_groups, block_types)
+            feed.update(
+                array,
+                block_labels,
+                labels.ragged,
+                start,
+                images,
+                block_groups,
+                block_types,
+                observed.confounders,
+            )
         if progress:
             took = time.monotonic() - began
             print(f"\r{name}: {done} of {len(records)} records, {took:.0f} s", end="", file=sys.stderr)

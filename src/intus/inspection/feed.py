@@ -54,6 +54,7 @@ class BlockFeed:
         images: Callable[[], list[tuple[int, ...]]],
         groups: np.ndarray | None = None,
         types: np.ndarray | None = None,
+        confounders: Sequence[str] = (),
     ) -> None:
         """Add the outputs of a block.
 
@@ -65,6 +66,7 @@ class BlockFeed:
             images: Returns what may be the height and width of the first record.
             groups: The group of each record, (records,); None if each is a group.
             types: The type of each symbol, (records, …grid); None for no types.
+            confounders: The names of the labels that are held fixed.
         """
         self.count = array.shape[1]
         self.picked = self.group.pick(self.count)
@@ -79,7 +81,15 @@ class BlockFeed:
             key = column.shape[1:] if column.ndim > 2 else column.ndim - 1
             shapes.setdefault(key, {})[name] = column
         for key, columns in shapes.items():
-            self._add(self._scorer(key, len(shapes)), array, columns, start, images, groups, types)
+            absent = [name for name in confounders if name not in columns]
+            if absent:
+                one = next(iter(columns))
+                raise InputError(
+                    f"The confounder {absent[0]!r} has labels of another shape than the hypothesis {one!r}. "
+                    "Give both one label per record, or one per symbol."
+                )
+            scorer = self._scorer(key, len(shapes))
+            self._add(scorer, array, columns, start, images, groups, types, confounders)
 
     def _padded(self, array: np.ndarray) -> np.ndarray:
         """Pad the array with zeros to the shape of the first block, as the evaluator does."""
@@ -108,6 +118,7 @@ class BlockFeed:
         images: Callable[[], list[tuple[int, ...]]],
         groups: np.ndarray | None,
         types: np.ndarray | None,
+        confounders: Sequence[str],
     ) -> None:
         """Align and add rows in chunks, because a small map on a large grid takes much memory."""
         first = next(iter(columns))
@@ -122,12 +133,14 @@ class BlockFeed:
             aligned = align.onto(array[part], grid, self.group.address, first, images, self.places)
             items = np.repeat(np.arange(start + at, start + at + len(aligned)), symbols)
             flat = {name: column[part].reshape(-1) for name, column in columns.items()}
+            given = {name: flat[name] for name in confounders}
             scorer.update(
                 align.rows(aligned),
-                flat,
+                {name: column for name, column in flat.items() if name not in given},
                 items,
                 groups=None if groups is None else np.repeat(groups[part], symbols),
                 types=None if types is None else types[part].reshape(-1),
+                given=given or None,
             )
 
     def result(self) -> list[ScoreResult]:

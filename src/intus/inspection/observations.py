@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import InputError
+from ..core.errors import InputError, did_you_mean
 from .behaviours import Records
-from .hypotheses import Labels, as_hypotheses
+from .hypotheses import Hypothesis, Labels, as_hypotheses
 
 _TYPES = "types"
 
@@ -22,10 +22,12 @@ class Observations:
     Attributes:
         groups: The id of each record's group, (records,); None if each record is a group.
         types: The types, as labels of one hypothesis; None if there are none.
+        confounders: The names of the hypotheses that are confounders.
     """
 
     groups: np.ndarray | None
     types: Labels | None
+    confounders: tuple[str, ...] = ()
 
     def types_of_block(self, start: int, block: Callable[[], Sequence[Any]]) -> np.ndarray | None:
         """Return the types of a block's symbols, (records, …grid); None if there are none."""
@@ -62,3 +64,23 @@ def groups_of(given: Any, records: Records) -> np.ndarray | None:
 def types_of(given: Any, records: int) -> Labels | None:
     """Return the types of symbols as labels, from what the caller passed; raises InputError."""
     return None if given is None else Labels(as_hypotheses({_TYPES: given}, records))
+
+
+def confounders_of(given: str | Sequence[str], hypotheses: Sequence[Hypothesis]) -> tuple[str, ...]:
+    """Return the names of the confounders.
+
+    Args:
+        given: One name or several.
+        hypotheses: All hypotheses.
+
+    Raises:
+        InputError: If one names no hypothesis, or no hypothesis is left.
+    """
+    names = (given,) if isinstance(given, str) else tuple(given)
+    known = [one.name for one in hypotheses]
+    for name in names:
+        if name not in known:
+            raise InputError(f"given={name!r} names no hypothesis. {did_you_mean(str(name), known)}")
+    if names and len(set(names)) == len(known):
+        raise InputError(f"given={list(names)} names all hypotheses, so that none is left to score.")
+    return names

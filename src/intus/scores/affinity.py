@@ -42,14 +42,22 @@ INTERVAL = "95 %, jackknife over groups of items"
     requires="hypotheses that are numbers",
 )
 def correlation(statistics: Statistics) -> Iterable[ScoreResult]:
-    """Correlation of a unit's behaviour with a hypothesis."""
+    """Correlation of a unit's behaviour with a hypothesis; given confounders, of what these leave of both."""
     sums = statistics.pairs.sums
-    value = pairs.correlation(sums.sum(axis=1))
+
+    def measure(planes: np.ndarray) -> np.ndarray:
+        return pairs.partial_correlation(planes, statistics.pairs.given)
+
+    value = measure(sums.sum(axis=1))
     with np.errstate(all="ignore"):
-        without = np.array([np.arctanh(pairs.correlation(one)) for one in leave_one_out(sums, 1)])
+        without = np.array([np.arctanh(measure(one)) for one in leave_one_out(sums, 1)])
         found = jackknife(np.arctanh(value), without)
     found = found._replace(low=np.tanh(found.low), high=np.tanh(found.high))
-    return spread("correlation", statistics, value, found, best(_control(statistics, pairs.correlation)))
+    notes = None
+    if statistics.given:
+        notes = np.full(value.shape, f"given {', '.join(statistics.given)}", dtype=object)
+    base = best(_control(statistics, pairs.correlation))
+    return spread("correlation", statistics, value, found, base, notes=notes)
 
 
 @score(

@@ -54,6 +54,7 @@ class Scorer:
         summary: Any = None,
         groups: Any = None,
         types: Any = None,
+        given: Any = None,
     ) -> None:
         """Add rows. Rows with NaN or infinite values are counted, and left out.
 
@@ -70,11 +71,13 @@ class Scorer:
                 a group are held out together, and intervals count groups. By default each item is a group.
             types: Ids of shape (rows,) of what a row is an instance of, such as its word or token, which the
                 control task of ``linear_selectivity`` needs.
+            given: Confounders, a mapping of name to one number per row. ``correlation`` is then that of what
+                they leave of the units and the targets.
 
         Raises:
             InputError: If shapes, targets or ``projected_from`` do not fit one another or earlier rows.
         """
-        self.statistics.update(behaviours, labels, items, projected_from, summary, groups, types)
+        self.statistics.update(behaviours, labels, items, projected_from, summary, groups, types, given)
 
     def merge(self, other: Scorer) -> Scorer:
         """Add the rows of another scorer of the same scores and seed, and return self.

@@ -36,6 +36,7 @@ class Statistics:
     Attributes:
         features: The number of features of the rows, -1 before the first update.
         targets: The names of the targets.
+        given: The names of the confounders.
         classes: The classes of each target.
         not_numbers: The targets with labels that are not numbers.
     """
@@ -44,6 +45,7 @@ class Statistics:
         self.needs, self.raw, self.seed, self.sample_bytes = frozenset(needs), raw, seed, sample_bytes
         self.features = -1
         self.targets: tuple[str, ...] = ()
+        self.given: tuple[str, ...] = ()
         self.classes: dict[str, Classes] = {}
         self.not_numbers: set[str] = set()
         self._arrived = 0
@@ -79,7 +81,8 @@ class Statistics:
         self.steps = Steps(features if "steps" in self.needs else 0)
         width = self.width if "moments" in self.needs else 0
         self._moments = Moments(width, targets, whole="whole" in self.needs)
-        self.pairs = Pairs(*((features, len(targets)) if "pairs" in self.needs else (0, 0)))
+        sizes = (features, len(targets), len(self.given)) if "pairs" in self.needs else (0, 0)
+        self.pairs = Pairs(*sizes)
         kept = features if self.raw else self.width
         self.sample = Sample(max(1024, self.sample_bytes // (4 * (kept + 4 * len(targets) + 14))), kept)
 
@@ -94,17 +97,21 @@ class Statistics:
         summary: np.ndarray | None = None,
         groups: Any = None,
         types: Any = None,
+        given: Any = None,
     ) -> None:
         """Add rows; see ``Scorer.update`` for the arguments."""
         x = _matrix(behaviours)
-        given = columns(labels, len(x))
+        targets = columns(labels, len(x))
+        confounders = columns(given, len(x))
         if self.features < 0:
-            self._start(x.shape[1], tuple(given), projected_from)
-        self._check(x.shape[1], tuple(given), projected_from)
+            self.given = tuple(confounders)
+            self._start(x.shape[1], tuple(targets), projected_from)
+        self._check(x.shape[1], tuple(targets), projected_from)
         ids = self._items(items, len(x))
         classed = "classes" in self.needs
-        codes = {name: self.classes[name].encode(column) for name, column in given.items() if classed}
-        values = self._numbers(given) if self.raw or "values" in self.needs else {}
+        codes = {name: self.classes[name].encode(column) for name, column in targets.items() if classed}
+        values = self._numbers(targets) if self.raw or "values" in self.needs else {}
+        held_fixed = _confounders(confounders, len(x)) if self.given else None
         where = places(
             ids, self.seed, groups=_ids("groups", groups, len(x)), types=_ids("types", types, len(x))
         )
@@ -119,17 +126,23 @@ class Statistics:
                 Places(*(column[part] for column in where)),
                 {name: column[part] for name, column in codes.items()},
                 {name: column[part] for name, column in values.items()},
+                None if held_fixed is None else held_fixed[part],
             )
 
     def _add(
-        self, x: np.ndarray, where: Places, codes: dict[str, np.ndarray], values: dict[str, np.ndarray]
+        self,
+        x: np.ndarray,
+        where: Places,
+        codes: dict[str, np.ndarray],
+        values: dict[str, np.ndarray],
+        given: np.ndarray | None,
     ) -> None:
         x = x.astype(np.result_type(x.dtype, np.float32), copy=False)
         finite = np.asarray(np.isfinite(x).all(axis=1))
         self._left_out += len(x) - int(finite.sum())
         matrix = _stacked(values, len(x), np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
-            self._describe(x, finite, matrix, where)
+            self._describe(x, finite, matrix, where, given)
             if not self.needs & {"moments", "sample"}:
                 return
             labels = _stacked(codes, len(x), np.int64)
@@ -148,7 +161,14 @@ class Statistics:
             if not self.raw:
                 self._keep(where, narrow.astype(x.dtype), labels, matrix)
 
-    def _describe(self, x: np.ndarray, finite: np.ndarray, values: np.ndarray, where: Places) -> None:
+    def _describe(
+        self,
+        x: np.ndarray,
+        finite: np.ndarray,
+        values: np.ndarray,
+        where: Places,
+        given: np.ndarray | None,
+    ) -> None:
         """Update the statistics that are computed in float64 from unprojected rows."""
         if not self.needs & {"tally", "steps", "pairs"}:
             return
@@ -158,7 +178,7 @@ class Statistics:
         if "steps" in self.needs:
             self.steps.update(x[finite])
         if "pairs" in self.needs:
-            self.pairs.update(x, values, where.group)
+            self.pairs.update(x, values, where.group, given)
 
     def _keep(self, where: Places, rows: np.ndarray, labels: np.ndarray, values: np.ndarray) -> None:
         """Add rows to the sample, which may store the arrays without a copy."""
@@ -208,6 +228,7 @@ class Statistics:
         if other.features < 0:
             return
         if self.features < 0:
+            self.given = other.given
             self._start(other.features, other.targets, other.projected_from)
         self._check(other.features, other.targets, other.projected_from)
         self._once.clear()
@@ -260,6 +281,17 @@ def _ids(name: str, given: Any, rows: int) -> np.ndarray | None:
         [int.from_bytes(blake2b(text, digest_size=8).digest(), "little", signed=True) for text in texts],
         dtype=np.int64,
     )
+
+
+def _confounders(given: dict[str, np.ndarray], rows: int) -> np.ndarray:
+    """Return confounders as numbers, (rows, confounders)."""
+    out = np.empty((rows, len(given)))
+    for place, (name, column) in enumerate(given.items()):
+        found = numbers(column)
+        if found is None:
+            raise InputError(f"The confounder {name!r} has labels that are not numbers.")
+        out[:, place] = found
+    return out
 
 
 def _matrix(behaviours: Any) -> np.ndarray:
