@@ -222,7 +222,7 @@ def with_column(table, name, values, dtype=np.int64):
 @pytest.mark.parametrize(
     "graph",
     [
-        with_column("ops", "kind", [1, 5]),
+        with_column("ops", "kind", [1, 6]),
         with_column("ops", "kind", [-1, 0]),
         with_column("ops", "type", [0, 2]),
         with_column("ops", "layer", [0, 10**9]),
