@@ -236,3 +236,12 @@ def test_expanded_inputs():
     report = intus.validate(lambda x, mask: x + mask, torch.randn(3, 4), mask)
     assert report.fidelity.status == "same", str(report)
     assert mask.stride() == (0, 1)
+
+
+def test_state_of_a_model_that_a_function_reaches_is_compared(monkeypatch):
+    model = nn.BatchNorm1d(3)
+    assert intus.validate(lambda x: model(x), torch.randn(4, 3)).fidelity.status == "same"
+    monkeypatch.setattr(Capture, "_undo_writes", lambda self: None)
+    report = intus.validate(lambda x: model(x), torch.randn(4, 3))
+    assert report.fidelity.status == "differs"
+    assert "'BatchNorm1d.running_mean' is not restored after the trace" in report.fidelity.reasons[0]

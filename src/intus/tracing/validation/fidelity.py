@@ -78,6 +78,7 @@ class FidelityCheck:
     ) -> None:
         self._model, self._owner, self._args, self._kwargs, self._seed = model, owner, args, kwargs, seed
         self._reachable = (None if isinstance(model, Module) else model, args, dict(kwargs))
+        self._others = [one for one in stateful(*self._reachable) if isinstance(one, Module)]
         self._found = list(islice(reached(model), MOST))
         self._tensors = self._reached()
         self._why_not = self._why_not_comparable()
@@ -150,10 +151,10 @@ class FidelityCheck:
         given = [vars(module) for module in modules] + [self._args, dict(self._kwargs)]
         tensors = [one for one in self._found if isinstance(one, Tensor)]
         tensors += [t for value in given for t in leaves(value, Tensor)]
+        for module in self._others:
+            tensors += [*module.parameters(), *module.buffers()]
         for found in stateful(*self._reachable):
-            if isinstance(found, Module):
-                tensors += [*found.parameters(), *found.buffers()]
-            elif isinstance(found, Optimizer):
+            if isinstance(found, Optimizer):
                 tensors += [t for state in found.state.values() for t in leaves(state, Tensor)]
         return list({id(t): t for t in tensors}.values())
 
@@ -222,7 +223,10 @@ class FidelityCheck:
     def _state(self) -> dict[str, Any]:
         """Return the current parameters, buffers, attributes of modules, and inputs, by name."""
         found: dict[str, Any] = {}
-        for address, module in self._owner.named_modules() if self._owner is not None else ():
+        named = list(self._owner.named_modules()) if self._owner is not None else []
+        for other in self._others:
+            named += other.named_modules(prefix=type(other).__name__)
+        for address, module in named:
             prefix = f"{address}." if address else ""
             attributes = {name: one for name, one in vars(module).items() if isinstance(one, _VALUES)}
             for name, value in (*attributes.items(), *module._parameters.items(), *module._buffers.items()):
