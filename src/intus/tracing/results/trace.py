@@ -118,6 +118,16 @@ class Trace:
             )
         return self.not_stored.get(row, "")
 
+    def changed_since(self) -> list[str]:
+        """Return the labels of values and addresses of parameters that were overwritten since the pass."""
+        values = self.values if isinstance(self.values, Kept) else None
+        rows = () if values is None else filter(values.is_overwritten, range(len(self.graph.ops)))
+        numbers = () if self._replays is None else filter(self._replays.is_changed, range(len(self.params)))
+        return [
+            *(self.graph.label(row) for row in rows),
+            *(self.graph.params[number].address for number in numbers),
+        ]
+
     def __getstate__(self) -> dict[str, Any]:
         # Functions and the autograd graph cannot be copied: a copy cannot be rerun, nor receive gradients.
         return {**vars(self), "_replays": None, "_output": None, "_edits": None}

@@ -18,6 +18,7 @@ from ....storage.tensors import CheckedFile, Entry, rename_tensors, write_tensor
 from ....storage.value_folder import INDEX, read_index, write_index
 from ..memory import inner_of, memory_of
 from ..recording import ROW
+from .kept import Kept
 
 SHARD_BYTES = 256 * 2**20
 _ALIGNMENT = 64  # bytes; kernels may treat memory that starts at a multiple of it differently
@@ -148,7 +149,7 @@ class Stored(MutableMapping[int, Tensor]):
 
 def for_replay(values: Mapping[int, Tensor]) -> MutableMapping[int, Tensor]:
     """Return a copy of values by row, to run operations on and to change."""
-    return values.for_replay() if isinstance(values, Stored) else dict(values)
+    return values.for_replay() if isinstance(values, Stored | Kept) else dict(values)
 
 
 class Store:
