@@ -138,7 +138,7 @@ class Files:
         return value
 
     def _check_stamp(self, path: Path, *, mapped: bool) -> None:
-        """Raise CodecError if a file is not as it was; once it is mapped, another of its name does no harm."""
+        """Raise CodecError if a file is not as it was; once mapped, another of its name does no harm."""
         now, seen = _stamp(path), self._seen.get(path)
         if now is None or now == seen or (mapped and seen is not None and now[:2] != seen[:2]):
             return
