@@ -11,6 +11,7 @@ import intus
 from intus.core.errors import AddressError, CaptureError, CodecError, InputError
 from intus.storage.codec import graph_parts
 from intus.storage.tensors import array_entry, write_tensors
+from intus.tracing.capture.saving.sample import is_unchanged, sample
 
 
 class Clones(torch.overrides.TorchFunctionMode):
@@ -137,12 +138,14 @@ def write_through_dlpack(x):
     ],
     ids=["data", "numpy", "dlpack", "storage"],
 )
-@pytest.mark.parametrize("shape", [(3, 4), (300, 4), (4, 3)], ids=["small", "large", "transposed"])
+@pytest.mark.parametrize(
+    "shape", [(3, 4), (300, 4), (4, 3), (3, 8)], ids=["small", "large", "transposed", "strided"]
+)
 def test_value_overwritten_without_a_version_is_refused(write, shape):
     """Writes after the pass that torch does not count, in an input and in a parameter."""
     net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
     memory = torch.randn(shape)
-    x = memory.t() if shape == (4, 3) else memory
+    x = {(4, 3): memory.t(), (3, 8): memory[:, ::2]}.get(shape, memory)
     t = intus.trace(net, x)
     hidden = net[0](x).detach()
     write(memory)
@@ -364,3 +367,27 @@ def test_saved_value_before_write_by_numpy():
 def test_model_exception_before_any_tensor():
     with pytest.raises(ZeroDivisionError):
         intus.trace(lambda x: x / 0, 3)
+
+
+@pytest.mark.parametrize(
+    "t",
+    [
+        torch.ones(3, device="meta"),
+        torch.eye(3).to_sparse(),
+        torch.quantize_per_tensor(torch.ones(8, 6), 0.1, 0, torch.qint8)[:, ::2],
+        torch.nn.LazyLinear(3).weight,
+        torch.ones(0, 3),
+    ],
+    ids=["meta", "sparse", "quantized", "lazy", "empty"],
+)
+def test_sample_of_tensors_without_plain_elements(t):
+    assert sample(t) is None
+
+
+def test_sample_of_freed_memory():
+    t = torch.ones(100)
+    part = t[50:]
+    before = sample(part)
+    t.untyped_storage().resize_(240)
+    assert sample(part) is None
+    assert not is_unchanged(part, before)

@@ -48,9 +48,9 @@ def sample(t: Tensor) -> Sample | None:
                 t = local_of(t)
                 if type(t).__torch_dispatch__.__name__ != "_disabled_torch_dispatch_impl":
                     return None
-            if t.is_cpu and t.is_contiguous():
+            if t.is_cpu and _is_dense(t):
                 return _read(t)
-            if is_wrapped(t) or t.is_meta:
+            if is_wrapped(t) or t.is_meta or t.is_quantized:
                 return None
             with BelowAutograd():
                 copy = t.as_strided(*_grid(t)).clone()  # raises if the memory was freed
@@ -78,8 +78,15 @@ def is_unchanged(t: Tensor, before: Sample) -> bool:
         return torch.equal(_bits(now), _bits(before))
 
 
+def _is_dense(t: Tensor) -> bool:
+    """Return whether the elements of a tensor are one piece of memory, in any order."""
+    if t.is_contiguous():
+        return True
+    return t.numel() == 1 + sum((n - 1) * step for n, step in zip(t.shape, t.stride(), strict=True))
+
+
 def _read(t: Tensor) -> bytes | list[int] | None:
-    """Return the bytes of a contiguous CPU tensor, or words at evenly spaced places; None if it was freed.
+    """Return the bytes of a dense CPU tensor, or words at evenly spaced places; None if it was freed.
 
     ``ctypes`` reads them several times as fast as torch.
     """
@@ -96,7 +103,7 @@ def _read(t: Tensor) -> bytes | list[int] | None:
 
 def _grid(t: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the shape and strides of a view of evenly spaced elements."""
-    if t.is_contiguous():
+    if _is_dense(t):
         count = t.numel()
         step = max(1, (count - 1) // (SIZE - 1))
         return (-(-count // step),), (step,)
