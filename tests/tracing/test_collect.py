@@ -208,4 +208,14 @@ def test_random_numbers_per_batch_are_reproducible(tmp_path):
     assert torch.equal(one["0"], other["0"])
     assert not torch.equal(one["0"][:9], one["0"][9:])
     assert torch.equal(torch.get_rng_state(), state)
-    assert not intus.collect(model, [], "0", tmp_path / "c")
+
+
+def test_used_up_generator_is_refused_and_the_file_kept(tmp_path):
+    file, batches = tmp_path / "acts", (x for x in [torch.ones(2, 3)])
+    intus.collect(nn.ReLU(), batches, "relu_1", file)
+    for empty in (batches, []):
+        with pytest.raises(InputError, match="batches holds no batch"):
+            intus.collect(nn.ReLU(), empty, "relu_1", file)
+    with safe_open(file, framework="pt") as kept:
+        assert torch.equal(kept.get_tensor("relu_1"), torch.ones(2, 3))
+    assert [path.name for path in tmp_path.iterdir()] == ["acts"]

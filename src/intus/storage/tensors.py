@@ -250,18 +250,25 @@ class CheckedFile:
         if self.has_checksums and size != max((stop for _, stop in self.spans.values()), default=8 + room):
             raise self._damage(f"it has {size:,} bytes, not as many as were written")
 
-    def check(self, name: str, label: str = "") -> None:
+    def check(self, name: str, label: str = "", data: Any = None) -> None:
         """Compare a tensor with its checksum, once; do nothing if the file has no checksums.
 
         Args:
             name: The name of the tensor.
             label: What to call it in the error. Default: its name.
+            data: Its bytes, as a buffer. Default: they are read from the file.
 
         Raises:
             CodecError: If the tensor is not as it was written.
         """
         if name not in self._checksums:
             return
+        checksum = self._read_checksum(name) if data is None else crc32(data)
+        if checksum != self._checksums.pop(name):
+            self._checksums[name] = -1  # so that it is refused again
+            raise self._damage(f"{label or f'the tensor {name!r}'} is not as it was written (CRC-32)")
+
+    def _read_checksum(self, name: str) -> int:
         start, stop = self.spans[name]
         checksum = 0
         with self.path.open("rb") as file:
@@ -269,9 +276,7 @@ class CheckedFile:
             while start < stop and (part := file.read(min(_CHUNK, stop - start))):
                 checksum = crc32(part, checksum)
                 start += len(part)
-        if checksum != self._checksums.pop(name):
-            self._checksums[name] = -1  # so that it is refused again
-            raise self._damage(f"{label or f'the tensor {name!r}'} is not as it was written (CRC-32)")
+        return checksum
 
     def _damage(self, what: str) -> CodecError:
         return CodecError(f"{self.path} is damaged: {what}. Restore the file from a copy, or write it again.")

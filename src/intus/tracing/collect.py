@@ -139,9 +139,9 @@ def collect(
         A mapping from address to tensor; each tensor is read from the file when it is accessed.
 
     Raises:
-        InputError: If an option has an impossible value, a keyword is neither an option nor a parameter of
-            the model or is both, a tensor has another dtype or another shape beyond
-            axis 0 than in an earlier batch, or a tensor cannot be stored.
+        InputError: If there is no batch, an option has an impossible value, a keyword is neither an option
+            nor a parameter of the model or is both, a tensor has another dtype or another shape beyond axis 0
+            than in an earlier batch, or a tensor cannot be stored.
         AddressError: If a name in ``save`` is missing in a batch. A pass that only some batches reach has
             fewer rows; a pass that no batch reached is an error.
 
@@ -186,6 +186,11 @@ def collect(
             for row, value in t.values.items():
                 for key in keys.get(row) or [_label(t.graph, row)]:
                     spools.add(key, number, value)
+        if missing is None:
+            raise InputError(
+                "batches holds no batch: it is empty, or a generator that was used up before. Pass a list, a "
+                "DataLoader or a new generator."
+            )
         if missing:
             raise _missing(t.graph, sorted(map(str, missing)))
         spools.finish(file)

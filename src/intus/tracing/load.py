@@ -19,11 +19,13 @@ def load(path: str | Path) -> Trace:
         path: The file or the folder.
 
     Returns:
-        The trace. Each value is read when it is accessed, so the file may be larger than memory. The trace
-        cannot be validated or rerun, because files do not contain the functions that were called.
+        The trace. Each value is read when it is accessed, so the file may be larger than memory. A file
+        that is saved again under its name leaves earlier loaded traces unchanged. The trace cannot be
+        validated or rerun, because files do not contain the functions that were called.
 
     Raises:
-        CodecError: If the path holds no trace, or one of a version that cannot be read.
+        CodecError: If the path holds no trace, or one of a version that cannot be read. Later, if a value
+            is read whose file was overwritten in place, or replaced before it was first opened (``store=``).
 
     Example:
         >>> import os, tempfile, torch

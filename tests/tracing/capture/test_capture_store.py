@@ -2,8 +2,10 @@
 
 import copy
 import json
+import os
 import pickle
 import resource
+import shutil
 
 import pytest
 import torch
@@ -246,3 +248,52 @@ def test_copies_pickles_and_files_of_a_trace(stored, tmp_path):
     again = intus.load(tmp_path / "t")
     again.save(tmp_path / "t")  # over the file that its values are read from
     assert torch.equal(intus.load(tmp_path / "t")["conv1"].value, again["conv1"].value)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows does not replace a file that is mapped")
+def test_loaded_trace_outlives_its_file(tmp_path):
+    """Epochs that are saved under one name: each loaded trace keeps its own values and gradients."""
+    net, x, path = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(3, 4), tmp_path / "epoch.trace"
+    loaded, expected, grads = [], [], []
+    for epoch in range(3):
+        t = intus.trace(net, x * (epoch + 1), grads=True)
+        (t.output * (epoch + 1)).sum().backward()
+        t.save(path)
+        loaded.append(intus.load(path))
+        expected.append(t["0"].value.clone())
+        grads.append(t["1"].grad.clone())
+    for one, value, grad in zip(loaded, expected, grads, strict=True):
+        assert torch.equal(one["0"].value, value)
+        assert torch.equal(one["1"].grad, grad)
+    copied = copy.deepcopy(loaded[0])  # it opens the file again
+    with pytest.raises(CodecError, match=r"epoch\.trace was replaced since it was loaded"):
+        _ = copied["1"].value
+    last = copy.deepcopy(loaded[2])
+    assert torch.equal(last["0"].value, expected[2])
+    path.unlink()
+    assert torch.equal(loaded[1]["1"].value, expected[1].relu())
+
+
+def test_file_overwritten_in_place_is_refused(tmp_path):
+    net, x = nn.Linear(4, 4), torch.randn(3, 4)
+    intus.trace(net, x).save(tmp_path / "a.trace")
+    intus.trace(net, x * 2).save(tmp_path / "b.trace")
+    loaded = intus.load(tmp_path / "a.trace")
+    (tmp_path / "a.trace").write_bytes((tmp_path / "b.trace").read_bytes() + b" ")
+    with pytest.raises(CodecError, match=r"a\.trace was replaced since it was loaded"):
+        _ = loaded["linear_1"].value
+
+
+def test_replaced_store_folder_is_refused(tmp_path):
+    net, x, folder = nn.Linear(4, 4), torch.randn(3, 4), tmp_path / "store"
+    first = intus.trace(net, x, store=folder)
+    loaded = intus.load(folder)
+    expected = intus.load(folder)["linear_1"].value.clone()
+    read = intus.load(folder)
+    assert torch.equal(read["input_1"].value, x)
+    shutil.rmtree(folder)
+    intus.trace(net, x * 7, store=folder)
+    for t in (first, loaded):
+        with pytest.raises(CodecError, match=r"values-00001\.safetensors was replaced since it was loaded"):
+            _ = t["linear_1"].value
+    assert torch.equal(read["linear_1"].value, expected)  # its file was opened before

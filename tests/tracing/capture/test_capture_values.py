@@ -1,5 +1,6 @@
 """Tests of saved values: each is what it was when it was computed, and only selected ones are saved."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,6 +11,7 @@ import intus
 from intus.core.errors import AddressError, CaptureError, CodecError, InputError
 from intus.storage.codec import graph_parts
 from intus.storage.tensors import array_entry, write_tensors
+from intus.tracing.capture.saving.sample import is_unchanged, sample
 
 
 class Clones(torch.overrides.TorchFunctionMode):
@@ -116,6 +118,101 @@ def test_copied_values_outlive_training():
     train(model, x)
     for label, value in before.items():
         assert torch.equal(t[label].value, value)
+
+
+def refill(array):
+    array[:] = np.arange(array.size, dtype=array.dtype).reshape(array.shape)
+
+
+def write_through_dlpack(x):
+    torch.from_dlpack(x).zero_()
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.data.zero_(),
+        lambda x: refill(x.numpy()),
+        write_through_dlpack,
+        lambda x: x.untyped_storage().fill_(0),
+    ],
+    ids=["data", "numpy", "dlpack", "storage"],
+)
+@pytest.mark.parametrize(
+    "shape", [(3, 4), (300, 4), (4, 3), (3, 8)], ids=["small", "large", "transposed", "strided"]
+)
+def test_value_overwritten_without_a_version_is_refused(write, shape):
+    """Writes after the pass that torch does not count, in an input and in a parameter."""
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    memory = torch.randn(shape)
+    x = {(4, 3): memory.t(), (3, 8): memory[:, ::2]}.get(shape, memory)
+    t = intus.trace(net, x)
+    hidden = net[0](x).detach()
+    write(memory)
+    with pytest.raises(AddressError, match="'input_1' was not stored: it was overwritten after the pass"):
+        _ = t["input_1"].value
+    assert torch.equal(t["0"].value, hidden)
+    report = t.validate()
+    assert not report.failed
+    assert [check.label for check in report.unproven] == ["linear_1_1"]
+    write(net[2].weight.detach())
+    with pytest.raises(InputError, match=r"2\.weight changed since the trace was taken"):
+        t.value("2.weight")
+    assert not t.validate().failed
+    with pytest.raises(CaptureError, match=r"2\.weight changed since the trace was taken"):
+        t.rerun({"relu": 0})
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.AdamW])
+def test_parameters_after_a_fused_step_are_refused(optimizer):
+    net, x = nn.Sequential(nn.Linear(4, 40), nn.ReLU(), nn.Linear(40, 2)), torch.randn(3, 4)
+    before = intus.trace(net, x)
+    net(x).sum().backward()
+    optimizer(net.parameters(), lr=0.1, fused=True).step()
+    with pytest.raises(InputError, match=r"0\.weight changed since the trace was taken"):
+        before.value("0.weight")
+    report = before.validate()
+    assert not report.failed
+    assert [check.label for check in report.unproven] == ["linear_1_1", "linear_2_3"]
+    table = intus.compare(before, intus.trace(net, x))
+    assert "0.weight, 0.bias, 2.weight, 2.bias" in table.attrs["summary"].splitlines()[1]
+    assert table.attrs["first"]["why"][0].startswith("0.weight of a changed since the trace was taken")
+
+
+def test_refilled_array_of_an_output_is_refused():
+    class Workspace(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out = np.zeros((3, 4), "f4")
+
+        def forward(self, x):
+            np.copyto(self.out, (x * 2).numpy())
+            return torch.from_numpy(self.out)
+
+    net, x = Workspace(), torch.randn(3, 4)
+    t = intus.trace(net, x)
+    assert torch.equal(t["output_1"].value, x * 2)
+    net(x * 5)
+    with pytest.raises(AddressError, match="was overwritten after the pass"):
+        _ = t["output_1"].value
+
+
+def test_rerun_keeps_noticing_writes_to_what_it_did_not_change():
+    net, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(3, 4)
+    changed = intus.trace(net, x).rerun({"relu": 0})
+    x.data.zero_()
+    assert not changed["input_1"].saved
+    assert changed["linear_1"].saved
+
+
+def test_inference_parameters_overwritten_after_the_pass():
+    with torch.inference_mode():
+        net, x = nn.Linear(4, 4), torch.randn(3, 4)
+        t = intus.trace(net, x)
+        net.weight.zero_()
+        with pytest.raises(InputError, match="weight changed since the trace was taken"):
+            t.value("weight")
+        assert not t.validate().failed
 
 
 def test_rerun_refuses_a_parameter_that_changed():
@@ -270,3 +367,27 @@ def test_saved_value_before_write_by_numpy():
 def test_model_exception_before_any_tensor():
     with pytest.raises(ZeroDivisionError):
         intus.trace(lambda x: x / 0, 3)
+
+
+@pytest.mark.parametrize(
+    "t",
+    [
+        torch.ones(3, device="meta"),
+        torch.eye(3).to_sparse(),
+        torch.quantize_per_tensor(torch.ones(8, 6), 0.1, 0, torch.qint8)[:, ::2],
+        torch.nn.LazyLinear(3).weight,
+        torch.ones(0, 3),
+    ],
+    ids=["meta", "sparse", "quantized", "lazy", "empty"],
+)
+def test_sample_of_tensors_without_plain_elements(t):
+    assert sample(t) is None
+
+
+def test_sample_of_freed_memory():
+    t = torch.ones(100)
+    part = t[50:]
+    before = sample(part)
+    t.untyped_storage().resize_(240)
+    assert sample(part) is None
+    assert not is_unchanged(part, before)

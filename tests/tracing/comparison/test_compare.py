@@ -363,7 +363,8 @@ def test_difference_equals_torch(numbers):
     assert found.largest == pytest.approx(float((x - y).abs().max()))
     if found.fraction_different:
         scale = max(float(x.norm()), float(y.norm()))
-        assert found.relative == pytest.approx(float((x - y).norm()) / scale)
+        expected = float((x - y).norm()) / scale if scale else 0.0  # zeros of the other sign
+        assert found.relative == pytest.approx(expected)
         if x.norm() * y.norm() > 0:
             assert found.cosine == pytest.approx(float(F.cosine_similarity(x, y, dim=0, eps=0)), abs=1e-9)
 
@@ -400,3 +401,32 @@ def test_difference_of_infinities_and_nan():
     assert difference(torch.tensor([1.0, inf]), torch.tensor([1.0, 2.0])).lopsided
     half = difference(torch.tensor([torch.finfo(torch.float32).min]), torch.tensor([-65504.0]).half())
     assert half.relative == 0
+
+
+def test_zero_of_the_other_sign_is_close():
+    zeros = torch.zeros(3)
+    table = compare(intus.trace(lambda x: x * 1.0, zeros), intus.trace(lambda x: x * -1.0, zeros))
+    assert table.verdict.tolist() == ["equal", "close", "close"]
+    assert table.fraction_different.tolist() == [0, 1, 1]
+    assert table.attrs["first"] is None
+    nan = intus.trace(lambda x: x * float("nan"), zeros)
+    assert compare(nan, nan).verdict.tolist() == ["equal"] * 3
+    assert compare(nan, nan).nan_a.tolist() == [0, 3, 3]
+
+
+def test_infinity_of_the_other_sign_differs():
+    def model(factor):
+        return lambda x: 1 / (x * factor)
+
+    zeros = torch.zeros(3)
+    table = compare(intus.trace(model(1.0), zeros), intus.trace(model(-1.0), zeros))
+    assert table.verdict.tolist() == ["equal", "close", "differs", "differs"]
+    assert table.attrs["first"]["a"].startswith(("reciprocal", "div", "rdiv"))
+
+
+def test_nan_out_of_rounding_differs():
+    def model(small):
+        return lambda x: torch.sqrt(x + small)
+
+    table = compare(intus.trace(model(1e-12), torch.zeros(3)), intus.trace(model(-1e-12), torch.zeros(3)))
+    assert table.verdict.tolist()[-2:] == ["differs", "differs"]

@@ -145,6 +145,10 @@ def test_rerun_errors(cnn):
         trace.rerun({"conv1": torch.ones(3)})
     with pytest.raises(ValueError, match="must be a tensor or a number"):
         trace.rerun({"conv1": lambda value: "no"})
+    for change in (lambda value: value.double(), torch.zeros((), dtype=torch.int64)):
+        for place in ("conv1", "conv1[1]", "conv1.weight"):
+            with pytest.raises(ValueError, match=r"torch.float32. A rerun keeps shapes and dtypes"):
+                trace.rerun({place: change})
     with pytest.raises(ValueError, match="keeps shapes and dtypes"):
         trace.rerun(swap={"relu_2": lambda x: x[:1]})
     with pytest.raises(ValueError, match="Trace the model again"):

@@ -64,13 +64,13 @@ def finish(
     kept = values.kept if store is None else Stored(store.places)
     maybe_modified = frozenset(row for offset in values.maybe_modified() if (row := graph_row(offset)) >= 0)
     replays = Replays(recording, call_log, graph_row, kept if everything else {}) if call_log else None
-    result = Trace(graph, _values_by_row(values, graph_row), maybe_modified, replays)
+    result = Trace(graph, _values_by_row(capture, graph_row), maybe_modified, replays)
     result.not_stored = {row: _FREED for offset in values.freed if (row := graph_row(offset)) >= 0}
     if values.error is None and not everything:
         _discard_unselected(result, values, graph_row, failed)
     if store is not None:
         with _write_errors(store, quiet=failed or values.error is not None):
-            _close(store, result, values, graph_row)
+            _close(store, result, capture, graph_row)
     if values.error is not None and not failed:
         raise _saving_error(values.error, store, graph, graph_row)
     if values.nodes is not None and not failed:
@@ -94,22 +94,26 @@ def _write_errors(store: Store, *, quiet: bool) -> Iterator[None]:
             ) from error
 
 
-def _values_by_row(values: Values, graph_row: Callable[[int], int]) -> MutableMapping[int, Tensor]:
+def _values_by_row(capture: Capture, graph_row: Callable[[int], int]) -> MutableMapping[int, Tensor]:
     """Return the saved values by graph row."""
+    values = capture.values
     if values.store is not None:
         places = values.store.places
         return Stored({row: places[offset] for offset in sorted(places) if (row := graph_row(offset)) >= 0})
-    kept, shared = dict[int, Tensor](), []
+    kept, shared, exposed = dict[int, Tensor](), [], []
+    watched = capture.recording.exposed | capture.recording.restorer.memories
     for offset in sorted(values.kept):
         row = graph_row(offset)
         if row >= 0:
-            kept[row] = values.kept[offset]
+            kept[row] = value = values.kept[offset]
             if values.is_shared(offset):
                 shared.append(row)
-    return Kept(kept, shared)
+                if memory_of(value) in watched:
+                    exposed.append(row)
+    return Kept(kept, shared, exposed)
 
 
-def _close(store: Store, trace: Trace, values: Values, graph_row: Callable[[int], int]) -> None:
+def _close(store: Store, trace: Trace, capture: Capture, graph_row: Callable[[int], int]) -> None:
     """Rename the tensors of the store to the labels of their ops."""
     labels = {
         offset: trace.graph.label(graph_row(offset))
@@ -119,7 +123,7 @@ def _close(store: Store, trace: Trace, values: Values, graph_row: Callable[[int]
     try:
         store.close(labels)
     finally:
-        trace.values = _values_by_row(values, graph_row)
+        trace.values = _values_by_row(capture, graph_row)
     for offset, why in store.skipped.items():
         if (row := graph_row(offset)) >= 0:
             trace.not_stored[row] = f"{why}. Trace without store= to keep it in memory"

@@ -126,9 +126,11 @@ def memory_of(t: Tensor) -> int | None:
     """
     while is_wrapped(t):
         t = get_unwrapped(t)
-    t = _inside(t)
+    if type(t) not in _PLAIN:
+        t = _inside(t)
     try:
-        return int(t.untyped_storage()._cdata)
+        cdata: int = t.untyped_storage()._cdata
+        return cdata
     except (RuntimeError, NotImplementedError, ValueError):
         return None
 

@@ -247,6 +247,7 @@ class Producers:
             self.set_producer(t, alias)
             return alias
         if self._host_exports and is_foreign(t):
+            recording.exposed.add(memory_of(t))
             return self.add(t, OP, recording.type_number("host"), self._host_exports)
         recording.restorer.add(t, in_use=False)
         return self.add(t, CONSTANT, recording.type_number("constant"))

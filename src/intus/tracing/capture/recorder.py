@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from ...core.graph import INPUT, OUTPUT
 from .decompose import Decomposer
+from .memory import memory_of
 from .module_calls import ModuleCalls
 from .operations import MetaValue, make_handler
 from .producers import Producers
@@ -119,6 +120,7 @@ class Recorder(TorchFunctionMode):
         inputs = [self.producers.producer_of(t), recording.arg_number(place)]
         source, arg = inputs
         self.producers.add_extra_producers(inputs)
+        recording.exposed.add(memory_of(t))
         type_, meta = recording.type_number("output"), recording.meta_number(t)
         offset = recording.add(inputs, kind=OUTPUT, type=type_, meta=meta)
         if self.call_log is not None:

@@ -94,6 +94,7 @@ class Recording:
         failure: The exception that ended the pass, if any.
         raised: The offset of the last operation that raised, and its exception.
         state_writes: Offsets of the calls that wrote into memory from before the pass (a buffer, a cache).
+        exposed: Memories that code outside may write to after the pass: of the outputs, and of arrays.
         reads: The times Python read a tensor's plain value.
         signatures: Numbers for the arguments of calls other than tensors. The first entry of a key is the
             function's number, the rest is what ``walk`` collects.
@@ -117,6 +118,7 @@ class Recording:
     failure: BaseException | None = None
     raised: tuple[int, BaseException] | None = None
     state_writes: list[int] = field(default_factory=list)
+    exposed: set[int | None] = field(default_factory=set)
     reads: list[Read] = field(default_factory=list)
     signatures: dict[tuple[Any, ...], int] = field(default_factory=dict)
     end_names: dict[str, list[str]] = field(default_factory=lambda: {"inputs": [], "outputs": []})

@@ -52,14 +52,15 @@ def compare(a: Trace, b: Trace) -> Comparison:
         - ``a``, ``b``: the labels; ``""`` for a tensor without a partner.
         - ``verdict``: ``"equal"`` (bit for bit), ``"close"`` (rounding explains the difference),
           ``"differs"``, ``"shape"`` (the shapes differ), ``"only in a"``, ``"only in b"``, ``"not saved"``.
-        - ``is_source``: whether the operation itself makes a difference, not only its inputs.
+        - ``is_source``: whether the operation itself makes a difference, not only its inputs; or a NaN or an
+          infinity in one pass only, also out of rounding.
         - ``relative``: the norm of the difference divided by the larger norm.
         - ``rounding_error``: the relative difference that rounding in the coarser dtype explains so far.
         - ``isolated_error``: the relative difference between the operation of ``a``, run on the inputs of
           ``b``, and the result of ``b``. NaN if that could not be run: a loaded trace, other operations.
         - ``max_abs``: the largest absolute difference.
         - ``cosine``: the cosine similarity.
-        - ``fraction_different``: the fraction of elements that are not equal.
+        - ``fraction_different``: the fraction of elements that are not equal; 0.0 does not equal -0.0.
         - ``nan_a``, ``nan_b``: the number of NaN.
         - ``shape_a``, ``shape_b``, ``dtype_a``, ``dtype_b``, ``module_a``, ``module_b``.
 
@@ -109,7 +110,8 @@ class Pair:
         difference: The difference of the values; None if they were not compared.
         rounding_error: The relative difference that rounding explains so far.
         isolated_error: The relative difference that the operation makes by itself; NaN if unknown.
-        is_source: Whether the operation makes more of a difference than rounding.
+        is_source: Whether the operation makes more of a difference than rounding, or out of rounding a NaN or
+            an infinity in one pass only.
         proven: Whether ``is_source`` was shown by running the operation.
         is_explained: Whether rounding explains the difference of the values, or, without values, those of all
             parents.
@@ -255,7 +257,9 @@ class _Judge:
             pair.is_explained = not beyond
         else:
             pair.isolated_error, allowed = isolated
-            pair.is_source = pair.proven = pair.isolated_error > allowed
+            pair.proven = pair.isolated_error > allowed
+            # From inputs that differ by rounding it may make an infinity of the other sign, or a NaN.
+            pair.is_source = pair.proven or (found.lopsided and not inherited)
             pair.is_explained = not pair.is_source and not (beyond and inherited)
         pair.verdict = CLOSE if pair.is_explained else DIFFERS
         pair.rounding_error = (

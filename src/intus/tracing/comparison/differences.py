@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..capture.memory import local_of
+from ..replaying.replay import same
 from ..results.value_summary import blocks
 
 #: The relative difference that one operation may have, in eps of the coarser dtype. One rounding makes about
@@ -27,7 +28,7 @@ class Difference(NamedTuple):
         largest: The largest absolute difference.
         relative: The norm of the difference divided by the larger norm.
         cosine: The cosine similarity.
-        fraction_different: The fraction of elements that are not equal.
+        fraction_different: The fraction of elements that are not equal; 0.0 does not equal -0.0.
         nan: The number of NaN in the first tensor.
         other_nan: The number of NaN in the second tensor.
     """
@@ -72,7 +73,8 @@ def difference(a: Tensor, b: Tensor) -> Difference:
         >>> difference(torch.tensor([3.0, 4.0]), torch.tensor([3.0, 4.5])).largest
         0.5
     """
-    if not a.numel() or (a.dtype == b.dtype and a.itemsize > 1 and torch.equal(a, b)):  # not for float8
+    # NaN are counted below. torch.equal has no float8, and takes 0.0 for -0.0.
+    if not a.numel() or (a.dtype == b.dtype and a.itemsize > 1 and torch.equal(a, b) and same(a, b)):
         return _NONE
     # float64 does not represent every int64, so integers are also compared exactly.
     exact = a.dtype == b.dtype and not a.is_floating_point()
@@ -82,6 +84,7 @@ def difference(a: Tensor, b: Tensor) -> Difference:
     with np.errstate(invalid="ignore", over="ignore"):  # an infinity or a NaN on one side
         for x, y in blocks(_within(a, b.dtype), _within(b, a.dtype)):
             equal = x == y
+            unequal += 0 if exact else int(np.count_nonzero(equal & (np.signbit(x) != np.signbit(y))))
             if not np.isfinite(x).all() or not np.isfinite(y).all():
                 is_nan, other_is_nan = np.isnan(x), np.isnan(y)
                 nan, other_nan = nan + int(is_nan.sum()), other_nan + int(other_is_nan.sum())

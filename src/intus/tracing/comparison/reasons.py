@@ -67,6 +67,10 @@ def _parameters(a: Trace, call_a: Invocation, b: Trace, call_b: Invocation) -> I
     for name in (name for name in params_a if name in params_b):
         (address, p), (other, q) = params_a[name], params_b[name]
         both = f"{address} of a and {other} of b" if address != other else f"{address} of a and of b"
+        if p is None or q is None:
+            changed = both if p is q else f"{address} of a" if p is None else f"{other} of b"
+            yield f"{changed} changed since the trace was taken, so its value is unknown"
+            continue
         if p.shape != q.shape:
             yield f"{both} are of shapes {tuple(p.shape)} and {tuple(q.shape)}"
             continue
@@ -77,17 +81,18 @@ def _parameters(a: Trace, call_a: Invocation, b: Trace, call_b: Invocation) -> I
             yield f"{both} {nan if found.nan != found.other_nan else by}"
 
 
-def _params(trace: Trace, call: Invocation) -> dict[str, tuple[str, Tensor]]:
-    """Return the address and value of the parameters that a call took, by the name of the argument."""
-    assert trace._replays is not None
-    graph, params = trace.graph, trace._replays.params
+def _params(trace: Trace, call: Invocation) -> dict[str, tuple[str, Tensor | None]]:
+    """Return the address and value of the parameters that a call took, by the name of the argument.
+
+    The value of a parameter that changed since the pass is None.
+    """
+    graph, replays = trace.graph, trace._replays
+    assert replays is not None
+    numbers = {graph.args[tensor_arg.arg]: -1 - tensor_arg.source for tensor_arg in call.tensor_args}
     return {
-        graph.args[tensor_arg.arg]: (
-            graph.params[-1 - tensor_arg.source].address,
-            params[-1 - tensor_arg.source],
-        )
-        for tensor_arg in call.tensor_args
-        if -1 - len(params) < tensor_arg.source < 0
+        name: (graph.params[number].address, None if replays.is_changed(number) else replays.params[number])
+        for name, number in numbers.items()
+        if 0 <= number < len(replays.params)
     }
 
 

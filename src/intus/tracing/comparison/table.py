@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ...core.graph import OUTPUT, end_names
+from ...viewing.repr_text import listed
 from ..results.op import Op
 from .reasons import reasons
 
@@ -151,6 +152,8 @@ class _Report:
                 lines.append(
                     f"The pass of {name} ended with an exception: {trace.graph.error.partition(chr(10))[0]}"
                 )
+            if changed := trace.changed_since():
+                lines.append(f"Changed since the pass of {name}, so its value is missing: {listed(changed)}.")
         if first is not None:
             lines += self._divergence(first)
         else:

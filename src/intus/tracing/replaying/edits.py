@@ -148,6 +148,12 @@ def _edit(key: str | int, change: Any, units: Sequence[Units], axis: Callable[[]
             value = value.detach()
             if units and not callable(change) and value.shape == new.shape:
                 value = part_of(value, whole)[0]  # a value of the full shape: take the same part of it
+            if value.dtype != part.dtype:
+                raise InputError(
+                    f"After the change {key!r} is {tuple(value.shape)} {value.dtype}, and was "
+                    f"{tuple(part.shape)} {part.dtype}. A rerun keeps shapes and dtypes. Convert the change, "
+                    "or trace the changed model."
+                )
             try:
                 value = value.to(part.device).broadcast_to(part.shape)
             except RuntimeError:

@@ -33,6 +33,8 @@ from ..capture.memory import (
     wrapping,
 )
 from ..capture.recording import ROW, Recording
+from ..capture.saving.kept import Kept
+from ..capture.saving.sample import Sample, is_unchanged, sample
 from .transforms import outside_transforms, unwrapped, wrappers
 
 #: The source of an argument whose row is not in the graph, because no output depends on it.
@@ -44,16 +46,23 @@ class UnprovenError(Exception):
 
 
 class _Param(NamedTuple):
-    """A parameter, with the version and the address of its memory when the pass ended."""
+    """A parameter, with the version and address of its memory and a sample of it when the pass ended."""
 
     name: str
     tensor: Tensor
     version: int | None
     pointer: int
+    sample: Sample | None
 
+    @classmethod
+    def of(cls, name: str, p: Tensor) -> _Param:
+        return cls(name, p, version_of(p), pointer_of(p), sample(p))
 
-def _state(p: Tensor) -> tuple[int | None, int]:
-    return version_of(p), pointer_of(p)
+    def is_changed(self) -> bool:
+        """Return whether the parameter was replaced, or written to as far as version and sample show."""
+        if (self.version, self.pointer) != (version_of(self.tensor), pointer_of(self.tensor)):
+            return True
+        return self.sample is not None and not is_unchanged(self.tensor, self.sample)
 
 
 class Replays:
@@ -77,12 +86,14 @@ class Replays:
         kept: Mapping[int, Tensor],
     ) -> None:
         self._call_log, self._graph_row = call_log, graph_row
-        self._params = [_Param(name, p, *_state(p)) for name, p in recording.addresses.params]
+        self._params = [_Param.of(name, p) for name, p in recording.addresses.params]
         not_in_graph = [row for row in kept if graph_row(row) < 0]
         used = (
             {row for note in call_log.calls.values() for row in note[INPUTS][::2]} if not_in_graph else set()
         )
-        self._values_not_in_graph = {row: kept[row] for row in not_in_graph if row in used}
+        found = {row: kept[row] for row in not_in_graph if row in used}
+        counted = [row for row in found if not found[row].is_inference()]
+        self._values_not_in_graph = Kept(found, counted, found) if found else {}
         self.outputs = {
             graph_row(row): self._tensor_arg(
                 tensor_arg.arg, tensor_arg.source, tensor_arg.grad, tensor_arg.patch
@@ -96,7 +107,7 @@ class Replays:
             return self
         other = copy.copy(self)
         other._params = [
-            _Param(p.name, params[number], *_state(params[number])) if number in params else p
+            _Param.of(p.name, params[number]) if number in params else p
             for number, p in enumerate(self._params)
         ]
         return other
@@ -108,8 +119,7 @@ class Replays:
 
     def is_changed(self, number: int) -> bool:
         """Return whether a parameter was written to or replaced since the pass ended."""
-        p = self._params[number]
-        return (p.version, p.pointer) != _state(p.tensor)
+        return self._params[number].is_changed()
 
     def param(self, number: int) -> Tensor:
         """Return the value that a parameter had in the pass.
@@ -118,7 +128,7 @@ class Replays:
             UnprovenError: If it changed since.
         """
         p = self._params[number]
-        if self.is_changed(number):
+        if p.is_changed():
             raise UnprovenError(f"{p.name} changed since the trace was taken")
         return p.tensor
 

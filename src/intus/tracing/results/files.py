@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from safetensors import SafetensorError
 
 from ...core.errors import CodecError, InputError
 from ...core.graph import Graph
@@ -14,6 +15,7 @@ from ...storage.tensors import CheckedFile, array_entry, write_tensors
 from ...storage.value_folder import GRAPH
 from ..capture.saving.gradients import Gradients
 from ..capture.saving.store import (
+    Files,
     Place,
     Stored,
     from_folder,
@@ -82,12 +84,13 @@ def read(path: Path) -> Saved:
     if folder is not None and not (folder / GRAPH).exists():
         raise CodecError(f"{str(path)!r} is a folder, but none that trace(…, store=…) has finished writing.")
     file = path if folder is None else folder / GRAPH
+    files = Files([file])
     graph, others, maybe_modified = _read(file)
     if folder is None:
-        values = _stored("value", others, graph, file)
+        values = _stored("value", others, graph, file, files)
     else:
         values = from_folder(folder, graph.labels, checked=CheckedFile(file).has_checksums)
-    grads = _stored("grad", others, graph, file)
+    grads = _stored("grad", others, graph, file, files)
     gradients = Gradients(grads) if grads or "autograd" in graph.facts else None
     return Saved(graph, values, maybe_modified, gradients)
 
@@ -98,15 +101,20 @@ def _read(file: Path) -> tuple[Graph, list[str], frozenset[int]]:
     return graph, others, frozenset(rows.tolist())
 
 
-def _stored(kind: str, names: list[str], graph: Graph, file: Path) -> Stored:
-    """Return the values or gradients in a file by row."""
+def _stored(kind: str, names: list[str], graph: Graph, file: Path, files: Files) -> Stored:
+    """Return the values or gradients in a file by row; map the file, which may be replaced from now on."""
     what = {"value": "the value of", "grad": "the gradient of"}[kind]
     places = {}
     for name in names:
         if name.startswith(f"{kind}/"):
             row = _row(name, graph, file)
             places[row] = Place(file, name, label=f"{what} {graph.labels[row]}")
-    return Stored(places)
+    if places:
+        try:
+            files.open(file)
+        except SafetensorError as error:
+            raise CodecError(f"{str(file)!r} is not a safetensors file: {error}.") from None
+    return Stored(places, files=files)
 
 
 def _row(name: str, graph: Graph, path: Path) -> int:

@@ -118,6 +118,16 @@ class Trace:
             )
         return self.not_stored.get(row, "")
 
+    def changed_since(self) -> list[str]:
+        """Return the labels of values and addresses of parameters that were overwritten since the pass."""
+        values = self.values if isinstance(self.values, Kept) else None
+        rows = () if values is None else filter(values.is_overwritten, range(len(self.graph.ops)))
+        numbers = () if self._replays is None else filter(self._replays.is_changed, range(len(self.params)))
+        return [
+            *(self.graph.label(row) for row in rows),
+            *(self.graph.params[number].address for number in numbers),
+        ]
+
     def __getstate__(self) -> dict[str, Any]:
         # Functions and the autograd graph cannot be copied: a copy cannot be rerun, nor receive gradients.
         return {**vars(self), "_replays": None, "_output": None, "_edits": None}
@@ -593,13 +603,13 @@ class Trace:
         again. ``docs/changes.md`` has examples.
 
         Args:
-            changes: What each address becomes: a number; a tensor, which is broadcast; a function of the
-                value; or another trace or op, whose value is taken. An address may name an op, a module, an
-                input, a parameter (``"fc.weight"``), or several by a pattern (``"**.attn"``), a class or a
-                type; and units of it: ``"conv1[3]"``, ``"conv1[3,5:8]"``, or ``"ln_f[-1@1]"`` for the last
-                element along axis 1. Without ``@`` the operation determines the axis: the channels of a
-                convolution, the features of a linear layer, the heads of a fused attention, the rows of a
-                parameter.
+            changes: What each address becomes: a number; a tensor of the same dtype, which is broadcast; a
+                function of the value that returns either; or another trace or op, whose value is taken. An
+                address may name an op, a module, an input, a parameter (``"fc.weight"``), or several by a
+                pattern (``"**.attn"``), a class or a type; and units of it: ``"conv1[3]"``,
+                ``"conv1[3,5:8]"``, or ``"ln_f[-1@1]"`` for the last element along axis 1. Without ``@`` the
+                operation determines the axis: the channels of a convolution, the features of a linear layer,
+                the heads of a fused attention, the rows of a parameter.
             swap: A function for each address to run instead of its own; it receives the op's tensors as
                 positional arguments, parameters included.
             on_branch_change: What to do if a tensor whose value the model read (``if t:``, ``t.item()``) has
@@ -645,7 +655,7 @@ class Trace:
         """Write the graph, the saved values and the gradients into one safetensors file.
 
         ``intus.load`` reads it back. Functions are not written: a trace that was loaded cannot be validated
-        or rerun.
+        or rerun. Nor are strides: loaded values are contiguous. An existing file is replaced as a whole.
 
         Args:
             path: The file to write.

@@ -28,11 +28,12 @@ class StateRestorer:
     Attributes:
         lost: The tensors that could not be restored, because their memory was freed and not all of it had
             been copied.
+        memories: The memories that existed before the pass, as far as is known.
     """
 
     def __init__(self) -> None:
         self.lost: list[Tensor] = []
-        self._memories: set[int] = set()
+        self.memories: set[int] = set()
         self._sizes: dict[int, tuple[Tensor, int]] = {}  # of memories known before the pass, in bytes
         self._watching = False
         self._emptied: set[int] = set()  # memories that were freed or shrunk
@@ -110,13 +111,13 @@ class StateRestorer:
         """
         memory = memory_of(t)
         if memory is not None:
-            self._memories.add(memory)
+            self.memories.add(memory)
             if in_use:
                 self._sizes.setdefault(memory, (t, t.untyped_storage().nbytes()))
 
     def existed(self, t: Tensor) -> bool:
         """Return whether the memory of ``t`` existed before the pass, as far as is known."""
-        return memory_of(t) in self._memories
+        return memory_of(t) in self.memories
 
     def before_writing(self, t: Tensor, copy: Tensor | None = None) -> None:
         """Copy the values of ``t``, which is about to be written, if its memory existed before the pass.
@@ -126,7 +127,7 @@ class StateRestorer:
             copy: A copy of its values, if there is one already.
         """
         memory = memory_of(t) if self._watching else None
-        if memory not in self._memories or is_freed(t):
+        if memory not in self.memories or is_freed(t):
             return
         self.before_flagging(t)
         for one in (t, t if t._base is None else t._base):
@@ -142,7 +143,7 @@ class StateRestorer:
 
     def before_shrinking(self, storage: torch.UntypedStorage) -> None:
         """Remember that memory loses what it contained before the pass, also if it is allocated again."""
-        if self._watching and storage._cdata in self._memories:
+        if self._watching and storage._cdata in self.memories:
             self._emptied.add(storage._cdata)
 
     def before_backward(self) -> None:

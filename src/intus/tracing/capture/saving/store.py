@@ -18,6 +18,7 @@ from ....storage.tensors import CheckedFile, Entry, rename_tensors, write_tensor
 from ....storage.value_folder import INDEX, read_index, write_index
 from ..memory import inner_of, memory_of
 from ..recording import ROW
+from .kept import Kept
 
 SHARD_BYTES = 256 * 2**20
 _ALIGNMENT = 64  # bytes; kernels may treat memory that starts at a multiple of it differently
@@ -72,8 +73,86 @@ class Place(NamedTuple):
     label: str = ""
 
 
+class _Stamp(NamedTuple):
+    """What tells a file from another one of the same name: its device, number, size and last write."""
+
+    device: int
+    inode: int
+    size: int
+    written_ns: int
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    """Return the stamp of a file; None if there is none."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return _Stamp(facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+
+
+class Files:
+    """The safetensors files of a trace, which are memory-mapped when they are first used.
+
+    A file that another one replaces remains readable once it is mapped. What was replaced before that, or is
+    overwritten in place, is refused.
+
+    Args:
+        paths: The paths of the files as they are now.
+    """
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._seen = {path: _stamp(path) for path in set(paths)}
+        self._opened: dict[Path, tuple[Any, CheckedFile]] = {}
+
+    def open(self, path: Path) -> tuple[Any, CheckedFile]:
+        """Map a file, and return it with its header.
+
+        Raises:
+            CodecError: If it was replaced, or cannot be read.
+        """
+        opened = self._opened.get(path)
+        if opened is None:
+            self._check_stamp(path, mapped=False)
+            checked = CheckedFile(path)
+            opened = safe_open(path, framework="pt"), checked
+            self._check_stamp(path, mapped=False)  # the file was opened twice
+            self._opened[path] = opened
+        return opened
+
+    def read(self, place: Place) -> Tensor:
+        """Return the value at a place, once it has been compared with its checksum.
+
+        Raises:
+            CodecError: If the file was replaced, or the value cannot be read or is damaged.
+        """
+        try:
+            file, checked = self.open(place.file)
+            self._check_stamp(place.file, mapped=True)
+            value: Tensor = file.get_tensor(place.name)
+        except SafetensorError as error:
+            raise CodecError(
+                f"{place.label or place.name!r} of {place.file} cannot be read: {error}."
+            ) from None
+        checked.check(place.name, place.label, _bytes(value))
+        return value
+
+    def _check_stamp(self, path: Path, *, mapped: bool) -> None:
+        """Raise CodecError if a file is not as it was; once mapped, another of its name does no harm."""
+        now, seen = _stamp(path), self._seen.get(path)
+        if now is None or now == seen or (mapped and seen is not None and now[:2] != seen[:2]):
+            return
+        raise CodecError(f"{path} was replaced since it was loaded. Load it again.")
+
+    def __getstate__(self) -> dict[Path, _Stamp | None]:
+        return self._seen
+
+    def __setstate__(self, seen: dict[Path, _Stamp | None]) -> None:
+        self._seen, self._opened = seen, {}
+
+
 class Stored(MutableMapping[int, Tensor]):
-    """Values by row in files, memory-mapped when they are first used; values that are set stay in memory.
+    """Values by row in files; values that are set stay in memory.
 
     Each value is compared with its checksum before it is first returned.
 
@@ -81,12 +160,15 @@ class Stored(MutableMapping[int, Tensor]):
         places: The locations of the values, by graph row.
         exact: Whether to copy each value to memory with the strides and alignment it had, because the
             rounding of kernels may depend on them.
+        files: The files. Default: those of the places, as they are now.
     """
 
-    def __init__(self, places: Mapping[int, Place], *, exact: bool = False) -> None:
+    def __init__(
+        self, places: Mapping[int, Place], *, exact: bool = False, files: Files | None = None
+    ) -> None:
         self._places, self._exact = dict(places), exact
         self._set: dict[int, Tensor] = {}
-        self._files: dict[Path, tuple[Any, CheckedFile]] = {}
+        self._files = files or Files(place.file for place in places.values())
         self._loaded: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
 
     def __getitem__(self, row: int) -> Tensor:
@@ -96,17 +178,7 @@ class Stored(MutableMapping[int, Tensor]):
         if loaded is not None:
             return loaded  # the same object each time, because functions test whether arguments are identical
         place = self._places[row]
-        try:
-            if place.file not in self._files:
-                checked = CheckedFile(place.file)
-                self._files[place.file] = safe_open(place.file, framework="pt"), checked
-            file, checked = self._files[place.file]
-            checked.check(place.name, place.label)
-            value: Tensor = file.get_tensor(place.name)
-        except SafetensorError as error:
-            raise CodecError(
-                f"{place.label or place.name!r} of {place.file} cannot be read: {error}."
-            ) from None
+        value = self._files.read(place)
         self._loaded[row] = value = _with_layout(value, place) if self._exact else value
         return value
 
@@ -129,26 +201,27 @@ class Stored(MutableMapping[int, Tensor]):
 
     def only(self, rows: set[int]) -> Stored:
         """Return the values of the given rows, without those that were set."""
-        return Stored({row: place for row, place in self._places.items() if row in rows})
+        places = {row: place for row, place in self._places.items() if row in rows}
+        return Stored(places, files=self._files)
 
     def for_replay(self) -> Stored:
         """Return an independent copy with ``exact`` values, to run operations on."""
-        stored = Stored(self._places, exact=True)
+        stored = Stored(self._places, exact=True, files=self._files)
         stored._set = dict(self._set)
         return stored
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self._places, self._exact, self._set
+        return self._places, self._exact, self._set, self._files
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        places, exact, values = state
-        Stored.__init__(self, places, exact=exact)
+        places, exact, values, files = state
+        Stored.__init__(self, places, exact=exact, files=files)
         self._set = values
 
 
 def for_replay(values: Mapping[int, Tensor]) -> MutableMapping[int, Tensor]:
     """Return a copy of values by row, to run operations on and to change."""
-    return values.for_replay() if isinstance(values, Stored) else dict(values)
+    return values.for_replay() if isinstance(values, Stored | Kept) else dict(values)
 
 
 class Store:
