@@ -17,6 +17,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch.overrides import handle_torch_function
 
 from ...core.graph import CREATED, FAILED, INPLACE, OP
 from .call_log import CallLog
@@ -30,6 +31,11 @@ from .sites import Sites
 
 #: Keywords that may make a function write into an argument; ``functions.written`` finds out whether it does.
 _WRITE_FLAGS = frozenset({"out", "inplace", "training", "use_input_stats", "max_norm"})
+
+#: The effects of functions that return values to Python; see ``Function.effect``.
+_READS = frozenset({"read", "text", "host"})
+#: The code by which torch's functions that are written in Python call the handler.
+_DISPATCH = handle_torch_function.__code__
 
 #: Returns the plain value to use for a tensor on ``meta``, given how Python reads it (``"bool"``, ``"item"``)
 #: and the tensor.
@@ -98,13 +104,18 @@ def make_handler(
             out = meta_value(about.type, args[0])
         else:
             out = func(*args, **kwargs) if kwargs else func(*args)
-        if args and isinstance(args[0], Tensor):
+        if about.effect in _READS:
             with torch._C.DisableTorchFunction():
-                if about.effect == "read":
-                    add_read(args[0], about.type, out, getframe(2))
-                elif about.effect == "host":
-                    producers.add_host_export(args[0])
-                elif about.effect == "backward":
+                caller = caller_of(func, getframe(2))
+                read = tensors((*args, *(kwargs or {}).values()))
+                for t in {id(t): t for t in read}.values():
+                    add_read(t, about.type, out, caller)
+                    if about.effect == "host":
+                        producers.add_host_export(t)
+                extra_producers.clear()
+        elif args and isinstance(args[0], Tensor):
+            with torch._C.DisableTorchFunction():
+                if about.effect == "backward":
                     producers.add_loss(args[0])
                 elif about.effect == "grad" and isinstance(out, Tensor):
                     producers.add_gradient(out, args[0])
@@ -114,9 +125,24 @@ def make_handler(
     def add_read(t: Tensor, how: str, out: Any, frame: Any) -> None:
         """Record that user code read a plain value; reads by torch's own code decide nothing in the model."""
         offset = producer_of(t)
-        if offset >= 0 and sites.is_user_code(frame):
-            value = out if isinstance(out, bool) else None
-            recording.reads.append(Read(offset, how, frame.f_code, frame.f_lasti, value, len(rows)))
+        if not sites.is_user_code(frame):
+            return
+        offsets = dict.fromkeys([offset])
+        patch = None if call_log is None else call_log.patches.get((id(t), offset))
+        if patch is not None:  # what was written through views was read, and what they left as it was
+            offsets |= dict.fromkeys((patch.base, *(writer for writer, _ in patch.writes)))
+        value = out if isinstance(out, bool) else None
+        for one in offsets:
+            if one < 0:
+                recording.param_reads[-1 - one] = how
+            else:
+                recording.reads.append(Read(one, how, frame.f_code, frame.f_lasti, value, len(rows)))
+
+    def caller_of(func: Any, frame: Any) -> Any:
+        """Return the frame that called a function; one that is written in Python calls the handler itself."""
+        while frame.f_code in (_DISPATCH, getattr(func, "__code__", None)):
+            frame = frame.f_back
+        return frame
 
     def prepare_writes(about: Function, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[Tensor]:
         """Return the tensors that this call writes into, after copying what it is about to overwrite.

@@ -95,6 +95,7 @@ class Recording:
         raised: The offset of the last operation that raised, and its exception.
         state_writes: Offsets of the calls that wrote into memory from before the pass (a buffer, a cache).
         reads: The times Python read a tensor's plain value.
+        param_reads: The method by which Python read the value of a parameter itself, by its number.
         signatures: Numbers for the arguments of calls other than tensors. The first entry of a key is the
             function's number, the rest is what ``walk`` collects.
         end_names: Names of the inputs and of the outputs, in order; ``""`` for one without a name.
@@ -118,6 +119,7 @@ class Recording:
     raised: tuple[int, BaseException] | None = None
     state_writes: list[int] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
+    param_reads: dict[int, str] = field(default_factory=dict)
     signatures: dict[tuple[Any, ...], int] = field(default_factory=dict)
     end_names: dict[str, list[str]] = field(default_factory=lambda: {"inputs": [], "outputs": []})
     functions: dict[str, list[Any]] = field(default_factory=dict)
