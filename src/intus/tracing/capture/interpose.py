@@ -200,8 +200,10 @@ class Capture:
             restorer = self.recording.restorer
             for t in restorer.gathered():
                 self.values.before_writing(t)
+                self._recorder.before_restoring(t)
             for t in restorer.modified():
                 self.values.before_writing(t)
+                self._recorder.before_restoring(t)
                 self.restored.append(memory_of(t))
             self.values.end()
             restorer.restore()

@@ -88,6 +88,7 @@ class Recording:
         metas: Shapes, dtypes and devices, by number.
         sites: Instructions that ran operations or called modules, by number: code and ``f_lasti``.
         args: Names of arguments, by number: ``"0"``, ``"1.2"``, ``"weight"``.
+        modes_around: The classes of other modes around the trace, which may change what functions do.
         restorer: Restores the memory and attributes that the pass changed.
         addresses: The names of the model's modules, parameters and buffers.
         stack: The numbers of the module calls in progress, innermost last, above a bottom entry of -1.
@@ -112,6 +113,7 @@ class Recording:
     metas: list[Meta] = field(default_factory=list)
     sites: list[tuple[CodeType, int]] = field(default_factory=list)
     args: list[str] = field(default_factory=_POSITIONAL.copy)
+    modes_around: tuple[str, ...] = ()
     restorer: StateRestorer = field(default_factory=StateRestorer)
     addresses: Addresses = field(init=False)
     stack: list[int] = field(default_factory=[-1].copy)

@@ -67,6 +67,7 @@ class Replays:
 
     Attributes:
         outputs: The outputs that were written to after they had been returned, by row of the graph.
+        modes_around: The classes of other modes around the trace, under which no call is run again.
         param_reads: The method by which Python read the value of a parameter itself, by its number.
     """
 
@@ -79,7 +80,7 @@ class Replays:
     ) -> None:
         self._call_log, self._graph_row = call_log, graph_row
         self._params = [_Param(name, p, *_state(p)) for name, p in recording.addresses.params]
-        self.param_reads = recording.param_reads
+        self.param_reads, self.modes_around = recording.param_reads, recording.modes_around
         not_in_graph = [row for row in kept if graph_row(row) < 0]
         used = (
             {row for note in call_log.calls.values() for row in note[INPUTS][::2]} if not_in_graph else set()

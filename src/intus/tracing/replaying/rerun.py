@@ -139,6 +139,7 @@ class _Rerun:
                     for edit in self.earlier.values.get(row, ()):
                         value = edit(value)
                     self._put(row, value)
+                self._refuse_modes(event, rows)
             except (CaptureError, InputError) as error:
                 if not self._needed.isdisjoint(rows):
                     raise
@@ -159,16 +160,34 @@ class _Rerun:
 
     def _fits_unchanged(self, event: int, rows: list[int]) -> bool:
         """Return whether a call runs again as before without the change, unlike one inside ``vmap``."""
-        assert self.trace._replays is not None
-        values, why_missing = for_replay(self.trace.values), self.trace.why_not_stored
-        before = CallInputs(self.graph, self.trace._replays, values, why_missing)
         try:
-            out = self._run(event, rows, None, before)
+            out = self._run_unchanged(event, rows)
         except _RaisedError:
             return False
         except CaptureError:  # an argument was not saved
             return True
-        return all(self._fits(row, out[max(int(self.graph.ops.output[row]), 0)]) for row in rows)
+        return all(self._fits(row, value) for row, value in out.items())
+
+    def _run_unchanged(self, event: int, rows: list[int]) -> dict[int, Tensor]:
+        """Run a call again without the change, and return the values by row."""
+        assert self.trace._replays is not None
+        values, why_missing = for_replay(self.trace.values), self.trace.why_not_stored
+        out = self._run(event, rows, None, CallInputs(self.graph, self.trace._replays, values, why_missing))
+        return {row: out[max(int(self.graph.ops.output[row]), 0)] for row in rows}
+
+    def _refuse_modes(self, event: int, rows: list[int]) -> None:
+        """Raise CaptureError if a mode around the trace changed what a call does."""
+        # ``DeviceContext`` (``with torch.device``) only changes functions that take no tensor.
+        modes = [mode for mode in self.replays.modes_around if mode != "DeviceContext"]
+        if not modes or any(row in self.earlier.functions or row in self.new.functions for row in rows):
+            return
+        for row, value in self._run_unchanged(event, rows).items():
+            is_known = row not in self.earlier.values and row in self.trace.values
+            if is_known and not same(value, self.trace.values[row]):
+                raise CaptureError(
+                    f"{self.graph.label(row)!r} depends on the change and cannot be run again: it ran under "
+                    f"{', '.join(modes)}, which changed what it does."
+                )
 
     def _other_shape(self, error: Exception, row: int) -> Exception:
         """Return the error for a call without output that would not run as before in the model."""

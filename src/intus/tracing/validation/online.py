@@ -81,6 +81,12 @@ class LiveValues(Values):
             self._living[row] = tuple(map(ref, chain)), version_of(chain[-1])
             self._rows_in.setdefault(memory, []).append(row)
 
+    def add_alias(self, offset: int, alias: Tensor) -> None:
+        """Remember another tensor with the memory and value of a row."""
+        if offset in self._living:
+            references, version = self._living[offset]
+            self._living[offset] = (*references, ref(alias)), version
+
     def before_unseen_writes(self, t: Tensor) -> None:
         """Copy what shares memory with ``t``, which code outside of torch may now write to."""
         self._keep_copies(t, except_for=None)
@@ -380,7 +386,7 @@ class OnlineReport(Checker):
         differences = {row: finding.differences[self._output_number(row)] for row in rows}
         if any(differences.values()):
             return [
-                Check(self.graph.label(row), *((FAILED, (text,)) if text else (PROVEN,)))
+                self._difference(call, row, text) if text else Check(self.graph.label(row), PROVEN)
                 for row, text in differences.items()
             ]
         alike = [self.inputs.label(self._graph_row(other.row)) for other in finding.arguments.alike]
