@@ -315,7 +315,7 @@ def same(a: Tensor, b: Tensor) -> bool:
         return bool(torch.equal(a, b))
     if a.layout != torch.strided:
         a, b = a.to_dense(), b.to_dense()
-    one, other = _bits(a), _bits(b)
+    one, other = bits_of(a), bits_of(b)
     if one.device.type == "cpu":  # several times as fast as torch.equal
         return bool(np.array_equal(shared_array(one), shared_array(other)))
     return bool(torch.equal(one, other))
@@ -338,7 +338,8 @@ def equal(a: Tensor, b: Tensor) -> bool:
     return same(a, b) or bool(torch.isclose(a, b, rtol=0, atol=0, equal_nan=True).all())
 
 
-def _bits(t: Tensor) -> Tensor:
+def bits_of(t: Tensor) -> Tensor:
+    """Return the bits of a tensor's elements as a contiguous tensor of integers."""
     if type(t) is not Tensor:
         with torch._C.DisableTorchFunction():  # of a subclass with plain memory this makes a plain tensor
             t = t.detach()
