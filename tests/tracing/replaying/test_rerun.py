@@ -1,6 +1,8 @@
 """Trace.rerun, bit for bit against the changed model."""
 
 import contextlib
+import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -174,6 +176,9 @@ READS = {
     "numpy": lambda x: x * 3 if x.numpy().sum() > 4 else x,
     "asarray": lambda x: x * float(np.asarray(x).max()),
     "tolist": lambda x: x * max(x.tolist()),
+    "pickle": lambda x: x * pickle.loads(pickle.dumps(x)).max().item(),
+    "copy": lambda x: x * copy.copy(x).max().item(),
+    "storage": lambda x: x * len(set(x.untyped_storage())),
     "second argument of equal": lambda x: x * 3 if torch.equal(torch.tensor([1.0, -2, 2]), x) else x,
     "arguments by keyword": lambda x: x * 3 if torch.equal(input=torch.tensor([1.0, -2, 2]), other=x) else x,
 }

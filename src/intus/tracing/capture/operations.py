@@ -8,6 +8,8 @@ function costs as much as everything the handler does for one argument.
 
 from __future__ import annotations
 
+import copy
+import inspect
 import sys
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -17,7 +19,6 @@ from weakref import ref
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch.overrides import handle_torch_function
 
 from ...core.graph import CREATED, FAILED, INPLACE, OP
 from .call_log import CallLog
@@ -33,9 +34,9 @@ from .sites import Sites
 _WRITE_FLAGS = frozenset({"out", "inplace", "training", "use_input_stats", "max_norm"})
 
 #: The effects of functions that return values to Python; see ``Function.effect``.
-_READS = frozenset({"read", "text", "host"})
-#: The code by which torch's functions that are written in Python call the handler.
-_DISPATCH = handle_torch_function.__code__
+_READS = frozenset({"read", "content", "host"})
+#: The files of torch's functions by which Python code reads a tensor, and that call the handler for it.
+_READERS = frozenset(map(inspect.getfile, (torch._tensor, torch.overrides, torch.serialization)))
 
 #: Returns the plain value to use for a tensor on ``meta``, given how Python reads it (``"bool"``, ``"item"``)
 #: and the tensor.
@@ -94,6 +95,8 @@ def make_handler(
         about: Function, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
     ) -> Any:
         """Run a function that has no row but changes what the recorder knows; see ``Function.effect``."""
+        if about.effect == "copy" and type(args[0]) is Tensor:
+            return run_copy(func, args, kwargs)
         if about.effect == "backward":
             with torch._C.DisableTorchFunction():
                 recording.restorer.before_backward()
@@ -106,7 +109,9 @@ def make_handler(
             out = func(*args, **kwargs) if kwargs else func(*args)
         if about.effect in _READS:
             with torch._C.DisableTorchFunction():
-                caller = caller_of(func, getframe(2))
+                caller: Any = getframe(2)
+                while caller.f_code.co_filename in _READERS:
+                    caller = caller.f_back
                 read = tensors((*args, *(kwargs or {}).values()))
                 for t in {id(t): t for t in read}.values():
                     add_read(t, about.type, out, caller)
@@ -120,6 +125,25 @@ def make_handler(
                 elif about.effect == "grad" and isinstance(out, Tensor):
                     producers.add_gradient(out, args[0])
                 extra_producers.clear()
+        return out
+
+    def run_copy(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+        """Run ``Tensor.__deepcopy__`` and record it as a call of ``copy.deepcopy`` on the tensor alone.
+
+        Its other argument holds the copies made before.
+        """
+        with torch._C.DisableTorchFunction():
+            inputs = [producer_of(args[0]), 0]
+            call = None if log_before is None else log_before(copy.deepcopy, args[:1], None, inputs)
+            producers.add_extra_producers(inputs)
+        began = perf_counter_ns()
+        out = func(*args, **(kwargs or {}))
+        time = perf_counter_ns() - began
+        with torch._C.DisableTorchFunction():
+            if call_log is not None and call is not None:
+                call_log.after(len(rows), call, out)
+            facts = recording.call_facts(inputs, site=site_number(getframe(2)))
+            producers.add_all([out], recording.type_number("deepcopy"), inputs, facts, time)
         return out
 
     def add_read(t: Tensor, how: str, out: Any, frame: Any) -> None:
@@ -137,12 +161,6 @@ def make_handler(
                 recording.param_reads[-1 - one] = how
             else:
                 recording.reads.append(Read(one, how, frame.f_code, frame.f_lasti, value, len(rows)))
-
-    def caller_of(func: Any, frame: Any) -> Any:
-        """Return the frame that called a function; one that is written in Python calls the handler itself."""
-        while frame.f_code in (_DISPATCH, getattr(func, "__code__", None)):
-            frame = frame.f_back
-        return frame
 
     def prepare_writes(about: Function, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[Tensor]:
         """Return the tensors that this call writes into, after copying what it is about to overwrite.
